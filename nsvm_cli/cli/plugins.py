@@ -1,0 +1,28 @@
+"""A user's own modules, which register kernels, networks, data sets or algorithms when imported."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable
+
+from nsvm_cli.errors import InputError
+
+
+def load_plugins(modules: Iterable[str]) -> None:
+    """Imports modules that the user has named; the current folder counts as on the path.
+
+    Raises:
+        InputError: there is no such module.
+    """
+    for module in modules:
+        if "" not in sys.path:
+            sys.path.insert(0, "")
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != module.split(".")[0] and error.name != module:
+                raise  # something that their module imports
+            raise InputError(
+                f"plugins: there is no module {module!r} in the current folder or on PYTHONPATH"
+            ) from None

@@ -1,0 +1,66 @@
+"""``nsvm train``: compose a configuration, train, write a run directory."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from nsvm_cli.cli.hydra_app import plain_values, run_app
+from nsvm_cli.cli.plugins import load_plugins
+from nsvm_cli.errors import InputError, RunError
+
+if TYPE_CHECKING:
+    from nsvm_cli.settings import Settings
+
+
+def train(arguments: list[str]) -> None:
+    """Trains one model, or with ``-m`` one for each combination of overrides."""
+    run_app(_job, arguments)
+
+
+def _job(config: DictConfig) -> None:
+    job = HydraConfig.get()
+    directory = Path(job.runtime.output_dir)
+    try:
+        _train(config, directory)
+    except (InputError, RunError) as error:
+        if job.mode != RunMode.MULTIRUN:
+            raise
+        raise type(error)(f"job {job.job.num} ({' '.join(job.overrides.task)}): {error}") from None
+    finally:
+        with contextlib.suppress(OSError):  # Hydra's, and empty where nothing was trained
+            directory.rmdir()
+            directory.parent.rmdir()
+
+
+def _train(config: DictConfig, directory: Path) -> None:
+    settings = _settings(plain_values(config))
+    # torch takes seconds to import: not before the configuration is known to compose
+    from nsvm_cli.experiment import conduct, prepare
+    from nsvm_cli.report import Progress, show_result
+    from nsvm_cli.run_directory import RunDirectory
+    from nsvm_cli.settings import plain
+
+    experiment = prepare(settings)
+    title = f"{settings.algorithm['name']} on {settings.dataset['name']}"
+    with (
+        RunDirectory(directory, plain(settings)) as run,
+        Progress(title, experiment.trainer.total) as progress,
+    ):
+        result = conduct(experiment, run, progress.show)
+    show_result(result, directory)
+
+
+def _settings(values: dict[str, Any]) -> Settings:
+    """The composed values, checked; ``experiment`` has served its purpose once all is resolved."""
+    from nsvm_cli.settings import parse_settings
+
+    values.pop("experiment", None)
+    settings = parse_settings(values)
+    load_plugins(settings.plugins)
+    return settings

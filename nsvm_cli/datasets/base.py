@@ -1,0 +1,81 @@
+"""What a data set is: labelled samples, and how its training and test sets come about."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pydantic
+import torch
+from jaxtyping import Float64
+from pydantic import NonNegativeInt
+from torch import Tensor
+
+from nsvm_cli.errors import InputError
+from nsvm_cli.registry import STRICT
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Every sample that a source has.
+
+    ``x`` is (m, *shape); ``y`` is (m,) and holds -1 and +1, which stand for ``classes`` in that order.
+    Rows from ``official_test`` on are the official test set, where there is one.
+    """
+
+    x: Float64[np.ndarray, "m ..."]
+    y: Float64[np.ndarray, " m"]
+    classes: tuple[str, str]
+    source: str
+    official_test: int | None = None
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.x).all():
+            row = int(np.argwhere(~np.isfinite(self.x.reshape(len(self.x), -1)))[0, 0])
+            raise InputError(f"{self.source}: sample {row + 1} holds NaN or an infinite value")
+        for label, name in zip((-1, 1), self.classes, strict=True):
+            if (found := int((self.y == label).sum())) < 2:
+                raise InputError(f"{self.source}: expected at least 2 samples of class {name}, found {found}")
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of x and y as little-endian float64, whatever file they came from."""
+        digest = hashlib.sha256()
+        for array in (self.x, self.y):
+            digest.update(np.ascontiguousarray(array, dtype="<f8").data)
+        return digest.hexdigest()
+
+
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
+class Source:
+    """Where samples come from. A data set of your own derives from this and is listed in ``DATASETS``.
+
+    ``validation`` is the number of samples per class that are split off the training set. Where it is
+    not 0, a run is judged on these, and the test set stays closed.
+    """
+
+    by_pixel: ClassVar[bool] = False
+    """Standardise with one mean and one deviation, rather than with one per feature."""
+
+    validation: NonNegativeInt = 0
+
+    def load(self, rng: np.random.Generator) -> Samples:
+        """All samples. ``rng`` is for sources that generate them."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of the samples, raw: x (m, *shape) and labels y (m,), -1 and +1."""
+
+    x: Float64[Tensor, "m ..."]
+    y: Float64[Tensor, " m"]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+def part(samples: Samples, rows: np.ndarray) -> Part:
+    return Part(torch.from_numpy(samples.x[rows]), torch.from_numpy(samples.y[rows]))

@@ -1,0 +1,35 @@
+"""Handwritten digits that ship with scikit-learn: real images with no download."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from pydantic.dataclasses import dataclass
+from torch.nn import functional
+
+from nsvm_cli.datasets.base import Samples, Source
+from nsvm_cli.datasets.mnist import Classes, two_classes
+from nsvm_cli.registry import STRICT
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class SklearnDigits(Source):
+    """scikit-learn's 8x8 digits, pixels in 0..1, enlarged to MNIST's 28x28 by bilinear interpolation."""
+
+    by_pixel: ClassVar[bool] = True
+
+    classes: Classes = (0, 1)
+
+    def load(self, rng: np.random.Generator) -> Samples:
+        from sklearn.datasets import load_digits  # slow to import, and wanted only here
+
+        digits = load_digits()
+        images = torch.from_numpy(digits.images[:, None] / 16.0)
+        images = functional.interpolate(images, size=(28, 28), mode="bilinear", align_corners=False)
+        rows, y = two_classes(digits.target, self.classes)
+        negative, positive = self.classes
+        return Samples(
+            images.numpy()[rows], y, (str(negative), str(positive)), "scikit-learn's digits, 28x28"
+        )

@@ -1,0 +1,52 @@
+"""Tables of numbers: a CSV file as samples and labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsvm_cli.datasets.base import Samples
+from nsvm_cli.errors import InputError
+
+
+def read_csv(path: str, **options: Any) -> pd.DataFrame:
+    """pandas' ``read_csv``, its failures as InputErrors. Only regular files are opened."""
+    file = Path(path).expanduser()
+    if not file.is_file():
+        what = "is not a file" if file.exists() else "does not exist"
+        raise InputError(f"dataset.path={path} {what}: expected a CSV file")
+    try:
+        table: pd.DataFrame = pd.read_csv(file, **options)
+    except (ValueError, OSError) as error:  # pandas' own errors and UnicodeDecodeError are ValueErrors
+        reason = " ".join(str(error).split())
+        raise InputError(f"dataset.path={path} cannot be read as CSV: {reason}") from None
+    return table
+
+
+def to_samples(features: pd.DataFrame, labels: pd.Series, source: str) -> Samples:
+    """Samples of a table. The two classes, in ascending order, become -1 and +1.
+
+    Raises:
+        InputError: no feature, text or a gap in a feature, a label missing, or not exactly two classes.
+    """
+    if features.shape[1] == 0:
+        raise InputError(f"{source}: expected at least one feature beside the label, found none")
+    for name, column in features.items():
+        numbers = pd.to_numeric(column, errors="coerce")
+        if (bad := numbers.isna()).any():
+            row = int(np.flatnonzero(bad)[0])
+            raise InputError(
+                f"{source}: column {name}, row {row + 1}: expected a number, got {column.iloc[row]!r}"
+            )
+    if (missing := labels.isna()).any():
+        raise InputError(f"{source}: row {int(np.flatnonzero(missing)[0]) + 1} has no label")
+    classes = sorted(labels.unique().tolist())
+    if len(classes) != 2:
+        some = ", ".join(str(c) for c in classes[:5]) + (", ..." if len(classes) > 5 else "")
+        raise InputError(f"{source}: expected labels of exactly 2 classes, found {len(classes)}: {some}")
+    x = features.apply(pd.to_numeric).to_numpy(np.float64)
+    y = np.where(labels.to_numpy() == classes[1], 1.0, -1.0)
+    return Samples(x, y, (str(classes[0]), str(classes[1])), source)

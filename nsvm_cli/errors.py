@@ -1,0 +1,22 @@
+"""The two ways a run can end badly without a bug. Each is one line that a person can act on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class InputError(ValueError):
+    """What the user gave cannot be used. The command exits with 2."""
+
+
+class RunError(RuntimeError):
+    """The input was fine and the run failed all the same. The command exits with 1."""
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: the nearest known one, and all of them."""
+    known = sorted(known)
+    close = get_close_matches(str(name), known, n=1)
+    nearest = f"did you mean {close[0]}? " if close else ""
+    return f"{nearest}(known: {', '.join(known) or 'none'})"

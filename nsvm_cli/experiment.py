@@ -1,0 +1,144 @@
+"""From settings to a trained model and its figures."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+from nsvm_cli import __version__
+from nsvm_cli.checkpoint import Checkpoint, Facts, save_checkpoint
+from nsvm_cli.datasets import Data, load_data
+from nsvm_cli.datasets.scaling import Scaling, fit_scaling
+from nsvm_cli.device import select_device
+from nsvm_cli.features import Theta, features
+from nsvm_cli.kernels import build_kernel
+from nsvm_cli.loop import Record, run
+from nsvm_cli.model import NSVM
+from nsvm_cli.networks import build_network
+from nsvm_cli.objectives import dataset_alignment
+from nsvm_cli.optimizers import build_optimizer
+from nsvm_cli.randomness import Stream, derived_seed
+from nsvm_cli.run_directory import RunDirectory
+from nsvm_cli.settings import Settings
+from nsvm_cli.trainers import Problem, Trainer, build_trainer
+
+Observer = Callable[[Record], None]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A run, ready to begin: everything that could be wrong with its settings has been checked."""
+
+    settings: Settings
+    device: torch.device
+    data: Data
+    scaling: Scaling
+    problem: Problem
+    F: Theta
+    trainer: Trainer[Any]
+
+
+def prepare(settings: Settings) -> Experiment:
+    """Loads the data and builds the parts.
+
+    Raises:
+        InputError: any setting is wrong, or the data are missing or damaged.
+    """
+    device, dtype = select_device(settings.device, settings.threads), getattr(torch, settings.dtype)
+    trainer, kernel = build_trainer(settings.algorithm), build_kernel(settings.kernel)
+    optimizer = build_optimizer(settings.optimizer)
+    data = load_data(settings.dataset, settings.seed)
+    train = data.parts["train"]
+    scaling = fit_scaling(train.x, data.by_pixel)
+    x, y = (tensor.to(device, dtype) for tensor in (scaling(train.x), train.y))
+    theta_seed, dropout_seed = (derived_seed(settings.seed, s) for s in (Stream.THETA, Stream.DROPOUT))
+    network = build_network(settings.network, tuple(x.shape[1:]), theta_seed).to(device, dtype)
+    problem = Problem(x, y, kernel, settings.seed)
+    F = Theta(network, optimizer, dropout_seed)
+    trainer.start(problem, F)  # refuses what does not fit together, such as k > m
+    return Experiment(settings, device, data, scaling, problem, F, trainer)
+
+
+def conduct(experiment: Experiment, directory: RunDirectory, observe: Observer) -> dict[str, Any]:
+    """Trains, saves the model, judges it once on held-out data, writes the result and returns it."""
+    trainer, problem, F = experiment.trainer, experiment.problem, experiment.F
+    every = experiment.settings.log_every or max(1, trainer.total // 100)
+
+    def record(figures: Record) -> None:
+        directory.add_metrics(figures)
+        observe(figures)
+
+    begin = time.perf_counter()
+    state = run(trainer, problem, F, every, record)
+    expansion = trainer.finish(problem, state)
+    seconds = time.perf_counter() - begin
+    model = NSVM(experiment.scaling, F.network, problem.K, expansion)
+    save_checkpoint(
+        directory.checkpoint, Checkpoint(model, experiment.settings, _facts(experiment, model, state.t))
+    )
+    result = {
+        **_accuracy(experiment, model),
+        "steps": state.t,
+        "violations": state.violations,
+        "support_vectors": len(expansion.alpha),
+        **dataset_alignment(problem.K, features(F.network, problem.x), problem.y, problem.seed),
+        "train_seconds": round(seconds, 3),
+        **_circumstances(experiment),
+    }
+    directory.finish(result)
+    return result
+
+
+def _facts(experiment: Experiment, model: NSVM, steps: int) -> Facts:
+    data, expansion = experiment.data, model.expansion
+    shape = tuple(experiment.problem.x.shape[1:])
+    return Facts(
+        scale=expansion.scale,
+        bias=expansion.bias,
+        shape=shape,
+        classes=data.classes,
+        steps=steps,
+        source=data.source,
+        sha256=data.sha256,
+    )
+
+
+def _accuracy(experiment: Experiment, model: NSVM) -> dict[str, Any]:
+    """Accuracy and errors on the training set and on what was held out for judging this run."""
+    parts = experiment.data.parts
+    figures: dict[str, Any] = {"test_accuracy": None, "test_errors": None}
+    for name in ("validation" if len(parts["validation"]) else "test", "train"):
+        errors = model.errors(parts[name].x, parts[name].y)
+        figures[f"{name}_accuracy"] = 1 - errors / len(parts[name])
+        figures[f"{name}_errors"] = errors
+    return figures
+
+
+def _circumstances(experiment: Experiment) -> dict[str, Any]:
+    settings, data = experiment.settings, experiment.data
+    packages = ("torch", "numpy", "scikit-learn", "safetensors")
+    return {
+        "algorithm": settings.algorithm["name"],
+        "dataset": settings.dataset["name"],
+        "seed": settings.seed,
+        "dtype": settings.dtype,
+        "device": str(experiment.device),
+        "threads": torch.get_num_threads(),
+        "versions": {
+            "nsvm": __version__,
+            "python": platform.python_version(),
+            **{package: version(package) for package in packages},
+        },
+        "data": {
+            "source": data.source,
+            "sha256": data.sha256,
+            "classes": list(data.classes),
+            "samples": {name: len(part) for name, part in data.parts.items() if name != "all"},
+        },
+    }

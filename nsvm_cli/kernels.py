@@ -1,0 +1,121 @@
+"""Kernels as formulas: ``(p, n), (q, n) -> (p, q)``, any leading dimensions in front."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import torch
+from jaxtyping import Float
+from pydantic import NonNegativeFloat, PositiveInt
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from nsvm_cli.errors import InputError
+from nsvm_cli.registry import STRICT, Positive, build
+
+Points: TypeAlias = Float[Tensor, "*batch p n"]
+Others: TypeAlias = Float[Tensor, "*batch q n"]
+Gram: TypeAlias = Float[Tensor, "*batch p q"]
+
+
+class Kernel:
+    """A positive semidefinite kernel K on R^n (paper, Section 2).
+
+    A kernel of your own defines ``__call__`` and is listed in ``KERNELS``. Write it with operations
+    that accept leading dimensions (``b.mT``, ``sum(-1)``), and ``diag`` comes for free.
+    """
+
+    def __call__(self, a: Points, b: Others) -> Gram:
+        """K(a_i, b_j) for all i, j."""
+        raise NotImplementedError
+
+    def diag(self, a: Points) -> Float[Tensor, "*batch p"]:
+        """K(a_i, a_i) for all i."""
+        return self(a.unsqueeze(-2), a.unsqueeze(-2)).squeeze((-2, -1))
+
+
+def squared_distances(a: Points, b: Others) -> Gram:
+    """||a_i - b_j||^2, by one matrix product."""
+    # Distances do not change with the origin; near the data, less cancels in the three-term form.
+    origin = b.detach().mean(-2, keepdim=True)
+    a, b = a - origin, b - origin
+    squares = a.square().sum(-1).unsqueeze(-1) + b.square().sum(-1).unsqueeze(-2)
+    return (squares - 2 * a @ b.mT).clamp_min(0)
+
+
+def or_one_over_n(gamma: float | None, a: Tensor) -> float:
+    """gamma, where None stands for 1/n (Section 5.2 uses 1/320 on R^320)."""
+    return 1 / a.shape[-1] if gamma is None else gamma
+
+
+@dataclass(frozen=True, config=STRICT)
+class RBF(Kernel):
+    """K(a, b) = exp(-gamma ||a - b||^2)  (paper, Section 5). gamma=None: 1/n."""
+
+    gamma: Positive | None = None
+
+    def __call__(self, a: Points, b: Others) -> Gram:
+        return torch.exp(-or_one_over_n(self.gamma, a) * squared_distances(a, b))
+
+
+@dataclass(frozen=True, config=STRICT)
+class Laplacian(Kernel):
+    """K(a, b) = exp(-gamma ||a - b||_1). gamma=None: 1/n."""
+
+    gamma: Positive | None = None
+
+    def __call__(self, a: Points, b: Others) -> Gram:
+        return torch.exp(-or_one_over_n(self.gamma, a) * torch.cdist(a, b, p=1))
+
+
+@dataclass(frozen=True, config=STRICT)
+class Linear(Kernel):
+    """K(a, b) = <a, b>."""
+
+    def __call__(self, a: Points, b: Others) -> Gram:
+        return a @ b.mT
+
+
+@dataclass(frozen=True, config=STRICT)
+class Polynomial(Kernel):
+    """K(a, b) = (gamma <a, b> + c)^degree. gamma=None: 1/n."""
+
+    degree: PositiveInt = 3
+    gamma: Positive | None = None
+    c: NonNegativeFloat = 1.0
+
+    def __call__(self, a: Points, b: Others) -> Gram:
+        return (or_one_over_n(self.gamma, a) * a @ b.mT + self.c) ** self.degree
+
+
+@dataclass(frozen=True, config={**STRICT, "arbitrary_types_allowed": True})
+class Normalized(Kernel):
+    """K~(a, b) = K(a, b) / (sqrt K(a, a) sqrt K(b, b))  (paper, "Adjusting the Kernel").
+
+    Needs K(a, a) != 0 for every a.
+    """
+
+    K: Kernel
+
+    def __call__(self, a: Points, b: Others) -> Gram:
+        root_a, root_b = self.K.diag(a).sqrt(), self.K.diag(b).sqrt()
+        return self.K(a, b) / (root_a.unsqueeze(-1) * root_b.unsqueeze(-2))
+
+
+KERNELS: dict[str, type[Kernel]] = {
+    "rbf": RBF,
+    "laplacian": Laplacian,
+    "linear": Linear,
+    "polynomial": Polynomial,
+}
+
+
+def build_kernel(settings: Mapping[str, Any]) -> Kernel:
+    """The kernel that a ``kernel:`` section names; ``normalize: true`` wraps any of them."""
+    values = dict(settings)
+    normalize = values.pop("normalize", False)
+    if not isinstance(normalize, bool):
+        raise InputError(f"kernel.normalize should be true or false, got {normalize!r}")
+    kernel = build(KERNELS, "kernel", values)
+    return Normalized(kernel) if normalize else kernel

@@ -1,0 +1,44 @@
+"""The only loop over t."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nsvm_cli.errors import RunError
+from nsvm_cli.features import Theta
+from nsvm_cli.trainers import Problem, State, Trainer
+
+Record = dict[str, Any]
+
+
+def run(
+    trainer: Trainer[Any], problem: Problem, F: Theta, every: int, observe: Callable[[Record], None]
+) -> State:
+    """Trains to the end; ``observe`` gets a record after every ``every``-th step and after the last.
+
+    Raises:
+        RunError: theta or the objective is no longer finite.
+    """
+    state: State = trainer.start(problem, F)
+    while state.t < trainer.total:
+        trainer.step(problem, state)
+        if state.t % every == 0 or state.t == trainer.total:
+            observe(record(state))
+    return state
+
+
+def record(state: State) -> Record:
+    """The figures worth watching at a step; reads the state and changes nothing."""
+    watched = [*state.F.network.parameters(), *(v for v in (state.g, state.objective) if v is not None)]
+    if not all(bool(v.isfinite().all()) for v in watched):
+        raise RunError(
+            f"training diverged by step {state.t}: theta, g or the objective is not finite; "
+            "lower optimizer.lr, or raise optimizer.weight_decay"
+        )
+    return {
+        "step": state.t,
+        "violations": state.violations,
+        "support_vectors": state.support_vectors,
+        "objective": None if state.objective is None else float(state.objective),
+    }

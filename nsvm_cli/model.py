@@ -1,0 +1,60 @@
+"""The decision function g, and the trained model that predicts with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from nsvm_cli.datasets.scaling import Scaling
+from nsvm_cli.features import CHUNK, features
+from nsvm_cli.kernels import Kernel
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """f in H as its non-zero terms, so that (paper, Section 4)::
+
+        g(x) = 1/scale * sum_s alpha_s y_s K(z_s, F_theta(x)) + bias
+
+    ``scale`` is lambda T, or lambda t for a run stopped at step t. Only a solver other than Pegasos
+    has a bias.
+    """
+
+    z: Float[Tensor, "s n"]
+    alpha: Float[Tensor, " s"]
+    y: Float[Tensor, " s"]
+    scale: float
+    bias: float = 0.0
+
+    def __call__(self, K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
+        """g at the features z, in chunks: never more than CHUNK rows of the kernel matrix."""
+        ay = self.alpha * self.y
+        return torch.cat([K(chunk, self.z) @ ay / self.scale + self.bias for chunk in z.split(CHUNK)])
+
+
+@dataclass(frozen=True)
+class NSVM:
+    """A trained neural support vector machine: raw samples in, classes out."""
+
+    scaling: Scaling
+    network: nn.Module
+    kernel: Kernel
+    expansion: Expansion
+
+    def decision_function(self, x: Float[Tensor, "p ..."]) -> Float[Tensor, " p"]:
+        """g(x) for raw samples, in any floating type and on any device."""
+        like = self.expansion.z
+        x = self.scaling(x).to(like.device, like.dtype)
+        with torch.no_grad():
+            return self.expansion(self.kernel, features(self.network, x))
+
+    def predict(self, x: Float[Tensor, "p ..."]) -> Bool[Tensor, " p"]:
+        """Whether x belongs to class +1: g(x) >= 0."""
+        return self.decision_function(x) >= 0
+
+    def errors(self, x: Float[Tensor, "p ..."], y: Float[Tensor, " p"]) -> int:
+        """How many of the samples are misclassified; y holds -1 and +1."""
+        return int((self.predict(x).cpu() != (y.cpu() > 0)).sum())

@@ -1,0 +1,142 @@
+"""The family F_theta of networks, and the normalisation of their output.
+
+A network is an ``nn.Module`` whose first constructor argument is the shape of one sample. It maps
+``(batch, *shape)`` to ``(batch, n)``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import torch
+from jaxtyping import Float
+from pydantic import ConfigDict, Field, PositiveInt, ValidationError, validate_call
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+from torch.nn import functional
+
+from nsvm_cli.errors import InputError
+from nsvm_cli.registry import STRICT, Fraction, Positive, build, one_line
+
+Shape = tuple[int, ...]
+Widths = Annotated[list[PositiveInt], Field(min_length=1)]
+validated = validate_call(config=ConfigDict(arbitrary_types_allowed=True))
+
+
+class Dropout(nn.Module):
+    """Sets whole channels of an image, or single values of a vector, to zero with probability ``p``.
+
+    Unlike torch's own, it draws from ``generator``, which the run derives from its seed.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+        self.generator: torch.Generator | None = None
+
+    def forward(self, x: Float[Tensor, "batch channels *rest"]) -> Float[Tensor, "batch channels *rest"]:
+        if not self.training or self.p == 0:
+            return x
+        shape = x.shape[:2] + (1,) * (x.ndim - 2)
+        keep = torch.empty(shape, dtype=x.dtype, device=x.device).bernoulli_(
+            1 - self.p, generator=self.generator
+        )
+        return x * keep / (1 - self.p)
+
+
+class Identity(nn.Flatten):
+    """F(x) = x, images flattened: the kernel SVM on the raw data."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+
+
+class MLP(nn.Sequential):
+    """Fully connected layers, each followed by ReLU (paper, Section 5.1: widths 40, 30, 20, 20)."""
+
+    @validated
+    def __init__(self, shape: Shape, widths: Widths, dropout: Fraction = 0.0) -> None:
+        layers: list[nn.Module] = [nn.Flatten()]
+        for p, q in zip([math.prod(shape), *widths], widths, strict=False):
+            layers += [nn.Linear(p, q), nn.ReLU(), Dropout(dropout)]
+        super().__init__(*layers[:-1])  # the features themselves are never dropped
+
+
+class CNN(nn.Sequential):
+    """Two 5x5 convolutions, each max-pooled and then rectified (paper, Section 5.2).
+
+    Channel dropout acts between the second convolution and its pooling. With 28x28 images and
+    channels 10, 20 the features lie in R^320.
+    """
+
+    @validated
+    def __init__(
+        self, shape: Shape, channels: tuple[PositiveInt, PositiveInt] = (10, 20), dropout: Fraction = 0.0
+    ) -> None:
+        if len(shape) != 3 or min(shape[1:]) < 16:
+            raise InputError(
+                f"network cnn expects images of at least 16x16 pixels, got samples of shape {shape}"
+            )
+        c1, c2 = channels
+        super().__init__(
+            nn.Conv2d(shape[0], c1, 5),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Conv2d(c1, c2, 5),
+            Dropout(dropout),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Flatten(),
+        )
+
+
+class Normalize(nn.Module):
+    """z -> scale * z / max(||z||, eps)  (paper, Section 5: scale 1 for Ringnorm, sqrt 2 for MNIST)."""
+
+    def __init__(self, scale: float, eps: float) -> None:
+        super().__init__()
+        self.scale, self.eps = scale, eps
+
+    def forward(self, z: Float[Tensor, "batch n"]) -> Float[Tensor, "batch n"]:
+        return self.scale * functional.normalize(z, dim=-1, eps=self.eps)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Output:
+    """What happens to the output of a network, whichever it is."""
+
+    normalize: bool = False
+    scale: Positive = 1.0
+    eps: Positive = 1e-8
+
+
+NETWORKS: dict[str, Callable[..., nn.Module]] = {"mlp": MLP, "cnn": CNN, "identity": Identity}
+
+
+def build_network(settings: Mapping[str, Any], shape: Shape, seed: int) -> nn.Module:
+    """The network that a ``network:`` section names, freshly initialised, in evaluation mode.
+
+    Args:
+        settings: ``name``, the settings of that network, and optionally those of ``Output``.
+        shape: the shape of one sample.
+        seed: decides the initial theta, alone.
+    """
+    values = dict(settings)
+    try:
+        output = Output(**{key: values.pop(key) for key in ("normalize", "scale", "eps") if key in values})
+    except ValidationError as error:
+        raise InputError(one_line(error, "network")) from None
+    # Modules initialise themselves from torch's global generator and take no other, so lend it to them.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = build(NETWORKS, "network", values, shape)
+    if any(isinstance(module, nn.modules.dropout._DropoutNd) for module in network.modules()):
+        raise InputError(
+            f"network {settings['name']} uses torch's dropout, which no run's seed decides: "
+            "use nsvm_cli.networks.Dropout"
+        )
+    if output.normalize:
+        network = nn.Sequential(network, Normalize(output.scale, output.eps))
+    return network.eval()

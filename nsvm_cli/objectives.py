@@ -1,0 +1,70 @@
+"""What theta is trained to minimise: pure functions of a batch's kernel matrix.
+
+``K`` is (k, k), ``y`` the labels -1 and +1, ``alpha`` the coefficients of the same k samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nsvm_cli.features import CHUNK
+from nsvm_cli.kernels import Kernel
+from nsvm_cli.randomness import Stream, generator
+
+
+def alignment(K: Float[Tensor, "k k"], y: Float[Tensor, " k"]) -> Float[Tensor, ""]:
+    """The kernel-target alignment, in [-1, 1]  (paper, Algorithm 4)::
+
+    sum_ij y_i y_j K_ij  /  (k * sqrt(sum_ij K_ij^2))
+    """
+    k = len(y)
+    return y @ K @ y / (k * K.square().sum().sqrt())
+
+
+def norm_surrogate(
+    K: Float[Tensor, "k k"], alpha: Float[Tensor, " k"], y: Float[Tensor, " k"]
+) -> Float[Tensor, ""]:
+    """The stand-in for ||f||^2_H of Algorithm 3, first fraction; 0 where every alpha is 0::
+
+    sum_ij alpha_i alpha_j y_i y_j K_ij  /  (sqrt(sum_ij (alpha_i alpha_j)^2) * sqrt(sum_ij K_ij^2))
+    """
+    ay = alpha * y
+    # sum_ij (alpha_i alpha_j)^2 = (alpha . alpha)^2; the bound matters only where all alphas are 0
+    norm = (alpha @ alpha).clamp_min(torch.finfo(alpha.dtype).tiny)
+    return ay @ K @ ay / (norm * K.square().sum().sqrt())
+
+
+def squared(beta: float, gamma: Tensor) -> Tensor:
+    """L(beta, gamma) = (beta - gamma)^2  (paper, Section 5)."""
+    return (beta - gamma) ** 2
+
+
+def linear(beta: float, gamma: Tensor) -> Tensor:
+    """L(beta, gamma) = -beta gamma: with beta = 1, the alignment itself  (Algorithm 4, derivation)."""
+    return -beta * gamma
+
+
+LOSSES: dict[str, Callable[[float, Tensor], Tensor]] = {"squared": squared, "linear": linear}
+
+ALIGNMENT_SAMPLES = 10_000
+"""The alignment of a whole data set takes m^2 kernel values: of more samples, a random part is taken."""
+
+
+def dataset_alignment(
+    K: Kernel, z: Float[Tensor, "m n"], y: Float[Tensor, " m"], seed: int
+) -> dict[str, float | int]:
+    """The kernel-target alignment of all samples at once, summed over chunks of the kernel matrix."""
+    if len(y) > ALIGNMENT_SAMPLES:
+        rows = generator(seed, Stream.SUBSAMPLE).choice(len(y), ALIGNMENT_SAMPLES, replace=False)
+        chosen = torch.from_numpy(rows).to(y.device)
+        z, y = z[chosen], y[chosen]
+    target = squares = 0.0
+    for rows_z, rows_y in zip(z.split(CHUNK), y.split(CHUNK), strict=True):
+        K_rows = K(rows_z, z)
+        target += float((rows_y @ K_rows @ y).double())
+        squares += float(K_rows.square().sum(dtype=torch.float64))
+    return {"alignment": target / (len(y) * squares**0.5), "alignment_samples": len(y)}

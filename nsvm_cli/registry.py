@@ -1,0 +1,73 @@
+"""From a name and its settings to an object, or to a sentence that says why not.
+
+A registry is a plain dict, name -> class. The settings of a part are what its YAML file holds: ``name``,
+and one key for each parameter of the class.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from nsvm_cli.errors import InputError, did_you_mean
+
+T = TypeVar("T")
+
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+"""For the pydantic dataclasses that hold settings: no unknown field, no NaN, no infinity."""
+
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+def lookup(registry: Mapping[str, T], kind: str, name: object) -> T:
+    """The entry of that name; an unknown one is an InputError with the nearest known name."""
+    if not isinstance(name, str) or name not in registry:
+        raise InputError(
+            f"{kind}: there is no {kind} {name!r}; {did_you_mean(name, registry)}; "
+            "one of your own needs its module named: plugins=[MODULE]"
+        )
+    return registry[name]
+
+
+def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping[str, Any], *args: Any) -> T:
+    """``registry[settings["name"]](*args, **the other settings)``.
+
+    Raises:
+        InputError: no such name, a setting the class does not have or cannot do without, or a value
+            that it refuses.
+    """
+    values = dict(settings)
+    name = values.pop("name", None)
+    factory = lookup(registry, kind, name)
+    parameters = list(inspect.signature(factory).parameters.values())[len(args) :]
+    known = [p.name for p in parameters]
+    for key in values:
+        if key not in known:
+            raise InputError(f"{kind}.{key}: {name} has no such setting; {did_you_mean(key, known)}")
+    for p in parameters:
+        if p.default is p.empty and p.name not in values:
+            raise InputError(f"{kind}.{p.name}: {name} needs a value")
+    try:
+        return factory(*args, **values)
+    except ValidationError as error:
+        raise InputError(one_line(error, kind)) from None
+
+
+def one_line(error: ValidationError, prefix: str = "") -> str:
+    """Pydantic's findings as one line: ``algorithm.lam should be greater than 0, got 0``."""
+    findings = []
+    for finding in error.errors():
+        where = ".".join([prefix, *(str(part) for part in finding["loc"])]).strip(".")
+        if finding["type"] == "missing":
+            findings.append(f"{where} needs a value")
+        elif finding["type"] == "value_error":
+            findings.append(f"{where}: {finding['ctx']['error']}")
+        else:
+            said = finding["msg"].replace("Input should be", "should be")
+            findings.append(f"{where} {said}, got {finding['input']!r}")
+    return "; ".join(dict.fromkeys(findings))

@@ -1,0 +1,53 @@
+"""A whole run as settings: what conf/ composes, a run directory records and a checkpoint carries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic.dataclasses import dataclass
+
+from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.registry import STRICT, one_line
+
+Section = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Settings:
+    """The sections each name a registered part, and hold its settings; see ``registry.build``.
+
+    ``log_every`` None means a hundred records a run; ``threads`` None means all cores.
+    ``plugins`` records which modules of the user's own were loaded; it never loads any.
+    """
+
+    dataset: Section
+    network: Section
+    kernel: Section
+    optimizer: Section
+    algorithm: Section
+    seed: NonNegativeInt = 0
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["float32", "float64"] = "float32"
+    threads: PositiveInt | None = None
+    log_every: PositiveInt | None = None
+    plugins: list[str] = Field(default_factory=list)
+
+
+def parse_settings(values: Mapping[str, Any]) -> Settings:
+    """Settings from plain values, each checked; an InputError names what is wrong."""
+    known = [f.name for f in fields(Settings)]
+    for key in values:
+        if key not in known:
+            raise InputError(f"{key}: there is no such setting; {did_you_mean(key, known)}")
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise InputError(one_line(error)) from None
+
+
+def plain(settings: Settings) -> dict[str, Any]:
+    """Settings as plain values, for YAML and JSON."""
+    return asdict(settings)

@@ -1,0 +1,29 @@
+"""The algorithms, by the name that ``algorithm=`` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nsvm_cli.registry import build
+from nsvm_cli.trainers.alg1 import Alg1
+from nsvm_cli.trainers.alg2 import Alg2
+from nsvm_cli.trainers.alg3 import Alg3
+from nsvm_cli.trainers.alg4 import Alg4
+from nsvm_cli.trainers.base import Problem, State, Trainer
+from nsvm_cli.trainers.pegasos import Pegasos
+
+__all__ = ["TRAINERS", "Problem", "State", "Trainer", "build_trainer"]
+
+TRAINERS: dict[str, type[Trainer[Any]]] = {
+    "pegasos": Pegasos,
+    "alg1": Alg1,
+    "alg2": Alg2,
+    "alg3": Alg3,
+    "alg4": Alg4,
+}
+
+
+def build_trainer(settings: Mapping[str, Any]) -> Trainer[Any]:
+    """The trainer that an ``algorithm:`` section names."""
+    return build(TRAINERS, "algorithm", settings)

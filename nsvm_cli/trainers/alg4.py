@@ -1,0 +1,104 @@
+"""Algorithm 4: align the kernel, then fit an SVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pydantic
+from pydantic import AfterValidator
+from torch import Tensor, nn
+
+from nsvm_cli.errors import did_you_mean
+from nsvm_cli.features import Theta
+from nsvm_cli.model import Expansion
+from nsvm_cli.objectives import LOSSES, alignment
+from nsvm_cli.registry import STRICT, Positive
+from nsvm_cli.trainers.base import BatchSize, Problem, State, Steps, Trainer
+from nsvm_cli.trainers.pegasos import Pegasos
+from nsvm_cli.trainers.svc import SVC
+
+SOLVERS: dict[str, Callable[[int, float], Trainer[Any]]] = {
+    "pegasos": lambda steps, lam: Pegasos(steps, lam),
+    "svc": lambda steps, lam: SVC(lam),
+}
+"""What may fit the SVM of Part 2, from ``solver_steps`` and ``lam``: trainers that leave theta as it is."""
+
+
+def _known(registry: Mapping[str, Any]) -> AfterValidator:
+    def check(name: str) -> str:
+        if name not in registry:
+            raise ValueError(f"there is no {name!r}; {did_you_mean(name, registry)}")
+        return name
+
+    return AfterValidator(check)
+
+
+@dataclass(kw_only=True)
+class Alg4State(State):
+    """``part_2`` is the solver's own state, once Part 1 is done."""
+
+    part_2: State | None = None
+
+    @property
+    def support_vectors(self) -> int:
+        return self.part_2.support_vectors if self.part_2 else 0
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class Alg4(Trainer[Alg4State]):
+    """Part 1 moves theta towards a better kernel alignment; Part 2 fits an SVM (paper, Algorithm 4).
+
+    ``state.t`` counts the steps of Part 1, then those of the solver. Needs K(a, a) != 0.
+    """
+
+    steps: Steps
+    batch_size: BatchSize = 16
+    loss: Annotated[str, _known(LOSSES)] = "squared"
+    solver: Annotated[str, _known(SOLVERS)] = "pegasos"
+    solver_steps: Steps = 10000
+    lam: Positive = 1e-4
+
+    @property
+    def part_2(self) -> Trainer[Any]:
+        return SOLVERS[self.solver](self.solver_steps, self.lam)
+
+    @property
+    def total(self) -> int:
+        return self.steps + self.part_2.total
+
+    def start(self, problem: Problem, F: Theta) -> Alg4State:
+        return Alg4State(F=F, sampler=problem.sampler(self.batch_size), t=0)
+
+    def step(self, problem: Problem, state: Alg4State) -> None:
+        if state.t < self.steps:
+            self._align(problem, state)
+        else:
+            self._solve(problem, state)
+
+    def _align(self, problem: Problem, state: Alg4State) -> None:
+        K, L = problem.K, LOSSES[self.loss]
+        t = state.t + 1
+        A = state.sampler(t)
+        x_A, y_A = problem.x[A], problem.y[A]
+
+        def objective(F: nn.Module) -> Tensor:
+            z = F(x_A)
+            return L(1.0, alignment(K(z, z), y_A))
+
+        state.objective = state.F.descend(objective)
+        state.t = t
+
+    def _solve(self, problem: Problem, state: Alg4State) -> None:
+        if state.part_2 is None:
+            state.part_2 = self.part_2.start(problem, state.F)
+        else:
+            self.part_2.step(problem, state.part_2)
+        state.violations, state.g = state.part_2.violations, state.part_2.g
+        state.t += 1
+
+    def finish(self, problem: Problem, state: Alg4State) -> Expansion:
+        """Part 2's answer; where Part 1 is not done yet, that of a Part 2 begun now."""
+        part_2 = state.part_2 or self.part_2.start(problem, state.F)
+        return self.part_2.finish(problem, part_2)

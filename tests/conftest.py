@@ -1,0 +1,80 @@
+"""What the tests share: small problems, and where real data are, if they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nsvm_cli.features import Theta
+from nsvm_cli.kernels import RBF, Kernel
+from nsvm_cli.model import Expansion
+from nsvm_cli.networks import build_network
+from nsvm_cli.optimizers import SGD
+from nsvm_cli.trainers import Problem, State, Trainer
+
+# Tests of whole processes run several at a time on two cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch.set_num_threads(1)
+
+REAL_DATA = Path(os.environ.get("NSVM_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+def real(path: str) -> Path:
+    """A file or folder of real data; the test skips where it is not at hand."""
+    if not (REAL_DATA / path).exists():
+        pytest.skip(f"needs {path} below {REAL_DATA} (NSVM_TEST_DATA names another folder)")
+    return REAL_DATA / path
+
+
+@dataclass
+class Small:
+    """A small two-class problem in float64, and a network for it."""
+
+    problem: Problem
+    network: nn.Module
+
+    def theta(self, lr: float = 0.05) -> Theta:
+        """The network as a trainer takes it, its own copy."""
+        return Theta(deepcopy(self.network), SGD(lr, momentum=0.9, weight_decay=0.01), dropout_seed=5)
+
+
+@pytest.fixture
+def small() -> Callable[..., Small]:
+    def make(
+        seed: int = 0,
+        m: int = 40,
+        d: int = 5,
+        K: Kernel | None = None,
+        network: Mapping[str, Any] | None = None,
+    ) -> Small:
+        generator = torch.Generator().manual_seed(seed)
+        y = torch.where(torch.arange(m) % 2 == 0, -1.0, 1.0).double()
+        x = torch.randn(m, d, generator=generator, dtype=torch.float64) + 0.7 * y[:, None]
+        settings = network or {"name": "mlp", "widths": [8, 6], "normalize": True}
+        built = build_network(settings, (d,), seed=seed + 1).double()
+        return Small(Problem(x, y, K or RBF(1.0), seed), built)
+
+    return make
+
+
+def train(
+    trainer: Trainer[Any], problem: Problem, F: Theta, steps: int | None = None
+) -> tuple[State, Expansion]:
+    """The loop without anything around it."""
+    state = trainer.start(problem, F)
+    while state.t < (trainer.total if steps is None else steps):
+        trainer.step(problem, state)
+    return state, trainer.finish(problem, state)
+
+
+def parameters(network: nn.Module) -> Tensor:
+    """theta as one vector."""
+    return torch.cat([p.detach().flatten() for p in network.parameters()])

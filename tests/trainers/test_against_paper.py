@@ -1,0 +1,189 @@
+"""Every trainer against the literal transcription of the paper, in float64, on the same indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+
+import pytest
+import torch
+
+from nsvm_cli.kernels import Linear
+from nsvm_cli.objectives import LOSSES
+from nsvm_cli.optimizers import SGD
+from nsvm_cli.randomness import Sampler
+from nsvm_cli.trainers import Trainer
+from nsvm_cli.trainers.alg1 import Alg1
+from nsvm_cli.trainers.alg2 import Alg2
+from nsvm_cli.trainers.alg3 import Alg3
+from nsvm_cli.trainers.alg4 import Alg4
+from nsvm_cli.trainers.base import Problem
+from nsvm_cli.trainers.pegasos import Pegasos
+from tests import reference
+from tests.conftest import Small, parameters, train
+
+LAM = 0.01
+MakeSmall = Callable[..., Small]
+
+
+class Literal:
+    """The problem, prepared for the transcription, with its own copy of the same theta."""
+
+    def __init__(self, small: Small, lr: float, k: int = 1) -> None:
+        problem = small.problem
+        self.network = deepcopy(small.network)
+        self.data = reference.Data(problem.x, problem.y, self.network)
+        self.optimizer = torch.optim.SGD(self.network.parameters(), lr, 0.9, weight_decay=0.01)
+        sampler = Sampler(problem.seed, self.data.m, k)
+        self.draw = lambda t: sampler(t).tolist()
+        self.K = reference.rbf(1.0)
+
+    def features(self) -> list[torch.Tensor]:
+        with torch.no_grad():
+            return [self.data.F(j) for j in range(self.data.m)]
+
+
+def assert_same_theta(F: object, literal: Literal) -> None:
+    ours, theirs = parameters(F.network), parameters(literal.network)  # type: ignore[attr-defined]
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+
+
+def dense(problem: Problem, state: object) -> torch.Tensor:
+    return state.coefficients.alpha  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_pegasos(small: MakeSmall, seed: int) -> None:
+    s = small(seed)
+    literal = Literal(s, lr=0)
+    z = literal.features()
+    alpha = reference.algorithm_0(z, s.problem.y, literal.draw, 400, LAM, literal.K)
+    state, g = train(Pegasos(400, LAM), s.problem, F := s.theta())
+    assert torch.equal(dense(s.problem, state), alpha)
+    assert 5 < state.violations < 390
+    assert state.violations == alpha.sum() - 1
+    assert_same_theta(F, literal)
+    for i in range(5):
+        expected = reference.decision(alpha, s.problem.y, z, z[i], LAM, 400, literal.K)
+        torch.testing.assert_close(g(s.problem.K, F(s.problem.x[i : i + 1]))[0], expected)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_algorithm_1(small: MakeSmall, seed: int) -> None:
+    s, T, lr = small(seed), 300, 2e-3
+    literal = Literal(s, lr)
+    alpha, y, z = reference.algorithm_1(literal.data, literal.optimizer, literal.draw, T, LAM, literal.K)
+    state, g = train(Alg1(T, LAM), s.problem, F := s.theta(lr))
+    support = [t for t in range(T) if alpha[t]]
+    assert len(g.alpha) == len(support)
+    assert 5 < state.violations == len(support) - 1 < T - 10
+    assert g.alpha.tolist() == [1.0] * len(support)
+    assert g.y.tolist() == [y[t] for t in support]
+    torch.testing.assert_close(g.z, torch.stack([z[t] for t in support]), rtol=0, atol=1e-10)
+    assert_same_theta(F, literal)
+    assert (parameters(F.network) - parameters(s.network)).abs().max() > 1e-2
+    terms = (torch.tensor(alpha), torch.tensor(y, dtype=torch.float64), z)
+    x = literal.features()[3]
+    expected = reference.decision(*terms, x, LAM, T, literal.K)
+    torch.testing.assert_close(g(s.problem.K, x[None])[0], expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_algorithm_2(small: MakeSmall, seed: int) -> None:
+    s, T, lr = small(seed), 300, 2e-3
+    literal = Literal(s, lr)
+    alpha = reference.algorithm_2(literal.data, literal.optimizer, literal.draw, T, LAM, literal.K)
+    state, g = train(Alg2(T, LAM), s.problem, F := s.theta(lr))
+    assert torch.equal(dense(s.problem, state), alpha)
+    assert 5 < state.violations == alpha.sum() - 1 < T - 10
+    assert_same_theta(F, literal)
+    assert (parameters(F.network) - parameters(s.network)).abs().max() > 1e-2
+    z = literal.features()
+    expected = reference.decision(alpha, s.problem.y, z, z[3], LAM, T, literal.K)
+    torch.testing.assert_close(g(s.problem.K, z[3][None])[0], expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("seed", "k"), [(0, 4), (1, 3)])
+def test_algorithm_3(small: MakeSmall, seed: int, k: int) -> None:
+    s, T, lr = small(seed, network={"name": "mlp", "widths": [8, 6]}), 120, 0.05
+    literal = Literal(s, lr, k)
+    args = (literal.draw, T, LAM, 0.7, k, literal.K)
+    alpha = reference.algorithm_3(literal.data, literal.optimizer, *args)
+    state, g = train(Alg3(T, LAM, 0.7, k), s.problem, F := s.theta(lr))
+    torch.testing.assert_close(dense(s.problem, state), alpha, rtol=0, atol=1e-12)
+    assert torch.equal(dense(s.problem, state) > 0, alpha > 0)
+    assert 5 < state.violations == round(float(alpha.sum() * k)) - k < T * k - 10
+    assert_same_theta(F, literal)
+    z = literal.features()
+    expected = reference.decision(alpha, s.problem.y, z, z[3], LAM, T, literal.K)
+    torch.testing.assert_close(g(s.problem.K, z[3][None])[0], expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+def test_algorithm_4(small: MakeSmall, loss: str) -> None:
+    s, T, k, lr = small(0, network={"name": "mlp", "widths": [8, 6]}), 200, 6, 0.05
+    L = {"squared": lambda b, c: (b - c) ** 2, "linear": lambda b, c: -c}[loss]
+    literal = Literal(s, lr, k)
+    reference.algorithm_4_part_1(literal.data, literal.optimizer, literal.draw, T, L, literal.K)
+    trainer = Alg4(T, k, loss=loss, solver_steps=300, lam=LAM)
+    state, g = train(trainer, s.problem, F := s.theta(lr))
+    assert_same_theta(F, literal)
+    assert state.t == T + 300
+
+    z, draw = literal.features(), Literal(s, lr).draw
+    alpha = reference.algorithm_0(z, s.problem.y, draw, 300, LAM, literal.K)
+    assert torch.equal(state.part_2.coefficients.alpha, alpha)  # type: ignore[attr-defined]
+    expected = reference.decision(alpha, s.problem.y, z, z[3], LAM, 300, literal.K)
+    torch.testing.assert_close(g(s.problem.K, z[3][None])[0], expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("trainer", [Alg1(500, LAM), Alg2(500, LAM)])
+@pytest.mark.parametrize("fixed", ["rate 0", "identity"])
+def test_algorithms_1_and_2_with_a_fixed_network_are_algorithm_0(
+    small: MakeSmall, trainer: Trainer, fixed: str
+) -> None:
+    s = small(3) if fixed == "rate 0" else small(3, network={"name": "identity"})
+    _, expected = train(Pegasos(500, LAM), s.problem, s.theta())
+    _, g = train(trainer, s.problem, F := s.theta(lr=0))
+    z = F(s.problem.x)
+    torch.testing.assert_close(g(s.problem.K, z), expected(s.problem.K, z), rtol=0, atol=1e-12)
+    assert g.alpha.sum() == expected.alpha.sum()
+
+
+@pytest.mark.parametrize("trainer", [Pegasos(2, 1.0), Alg1(2, 1.0), Alg2(2, 1.0), Alg3(2, 1.0, 1.0, 2)])
+def test_a_margin_of_exactly_1_is_no_violation(trainer: Trainer) -> None:
+    """x = y = +-1 and a linear kernel: at t = 2 with lambda = 1 every margin is 1, at t = 3 it is 1/2."""
+    y = torch.tensor([-1.0, 1.0] * 5, dtype=torch.float64)
+    problem = Problem(y[:, None].clone(), y, Linear(), seed=0)
+    F = Small(problem, torch.nn.Flatten().eval()).theta()
+    state, g = train(trainer, problem, F)
+    assert state.violations == 0
+    torch.testing.assert_close(g(problem.K, problem.x), 0.5 * y)  # 1/(lambda T) with T = 2
+    trainer.step(problem, state)
+    assert state.violations == state.sampler.k
+
+
+def test_no_violation_moves_nothing(small: MakeSmall) -> None:
+    """Not even momentum or weight decay: theta after a step without a violation has the same bits."""
+    for trainer in (Alg1(300, LAM), Alg2(300, LAM)):
+        s = small(0)
+        state, quiet = trainer.start(s.problem, F := s.theta(2e-3)), 0
+        for _ in range(299):
+            before, violations = parameters(F.network), state.violations
+            trainer.step(s.problem, state)
+            moved = not torch.equal(before, parameters(F.network))
+            assert moved == (state.violations > violations)
+            quiet += not moved
+        assert quiet > 10
+
+
+def test_momentum_and_weight_decay_act_on_theta(small: MakeSmall) -> None:
+    s = small(0)
+    thetas = []
+    for optimizer in (SGD(2e-3), SGD(2e-3, 0.9), SGD(2e-3, 0.9, 0.01)):
+        theta = s.theta()
+        theta.optimizer = optimizer(theta.network.parameters())
+        train(Alg1(50, LAM), s.problem, theta)
+        thetas.append(parameters(theta.network))
+    assert not torch.equal(thetas[0], thetas[1])
+    assert not torch.equal(thetas[1], thetas[2])
