@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -60,10 +61,9 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     model, e = checkpoint.model, checkpoint.model.expansion
     tensors = {THETA + name: tensor for name, tensor in model.network.state_dict().items()}
     tensors |= {"z": e.z, "alpha": e.alpha, "y": e.y, "mean": model.scaling.mean, "std": model.scaling.std}
+    # one entry, because safetensors writes several in an order of its own, and the same run is the same file
     metadata = {
-        "format": FORMAT,
-        "settings": json.dumps(plain(checkpoint.settings), allow_nan=False),
-        "facts": json.dumps(asdict(checkpoint.facts), allow_nan=False),
+        FORMAT: json.dumps({"settings": plain(checkpoint.settings), "facts": asdict(checkpoint.facts)})
     }
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_atomically(path, save(contiguous, metadata))
@@ -76,26 +76,27 @@ def load_checkpoint(path: Path, runtime: Mapping[str, Any] | None = None) -> Che
         InputError: the file is missing, damaged, of another kind, or contradicts itself.
     """
     tensors, metadata = _read(path)
-    if metadata.get("format") != FORMAT:
-        raise InputError(
-            f"{path} is not an nsvm checkpoint: expected format {FORMAT}, got {metadata.get('format')}"
-        )
+    if FORMAT not in metadata:
+        raise InputError(f"{path} is not an nsvm checkpoint: its metadata have no entry {FORMAT}")
     try:
-        settings = parse_settings({**json.loads(metadata["settings"]), **(runtime or {})})
-        facts = Facts(**json.loads(metadata["facts"]))
+        content = json.loads(metadata[FORMAT])
+        settings, facts = parse_settings(content["settings"]), Facts(**content["facts"])
     except ValidationError as error:
-        raise _damaged(path, one_line(error)) from None
-    except (KeyError, TypeError, RecursionError, json.JSONDecodeError) as error:
-        raise _damaged(path, str(error)) from None
+        raise _unusable(path, one_line(error)) from None
+    except (InputError, KeyError, TypeError, AttributeError, RecursionError, json.JSONDecodeError) as error:
+        raise _unusable(path, error) from None
+    settings = parse_settings({**plain(settings), **(runtime or {})})
+    device = select_device(settings.device, settings.threads)
     try:
-        model = _model(tensors, settings, facts, select_device(settings.device, settings.threads))
-    except (KeyError, RuntimeError) as error:
-        raise _damaged(path, " ".join(str(error).split())) from None
+        model = _model(tensors, settings, facts, device)
+    except (InputError, KeyError, RuntimeError) as error:
+        raise _unusable(path, error) from None
     return Checkpoint(model, settings, facts)
 
 
-def _damaged(path: Path, reason: str) -> InputError:
-    return InputError(f"{path} is a damaged nsvm checkpoint: {reason[:300]}")
+def _unusable(path: Path, reason: object) -> InputError:
+    reason = textwrap.shorten(str(reason), 300, placeholder=" ...")
+    return InputError(f"{path} is a checkpoint that cannot be used: {reason}")
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:

@@ -7,7 +7,10 @@ from difflib import get_close_matches
 
 
 class InputError(ValueError):
-    """What the user gave cannot be used. The command exits with 2."""
+    """What the user gave cannot be used; said in one line. The command exits with 2."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
 
 
 class RunError(RuntimeError):

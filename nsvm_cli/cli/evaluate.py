@@ -7,7 +7,6 @@ from typing import Any
 
 import yaml
 
-from nsvm_cli.cli.hydra_app import compose_section
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.errors import InputError, did_you_mean
 
@@ -53,7 +52,7 @@ def evaluate(arguments: list[str]) -> None:
 
     from nsvm_cli.evaluation import judge  # torch takes seconds to import
 
-    dataset = compose_section("dataset", name, changes) if name else None
+    dataset = _dataset(name, changes) if name else None
     figures = judge(path, overrides.pop("split", None), overrides, dataset, changes)
     if "--json" in arguments:
         print(json.dumps(figures, allow_nan=False))
@@ -61,6 +60,12 @@ def evaluate(arguments: list[str]) -> None:
         from nsvm_cli.report import show_evaluation
 
         show_evaluation(figures)
+
+
+def _dataset(name: str, changes: dict[str, Any]) -> dict[str, Any]:
+    from nsvm_cli.cli.hydra_app import compose_section  # Hydra is wanted only here
+
+    return compose_section("dataset", name, changes)
 
 
 def _overrides(words: list[str]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class CSV(Source):
 
     path: str
     label: str = "label"
-    separator: Annotated[str, Field(min_length=1)] = ","
+    separator: Annotated[str, Field(min_length=1, max_length=1)] = ","
 
     def load(self, rng: np.random.Generator) -> Samples:
         table = read_csv(self.path, sep=self.separator)

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import os
+import textwrap
 import zlib
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -82,17 +83,24 @@ class MNIST(Source):
 
     def _raw(self) -> Path:
         """The folder that holds the files, after a download where that is called for."""
-        root = cache_folder() if self.root is None else Path(self.root).expanduser()
-        raw = root / self.folder / "raw"
-        if missing := [name for name in FILES if not _find(raw, name)]:
-            if self.root is not None:
-                raise InputError(
-                    f"dataset.root={self.root} has no {self.folder}/raw/{missing[0]}[.gz]: {self._ways()}"
-                )
+        try:
+            root = cache_folder() if self.root is None else Path(self.root).expanduser()
+            raw = root / self.folder / "raw"
+            missing = [name for name in FILES if not _find(raw, name)]
+        except (OSError, RuntimeError) as error:
+            raise InputError(
+                f"dataset.root={self.root} cannot be looked into ({error}): {self._ways()}"
+            ) from None
+        if missing and self.root is not None:
+            raise InputError(
+                f"dataset.root={self.root} has no {self.folder}/raw/{missing[0]}[.gz]: {self._ways()}"
+            )
+        if missing:
             self._download(root)
         return raw
 
     def _ways(self) -> str:
+        """How to get at the files, for the end of a sentence."""
         return (
             f"name a folder that holds {self.folder}/raw/*-ubyte[.gz] with dataset.root=FOLDER, leave it "
             "out to have torchvision download them, or take dataset=digits, which needs no network"
@@ -106,36 +114,35 @@ class MNIST(Source):
             with contextlib.redirect_stdout(io.StringIO()):
                 getattr(datasets, self.folder)(str(root), download=True)
         except ImportError as error:
-            reason = f"torchvision is not installed ({error})"
+            reason = f"torchvision is not installed: {error}"
         except OSError as error:
             reason = str(error)
-        except RuntimeError as error:
+        except (RuntimeError, AttributeError) as error:
             reason = str(error)
-            if "torchvision::" in reason:
+            if "torchvision" in reason:
                 reason = f"the installed torchvision was built for another torch: {reason}"
         else:
             return
-        reason = " ".join(reason.split())[:200]
+        reason = textwrap.shorten(reason, 200, placeholder=" ...")
         raise InputError(
             f"{self.folder}: {root} lacks the files, and they cannot be downloaded ({reason}): {self._ways()}"
         )
 
     def _read(self, raw: Path, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """One file, unpacked, verified and parsed."""
         file = _find(raw, name)
         if file is None:
             raise InputError(f"{raw} has no {name}[.gz]: {self._ways()}")
+        sums = self.packed if file.suffix == ".gz" else self.unpacked
         try:
             content = file.read_bytes()
-            sums = self.packed if file.suffix == ".gz" else self.unpacked
-            data = gzip.decompress(content) if file.suffix == ".gz" else content
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"{file} is damaged ({error}): {self._ways()}") from None
-        array = parse_idx(data, shape, str(file))
-        expected = sums[FILES.index(name)] if sums else None
-        if expected and (got := hashlib.md5(content, usedforsecurity=False).hexdigest()) != expected:
-            raise InputError(
-                f"{file} is not the published file: expected MD5 {expected}, got {got}; {self._ways()}"
-            )
+            array = parse_idx(gzip.decompress(content) if file.suffix == ".gz" else content, shape)
+            got = hashlib.md5(content, usedforsecurity=False).hexdigest()
+            if sums and got != (expected := sums[FILES.index(name)]):
+                raise ValueError(f"it is not the published file, expected MD5 {expected}, got {got}")
+        except (ValueError, OSError, EOFError, zlib.error) as error:
+            again = "delete it to have it downloaded again, or " if self.root is None else ""
+            raise InputError(f"{file} is damaged ({error}): {again}{self._ways()}") from None
         return array
 
 
@@ -178,16 +185,18 @@ def two_classes(labels: np.ndarray, classes: tuple[int, int]) -> tuple[np.ndarra
     return rows, np.where(labels[rows] == classes[1], 1.0, -1.0)
 
 
-def parse_idx(data: bytes, shape: tuple[int, ...], source: str) -> np.ndarray:
-    """The unsigned bytes of an IDX file: magic number, sizes as big-endian int32, content."""
+def parse_idx(data: bytes, shape: tuple[int, ...]) -> np.ndarray:
+    """The unsigned bytes of an IDX file: magic number, sizes as big-endian int32, content.
+
+    Raises:
+        ValueError: the header or the length is not that of this shape.
+    """
     header = np.array([0x0800 + len(shape), *shape], dtype=">i4").tobytes()
     size = len(header) + int(np.prod(shape))
     if not data.startswith(header):
-        raise InputError(
-            f"{source} is not the expected file: its header does not say {'x'.join(map(str, shape))} bytes"
-        )
+        raise ValueError(f"its header does not say {'x'.join(map(str, shape))} bytes")
     if len(data) != size:
-        raise InputError(f"{source} is damaged: expected {size} bytes, got {len(data)}")
+        raise ValueError(f"expected {size} bytes, got {len(data)}")
     return np.frombuffer(data, dtype=np.uint8, offset=len(header)).reshape(shape)
 
 

@@ -44,7 +44,7 @@ class RingnormOpenML(Source):
 
 
 def _from_csv(path: str) -> pd.DataFrame:
-    table = read_csv(path, header=None, low_memory=False)
+    table = read_csv(path, header=None)
     has_header = pd.to_numeric(table.iloc[0], errors="coerce").isna().all()
     return read_csv(path) if has_header else table
 
@@ -59,6 +59,8 @@ def _from_openml() -> pd.DataFrame:
         )
         table: Any = data.get_data()[0]
         label = data.default_target_attribute
+        features: pd.DataFrame = table.drop(columns=label)
+        return features.assign(label=table[label])
     except Exception as error:  # whatever openml, its HTTP client or its cache raise
         reason = textwrap.shorten(str(error) or type(error).__name__, 150, placeholder=" ...")
         raise InputError(
@@ -68,5 +70,3 @@ def _from_openml() -> pd.DataFrame:
         ) from None
     finally:
         logging.disable(logging.NOTSET)
-    features: pd.DataFrame = table.drop(columns=label)
-    return features.assign(label=table[label])

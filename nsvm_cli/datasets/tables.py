@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import lzma
+import warnings
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +15,29 @@ import pandas as pd
 from nsvm_cli.datasets.base import Samples
 from nsvm_cli.errors import InputError
 
+# pandas' own errors and UnicodeDecodeError are ValueErrors; the rest come from damaged packed files
+UNREADABLE = (
+    *(ValueError, OSError, RuntimeError, pd.errors.ParserWarning),
+    *(EOFError, lzma.LZMAError, zipfile.BadZipFile, zlib.error),
+)
+
 
 def read_csv(path: str, **options: Any) -> pd.DataFrame:
     """pandas' ``read_csv``, its failures as InputErrors. Only regular files are opened."""
-    file = Path(path).expanduser()
-    if not file.is_file():
-        what = "is not a file" if file.exists() else "does not exist"
-        raise InputError(f"dataset.path={path} {what}: expected a CSV file")
     try:
-        table: pd.DataFrame = pd.read_csv(file, **options)
-    except (ValueError, OSError) as error:  # pandas' own errors and UnicodeDecodeError are ValueErrors
-        reason = " ".join(str(error).split())
-        raise InputError(f"dataset.path={path} cannot be read as CSV: {reason}") from None
+        file = Path(path).expanduser()
+        if not file.is_file():
+            what = "is not a file" if file.exists() else "does not exist"
+            raise InputError(f"dataset.path={path} {what}: expected a CSV file")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows with more cells than the header
+            # Not low_memory, which guesses a column's type piece by piece; no index_col, or the first
+            # column would silently become row names.
+            table: pd.DataFrame = pd.read_csv(file, low_memory=False, index_col=False, **options)
+    except InputError:
+        raise
+    except UNREADABLE as error:
+        raise InputError(f"dataset.path={path} cannot be read as CSV: {error}") from None
     return table
 
 
@@ -38,15 +53,16 @@ def to_samples(features: pd.DataFrame, labels: pd.Series, source: str) -> Sample
         numbers = pd.to_numeric(column, errors="coerce")
         if (bad := numbers.isna()).any():
             row = int(np.flatnonzero(bad)[0])
-            raise InputError(
-                f"{source}: column {name}, row {row + 1}: expected a number, got {column.iloc[row]!r}"
-            )
+            got = "an empty cell" if pd.isna(column.iloc[row]) else repr(column.iloc[row])
+            raise InputError(f"{source}: column {name}, row {row + 1}: expected a number, got {got}")
     if (missing := labels.isna()).any():
         raise InputError(f"{source}: row {int(np.flatnonzero(missing)[0]) + 1} has no label")
-    classes = sorted(labels.unique().tolist())
+    classes = sorted(labels.unique().tolist(), key=lambda label: (isinstance(label, str), label))
     if len(classes) != 2:
         some = ", ".join(str(c) for c in classes[:5]) + (", ..." if len(classes) > 5 else "")
-        raise InputError(f"{source}: expected labels of exactly 2 classes, found {len(classes)}: {some}")
+        raise InputError(
+            f"{source}: expected labels of exactly 2 classes, found {len(classes)}: {some or 'no rows'}"
+        )
     x = features.apply(pd.to_numeric).to_numpy(np.float64)
     y = np.where(labels.to_numpy() == classes[1], 1.0, -1.0)
     return Samples(x, y, (str(classes[0]), str(classes[1])), source)

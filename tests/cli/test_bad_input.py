@@ -1,0 +1,115 @@
+"""Bad input of every kind: one line that says what is wrong, exit code 2, nothing left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import nsvm, refusal
+
+CASES = [
+    ("trian", "there is no command 'trian'; did you mean train?"),
+    ("train datset=mnist", "datset: there is no such setting; did you mean dataset?"),
+    ("train dataset=mnst", "dataset=mnst: there is no such dataset; did you mean mnist?"),
+    ("train algorithm=alg5", "algorithm=alg5: there is no such algorithm; did you mean alg"),
+    ("train optimizer.lrr=1", "optimizer.lrr: there is no such setting; did you mean optimizer.lr?"),
+    ("train +optimizer.nesterov=true", "optimizer.nesterov: sgd has no such setting"),
+    ("train +sed=3", "sed: there is no such setting; did you mean seed?"),
+    ("train ~algorithm.stepz", "did you mean algorithm.steps?"),
+    ("train algorithm", "cannot read the override 'algorithm'"),
+    ("train network.widths=[4", "cannot read the override 'network.widths=[4'"),
+    ("train --confg-dir x", "there is no flag --confg-dir; did you mean --config-dir?"),
+    ("train --config-dir nowhere", "nowhere' not found"),
+    ("train --cfg everything", "invalid choice: 'everything'"),
+    ("train algorithm.lam=0", "algorithm.lam should be greater than 0, got 0"),
+    ("train algorithm.steps=0", "algorithm.steps should be greater than or equal to 1, got 0"),
+    ("train algorithm.steps=abc", "got 'abc'"),
+    (
+        "train algorithm=alg3 algorithm.batch_size=1",
+        "algorithm.batch_size should be greater than or equal to 2",
+    ),
+    ("train algorithm=alg3 algorithm.batch_size=7000", "expected at most the 6660 training samples"),
+    ("train algorithm=alg3 algorithm.mu=-1", "algorithm.mu should be greater than 0, got -1"),
+    ("train optimizer.momentum=1", "optimizer.momentum should be less than 1, got 1"),
+    ("train seed=-1", "seed should be greater than or equal to 0, got -1"),
+    ("train dtype=float16", "dtype should be 'float32' or 'float64', got 'float16'"),
+    ("train threads=0", "threads should be greater than 0, got 0"),
+    ("train dataset.samples=3", "dataset.samples should be greater than or equal to 20"),
+    ("train dataset.validation=5000", "dataset.validation=5000: expected less than"),
+    ("train network=cnn", "network cnn expects images of at least 16x16 pixels"),
+    ("train dataset=csv", "dataset.path needs a value"),
+    ("train dataset=csv dataset.path=nowhere.csv", "dataset.path=nowhere.csv does not exist"),
+    (
+        "train dataset=mnist dataset.root=nowhere",
+        "dataset.root=nowhere has no MNIST/raw/train-images-idx3-ubyte",
+    ),
+    ("train dataset=ringnorm_openml dataset.path=nowhere.csv", "dataset.path=nowhere.csv does not exist"),
+    ("train plugins=[nowhere]", "plugins: there is no module 'nowhere'"),
+    ("evaluate", "evaluate needs a PATH"),
+    ("evaluate nowhere", "nowhere does not exist: expected a checkpoint"),
+    ("evaluate .", ". has no final.safetensors: expected the directory of a finished run"),
+    ("evaluate x splt=test", "splt: there is nothing of this name to override; did you mean split?"),
+    ("evaluate x split=tests", "split=tests: there is no such split; did you mean test?"),
+    ("evaluate x y", "expected an override KEY=VALUE, got 'y'"),
+    ("completion tcsh", "completion needs one shell"),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), CASES, ids=[line for line, _ in CASES])
+def test_is_refused_in_one_line(line: str, said: str, tmp_path: Path) -> None:
+    assert said in refusal(*line.split(), cwd=tmp_path)
+
+
+def test_data_that_are_not_what_they_should_be(tmp_path: Path) -> None:
+    rows = "\n".join(f"{i % 7},{i % 5},{'yes' if i % 2 else 'no'}" for i in range(60))
+    file = tmp_path / "table.csv"
+    for text, said in [
+        (f"a,b,label\n{rows}\n1,x,no", "column b, row 61: expected a number, got 'x'"),
+        (f"a,b,label\n{rows}\n1,,no", "column b, row 61: expected a number"),
+        (f"a,b,label\n{rows}\n1,2,perhaps", "expected labels of exactly 2 classes, found 3"),
+        (f"a,b,lable\n{rows}", "has no column 'label'; did you mean lable?"),
+        ("", "cannot be read as CSV"),
+    ]:
+        file.write_text(text)
+        assert said in refusal("train", "dataset=csv", "dataset.path=table.csv", cwd=tmp_path)
+
+
+def test_a_checkpoint_that_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "final.safetensors"
+    file.write_bytes(b"\x80\x04 not a checkpoint")
+    assert "cannot be read as a checkpoint" in refusal("evaluate", file, cwd=tmp_path)
+
+
+def test_a_run_that_diverges_fails_with_1_and_does_not_look_finished(tmp_path: Path) -> None:
+    words = ["train", "algorithm=alg1", "optimizer.lr=1e9", "algorithm.steps=500", "hydra.run.dir=run"]
+    done = nsvm(*words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "nsvm: training diverged by step " in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run" / "result.json").exists()
+    assert not (tmp_path / "run" / "final.safetensors").exists()
+
+
+def test_a_run_directory_that_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("seed: 3\n")
+    done = nsvm("train", "algorithm.steps=1", "hydra.run.dir=run", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "already holds a run: expected a new folder in hydra.run.dir" in done.stderr
+    assert (tmp_path / "run" / "config.yaml").read_text() == "seed: 3\n"
+    assert [file.name for file in (tmp_path / "run").iterdir()] == ["config.yaml"]
+
+
+def test_a_job_that_fails_does_not_end_the_sweep(tmp_path: Path) -> None:
+    words = [
+        "algorithm.batch_size=1,4",
+        "algorithm.steps=5",
+        "algorithm.solver_steps=5",
+        "hydra.sweep.dir=sweep",
+    ]
+    done = nsvm("train", *words, "-m", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "nsvm: job 0 (algorithm.batch_size=1 algorithm.steps=5" in done.stderr
+    assert (tmp_path / "sweep" / "1" / "result.json").is_file()
+    assert not (tmp_path / "sweep" / "0").exists()

@@ -1,0 +1,137 @@
+"""A server that answers the openml package as OpenML does, for one data set, in several moods."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+ID = 1496
+NAMES = [f"V{i + 1}" for i in range(20)]
+XMLNS = 'xmlns:oml="http://openml.org/openml"'
+NO_SUCH_DATA = (
+    f"<oml:error {XMLNS}><oml:code>111</oml:code><oml:message>Unknown dataset</oml:message></oml:error>"
+)
+Answer = tuple[int, bytes]
+
+
+def arff(x: np.ndarray, classes: np.ndarray) -> str:
+    head = ["@RELATION ringnorm", *(f"@ATTRIBUTE {name} REAL" for name in NAMES), "@ATTRIBUTE Class {1,2}"]
+    rows = [",".join([*map(repr, row), c]) for row, c in zip(x.tolist(), classes.tolist(), strict=True)]
+    return "\n".join([*head, "@DATA", *rows, ""])
+
+
+def parquet(x: np.ndarray, classes: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    pd.DataFrame(x, columns=NAMES).assign(Class=pd.Categorical(classes)).to_parquet(file)
+    return file.getvalue()
+
+
+def description(base: str, mood: str, md5: str) -> str:
+    fields = {
+        "id": ID,
+        "name": "ringnorm",
+        "version": 1,
+        "format": "ARFF",
+        "url": f"{base}/{mood}/ringnorm.arff",
+        "parquet_url": f"{base}/{mood}/dataset_{ID}.pq",
+        "md5_checksum": md5,
+        "default_target_attribute": "Class",
+    }
+    if mood not in ("parquet", "fallback", "damaged"):
+        del fields["parquet_url"]
+    if mood == "no-target":
+        del fields["default_target_attribute"]
+    if mood == "other-target":
+        fields["default_target_attribute"] = "Outcome"
+    if mood == "wrong-md5":
+        fields["md5_checksum"] = "0" * 32
+    lines = [f"<oml:{key}>{value}</oml:{key}>" for key, value in fields.items()]
+    return f"<oml:data_set_description {XMLNS}>{''.join(lines)}</oml:data_set_description>"
+
+
+def features() -> str:
+    numeric = "<oml:data_type>numeric</oml:data_type>"
+    nominal = "<oml:data_type>nominal</oml:data_type>" + "".join(
+        f"<oml:nominal_value>{c}</oml:nominal_value>" for c in "12"
+    )
+    lines = [
+        f"<oml:feature><oml:index>{i}</oml:index><oml:name>{name}</oml:name>{kind}</oml:feature>"
+        for i, (name, kind) in enumerate([*((n, numeric) for n in NAMES), ("Class", nominal)])
+    ]
+    return f"<oml:data_features {XMLNS}>{''.join(lines)}</oml:data_features>"
+
+
+class FakeOpenML:
+    """What is answered to a path. Its first part is the mood, so that one server does for all."""
+
+    def __init__(self, x: np.ndarray, classes: np.ndarray) -> None:
+        self.asked: list[str] = []
+        self.base = ""
+        self.arff, self.parquet = arff(x, classes), parquet(x, classes)
+        self.small = arff(x[:30], classes[:30])
+
+    def answer(self, path: str) -> Answer:
+        self.asked.append(path)
+        _, mood, rest = path.split("?")[0].split("/", 2)
+        text = self.small if mood == "small" else self.arff
+        if mood == "not-found":
+            return 412, NO_SUCH_DATA.encode()
+        if mood == "page-404":
+            return 404, b"<html><body>Not\nfound<br></body></html>"
+        if mood == "broken":
+            return 500, b""
+        if mood == "garbage":
+            return 200, b"no XML\nat all"
+        if mood == "other-xml":
+            return 200, b"<hello/>"
+        if rest == f"api/v1/xml/data/{ID}":
+            md5 = hashlib.md5(text.encode()).hexdigest()
+            return 200, description(self.base, mood, md5).encode()
+        if rest == f"api/v1/xml/data/features/{ID}":
+            return 200, features().encode()
+        if rest == f"dataset_{ID}.pq" and mood != "fallback":
+            return 200, self.parquet
+        if rest == "ringnorm.arff" and mood != "parquet":
+            return (200, b"\x00\x01 no ARFF") if mood == "no-arff" else (200, text.encode())
+        return 404, NO_SUCH_DATA.encode()
+
+    def url(self, mood: str) -> str:
+        return f"{self.base}/{mood}/api/v1/xml"
+
+
+@contextmanager
+def serving(fake: FakeOpenML) -> Iterator[None]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, content = fake.answer(self.path)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("ETag", '"0"')
+            self.send_header("Last-Modified", "Wed, 01 Jan 2020 00:00:00 GMT")
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(content)
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        fake.base = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()

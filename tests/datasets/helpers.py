@@ -1,0 +1,36 @@
+"""What the tests of the data sets share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nsvm_cli.datasets import Data, Samples, load_data
+from nsvm_cli.errors import InputError
+
+
+def load(name: str, seed: int = 0, **settings: Any) -> Data:
+    return load_data({"name": name, **settings}, seed)
+
+
+def refusal(name: str, **settings: Any) -> str:
+    """What is said, in one line, where a data set cannot be had with such settings."""
+    with pytest.raises(InputError) as caught:
+        load(name, **settings)
+    message = str(caught.value)
+    assert message
+    assert len(message.splitlines()) == 1
+    return message
+
+
+def sizes(data: Data) -> dict[str, int]:
+    return {name: len(part) for name, part in data.parts.items()}
+
+
+def labelled(negative: int, positive: int, official_test: int | None = None) -> Samples:
+    """Samples whose only feature is the number of their row, the classes mixed."""
+    y = np.concatenate([np.full(negative, -1.0), np.full(positive, 1.0)])
+    y = np.random.default_rng(3).permutation(y)
+    return Samples(np.arange(len(y), dtype=np.float64)[:, None], y, ("no", "yes"), "a table", official_test)

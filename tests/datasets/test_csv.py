@@ -1,0 +1,243 @@
+"""Tables of one's own: what is read, and what each broken table is told."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nsvm_cli.datasets import Data
+from tests.datasets.helpers import load, refusal, sizes
+
+ROWS = 40
+X = np.random.default_rng(0).normal(size=(ROWS, 2)).round(6)
+Y = np.random.default_rng(1).permutation(np.repeat([-1.0, 1.0], ROWS // 2))
+
+
+def table(
+    classes: tuple[str, str] = ("ham", "spam"),
+    separator: str = ",",
+    header: tuple[str, ...] = ("a", "b", "label"),
+    label_at: int = 2,
+) -> str:
+    """The rows of X and Y as CSV."""
+    lines = [list(header)]
+    for (a, b), y in zip(X.tolist(), Y.tolist(), strict=True):
+        cells = [repr(a), repr(b)]
+        cells.insert(label_at, classes[int(y > 0)])
+        lines.append(cells)
+    return "".join(separator.join(line) + "\n" for line in lines)
+
+
+Write = Callable[..., str]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def to_file(content: str | bytes, name: str = "table.csv") -> str:
+        file = tmp_path / name
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+        return str(file)
+
+    return to_file
+
+
+def assert_the_table(data: Data) -> None:
+    part = data.parts["all"]
+    assert part.x.dtype == part.y.dtype == torch.float64
+    np.testing.assert_array_equal(part.x, X)
+    np.testing.assert_array_equal(part.y, Y)
+
+
+@pytest.mark.parametrize(
+    "classes", [("ham", "spam"), ("0", "1"), ("-1", "1"), ("9", "10"), ("0.5", "1.5"), ("False", "True")]
+)
+def test_the_two_classes_in_ascending_order(write: Write, classes: tuple[str, str]) -> None:
+    data = load("csv", path=write(table(classes)))
+    assert_the_table(data)
+    assert data.classes == classes
+    assert not data.by_pixel
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|", " "])
+def test_separators(write: Write, separator: str) -> None:
+    path = write(table(separator=separator))
+    assert_the_table(load("csv", path=path, separator=separator))
+
+
+@pytest.mark.parametrize("separator", ["::", "((", ""])
+def test_a_separator_is_one_character(write: Write, separator: str) -> None:
+    assert refusal("csv", path=write(table()), separator=separator).startswith("dataset.separator ")
+
+
+@pytest.mark.parametrize("label_at", [0, 1, 2])
+@pytest.mark.parametrize("label", ["label", "kind of mail", "7", "größe"])
+def test_the_label_column_has_any_name_and_place(write: Write, label: str, label_at: int) -> None:
+    header = ["a", "b"]
+    header.insert(label_at, label)
+    path = write(table(header=tuple(header), label_at=label_at))
+    assert_the_table(load("csv", path=path, label=label))
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"), [("t.csv.gz", gzip.compress), ("t.csv.bz2", bz2.compress), ("t.csv.xz", lzma.compress)]
+)
+def test_packed_tables(write: Write, name: str, pack: Callable[[bytes], bytes]) -> None:
+    assert_the_table(load("csv", path=write(pack(table().encode()), name)))
+
+
+def test_the_same_table_in_other_clothes_has_the_same_sum(write: Write) -> None:
+    plain = load("csv", path=write(table()))
+    other = load("csv", path=write("\ufeff" + table(separator=";").replace("\n", "\r\n")), separator=";")
+    changed = load("csv", path=write(table().replace(repr(X[0, 0].item()), "0.25")))
+    assert plain.sha256 == other.sha256 != changed.sha256
+
+
+def test_a_table_is_split_like_any_data_set(write: Write) -> None:
+    data = load("csv", path=write(table()), validation=3)
+    assert sizes(data) == {"train": 30, "validation": 6, "test": 4, "all": 40}
+
+
+def test_home_is_expanded(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(Path(write(table())).parent))
+    assert_the_table(load("csv", path="~/table.csv"))
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "none.csv")
+    assert refusal("csv", path=path) == f"dataset.path={path} does not exist: expected a CSV file"
+
+
+@pytest.mark.parametrize("what", ["folder", "/dev/zero"])
+def test_no_regular_file(tmp_path: Path, what: str) -> None:
+    (tmp_path / "folder").mkdir()
+    path = str(tmp_path / what)
+    assert refusal("csv", path=path) == f"dataset.path={path} is not a file: expected a CSV file"
+
+
+@pytest.mark.parametrize("path", ["", ".", "/"])
+def test_paths_that_name_no_file(path: str) -> None:
+    assert refusal("csv", path=path).startswith(f"dataset.path={path} is not a file")
+
+
+@pytest.mark.parametrize("path", ["x" * 300, "~nobody-of-that-name/table.csv"], ids=["long", "user"])
+def test_paths_that_cannot_even_be_looked_up(path: str) -> None:
+    refusal("csv", path=path)
+
+
+SENTENCES = {
+    "empty file": ("", "cannot be read as CSV"),
+    "blank lines": ("\n\n\n", "cannot be read as CSV"),
+    "only a header": ("a,b,label\n", "2 classes, found 0"),
+    "only the label column": ("label\n" + "x\ny\n" * 20, "expected at least one feature"),
+    "one class": (table(("ham", "ham")), "expected labels of exactly 2 classes, found 1: ham"),
+    "three classes": (table() + "1,2,eggs\n", "2 classes, found 3: eggs, ham, spam"),
+    "a class each": ("a,label\n" + "".join(f"1,c{i}\n" for i in range(40)), "found 40: c0, c1, c10, c11,"),
+    "a class with one sample": (table(("ham", "ham")) + "1,2,spam\n", "at least 2 samples of class spam"),
+    "text in a feature": (table() + "1,two,ham\n", "column b, row 41: expected a number, got 'two'"),
+    "two bad cells": ("a,b,label\n1,x,h\ny,2,h\n", "column a, row 2: expected a number, got 'y'"),
+    "nan in a feature": (table() + "nan,2,ham\n", "column a, row 41: expected a number"),
+    "a gap in a feature": (table() + "1,,ham\n", "column b, row 41: expected a number"),
+    "inf in a feature": (table() + "1,inf,ham\n", "sample 41 holds NaN or an infinite value"),
+    "-inf in a feature": (table() + "1,-inf,ham\n", "sample 41 holds NaN or an infinite value"),
+    "too large for a float": (table() + "1,1e999,ham\n", "sample 41 holds NaN or an infinite value"),
+    "a label missing": (table() + "1,2,\n", "row 41 has no label"),
+    "a numeric label missing": (table(("0", "1")) + "1,2,\n", "row 41 has no label"),
+    "a short row": (table() + "1,2\n", "row 41 has no label"),
+    "a long row": (table() + "1,2,ham,4\n", "Expected 3 fields in line 42, saw 4"),
+    "a quote left open": (table() + '"1,2,ham\n', "cannot be read as CSV"),
+    "not UTF-8": (table().encode("utf-16"), "cannot be read as CSV: 'utf-8' codec can't decode"),
+    "Latin-1": (table(("Käse", "Wurst")).encode("latin-1"), "cannot be read as CSV: 'utf-8' codec"),
+    "an image": (bytes(range(256)) * 20, "cannot be read as CSV"),
+    "thousands separators": (table() + '"1,000",2,ham\n', "column a, row 41: expected a number, got '1,000'"),
+    "complex numbers": (table() + "1+2j,2,ham\n", "column a, row 41: expected a number, got '1+2j'"),
+    "dates": (table() + "2020-01-01,2,ham\n", "column a, row 41: expected a number, got '2020-01-01'"),
+    "too few to split": ("a,label\n1,x\n2,x\n3,y\n4,y\n", "too few samples to split off a test set"),
+}
+
+
+@pytest.mark.parametrize(("content", "says"), SENTENCES.values(), ids=SENTENCES)
+def test_broken_tables(write: Write, content: str | bytes, says: str) -> None:
+    path = write(content)
+    message = refusal("csv", path=path)
+    assert path in message
+    assert says in message
+
+
+@pytest.mark.parametrize(
+    ("label", "meant"), [("labels", "label"), ("Label", "label"), ("bb", "b"), ("outcome", "")]
+)
+def test_no_such_label_column(write: Write, label: str, meant: str) -> None:
+    message = refusal("csv", path=write(table()), label=label)
+    assert message.startswith("dataset.label: ")
+    assert f"has no column {label!r}" in message
+    assert (f"did you mean {meant}?" in message) == bool(meant)
+    assert "(known: a, b, label)" in message
+
+
+def test_another_separator_than_the_files(write: Write) -> None:
+    assert "has no column 'label'" in refusal("csv", path=write(table()), separator=";")
+
+
+def test_more_validation_than_the_table_has(write: Write) -> None:
+    message = refusal("csv", path=write(table()), validation=18)
+    assert message.startswith("dataset.validation=18: expected less than the 18 training samples of class ")
+
+
+def test_a_gap_is_called_a_gap(write: Write) -> None:
+    assert "np.float64" not in refusal("csv", path=write(table() + "1,,ham\n"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.csv.gz", b"no gzip"),
+        ("t.csv.bz2", b"no bzip2"),
+        ("t.csv.gz", gzip.compress(table().encode())[:-30]),
+        ("t.csv.xz", b"no xz"),
+        ("t.csv.zip", b"no zip"),
+    ],
+    ids=["no gz", "no bz2", "gz cut short", "no xz", "no zip"],
+)
+def test_packed_tables_that_are_damaged(write: Write, name: str, content: bytes) -> None:
+    path = write(content, name)
+    assert refusal("csv", path=path).startswith(f"dataset.path={path} cannot be read as CSV: ")
+
+
+def test_rows_that_are_all_longer_than_the_header_are_refused(write: Write) -> None:
+    header, *rows = table().splitlines()
+    longer = [f"{i},{row}" for i, row in enumerate(rows)]
+    assert "cannot be read as CSV" in refusal("csv", path=write("\n".join([header, *longer])))
+
+
+def test_a_comma_at_the_end_of_every_row_does_no_harm(write: Write) -> None:
+    header, *rows = table().splitlines()
+    assert_the_table(load("csv", path=write("\n".join([header, *(f"{row}," for row in rows)]))))
+
+
+def test_labels_that_turn_to_text_far_down(write: Write) -> None:
+    header = ",".join([*(f"f{i}" for i in range(2100)), "label"])
+    cells = "0," * 2100
+    rows = [f"{cells}{label}\n" for label in ["1"] * 600 + ["b"] * 20]
+    assert load("csv", path=write(header + "\n" + "".join(rows))).classes == ("1", "b")
+
+
+@pytest.mark.parametrize(
+    ("content", "settings"),
+    [
+        ('"a\nb",label\nx,1\n', {}),
+        ('"a\nb",label\n1,1\n', {"label": "none"}),
+        ('a,label\n1,"x\ny"\n', {}),
+    ],
+    ids=["column", "known columns", "class"],
+)
+def test_names_with_a_line_break_stay_on_one_line(
+    write: Write, content: str, settings: dict[str, str]
+) -> None:
+    refusal("csv", path=write(content), **settings)

@@ -1,0 +1,60 @@
+"""scikit-learn's digits in MNIST's shape."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from tests.datasets.helpers import load, refusal
+
+
+def test_zeros_and_ones_by_default() -> None:
+    data = load("digits")
+    x, y = data.parts["all"].x, data.parts["all"].y
+    assert x.shape == (360, 1, 28, 28)
+    assert y.eq(-1).sum() == 178
+    assert y.eq(1).sum() == 182
+    assert data.classes == ("0", "1")
+    assert data.by_pixel
+    assert (len(data.parts["train"]), len(data.parts["test"])) == (324, 36)
+
+
+@pytest.mark.parametrize("classes", [(0, 1), (1, 0), (3, 8), (9, 4)])
+def test_images_are_enlarged_and_nothing_else(classes: tuple[int, int]) -> None:
+    digits = load_digits()
+    rows = np.isin(digits.target, classes)
+    part = load("digits", classes=classes).parts["all"]
+    np.testing.assert_array_equal(part.y, np.where(digits.target[rows] == classes[1], 1, -1))
+    x, original = part.x[:, 0].numpy(), digits.images[rows] / 16
+    assert x.min() >= 0
+    assert x.max() <= 1
+    np.testing.assert_allclose(x.mean((1, 2)), original.mean((1, 2)), atol=0.01)
+    corners = np.ix_(range(len(x)), [0, -1], [0, -1])
+    np.testing.assert_allclose(x[corners], original[corners])
+    # where a pixel of the small image has its centre, 3.5 pixels apart, the large one has nearly its value
+    centres = np.round(3.5 * np.arange(8) + 1.25).astype(int)
+    assert np.abs(x[:, centres][:, :, centres] - original).mean() < 0.05
+
+
+def test_seeds_split_the_same_samples() -> None:
+    first, other = load("digits", 0), load("digits", 1)
+    assert first.sha256 == other.sha256
+    assert not first.parts["test"].x.equal(other.parts["test"].x)
+
+
+@pytest.mark.parametrize(
+    ("classes", "says"),
+    [
+        ([3, 3], "dataset.classes: expected two different classes, got [3, 3]"),
+        ([0, 10], "dataset.classes.1 should be less than or equal to 9, got 10"),
+        ([-1, 2], "dataset.classes.0 should be greater than or equal to 0, got -1"),
+        ([4], "dataset.classes.1 needs a value"),
+        ([1, 2, 3], "dataset.classes"),
+        (["zero", 1], "dataset.classes.0 should be a valid integer"),
+        (5, "dataset.classes should be a valid tuple, got 5"),
+        (None, "dataset.classes should be a valid tuple, got None"),
+    ],
+)
+def test_classes_are_two_different_digits(classes: object, says: str) -> None:
+    assert refusal("digits", classes=classes).startswith(says)

@@ -1,0 +1,456 @@
+"""MNIST's files: read in either form, verified, and what is said where they are not right."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+from nsvm_cli.datasets import DATASETS
+from nsvm_cli.datasets.mnist import FILES, IMAGES, KMNIST, MNIST, FashionMNIST, parse_idx
+from tests.conftest import real
+from tests.datasets.helpers import load, refusal, sizes
+
+DRAWN = 30
+"""Images that are not black, at the beginning of each file; their labels are 0 to 8, again and again."""
+
+
+def _labels(count: int) -> np.ndarray:
+    labels = np.full(count, 9, dtype=np.uint8)
+    labels[:DRAWN] = np.arange(DRAWN) % 9
+    return labels
+
+
+def _images(count: int) -> np.ndarray:
+    images = np.zeros((count, 28, 28), dtype=np.uint8)
+    images[:DRAWN] = np.random.default_rng(count).integers(0, 256, (DRAWN, 28, 28))
+    return images
+
+
+def idx(array: np.ndarray) -> bytes:
+    return b"\0\0\x08" + bytes([array.ndim]) + np.array(array.shape, ">i4").tobytes() + array.tobytes()
+
+
+class Files:
+    """Files of MNIST's shapes with other images, packed and unpacked, and the class that reads them."""
+
+    def __init__(self, root: Path) -> None:
+        self.packed, self.unpacked = root / "packed", root / "unpacked"
+        for folder in (self.packed, self.unpacked):
+            (folder / "MNIST" / "raw").mkdir(parents=True)
+        sums = [self._write(name) for name in FILES]
+
+        class Fake(MNIST):
+            packed = tuple(packed for packed, _ in sums)
+            unpacked = tuple(unpacked for _, unpacked in sums)
+
+        self.source = Fake
+
+    def _write(self, name: str) -> tuple[str, str]:
+        count = IMAGES[name.split("-")[0]]
+        array = _images(count) if "images" in name else _labels(count)
+        content = idx(array)
+        packed = gzip.compress(content, compresslevel=1, mtime=0)
+        (self.packed / "MNIST" / "raw" / f"{name}.gz").write_bytes(packed)
+        with (self.unpacked / "MNIST" / "raw" / name).open("wb") as file:
+            file.write(content.rstrip(b"\0"))
+            file.truncate(len(content))  # the black images take no room on the disk
+        return hashlib.md5(packed).hexdigest(), hashlib.md5(content).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return Files(tmp_path_factory.mktemp("files"))
+
+
+@pytest.fixture
+def files(written: Files, monkeypatch: pytest.MonkeyPatch) -> Files:
+    """The files; the data set that reads them is called fake."""
+    monkeypatch.setitem(DATASETS, "fake", written.source)
+    return written
+
+
+def linked(root: Path, folder: Path, without: str = "", called: str = "MNIST") -> Path:
+    """A new root with links to the files in a folder, all but one."""
+    raw = root / called / "raw"
+    raw.mkdir(parents=True)
+    for file in (folder / "MNIST" / "raw").iterdir():
+        if file.name != without:
+            (raw / file.name).symlink_to(file)
+    return raw
+
+
+def assert_says_ways_on(message: str) -> None:
+    for way in ("dataset.root=FOLDER", "MNIST/raw/*-ubyte[.gz]", "dataset=digits"):
+        assert way in message
+
+
+@pytest.mark.parametrize("form", ["packed", "unpacked"])
+def test_samples_are_what_the_files_hold(files: Files, form: str) -> None:
+    data = load("fake", root=str(getattr(files, form)))
+    train, test = _images(60000)[:DRAWN], _images(10000)[:DRAWN]
+    rows = _labels(DRAWN) < 2
+    np.testing.assert_array_equal(data.parts["train"].x[:, 0], train[rows] / 255)
+    np.testing.assert_array_equal(data.parts["test"].x[:, 0], test[rows] / 255)
+    np.testing.assert_array_equal(data.parts["train"].y, np.where(_labels(DRAWN)[rows] == 1, 1, -1))
+    assert data.by_pixel
+    assert data.classes == ("0", "1")
+
+
+def test_packed_and_unpacked_files_give_the_same_samples(files: Files) -> None:
+    packed, unpacked = load("fake", root=str(files.packed)), load("fake", root=str(files.unpacked))
+    assert packed.sha256 == unpacked.sha256
+    for name, part in packed.parts.items():
+        assert part.x.equal(unpacked.parts[name].x)
+        assert part.y.equal(unpacked.parts[name].y)
+
+
+def test_a_folder_may_hold_some_files_packed_and_some_not(files: Files, tmp_path: Path) -> None:
+    raw = linked(tmp_path, files.packed, without=f"{FILES[0]}.gz")
+    (raw / FILES[0]).symlink_to(files.unpacked / "MNIST" / "raw" / FILES[0])
+    assert load("fake", root=str(tmp_path)).sha256 == load("fake", root=str(files.packed)).sha256
+
+
+@pytest.mark.parametrize("classes", [(3, 8), (8, 3), (7, 1)])
+def test_the_first_class_is_minus_one(files: Files, classes: tuple[int, int]) -> None:
+    data = load("fake", root=str(files.packed), classes=classes)
+    labels = _labels(DRAWN)[np.isin(_labels(DRAWN), classes)]
+    assert data.parts["train"].y.tolist() == [-1 if label == classes[0] else 1 for label in labels]
+    assert data.classes == (str(classes[0]), str(classes[1]))
+
+
+def test_home_is_expanded(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(files.packed.parent))
+    assert len(load("fake", root="~/packed").parts["test"]) == 8
+
+
+def test_validation_comes_from_the_training_set(files: Files) -> None:
+    without, data = (load("fake", root=str(files.packed), validation=n) for n in (0, 2))
+    assert sizes(data) == {"train": 4, "validation": 4, "test": 8, "all": 16}
+    assert data.parts["test"].x.equal(without.parts["test"].x)
+
+
+def repacked(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    return lambda content: gzip.compress(change(gzip.decompress(content)))
+
+
+def other_pixel(content: bytes) -> bytes:
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+DAMAGE: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
+    "cut short": (".gz", lambda content: content[: len(content) // 2], "is damaged"),
+    "without its end": (".gz", lambda content: content[:-4], "is damaged"),
+    "no gzip": (".gz", lambda _: b"<html>404</html>", "is damaged"),
+    "gzip of nonsense": (".gz", lambda content: content[:10] + b"\xff" * 50, "is damaged"),
+    "other check sum": (".gz", lambda content: content[:-8] + b"\0" * 8, "is damaged"),
+    "empty": (".gz", lambda _: b"", "is damaged (its header does not say "),
+    "packed, wrong magic": (
+        ".gz",
+        repacked(lambda c: b"\0\0\x09" + c[3:]),
+        "is damaged (its header does not say ",
+    ),
+    "packed, other sizes": (
+        ".gz",
+        repacked(lambda c: c[:7] + b"\0" + c[8:]),
+        "is damaged (its header does not say ",
+    ),
+    "packed, short": (".gz", repacked(lambda c: c[:-1]), "is damaged (expected "),
+    "packed, long": (".gz", repacked(lambda c: c + b"\0"), "is damaged (expected "),
+    "packed, other pixel": (
+        ".gz",
+        repacked(other_pixel),
+        "is damaged (it is not the published file, expected MD5 ",
+    ),
+    "unpacked, cut short": ("", lambda content: content[:1000], "is damaged (expected "),
+    "unpacked, only a header": ("", lambda content: content[:6], "is damaged (its header does not say "),
+    "unpacked, empty": ("", lambda _: b"", "is damaged (its header does not say "),
+    "unpacked, wrong magic": (
+        "",
+        lambda content: b"\1" + content[1:],
+        "is damaged (its header does not say ",
+    ),
+    "unpacked, long": ("", lambda content: content + b"\0", "is damaged (expected "),
+    "unpacked, other pixel": ("", other_pixel, "is damaged (it is not the published file, expected MD5 "),
+    "unpacked, still packed": ("", gzip.compress, "is damaged (its header does not say "),
+}
+
+
+@pytest.mark.parametrize("name", ["train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"])
+@pytest.mark.parametrize("damage", ["cut short", "unpacked, cut short"])
+def test_a_file_that_is_cut_short(files: Files, tmp_path: Path, name: str, damage: str) -> None:
+    assert_refused(files, tmp_path, name, damage)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_files(files: Files, tmp_path: Path, damage: str) -> None:
+    assert_refused(files, tmp_path, "train-labels-idx1-ubyte", damage)
+
+
+def assert_refused(files: Files, root: Path, name: str, damage: str) -> None:
+    suffix, change, says = DAMAGE[damage]
+    folder = files.packed if suffix else files.unpacked
+    raw = linked(root, folder, without=name + suffix)
+    (raw / f"{name}{suffix}").write_bytes(change((folder / "MNIST" / "raw" / f"{name}{suffix}").read_bytes()))
+    message = refusal("fake", root=str(root))
+    assert message.startswith(f"{raw / name}{suffix} {says}")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *("cut short", "packed, other pixel", "unpacked, other pixel"),
+        *("packed, wrong magic", "packed, short", "unpacked, cut short"),
+    ],
+)
+def test_a_damaged_file_is_told_ways_on(files: Files, tmp_path: Path, damage: str) -> None:
+    suffix, change, _ = DAMAGE[damage]
+    folder = files.packed if suffix else files.unpacked
+    name = f"{FILES[0]}{suffix}"
+    content = (folder / "MNIST" / "raw" / name).read_bytes()
+    (linked(tmp_path, folder, without=name) / name).write_bytes(change(content))
+    assert_says_ways_on(refusal("fake", root=str(tmp_path)))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_named(files: Files, tmp_path: Path, name: str) -> None:
+    linked(tmp_path, files.packed, without=f"{name}.gz")
+    message = refusal("fake", root=str(tmp_path))
+    assert message.startswith(f"dataset.root={tmp_path} has no MNIST/raw/{name}[.gz]: ")
+    assert_says_ways_on(message)
+
+
+@pytest.mark.parametrize("root", ["nowhere", "", "file"])
+def test_a_root_without_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    message = refusal("mnist", root=root)
+    assert message.startswith(f"dataset.root={root} has no MNIST/raw/train-images-idx3-ubyte[.gz]: ")
+    assert_says_ways_on(message)
+
+
+def test_the_raw_folder_itself_is_no_root(files: Files) -> None:
+    assert_says_ways_on(refusal("fake", root=str(files.packed / "MNIST" / "raw")))
+
+
+def test_a_folder_in_the_place_of_a_file(files: Files, tmp_path: Path) -> None:
+    raw = linked(tmp_path, files.packed, without=f"{FILES[3]}.gz")
+    (raw / f"{FILES[3]}.gz").mkdir()
+    assert f"has no MNIST/raw/{FILES[3]}[.gz]" in refusal("fake", root=str(tmp_path))
+
+
+@pytest.mark.parametrize("root", ["x" * 300, "~nobody-of-that-name"], ids=["long", "user"])
+def test_roots_that_cannot_even_be_looked_up(root: str) -> None:
+    refusal("mnist", root=root)
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "kmnist"])
+@pytest.mark.parametrize("classes", [[3, 3], [0, 10], [0], [0, 1, 2], "01"])
+def test_two_different_classes(name: str, classes: object) -> None:
+    assert refusal(name, classes=classes).startswith("dataset.classes")
+
+
+@pytest.mark.parametrize(("name", "source"), [("fashion_mnist", FashionMNIST), ("kmnist", KMNIST)])
+def test_kin_have_their_own_folder_and_sums(
+    files: Files, tmp_path: Path, name: str, source: type[MNIST]
+) -> None:
+    assert not set(source.packed) & set(MNIST.packed)
+    linked(tmp_path, files.packed, called=source.folder)
+    assert "is not the published file" in refusal(name, root=str(tmp_path))
+    (tmp_path / "two").mkdir()
+    linked(tmp_path / "two", files.unpacked, called=source.folder)
+    assert load(name, root=str(tmp_path / "two")).sha256 == load("fake", root=str(files.packed)).sha256
+
+
+def test_parse_idx() -> None:
+    array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    np.testing.assert_array_equal(parse_idx(idx(array), (2, 3, 4)), array)
+    with pytest.raises(ValueError, match="its header does not say 2x12 bytes"):
+        parse_idx(idx(array), (2, 12))
+
+
+# Downloads: torchvision is played by stubs
+
+
+class Torchvision:
+    """A torchvision that "downloads" the files from a folder, or fails to, and counts how often."""
+
+    def __init__(self, folder: Path, error: Exception | None = None) -> None:
+        self.calls: list[tuple[str, bool]] = []
+        self.folder, self.error = folder, error
+
+    def __call__(self, root: str, download: bool = False) -> None:
+        self.calls.append((root, download))
+        print("Downloading ...")
+        if self.error is not None:
+            raise self.error
+        raw = Path(root) / "MNIST" / "raw"
+        if not raw.exists():
+            linked(Path(root), self.folder)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "nsvm"
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Torchvision], None]:
+    def stub(torchvision: Torchvision) -> None:
+        module = ModuleType("torchvision")
+        module.datasets = SimpleNamespace(MNIST=torchvision)  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "torchvision", module)
+
+    return stub
+
+
+Install = Callable[[Torchvision], None]
+
+
+def test_missing_files_are_downloaded_once(
+    files: Files, cache: Path, install: Install, capfd: pytest.CaptureFixture[str]
+) -> None:
+    torchvision = Torchvision(files.unpacked)
+    install(torchvision)
+    first, second = load("fake"), load("fake")
+    assert torchvision.calls == [(str(cache), True)]
+    assert first.sha256 == second.sha256 == load("fake", root=str(files.packed)).sha256
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_cache_that_lacks_a_file_is_completed(files: Files, cache: Path, install: Install) -> None:
+    torchvision = Torchvision(files.unpacked)
+    install(torchvision)
+    raw = linked(cache, files.unpacked, without=FILES[2])
+    message = refusal("fake")  # this stub completes nothing
+    assert torchvision.calls == [(str(cache), True)]
+    assert message.startswith(f"{raw} has no {FILES[2]}[.gz]: ")
+    assert_says_ways_on(message)
+
+
+def test_a_damaged_file_in_the_cache_is_to_be_deleted(files: Files, cache: Path, install: Install) -> None:
+    install(Torchvision(files.unpacked))
+    name = f"{FILES[3]}.gz"
+    (linked(cache, files.packed, without=name) / name).write_bytes(b"\x1f\x8b")
+    assert "delete" in refusal("fake")
+
+
+@pytest.mark.parametrize("form", ["packed", "unpacked"])
+def test_cached_files_need_no_torchvision(
+    files: Files, cache: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    linked(cache, getattr(files, form))
+    assert len(load("fake").parts["test"]) == 8
+
+
+def test_a_root_of_ones_own_is_never_downloaded_into(files: Files, tmp_path: Path, install: Install) -> None:
+    torchvision = Torchvision(files.unpacked)
+    install(torchvision)
+    refusal("fake", root=str(tmp_path))
+    assert torchvision.calls == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_cache_is_in_the_users_home_by_default(
+    files: Files, tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torchvision = Torchvision(files.unpacked)
+    install(torchvision)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    load("fake")
+    assert torchvision.calls == [(str(tmp_path / ".cache" / "nsvm"), True)]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("Error downloading train-images-idx3-ubyte.gz:\nTried http://a\nTried http://b"),
+        RuntimeError("File not found or corrupted."),
+        PermissionError(13, "Permission denied"),
+        OSError(28, "No space left on device"),
+        OSError("<urlopen error [Errno -2] Name or service not known>"),
+        TimeoutError("timed out"),
+    ],
+    ids=lambda error: str(error)[:20],
+)
+def test_a_download_that_fails(files: Files, cache: Path, install: Install, error: Exception) -> None:
+    install(Torchvision(files.unpacked, error))
+    message = refusal("fake")
+    assert message.startswith(f"MNIST: {cache} lacks the files, and they cannot be downloaded (")
+    assert " ".join(str(error).split()) in message
+    assert_says_ways_on(message)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (
+            'raise RuntimeError("operator torchvision::nms does not exist")',
+            "the installed torchvision was built for another torch: operator torchvision::nms does not exist",
+        ),
+        ('raise ImportError("libcudart.so.12: cannot open")', "libcudart.so.12: cannot open"),
+        ('raise OSError("libtorch.so: undefined symbol: x")', "libtorch.so: undefined symbol: x"),
+        ("import no_such_module_as_this", "No module named 'no_such_module_as_this'"),
+        ("import torch; torch.library.no_such_function", "no attribute 'no_such_function'"),
+    ],
+    ids=["built for another torch", "ImportError", "OSError", "ModuleNotFoundError", "AttributeError"],
+)
+def test_a_torchvision_that_cannot_be_imported(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, says: str
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+        monkeypatch.delitem(sys.modules, name)
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages" / "torchvision.py").write_text(line)
+    monkeypatch.syspath_prepend(tmp_path / "packages")
+    message = refusal("mnist")
+    assert says in message
+    assert_says_ways_on(message)
+
+
+def test_no_torchvision_at_all(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    message = refusal("mnist")
+    assert "torchvision is not installed" in message
+    assert_says_ways_on(message)
+
+
+# The real files
+
+
+def counted(part: str, classes: tuple[int, int]) -> list[int]:
+    file = real("mnist") / "MNIST" / "raw" / f"{part}-labels-idx1-ubyte.gz"
+    labels = np.frombuffer(gzip.decompress(file.read_bytes()), dtype=np.uint8, offset=8)
+    return [int((labels == label).sum()) for label in classes]
+
+
+def test_the_papers_zeros_and_ones() -> None:
+    data = load("mnist", root=str(real("mnist")))
+    assert (len(data.parts["train"]), len(data.parts["test"])) == (12665, 2115)
+    x = data.parts["all"].x
+    assert x.shape == (14780, 1, 28, 28)
+    assert (x.min().item(), x.max().item()) == (0, 1)
+    assert x.mul(255).round().div(255).equal(x)
+
+
+@pytest.mark.parametrize("classes", [(0, 1), (3, 8), (9, 4)])
+def test_any_two_digits(classes: tuple[int, int]) -> None:
+    data = load("mnist", root=str(real("mnist")), classes=classes, validation=500)
+    in_train, in_test = counted("train", classes), counted("t10k", classes)
+    for name, expected in [
+        ("train", [n - 500 for n in in_train]),
+        ("validation", [500, 500]),
+        ("test", in_test),
+    ]:
+        y = data.parts[name].y
+        assert [int((y == label).sum()) for label in (-1, 1)] == expected

@@ -1,0 +1,74 @@
+"""The generator against Breiman's definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nsvm_cli.datasets import Part
+from tests.datasets.helpers import load, refusal
+
+a = 2 / np.sqrt(20)
+
+
+@pytest.fixture(scope="module")
+def many() -> Part:
+    return load("ringnorm", samples=200_000).parts["all"]
+
+
+def test_it_is_the_papers_size_by_default() -> None:
+    data = load("ringnorm")
+    sizes = {name: tuple(part.x.shape) for name, part in data.parts.items()}
+    assert sizes == {"train": (6660, 20), "validation": (0, 20), "test": (740, 20), "all": (7400, 20)}
+    assert set(data.parts["all"].y.tolist()) == {-1.0, 1.0}
+    assert data.classes == ("A", "B")
+    assert not data.by_pixel
+
+
+@pytest.mark.parametrize(("label", "mean", "variance"), [(-1, 0.0, 4.0), (1, a, 1.0)])
+def test_classes_are_the_two_normal_distributions(
+    many: Part, label: int, mean: float, variance: float
+) -> None:
+    x = many.x[many.y == label].numpy()
+    assert abs(len(x) / len(many) - 0.5) < 0.005, "priors are equal"
+    # five standard errors of 100,000 samples
+    np.testing.assert_allclose(x.mean(0), mean, atol=5 * np.sqrt(variance / 1e5))
+    np.testing.assert_allclose(np.cov(x.T), variance * np.eye(20), atol=5 * variance * np.sqrt(2 / 1e5))
+    kurtosis = (((x - mean) ** 4).mean(0)) / variance**2
+    np.testing.assert_allclose(kurtosis, 3, atol=5 * np.sqrt(96 / 1e5))
+
+
+def test_bayes_rule_reaches_the_known_limit(many: Part) -> None:
+    x, y = many.x.numpy(), many.y.numpy()
+    log_A = -(x**2).sum(1) / 8 - 20 * np.log(2)
+    log_B = -((x - a) ** 2).sum(1) / 2
+    accuracy = np.mean(np.where(log_B >= log_A, 1, -1) == y)
+    assert accuracy == pytest.approx(0.9875, abs=0.001)
+
+
+def test_a_seed_names_a_draw() -> None:
+    first, again, other = (load("ringnorm", seed, samples=100) for seed in (5, 5, 6))
+    for name, part in first.parts.items():
+        assert part.x.equal(again.parts[name].x)
+        assert part.y.equal(again.parts[name].y)
+    assert first.sha256 == again.sha256
+    assert first.sha256 != other.sha256
+    assert not np.isin(first.parts["all"].x, other.parts["all"].x).any()
+
+
+def test_a_validation_set_leaves_the_draw_as_it_is() -> None:
+    assert load("ringnorm", validation=200).sha256 == load("ringnorm").sha256
+
+
+@pytest.mark.parametrize("samples", [20, 101, 7401])
+def test_as_many_samples_as_asked_for(samples: int) -> None:
+    data = load("ringnorm", samples=samples)
+    assert len(data.parts["all"]) == samples
+    assert len(data.parts["train"]) + len(data.parts["test"]) == samples
+
+
+@pytest.mark.parametrize("samples", [19, 0, -7400, 100.5, "many", None])
+def test_too_few_samples_or_no_number_are_refused(samples: object) -> None:
+    message = refusal("ringnorm", samples=samples)
+    assert message.startswith("dataset.samples should be ")
+    assert message.endswith(f"got {samples!r}")

@@ -1,0 +1,115 @@
+"""Standardisation, learnt on the training set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+
+from nsvm_cli.datasets.scaling import Scaling, fit_scaling
+from nsvm_cli.experiment import prepare
+from nsvm_cli.settings import Settings
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return 3 * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 5
+
+
+@pytest.mark.parametrize("m", [2, 3, 50])
+def test_it_is_scikit_learns_with_the_sample_deviation(m: int) -> None:
+    x, other = random(m, 4), random(7, 4, seed=1)
+    scaling, theirs = fit_scaling(x, by_pixel=False), StandardScaler().fit(x.numpy())
+    np.testing.assert_allclose(scaling.mean, theirs.mean_)
+    np.testing.assert_allclose(scaling.std, theirs.scale_ * np.sqrt(m / (m - 1)))
+    np.testing.assert_allclose(scaling(other), theirs.transform(other.numpy()) * np.sqrt((m - 1) / m))
+
+
+def test_training_samples_get_mean_0_and_sample_deviation_1() -> None:
+    x = random(60, 4)
+    scaled = fit_scaling(x, by_pixel=False)(x)
+    torch.testing.assert_close(scaled.mean(0), torch.zeros(4).double())
+    torch.testing.assert_close(scaled.std(0, correction=1), torch.ones(4).double())
+
+
+def test_by_pixel_is_one_mean_and_one_deviation() -> None:
+    x = random(6, 1, 3, 2) * torch.arange(1, 7).double().view(1, 1, 3, 2)
+    scaling = fit_scaling(x, by_pixel=True)
+    assert scaling.mean.shape == scaling.std.shape == ()
+    assert scaling.mean.item() == pytest.approx(np.mean(x.numpy()))
+    assert scaling.std.item() == pytest.approx(np.std(x.numpy(), ddof=1))
+    torch.testing.assert_close(scaling(x), (x - x.mean()) / x.std())
+
+
+def test_images_can_be_scaled_pixel_by_pixel() -> None:
+    x = random(6, 1, 3, 2)
+    scaling = fit_scaling(x, by_pixel=False)
+    assert scaling.mean.shape == scaling.std.shape == (1, 3, 2)
+    torch.testing.assert_close(scaling(x).flatten(1), fit_scaling(x.flatten(1), by_pixel=False)(x.flatten(1)))
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.1, 1 / 3, -1e6 + 0.1, 1e-200, 1e200])
+@pytest.mark.parametrize("m", [2, 7, 6660])
+def test_a_constant_feature_becomes_0(constant: float, m: int) -> None:
+    x = random(m, 3)
+    x[:, 1] = constant
+    scaling = fit_scaling(x, by_pixel=False)
+    assert scaling(x)[:, 1].tolist() == [0.0] * m
+    assert scaling(x).isfinite().all()
+    torch.testing.assert_close(scaling(x)[:, ::2], fit_scaling(x[:, ::2], by_pixel=False)(x[:, ::2]))
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e9])
+@pytest.mark.parametrize("by_pixel", [False, True])
+def test_the_unit_of_a_feature_does_not_matter(unit: float, by_pixel: bool) -> None:
+    x = random(20, 3)
+    torch.testing.assert_close(fit_scaling(unit * x, by_pixel)(unit * x), fit_scaling(x, by_pixel)(x))
+
+
+def test_constant_images_become_0() -> None:
+    x = torch.full((4, 1, 2, 2), 0.7, dtype=torch.float64)
+    assert fit_scaling(x, by_pixel=True)(x).eq(0).all()
+
+
+def test_the_training_samples_are_left_as_they_are() -> None:
+    x = random(6, 3)
+    before = x.clone()
+    fit_scaling(x, by_pixel=False)(x)
+    assert x.equal(before)
+
+
+def write(file: Path, x: np.ndarray) -> Path:
+    table = pd.DataFrame(x, columns=["a", "b"])
+    table.assign(label=np.arange(len(x)) % 2).to_csv(file, index=False)
+    return file
+
+
+def fitted(file: Path, validation: int) -> tuple[Scaling, np.ndarray]:
+    """The scaling of a whole experiment, and its training samples."""
+    settings = Settings(
+        dataset={"name": "csv", "path": str(file), "validation": validation},
+        network={"name": "identity"},
+        kernel={"name": "rbf"},
+        optimizer={"name": "sgd", "lr": 0.1},
+        algorithm={"name": "pegasos", "steps": 10},
+        threads=1,
+        device="cpu",
+    )
+    experiment = prepare(settings)
+    return experiment.scaling, experiment.data.parts["train"].x.numpy()
+
+
+@pytest.mark.parametrize("validation", [0, 10])
+def test_only_training_samples_count(tmp_path: Path, validation: int) -> None:
+    x = np.random.default_rng(0).normal(size=(100, 2))
+    scaling, train = fitted(write(tmp_path / "first.csv", x), validation)
+    held_out = ~np.isin(x[:, 0], train[:, 0])
+    assert held_out.sum() == 10 + 2 * validation
+    changed, _ = fitted(write(tmp_path / "second.csv", np.where(held_out[:, None], 1e6, x)), validation)
+    assert changed.mean.equal(scaling.mean)
+    assert changed.std.equal(scaling.std)
+    np.testing.assert_allclose(scaling.std, train.std(0, ddof=1))

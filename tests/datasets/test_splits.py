@@ -1,0 +1,140 @@
+"""Training, validation and test sets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nsvm_cli.datasets import Samples, load_data
+from nsvm_cli.datasets.splits import split_rows
+from nsvm_cli.errors import InputError
+from tests.datasets.helpers import labelled, refusal
+
+RINGNORM = (3664, 3736)
+Rows = dict[str, np.ndarray]
+
+
+def counts(samples: Samples, rows: np.ndarray) -> list[int]:
+    return [int((samples.y[rows] == label).sum()) for label in (-1, 1)]
+
+
+@pytest.fixture(params=[0, 1, 2], ids="seed{}".format)
+def seed(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.mark.parametrize("validation", [0, 1, 200])
+def test_parts_are_disjoint_and_cover_everything(seed: int, validation: int) -> None:
+    rows = split_rows(labelled(*RINGNORM), validation, seed)
+    parts = [rows[name] for name in ("train", "validation", "test")]
+    assert [len(part) for part in parts] == [6660 - 2 * validation, 2 * validation, 740]
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(7400))
+    np.testing.assert_array_equal(rows["all"], np.arange(7400))
+
+
+def test_the_test_set_is_stratified(seed: int) -> None:
+    samples = labelled(*RINGNORM)
+    rows = split_rows(samples, 0, seed)
+    np.testing.assert_allclose(counts(samples, rows["test"]), [366.4, 373.6], atol=1)
+    np.testing.assert_allclose(counts(samples, rows["train"]), [3297.6, 3362.4], atol=1)
+
+
+def test_a_rare_class_is_in_both_sets(seed: int) -> None:
+    samples = labelled(980, 20)
+    rows = split_rows(samples, 0, seed)
+    assert counts(samples, rows["train"]) == [882, 18]
+    assert counts(samples, rows["test"]) == [98, 2]
+
+
+@pytest.mark.parametrize("validation", [1, 7, 200, 1000])
+def test_validation_takes_as_many_of_each_class_from_the_training_set(seed: int, validation: int) -> None:
+    samples = labelled(*RINGNORM)
+    without, rows = split_rows(samples, 0, seed), split_rows(samples, validation, seed)
+    np.testing.assert_array_equal(rows["test"], without["test"])
+    np.testing.assert_array_equal(np.union1d(rows["train"], rows["validation"]), without["train"])
+    assert counts(samples, rows["validation"]) == [validation, validation]
+
+
+def same(first: Rows, second: Rows) -> bool:
+    return all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_a_seed_names_a_split(seed: int) -> None:
+    samples = labelled(60, 40)
+    rows = split_rows(samples, 5, seed)
+    assert same(rows, split_rows(samples, 5, seed))
+    other = split_rows(samples, 5, seed + 1)
+    assert not np.array_equal(rows["test"], other["test"])
+    assert not np.array_equal(rows["validation"], other["validation"])
+
+
+def test_a_split_is_random(seed: int) -> None:
+    samples = labelled(500, 500)
+    seen = np.zeros(1000)
+    for s in range(100):
+        seen[split_rows(samples, 0, 100 * seed + s)["test"]] += 1
+    assert seen.max() < 30, "no row is favoured: each is expected 10 times"
+    assert (seen > 0).mean() > 0.99
+
+
+def test_the_features_do_not_move_a_split() -> None:
+    samples = labelled(60, 40)
+    other = Samples(-3 * samples.x, samples.y, samples.classes, samples.source)
+    assert same(split_rows(samples, 5, 0), split_rows(other, 5, 0))
+
+
+def test_an_official_test_set_stays_whole(seed: int) -> None:
+    samples = labelled(60, 40, official_test=70)
+    rows = split_rows(samples, 0, seed)
+    np.testing.assert_array_equal(rows["train"], np.arange(70))
+    np.testing.assert_array_equal(rows["test"], np.arange(70, 100))
+    assert len(rows["validation"]) == 0
+
+
+def test_validation_leaves_an_official_test_set_alone(seed: int) -> None:
+    samples = labelled(60, 40, official_test=70)
+    rows = split_rows(samples, 10, seed)
+    np.testing.assert_array_equal(rows["test"], np.arange(70, 100))
+    assert counts(samples, rows["validation"]) == [10, 10]
+    assert rows["validation"].max() < 70
+    np.testing.assert_array_equal(np.union1d(rows["train"], rows["validation"]), np.arange(70))
+
+
+def test_a_seed_names_a_validation_set(seed: int) -> None:
+    samples = labelled(60, 40, official_test=70)
+    rows, other = split_rows(samples, 10, seed), split_rows(samples, 10, seed + 1)
+    assert same(rows, split_rows(samples, 10, seed))
+    assert not np.array_equal(rows["validation"], other["validation"])
+
+
+@pytest.mark.parametrize(("validation", "short"), [(18, "18 training samples of class yes"), (882, "no|yes")])
+def test_more_validation_than_there_are_samples_is_refused(validation: int, short: str) -> None:
+    with pytest.raises(InputError, match=short) as caught:
+        split_rows(labelled(980, 20), validation, 0)
+    assert str(caught.value).startswith(f"dataset.validation={validation}: expected less than ")
+
+
+def test_one_less_leaves_a_sample_of_each_class_to_train_on() -> None:
+    samples = labelled(980, 20)
+    assert counts(samples, split_rows(samples, 17, 0)["train"]) == [865, 1]
+
+
+@pytest.mark.parametrize(("negative", "positive"), [(2, 2), (5, 4), (8, 2)])
+def test_too_few_samples_for_a_test_set(negative: int, positive: int) -> None:
+    with pytest.raises(InputError, match=r"^a table: too few samples") as caught:
+        split_rows(labelled(negative, positive), 0, 0)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("validation", [-1, 0.5, "some", None])
+def test_validation_is_a_count(validation: object) -> None:
+    assert refusal("ringnorm", validation=validation).startswith("dataset.validation should be ")
+
+
+def test_load_data_takes_the_rows_of_the_split() -> None:
+    data = load_data({"name": "ringnorm", "samples": 400, "validation": 30}, 4)
+    everything = data.parts["all"]
+    samples = Samples(everything.x.numpy(), everything.y.numpy(), data.classes, data.source)
+    for name, rows in split_rows(samples, 30, 4).items():
+        assert data.parts[name].x.equal(everything.x[rows])
+        assert data.parts[name].y.equal(everything.y[rows])

@@ -1,0 +1,156 @@
+"""The house rules that a test can hold: who imports whom, and one YAML file for each registered part."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nsvm_cli.cli.hydra_app import _compose, plain_values
+from nsvm_cli.datasets import DATASETS
+from nsvm_cli.kernels import KERNELS, build_kernel
+from nsvm_cli.networks import NETWORKS, build_network
+from nsvm_cli.optimizers import OPTIMIZERS, build_optimizer
+from nsvm_cli.settings import parse_settings
+from nsvm_cli.trainers import TRAINERS, build_trainer
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "nsvm_cli"
+REGISTRIES = {
+    "algorithm": TRAINERS,
+    "dataset": DATASETS,
+    "kernel": KERNELS,
+    "network": NETWORKS,
+    "optimizer": OPTIMIZERS,
+}
+
+# From the ground up; a module imports only from its own floor or from below.
+FLOORS = [
+    ["errors", "registry", "randomness", "device", "settings", "run_directory"],
+    ["kernels", "networks", "optimizers"],
+    ["features", "datasets"],
+    ["objectives", "model"],
+    ["trainers"],
+    ["loop", "checkpoint"],
+    ["experiment", "evaluation"],
+    ["report"],
+    ["cli"],
+]
+
+
+def room(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def test_imports_point_downwards() -> None:
+    floor = {name: i for i, names in enumerate(FLOORS) for name in names}
+    for file in PACKAGE.rglob("*.py"):
+        here = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if here in ("__init__", "__main__"):
+            continue
+        for module in imports(file):
+            if module.startswith("nsvm_cli.") and room(module) != here:
+                assert floor[room(module)] <= floor[here], f"{file.name} imports {module}"
+
+
+def test_only_the_command_line_knows_hydra() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        if "cli" not in file.relative_to(PACKAGE).parts:
+            used = {module.split(".")[0] for module in imports(file)}
+            assert not used & {"hydra", "omegaconf"}, file
+
+
+@pytest.mark.parametrize("group", sorted(REGISTRIES))
+def test_one_file_for_each_registered_part(group: str) -> None:
+    named = {yaml.safe_load(file.read_text())["name"] for file in (ROOT / "conf" / group).glob("*.yaml")}
+    assert named == set(REGISTRIES[group])
+
+
+PLACEHOLDERS = ["dataset.path=table.csv"]
+OPTIONS = [
+    (group, file.stem)
+    for group in sorted(REGISTRIES)
+    for file in sorted((ROOT / "conf" / group).glob("*.yaml"))
+]
+
+
+@pytest.mark.parametrize(("group", "option"), OPTIONS)
+def test_every_file_composes_and_builds(group: str, option: str) -> None:
+    extra = PLACEHOLDERS if option == "csv" else []
+    build_all([f"{group}={option}", *extra], shape=(1, 28, 28))
+
+
+@pytest.mark.parametrize("dataset", sorted(DATASETS))
+@pytest.mark.parametrize("algorithm", sorted(TRAINERS))
+def test_every_pair_composes_and_builds(algorithm: str, dataset: str) -> None:
+    extra = PLACEHOLDERS if dataset == "csv" else []
+    shape = (20,) if dataset.startswith("ringnorm") or dataset == "csv" else (1, 28, 28)
+    build_all([f"algorithm={algorithm}", f"dataset={dataset}", *extra], shape)
+
+
+def build_all(overrides: list[str], shape: tuple[int, ...]) -> None:
+    values = plain_values(_compose(overrides))
+    values.pop("experiment")
+    settings = parse_settings(values)
+    build_trainer(settings.algorithm)
+    build_kernel(settings.kernel)
+    build_network(settings.network, shape, settings.seed)
+    build_optimizer(settings.optimizer)
+
+
+# The table in which the paper's settings are written down: steps, Part 2's steps, k, gamma, scale or None
+PAPER = {
+    ("ringnorm", "alg1"): (80000, None, None, 1, 1),
+    ("ringnorm", "alg2"): (70000, None, None, 1, 1),
+    ("ringnorm", "alg3"): (4600, None, 16, 1, None),
+    ("ringnorm", "alg4"): (4200, 33500, 16, 1, None),
+    ("mnist", "alg1"): (100000, None, None, 1, 2**0.5),
+    ("mnist", "alg2"): (100000, None, None, 1, 2**0.5),
+    ("mnist", "alg3"): (9500, None, 4, 1 / 320, None),
+    ("mnist", "alg4"): (400, 35000, 64, 1 / 320, None),
+}
+
+
+@pytest.mark.parametrize(("dataset", "algorithm"), sorted(PAPER))
+def test_the_papers_eight_settings(dataset: str, algorithm: str) -> None:
+    steps, solver_steps, k, gamma, scale = PAPER[dataset, algorithm]
+    settings = plain_values(_compose([f"algorithm={algorithm}", f"dataset={dataset}"]))
+    assert settings["algorithm"]["lam"] == 1e-4
+    assert settings["algorithm"]["steps"] == steps
+    assert settings["algorithm"].get("solver_steps") == solver_steps
+    assert settings["algorithm"].get("batch_size") == k
+    assert settings["algorithm"].get("mu") == (1 if algorithm == "alg3" else None)
+    assert settings["algorithm"].get("loss") == ("squared" if algorithm == "alg4" else None)
+    assert settings["algorithm"].get("solver") == ("pegasos" if algorithm == "alg4" else None)
+    assert settings["kernel"] == {"name": "rbf", "gamma": gamma, "normalize": False}
+    assert settings["optimizer"]["name"] == "sgd"
+    network = settings["network"]
+    assert network["name"] == ("mlp" if dataset == "ringnorm" else "cnn")
+    assert network.get("widths") == ([40, 30, 20, 20] if dataset == "ringnorm" else None)
+    assert network.get("channels") == ([10, 20] if dataset == "mnist" else None)
+    assert network["normalize"] == (scale is not None)
+    if scale is not None:
+        assert network["scale"] == scale
+
+
+def test_what_the_user_says_wins_over_the_papers_setting() -> None:
+    words = "algorithm=alg3 dataset=mnist kernel=linear network=mlp optimizer=adam algorithm.steps=7"
+    settings = plain_values(_compose(words.split()))
+    assert [settings[group]["name"] for group in ("kernel", "network", "optimizer")] == [
+        "linear",
+        "mlp",
+        "adam",
+    ]
+    assert settings["algorithm"]["steps"] == 7
+    assert settings["algorithm"]["batch_size"] == 4

@@ -1,0 +1,127 @@
+"""Kernels against scikit-learn's, and the properties that make them kernels."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from sklearn.metrics import pairwise
+
+from nsvm_cli.errors import InputError
+from nsvm_cli.kernels import KERNELS, Kernel, Normalized, build_kernel
+
+SETTINGS = [
+    {"name": "rbf", "gamma": 0.7},
+    {"name": "rbf"},
+    {"name": "laplacian", "gamma": 0.3},
+    {"name": "laplacian"},
+    {"name": "linear"},
+    {"name": "polynomial", "degree": 2, "gamma": 0.5, "c": 1.5},
+    {"name": "polynomial"},
+]
+
+
+@pytest.fixture
+def points() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(p, 7, generator=generator, dtype=torch.float64) for p in (12, 9))
+    return a, b
+
+
+def sklearn_gram(settings: dict[str, object], a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    names = {"c": "coef0"}
+    options = {names.get(key, key): value for key, value in settings.items() if key != "name"}
+    return torch.from_numpy(pairwise.pairwise_kernels(a, b, metric=settings["name"], **options))
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_agrees_with_scikit_learn(
+    settings: dict[str, object], points: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    a, b = points
+    torch.testing.assert_close(build_kernel(settings)(a, b), sklearn_gram(settings, a, b))
+
+
+def test_paper_kernel_letter_by_letter(points: tuple[torch.Tensor, torch.Tensor]) -> None:
+    a, b = points
+    expected = torch.exp(-((a[3] - b[5]) ** 2).sum() / 320)
+    torch.testing.assert_close(build_kernel({"name": "rbf", "gamma": 1 / 320})(a, b)[3, 5], expected)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("normalize", [False, True])
+def test_symmetric_and_positive_semidefinite(
+    settings: dict[str, object], normalize: bool, points: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    K = build_kernel({**settings, "normalize": normalize})
+    gram = K(points[0], points[0])
+    torch.testing.assert_close(gram, gram.T)
+    assert torch.linalg.eigvalsh(gram).min() > -1e-9
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_diag_is_the_diagonal(settings: dict[str, object], points: tuple[torch.Tensor, torch.Tensor]) -> None:
+    K = build_kernel(settings)
+    torch.testing.assert_close(K.diag(points[0]), K(points[0], points[0]).diagonal())
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_normalized_is_the_formula_of_the_paper(name: str, points: tuple[torch.Tensor, torch.Tensor]) -> None:
+    a, b = points
+    K, normalized = build_kernel({"name": name}), build_kernel({"name": name, "normalize": True})
+    assert isinstance(normalized, Normalized)
+    expected = K(a, b) / (K(a, a).diagonal().sqrt()[:, None] * K(b, b).diagonal().sqrt()[None, :])
+    torch.testing.assert_close(normalized(a, b), expected)
+    torch.testing.assert_close(normalized(a, a).diagonal(), torch.ones(len(a), dtype=a.dtype))
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_gradients_also_where_points_coincide(
+    settings: dict[str, object], points: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    K = build_kernel(settings)
+    a, b = points[0][:4].clone().requires_grad_(), points[1][:3]
+    assert torch.autograd.gradcheck(lambda a: K(a, b), a)
+    K(a, a).sum().backward()
+    assert a.grad is not None
+    assert a.grad.isfinite().all()
+
+
+def test_distances_far_from_the_origin_keep_their_digits() -> None:
+    """In float32, ||a||^2 + ||b||^2 - 2ab alone would lose them all."""
+    a = 1000 + torch.randn(20, 5, generator=torch.Generator().manual_seed(0))
+    exact = torch.cdist(a.double(), a.double()).square()
+    K = build_kernel({"name": "rbf", "gamma": 1.0})
+    torch.testing.assert_close(K(a, a).double(), torch.exp(-exact), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"name": "rbff"}, "did you mean rbf?"),
+        ({"name": "rbf", "gama": 1}, "did you mean gamma?"),
+        ({"name": "rbf", "gamma": 0}, "kernel.gamma should be greater than 0, got 0"),
+        ({"name": "rbf", "gamma": float("nan")}, "finite"),
+        ({"name": "polynomial", "degree": 0}, "kernel.degree"),
+        ({"name": "polynomial", "c": -1}, "kernel.c"),
+        ({"name": "rbf", "normalize": "perhaps"}, "kernel.normalize should be true or false"),
+        ({"gamma": 1}, "there is no kernel None"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=re.escape(said)) as caught:
+        build_kernel(settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_kernel_of_ones_own_needs_only_its_formula(points: tuple[torch.Tensor, torch.Tensor]) -> None:
+    class Quadratic(Kernel):
+        def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return (a @ b.mT) ** 2
+
+    a, b = points
+    normalized = Normalized(Quadratic())(a, b)
+    torch.testing.assert_close(
+        normalized, torch.nn.functional.cosine_similarity(a[:, None], b[None], dim=-1) ** 2
+    )

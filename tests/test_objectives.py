@@ -1,0 +1,67 @@
+"""Objectives: their bounds, their special cases, and the alignment of a whole data set."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from nsvm_cli import objectives
+from nsvm_cli.features import CHUNK
+from nsvm_cli.kernels import RBF
+from nsvm_cli.objectives import LOSSES, alignment, dataset_alignment, norm_surrogate
+
+
+@pytest.fixture
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(10, 4, generator=generator, dtype=torch.float64)
+    y = torch.tensor([-1.0, 1.0] * 5, dtype=torch.float64)
+    return RBF(0.3)(z, z), y
+
+
+def test_alignment_is_1_for_the_ideal_kernel_and_scale_free(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    K, y = batch
+    torch.testing.assert_close(alignment(torch.outer(y, y), y), torch.tensor(1.0, dtype=torch.float64))
+    torch.testing.assert_close(alignment(7 * K, y), alignment(K, y))
+    assert -1 <= alignment(K, y) <= 1
+
+
+def test_norm_surrogate_is_0_without_coefficients_and_so_is_its_gradient(
+    batch: tuple[torch.Tensor, torch.Tensor],
+) -> None:
+    K, y = batch
+    K = K.clone().requires_grad_()
+    value = norm_surrogate(K, torch.zeros_like(y), y)
+    value.backward()
+    assert value == 0
+    assert K.grad is not None
+    assert (K.grad == 0).all()
+
+
+def test_norm_surrogate_does_not_depend_on_the_scale_of_alpha(
+    batch: tuple[torch.Tensor, torch.Tensor],
+) -> None:
+    K, y = batch
+    alpha = torch.arange(10, dtype=torch.float64)
+    torch.testing.assert_close(norm_surrogate(K, alpha / 16, y), norm_surrogate(K, alpha, y))
+
+
+def test_losses() -> None:
+    beta, gamma = 1.0, torch.tensor(0.25)
+    assert LOSSES["squared"](beta, gamma) == 0.5625
+    assert LOSSES["linear"](beta, gamma) == -0.25
+
+
+def test_dataset_alignment_is_the_alignment_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    m = 2 * CHUNK + 100
+    z = torch.randn(m, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    y = torch.where(z[:, 0] > 0, 1.0, -1.0).double()
+    expected = float(alignment(RBF(1.0)(z, z), y))
+    assert dataset_alignment(RBF(1.0), z, y, seed=0) == {
+        "alignment": pytest.approx(expected),
+        "alignment_samples": m,
+    }
+    monkeypatch.setattr(objectives, "ALIGNMENT_SAMPLES", 500)
+    part = dataset_alignment(RBF(1.0), z, y, seed=0)
+    assert part["alignment_samples"] == 500
+    assert part["alignment"] == pytest.approx(expected, abs=0.05)

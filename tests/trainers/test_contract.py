@@ -1,0 +1,170 @@
+"""What every registered algorithm promises, whichever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from sklearn.svm import SVC
+
+from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.kernels import RBF
+from nsvm_cli.loop import run
+from nsvm_cli.trainers import TRAINERS, Problem, Trainer, build_trainer
+from nsvm_cli.trainers.alg4 import SOLVERS
+from tests.conftest import Small, parameters, train
+
+MakeSmall = Callable[..., Small]
+STEPS = 150
+
+
+def make(name: str) -> Trainer[Any]:
+    return build_trainer({"name": name, "steps": STEPS})
+
+
+@pytest.fixture(params=sorted(TRAINERS))
+def trainer(request: pytest.FixtureRequest) -> Trainer[Any]:
+    return make(request.param)
+
+
+def test_learns(trainer: Trainer[Any], small: MakeSmall) -> None:
+    """On samples that it has never seen; one feature alone is right for three in four."""
+    s = small(1, m=200, d=8, network={"name": "mlp", "widths": [32]})
+    unseen = small(2, m=400, d=8).problem
+    state, g = train(trainer, s.problem, F := s.theta(1e-3))
+    right = (g(s.problem.K, F(unseen.x)) >= 0) == (unseen.y > 0)
+    assert state.t == trainer.total
+    assert right.double().mean() > 0.85
+
+
+def test_repeats_to_the_bit(trainer: Trainer[Any], small: MakeSmall) -> None:
+    results = [train(trainer, s.problem, s.theta()) for s in (small(1), small(1))]
+    (first, g), (second, h) = results
+    assert torch.equal(parameters(first.F.network), parameters(second.F.network))
+    assert torch.equal(g.z, h.z)
+    assert torch.equal(g.alpha, h.alpha)
+
+
+def test_being_watched_changes_no_bit(trainer: Trainer[Any], small: MakeSmall) -> None:
+    thetas, alphas = [], []
+    for every in (1, 7, 10_000):
+        s = small(1)
+        state = run(trainer, s.problem, s.theta(), every, lambda record: None)
+        thetas.append(parameters(state.F.network))
+        alphas.append(trainer.finish(s.problem, state).alpha)
+    for theta, alpha in zip(thetas[1:], alphas[1:], strict=True):
+        assert torch.equal(theta, thetas[0])
+        assert torch.equal(alpha, alphas[0])
+
+
+def test_stores_only_what_is_not_zero(trainer: Trainer[Any], small: MakeSmall) -> None:
+    s = small(1)
+    state, g = train(trainer, s.problem, s.theta())
+    assert (g.alpha > 0).all()
+    assert state.support_vectors == len(g.alpha) == len(g.z) == len(g.y)
+
+
+def test_finishing_early_is_a_shorter_run(trainer: Trainer[Any], small: MakeSmall) -> None:
+    """g divides by lambda t, and asking for it leaves the run as it was."""
+    s = small(1)
+    state, g = train(trainer, s.problem, s.theta(), steps=60)
+    again = trainer.finish(s.problem, state)
+    assert torch.equal(g.z, again.z)
+    if g.bias == 0 and state.support_vectors:
+        scale = state.t if not hasattr(state, "part_2") else state.part_2.t
+        assert g.scale == pytest.approx(1e-4 * scale)
+
+
+def test_records_count_up_and_end_with_the_last_step(trainer: Trainer[Any], small: MakeSmall) -> None:
+    s, records = small(1), []
+    run(trainer, s.problem, s.theta(), 40, records.append)
+    steps = [record["step"] for record in records]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == trainer.total
+    for earlier, later in pairwise(records):
+        assert earlier["violations"] <= later["violations"]
+        assert earlier["support_vectors"] <= later["support_vectors"]
+
+
+def test_divergence_stops_the_run(trainer: Trainer[Any], small: MakeSmall) -> None:
+    s = small(1)
+    F = s.theta()
+    with torch.no_grad():
+        next(F.network.parameters()).fill_(float("nan"))
+    with pytest.raises(RunError, match=r"diverged by step \d+.*lower optimizer\.lr"):
+        run(trainer, s.problem, F, 10, lambda record: None)
+
+
+@pytest.mark.parametrize("steps", [0, -3, "many", 2.5, None])
+def test_impossible_steps_are_refused(trainer: Trainer[Any], steps: object) -> None:
+    name = next(name for name, cls in TRAINERS.items() if type(trainer) is cls)
+    with pytest.raises(InputError, match=r"^algorithm\.steps [^\n]*$"):
+        build_trainer({"name": name, "steps": steps})
+
+
+@pytest.mark.parametrize("name", ["alg3", "alg4"])
+@pytest.mark.parametrize("k", [1, 0])
+def test_a_batch_of_less_than_2_is_refused(name: str, k: int) -> None:
+    with pytest.raises(InputError, match="batch_size should be greater than or equal to 2"):
+        build_trainer({"name": name, "steps": 1, "batch_size": k})
+
+
+@pytest.mark.parametrize("name", ["alg3", "alg4"])
+def test_a_batch_larger_than_the_training_set_is_refused(name: str, small: MakeSmall) -> None:
+    s = small(1)
+    with pytest.raises(InputError, match="batch_size=41: expected at most the 40 training samples"):
+        build_trainer({"name": name, "steps": 1, "batch_size": 41}).start(s.problem, s.theta())
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"loss": "cubed"}, "algorithm.loss: there is no 'cubed'; .*squared"),
+        ({"solver": "svm"}, "algorithm.solver: there is no 'svm'; did you mean svc"),
+        ({"lam": 0}, "algorithm.lam should be greater than 0, got 0"),
+        ({"lamb": 1}, "algorithm.lamb: alg4 has no such setting; did you mean lam"),
+    ],
+)
+def test_bad_settings_of_algorithm_4_are_refused(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        build_trainer({"name": "alg4", "steps": 1, **settings})
+
+
+@pytest.mark.parametrize("solver", sorted(SOLVERS))
+def test_every_solver_comes_close_to_the_optimum(solver: str, small: MakeSmall) -> None:
+    """Part 2 minimises lambda/2 ||f||^2 + 1/m sum hinge, as scikit-learn's SVC does with C = 1/(lambda m)."""
+    s, lam = small(1, m=150, K=RBF(0.5)), 0.01
+    trainer = build_trainer(
+        {"name": "alg4", "steps": 1, "solver": solver, "solver_steps": 20_000, "lam": lam, "batch_size": 4}
+    )
+    _, g = train(trainer, s.problem, F := s.theta(0))
+    z = F(s.problem.x)
+    svc = SVC(C=1 / (lam * 150), gamma=0.5).fit(z, s.problem.y)
+    theirs = torch.from_numpy(svc.decision_function(z))
+    ours = g(s.problem.K, z)
+    if solver == "svc":
+        torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=0)
+    assert ((ours >= 0) != (theirs >= 0)).sum() <= 3
+
+
+def primal(problem: Problem, g: torch.Tensor, norm: torch.Tensor, lam: float) -> float:
+    return float(lam / 2 * norm + (1 - problem.y * g).clamp_min(0).mean())
+
+
+def test_pegasos_reaches_the_primal_optimum(small: MakeSmall) -> None:
+    """Within 2 % of the optimal objective without a bias, found by coordinate ascent on the dual."""
+    s, lam, m = small(4, m=60, K=RBF(0.5), network={"name": "identity"}), 0.02, 60
+    K, y = s.problem.K(s.problem.x, s.problem.x), s.problem.y
+    Q, a = torch.outer(y, y) * K, torch.zeros(m, dtype=torch.float64)
+    for _ in range(200):  # coordinate ascent; 0 <= a_i <= 1/(lambda m)
+        for i in range(m):
+            a[i] = (a[i] + (1 - Q[i] @ a) / Q[i, i]).clamp(0, 1 / (lam * m))
+    optimum = primal(s.problem, K @ (a * y), a @ Q @ a, lam)
+    trainer = build_trainer({"name": "pegasos", "steps": 20_000, "lam": lam})
+    state, g = train(trainer, s.problem, s.theta())
+    beta = state.coefficients.alpha / g.scale  # type: ignore[attr-defined]
+    reached = primal(s.problem, K @ (beta * y), beta @ Q @ beta, lam)
+    assert optimum <= reached <= 1.02 * optimum
