@@ -31,7 +31,7 @@ class Settings:
     seed: NonNegativeInt = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "float64"] = "float32"
-    threads: PositiveInt | None = None
+    threads: PositiveInt | None = 1
     log_every: PositiveInt | None = None
     plugins: list[str] = Field(default_factory=list)
 

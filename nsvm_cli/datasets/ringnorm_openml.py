@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import textwrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.datasets.base import Samples, Source
 from nsvm_cli.datasets.tables import read_csv, to_samples
 from nsvm_cli.errors import InputError
 from nsvm_cli.registry import STRICT
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 OPENML_ID = 1496
 SHAPE = (7400, 21)
@@ -44,6 +46,8 @@ class RingnormOpenML(Source):
 
 
 def _from_csv(path: str) -> pd.DataFrame:
+    import pandas as pd  # slow to import, and most runs read no table
+
     table = read_csv(path, header=None)
     has_header = pd.to_numeric(table.iloc[0], errors="coerce").isna().all()
     return read_csv(path) if has_header else table

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
-from sklearn.model_selection import train_test_split
 
 from nsvm_cli.datasets.base import Samples
 from nsvm_cli.errors import InputError
-from nsvm_cli.randomness import Stream, derived_seed, generator
+from nsvm_cli.randomness import Stream, generator
 
+LABELS = (-1, 1)
 TEST_FRACTION = 0.1
 """Of data without an official split: 740 of Ringnorm's 7400 samples, as in the paper."""
 
@@ -26,17 +28,15 @@ def split_rows(samples: Samples, validation: int, seed: int) -> dict[str, np.nda
     if samples.official_test is not None:
         train, test = np.split(rows, [samples.official_test])
     else:
-        try:
-            train, test = train_test_split(
-                rows,
-                test_size=TEST_FRACTION,
-                stratify=samples.y,
-                random_state=derived_seed(seed, Stream.SPLIT),
+        test = _draw(samples, rows, _shares(samples), generator(seed, Stream.SPLIT))
+        train = np.setdiff1d(rows, test, assume_unique=True)
+    for label, name in zip(LABELS, samples.classes, strict=True):
+        if validation >= (members := int((samples.y[train] == label).sum())):
+            raise InputError(
+                f"dataset.validation={validation}: expected less than the {members} training samples "
+                f"of class {name}"
             )
-        except ValueError as error:
-            raise InputError(f"{samples.source}: too few samples to split off a test set ({error})") from None
-    train, test = np.sort(train), np.sort(test)
-    held_out = _draw(samples, train, validation, seed)
+    held_out = _draw(samples, train, [validation] * 2, generator(seed, Stream.SPLIT, 1))
     return {
         "train": np.setdiff1d(train, held_out, assume_unique=True),
         "validation": held_out,
@@ -45,15 +45,23 @@ def split_rows(samples: Samples, validation: int, seed: int) -> dict[str, np.nda
     }
 
 
-def _draw(samples: Samples, train: np.ndarray, per_class: int, seed: int) -> np.ndarray:
-    rng = generator(seed, Stream.SPLIT, 1)
-    drawn = []
-    for label, name in zip((-1, 1), samples.classes, strict=True):
-        members = train[samples.y[train] == label]
-        if per_class >= len(members):
-            raise InputError(
-                f"dataset.validation={per_class}: expected less than the {len(members)} training samples "
-                f"of class {name}"
-            )
-        drawn.append(rng.choice(members, per_class, replace=False))
+def _shares(samples: Samples) -> list[int]:
+    """How many test samples of each class: in all TEST_FRACTION, rounded up, by class to the nearest."""
+    sizes = np.array([(samples.y == label).sum() for label in LABELS])
+    positive = round(sizes[1] * TEST_FRACTION)
+    shares = [math.ceil(sizes.sum() * TEST_FRACTION) - positive, positive]
+    if min(shares) < 1:
+        raise InputError(
+            f"{samples.source}: too few samples for a test set of a tenth: {sizes[0]} of class "
+            f"{samples.classes[0]}, {sizes[1]} of class {samples.classes[1]}"
+        )
+    return shares
+
+
+def _draw(samples: Samples, rows: np.ndarray, counts: list[int], rng: np.random.Generator) -> np.ndarray:
+    """So many of the rows of each class, at random, in ascending order."""
+    drawn = [
+        rng.choice(rows[samples.y[rows] == label], count, replace=False)
+        for label, count in zip(LABELS, counts, strict=True)
+    ]
     return np.sort(np.concatenate(drawn))

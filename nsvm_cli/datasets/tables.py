@@ -7,23 +7,24 @@ import warnings
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from nsvm_cli.datasets.base import Samples
 from nsvm_cli.errors import InputError
 
-# pandas' own errors and UnicodeDecodeError are ValueErrors; the rest come from damaged packed files
-UNREADABLE = (
-    *(ValueError, OSError, RuntimeError, pd.errors.ParserWarning),
-    *(EOFError, lzma.LZMAError, zipfile.BadZipFile, zlib.error),
-)
+if TYPE_CHECKING:
+    import pandas as pd
+
+DAMAGED = (EOFError, lzma.LZMAError, zipfile.BadZipFile, zlib.error)
+"""What packed files raise; pandas' own errors are ValueErrors."""
 
 
 def read_csv(path: str, **options: Any) -> pd.DataFrame:
     """pandas' ``read_csv``, its failures as InputErrors. Only regular files are opened."""
+    import pandas as pd  # slow to import, and most runs read no table
+
     try:
         file = Path(path).expanduser()
         if not file.is_file():
@@ -36,7 +37,7 @@ def read_csv(path: str, **options: Any) -> pd.DataFrame:
             table: pd.DataFrame = pd.read_csv(file, low_memory=False, index_col=False, **options)
     except InputError:
         raise
-    except UNREADABLE as error:
+    except (ValueError, OSError, RuntimeError, pd.errors.ParserWarning, *DAMAGED) as error:
         raise InputError(f"dataset.path={path} cannot be read as CSV: {error}") from None
     return table
 
@@ -47,6 +48,8 @@ def to_samples(features: pd.DataFrame, labels: pd.Series, source: str) -> Sample
     Raises:
         InputError: no feature, text or a gap in a feature, a label missing, or not exactly two classes.
     """
+    import pandas as pd
+
     if features.shape[1] == 0:
         raise InputError(f"{source}: expected at least one feature beside the label, found none")
     for name, column in features.items():

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import pydantic
 import torch
-from sklearn.svm import SVC as SklearnSVC  # noqa: N811
 
 from nsvm_cli.features import CHUNK, Theta
 from nsvm_cli.model import Expansion
@@ -45,9 +44,11 @@ class SVC(Trainer[SVCState]):
         raise AssertionError("SVC has no steps")
 
     def finish(self, problem: Problem, state: SVCState) -> Expansion:
+        from sklearn import svm  # slow to import, and wanted only here
+
         z, y = state.F(problem.x), problem.y
         gram = np.concatenate([problem.K(chunk, z).double().cpu().numpy() for chunk in z.split(CHUNK)])
-        svc = SklearnSVC(C=1 / (self.lam * len(y)), kernel="precomputed").fit(gram, y.cpu().numpy())
+        svc = svm.SVC(C=1 / (self.lam * len(y)), kernel="precomputed").fit(gram, y.cpu().numpy())
         j = torch.from_numpy(svc.support_).to(z.device, torch.int64)
         alpha_y = torch.from_numpy(svc.dual_coef_[0]).to(z)
         return Expansion(z[j], alpha_y.abs(), y[j], scale=1.0, bias=float(svc.intercept_[0]))

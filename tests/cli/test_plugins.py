@@ -31,8 +31,8 @@ MINE = ["--config-dir", "my_conf", "plugins=[my_parts]"]
 @pytest.mark.parametrize(
     "choice",
     [
-        "kernel=cauchy algorithm=alg3 algorithm.steps=300",
-        "network=wide algorithm.steps=300 algorithm.solver_steps=300",
+        "kernel=cauchy algorithm=pegasos",
+        "network=wide dataset=moons algorithm.steps=300 algorithm.solver_steps=300",
         "algorithm=perceptron network=identity kernel.gamma=0.05",
         "dataset=moons algorithm=alg3 algorithm.steps=300",
     ],

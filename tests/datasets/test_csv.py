@@ -158,7 +158,7 @@ SENTENCES = {
     "thousands separators": (table() + '"1,000",2,ham\n', "column a, row 41: expected a number, got '1,000'"),
     "complex numbers": (table() + "1+2j,2,ham\n", "column a, row 41: expected a number, got '1+2j'"),
     "dates": (table() + "2020-01-01,2,ham\n", "column a, row 41: expected a number, got '2020-01-01'"),
-    "too few to split": ("a,label\n1,x\n2,x\n3,y\n4,y\n", "too few samples to split off a test set"),
+    "too few to split": ("a,label\n1,x\n2,x\n3,y\n4,y\n", "too few samples for a test set of a tenth"),
 }
 
 
