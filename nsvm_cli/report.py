@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
@@ -24,9 +24,8 @@ class Progress:
         self.next_line = 0.0
         columns = (
             TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=10),
             MofNCompleteColumn(),
-            TimeElapsedColumn(),
             TextColumn("ETA"),
             TimeRemainingColumn(),
             TextColumn("{task.fields[figures]}"),
@@ -45,14 +44,16 @@ class Progress:
 
     def show(self, record: Record) -> None:
         """Shows one record of the loop."""
-        figures = f"violations {record['violations']}  support vectors {record['support_vectors']}"
-        if record["objective"] is not None:
-            figures += f"  objective {record['objective']:.4g}"
-        if self.console.is_terminal:
-            self.bar.update(self.task, completed=record["step"], figures=figures)
-        elif record["step"] >= self.next_line or record["step"] == self.total:
-            self.next_line = record["step"] + self.total / 10
-            line = f"step {record['step']}/{self.total}  {figures}"
+        step, violations, vectors = record["step"], record["violations"], record["support_vectors"]
+        objective = "" if record["objective"] is None else f"{record['objective']:.3g}"
+        if self.console.is_terminal:  # short enough for 80 columns
+            self.bar.update(
+                self.task, completed=step, figures=f"viol {violations} SV {vectors} obj {objective}"
+            )
+        elif step >= self.next_line or step == self.total:
+            self.next_line = step + self.total / 10
+            line = f"step {step}/{self.total}  violations {violations}  support vectors {vectors}"
+            line += f"  objective {objective}" if objective else ""
             self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -72,8 +72,10 @@ def test_dropout_acts_only_while_theta_moves() -> None:
         seen.append(network(x))
         return seen[-1].sum()
 
+    before = F(x)
     F.descend(objective)
     F.descend(objective)
+    assert torch.equal(F(x), before), "the rate is 0, and dropout is off again"
     assert not torch.equal(seen[0], seen[1])
     assert not torch.equal(seen[0].detach(), F(x))
     again = Theta(network, SGD(0.0), dropout_seed=3)
