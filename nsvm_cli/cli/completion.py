@@ -23,9 +23,19 @@ _nsvm() {
 complete -o default -F _nsvm nsvm
 """
 
+ZSH = """\
+(( $+functions[compdef] )) || { autoload -U compinit && compinit -u; }
+_nsvm() {
+    local -a found
+    found=(${(f)"$(nsvm __complete "$LBUFFER" 2>/dev/null)"})
+    if (( $#found )); then compadd -Q -S '' -- $found; else _files; fi
+}
+compdef _nsvm nsvm
+"""
+
 SCRIPTS = {
     "bash": BASH,
-    "zsh": "autoload -U +X compinit bashcompinit && compinit && bashcompinit\n" + BASH,
+    "zsh": ZSH,
     "fish": "complete -c nsvm -a '(nsvm __complete (commandline -cp))'\n",
 }
 
