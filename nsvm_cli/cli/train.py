@@ -26,12 +26,13 @@ def train(arguments: list[str]) -> None:
 def _job(config: DictConfig) -> None:
     job = HydraConfig.get()
     directory = Path(job.runtime.output_dir)
+    name = f"job {job.job.num} ({' '.join(job.overrides.task)}): " if job.mode == RunMode.MULTIRUN else ""
     try:
         _train(config, directory)
-    except (InputError, RunError) as error:
-        if job.mode != RunMode.MULTIRUN:
-            raise
-        raise type(error)(f"job {job.job.num} ({' '.join(job.overrides.task)}): {error}") from None
+    except InputError as error:
+        raise InputError(f"{name}{error}") from None
+    except (RunError, OSError) as error:
+        raise RunError(f"{name}{error}") from None
     finally:
         with contextlib.suppress(OSError):  # Hydra's, and empty where nothing was trained
             directory.rmdir()
