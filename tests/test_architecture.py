@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nsvm_cli.cli.hydra_app import _compose, plain_values
+from nsvm_cli.cli.hydra_app import compose, plain_values
 from nsvm_cli.datasets import DATASETS
 from nsvm_cli.kernels import KERNELS, build_kernel
 from nsvm_cli.networks import NETWORKS, build_network
@@ -100,7 +100,7 @@ def test_every_pair_composes_and_builds(algorithm: str, dataset: str) -> None:
 
 
 def build_all(overrides: list[str], shape: tuple[int, ...]) -> None:
-    values = plain_values(_compose(overrides))
+    values = plain_values(compose(overrides))
     values.pop("experiment")
     settings = parse_settings(values)
     build_trainer(settings.algorithm)
@@ -125,7 +125,7 @@ PAPER = {
 @pytest.mark.parametrize(("dataset", "algorithm"), sorted(PAPER))
 def test_the_papers_eight_settings(dataset: str, algorithm: str) -> None:
     steps, solver_steps, k, gamma, scale = PAPER[dataset, algorithm]
-    settings = plain_values(_compose([f"algorithm={algorithm}", f"dataset={dataset}"]))
+    settings = plain_values(compose([f"algorithm={algorithm}", f"dataset={dataset}"]))
     assert settings["algorithm"]["lam"] == 1e-4
     assert settings["algorithm"]["steps"] == steps
     assert settings["algorithm"].get("solver_steps") == solver_steps
@@ -146,7 +146,7 @@ def test_the_papers_eight_settings(dataset: str, algorithm: str) -> None:
 
 def test_what_the_user_says_wins_over_the_papers_setting() -> None:
     words = "algorithm=alg3 dataset=mnist kernel=linear network=mlp optimizer=adam algorithm.steps=7"
-    settings = plain_values(_compose(words.split()))
+    settings = plain_values(compose(words.split()))
     assert [settings[group]["name"] for group in ("kernel", "network", "optimizer")] == [
         "linear",
         "mlp",

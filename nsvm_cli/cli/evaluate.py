@@ -52,7 +52,7 @@ def evaluate(arguments: list[str]) -> None:
 
     from nsvm_cli.evaluation import judge  # torch takes seconds to import
 
-    dataset = _dataset(name, changes) if name else None
+    dataset = None if name is None else _dataset(name)
     figures = judge(path, overrides.pop("split", None), overrides, dataset, changes)
     if "--json" in arguments:
         print(json.dumps(figures, allow_nan=False))
@@ -62,10 +62,10 @@ def evaluate(arguments: list[str]) -> None:
         show_evaluation(figures)
 
 
-def _dataset(name: str, changes: dict[str, Any]) -> dict[str, Any]:
+def _dataset(name: str) -> dict[str, Any]:
     from nsvm_cli.cli.hydra_app import compose_section  # Hydra is wanted only here
 
-    return compose_section("dataset", name, changes)
+    return compose_section("dataset", name)
 
 
 def _overrides(words: list[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,7 +15,7 @@ import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 import nsvm_cli
@@ -60,16 +60,15 @@ def run_app(task: Callable[[DictConfig], None], arguments: list[str]) -> None:
         raise failures[0]
 
 
-def compose_section(group: str, option: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """One section as conf/ composes it, with changes: ``compose_section("dataset", "digits", {})``."""
+def compose_section(group: str, option: str) -> dict[str, Any]:
+    """One section as conf/ composes it, without the keys that still need a value."""
     arguments = [f"{group}={option}"]
     try:
-        section = _compose(arguments)[group]
-        for key, value in changes.items():
-            section[key] = value
+        section = OmegaConf.to_container(compose(arguments)[group], resolve=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise InputError(_sentence(error, arguments)) from None
-    return plain_values(section)
+    assert isinstance(section, dict)
+    return {str(key): value for key, value in section.items() if value != MISSING}
 
 
 def plain_values(config: DictConfig) -> dict[str, Any]:
@@ -86,7 +85,8 @@ def plain_values(config: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in values.items()}
 
 
-def _compose(overrides: list[str]) -> DictConfig:
+def compose(overrides: list[str]) -> DictConfig:
+    """What ``nsvm train`` with these overrides would run, its interpolations unresolved."""
     GlobalHydra.instance().clear()
     with hydra.initialize_config_dir(str(conf_folder()), version_base="1.3"):
         return hydra.compose(CONFIG_NAME, overrides)
@@ -149,9 +149,9 @@ def _keys_beside(key: str, arguments: list[str]) -> set[str]:
     groups = {folder.name for folder in conf_folder().iterdir() if folder.is_dir()}
     choices = [a for a in arguments if re.fullmatch(r"\w+=[\w-]+", a) and a.partition("=")[0] in groups]
     try:
-        config = _compose(choices)
+        config = compose(choices)
     except (HydraException, OmegaConfBaseException):
-        config = _compose([])
+        config = compose([])
     section, _, _ = key.rpartition(".")
     node = OmegaConf.select(config, section) if section else config
     if not isinstance(node, DictConfig):

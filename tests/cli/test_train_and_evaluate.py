@@ -86,6 +86,17 @@ def test_evaluate_elsewhere_on_other_data(tmp_path: Path) -> None:
     refused = nsvm("evaluate", file, "dataset=csv", "dataset.path=own.csv", "split=all", cwd=there)
     assert refused.returncode == 2
     assert "the model tells A from B, own.csv has B, C" in refused.stderr
+    for words, said in [
+        (["dataset=csv"], "dataset.path: csv needs a value"),
+        (["dataset=csv", "dataset.path=${"], "dataset.path=${ does not exist"),
+        (["dataset=cvs"], "dataset=cvs: there is no such dataset; did you mean csv?"),
+        (["dataset.samples=few"], "dataset.samples should be a valid integer"),
+        (["threads=0"], "threads should be greater than 0"),
+    ]:
+        refused = nsvm("evaluate", file, *words, cwd=there)
+        assert refused.returncode == 2
+        assert refused.stderr.count("\n") == 1
+        assert said in refused.stderr
     refused = nsvm("evaluate", file, "dataset=digits", cwd=there)
     assert refused.returncode == 2
     assert "expects samples of shape (20,)" in refused.stderr
