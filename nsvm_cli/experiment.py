@@ -78,6 +78,7 @@ def conduct(experiment: Experiment, directory: RunDirectory, observe: Observer) 
     state = run(trainer, problem, F, every, record)
     expansion = trainer.finish(problem, state)
     seconds = time.perf_counter() - begin
+    alignment = dataset_alignment(problem.K, features(F.network, problem.x), problem.y, problem.seed)
     model = NSVM(experiment.scaling, F.network, problem.K, expansion)
     save_checkpoint(
         directory.checkpoint, Checkpoint(model, experiment.settings, _facts(experiment, model, state.t))
@@ -87,7 +88,7 @@ def conduct(experiment: Experiment, directory: RunDirectory, observe: Observer) 
         "steps": state.t,
         "violations": state.violations,
         "support_vectors": len(expansion.alpha),
-        **dataset_alignment(problem.K, features(F.network, problem.x), problem.y, problem.seed),
+        **alignment,
         "train_seconds": round(seconds, 3),
         **_circumstances(experiment),
     }

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nsvm_cli.errors import RunError
 from nsvm_cli.features import CHUNK
 from nsvm_cli.kernels import Kernel
 from nsvm_cli.randomness import Stream, generator
@@ -50,21 +52,35 @@ def linear(beta: float, gamma: Tensor) -> Tensor:
 
 LOSSES: dict[str, Callable[[float, Tensor], Tensor]] = {"squared": squared, "linear": linear}
 
+OVERFLOW = (
+    "the kernel matrix of the training data holds values that are not finite; "
+    "take another kernel, kernel.normalize=true, or dtype=float64"
+)
+
 ALIGNMENT_SAMPLES = 10_000
 """The alignment of a whole data set takes m^2 kernel values: of more samples, a random part is taken."""
 
 
 def dataset_alignment(
     K: Kernel, z: Float[Tensor, "m n"], y: Float[Tensor, " m"], seed: int
-) -> dict[str, float | int]:
-    """The kernel-target alignment of all samples at once, summed over chunks of the kernel matrix."""
+) -> dict[str, float | int | None]:
+    """The kernel-target alignment of all samples at once, summed over chunks of the kernel matrix.
+
+    It is None where it is not defined: every kernel value is 0.
+
+    Raises:
+        RunError: a kernel value is not finite.
+    """
     if len(y) > ALIGNMENT_SAMPLES:
         rows = generator(seed, Stream.SUBSAMPLE).choice(len(y), ALIGNMENT_SAMPLES, replace=False)
         chosen = torch.from_numpy(rows).to(y.device)
         z, y = z[chosen], y[chosen]
     target = squares = 0.0
     for rows_z, rows_y in zip(z.split(CHUNK), y.split(CHUNK), strict=True):
-        K_rows = K(rows_z, z)
-        target += float((rows_y @ K_rows @ y).double())
-        squares += float(K_rows.square().sum(dtype=torch.float64))
-    return {"alignment": target / (len(y) * squares**0.5), "alignment_samples": len(y)}
+        K_rows = K(rows_z, z).double()
+        target += float(rows_y.double() @ K_rows @ y.double())
+        squares += float(K_rows.square().sum())
+    if not math.isfinite(squares):
+        raise RunError(OVERFLOW)
+    value = target / (len(y) * squares**0.5) if squares > 0 else None
+    return {"alignment": value, "alignment_samples": len(y)}

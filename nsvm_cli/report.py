@@ -70,7 +70,7 @@ def show_result(result: Mapping[str, Any], directory: Path) -> None:
             "steps": result["steps"],
             "violations": result["violations"],
             "support vectors": result["support_vectors"],
-            "kernel alignment": f"{result['alignment']:.4f}",
+            "kernel alignment": "undefined" if result["alignment"] is None else f"{result['alignment']:.4f}",
             "training time": f"{result['train_seconds']:.1f} s",
         },
     )

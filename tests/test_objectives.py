@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from nsvm_cli import objectives
+from nsvm_cli.errors import RunError
 from nsvm_cli.features import CHUNK
-from nsvm_cli.kernels import RBF
+from nsvm_cli.kernels import RBF, Linear, Polynomial
 from nsvm_cli.objectives import LOSSES, alignment, dataset_alignment, norm_surrogate
 
 
@@ -65,3 +66,10 @@ def test_dataset_alignment_is_the_alignment_in_chunks(monkeypatch: pytest.Monkey
     part = dataset_alignment(RBF(1.0), z, y, seed=0)
     assert part["alignment_samples"] == 500
     assert part["alignment"] == pytest.approx(expected, abs=0.05)
+
+
+def test_an_alignment_that_is_not_defined_is_none_and_one_that_overflows_stops_the_run() -> None:
+    y = torch.tensor([-1.0, 1.0])
+    assert dataset_alignment(Linear(), torch.zeros(2, 3), y, seed=0)["alignment"] is None
+    with pytest.raises(RunError, match="not finite"):
+        dataset_alignment(Polynomial(degree=200, gamma=1.0), torch.full((2, 3), 9.0), y, seed=0)

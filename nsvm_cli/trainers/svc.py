@@ -8,8 +8,10 @@ import numpy as np
 import pydantic
 import torch
 
+from nsvm_cli.errors import RunError
 from nsvm_cli.features import CHUNK, Theta
 from nsvm_cli.model import Expansion
+from nsvm_cli.objectives import OVERFLOW
 from nsvm_cli.registry import STRICT, Positive
 from nsvm_cli.trainers.base import Problem, State, Trainer
 
@@ -48,6 +50,8 @@ class SVC(Trainer[SVCState]):
 
         z, y = state.F(problem.x), problem.y
         gram = np.concatenate([problem.K(chunk, z).double().cpu().numpy() for chunk in z.split(CHUNK)])
+        if not np.isfinite(gram).all():
+            raise RunError(OVERFLOW)
         svc = svm.SVC(C=1 / (self.lam * len(y)), kernel="precomputed").fit(gram, y.cpu().numpy())
         j = torch.from_numpy(svc.support_).to(z.device, torch.int64)
         alpha_y = torch.from_numpy(svc.dual_coef_[0]).to(z)

@@ -11,7 +11,7 @@ import torch
 from sklearn.svm import SVC
 
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.kernels import RBF
+from nsvm_cli.kernels import RBF, Polynomial
 from nsvm_cli.loop import run
 from nsvm_cli.trainers import TRAINERS, Problem, Trainer, build_trainer
 from nsvm_cli.trainers.alg4 import SOLVERS
@@ -168,3 +168,10 @@ def test_pegasos_reaches_the_primal_optimum(small: MakeSmall) -> None:
     beta = state.coefficients.alpha / g.scale  # type: ignore[attr-defined]
     reached = primal(s.problem, K @ (beta * y), beta @ Q @ beta, lam)
     assert optimum <= reached <= 1.02 * optimum
+
+
+def test_the_dual_solver_says_when_the_kernel_overflows(small: MakeSmall) -> None:
+    s = small(1, K=Polynomial(degree=2000, gamma=9.0))
+    trainer = build_trainer({"name": "alg4", "steps": 1, "solver": "svc"})
+    with pytest.raises(RunError, match="not finite"):
+        trainer.finish(s.problem, trainer.start(s.problem, s.theta()))
