@@ -89,7 +89,7 @@ def load_checkpoint(path: Path, runtime: Mapping[str, Any] | None = None) -> Che
     device = select_device(settings.device, settings.threads)
     try:
         model = _model(tensors, settings, facts, device)
-    except (InputError, KeyError, RuntimeError) as error:
+    except (InputError, KeyError, RuntimeError, TypeError, ValueError, OverflowError, MemoryError) as error:
         raise _unusable(path, error) from None
     return Checkpoint(model, settings, facts)
 
@@ -113,7 +113,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
 
 def _model(tensors: dict[str, Tensor], settings: Settings, facts: Facts, device: torch.device) -> NSVM:
     dtype: torch.dtype = getattr(torch, settings.dtype)
-    network = build_network(settings.network, facts.shape, settings.seed).to(device, dtype)
+    network = build_network(settings.network, facts.shape, seed=0).to(device, dtype)
     network.load_state_dict({k.removeprefix(THETA): v for k, v in tensors.items() if k.startswith(THETA)})
     z, alpha, y, mean, std = (tensors[name] for name in ("z", "alpha", "y", "mean", "std"))
     _expect(z.ndim == 2 and alpha.shape == y.shape == z.shape[:1], "z, alpha and y do not belong together")
@@ -122,6 +122,13 @@ def _model(tensors: dict[str, Tensor], settings: Settings, facts: Facts, device:
         mean.shape == std.shape and mean.shape in ((), facts.shape), "mean and std do not fit the samples"
     )
     _expect(mean.dtype == std.dtype == torch.float64, "mean and std are not float64")
+    _expect(all(bool(t.isfinite().all()) for t in tensors.values()), "a tensor holds NaN or infinity")
+    _expect(bool((y.abs() == 1).all() and (alpha > 0).all()), "y is not -1 or +1, or alpha is not positive")
+    _expect(facts.scale > 0 and bool((std > 0).all()), "scale or std is not positive")
+    _expect(isinstance(settings.algorithm.get("name"), str), "the algorithm has no name")
+    with torch.no_grad():
+        n = network(torch.zeros(1, *facts.shape, dtype=dtype, device=device)).shape[1]
+    _expect(z.shape[1] == n, f"z has {z.shape[1]} columns where the network gives {n} features")
     expansion = Expansion(z.to(device), alpha.to(device), y.to(device), facts.scale, facts.bias)
     return NSVM(Scaling(mean, std), network, build_kernel(settings.kernel), expansion)
 

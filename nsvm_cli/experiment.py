@@ -80,9 +80,6 @@ def conduct(experiment: Experiment, directory: RunDirectory, observe: Observer) 
     seconds = time.perf_counter() - begin
     alignment = dataset_alignment(problem.K, features(F.network, problem.x), problem.y, problem.seed)
     model = NSVM(experiment.scaling, F.network, problem.K, expansion)
-    save_checkpoint(
-        directory.checkpoint, Checkpoint(model, experiment.settings, _facts(experiment, model, state.t))
-    )
     result = {
         **_accuracy(experiment, model),
         "steps": state.t,
@@ -92,6 +89,9 @@ def conduct(experiment: Experiment, directory: RunDirectory, observe: Observer) 
         "train_seconds": round(seconds, 3),
         **_circumstances(experiment),
     }
+    save_checkpoint(
+        directory.checkpoint, Checkpoint(model, experiment.settings, _facts(experiment, model, state.t))
+    )
     directory.finish(result)
     return result
 

@@ -93,13 +93,14 @@ class Polynomial(Kernel):
 class Normalized(Kernel):
     """K~(a, b) = K(a, b) / (sqrt K(a, a) sqrt K(b, b))  (paper, "Adjusting the Kernel").
 
-    Needs K(a, a) != 0 for every a.
+    The paper needs K(a, a) != 0 for every a. A network may give a = 0 all the same, so K(a, a) is
+    bounded from below by 1e-12, as the norm is where outputs are normalised.
     """
 
     K: Kernel
 
     def __call__(self, a: Points, b: Others) -> Gram:
-        root_a, root_b = self.K.diag(a).sqrt(), self.K.diag(b).sqrt()
+        root_a, root_b = (self.K.diag(z).clamp_min(1e-12).sqrt() for z in (a, b))
         return self.K(a, b) / (root_a.unsqueeze(-1) * root_b.unsqueeze(-2))
 
 

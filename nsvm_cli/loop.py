@@ -21,6 +21,8 @@ def run(
         RunError: theta or the objective is no longer finite.
     """
     state: State = trainer.start(problem, F)
+    if state.t == trainer.total:
+        observe(record(state))
     while state.t < trainer.total:
         trainer.step(problem, state)
         if state.t % every == 0 or state.t == trainer.total:

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nsvm_cli.datasets.scaling import Scaling
+from nsvm_cli.errors import RunError
 from nsvm_cli.features import CHUNK, features
 from nsvm_cli.kernels import Kernel
 
@@ -45,11 +46,18 @@ class NSVM:
     expansion: Expansion
 
     def decision_function(self, x: Float[Tensor, "p ..."]) -> Float[Tensor, " p"]:
-        """g(x) for raw samples, in any floating type and on any device."""
+        """g(x) for raw samples, in any floating type and on any device.
+
+        Raises:
+            RunError: g is not finite somewhere.
+        """
         like = self.expansion.z
         x = self.scaling(x).to(like.device, like.dtype)
         with torch.no_grad():
-            return self.expansion(self.kernel, features(self.network, x))
+            g = self.expansion(self.kernel, features(self.network, x))
+        if not g.isfinite().all():
+            raise RunError("the decision function is not finite on these samples; take another kernel")
+        return g
 
     def predict(self, x: Float[Tensor, "p ..."]) -> Bool[Tensor, " p"]:
         """Whether x belongs to class +1: g(x) >= 0."""

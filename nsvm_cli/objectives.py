@@ -35,8 +35,8 @@ def norm_surrogate(
     sum_ij alpha_i alpha_j y_i y_j K_ij  /  (sqrt(sum_ij (alpha_i alpha_j)^2) * sqrt(sum_ij K_ij^2))
     """
     ay = alpha * y
-    # sum_ij (alpha_i alpha_j)^2 = (alpha . alpha)^2; the bound matters only where all alphas are 0
-    norm = (alpha @ alpha).clamp_min(torch.finfo(alpha.dtype).tiny)
+    norm = alpha @ alpha  # whose square is sum_ij (alpha_i alpha_j)^2
+    norm = torch.where(norm > 0, norm, 1.0)
     return ay @ K @ ay / (norm * K.square().sum().sqrt())
 
 

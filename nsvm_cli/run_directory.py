@@ -42,9 +42,9 @@ class RunDirectory:
         try:
             with (path / "config.yaml").open("x") as file:
                 yaml.safe_dump(dict(settings), file, sort_keys=False)
+            self._metrics: TextIO = (path / "metrics.jsonl").open("x")
         except FileExistsError:
             raise InputError(f"{path} already holds a run: expected a new folder in hydra.run.dir") from None
-        self._metrics: TextIO = (path / "metrics.jsonl").open("w")
 
     def __enter__(self) -> RunDirectory:
         return self

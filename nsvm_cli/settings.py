@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import Field, PositiveInt, ValidationError
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.errors import InputError, did_you_mean
@@ -28,7 +28,7 @@ class Settings:
     kernel: Section
     optimizer: Section
     algorithm: Section
-    seed: NonNegativeInt = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "float64"] = "float32"
     threads: PositiveInt | None = 1

@@ -125,3 +125,13 @@ def test_a_kernel_of_ones_own_needs_only_its_formula(points: tuple[torch.Tensor,
     torch.testing.assert_close(
         normalized, torch.nn.functional.cosine_similarity(a[:, None], b[None], dim=-1) ** 2
     )
+
+
+def test_normalized_is_finite_where_a_network_gives_nothing() -> None:
+    K = build_kernel({"name": "linear", "normalize": True})
+    a = torch.zeros(2, 3, requires_grad=True)
+    gram = K(a, torch.ones(4, 3))
+    gram.sum().backward()
+    assert (gram == 0).all()
+    assert a.grad is not None
+    assert a.grad.isfinite().all()

@@ -84,7 +84,9 @@ def _overrides(words: list[str]) -> dict[str, Any]:
             f"split={values['split']}: there is no such split; {did_you_mean(values['split'], SPLITS)}"
         )
     plugins = values.get("plugins", [])
-    values["plugins"] = plugins.split(",") if isinstance(plugins, str) else plugins
+    values["plugins"] = plugins if isinstance(plugins, list) else str(plugins).split(",")
+    if not isinstance(values.get("dataset", ""), str):
+        raise InputError(f"dataset={values['dataset']}: expected the name of a data set")
     return values
 
 

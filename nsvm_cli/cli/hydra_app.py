@@ -22,6 +22,7 @@ import nsvm_cli
 from nsvm_cli.errors import InputError, RunError, did_you_mean
 
 CONFIG_NAME = "train"
+INFO = ("--info", "-i")
 
 
 def conf_folder() -> Path:
@@ -40,9 +41,12 @@ def run_app(task: Callable[[DictConfig], None], arguments: list[str]) -> None:
         InputError, RunError: what the first job that failed raised.
     """
     failures: list[InputError | RunError] = []
+    started = False
 
     @functools.wraps(task)
     def job(config: DictConfig) -> None:
+        nonlocal started
+        started = True
         try:
             task(config)
         except (InputError, RunError) as error:  # Hydra would add lines of its own
@@ -56,6 +60,10 @@ def run_app(task: Callable[[DictConfig], None], arguments: list[str]) -> None:
         app()
     except (HydraException, OmegaConfBaseException) as error:
         raise InputError(_sentence(error, arguments)) from None
+    except ValueError as error:
+        if started:
+            raise
+        raise InputError(str(error)) from None  # Hydra's word on flags that do not go together
     if failures:
         raise failures[0]
 
@@ -99,7 +107,9 @@ def flags_first(arguments: list[str]) -> list[str]:
     flags, overrides = [], []
     rest = iter(arguments)
     for word in rest:
-        if word.startswith("-"):
+        if word in INFO:  # its value is optional, and would be the next override
+            flags.append("--info=all")
+        elif word.startswith("-"):
             flags += [word, *_value(parser, word, rest)]
         else:
             overrides.append(word)

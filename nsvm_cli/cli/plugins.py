@@ -16,6 +16,10 @@ def load_plugins(modules: Iterable[str]) -> None:
         InputError: there is no such module.
     """
     for module in modules:
+        if not isinstance(module, str) or not all(part.isidentifier() for part in module.split(".")):
+            raise InputError(
+                f"plugins: expected the names of modules, such as plugins=[my_parts], got {module!r}"
+            )
         if "" not in sys.path:
             sys.path.insert(0, "")
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from nsvm_cli.errors import InputError, RunError
 
 if TYPE_CHECKING:
     from nsvm_cli.settings import Settings
+
+STARTED = time.time()
 
 
 def train(arguments: list[str]) -> None:
@@ -34,9 +37,9 @@ def _job(config: DictConfig) -> None:
     except (RunError, OSError) as error:
         raise RunError(f"{name}{error}") from None
     finally:
-        with contextlib.suppress(OSError):  # Hydra's, and empty where nothing was trained
-            directory.rmdir()
-            directory.parent.rmdir()
+        with contextlib.suppress(OSError):  # it is not empty once something was trained
+            if directory.stat().st_mtime >= STARTED:  # Hydra's, rather than the user's own
+                directory.rmdir()
 
 
 def _train(config: DictConfig, directory: Path) -> None:

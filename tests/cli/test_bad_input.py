@@ -46,6 +46,10 @@ CASES = [
     ),
     ("train dataset=ringnorm_openml dataset.path=nowhere.csv", "dataset.path=nowhere.csv does not exist"),
     ("train plugins=[nowhere]", "plugins: there is no module 'nowhere'"),
+    ("train plugins=[.x]", "plugins: expected the names of modules"),
+    ("train dataset=null", ""),
+    ("train seed=99999999999999999999", "seed should be less than"),
+    ("evaluate x plugins=null", "plugins: "),
     ("evaluate", "evaluate needs a PATH"),
     ("evaluate nowhere", "nowhere does not exist: expected a checkpoint"),
     ("evaluate .", ". has no final.safetensors: expected the directory of a finished run"),
@@ -89,6 +93,12 @@ def test_a_run_that_diverges_fails_with_1_and_does_not_look_finished(tmp_path: P
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run" / "result.json").exists()
     assert not (tmp_path / "run" / "final.safetensors").exists()
+
+
+def test_a_folder_that_the_user_made_outlives_a_refusal(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    refusal("train", "algorithm.lam=0", "hydra.run.dir=mine", cwd=tmp_path)
+    assert (tmp_path / "mine").is_dir()
 
 
 def test_a_run_directory_that_is_taken(tmp_path: Path) -> None:

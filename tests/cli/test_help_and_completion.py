@@ -20,6 +20,7 @@ from tests.cli.process import nsvm
         ("--version", f"nsvm {__version__}"),
         ("train --help", "algorithm: alg1, alg2, alg3, alg4, pegasos"),
         ("train --hydra-help", "Hydra"),
+        ("train algorithm=alg3 --info", "alg3"),
         ("evaluate --help", "usage: nsvm evaluate PATH"),
         ("completion --help", "usage: nsvm completion SHELL"),
     ],
