@@ -66,7 +66,7 @@ def prepare(settings: Settings) -> Experiment:
 
 
 def conduct(experiment: Experiment, directory: RunDirectory, observe: Observer) -> dict[str, Any]:
-    """Trains, saves the model, judges it once on held-out data, writes the result and returns it."""
+    """Trains, judges the model once on held-out data, saves it, writes the result and returns it."""
     trainer, problem, F = experiment.trainer, experiment.problem, experiment.F
     every = experiment.settings.log_every or max(1, trainer.total // 100)
 
