@@ -59,7 +59,7 @@ def prepare(settings: Settings) -> Experiment:
     x, y = (tensor.to(device, dtype) for tensor in (scaling(train.x), train.y))
     theta_seed, dropout_seed = (derived_seed(settings.seed, s) for s in (Stream.THETA, Stream.DROPOUT))
     network = build_network(settings.network, tuple(x.shape[1:]), theta_seed).to(device, dtype)
-    problem = Problem(x, y, kernel, settings.seed)
+    problem = Problem(x, y, kernel, settings.seed, memory_budget=settings.memory_budget)
     F = Theta(network, optimizer, dropout_seed)
     trainer.start(problem, F)  # refuses what does not fit together, such as k > m
     return Experiment(settings, device, data, scaling, problem, F, trainer)

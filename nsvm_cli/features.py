@@ -2,24 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nsvm_cli.networks import Dropout
+from nsvm_cli.networks import Dropout, is_modeless
 from nsvm_cli.optimizers import Optimizer
 
-CHUNK = 512
-"""Samples in one forward pass over many; fixed, so that a prediction has the same bits everywhere."""
+CHUNK = 2**17
+"""Values of x in one forward pass over many samples; fixed, so that a prediction has the same bits
+everywhere, and small enough for the activations to stay in a core's cache."""
+
+Objective = Callable[..., tuple[Float[Tensor, ""], Sequence[Float[Tensor, "_ n"]]]]
+"""A function of features: its value, and its gradient with respect to each of its arguments."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """z = F_theta(x), without a gradient, for the theta of its making.
+
+    ``graph`` is z with its graph, if the network computes the same in both modes: then theta can be moved
+    without another forward pass. It is z itself if not.
+    """
+
+    x: Float[Tensor, "p ..."]
+    z: Float[Tensor, "p n"]
+    graph: Float[Tensor, "p n"]
+
+    def row(self, p: int) -> Evaluation:
+        """One of its samples."""
+        rows = slice(p, p + 1)
+        return Evaluation(self.x[rows], self.z[rows], self.graph[rows])
 
 
 def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m n"]:
     """F_theta(x_j) for all j, in chunks, without a graph. The network is in evaluation mode."""
+    rows = max(1, CHUNK // x[:1].numel()) if len(x) else 1
     with torch.no_grad():
-        chunks = [network(chunk) for chunk in x.split(CHUNK)]
+        chunks = [network(chunk) for chunk in x.split(rows)]
         return torch.cat(chunks) if len(chunks) > 1 else chunks[0]
+
+
+def differentiate(objective: Callable[..., Float[Tensor, ""]]) -> Objective:
+    """The value and the gradients of an objective that has no closed form for them, by autograd."""
+
+    def differentiated(*z: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        with torch.enable_grad():
+            leaves = [part.detach().requires_grad_() for part in z]
+            value = objective(*leaves)
+            return value.detach(), torch.autograd.grad(value, leaves)
+
+    return differentiated
 
 
 class Theta:
@@ -34,24 +71,50 @@ class Theta:
         self.optimizer = optimizer(parameters) if parameters else None
         device = parameters[0].device if parameters else torch.device("cpu")
         self.dropout = torch.Generator(device).manual_seed(dropout_seed)
-        for module in network.modules():
-            if isinstance(module, Dropout):
-                module.generator = self.dropout
+        # one network, where there is no difference, or theta never moves
+        self._twin = None if is_modeless(network) else _training_twin(network, self.dropout)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether theta never moves, for want of parameters."""
+        return self.optimizer is None
 
     def __call__(self, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m n"]:
         return features(self.network, x)
 
-    def descend(self, objective: Callable[[nn.Module], Tensor]) -> Float[Tensor, ""]:
-        """One gradient descent step with respect to ``objective(F)``; returns its value before it.
+    def evaluate(self, x: Float[Tensor, "p ..."]) -> Evaluation:
+        """F_theta(x), for an objective that may follow."""
+        if self._twin is not None:
+            z = self(x)
+            return Evaluation(x, z, z)
+        graph = self.network(x)
+        return Evaluation(x, graph.detach(), graph)
 
-        Dropout is on in this forward pass, and in no other. A network without parameters stays
-        as it is.
+    def descend(self, at: Sequence[Evaluation | Tensor], objective: Objective) -> Float[Tensor, ""]:
+        """One gradient descent step with respect to the objective at the features of these samples x, or
+        of samples that have been evaluated since theta last moved.
+
+        Returns the objective's value before it. Dropout is on in the forward pass that this takes, and in
+        no other. A network without parameters stays as it is.
         """
-        self.network.train()
-        value = objective(self.network)
-        self.network.eval()
+        if self._twin is None:
+            graphs = [self.network(e) if isinstance(e, Tensor) else e.graph for e in at]
+        else:
+            x = [e if isinstance(e, Tensor) else e.x for e in at]
+            graphs = list(self._twin(torch.cat(x)).split([len(part) for part in x]))
+        value, gradients = objective(*(graph.detach() for graph in graphs))
         if self.optimizer is not None:
             self.optimizer.zero_grad()
-            value.backward()
+            torch.autograd.backward(graphs, gradients)
             self.optimizer.step()
-        return value.detach()
+        return value
+
+
+def _training_twin(network: nn.Module, generator: torch.Generator) -> nn.Module:
+    """A network in training mode that shares its tensors with this one; dropout draws from the generator."""
+    shared = {id(tensor): tensor for tensor in [*network.parameters(), *network.buffers()]}
+    twin = deepcopy(network, shared).train()
+    for module in twin.modules():
+        if isinstance(module, Dropout):
+            module.generator = generator
+    return twin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -30,18 +31,29 @@ class Kernel:
         """K(a_i, b_j) for all i, j."""
         raise NotImplementedError
 
+    def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
+        """The gradient of sum_ij G_ij K(a_i, b_j) with respect to a, where ``K`` holds K(a_i, b_j).
+
+        A kernel that knows it in closed form says so; this one asks autograd.
+        """
+        with torch.enable_grad():
+            a = a.detach().requires_grad_()
+            return torch.autograd.grad(self(a, b), a, G)[0]
+
     def diag(self, a: Points) -> Float[Tensor, "*batch p"]:
         """K(a_i, a_i) for all i."""
         return self(a.unsqueeze(-2), a.unsqueeze(-2)).squeeze((-2, -1))
 
 
 def squared_distances(a: Points, b: Others) -> Gram:
-    """||a_i - b_j||^2, by one matrix product."""
+    """||a_i - b_j||^2, by one matrix product where there are several a."""
+    if a.shape[-2] == 1:
+        return (b - a).square().sum(-1).unsqueeze(-2)
     # Distances do not change with the origin; near the data, less cancels in the three-term form.
-    origin = b.detach().mean(-2, keepdim=True)
+    origin = b.detach()[..., :1, :]
     a, b = a - origin, b - origin
-    squares = a.square().sum(-1).unsqueeze(-1) + b.square().sum(-1).unsqueeze(-2)
-    return (squares - 2 * a @ b.mT).clamp_min(0)
+    square_a, square_b = (c.square().sum(-1, keepdim=True) for c in (a, b))
+    return (-2 * a @ b.mT).add_(square_a).add_(square_b.mT).clamp_min_(0)
 
 
 def or_one_over_n(gamma: float | None, a: Tensor) -> float:
@@ -56,7 +68,13 @@ class RBF(Kernel):
     gamma: Positive | None = None
 
     def __call__(self, a: Points, b: Others) -> Gram:
-        return torch.exp(-or_one_over_n(self.gamma, a) * squared_distances(a, b))
+        # exp(x) = 2^(x / ln 2); torch takes powers of two several times faster than of e
+        return squared_distances(a, b).mul_(-or_one_over_n(self.gamma, a) / math.log(2)).exp2_()
+
+    def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
+        """sum_j G_ij K_ij 2 gamma (b_j - a_i)."""
+        GK = G * K
+        return 2 * or_one_over_n(self.gamma, a) * (GK @ b - GK.sum(-1, keepdim=True) * a)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -76,6 +94,10 @@ class Linear(Kernel):
     def __call__(self, a: Points, b: Others) -> Gram:
         return a @ b.mT
 
+    def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
+        """sum_j G_ij b_j."""
+        return G @ b
+
 
 @dataclass(frozen=True, config=STRICT)
 class Polynomial(Kernel):
@@ -86,7 +108,15 @@ class Polynomial(Kernel):
     c: NonNegativeFloat = 1.0
 
     def __call__(self, a: Points, b: Others) -> Gram:
-        return (or_one_over_n(self.gamma, a) * a @ b.mT + self.c) ** self.degree
+        return self._base(a, b) ** self.degree
+
+    def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
+        """sum_j G_ij degree (gamma <a_i, b_j> + c)^(degree - 1) gamma b_j."""
+        slope = self.degree * self._base(a, b) ** (self.degree - 1)
+        return or_one_over_n(self.gamma, a) * ((G * slope) @ b)
+
+    def _base(self, a: Points, b: Others) -> Gram:
+        return or_one_over_n(self.gamma, a) * a @ b.mT + self.c
 
 
 @dataclass(frozen=True, config={**STRICT, "arbitrary_types_allowed": True})
@@ -102,6 +132,35 @@ class Normalized(Kernel):
     def __call__(self, a: Points, b: Others) -> Gram:
         root_a, root_b = (self.K.diag(z).clamp_min(1e-12).sqrt() for z in (a, b))
         return self.K(a, b) / (root_a.unsqueeze(-1) * root_b.unsqueeze(-2))
+
+
+def block_shape(a: Float[Tensor, "p n"], memory_budget: int) -> tuple[int, int]:
+    """How many rows and columns of K(a, b) to compute at a time."""
+    cells = memory_budget * 2**20 // (4 * a.element_size())  # a block, and what computing it takes
+    if a.device.type == "cpu":
+        cells = min(cells, 2**18)  # as many as stay in a core's cache
+    rows = max(1, min(len(a), math.isqrt(cells) // 2))
+    return rows, max(1, cells // rows)
+
+
+MEMORY_BUDGET = 1024
+"""MiB for kernel values, where nothing else is said."""
+
+
+def kernel_sums(
+    K: Kernel,
+    a: Float[Tensor, "p n"],
+    b: Float[Tensor, "q n"],
+    w: Float[Tensor, " q"],
+    memory_budget: int = MEMORY_BUDGET,
+) -> Float[Tensor, " p"]:
+    """sum_j w_j K(a_i, b_j) for all i, from blocks of the kernel matrix that fit in ``memory_budget`` MiB."""
+    rows, columns = block_shape(a, memory_budget)
+    sums = a.new_zeros(len(a))
+    for b_block, w_block in zip(b.split(columns), w.split(columns), strict=True):
+        for part, a_block in zip(sums.split(rows), a.split(rows), strict=True):
+            part += K(a_block, b_block) @ w_block
+    return sums
 
 
 KERNELS: dict[str, type[Kernel]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -24,16 +25,16 @@ def run(
     if state.t == trainer.total:
         observe(record(state))
     while state.t < trainer.total:
-        trainer.step(problem, state)
-        if state.t % every == 0 or state.t == trainer.total:
-            observe(record(state))
+        trainer.advance(problem, state, min(trainer.total, state.t + every - state.t % every))
+        observe(record(state))
     return state
 
 
 def record(state: State) -> Record:
     """The figures worth watching at a step; reads the state and changes nothing."""
-    watched = [*state.F.network.parameters(), *(v for v in (state.g, state.objective) if v is not None)]
-    if not all(bool(v.isfinite().all()) for v in watched):
+    watched = [*state.F.network.parameters()] + ([] if state.objective is None else [state.objective])
+    finite = state.g is None or math.isfinite(state.g)
+    if not (finite and all(bool(v.isfinite().all()) for v in watched)):
         raise RunError(
             f"training diverged by step {state.t}: theta, g or the objective is not finite; "
             "lower optimizer.lr, or raise optimizer.weight_decay"

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import RunError
-from nsvm_cli.features import CHUNK, features
-from nsvm_cli.kernels import Kernel
+from nsvm_cli.features import features
+from nsvm_cli.kernels import Kernel, kernel_sums
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,8 @@ class Expansion:
     bias: float = 0.0
 
     def __call__(self, K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
-        """g at the features z, in chunks: never more than CHUNK rows of the kernel matrix."""
-        ay = self.alpha * self.y
-        return torch.cat([K(chunk, self.z) @ ay / self.scale + self.bias for chunk in z.split(CHUNK)])
+        """g at the features z."""
+        return kernel_sums(K, z, self.z, self.alpha * self.y) / self.scale + self.bias
 
 
 @dataclass(frozen=True)

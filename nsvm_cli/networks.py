@@ -7,8 +7,8 @@ A network is an ``nn.Module`` whose first constructor argument is the shape of o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, cast
 
 import torch
 from jaxtyping import Float
@@ -53,15 +53,68 @@ class Identity(nn.Flatten):
         super().__init__()
 
 
-class MLP(nn.Sequential):
+class MLP(nn.Module):
     """Fully connected layers, each followed by ReLU (paper, Section 5.1: widths 40, 30, 20, 20)."""
 
     @validated
     def __init__(self, shape: Shape, widths: Widths, dropout: Fraction = 0.0) -> None:
-        layers: list[nn.Module] = [nn.Flatten()]
-        for p, q in zip([math.prod(shape), *widths], widths, strict=False):
-            layers += [nn.Linear(p, q), nn.ReLU(), Dropout(dropout)]
-        super().__init__(*layers[:-1])  # the features themselves are never dropped
+        super().__init__()
+        sizes = zip([math.prod(shape), *widths], widths, strict=False)
+        self.layers = cast(Sequence[nn.Linear], nn.ModuleList(nn.Linear(p, q) for p, q in sizes))
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch n"]:
+        z = x.flatten(1)
+        for i, layer in enumerate(self.layers):
+            if i > 0 and self.dropout.p > 0:  # the features themselves are never dropped
+                z = self.dropout(z)
+            # not layer(z): with so few numbers, half the time goes into calling modules
+            z = functional.linear(z, layer.weight, layer.bias).relu()
+        return z
+
+
+def _maximum_2x2(h: Tensor) -> Tensor:
+    rows = torch.maximum(h[:, :, ::2], h[:, :, 1::2])
+    return torch.maximum(rows[..., ::2], rows[..., 1::2])
+
+
+class _Maximum2x2(torch.autograd.Function):
+    """The maximum of each 2x2 square, with max_pool2d's gradient to the bit."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor) -> Tensor:
+        ctx.save_for_backward(h)
+        return _maximum_2x2(h)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        """The gradient goes to the largest of the four; of equals to the first, row by row."""
+        (h,) = ctx.saved_tensors
+        upper, lower = h[:, :, ::2], h[:, :, 1::2]
+        down = (lower - upper).sign_().clamp_min_(0)
+        rows = torch.maximum(upper, lower)
+        right = (rows[..., 1::2] - rows[..., ::2]).sign_().mul_(2)
+        right = right.add_(down[..., ::2]).sub_(down[..., 1::2]).sign_().clamp_min_(0)
+        to_rows = torch.empty_like(rows)
+        to_rows[..., 1::2] = to_right = gradient * right
+        to_rows[..., ::2] = gradient - to_right
+        to_lower = to_rows * down
+        return torch.cat([to_rows - to_lower, to_lower], -1).view(h.shape)
+
+
+class MaxPool(nn.Module):
+    """The maximum of each 2x2 square; an odd row or column at the end is left out.
+
+    torch's own takes most of the time of a small network on a CPU, but for the smallest batches.
+    """
+
+    def forward(self, h: Float[Tensor, "batch c p q"]) -> Float[Tensor, "batch c r s"]:
+        if torch.is_grad_enabled() and len(h) <= 16:
+            return functional.max_pool2d(h, 2)
+        p, q = h.shape[-2:]
+        h = h[..., : p // 2 * 2, : q // 2 * 2]
+        pool: Callable[[Tensor], Tensor] = _Maximum2x2.apply if torch.is_grad_enabled() else _maximum_2x2
+        return pool(h)
 
 
 class CNN(nn.Sequential):
@@ -82,11 +135,11 @@ class CNN(nn.Sequential):
         c1, c2 = channels
         super().__init__(
             nn.Conv2d(shape[0], c1, 5),
-            nn.MaxPool2d(2),
+            MaxPool(),
             nn.ReLU(),
             nn.Conv2d(c1, c2, 5),
             Dropout(dropout),
-            nn.MaxPool2d(2),
+            MaxPool(),
             nn.ReLU(),
             nn.Flatten(),
         )
@@ -100,7 +153,9 @@ class Normalize(nn.Module):
         self.scale, self.eps = scale, eps
 
     def forward(self, z: Float[Tensor, "batch n"]) -> Float[Tensor, "batch n"]:
-        return self.scale * functional.normalize(z, dim=-1, eps=self.eps)
+        norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
+        scaled: Tensor = z * (self.scale / norm.clamp_min(self.eps))
+        return scaled
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -113,6 +168,18 @@ class Output:
 
 
 NETWORKS: dict[str, Callable[..., nn.Module]] = {"mlp": MLP, "cnn": CNN, "identity": Identity}
+
+
+_MODELESS = (nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.MaxPool2d)
+_MODELESS_OF_OURS = (Identity, MLP, CNN, MaxPool, Normalize)
+
+
+def is_modeless(network: nn.Module) -> bool:
+    """Whether it certainly computes the same in training as in evaluation mode."""
+    return all(
+        type(module) in _MODELESS + _MODELESS_OF_OURS or (isinstance(module, Dropout) and module.p == 0)
+        for module in network.modules()
+    )
 
 
 def build_network(settings: Mapping[str, Any], shape: Shape, seed: int) -> nn.Module:

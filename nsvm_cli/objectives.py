@@ -1,6 +1,7 @@
 """What theta is trained to minimise: pure functions of a batch's kernel matrix.
 
-``K`` is (k, k), ``y`` the labels -1 and +1, ``alpha`` the coefficients of the same k samples.
+``K`` is (k, k), ``y`` the labels -1 and +1, ``alpha`` the coefficients of the same k samples. Each returns
+its value and its derivative.
 """
 
 from __future__ import annotations
@@ -13,44 +14,54 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nsvm_cli.errors import RunError
-from nsvm_cli.features import CHUNK
 from nsvm_cli.kernels import Kernel
 from nsvm_cli.randomness import Stream, generator
 
+Value = Float[Tensor, ""]
+Slope = Float[Tensor, "k k"]
 
-def alignment(K: Float[Tensor, "k k"], y: Float[Tensor, " k"]) -> Float[Tensor, ""]:
-    """The kernel-target alignment, in [-1, 1]  (paper, Algorithm 4)::
 
-    sum_ij y_i y_j K_ij  /  (k * sqrt(sum_ij K_ij^2))
+def alignment(K: Float[Tensor, "k k"], y: Float[Tensor, " k"]) -> tuple[Value, Slope]:
+    """The kernel-target alignment, in [-1, 1]  (paper, Algorithm 4), and its derivative by K::
+
+    A = sum_ij y_i y_j K_ij  /  (k * sqrt(sum_ij K_ij^2))
     """
-    k = len(y)
-    return y @ K @ y / (k * K.square().sum().sqrt())
+    return _cosine(K, torch.outer(y, y) / len(y))
 
 
 def norm_surrogate(
     K: Float[Tensor, "k k"], alpha: Float[Tensor, " k"], y: Float[Tensor, " k"]
-) -> Float[Tensor, ""]:
-    """The stand-in for ||f||^2_H of Algorithm 3, first fraction; 0 where every alpha is 0::
+) -> tuple[Value, Slope]:
+    """The stand-in for ||f||^2_H of Algorithm 3, first fraction, and its derivative by K::
 
-    sum_ij alpha_i alpha_j y_i y_j K_ij  /  (sqrt(sum_ij (alpha_i alpha_j)^2) * sqrt(sum_ij K_ij^2))
+        sum_ij alpha_i alpha_j y_i y_j K_ij  /  (sqrt(sum_ij (alpha_i alpha_j)^2) * sqrt(sum_ij K_ij^2))
+
+    0 where every alpha is 0.
     """
     ay = alpha * y
     norm = alpha @ alpha  # whose square is sum_ij (alpha_i alpha_j)^2
-    norm = torch.where(norm > 0, norm, 1.0)
-    return ay @ K @ ay / (norm * K.square().sum().sqrt())
+    return _cosine(K, torch.outer(ay, ay) / torch.where(norm > 0, norm, 1.0))
 
 
-def squared(beta: float, gamma: Tensor) -> Tensor:
-    """L(beta, gamma) = (beta - gamma)^2  (paper, Section 5)."""
-    return (beta - gamma) ** 2
+def _cosine(K: Slope, U: Slope) -> tuple[Value, Slope]:
+    """The inner product of U and K / ||K||, and its derivative by K. The norm of U is 1, or 0."""
+    norm = torch.linalg.vector_norm(K)
+    direction = K / norm
+    value = (U * direction).sum()
+    return value, (U - value * direction) / norm
 
 
-def linear(beta: float, gamma: Tensor) -> Tensor:
+def squared(beta: float, gamma: Value) -> tuple[Value, Value]:
+    """L(beta, gamma) = (beta - gamma)^2  (paper, Section 5), and its derivative by gamma."""
+    return (beta - gamma) ** 2, -2 * (beta - gamma)
+
+
+def linear(beta: float, gamma: Value) -> tuple[Value, Value]:
     """L(beta, gamma) = -beta gamma: with beta = 1, the alignment itself  (Algorithm 4, derivation)."""
-    return -beta * gamma
+    return -beta * gamma, torch.full_like(gamma, -beta)
 
 
-LOSSES: dict[str, Callable[[float, Tensor], Tensor]] = {"squared": squared, "linear": linear}
+LOSSES: dict[str, Callable[[float, Value], tuple[Value, Value]]] = {"squared": squared, "linear": linear}
 
 OVERFLOW = (
     "the kernel matrix of the training data holds values that are not finite; "
@@ -59,6 +70,10 @@ OVERFLOW = (
 
 ALIGNMENT_SAMPLES = 10_000
 """The alignment of a whole data set takes m^2 kernel values: of more samples, a random part is taken."""
+
+
+ROWS = 64
+"""Rows of the kernel matrix of a whole data set at a time."""
 
 
 def dataset_alignment(
@@ -76,7 +91,7 @@ def dataset_alignment(
         chosen = torch.from_numpy(rows).to(y.device)
         z, y = z[chosen], y[chosen]
     target = squares = 0.0
-    for rows_z, rows_y in zip(z.split(CHUNK), y.split(CHUNK), strict=True):
+    for rows_z, rows_y in zip(z.split(ROWS), y.split(ROWS), strict=True):
         K_rows = K(rows_z, z).double()
         target += float(rows_y.double() @ K_rows @ y.double())
         squares += float(K_rows.square().sum())

@@ -28,7 +28,7 @@ class SGD:
     weight_decay: NonNegative = 0.0
 
     def __call__(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        return torch.optim.SGD(parameters, self.lr, self.momentum, weight_decay=self.weight_decay)
+        return torch.optim.SGD(parameters, self.lr, self.momentum, weight_decay=self.weight_decay, fused=True)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -41,7 +41,13 @@ class Adam:
     weight_decay: NonNegative = 0.0
 
     def __call__(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        return torch.optim.Adam(parameters, self.lr, (self.beta1, self.beta2), weight_decay=self.weight_decay)
+        return torch.optim.Adam(
+            parameters,
+            self.lr,
+            (self.beta1, self.beta2),
+            weight_decay=self.weight_decay,
+            fused=True,
+        )
 
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam}

@@ -5,9 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 import numpy as np
-import torch
 from jaxtyping import Int64
-from torch import Tensor
 
 BLOCK = 1024
 """Steps that are drawn at a time: part of what a seed means, so never a setting."""
@@ -35,23 +33,27 @@ def derived_seed(seed: int, stream: Stream) -> int:
 
 
 class Sampler:
-    """i_t, or the subset A_t of size k, uniform on {0, ..., m-1} and for every t its own.
+    """i_t, or the subset A_t of size k, uniform on {0, ..., m-1} and for every t its own."""
 
-    ``sampler(t)`` has shape (k,), without repeats.
-    """
+    def __init__(self, seed: int, m: int, k: int = 1) -> None:
+        self.seed, self.m, self.k = seed, m, k
+        self._block, self._drawn = -1, np.empty((BLOCK, k), np.int64)
 
-    def __init__(self, seed: int, m: int, k: int = 1, device: torch.device | str = "cpu") -> None:
-        self.seed, self.m, self.k, self.device = seed, m, k, device
-        self._block, self._drawn = -1, torch.empty(0)
+    def __call__(self, t: int) -> Int64[np.ndarray, " k"]:
+        """What step t draws, without repeats."""
+        drawn: np.ndarray = self.ahead(t)[0]
+        return drawn
 
-    def __call__(self, t: int) -> Int64[Tensor, " k"]:
+    def ahead(self, t: int) -> Int64[np.ndarray, "steps k"]:
+        """What the steps from t on draw, to the end of the block of steps that are drawn together."""
         block, row = divmod(t, BLOCK)
         if block != self._block:
-            drawn = self._draw(generator(self.seed, Stream.SAMPLING, self.k, block))
-            self._block, self._drawn = block, torch.from_numpy(drawn).to(self.device)
-        return self._drawn[row]
+            self._block, self._drawn = block, self._draw(generator(self.seed, Stream.SAMPLING, self.k, block))
+        coming: np.ndarray = self._drawn[row:]
+        return coming
 
     def _draw(self, rng: np.random.Generator) -> np.ndarray:
         if self.k == 1:
-            return rng.integers(self.m, size=(BLOCK, 1))
+            drawn: np.ndarray = rng.integers(self.m, size=(BLOCK, 1))
+            return drawn
         return np.stack([rng.choice(self.m, self.k, replace=False) for _ in range(BLOCK)])

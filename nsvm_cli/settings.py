@@ -19,7 +19,8 @@ Section = dict[str, Any]
 class Settings:
     """The sections each name a registered part, and hold its settings; see ``registry.build``.
 
-    ``log_every`` None means a hundred records a run; ``threads`` None means all cores.
+    ``log_every`` None means a hundred records a run; ``threads`` None means all cores;
+    ``memory_budget`` is in MiB, for kernel values.
     ``plugins`` records which modules of the user's own were loaded; it never loads any.
     """
 
@@ -32,6 +33,7 @@ class Settings:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "float64"] = "float32"
     threads: PositiveInt | None = 1
+    memory_budget: PositiveInt = 1024
     log_every: PositiveInt | None = None
     plugins: list[str] = Field(default_factory=list)
 

@@ -70,8 +70,7 @@ def train(
 ) -> tuple[State, Expansion]:
     """The loop without anything around it."""
     state = trainer.start(problem, F)
-    while state.t < (trainer.total if steps is None else steps):
-        trainer.step(problem, state)
+    trainer.advance(problem, state, trainer.total if steps is None else steps)
     return state, trainer.finish(problem, state)
 
 

@@ -29,7 +29,7 @@ REGISTRIES = {
 
 # From the ground up; a module imports only from its own floor or from below.
 FLOORS = [
-    ["errors", "registry", "randomness", "device", "settings", "run_directory"],
+    ["errors", "registry", "randomness", "device", "processes", "settings", "run_directory"],
     ["kernels", "networks", "optimizers"],
     ["features", "datasets"],
     ["objectives", "model"],

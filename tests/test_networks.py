@@ -10,7 +10,7 @@ from torch import nn
 
 from nsvm_cli.errors import InputError
 from nsvm_cli.features import CHUNK, Theta, features
-from nsvm_cli.networks import NETWORKS, Dropout, build_network
+from nsvm_cli.networks import NETWORKS, Dropout, MaxPool, build_network, is_modeless
 from nsvm_cli.optimizers import SGD
 
 MLP = {"name": "mlp", "widths": [40, 30, 20, 20]}
@@ -27,7 +27,7 @@ def test_the_papers_networks() -> None:
     assert (mlp(torch.randn(8, 20)) >= 0).all(), "the last layer is rectified as well"
     cnn = build_network({"name": "cnn", "dropout": 0.5}, (1, 28, 28), seed=0)
     assert [type(m).__name__ for m in cnn] == [
-        *("Conv2d", "MaxPool2d", "ReLU", "Conv2d", "Dropout", "MaxPool2d", "ReLU", "Flatten")
+        *("Conv2d", "MaxPool", "ReLU", "Conv2d", "Dropout", "MaxPool", "ReLU", "Flatten")
     ]
     assert cnn(torch.randn(3, 1, 28, 28)).shape == (3, 320)
     assert count(cnn) == 10 * 25 + 10 + 20 * 10 * 25 + 20
@@ -68,19 +68,53 @@ def test_dropout_acts_only_while_theta_moves() -> None:
     assert torch.equal(F(x), F(x))
     seen: list[torch.Tensor] = []
 
-    def objective(network: nn.Module) -> torch.Tensor:
-        seen.append(network(x))
-        return seen[-1].sum()
+    def objective(z: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        seen.append(z)
+        return z.sum(), [torch.ones_like(z)]
 
     before = F(x)
-    F.descend(objective)
-    F.descend(objective)
+    F.descend([x], objective)
+    F.descend([F.evaluate(x)], objective)
     assert torch.equal(F(x), before), "the rate is 0, and dropout is off again"
     assert not torch.equal(seen[0], seen[1])
-    assert not torch.equal(seen[0].detach(), F(x))
+    assert not torch.equal(seen[0], F(x))
     again = Theta(network, SGD(0.0), dropout_seed=3)
-    again.descend(objective)
+    again.descend([x], objective)
     assert torch.equal(seen[0], seen[2])
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 6, 8), (20, 2, 6, 8), (20, 1, 7, 5)])
+def test_pooling_is_torchs_to_the_bit(shape: tuple[int, ...]) -> None:
+    """Equal values among the four included; of those the first is the one that the gradient goes to."""
+    h = torch.randint(0, 3, shape, generator=torch.Generator().manual_seed(0)).float().requires_grad_()
+    ours, theirs = MaxPool()(h), torch.nn.functional.max_pool2d(h, 2)
+    weights = torch.randn(ours.shape)
+    assert torch.equal(ours, theirs)
+    assert torch.equal(*(torch.autograd.grad(pooled, h, weights)[0] for pooled in (ours, theirs)))
+    with torch.no_grad():
+        assert torch.equal(MaxPool()(h), theirs)
+
+
+class Swapping(nn.Module):
+    """A module of somebody's own that minds the mode."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return -x if self.training else x
+
+
+def test_a_network_that_may_mind_the_mode_is_run_in_both() -> None:
+    linear = nn.Linear(3, 2)
+    plain, minding = nn.Sequential(linear, nn.ReLU()), nn.Sequential(linear, Swapping())
+    assert is_modeless(plain)
+    assert not is_modeless(minding)
+    assert is_modeless(build_network({**MLP, "dropout": 0.0, "normalize": True}, (20,), seed=0))
+    assert not is_modeless(build_network({"name": "cnn", "dropout": 0.5}, (1, 28, 28), seed=0))
+    x, seen = torch.randn(4, 3), []
+    for network in (plain.eval(), minding.eval()):
+        F = Theta(network, SGD(0.0), dropout_seed=0)
+        F.descend([F.evaluate(x)], lambda z: (seen.append(z), (z.sum(), [torch.ones_like(z)]))[1])
+        torch.testing.assert_close(F(x), network(x).detach())
+    torch.testing.assert_close(seen[1], -linear(x).detach())
 
 
 def test_dropout_drops_whole_channels_and_keeps_the_mean() -> None:

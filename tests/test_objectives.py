@@ -7,9 +7,8 @@ import torch
 
 from nsvm_cli import objectives
 from nsvm_cli.errors import RunError
-from nsvm_cli.features import CHUNK
 from nsvm_cli.kernels import RBF, Linear, Polynomial
-from nsvm_cli.objectives import LOSSES, alignment, dataset_alignment, norm_surrogate
+from nsvm_cli.objectives import LOSSES, ROWS, alignment, dataset_alignment, norm_surrogate
 
 
 @pytest.fixture
@@ -22,21 +21,31 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_alignment_is_1_for_the_ideal_kernel_and_scale_free(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
     K, y = batch
-    torch.testing.assert_close(alignment(torch.outer(y, y), y), torch.tensor(1.0, dtype=torch.float64))
-    torch.testing.assert_close(alignment(7 * K, y), alignment(K, y))
-    assert -1 <= alignment(K, y) <= 1
+    torch.testing.assert_close(alignment(torch.outer(y, y), y)[0], torch.tensor(1.0, dtype=torch.float64))
+    torch.testing.assert_close(alignment(7 * K, y)[0], alignment(K, y)[0])
+    assert -1 <= alignment(K, y)[0] <= 1
 
 
 def test_norm_surrogate_is_0_without_coefficients_and_so_is_its_gradient(
     batch: tuple[torch.Tensor, torch.Tensor],
 ) -> None:
     K, y = batch
-    K = (1e-3 * K).requires_grad_()  # small, so that no bound may be divided by
-    value = norm_surrogate(K, torch.zeros_like(y), y)
-    value.backward()
+    value, slope = norm_surrogate(1e-3 * K, torch.zeros_like(y), y)  # small: no bound may be divided by
     assert value == 0
-    assert K.grad is not None
-    assert (K.grad == 0).all()
+    assert (slope == 0).all()
+
+
+def test_slopes_are_the_derivatives_of_the_papers_formulas(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    K, y = batch
+    alpha = torch.arange(10, dtype=torch.float64)
+    ones = torch.ones_like(y)
+    for (value, slope), a, k in ((alignment(K, y), ones, 10), (norm_surrogate(K, alpha, y), alpha, None)):
+        leaf = K.clone().requires_grad_()
+        aa = torch.outer(a, a)
+        root = leaf.square().sum().sqrt()
+        formula = (aa * torch.outer(y, y) * leaf).sum() / ((k or aa.square().sum().sqrt()) * root)
+        torch.testing.assert_close(value, formula.detach())
+        torch.testing.assert_close(slope, torch.autograd.grad(formula, leaf)[0])
 
 
 def test_norm_surrogate_does_not_depend_on_the_scale_of_alpha(
@@ -44,20 +53,20 @@ def test_norm_surrogate_does_not_depend_on_the_scale_of_alpha(
 ) -> None:
     K, y = batch
     alpha = torch.arange(10, dtype=torch.float64)
-    torch.testing.assert_close(norm_surrogate(K, alpha / 16, y), norm_surrogate(K, alpha, y))
+    torch.testing.assert_close(norm_surrogate(K, alpha / 16, y)[0], norm_surrogate(K, alpha, y)[0])
 
 
 def test_losses() -> None:
     beta, gamma = 1.0, torch.tensor(0.25)
-    assert LOSSES["squared"](beta, gamma) == 0.5625
-    assert LOSSES["linear"](beta, gamma) == -0.25
+    assert LOSSES["squared"](beta, gamma) == (0.5625, -1.5)
+    assert LOSSES["linear"](beta, gamma) == (-0.25, -1.0)
 
 
 def test_dataset_alignment_is_the_alignment_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    m = 2 * CHUNK + 100
+    m = 2 * ROWS + 500
     z = torch.randn(m, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     y = torch.where(z[:, 0] > 0, 1.0, -1.0).double()
-    expected = float(alignment(RBF(1.0)(z, z), y))
+    expected = float(alignment(RBF(1.0)(z, z), y)[0])
     assert dataset_alignment(RBF(1.0), z, y, seed=0) == {
         "alignment": pytest.approx(expected),
         "alignment_samples": m,

@@ -9,54 +9,55 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nsvm_cli.features import Theta
+from nsvm_cli.features import Evaluation, Theta
 from nsvm_cli.model import Expansion
 from nsvm_cli.registry import STRICT, Positive
-from nsvm_cli.trainers.base import Problem, State, Steps, Trainer
+from nsvm_cli.trainers.base import Problem, Rows, Steps
+from nsvm_cli.trainers.stretches import StretchState, StretchTrainer
 
 
 @dataclass(kw_only=True)
-class Alg1State(State):
+class Alg1State(StretchState):
     """The terms s with alpha_s = 1: evaluations z_s = F_theta_s(x_i_s) and labels y_i_s."""
 
-    z: Float[Tensor, "s n"]
-    y: Float[Tensor, " s"]
+    z: Rows
+    y: Rows
 
     @property
     def support_vectors(self) -> int:
-        return len(self.y)
+        return self.violations + 1
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Alg1(Trainer[Alg1State]):
+class Alg1(StretchTrainer[Alg1State]):
     """Gradient descent in f and theta at once (paper, Algorithm 1)."""
 
     steps: Steps
     lam: Positive = 1e-4
 
-    @property
-    def total(self) -> int:
-        return self.steps
-
     def start(self, problem: Problem, F: Theta) -> Alg1State:
         sampler = problem.sampler()
-        i_1 = sampler(1)
-        return Alg1State(F=F, sampler=sampler, t=1, z=F(problem.x[i_1]), y=problem.y[i_1])
+        i_1 = problem.processes.share(torch.from_numpy(sampler(1)).to(problem.y.device))
+        return Alg1State(F=F, sampler=sampler, t=1, z=Rows(F(problem.x[i_1])), y=Rows(problem.y[i_1]))
 
-    def step(self, problem: Problem, state: Alg1State) -> None:
+    def s(self, problem: Problem, state: Alg1State, z: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
+        return problem.sums(z, state.z.tensor, state.y.tensor)
+
+    def violation(self, problem: Problem, state: Alg1State, t: int, i: int, seen: Evaluation) -> None:
         K, F, lam = problem.K, state.F, self.lam
-        t = state.t + 1
-        i = state.sampler(t)
-        x_t, y_t = problem.x[i], problem.y[i]
-        z_t = F(x_t)
-        g = state.y @ K(state.z, z_t) / (lam * (t - 1))
-        if y_t * g < 1:
-            state.objective = F.descend(
-                lambda F: (-y_t / (lam * (t - 1)) * (state.y @ K(state.z, F(x_t)))).sum()
-            )
-            state.z, state.y = torch.cat([state.z, z_t]), torch.cat([state.y, y_t])
-            state.violations += 1
-        state.t, state.g = t, g
+        y_t, z_s, y_s = problem.y[i : i + 1], state.z.tensor, state.y.tensor
+
+        def objective(z: Tensor) -> tuple[Tensor, list[Tensor]]:
+            """-y_t / (lambda (t-1)) sum_s alpha_s y_s K(z_s, F_theta(x_t))"""
+            K_ts, c = K(z, z_s), -y_t / (lam * (t - 1)) * y_s
+            return (K_ts @ c).sum(), [K.gradient(z, z_s, K_ts, c.unsqueeze(0))]
+
+        state.objective = F.descend([seen], objective)
+        if problem.processes.owns(state.support_vectors):
+            state.z.append(seen.z)
+            state.y.append(y_t)
 
     def finish(self, problem: Problem, state: Alg1State) -> Expansion:
-        return Expansion(state.z, torch.ones_like(state.y), state.y, self.lam * state.t)
+        everyone, s = problem.processes, state.support_vectors
+        z, y = everyone.gather(state.z.tensor, s), everyone.gather(state.y.tensor, s)
+        return Expansion(z, torch.ones_like(y), y, self.lam * state.t)

@@ -4,74 +4,71 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pydantic
-import torch
 from jaxtyping import Float, Int64
-from torch import Tensor, nn
+from torch import Tensor
 
-from nsvm_cli.features import Theta
+from nsvm_cli.features import Evaluation, Theta
 from nsvm_cli.model import Expansion
 from nsvm_cli.registry import STRICT, Positive
-from nsvm_cli.trainers.base import Problem, SampleState, Steps, Trainer, coefficients, expansion
+from nsvm_cli.trainers.base import Coefficients, Problem, SampleState, Steps, expansion
+from nsvm_cli.trainers.stretches import StretchState, StretchTrainer
 
 
 @dataclass(kw_only=True)
-class Alg2State(SampleState):
-    """``z`` holds F_theta(x_j) for the support, until theta moves; then it is None."""
+class Alg2State(SampleState, StretchState):
+    """``seen`` holds F_theta(x_j) for the support, until theta moves; then it is None."""
 
-    z: Float[Tensor, "s n"] | None = None
+    seen: Evaluation | None = None
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Alg2(Trainer[Alg2State]):
+class Alg2(StretchTrainer[Alg2State]):
     """Descent in f, then in theta, then an approximate projection of f (paper, Algorithm 2)."""
 
     steps: Steps
     lam: Positive = 1e-4
 
-    @property
-    def total(self) -> int:
-        return self.steps
-
     def start(self, problem: Problem, F: Theta) -> Alg2State:
         sampler = problem.sampler()
-        i_1 = sampler(1)
-        return Alg2State(F=F, sampler=sampler, t=1, coefficients=coefficients(problem, i_1, 1.0))
+        alpha = Coefficients(len(problem.y))
+        alpha.add(sampler(1), 1.0)
+        return Alg2State(F=F, sampler=sampler, t=1, coefficients=alpha)
 
-    def step(self, problem: Problem, state: Alg2State) -> None:
-        K, F, x, y, lam = problem.K, state.F, problem.x, problem.y, self.lam
-        alpha, j = state.coefficients.alpha, state.coefficients.support
-        t = state.t + 1
-        i = state.sampler(t)
-        ay = alpha[j] * y[j]
-        if state.z is None:
-            state.z = F(x[j])
-        g = ay @ K(state.z, F(x[i])) / (lam * (t - 1))
-        if y[i] * g < 1:
-            rows, at_i = with_sample(j, i)
+    def s(self, problem: Problem, state: Alg2State, z: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
+        j, ay = state.terms(problem)
+        return problem.sums(z, self._support(problem, state, j).z, ay)
 
-            def objective(F: nn.Module) -> Tensor:
-                z = F(x[rows])
-                return (-y[i] / (lam * (t - 1)) * (ay @ K(z[: len(j)], z[at_i]))).sum()
+    def violation(self, problem: Problem, state: Alg2State, t: int, i: int, seen: Evaluation) -> None:
+        K, F, y, lam = problem.K, state.F, problem.y, self.lam
+        j, ay = state.terms(problem)
+        c = -y[i] / (lam * (t - 1)) * ay
 
-            state.objective = F.descend(objective)
-            state.coefficients.add(i, 1.0)
-            state.violations += 1
-            state.z = None
-        state.t, state.g = t, g
+        def objective(z_j: Tensor, z_i: Tensor) -> tuple[Tensor, list[Tensor]]:
+            """-y_i / (lambda (t-1)) sum_j alpha_j y_j K(F_theta(x_j), F_theta(x_i))"""
+            K_ji = K(z_j, z_i)
+            by_z_j, by_z_i = (
+                K.gradient(z_j, z_i, K_ji, c.unsqueeze(1)),
+                K.gradient(z_i, z_j, K_ji.T, c.unsqueeze(0)),
+            )
+            return c @ K_ji[:, 0], [by_z_j, by_z_i]
+
+        def within(z_j: Tensor) -> tuple[Tensor, list[Tensor]]:
+            """The same where x_i is one of the x_j, and so goes through F once, under dropout too."""
+            value, (by_z_j, by_z_i) = objective(z_j, z_j[at])
+            by_z_j[at] += by_z_i
+            return value, [by_z_j]
+
+        support, at = self._support(problem, state, j), (j == i).nonzero()[:, 0]
+        state.objective = F.descend([support], within) if len(at) else F.descend([support, seen], objective)
+        state.coefficients.add(np.array([i]), 1.0)
+        state.seen = None
+
+    def _support(self, problem: Problem, state: Alg2State, j: Int64[Tensor, " s"]) -> Evaluation:
+        if state.seen is None:
+            state.seen = state.F.evaluate(problem.x[j])
+        return state.seen
 
     def finish(self, problem: Problem, state: Alg2State) -> Expansion:
         return expansion(problem, state, self.lam)
-
-
-def with_sample(
-    j: Int64[Tensor, " s"], i: Int64[Tensor, " 1"]
-) -> tuple[Int64[Tensor, " r"], Int64[Tensor, " 1"]]:
-    """The indices j followed by i, and where i is: a sample that is already in j goes through F once.
-
-    So F_theta(x_i) is one value, under dropout too.
-    """
-    at_i = (j == i).nonzero().squeeze(1)
-    if len(at_i):
-        return j, at_i
-    return torch.cat([j, i]), torch.tensor([len(j)], device=j.device)

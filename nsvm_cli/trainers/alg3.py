@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pydantic
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nsvm_cli.features import Theta
 from nsvm_cli.model import Expansion
@@ -12,11 +12,11 @@ from nsvm_cli.objectives import alignment, norm_surrogate
 from nsvm_cli.registry import STRICT, Positive
 from nsvm_cli.trainers.base import (
     BatchSize,
+    Coefficients,
     Problem,
     SampleState,
     Steps,
     Trainer,
-    coefficients,
     expansion,
 )
 
@@ -37,28 +37,33 @@ class Alg3(Trainer[SampleState]):
     def start(self, problem: Problem, F: Theta) -> SampleState:
         k = self.batch_size
         sampler = problem.sampler(k)
-        A_1 = sampler(1)
-        return SampleState(F=F, sampler=sampler, t=1, coefficients=coefficients(problem, A_1, 1 / k))
+        alpha = Coefficients(len(problem.y))
+        alpha.add(sampler(1), 1 / k)
+        return SampleState(F=F, sampler=sampler, t=1, coefficients=alpha)
 
     def step(self, problem: Problem, state: SampleState) -> None:
         K, F, x, y, lam, mu, k = problem.K, state.F, problem.x, problem.y, self.lam, self.mu, self.batch_size
-        alpha, j = state.coefficients.alpha, state.coefficients.support
+        alpha = state.coefficients
         t = state.t + 1
-        A = state.sampler(t)
+        A_t = state.sampler(t)
+        A = torch.from_numpy(A_t).to(y.device)
+        j, ay = state.terms(problem)
         z = F(x[torch.cat([A, j])])
-        g = K(z[:k], z[k:]) @ (alpha[j] * y[j]) / (lam * (t - 1))
-        violating = A[y[A] * g < 1]
-        state.coefficients.add(violating, 1 / k)
-        alpha_A, y_A = alpha[A], y[A]
+        g = problem.sums(z[:k], z[k:], ay) / (lam * (t - 1))
+        violating = A_t[(y[A] * g < 1).cpu().numpy()]
+        alpha.add(violating, 1 / k)
+        x_A, y_A, alpha_A = x[A], y[A], torch.from_numpy(alpha.alpha[A_t]).to(y)
 
-        def objective(F: nn.Module) -> Tensor:
-            z = F(x[A])
+        def objective(z: Tensor) -> tuple[Tensor, list[Tensor]]:
+            """mu * first fraction - alignment; K_A is symmetric, so each feature is met twice."""
             K_A = K(z, z)
-            return mu * norm_surrogate(K_A, alpha_A, y_A) - alignment(K_A, y_A)
+            norm, slope_norm = norm_surrogate(K_A, alpha_A, y_A)
+            aligned, slope_aligned = alignment(K_A, y_A)
+            return mu * norm - aligned, [2 * K.gradient(z, z, K_A, mu * slope_norm - slope_aligned)]
 
-        state.objective = F.descend(objective)
+        state.objective = F.descend([x_A], objective)
         state.violations += len(violating)
-        state.t, state.g = t, g
+        state.t, state.g = t, float(g[0])
 
     def finish(self, problem: Problem, state: SampleState) -> Expansion:
         return expansion(problem, state, self.lam)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pydantic
+import torch
 from pydantic import AfterValidator
-from torch import Tensor, nn
+from torch import Tensor
 
 from nsvm_cli.errors import did_you_mean
 from nsvm_cli.features import Theta
@@ -72,31 +73,36 @@ class Alg4(Trainer[Alg4State]):
         return Alg4State(F=F, sampler=problem.sampler(self.batch_size), t=0)
 
     def step(self, problem: Problem, state: Alg4State) -> None:
-        if state.t < self.steps:
+        self.advance(problem, state, state.t + 1)
+
+    def advance(self, problem: Problem, state: Alg4State, until: int) -> None:
+        while state.t < min(until, self.steps):
             self._align(problem, state)
-        else:
-            self._solve(problem, state)
+        if state.t < until:
+            self._solve(problem, state, until)
 
     def _align(self, problem: Problem, state: Alg4State) -> None:
         K, L = problem.K, LOSSES[self.loss]
         t = state.t + 1
-        A = state.sampler(t)
+        A = torch.from_numpy(state.sampler(t)).to(problem.y.device)
         x_A, y_A = problem.x[A], problem.y[A]
 
-        def objective(F: nn.Module) -> Tensor:
-            z = F(x_A)
-            return L(1.0, alignment(K(z, z), y_A))
+        def objective(z: Tensor) -> tuple[Tensor, list[Tensor]]:
+            """L(1, alignment); K_A is symmetric, so each feature is met twice."""
+            K_A = K(z, z)
+            aligned, slope = alignment(K_A, y_A)
+            loss, slope_loss = L(1.0, aligned)
+            return loss, [2 * slope_loss * K.gradient(z, z, K_A, slope)]
 
-        state.objective = state.F.descend(objective)
+        state.objective = state.F.descend([x_A], objective)
         state.t = t
 
-    def _solve(self, problem: Problem, state: Alg4State) -> None:
+    def _solve(self, problem: Problem, state: Alg4State, until: int) -> None:
         if state.part_2 is None:
             state.part_2 = self.part_2.start(problem, state.F)
-        else:
-            self.part_2.step(problem, state.part_2)
+        self.part_2.advance(problem, state.part_2, until - self.steps)
         state.violations, state.g = state.part_2.violations, state.part_2.g
-        state.t += 1
+        state.t = until
 
     def finish(self, problem: Problem, state: Alg4State) -> Expansion:
         """Part 2's answer; where Part 1 is not done yet, that of a Part 2 begun now."""

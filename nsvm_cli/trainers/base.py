@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Generic, TypeVar
 
+import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64, Int64
 from pydantic import Field
 from torch import Tensor
 
 from nsvm_cli.errors import InputError
 from nsvm_cli.features import Theta
-from nsvm_cli.kernels import Kernel
+from nsvm_cli.kernels import MEMORY_BUDGET, Kernel, kernel_sums
 from nsvm_cli.model import Expansion
+from nsvm_cli.processes import ALONE, Processes
 from nsvm_cli.randomness import Sampler
 
 Steps = Annotated[int, Field(ge=1)]
@@ -22,12 +24,17 @@ BatchSize = Annotated[int, Field(ge=2)]
 
 @dataclass(frozen=True)
 class Problem:
-    """What every algorithm is given (paper, Section 4): the data set D, the kernel K; and the seed."""
+    """What every algorithm is given (paper, Section 4): the data set D, the kernel K; and the seed.
+
+    ``memory_budget`` is in MiB, for kernel values.
+    """
 
     x: Float[Tensor, "m ..."]
     y: Float[Tensor, " m"]
     K: Kernel
     seed: int
+    processes: Processes = ALONE
+    memory_budget: int = MEMORY_BUDGET
 
     def sampler(self, k: int = 1) -> Sampler:
         """Draws i_t, or A_t of size k.
@@ -38,7 +45,13 @@ class Problem:
         m = len(self.y)
         if k > m:
             raise InputError(f"algorithm.batch_size={k}: expected at most the {m} training samples")
-        return Sampler(self.seed, m, k, self.y.device)
+        return Sampler(self.seed, m, k)
+
+    def sums(
+        self, z: Float[Tensor, "p n"], terms: Float[Tensor, "q n"], w: Float[Tensor, " q"]
+    ) -> Float[Tensor, " p"]:
+        """sum_j w_j K(terms_j, z_i) for every i, over the terms of all processes."""
+        return self.processes.sum(kernel_sums(self.K, z, terms, w, self.memory_budget))
 
 
 @dataclass(kw_only=True)
@@ -54,7 +67,7 @@ class State:
     sampler: Sampler
     t: int
     violations: int = 0
-    g: Tensor | None = None
+    g: float | None = None
     objective: Tensor | None = None
 
     @property
@@ -63,32 +76,55 @@ class State:
         raise NotImplementedError
 
 
-@dataclass
 class Coefficients:
     """alpha in R^m, of which only the non-zero part is ever computed with.
 
-    ``support`` holds the indices j with alpha_j > 0, in the order in which they joined.
+    ``support`` holds the indices j with alpha_j > 0, in the order in which they joined. Both stay in the
+    host's memory: single entries change at every step.
     """
 
-    alpha: Float[Tensor, " m"]
-    support: Int64[Tensor, " s"] = field(init=False)
+    def __init__(self, m: int) -> None:
+        self.alpha: Float64[np.ndarray, " m"] = np.zeros(m)
+        self._order: Int64[np.ndarray, " m"] = np.empty(m, np.int64)
+        self._joined = 0
 
-    def __post_init__(self) -> None:
-        self.support = self.alpha.nonzero().squeeze(1)
+    @property
+    def support(self) -> Int64[np.ndarray, " s"]:
+        return self._order[: self._joined]
 
-    def add(self, i: Int64[Tensor, " k"], amount: float) -> None:
+    def add(self, i: Int64[np.ndarray, " k"], amount: float) -> None:
         """alpha_j += amount for every j in i (no repeats)."""
         joining = i[self.alpha[i] == 0]
+        self._order[self._joined : self._joined + len(joining)] = joining
+        self._joined += len(joining)
         self.alpha[i] += amount
-        if len(joining):
-            self.support = torch.cat([self.support, joining])
+
+    def on(
+        self, like: Float[Tensor, " m"], processes: Processes = ALONE
+    ) -> tuple[Int64[Tensor, " s"], Float[Tensor, " s"]]:
+        """The support (or the share of one of several processes), and its alphas, as tensors like y."""
+        j = processes.share(self.support).copy()  # torch minds memory that goes on changing
+        return torch.from_numpy(j).to(like.device), torch.from_numpy(self.alpha[j]).to(like)
 
 
-def coefficients(problem: Problem, i: Int64[Tensor, " k"], amount: float) -> Coefficients:
-    """alpha^(2): ``amount`` on the first samples drawn, 0 elsewhere."""
-    alpha = torch.zeros_like(problem.y)
-    alpha[i] = amount
-    return Coefficients(alpha)
+class Rows:
+    """A tensor that grows by rows at its end, with room to spare."""
+
+    def __init__(self, first: Float[Tensor, "s ..."]) -> None:
+        self._room, self._filled = first, len(first)
+
+    @property
+    def tensor(self) -> Float[Tensor, "s ..."]:
+        return self._room[: self._filled]
+
+    def append(self, rows: Float[Tensor, "k ..."]) -> None:
+        filled = self._filled + len(rows)
+        if filled > len(self._room):
+            room = self._room.new_empty(2 * filled, *rows.shape[1:])
+            room[: self._filled] = self.tensor
+            self._room = room
+        self._room[self._filled : filled] = rows
+        self._filled = filled
 
 
 S = TypeVar("S", bound=State)
@@ -98,7 +134,7 @@ class Trainer(Generic[S]):
     """An algorithm. One of your own derives from this and is listed in ``TRAINERS``.
 
     Its constructor takes what its YAML file holds. ``nsvm_cli.loop.run`` is the only thing that calls
-    ``start``, then ``step`` until ``total`` steps are done, then ``finish``.
+    ``start``, then ``advance`` until ``total`` steps are done, then ``finish``.
     """
 
     @property
@@ -113,6 +149,11 @@ class Trainer(Generic[S]):
     def step(self, problem: Problem, state: S) -> None:
         """One pass of the loop: step ``state.t + 1``."""
         raise NotImplementedError
+
+    def advance(self, problem: Problem, state: S, until: int) -> None:
+        """All passes up to step ``until``. Where the caller stops in between changes no bit."""
+        while state.t < until:
+            self.step(problem, state)
 
     def finish(self, problem: Problem, state: S) -> Expansion:
         """What g is made of after ``state.t`` steps; leaves the state as it was."""
@@ -129,8 +170,13 @@ class SampleState(State):
     def support_vectors(self) -> int:
         return len(self.coefficients.support)
 
+    def terms(self, problem: Problem) -> tuple[Int64[Tensor, " s"], Float[Tensor, " s"]]:
+        """This process's share of the support: the indices j, and alpha_j y_j."""
+        j, alpha = self.coefficients.on(problem.y, problem.processes)
+        return j, alpha * problem.y[j]
+
 
 def expansion(problem: Problem, state: SampleState, lam: float) -> Expansion:
     """g(x) = 1/(lambda t) sum_j alpha_j y_j K(F_theta(x_j), F_theta(x)), its non-zero terms."""
-    alpha, j = state.coefficients.alpha, state.coefficients.support
-    return Expansion(state.F(problem.x[j]), alpha[j], problem.y[j], lam * state.t)
+    j, alpha = state.coefficients.on(problem.y)
+    return Expansion(state.F(problem.x[j]), alpha, problem.y[j], lam * state.t)

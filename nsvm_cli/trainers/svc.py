@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pydantic
 import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
 
 from nsvm_cli.errors import RunError
-from nsvm_cli.features import CHUNK, Theta
+from nsvm_cli.features import Theta
+from nsvm_cli.kernels import RBF, Kernel, Linear, Polynomial
 from nsvm_cli.model import Expansion
-from nsvm_cli.objectives import OVERFLOW
+from nsvm_cli.objectives import OVERFLOW, ROWS
 from nsvm_cli.registry import STRICT, Positive
 from nsvm_cli.trainers.base import Problem, State, Trainer
 
@@ -48,11 +52,42 @@ class SVC(Trainer[SVCState]):
     def finish(self, problem: Problem, state: SVCState) -> Expansion:
         from sklearn import svm  # slow to import, and wanted only here
 
-        z, y = state.F(problem.x), problem.y
-        gram = np.concatenate([problem.K(chunk, z).double().cpu().numpy() for chunk in z.split(CHUNK)])
-        if not np.isfinite(gram).all():
+        z, y, K = state.F(problem.x), problem.y, problem.K
+        if not K.diag(z.double()).isfinite().all():  # |K(a, b)|^2 <= K(a, a) K(b, b)
             raise RunError(OVERFLOW)
-        svc = svm.SVC(C=1 / (self.lam * len(y)), kernel="precomputed").fit(gram, y.cpu().numpy())
+        C, points, labels = 1 / (self.lam * len(y)), z.double().cpu().numpy(), y.cpu().numpy()
+        if own := _scikit_learns_own(K, z.shape[1]):
+            svc = svm.SVC(C=C, cache_size=problem.memory_budget, **own).fit(points, labels)
+        else:
+            svc = svm.SVC(C=C, kernel="precomputed").fit(_gram(problem, z), labels)
         j = torch.from_numpy(svc.support_).to(z.device, torch.int64)
         alpha_y = torch.from_numpy(svc.dual_coef_[0]).to(z)
         return Expansion(z[j], alpha_y.abs(), y[j], scale=1.0, bias=float(svc.intercept_[0]))
+
+
+def _scikit_learns_own(K: Kernel, n: int) -> dict[str, Any] | None:
+    """The settings of the same kernel in scikit-learn, which then never holds the whole matrix."""
+    match K:
+        case RBF():
+            return {"kernel": "rbf", "gamma": 1 / n if K.gamma is None else K.gamma}
+        case Linear():
+            return {"kernel": "linear"}
+        case Polynomial():
+            gamma = 1 / n if K.gamma is None else K.gamma
+            return {"kernel": "poly", "degree": K.degree, "gamma": gamma, "coef0": K.c}
+    return None
+
+
+def _gram(problem: Problem, z: Float[Tensor, "m n"]) -> Float64[np.ndarray, "m m"]:
+    """The kernel matrix, if the memory budget has room for it."""
+    m = len(z)
+    needed = m * m * 8 / 2**20
+    if needed > problem.memory_budget:
+        raise RunError(
+            f"solver=svc needs the whole {m} x {m} kernel matrix with this kernel, {needed:.0f} MiB of "
+            f"memory_budget={problem.memory_budget}: take solver=pegasos, or kernel=rbf"
+        )
+    gram = np.empty((m, m))
+    for row in range(0, m, ROWS):
+        gram[row : row + ROWS] = problem.K(z[row : row + ROWS], z).cpu().numpy()
+    return gram

@@ -165,7 +165,7 @@ def test_pegasos_reaches_the_primal_optimum(small: MakeSmall) -> None:
     optimum = primal(s.problem, K @ (a * y), a @ Q @ a, lam)
     trainer = build_trainer({"name": "pegasos", "steps": 20_000, "lam": lam})
     state, g = train(trainer, s.problem, s.theta())
-    beta = state.coefficients.alpha / g.scale  # type: ignore[attr-defined]
+    beta = torch.from_numpy(state.coefficients.alpha) / g.scale  # type: ignore[attr-defined]
     reached = primal(s.problem, K @ (beta * y), beta @ Q @ beta, lam)
     assert optimum <= reached <= 1.02 * optimum
 

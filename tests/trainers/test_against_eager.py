@@ -1,0 +1,184 @@
+"""The trainers over thousands of steps, in float64, against the same algorithms written step by step.
+
+How many steps are looked ahead, and into what blocks the kernel matrix and the forward passes are cut, is
+drawn at random: it changes nothing but rounding.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+
+from nsvm_cli import features, kernels
+from nsvm_cli.features import Theta
+from nsvm_cli.networks import build_network
+from nsvm_cli.optimizers import SGD
+from nsvm_cli.randomness import Sampler
+from nsvm_cli.trainers import State, Trainer, stretches
+from nsvm_cli.trainers.alg1 import Alg1
+from nsvm_cli.trainers.alg2 import Alg2
+from nsvm_cli.trainers.alg3 import Alg3
+from nsvm_cli.trainers.alg4 import Alg4
+from nsvm_cli.trainers.pegasos import Pegasos
+from tests.conftest import Small, parameters, train
+from tests.eager import Eager, rbf
+
+MakeSmall = Callable[..., Small]
+LAM, MOMENTUM, WEIGHT_DECAY = 1e-2, 0.9, 1e-3
+
+
+def eager(small: Small, lr: float, k: int = 1) -> Eager:
+    network = deepcopy(small.network)
+    optimizer = torch.optim.SGD(network.parameters(), lr, MOMENTUM, weight_decay=WEIGHT_DECAY)
+    problem = small.problem
+    sampler = Sampler(problem.seed, len(problem.y), k)
+    draw = lambda t: torch.from_numpy(sampler(t))  # noqa: E731
+    return Eager(problem.x, problem.y, network, optimizer, draw, rbf(1.0), LAM)
+
+
+def theta(small: Small, lr: float) -> Theta:
+    return Theta(deepcopy(small.network), SGD(lr, MOMENTUM, WEIGHT_DECAY), dropout_seed=5)
+
+
+def finish(steps: Iterator[int]) -> None:
+    for _ in steps:
+        pass
+
+
+@pytest.fixture(params=[0, 1, 2], ids=lambda seed: f"cut{seed}")
+def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """0: as it comes. Otherwise any length from 1 up, another one each time."""
+    if request.param == 0:
+        return
+    rng = random.Random(request.param)
+    monkeypatch.setattr(stretches, "look_ahead", lambda gap: rng.randint(1, 100))
+    monkeypatch.setattr(stretches, "FIXED", rng.randint(1, 100))
+    monkeypatch.setattr(features, "CHUNK", rng.randint(10, 500))
+    monkeypatch.setattr(kernels, "block_shape", lambda *_: (rng.randint(1, 40), rng.randint(1, 40)))
+
+
+def assert_same(state: State, theirs: Eager, before: torch.Tensor, moved: float = 1e-2) -> None:
+    ours = parameters(state.F.network)
+    torch.testing.assert_close(ours, parameters(theirs.net), rtol=0, atol=1e-10)
+    assert (ours - before).abs().max() > moved
+
+
+def alpha(state: Any) -> torch.Tensor:
+    return torch.from_numpy(state.coefficients.alpha)
+
+
+WIDE = {"name": "mlp", "widths": [8, 6], "normalize": True}
+
+
+@pytest.mark.usefixtures("cut")
+def test_algorithm_0(small: MakeSmall) -> None:
+    s, T = small(1, m=300, network=WIDE), 4000
+    theirs = eager(s, lr=0)
+    finish(theirs.algorithm_0(theirs.F(s.problem.x), T))
+    state, _ = train(Pegasos(T, LAM), s.problem, theta(s, 0))
+    assert torch.equal(alpha(state), theirs.alpha)
+    assert 300 < state.violations < 3500
+
+
+@pytest.mark.usefixtures("cut")
+def test_algorithm_1(small: MakeSmall) -> None:
+    s, T, lr = small(1, m=300, network=WIDE), 2500, 2e-4
+    theirs = eager(s, lr)
+    finish(theirs.algorithm_1(T))
+    state, g = train(Alg1(T, LAM), s.problem, theta(s, lr))
+    assert_same(state, theirs, parameters(s.network))
+    torch.testing.assert_close(g.z, theirs.z, rtol=0, atol=1e-10)
+    assert torch.equal(g.y, theirs.labels)
+    assert 100 < state.violations < 2000
+
+
+@pytest.mark.usefixtures("cut")
+def test_algorithm_2(small: MakeSmall) -> None:
+    s, T, lr = small(1, m=300, network=WIDE), 2500, 2e-4
+    theirs = eager(s, lr)
+    finish(theirs.algorithm_2(T))
+    state, _ = train(Alg2(T, LAM), s.problem, theta(s, lr))
+    assert_same(state, theirs, parameters(s.network))
+    assert torch.equal(alpha(state), theirs.alpha)
+    assert 100 < state.violations < 2000
+
+
+@pytest.mark.usefixtures("cut")
+def test_algorithm_3(small: MakeSmall) -> None:
+    s, T, k, lr = small(1, m=150, network=WIDE), 1500, 8, 1e-3
+    theirs = eager(s, lr, k)
+    finish(theirs.algorithm_3(T, k))
+    state, _ = train(Alg3(T, LAM, 1.0, k), s.problem, theta(s, lr))
+    assert_same(state, theirs, parameters(s.network))
+    assert torch.equal(alpha(state), theirs.alpha)
+
+
+@pytest.mark.usefixtures("cut")
+def test_algorithm_4(small: MakeSmall) -> None:
+    s, T, k, lr = small(1, m=300, network=WIDE), 1500, 8, 1e-3
+    theirs = eager(s, lr, k)
+    finish(theirs.algorithm_4_part_1(T, k))
+    state, _ = train(Alg4(T, k, solver_steps=3000, lam=LAM), s.problem, theta(s, lr))
+    assert_same(state, theirs, parameters(s.network))
+    theirs.draw = eager(s, lr).draw
+    finish(theirs.algorithm_0(theirs.F(s.problem.x), 3000))
+    assert torch.equal(alpha(state.part_2), theirs.alpha)  # type: ignore[attr-defined]
+
+
+CNN: Mapping[str, Any] = {"name": "cnn", "channels": [2, 3], "normalize": True}
+DROPPING: Mapping[str, Any] = {"name": "mlp", "widths": [8, 6], "dropout": 0.3, "normalize": True}
+
+
+@pytest.mark.parametrize("network", [CNN, DROPPING], ids=lambda n: n["name"])
+@pytest.mark.parametrize(
+    ("trainer", "k", "lr"),
+    [(Alg1(800, LAM), 1, 2e-4), (Alg2(800, LAM), 1, 2e-4), (Alg3(300, LAM, 1.0, 6), 6, 1e-3)],
+    ids=lambda value: type(value).__name__,
+)
+def test_images_and_dropout(trainer: Trainer[Any], k: int, lr: float, network: Mapping[str, Any]) -> None:
+    """Dropout draws the same numbers: the same samples go through F in training mode, in the same order."""
+    generator = torch.Generator().manual_seed(3)
+    y = torch.where(torch.arange(100) % 2 == 0, -1.0, 1.0).double()
+    x = torch.randn(100, 1, 16, 16, generator=generator, dtype=torch.float64) + 0.1 * y[:, None, None, None]
+    built = build_network(network, (1, 16, 16), seed=4).double()
+    s = Small(stretches.Problem(x, y, kernels.RBF(1.0), 0), built)
+    ours, theirs = theta(s, lr), eager(s, lr, k)
+    noise = torch.Generator().manual_seed(5)
+    for module in theirs.net.modules():
+        if hasattr(module, "generator"):
+            module.generator = noise
+    run = {Alg1: theirs.algorithm_1, Alg2: theirs.algorithm_2, Alg3: lambda T: theirs.algorithm_3(T, k)}
+    finish(run[type(trainer)](trainer.total))
+    state, g = train(trainer, s.problem, ours)
+    assert_same(state, theirs, parameters(s.network), moved=1e-3)
+    if isinstance(trainer, Alg1):
+        torch.testing.assert_close(g.z, theirs.z, rtol=0, atol=1e-10)
+    else:
+        assert torch.equal(alpha(state), theirs.alpha)
+        assert state.violations > state.support_vectors, "some support vector is met again"
+
+
+@pytest.mark.parametrize("trainer", [Alg1(4000, LAM), Alg2(4000, LAM)], ids=["alg1", "alg2"])
+def test_a_long_quiet_stretch_is_looked_up(
+    trainer: Trainer[Any], small: MakeSmall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With few samples and many steps, every s_i is computed once and kept until theta moves."""
+    looked_up: list[int] = []
+    look_up = stretches.StretchTrainer._look_up
+
+    def spy(self: Any, problem: Any, state: Any, first: int, coming: Any) -> Any:
+        looked_up.append(first)
+        return look_up(self, problem, state, first, coming)
+
+    monkeypatch.setattr(stretches.StretchTrainer, "_look_up", spy)
+    s, lr = small(2, m=10, network=WIDE), 2e-4
+    theirs = eager(s, lr)
+    finish({Alg1: theirs.algorithm_1, Alg2: theirs.algorithm_2}[type(trainer)](4000))
+    state, _ = train(trainer, s.problem, theta(s, lr))
+    assert_same(state, theirs, parameters(s.network))
+    assert len(looked_up) > 10
