@@ -19,14 +19,15 @@ from nsvm_cli.device import select_device
 from nsvm_cli.features import Theta, features
 from nsvm_cli.kernels import build_kernel
 from nsvm_cli.loop import Record, run
-from nsvm_cli.model import NSVM
+from nsvm_cli.model import NSVM, Expansion
 from nsvm_cli.networks import build_network
 from nsvm_cli.objectives import dataset_alignment
 from nsvm_cli.optimizers import build_optimizer
+from nsvm_cli.processes import join
 from nsvm_cli.randomness import Stream, derived_seed
 from nsvm_cli.run_directory import RunDirectory
 from nsvm_cli.settings import Settings
-from nsvm_cli.trainers import Problem, Trainer, build_trainer
+from nsvm_cli.trainers import Problem, State, Trainer, build_trainer
 
 Observer = Callable[[Record], None]
 
@@ -51,6 +52,7 @@ def prepare(settings: Settings) -> Experiment:
         InputError: any setting is wrong, or the data are missing or damaged.
     """
     device, dtype = select_device(settings.device, settings.threads), getattr(torch, settings.dtype)
+    processes = join(device)
     trainer, kernel = build_trainer(settings.algorithm), build_kernel(settings.kernel)
     optimizer = build_optimizer(settings.optimizer)
     data = load_data(settings.dataset, settings.seed)
@@ -59,7 +61,7 @@ def prepare(settings: Settings) -> Experiment:
     x, y = (tensor.to(device, dtype) for tensor in (scaling(train.x), train.y))
     theta_seed, dropout_seed = (derived_seed(settings.seed, s) for s in (Stream.THETA, Stream.DROPOUT))
     network = build_network(settings.network, tuple(x.shape[1:]), theta_seed).to(device, dtype)
-    problem = Problem(x, y, kernel, settings.seed, memory_budget=settings.memory_budget)
+    problem = Problem(x, y, kernel, settings.seed, processes, settings.memory_budget)
     F = Theta(network, optimizer, dropout_seed)
     trainer.start(problem, F)  # refuses what does not fit together, such as k > m
     return Experiment(settings, device, data, scaling, problem, F, trainer)
@@ -67,16 +69,14 @@ def prepare(settings: Settings) -> Experiment:
 
 def conduct(experiment: Experiment, directory: RunDirectory, observe: Observer) -> dict[str, Any]:
     """Trains, judges the model once on held-out data, saves it, writes the result and returns it."""
-    trainer, problem, F = experiment.trainer, experiment.problem, experiment.F
-    every = experiment.settings.log_every or max(1, trainer.total // 100)
+    problem, F = experiment.problem, experiment.F
 
     def record(figures: Record) -> None:
         directory.add_metrics(figures)
         observe(figures)
 
     begin = time.perf_counter()
-    state = run(trainer, problem, F, every, record)
-    expansion = trainer.finish(problem, state)
+    state, expansion = _train(experiment, record)
     seconds = time.perf_counter() - begin
     alignment = dataset_alignment(problem.K, features(F.network, problem.x), problem.y, problem.seed)
     model = NSVM(experiment.scaling, F.network, problem.K, expansion)
@@ -94,6 +94,18 @@ def conduct(experiment: Experiment, directory: RunDirectory, observe: Observer) 
     )
     directory.finish(result)
     return result
+
+
+def assist(experiment: Experiment) -> None:
+    """Trains along with the process that conducts the run; see ``nsvm_cli.processes``."""
+    _train(experiment, lambda figures: None)
+
+
+def _train(experiment: Experiment, record: Observer) -> tuple[State, Expansion]:
+    trainer, problem = experiment.trainer, experiment.problem
+    every = experiment.settings.log_every or max(1, trainer.total // 100)
+    state = run(trainer, problem, experiment.F, every, record)
+    return state, trainer.finish(problem, state)
 
 
 def _facts(experiment: Experiment, model: NSVM, steps: int) -> Facts:
@@ -131,6 +143,7 @@ def _circumstances(experiment: Experiment) -> dict[str, Any]:
         "dtype": settings.dtype,
         "device": str(experiment.device),
         "threads": torch.get_num_threads(),
+        "processes": experiment.problem.processes.size,
         "versions": {
             "nsvm": __version__,
             "python": platform.python_version(),

@@ -7,11 +7,12 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from nsvm_cli.networks import Dropout, is_modeless
 from nsvm_cli.optimizers import Optimizer
+from nsvm_cli.processes import Processes
 
 CHUNK = 2**17
 """Values of x in one forward pass over many samples; fixed, so that a prediction has the same bits
@@ -59,6 +60,14 @@ def differentiate(objective: Callable[..., Float[Tensor, ""]]) -> Objective:
     return differentiated
 
 
+@dataclass(frozen=True)
+class Share:
+    """One of several processes' part of an objective: which rows of the whole batch its own are."""
+
+    processes: Processes
+    rows: tuple[int, Int64[Tensor, " p"]] | None = None
+
+
 class Theta:
     """theta, with everything that moves it: the network, the optimizer, the dropout's generator.
 
@@ -72,7 +81,10 @@ class Theta:
         device = parameters[0].device if parameters else torch.device("cpu")
         self.dropout = torch.Generator(device).manual_seed(dropout_seed)
         # one network, where there is no difference, or theta never moves
-        self._twin = None if is_modeless(network) else _training_twin(network, self.dropout)
+        self._twin = None if is_modeless(network) else _training_twin(network)
+        self._dropouts = [m for m in (self._twin or network).modules() if isinstance(m, Dropout)]
+        for dropout in self._dropouts:
+            dropout.generator = self.dropout
 
     @property
     def fixed(self) -> bool:
@@ -90,31 +102,36 @@ class Theta:
         graph = self.network(x)
         return Evaluation(x, graph.detach(), graph)
 
-    def descend(self, at: Sequence[Evaluation | Tensor], objective: Objective) -> Float[Tensor, ""]:
+    def descend(
+        self, at: Sequence[Evaluation | Tensor], objective: Objective, share: Share | None = None
+    ) -> Float[Tensor, ""]:
         """One gradient descent step with respect to the objective at the features of these samples x, or
         of samples that have been evaluated since theta last moved.
 
         Returns the objective's value before it. Dropout is on in the forward pass that this takes, and in
-        no other. A network without parameters stays as it is.
+        no other. A network without parameters stays as it is. With a ``share``, the objective is this
+        process's part of a sum.
         """
         if self._twin is None:
             graphs = [self.network(e) if isinstance(e, Tensor) else e.graph for e in at]
         else:
             x = [e if isinstance(e, Tensor) else e.x for e in at]
+            for dropout in self._dropouts:
+                dropout.rows = share.rows if share else None
             graphs = list(self._twin(torch.cat(x)).split([len(part) for part in x]))
         value, gradients = objective(*(graph.detach() for graph in graphs))
+        if share:
+            value = share.processes.sum(value)
         if self.optimizer is not None:
             self.optimizer.zero_grad()
             torch.autograd.backward(graphs, gradients)
+            if share:
+                share.processes.sum_gradients(self.optimizer.param_groups[0]["params"])
             self.optimizer.step()
         return value
 
 
-def _training_twin(network: nn.Module, generator: torch.Generator) -> nn.Module:
-    """A network in training mode that shares its tensors with this one; dropout draws from the generator."""
+def _training_twin(network: nn.Module) -> nn.Module:
+    """A network in training mode that shares its tensors with this one."""
     shared = {id(tensor): tensor for tensor in [*network.parameters(), *network.buffers()]}
-    twin = deepcopy(network, shared).train()
-    for module in twin.modules():
-        if isinstance(module, Dropout):
-            module.generator = generator
-    return twin
+    return deepcopy(network, shared).train()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from pydantic import ConfigDict, Field, PositiveInt, ValidationError, validate_call
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
@@ -28,22 +28,24 @@ validated = validate_call(config=ConfigDict(arbitrary_types_allowed=True))
 class Dropout(nn.Module):
     """Sets whole channels of an image, or single values of a vector, to zero with probability ``p``.
 
-    Unlike torch's own, it draws from ``generator``, which the run derives from its seed.
+    Unlike torch's own, it draws from ``generator``, which the run derives from its seed. Where a batch is
+    a part of a larger one, ``rows`` says how large that is and which of its rows these are: each row is
+    given what it would be given there.
     """
 
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
         self.generator: torch.Generator | None = None
+        self.rows: tuple[int, Int64[Tensor, " batch"]] | None = None
 
     def forward(self, x: Float[Tensor, "batch channels *rest"]) -> Float[Tensor, "batch channels *rest"]:
         if not self.training or self.p == 0:
             return x
-        shape = x.shape[:2] + (1,) * (x.ndim - 2)
-        keep = torch.empty(shape, dtype=x.dtype, device=x.device).bernoulli_(
-            1 - self.p, generator=self.generator
-        )
-        return x * keep / (1 - self.p)
+        total, mine = self.rows or (len(x), slice(None))
+        keep = x.new_empty(total, x.shape[1], *(1,) * (x.ndim - 2))
+        keep.bernoulli_(1 - self.p, generator=self.generator)
+        return x * keep[mine] / (1 - self.p)
 
 
 class Identity(nn.Flatten):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -36,6 +40,13 @@ class Processes:
             dist.all_reduce(tensor)
         return tensor
 
+    def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
+        """Gives every parameter the sum of its gradients in all processes."""
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        whole = self.sum(torch.cat([gradient.flatten() for gradient in gradients]))
+        for p, part in zip(parameters, whole.split([p.numel() for p in parameters]), strict=True):
+            p.grad = part.view_as(p)
+
     def gather(self, tensor: Tensor, total: int) -> Tensor:
         """The rows of all shares, back in their order; ``total`` rows in all."""
         if self.size == 1:
@@ -52,3 +63,15 @@ class Processes:
 
 
 ALONE = Processes()
+
+
+def join(device: torch.device) -> Processes:
+    """This process among those that torchrun has started; alone if it has not."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return ALONE
+    if not dist.is_initialized():
+        if device.type == "cuda":
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        atexit.register(dist.destroy_process_group)
+    return Processes(dist.get_rank(), dist.get_world_size())

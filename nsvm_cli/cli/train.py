@@ -45,12 +45,15 @@ def _job(config: DictConfig) -> None:
 def _train(config: DictConfig, directory: Path) -> None:
     settings = _settings(plain_values(config))
     # torch takes seconds to import: not before the configuration is known to compose
-    from nsvm_cli.experiment import conduct, prepare
+    from nsvm_cli.experiment import assist, conduct, prepare
     from nsvm_cli.report import Progress, show_result
     from nsvm_cli.run_directory import RunDirectory
     from nsvm_cli.settings import plain
 
     experiment = prepare(settings)
+    if experiment.problem.processes.rank > 0:
+        assist(experiment)
+        return
     title = f"{settings.algorithm['name']} on {settings.dataset['name']}"
     with (
         RunDirectory(directory, plain(settings)) as run,

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pydantic
+import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from nsvm_cli.features import Evaluation, Theta
+from nsvm_cli.features import Evaluation, Share, Theta
 from nsvm_cli.model import Expansion
 from nsvm_cli.registry import STRICT, Positive
 from nsvm_cli.trainers.base import Coefficients, Problem, SampleState, Steps, expansion
@@ -61,7 +62,12 @@ class Alg2(StretchTrainer[Alg2State]):
             return value, [by_z_j]
 
         support, at = self._support(problem, state, j), (j == i).nonzero()[:, 0]
-        state.objective = F.descend([support], within) if len(at) else F.descend([support, seen], objective)
+        if len(at):
+            state.objective = F.descend([support], within, self._share(problem, state, i, len(j)))
+        else:
+            state.objective = F.descend(
+                [support, seen], objective, self._share(problem, state, i, len(j) + 1)
+            )
         state.coefficients.add(np.array([i]), 1.0)
         state.seen = None
 
@@ -69,6 +75,15 @@ class Alg2(StretchTrainer[Alg2State]):
         if state.seen is None:
             state.seen = state.F.evaluate(problem.x[j])
         return state.seen
+
+    def _share(self, problem: Problem, state: Alg2State, i: int, rows: int) -> Share | None:
+        """The whole batch is the whole support, and i behind it if it is not part of it."""
+        support, processes = state.coefficients.support, problem.processes
+        if processes.size == 1:
+            return None
+        position = np.append((support == i).nonzero()[0], len(support))[0]
+        mine = np.append(processes.share(np.arange(len(support))), position)[:rows]
+        return problem.share((max(len(support), position + 1), torch.from_numpy(mine)))
 
     def finish(self, problem: Problem, state: Alg2State) -> Expansion:
         return expansion(problem, state, self.lam)

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from nsvm_cli.errors import InputError
-from nsvm_cli.features import Theta
+from nsvm_cli.features import Share, Theta
 from nsvm_cli.kernels import MEMORY_BUDGET, Kernel, kernel_sums
 from nsvm_cli.model import Expansion
 from nsvm_cli.processes import ALONE, Processes
@@ -46,6 +46,10 @@ class Problem:
         if k > m:
             raise InputError(f"algorithm.batch_size={k}: expected at most the {m} training samples")
         return Sampler(self.seed, m, k)
+
+    def share(self, rows: tuple[int, Int64[Tensor, " p"]] | None = None) -> Share | None:
+        """Where several processes each have a part of an objective, this one's; see ``Theta.descend``."""
+        return Share(self.processes, rows) if self.processes.size > 1 else None
 
     def sums(
         self, z: Float[Tensor, "p n"], terms: Float[Tensor, "q n"], w: Float[Tensor, " q"]
