@@ -87,9 +87,11 @@ class Eager:
                 self.z, self.labels = torch.cat([z, z_t]), torch.cat([y, y_t])
             yield t
 
-    def algorithm_2(self, T: int) -> Iterator[int]:
-        self.add(self.draw(1), 1)
-        for t in range(2, T + 1):
+    def algorithm_2(self, T: int, begin: int = 1) -> Iterator[int]:
+        """From step ``begin`` on, where alpha holds what the steps up to it have made."""
+        if begin == 1:
+            self.add(self.draw(1), 1)
+        for t in range(begin + 1, T + 1):
             i = self.draw(t)
             j = self.j
             ay = self.alpha[j] * self.y[j]
@@ -112,9 +114,11 @@ class Eager:
                 self.add(i, 1)
             yield t
 
-    def algorithm_3(self, T: int, k: int, mu: float = 1.0) -> Iterator[int]:
-        self.add(self.draw(1), 1 / k)
-        for t in range(2, T + 1):
+    def algorithm_3(self, T: int, k: int, mu: float = 1.0, begin: int = 1) -> Iterator[int]:
+        """From step ``begin`` on, as in ``algorithm_2``."""
+        if begin == 1:
+            self.add(self.draw(1), 1 / k)
+        for t in range(begin + 1, T + 1):
             A = self.draw(t)
             j = self.j
             g = (

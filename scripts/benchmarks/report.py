@@ -1,0 +1,59 @@
+"""Tables and figures as files: CSV, Markdown, PNG."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import sklearn
+import torch
+from matplotlib.figure import Figure
+
+from nsvm_cli import __version__
+
+Row = Mapping[str, Any]
+
+
+class Report:
+    """Collects tables; each is on disk as soon as it is complete."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        versions = f"nsvm {__version__}, torch {torch.__version__}, scikit-learn {sklearn.__version__}"
+        self._write(f"{versions}, Python {platform.python_version()}, {platform.machine()}, 1 thread\n", "w")
+
+    def table(self, name: str, title: str, rows: Sequence[Row]) -> None:
+        """Writes ``name``.csv, and the table in Markdown."""
+        frame = pd.DataFrame(rows)
+        frame.to_csv(self.folder / f"{name}.csv", index=False)
+        header = [f"| {' | '.join(frame.columns)} |", f"|{' --- |' * len(frame.columns)}"]
+        lines = [f"| {' | '.join(map(_shown, row))} |" for row in frame.itertuples(index=False)]
+        self._write("\n".join(["", f"### {title}", "", *header, *lines, ""]))
+        print(f"{title}\n{frame.to_string(index=False)}\n", flush=True)
+
+    def figure(self, name: str, draw: Callable[[Any], None]) -> None:
+        """Writes ``name``.png; ``draw`` gets the axes."""
+        figure = Figure(figsize=(6, 4), layout="constrained")
+        axes = figure.add_subplot()
+        draw(axes)
+        axes.grid(True, which="major", alpha=0.3)
+        axes.legend(frameon=False)
+        figure.savefig(self.folder / f"{name}.png", dpi=150)
+
+    def _write(self, text: str, mode: str = "a") -> None:
+        with (self.folder / "report.md").open(mode) as file:
+            file.write(text)
+
+
+def _shown(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def spread(values: Sequence[float]) -> str:
+    """The median, and the smallest and the largest value."""
+    return f"{statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"

@@ -1,0 +1,235 @@
+"""The trainers against tests/eager.py: the same data, seeds, theta and samples, on the paper's settings."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from benchmarks.report import Report, spread
+from nsvm_cli.cli.hydra_app import compose, plain_values
+from nsvm_cli.experiment import Experiment, prepare
+from nsvm_cli.networks import CNN, MLP, MaxPool
+from nsvm_cli.settings import parse_settings
+from tests.eager import Eager, rbf
+
+WINDOWS, WINDOW = 10, 50  # where the literal loop would take more than ten minutes
+TOO_LONG = 600.0
+R = TypeVar("R")
+ALGORITHMS = ("pegasos", "alg1", "alg2", "alg3", "alg4")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """An algorithm on a data set, and where its data are."""
+
+    dataset: str
+    algorithm: str
+    words: tuple[str, ...]
+
+    def prepare(self, seed: int) -> Experiment:
+        words = [*self.words, f"algorithm={self.algorithm}", f"seed={seed}", "device=cpu", "threads=1"]
+        values = plain_values(compose(words))
+        values.pop("experiment")
+        return prepare(parse_settings(values))
+
+
+def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
+    """Every algorithm on Ringnorm and, if it is at hand, on MNIST 0-v-1."""
+    ringnorm = ("dataset=ringnorm",)
+    if arguments.ringnorm:
+        ringnorm = ("dataset=ringnorm_openml", f"dataset.path='{arguments.ringnorm.resolve()}'")
+    for algorithm in ALGORITHMS:
+        yield Cell("ringnorm", algorithm, ringnorm)
+    if arguments.mnist:
+        for algorithm in ALGORITHMS:
+            words = ("dataset=mnist", f"dataset.root='{arguments.mnist.resolve()}'")
+            yield Cell("mnist", algorithm, words)
+
+
+def literal(experiment: Experiment) -> Eager:
+    """The literal loop with the theta that the experiment has now, made of torch's own modules."""
+    settings, problem = experiment.settings.optimizer, experiment.problem
+    network = _of_torch(deepcopy(experiment.F.network))
+    parameters = list(network.parameters()) or [nn.Parameter(torch.zeros(1))]
+    optimizer = torch.optim.SGD(
+        parameters, settings["lr"], settings["momentum"], weight_decay=settings["weight_decay"]
+    )
+    sampler = problem.sampler(getattr(experiment.trainer, "batch_size", 1))
+    gamma = problem.K.gamma or 1 / experiment.F(problem.x[:1]).shape[1]  # type: ignore[attr-defined]
+    draw = lambda t: torch.from_numpy(sampler(t))  # noqa: E731
+    lam = experiment.trainer.lam
+    return Eager(problem.x, problem.y, network, optimizer, draw, rbf(gamma), lam)
+
+
+def _of_torch(network: nn.Module) -> nn.Module:
+    match network:
+        case MLP():
+            layers = [part for layer in network.layers for part in (layer, nn.ReLU())]
+            return nn.Sequential(nn.Flatten(), *layers)
+        case CNN():
+            return nn.Sequential(*(nn.MaxPool2d(2) if isinstance(m, MaxPool) else m for m in network))
+        case nn.Sequential():
+            return nn.Sequential(*(_of_torch(module) for module in network))
+    return network
+
+
+def steps(experiment: Experiment, eager: Eager) -> Iterator[int]:
+    """The literal loop over the whole run of this experiment."""
+    trainer: Any = experiment.trainer
+    name, T = experiment.settings.algorithm["name"], trainer.total
+    if name == "pegasos":
+        yield from eager.algorithm_0(eager.F(eager.x), T)
+    elif name == "alg4":
+        yield from eager.algorithm_4_part_1(trainer.steps, trainer.batch_size)
+        sampler = experiment.problem.sampler()
+        eager.draw = lambda t: torch.from_numpy(sampler(t))
+        yield from eager.algorithm_0(eager.F(eager.x), trainer.solver_steps)
+    elif name == "alg3":
+        yield from eager.algorithm_3(T, trainer.batch_size)
+    else:
+        yield from getattr(eager, {"alg1": "algorithm_1", "alg2": "algorithm_2"}[name])(T)
+
+
+def clocked(task: Callable[..., R], *arguments: Any, **options: Any) -> tuple[float, R]:
+    """The seconds that it takes, and its result."""
+    begin = time.perf_counter()
+    result = task(*arguments, **options)
+    return time.perf_counter() - begin, result
+
+
+def train(experiment: Experiment) -> Any:
+    """The whole run, as ``nsvm train`` does it, without its records; returns the last state."""
+    trainer, problem = experiment.trainer, experiment.problem
+    state = trainer.start(problem, experiment.F)
+    trainer.advance(problem, state, trainer.total)
+    trainer.finish(problem, state)
+    return state
+
+
+def exhaust(iterator: Iterator[int]) -> None:
+    """Runs it to its end."""
+    for _ in iterator:
+        pass
+
+
+def windows(experiment: Experiment) -> float:
+    """What the literal loop would take for the whole run, from WINDOWS windows of WINDOW steps.
+
+    Their places are spread over the run. Each starts from the state that our trainer has there.
+    """
+    trainer, problem = experiment.trainer, experiment.problem
+    state = trainer.start(problem, experiment.F)
+    spent = 0.0
+    for window in range(WINDOWS):
+        trainer.advance(problem, state, max(state.t, int(trainer.total * (window + 0.5) / WINDOWS)))
+        eager = literal(experiment)
+        eager.j = torch.from_numpy(state.coefficients.support.copy())
+        eager.alpha = torch.from_numpy(state.coefficients.alpha).to(problem.y)
+        _copy_momentum(experiment.F.optimizer, eager.optimizer)
+        until = state.t + WINDOW
+        if experiment.settings.algorithm["name"] == "alg2":
+            loop = eager.algorithm_2(until, begin=state.t)
+        else:
+            loop = eager.algorithm_3(until, trainer.batch_size, begin=state.t)  # type: ignore[attr-defined]
+        spent += clocked(exhaust, loop)[0]
+    return spent / (WINDOWS * WINDOW) * trainer.total
+
+
+def _copy_momentum(ours: torch.optim.Optimizer | None, theirs: torch.optim.Optimizer) -> None:
+    if ours is not None:
+        theirs.load_state_dict(deepcopy(ours.state_dict()))
+        theirs.param_groups[0]["fused"] = False
+
+
+def measure(report: Report, arguments: argparse.Namespace) -> None:
+    """The table of ratios."""
+    rows = []
+    for cell in cells(arguments):
+        ours, theirs, in_windows = [], [], False
+        for seed in range(arguments.pairs):
+            experiment = cell.prepare(seed)
+            eager = literal(experiment)
+            ours.append(clocked(train, experiment)[0])
+            if seed == 0 and cell.dataset == "mnist" and cell.algorithm in ("alg2", "alg3"):
+                in_windows = windows(cell.prepare(seed)) > TOO_LONG
+            if in_windows:
+                theirs.append(windows(cell.prepare(seed)))
+            else:
+                theirs.append(clocked(exhaust, steps(experiment, eager))[0])
+        ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
+        T = cell.prepare(0).trainer.total
+        rows.append(
+            {
+                "data": cell.dataset,
+                "algorithm": cell.algorithm,
+                "steps": T,
+                "ratio": spread(ratios),
+                "ours, s": spread(ours),
+                "literal, s": spread(theirs) + (" from windows" if in_windows else ""),
+                "ours, us a step": sorted(ours)[len(ours) // 2] / T * 1e6,
+            }
+        )
+        print(rows[-1], flush=True)
+    report.table("trainers", f"Trainers against the literal loop ({arguments.pairs} pairs, seeds 0 up)", rows)
+
+
+def profile(report: Report, arguments: argparse.Namespace) -> None:
+    """Where the time of each cell goes."""
+    rows = []
+    for cell in cells(arguments):
+        experiment = cell.prepare(0)
+        F, K = experiment.F, type(experiment.problem.K)
+        spent: dict[str, float] = {}
+        with ExitStack() as stack:
+            for part, owner, name in (
+                ("network, forward", F.network, "forward"),
+                ("network, forward", F._twin, "forward"),
+                ("network, backward", torch.autograd, "backward"),
+                ("optimizer", F.optimizer, "step"),
+                ("optimizer", F.optimizer, "zero_grad"),
+                ("kernel", K, "__call__"),
+                ("kernel", K, "gradient"),
+            ):
+                if owner is not None:
+                    stack.enter_context(timed(spent, part, owner, name))
+            total, state = clocked(train, experiment)
+        parts = {part: f"{100 * value / total:.0f} %" for part, value in spent.items()}
+        rows.append(
+            {
+                "data": cell.dataset,
+                "algorithm": cell.algorithm,
+                "violations": state.violations,
+                "support vectors": state.support_vectors,
+                **parts,
+                "the rest": f"{100 * (1 - sum(spent.values()) / total):.0f} %",
+            }
+        )
+    report.table("profile", "Where the time goes (seed 0)", rows)
+
+
+@contextmanager
+def timed(spent: dict[str, float], part: str, owner: Any, name: str) -> Iterator[None]:
+    """Adds the time that calls of ``owner.name`` take to ``spent[part]``."""
+    spent.setdefault(part, 0.0)
+    original, own = getattr(owner, name), name in vars(owner)
+
+    def wrapper(*arguments: Any, **options: Any) -> Any:
+        begin = time.perf_counter()
+        result = original(*arguments, **options)
+        spent[part] += time.perf_counter() - begin
+        return result
+
+    setattr(owner, name, wrapper)
+    yield
+    if own:
+        setattr(owner, name, original)
+    else:
+        delattr(owner, name)
