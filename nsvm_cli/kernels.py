@@ -155,10 +155,12 @@ def kernel_sums(
     memory_budget: int = MEMORY_BUDGET,
 ) -> Float[Tensor, " p"]:
     """sum_j w_j K(a_i, b_j) for all i, from blocks of the kernel matrix that fit in ``memory_budget`` MiB."""
+    rows, columns = block_shape(a, memory_budget)
+    if len(a) <= rows and 0 < len(b) <= columns:
+        return K(a, b) @ w
     sums = a.new_zeros(len(a))
     if len(b) == 0:
         return sums
-    rows, columns = block_shape(a, memory_budget)
     for b_block, w_block in zip(b.split(columns), w.split(columns), strict=True):
         for part, a_block in zip(sums.split(rows), a.split(rows), strict=True):
             part += K(a_block, b_block) @ w_block

@@ -8,8 +8,9 @@ import pytest
 import torch
 from sklearn.metrics import pairwise
 
+from nsvm_cli import kernels
 from nsvm_cli.errors import InputError
-from nsvm_cli.kernels import KERNELS, Kernel, Normalized, build_kernel
+from nsvm_cli.kernels import KERNELS, Kernel, Normalized, build_kernel, kernel_sums
 
 SETTINGS = [
     {"name": "rbf", "gamma": 0.7},
@@ -86,6 +87,47 @@ def test_gradients_also_where_points_coincide(
     K(a, a).sum().backward()
     assert a.grad is not None
     assert a.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize(("p", "q"), [(12, 9), (1, 9), (12, 1), (1, 0)])
+def test_the_closed_form_of_the_gradient_is_autograds(
+    settings: dict[str, object], normalize: bool, p: int, q: int, points: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    K = build_kernel({**settings, "normalize": normalize})
+    a, b = points[0][:p].clone().requires_grad_(), points[1][:q]
+    G = torch.randn(p, q, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    gram = K(a, b)
+    expected = torch.autograd.grad((G * gram).sum(), a)[0]
+    torch.testing.assert_close(K.gradient(a.detach(), b, gram.detach(), G), expected)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (1000, 1000)])
+def test_sums_do_not_depend_on_the_blocks(
+    shape: tuple[int, int], points: tuple[torch.Tensor, torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    K, (a, b) = build_kernel({"name": "rbf", "gamma": 0.1}), points
+    monkeypatch.setattr(kernels, "block_shape", lambda *_: shape)
+    w = torch.arange(9.0, dtype=torch.float64)
+    torch.testing.assert_close(kernel_sums(K, a, b, w), K(a, b) @ w)
+    assert torch.equal(kernel_sums(K, a, b[:0], w[:0]), torch.zeros(12, dtype=torch.float64))
+    assert kernel_sums(K, a[:0], b, w).shape == (0,)
+
+
+def test_no_block_is_larger_than_the_memory_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of it for the block itself; what else computing it takes is of the same size."""
+    sizes = []
+
+    class Watched(Kernel):
+        def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(a) * len(b) * a.element_size())
+            return a @ b.T
+
+    a, b = torch.ones(3000, 2), torch.ones(2000, 2)
+    torch.testing.assert_close(kernel_sums(Watched(), a, b, torch.ones(2000), 1), torch.full((3000,), 4000.0))
+    assert max(sizes) <= 2**20 / 4
+    assert len(sizes) < 200
 
 
 def test_distances_far_from_the_origin_keep_their_digits() -> None:

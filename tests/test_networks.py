@@ -117,6 +117,15 @@ def test_a_network_that_may_mind_the_mode_is_run_in_both() -> None:
     torch.testing.assert_close(seen[1], -linear(x).detach())
 
 
+def test_a_part_of_a_batch_is_dropped_as_in_the_whole() -> None:
+    x, dropout = torch.ones(6, 5, 2), Dropout(0.5)
+    dropout.generator = torch.Generator().manual_seed(0)
+    whole = dropout(x)
+    dropout.generator = torch.Generator().manual_seed(0)
+    dropout.rows = 6, torch.tensor([4, 1])
+    assert torch.equal(dropout(x[:2]), whole[[4, 1]])
+
+
 def test_dropout_drops_whole_channels_and_keeps_the_mean() -> None:
     dropout = Dropout(0.3)
     dropout.generator = torch.Generator().manual_seed(0)

@@ -31,18 +31,21 @@ class Alg3(Trainer[SampleState]):
     batch_size: BatchSize = 16
 
     @property
+    def k(self) -> int:
+        return self.batch_size
+
+    @property
     def total(self) -> int:
         return self.steps
 
     def start(self, problem: Problem, F: Theta) -> SampleState:
-        k = self.batch_size
-        sampler = problem.sampler(k)
+        sampler = problem.sampler(self.k)
         alpha = Coefficients(len(problem.y))
-        alpha.add(sampler(1), 1 / k)
+        alpha.add(sampler(1), 1 / self.k)
         return SampleState(F=F, sampler=sampler, t=1, coefficients=alpha)
 
     def step(self, problem: Problem, state: SampleState) -> None:
-        K, F, x, y, lam, mu, k = problem.K, state.F, problem.x, problem.y, self.lam, self.mu, self.batch_size
+        K, F, x, y, lam, mu, k = problem.K, state.F, problem.x, problem.y, self.lam, self.mu, self.k
         alpha = state.coefficients
         t = state.t + 1
         A_t = state.sampler(t)

@@ -62,15 +62,20 @@ class Alg4(Trainer[Alg4State]):
     lam: Positive = 1e-4
 
     @property
-    def part_2(self) -> Trainer[Any]:
+    def svm(self) -> Trainer[Any]:
+        """What does Part 2."""
         return SOLVERS[self.solver](self.solver_steps, self.lam)
 
     @property
+    def k(self) -> int:
+        return self.batch_size
+
+    @property
     def total(self) -> int:
-        return self.steps + self.part_2.total
+        return self.steps + self.svm.total
 
     def start(self, problem: Problem, F: Theta) -> Alg4State:
-        return Alg4State(F=F, sampler=problem.sampler(self.batch_size), t=0)
+        return Alg4State(F=F, sampler=problem.sampler(self.k), t=0)
 
     def step(self, problem: Problem, state: Alg4State) -> None:
         self.advance(problem, state, state.t + 1)
@@ -99,12 +104,11 @@ class Alg4(Trainer[Alg4State]):
 
     def _solve(self, problem: Problem, state: Alg4State, until: int) -> None:
         if state.part_2 is None:
-            state.part_2 = self.part_2.start(problem, state.F)
-        self.part_2.advance(problem, state.part_2, until - self.steps)
+            state.part_2 = self.svm.start(problem, state.F)
+        self.svm.advance(problem, state.part_2, until - self.steps)
         state.violations, state.g = state.part_2.violations, state.part_2.g
         state.t = until
 
     def finish(self, problem: Problem, state: Alg4State) -> Expansion:
         """Part 2's answer; where Part 1 is not done yet, that of a Part 2 begun now."""
-        part_2 = state.part_2 or self.part_2.start(problem, state.F)
-        return self.part_2.finish(problem, part_2)
+        return self.svm.finish(problem, state.part_2 or self.svm.start(problem, state.F))

@@ -146,6 +146,11 @@ class Trainer(Generic[S]):
         """The value of ``state.t`` at which training ends."""
         raise NotImplementedError
 
+    @property
+    def k(self) -> int:
+        """The number of samples that a step draws."""
+        return 1
+
     def start(self, problem: Problem, F: Theta) -> S:
         """The state before the first pass of the loop."""
         raise NotImplementedError

@@ -84,7 +84,7 @@ def _gram(problem: Problem, z: Float[Tensor, "m n"]) -> Float64[np.ndarray, "m m
     needed = m * m * 8 / 2**20
     if needed > problem.memory_budget:
         raise RunError(
-            f"solver=svc needs the whole {m} x {m} kernel matrix with this kernel, {needed:.0f} MiB of "
+            f"solver=svc needs the whole {m} x {m} kernel matrix with this kernel, {needed:.1f} MiB of "
             f"memory_budget={problem.memory_budget}: take solver=pegasos, or kernel=rbf"
         )
     gram = np.empty((m, m))

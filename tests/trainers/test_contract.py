@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from sklearn.svm import SVC
 
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.kernels import RBF, Polynomial
+from nsvm_cli.kernels import RBF, Polynomial, build_kernel
 from nsvm_cli.loop import run
 from nsvm_cli.trainers import TRAINERS, Problem, Trainer, build_trainer
 from nsvm_cli.trainers.alg4 import SOLVERS
@@ -168,6 +169,41 @@ def test_pegasos_reaches_the_primal_optimum(small: MakeSmall) -> None:
     beta = torch.from_numpy(state.coefficients.alpha) / g.scale  # type: ignore[attr-defined]
     reached = primal(s.problem, K @ (beta * y), beta @ Q @ beta, lam)
     assert optimum <= reached <= 1.02 * optimum
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        {"name": "rbf", "gamma": 0.3},
+        {"name": "rbf"},
+        {"name": "linear"},
+        {"name": "polynomial", "degree": 2},
+        {"name": "polynomial", "degree": 2, "normalize": True},
+        {"name": "laplacian"},
+    ],
+)
+def test_the_dual_solver_uses_the_kernel_that_was_asked_for(
+    kernel: dict[str, object], small: MakeSmall
+) -> None:
+    """Whether scikit-learn computes its values or we do."""
+    K = build_kernel(kernel)
+    s, lam = small(1, m=150, K=K), 0.02
+    trainer = build_trainer({"name": "alg4", "steps": 1, "solver": "svc", "lam": lam, "batch_size": 4})
+    _, g = train(trainer, s.problem, F := s.theta(0))
+    z = F(s.problem.x)
+    svc = SVC(C=1 / (lam * 150), kernel="precomputed").fit(K(z, z), s.problem.y)
+    theirs = torch.from_numpy(svc.decision_function(K(z, z)))
+    torch.testing.assert_close(g(K, z), theirs, atol=2e-3, rtol=0)
+
+
+def test_the_dual_solver_keeps_to_the_memory_budget(small: MakeSmall) -> None:
+    s = small(1, m=400, K=build_kernel({"name": "laplacian"}))
+    problem = replace(s.problem, memory_budget=1)
+    trainer = build_trainer({"name": "alg4", "steps": 1, "solver": "svc", "batch_size": 4})
+    with pytest.raises(
+        RunError, match=r"400 x 400 kernel matrix.* 1\.2 MiB of memory_budget=1: take solver="
+    ):
+        train(trainer, problem, s.theta(0))
 
 
 def test_the_dual_solver_says_when_the_kernel_overflows(small: MakeSmall) -> None:

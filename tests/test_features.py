@@ -1,0 +1,54 @@
+"""Moving theta: in closed form, by autograd, from evaluations that were made before."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from nsvm_cli.features import Theta, differentiate
+from nsvm_cli.optimizers import SGD
+
+
+def theta() -> Theta:
+    network = nn.Sequential(nn.Linear(3, 2)).double()
+    with torch.no_grad():
+        for p in network.parameters():
+            p.copy_(torch.arange(float(p.numel())).view(p.shape) / 10)
+    return Theta(network.eval(), SGD(0.1), dropout_seed=0)
+
+
+def closed(z: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    return z.square().sum(), [2 * z]
+
+
+def test_descending_is_the_optimizers_step() -> None:
+    """By hand: theta - 0.1 times the gradient of ||W x + b||^2."""
+    x = torch.tensor([[1.0, -2.0, 0.5]]).double()
+    before, F = theta(), theta()
+    W, b = before.network[0].weight, before.network[0].bias
+    z = x @ W.T + b
+    z.square().sum().backward()
+    assert W.grad is not None
+    assert b.grad is not None
+    assert F.descend([x], closed) == z.square().sum()
+    torch.testing.assert_close(F.network[0].weight, W - 0.1 * W.grad)
+    torch.testing.assert_close(F.network[0].bias, b - 0.1 * b.grad)
+
+
+def test_evaluations_and_autograd_lead_to_the_same_theta() -> None:
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)).double()
+    results = []
+    for way in ("x", "evaluation", "rows", "autograd"):
+        F = theta()
+        seen = F.evaluate(x)
+        if way == "rows":
+            F.descend([seen.row(1), seen.row(3)], lambda a, b: (a.sum() * 0, [*closed(a)[1], *closed(b)[1]]))
+            other = theta()
+            other.descend([x[[1, 3]]], closed)
+            torch.testing.assert_close(F(x), other(x))
+            continue
+        at = seen if way == "evaluation" else x
+        F.descend([at], differentiate(lambda z: z.square().sum()) if way == "autograd" else closed)
+        results.append(F(x))
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0])
