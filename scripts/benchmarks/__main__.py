@@ -1,0 +1,50 @@
+"""Measures how fast nsvm is, and against whom. See BENCHMARKS.md.
+
+usage: scripts/benchmark [--parts trainers profile svc predict growth] [--pairs 5] [--out outputs/benchmark]
+                         [--ringnorm FILE.csv] [--mnist FOLDER]
+
+Everything runs on one thread, the two sides of a ratio by turns. Writes one CSV a table, the figures, and
+report.md. Without --ringnorm the data are generated; without --mnist the cells that need MNIST are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+
+from benchmarks import peers, trainers
+from benchmarks.report import Report
+
+USAGE = (__doc__ or "").split("usage: ")[1].split("\n\n")[0]
+PARTS = {
+    "trainers": trainers.measure,
+    "profile": trainers.profile,
+    "svc": peers.fit,
+    "predict": peers.predict,
+    "growth": peers.growth,
+}
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(usage=USAGE, add_help=True)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=Path("outputs/benchmark"))
+    parser.add_argument("--ringnorm", type=Path)
+    parser.add_argument("--mnist", type=Path)
+    arguments = parser.parse_args()
+    for path in (arguments.ringnorm, arguments.mnist):
+        if path is not None and not path.exists():
+            parser.error(f"{path} does not exist")
+    torch.set_num_threads(1)
+    report = Report(arguments.out)
+    for name in arguments.parts:
+        PARTS[name](report, arguments)
+    print(f"written: {report.folder}")
+
+
+if __name__ == "__main__":
+    main()
