@@ -58,7 +58,7 @@ def prepare(settings: Settings) -> Experiment:
     data = load_data(settings.dataset, settings.seed)
     train = data.parts["train"]
     scaling = fit_scaling(train.x, data.by_pixel)
-    x, y = (tensor.to(device, dtype) for tensor in (scaling(train.x), train.y))
+    x, y = scaling(train.x, dtype).to(device), train.y.to(device, dtype)
     theta_seed, dropout_seed = (derived_seed(settings.seed, s) for s in (Stream.THETA, Stream.DROPOUT))
     network = build_network(settings.network, tuple(x.shape[1:]), theta_seed).to(device, dtype)
     problem = Problem(x, y, kernel, settings.seed, processes, settings.memory_budget)

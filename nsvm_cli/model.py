@@ -51,7 +51,7 @@ class NSVM:
             RunError: g is not finite somewhere.
         """
         like = self.expansion.z
-        x = self.scaling(x).to(like.device, like.dtype)
+        x = self.scaling(x, like.dtype).to(like.device)
         with torch.no_grad():
             g = self.expansion(self.kernel, features(self.network, x))
         if not g.isfinite().all():

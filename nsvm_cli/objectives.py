@@ -91,10 +91,13 @@ def dataset_alignment(
         chosen = torch.from_numpy(rows).to(y.device)
         z, y = z[chosen], y[chosen]
     target = squares = 0.0
-    for rows_z, rows_y in zip(z.split(ROWS), y.split(ROWS), strict=True):
-        K_rows = K(rows_z, z).double()
-        target += float(rows_y.double() @ K_rows @ y.double())
-        squares += float(K_rows.square().sum())
+    for row in range(0, len(y), ROWS):
+        # the blocks from the diagonal on; those behind it stand for their mirror images too
+        z_i, y_i = z[row : row + ROWS], y[row : row + ROWS].double()
+        K_ij = K(z_i, z[row:]).double()
+        K_ii, K_rest = K_ij[:, : len(y_i)], K_ij[:, len(y_i) :]
+        target += float(y_i @ K_ii @ y_i + 2 * y_i @ K_rest @ y[row + len(y_i) :].double())
+        squares += float(K_ii.square().sum() + 2 * K_rest.square().sum())
     if not math.isfinite(squares):
         raise RunError(OVERFLOW)
     value = target / (len(y) * squares**0.5) if squares > 0 else None

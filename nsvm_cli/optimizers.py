@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from pydantic.dataclasses import dataclass
-from torch import nn
+from torch import Tensor
+
+# The functions behind torch's optimizer classes. The classes import the compiler: a second at every start.
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
 
 from nsvm_cli.registry import STRICT, Fraction, NonNegative, build
 
 
 @runtime_checkable
-class Optimizer(Protocol):
-    """Settings that make a torch optimizer for given parameters."""
+class Descent(Protocol):
+    """Moves theta, and remembers what its rule remembers."""
 
-    def __call__(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer: ...
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        """One step, given the gradient of each parameter."""
+
+
+@runtime_checkable
+class Optimizer(Protocol):
+    """Settings of a rule for the descent of given parameters."""
+
+    def __call__(self, parameters: Sequence[Tensor]) -> Descent: ...
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -27,8 +39,29 @@ class SGD:
     momentum: Fraction = 0.0
     weight_decay: NonNegative = 0.0
 
-    def __call__(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        return torch.optim.SGD(parameters, self.lr, self.momentum, weight_decay=self.weight_decay, fused=True)
+    def __call__(self, parameters: Sequence[Tensor]) -> Descent:
+        return _SGDDescent(self, parameters)
+
+
+class _SGDDescent:
+    def __init__(self, settings: SGD, parameters: Sequence[Tensor]) -> None:
+        self.settings, self.parameters = settings, list(parameters)
+        self.momenta: list[Tensor | None] = [None] * len(parameters)
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        sgd(
+            self.parameters,
+            list(gradients),
+            self.momenta,
+            fused=True,
+            lr=self.settings.lr,
+            momentum=self.settings.momentum,
+            weight_decay=self.settings.weight_decay,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -40,13 +73,33 @@ class Adam:
     beta2: Fraction = 0.999
     weight_decay: NonNegative = 0.0
 
-    def __call__(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        return torch.optim.Adam(
-            parameters,
-            self.lr,
-            (self.beta1, self.beta2),
-            weight_decay=self.weight_decay,
+    def __call__(self, parameters: Sequence[Tensor]) -> Descent:
+        return _AdamDescent(self, parameters)
+
+
+class _AdamDescent:
+    def __init__(self, settings: Adam, parameters: Sequence[Tensor]) -> None:
+        self.settings, self.parameters = settings, list(parameters)
+        self.means, self.squares = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
+        self.steps = [torch.zeros((), device=p.device) for p in parameters]
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        adam(
+            self.parameters,
+            list(gradients),
+            self.means,
+            self.squares,
+            [],
+            self.steps,
             fused=True,
+            lr=self.settings.lr,
+            beta1=self.settings.beta1,
+            beta2=self.settings.beta2,
+            weight_decay=self.settings.weight_decay,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
         )
 
 

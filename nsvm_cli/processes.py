@@ -40,12 +40,11 @@ class Processes:
             dist.all_reduce(tensor)
         return tensor
 
-    def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Gives every parameter the sum of its gradients in all processes."""
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        whole = self.sum(torch.cat([gradient.flatten() for gradient in gradients]))
-        for p, part in zip(parameters, whole.split([p.numel() for p in parameters]), strict=True):
-            p.grad = part.view_as(p)
+    def sum_all(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The sum of each over all processes, by one message."""
+        whole = self.sum(torch.cat([tensor.flatten() for tensor in tensors]))
+        parts = whole.split([tensor.numel() for tensor in tensors])
+        return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
 
     def gather(self, tensor: Tensor, total: int) -> Tensor:
         """The rows of all shares, back in their order; ``total`` rows in all."""

@@ -78,4 +78,9 @@ class Part:
 
 
 def part(samples: Samples, rows: np.ndarray) -> Part:
-    return Part(torch.from_numpy(samples.x[rows]), torch.from_numpy(samples.y[rows]))
+    """These rows, in this order; a view where they follow each other."""
+    if len(rows) and np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
+        chosen: slice | np.ndarray = slice(rows[0], rows[0] + len(rows))
+    else:
+        chosen = rows
+    return Part(torch.from_numpy(samples.x[chosen]), torch.from_numpy(samples.y[chosen]))

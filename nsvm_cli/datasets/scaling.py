@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float, Float64
 from torch import Tensor
+
+ROWS = 256
+"""Samples at a time, for the sake of memory."""
 
 
 @dataclass(frozen=True)
@@ -16,8 +19,14 @@ class Scaling:
     mean: Float64[Tensor, "..."]
     std: Float64[Tensor, "..."]
 
-    def __call__(self, x: Float64[Tensor, "m ..."]) -> Float64[Tensor, "m ..."]:
-        return (x - self.mean) / self.std
+    def __call__(
+        self, x: Float64[Tensor, "m ..."], dtype: torch.dtype = torch.float64
+    ) -> Float[Tensor, "m ..."]:
+        """Computed in float64; ``dtype`` is that of the result."""
+        scaled = torch.empty(x.shape, dtype=dtype)
+        for part, rows in zip(scaled.split(ROWS), x.split(ROWS), strict=True):
+            part.copy_((rows - self.mean) / self.std)
+        return scaled
 
 
 def fit_scaling(x: Float64[Tensor, "m ..."], by_pixel: bool) -> Scaling:

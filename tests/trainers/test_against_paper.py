@@ -182,7 +182,7 @@ def test_momentum_and_weight_decay_act_on_theta(small: MakeSmall) -> None:
     thetas = []
     for optimizer in (SGD(2e-3), SGD(2e-3, 0.9), SGD(2e-3, 0.9, 0.01)):
         theta = s.theta()
-        theta.optimizer = optimizer(theta.network.parameters())
+        theta.optimizer = optimizer(list(theta.network.parameters()))
         train(Alg1(50, LAM), s.problem, theta)
         thetas.append(parameters(theta.network))
     assert not torch.equal(thetas[0], thetas[1])
