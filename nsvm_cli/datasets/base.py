@@ -78,9 +78,9 @@ class Part:
 
 
 def part(samples: Samples, rows: np.ndarray) -> Part:
-    """These rows, in this order; a view where they follow each other."""
-    if len(rows) and np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
-        chosen: slice | np.ndarray = slice(rows[0], rows[0] + len(rows))
-    else:
-        chosen = rows
+    """These rows, in this order; without a copy where they follow each other."""
+    chosen: slice | np.ndarray = rows
+    follow = len(rows) > 0 and np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows)))
+    if follow and samples.x.flags.writeable and samples.y.flags.writeable:  # torch takes no others
+        chosen = slice(rows[0], rows[0] + len(rows))
     return Part(torch.from_numpy(samples.x[chosen]), torch.from_numpy(samples.y[chosen]))

@@ -1,7 +1,7 @@
 """Measures how fast nsvm is, and against whom. See BENCHMARKS.md.
 
 usage: scripts/benchmark [--parts trainers profile svc predict growth] [--pairs 5] [--out outputs/benchmark]
-                         [--ringnorm FILE.csv] [--mnist FOLDER]
+                         [--ringnorm FILE.csv] [--mnist FOLDER] [--algorithms alg1 alg2 ...]
 
 Everything runs on one thread, the two sides of a ratio by turns. Writes one CSV a table, the figures, and
 report.md. Without --ringnorm the data are generated; without --mnist the cells that need MNIST are left out.
@@ -31,6 +31,7 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(usage=USAGE, add_help=True)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
+    parser.add_argument("--algorithms", nargs="+", choices=trainers.ALGORITHMS, default=trainers.ALGORITHMS)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("outputs/benchmark"))
     parser.add_argument("--ringnorm", type=Path)

@@ -42,14 +42,14 @@ class Cell:
 
 
 def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
-    """Every algorithm on Ringnorm and, if it is at hand, on MNIST 0-v-1."""
+    """Each algorithm on Ringnorm and, if it is at hand, on MNIST 0-v-1."""
     ringnorm = ("dataset=ringnorm",)
     if arguments.ringnorm:
         ringnorm = ("dataset=ringnorm_openml", f"dataset.path='{arguments.ringnorm.resolve()}'")
-    for algorithm in ALGORITHMS:
+    for algorithm in arguments.algorithms:
         yield Cell("ringnorm", algorithm, ringnorm)
     if arguments.mnist:
-        for algorithm in ALGORITHMS:
+        for algorithm in arguments.algorithms:
             words = ("dataset=mnist", f"dataset.root='{arguments.mnist.resolve()}'")
             yield Cell("mnist", algorithm, words)
 
@@ -143,10 +143,9 @@ def windows(experiment: Experiment) -> float:
     return spent / (WINDOWS * WINDOW) * trainer.total
 
 
-def _copy_momentum(ours: torch.optim.Optimizer | None, theirs: torch.optim.Optimizer) -> None:
-    if ours is not None:
-        theirs.load_state_dict(deepcopy(ours.state_dict()))
-        theirs.param_groups[0]["fused"] = False
+def _copy_momentum(ours: Any, theirs: torch.optim.Optimizer) -> None:
+    for p, momentum in zip(theirs.param_groups[0]["params"], ours.momenta, strict=True):
+        theirs.state[p]["momentum_buffer"] = momentum.clone()
 
 
 def measure(report: Report, arguments: argparse.Namespace) -> None:
