@@ -34,7 +34,7 @@ Observer = Callable[[Record], None]
 
 @dataclass(frozen=True)
 class Experiment:
-    """A run, ready to begin: everything that could be wrong with its settings has been checked."""
+    """A run, ready to begin: its settings have been checked."""
 
     settings: Settings
     device: torch.device
@@ -55,7 +55,7 @@ def prepare(settings: Settings) -> Experiment:
     processes = join(device)
     trainer, kernel = build_trainer(settings.algorithm), build_kernel(settings.kernel)
     optimizer = build_optimizer(settings.optimizer)
-    data = load_data(settings.dataset, settings.seed)
+    data = processes.first_here(lambda: load_data(settings.dataset, settings.seed))  # it may download
     train = data.parts["train"]
     scaling = fit_scaling(train.x, data.by_pixel)
     x, y = scaling(train.x, dtype).to(device), train.y.to(device, dtype)

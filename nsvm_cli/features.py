@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
@@ -80,11 +79,10 @@ class Theta:
         self.optimizer = optimizer(self._parameters) if self._parameters else None
         device = self._parameters[0].device if self._parameters else torch.device("cpu")
         self.dropout = torch.Generator(device).manual_seed(dropout_seed)
-        # one network, where there is no difference, or theta never moves
-        self._twin = None if is_modeless(network) else _training_twin(network)
-        self._dropouts = [m for m in (self._twin or network).modules() if isinstance(m, Dropout)]
-        for dropout in self._dropouts:
-            dropout.generator = self.dropout
+        for module in network.modules():
+            if isinstance(module, Dropout):
+                module.generator = self.dropout
+        self._has_modes = not (self.fixed or is_modeless(network))
 
     @property
     def fixed(self) -> bool:
@@ -96,7 +94,7 @@ class Theta:
 
     def evaluate(self, x: Float[Tensor, "p ..."]) -> Evaluation:
         """F_theta(x), for an objective that may follow."""
-        if self._twin is not None:
+        if self._has_modes:
             z = self(x)
             return Evaluation(x, z, z)
         graph = self.network(x)
@@ -112,25 +110,29 @@ class Theta:
         no other. A network without parameters stays as it is. With a ``share``, the objective is this
         process's part of a sum.
         """
-        if self._twin is None:
-            graphs = [self.network(e) if isinstance(e, Tensor) else e.graph for e in at]
-        else:
+        if self._has_modes:
             x = [e if isinstance(e, Tensor) else e.x for e in at]
-            for dropout in self._dropouts:
-                dropout.rows = share.rows if share else None
-            graphs = list(self._twin(torch.cat(x)).split([len(part) for part in x]))
+            graphs = self._in_training_mode(torch.cat(x), share).split([len(part) for part in x])
+        else:
+            graphs = tuple(self.network(e) if isinstance(e, Tensor) else e.graph for e in at)
         value, gradients = objective(*(graph.detach() for graph in graphs))
         if share:
             value = share.processes.sum(value)
         if self.optimizer is not None:
+            # Autograd imports a computer algebra system, a quarter of a second, to be given a gradient
+            # by the features; so it is given a number whose gradient that is.
+            terms = [(graph * gradient).sum() for graph, gradient in zip(graphs, gradients, strict=True)]
             by_theta = torch.autograd.grad(
-                graphs, self._parameters, gradients, allow_unused=True, materialize_grads=True
+                sum(terms[1:], terms[0]), self._parameters, allow_unused=True, materialize_grads=True
             )
             self.optimizer.step(share.processes.sum_all(by_theta) if share else by_theta)
         return value
 
-
-def _training_twin(network: nn.Module) -> nn.Module:
-    """A network in training mode that shares its tensors with this one."""
-    shared = {id(tensor): tensor for tensor in [*network.parameters(), *network.buffers()]}
-    return deepcopy(network, shared).train()
+    def _in_training_mode(self, x: Float[Tensor, "p ..."], share: Share | None) -> Float[Tensor, "p n"]:
+        for module in self.network.modules():
+            if isinstance(module, Dropout):
+                module.rows = share.rows if share else None
+        self.network.train()
+        z: Tensor = self.network(x)
+        self.network.eval()
+        return z

@@ -27,6 +27,10 @@ class Kernel:
     that accept leading dimensions (``b.mT``, ``sum(-1)``), and ``diag`` comes for free.
     """
 
+    def __init_subclass__(cls) -> None:
+        if "__call__" in vars(cls) and "gradient" not in vars(cls):
+            cls.gradient = Kernel.gradient  # type: ignore[method-assign]  # not that of another formula
+
     def __call__(self, a: Points, b: Others) -> Gram:
         """K(a_i, b_j) for all i, j."""
         raise NotImplementedError
@@ -50,7 +54,7 @@ def squared_distances(a: Points, b: Others) -> Gram:
     if a.shape[-2] == 1:
         return (b - a).square().sum(-1).unsqueeze(-2)
     # Distances do not change with the origin; near the data, less cancels in the three-term form.
-    origin = b.detach()[..., :1, :]
+    origin = b.detach().mean(-2, keepdim=True)
     a, b = a - origin, b - origin
     square_a, square_b = (c.square().sum(-1, keepdim=True) for c in (a, b))
     return (-2 * a @ b.mT).add_(square_a).add_(square_b.mT).clamp_min_(0)
@@ -73,8 +77,11 @@ class RBF(Kernel):
 
     def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
         """sum_j G_ij K_ij 2 gamma (b_j - a_i)."""
-        GK = G * K
-        return 2 * or_one_over_n(self.gamma, a) * (GK @ b - GK.sum(-1, keepdim=True) * a)
+        GK, gamma = G * K, or_one_over_n(self.gamma, a)
+        if a.shape[-2] == 1:
+            return 2 * gamma * GK @ (b - a)
+        origin = b.mean(-2, keepdim=True)  # see squared_distances
+        return 2 * gamma * (GK @ (b - origin) - GK.sum(-1, keepdim=True) * (a - origin))
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -31,6 +31,14 @@ class Optimizer(Protocol):
     def __call__(self, parameters: Sequence[Tensor]) -> Descent: ...
 
 
+def _laid_out_like(parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Tensor]:
+    """The gradients with the strides of their parameters, which the fused functions take for granted."""
+    return [
+        gradient if gradient.stride() == p.stride() else torch.empty_like(p).copy_(gradient)
+        for p, gradient in zip(parameters, gradients, strict=True)
+    ]
+
+
 @dataclass(frozen=True, config=STRICT)
 class SGD:
     """Gradient descent with momentum and L2 regularisation, as in the paper's experiments."""
@@ -52,7 +60,7 @@ class _SGDDescent:
     def step(self, gradients: Sequence[Tensor]) -> None:
         sgd(
             self.parameters,
-            list(gradients),
+            _laid_out_like(self.parameters, gradients),
             self.momenta,
             fused=True,
             lr=self.settings.lr,
@@ -87,7 +95,7 @@ class _AdamDescent:
     def step(self, gradients: Sequence[Tensor]) -> None:
         adam(
             self.parameters,
-            list(gradients),
+            _laid_out_like(self.parameters, gradients),
             self.means,
             self.squares,
             [],

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from nsvm_cli.errors import InputError
 
 T = TypeVar("T")
 
@@ -46,6 +48,17 @@ class Processes:
         parts = whole.split([tensor.numel() for tensor in tensors])
         return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
 
+    def first_here(self, task: Callable[[], T]) -> T:
+        """Its result, in every process; the first one is through with it before the others begin."""
+        if self.size == 1:
+            return task()
+        try:
+            if self.rank == 0:
+                return task()
+        finally:
+            dist.barrier()
+        return task()
+
     def gather(self, tensor: Tensor, total: int) -> Tensor:
         """The rows of all shares, back in their order; ``total`` rows in all."""
         if self.size == 1:
@@ -70,7 +83,10 @@ def join(device: torch.device) -> Processes:
         return ALONE
     if not dist.is_initialized():
         if device.type == "cuda":
-            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+            local, devices = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+            if local >= devices:
+                raise InputError(f"{devices} GPUs: expected at most one process for each, or device=cpu")
+            torch.cuda.set_device(local)
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
         atexit.register(dist.destroy_process_group)
     return Processes(dist.get_rank(), dist.get_world_size())

@@ -52,3 +52,13 @@ def test_evaluations_and_autograd_lead_to_the_same_theta() -> None:
         results.append(F(x))
     for result in results[1:]:
         torch.testing.assert_close(result, results[0])
+
+
+def test_a_network_without_free_parameters_is_never_moved() -> None:
+    """Not even what it keeps count of in training mode."""
+    network = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).eval().requires_grad_(False)
+    F, x = Theta(network, SGD(0.1), dropout_seed=0), torch.randn(6, 3)
+    assert F.fixed
+    before = F(x)
+    F.descend([F.evaluate(x)], closed)
+    assert torch.equal(F(x), before)

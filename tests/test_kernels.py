@@ -10,7 +10,7 @@ from sklearn.metrics import pairwise
 
 from nsvm_cli import kernels
 from nsvm_cli.errors import InputError
-from nsvm_cli.kernels import KERNELS, Kernel, Normalized, build_kernel, kernel_sums
+from nsvm_cli.kernels import KERNELS, RBF, Kernel, Normalized, build_kernel, kernel_sums
 
 SETTINGS = [
     {"name": "rbf", "gamma": 0.7},
@@ -136,6 +136,37 @@ def test_distances_far_from_the_origin_keep_their_digits() -> None:
     exact = torch.cdist(a.double(), a.double()).square()
     K = build_kernel({"name": "rbf", "gamma": 1.0})
     torch.testing.assert_close(K(a, a).double(), torch.exp(-exact), atol=1e-4, rtol=0)
+
+
+def test_one_outlier_costs_the_others_no_digits() -> None:
+    b = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
+    b[0] *= 300
+    K = build_kernel({"name": "rbf", "gamma": 1.0})
+    expected = torch.exp(-torch.cdist(b[1:].double(), b[1:].double()).square())
+    torch.testing.assert_close(K(b, b)[1:, 1:].double(), expected, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("p", [1, 20])
+def test_gradients_far_from_the_origin_keep_their_digits(p: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (1000 + 0.3 * torch.randn(q, 5, generator=generator) for q in (p, 30))
+    K, G = build_kernel({"name": "rbf", "gamma": 1.0}), torch.ones(p, 30)
+    exact = K.gradient(a.double(), b.double(), K(a.double(), b.double()), G.double())
+    ours = K.gradient(a, b, K(a.double(), b.double()).float(), G)
+    torch.testing.assert_close(ours.double(), exact, atol=1e-4, rtol=1e-4)
+
+
+def test_a_formula_of_ones_own_never_inherits_anothers_gradient() -> None:
+    class Wider(RBF):
+        def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return super().__call__(a / 2, b / 2)
+
+    a, b = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    G = torch.ones(4, 4, dtype=torch.float64)
+    plain, wider = RBF(0.8), Wider(0.8)
+    expected = RBF(0.2).gradient(a, b, RBF(0.2)(a, b), G)
+    torch.testing.assert_close(wider.gradient(a, b, wider(a, b), G), expected)
+    assert not torch.allclose(plain.gradient(a, b, plain(a, b), G), expected)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,11 @@ def test_is_torchs(settings: dict[str, Any], theirs: Any, options: dict[str, Any
     descent, optimizer = build_optimizer(settings)(ours), theirs(reference, **options)
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):
-        gradients = [torch.randn(p.shape, generator=generator, dtype=torch.float64) for p in ours]
+        # autograd may return a gradient in any layout: transposed, or one value for all
+        gradients = [
+            torch.randn(3, 2, generator=generator, dtype=torch.float64).T,
+            torch.randn(1, generator=generator, dtype=torch.float64).expand(4),
+        ]
         for p, gradient in zip(reference, gradients, strict=True):
             p.grad = gradient.clone()
         descent.step(gradients)

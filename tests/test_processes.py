@@ -53,6 +53,12 @@ def test_a_run_on_two_processes_is_one_run(tmp_path: Path) -> None:
     assert done.stdout.count("test accuracy") == 1
 
 
+def test_a_sweep_on_several_processes_is_refused(tmp_path: Path) -> None:
+    done = torchrun(2, "-m", "nsvm_cli", "train", "-m", "seed=0,1", cwd=tmp_path)
+    assert done.returncode != 0
+    assert "expected one run under torchrun" in done.stderr
+
+
 def test_gathering_restores_the_order() -> None:
     rows = torch.arange(7)
     shares = [Processes(rank, 3).share(rows) for rank in range(3)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ def _job(config: DictConfig) -> None:
     directory = Path(job.runtime.output_dir)
     name = f"job {job.job.num} ({' '.join(job.overrides.task)}): " if job.mode == RunMode.MULTIRUN else ""
     try:
+        if name and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise InputError("-m takes one process: expected one run under torchrun, or a sweep without it")
         _train(config, directory)
     except InputError as error:
         raise InputError(f"{name}{error}") from None

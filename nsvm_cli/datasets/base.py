@@ -80,7 +80,8 @@ class Part:
 def part(samples: Samples, rows: np.ndarray) -> Part:
     """These rows, in this order; without a copy where they follow each other."""
     chosen: slice | np.ndarray = rows
-    follow = len(rows) > 0 and np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows)))
-    if follow and samples.x.flags.writeable and samples.y.flags.writeable:  # torch takes no others
+    if len(rows) and np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
         chosen = slice(rows[0], rows[0] + len(rows))
-    return Part(torch.from_numpy(samples.x[chosen]), torch.from_numpy(samples.y[chosen]))
+    # torch takes no array that cannot be written to, or that runs backwards
+    x, y = (np.require(array[chosen], requirements=["C", "W"]) for array in (samples.x, samples.y))
+    return Part(torch.from_numpy(x), torch.from_numpy(y))

@@ -43,7 +43,7 @@ class Alg1(StretchTrainer[Alg1State]):
     def s(self, problem: Problem, state: Alg1State, z: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
         return problem.sums(z, state.z.tensor, state.y.tensor)
 
-    def violation(self, problem: Problem, state: Alg1State, t: int, i: int, seen: Evaluation) -> None:
+    def violation(self, problem: Problem, state: Alg1State, t: int, i: int, seen: Evaluation) -> float:
         K, F, lam = problem.K, state.F, self.lam
         y_t, z_s, y_s = problem.y[i : i + 1], state.z.tensor, state.y.tensor
 
@@ -56,6 +56,7 @@ class Alg1(StretchTrainer[Alg1State]):
         if problem.processes.owns(state.support_vectors):
             state.z.append(seen.z)
             state.y.append(y_t)
+        return 1.0
 
     def finish(self, problem: Problem, state: Alg1State) -> Expansion:
         everyone, s = problem.processes, state.support_vectors

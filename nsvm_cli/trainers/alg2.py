@@ -41,7 +41,7 @@ class Alg2(StretchTrainer[Alg2State]):
         j, ay = state.terms(problem)
         return problem.sums(z, self._support(problem, state, j).z, ay)
 
-    def violation(self, problem: Problem, state: Alg2State, t: int, i: int, seen: Evaluation) -> None:
+    def violation(self, problem: Problem, state: Alg2State, t: int, i: int, seen: Evaluation) -> float:
         K, F, y, lam = problem.K, state.F, problem.y, self.lam
         j, ay = state.terms(problem)
         c = -y[i] / (lam * (t - 1)) * ay
@@ -70,6 +70,7 @@ class Alg2(StretchTrainer[Alg2State]):
             )
         state.coefficients.add(np.array([i]), 1.0)
         state.seen = None
+        return 1.0
 
     def _support(self, problem: Problem, state: Alg2State, j: Int64[Tensor, " s"]) -> Evaluation:
         if state.seen is None:

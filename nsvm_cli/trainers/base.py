@@ -141,6 +141,10 @@ class Trainer(Generic[S]):
     ``start``, then ``advance`` until ``total`` steps are done, then ``finish``.
     """
 
+    def __init_subclass__(cls) -> None:
+        if "step" in vars(cls) and "advance" not in vars(cls) and cls.advance is not Trainer.advance:
+            raise TypeError(f"{cls.__name__} defines step, which the advance it inherits may never call")
+
     @property
     def total(self) -> int:
         """The value of ``state.t`` at which training ends."""

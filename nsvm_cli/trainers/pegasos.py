@@ -51,8 +51,9 @@ class Pegasos(StretchTrainer[PegasosState]):
         j, ay = state.terms(problem)
         return problem.sums(z, state.z[j], ay)
 
-    def violation(self, problem: Problem, state: PegasosState, t: int, i: int, seen: Evaluation) -> None:
+    def violation(self, problem: Problem, state: PegasosState, t: int, i: int, seen: Evaluation) -> float:
         state.coefficients.add(np.array([i]), 1.0)
+        return 1.0
 
     def finish(self, problem: Problem, state: PegasosState) -> Expansion:
         j, alpha = state.coefficients.on(problem.y)

@@ -70,7 +70,7 @@ S = TypeVar("S", bound=StretchState)
 
 
 class StretchTrainer(Trainer[S]):
-    """An algorithm that takes one sample a step and acts on violations only."""
+    """An algorithm that takes one sample a step and acts on violations only: see ``violation``."""
 
     steps: int
     lam: float
@@ -91,8 +91,11 @@ class StretchTrainer(Trainer[S]):
         """s_i for the samples with the features z."""
         raise NotImplementedError
 
-    def violation(self, problem: Problem, state: S, t: int, i: int, seen: Evaluation) -> None:
-        """What step t does when the margin of its sample i is below 1; ``seen`` is F_theta(x_i)."""
+    def violation(self, problem: Problem, state: S, t: int, i: int, seen: Evaluation) -> float:
+        """What step t does when the margin of its sample i is below 1; ``seen`` is F_theta(x_i).
+
+        It may move theta, and add to alpha_i; it returns what it has added.
+        """
         raise NotImplementedError
 
     def g(self, s: Float64[np.ndarray, " p"], t: Int64[np.ndarray, " p"]) -> Float64[np.ndarray, " p"]:
@@ -158,14 +161,14 @@ class StretchTrainer(Trainer[S]):
         at = t - stretch.first
         i = int(stretch.i[at])
         seen = stretch.seen.row(at) if stretch.seen else state.F.evaluate(problem.x[i : i + 1])
-        self.violation(problem, state, t, i, seen)
+        added = self.violation(problem, state, t, i, seen)
         state.violations += 1
         state.gap += (t - state.moved - state.gap) / 8
         state.moved, state.all_s = t, None
         if stretch.K is None:
             state.stretch = None
         else:
-            stretch.s += stretch.y[at] * stretch.K[at]
+            stretch.s += added * stretch.y[at] * stretch.K[at]
             self._find_violation(stretch, t + 1)
 
 

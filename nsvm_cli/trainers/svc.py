@@ -53,10 +53,10 @@ class SVC(Trainer[SVCState]):
         from sklearn import svm  # slow to import, and wanted only here
 
         z, y, K = state.F(problem.x), problem.y, problem.K
-        if not K.diag(z.double()).isfinite().all():  # |K(a, b)|^2 <= K(a, a) K(b, b)
-            raise RunError(OVERFLOW)
         C, points, labels = 1 / (self.lam * len(y)), z.double().cpu().numpy(), y.cpu().numpy()
         if own := _scikit_learns_own(K, z.shape[1]):
+            if not K.diag(z.double()).isfinite().all():  # |K(a, b)|^2 <= K(a, a) K(b, b)
+                raise RunError(OVERFLOW)
             svc = svm.SVC(C=C, cache_size=problem.memory_budget, **own).fit(points, labels)
         else:
             svc = svm.SVC(C=C, kernel="precomputed").fit(_gram(problem, z), labels)
@@ -67,14 +67,14 @@ class SVC(Trainer[SVCState]):
 
 def _scikit_learns_own(K: Kernel, n: int) -> dict[str, Any] | None:
     """The settings of the same kernel in scikit-learn, which then never holds the whole matrix."""
-    match K:
-        case RBF():
-            return {"kernel": "rbf", "gamma": 1 / n if K.gamma is None else K.gamma}
-        case Linear():
-            return {"kernel": "linear"}
-        case Polynomial():
-            gamma = 1 / n if K.gamma is None else K.gamma
-            return {"kernel": "poly", "degree": K.degree, "gamma": gamma, "coef0": K.c}
+    # exactly these: what derives from them is another kernel
+    gamma = 1 / n if getattr(K, "gamma", None) is None else K.gamma  # type: ignore[attr-defined]
+    if type(K) is RBF:
+        return {"kernel": "rbf", "gamma": gamma}
+    if type(K) is Linear:
+        return {"kernel": "linear"}
+    if type(K) is Polynomial:
+        return {"kernel": "poly", "degree": K.degree, "gamma": gamma, "coef0": K.c}
     return None
 
 
@@ -90,4 +90,6 @@ def _gram(problem: Problem, z: Float[Tensor, "m n"]) -> Float64[np.ndarray, "m m
     gram = np.empty((m, m))
     for row in range(0, m, ROWS):
         gram[row : row + ROWS] = problem.K(z[row : row + ROWS], z).cpu().numpy()
+    if not np.isfinite(gram).all():
+        raise RunError(OVERFLOW)
     return gram

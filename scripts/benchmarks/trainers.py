@@ -145,7 +145,8 @@ def windows(experiment: Experiment) -> float:
 
 def _copy_momentum(ours: Any, theirs: torch.optim.Optimizer) -> None:
     for p, momentum in zip(theirs.param_groups[0]["params"], ours.momenta, strict=True):
-        theirs.state[p]["momentum_buffer"] = momentum.clone()
+        if momentum is not None:
+            theirs.state[p]["momentum_buffer"] = momentum.clone()
 
 
 def measure(report: Report, arguments: argparse.Namespace) -> None:
@@ -190,10 +191,8 @@ def profile(report: Report, arguments: argparse.Namespace) -> None:
         with ExitStack() as stack:
             for part, owner, name in (
                 ("network, forward", F.network, "forward"),
-                ("network, forward", F._twin, "forward"),
-                ("network, backward", torch.autograd, "backward"),
+                ("network, backward", torch.autograd, "grad"),
                 ("optimizer", F.optimizer, "step"),
-                ("optimizer", F.optimizer, "zero_grad"),
                 ("kernel", K, "__call__"),
                 ("kernel", K, "gradient"),
             ):

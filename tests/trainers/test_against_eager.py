@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -183,3 +184,29 @@ def test_a_long_quiet_stretch_is_looked_up(
     state, _ = train(trainer, s.problem, theta(s, lr))
     assert_same(state, theirs, parameters(s.network))
     assert len(looked_up) > 10
+
+
+class Half(Pegasos):
+    """A violation adds 1/2."""
+
+    def violation(self, problem: Any, state: Any, t: int, i: int, seen: Any) -> float:
+        state.coefficients.add(np.array([i]), 0.5)
+        return 0.5
+
+
+def test_a_violation_may_add_another_amount(small: MakeSmall) -> None:
+    s = small(3, m=100, network=WIDE)
+    theirs = eager(s, lr=0)
+    add = theirs.add
+    theirs.add = lambda i, amount: add(i, amount if theirs.alpha.sum() == 0 else 0.5)  # type: ignore[method-assign]
+    finish(theirs.algorithm_0(theirs.F(s.problem.x), 2000))
+    state, _ = train(Half(2000, LAM), s.problem, theta(s, 0))
+    assert torch.equal(alpha(state), theirs.alpha)
+
+
+def test_a_step_that_would_never_be_called_is_refused() -> None:
+    with pytest.raises(TypeError, match="Stepping defines step"):
+
+        class Stepping(Pegasos):
+            def step(self, problem: Any, state: Any) -> None:
+                pass

@@ -12,7 +12,7 @@ import torch
 from sklearn.svm import SVC
 
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.kernels import RBF, Polynomial, build_kernel
+from nsvm_cli.kernels import RBF, Kernel, Polynomial, build_kernel
 from nsvm_cli.loop import run
 from nsvm_cli.trainers import TRAINERS, Problem, Trainer, build_trainer
 from nsvm_cli.trainers.alg4 import SOLVERS
@@ -206,8 +206,15 @@ def test_the_dual_solver_keeps_to_the_memory_budget(small: MakeSmall) -> None:
         train(trainer, problem, s.theta(0))
 
 
-def test_the_dual_solver_says_when_the_kernel_overflows(small: MakeSmall) -> None:
-    s = small(1, K=Polynomial(degree=2000, gamma=9.0))
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Polynomial(degree=2000, gamma=9.0),
+        build_kernel({"name": "polynomial", "degree": 2000, "gamma": 9.0, "normalize": True}),
+    ],
+)
+def test_the_dual_solver_says_when_the_kernel_overflows(kernel: Kernel, small: MakeSmall) -> None:
+    s = small(1, K=kernel)
     trainer = build_trainer({"name": "alg4", "steps": 1, "solver": "svc"})
     with pytest.raises(RunError, match="not finite"):
         trainer.finish(s.problem, trainer.start(s.problem, s.theta()))
