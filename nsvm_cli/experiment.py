@@ -63,7 +63,7 @@ def prepare(settings: Settings) -> Experiment:
     network = build_network(settings.network, tuple(x.shape[1:]), theta_seed).to(device, dtype)
     problem = Problem(x, y, kernel, settings.seed, processes, settings.memory_budget)
     F = Theta(network, optimizer, dropout_seed)
-    problem.sampler(trainer.k)  # refuses k > m
+    trainer.check(problem)
     return Experiment(settings, device, data, scaling, problem, F, trainer)
 
 

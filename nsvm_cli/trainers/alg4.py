@@ -74,6 +74,10 @@ class Alg4(Trainer[Alg4State]):
     def total(self) -> int:
         return self.steps + self.svm.total
 
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
+        self.svm.check(problem)
+
     def start(self, problem: Problem, F: Theta) -> Alg4State:
         return Alg4State(F=F, sampler=problem.sampler(self.k), t=0)
 

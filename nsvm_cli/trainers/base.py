@@ -155,6 +155,14 @@ class Trainer(Generic[S]):
         """The number of samples that a step draws."""
         return 1
 
+    def check(self, problem: Problem) -> None:
+        """Refuses, before anything is computed, a problem that this algorithm cannot take.
+
+        Raises:
+            InputError: what does not fit together.
+        """
+        problem.sampler(self.k)
+
     def start(self, problem: Problem, F: Theta) -> S:
         """The state before the first pass of the loop."""
         raise NotImplementedError

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from nsvm_cli.errors import RunError
+from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.features import Theta
 from nsvm_cli.kernels import RBF, Kernel, Linear, Polynomial
 from nsvm_cli.model import Expansion
@@ -42,6 +42,15 @@ class SVC(Trainer[SVCState]):
     @property
     def total(self) -> int:
         return 0
+
+    def check(self, problem: Problem) -> None:
+        m = len(problem.y)
+        needed = m * m * 8 / 2**20
+        if needed > problem.memory_budget and not _scikit_learns_own(problem.K, n=1):
+            raise InputError(
+                f"algorithm.solver=svc needs the {m} x {m} kernel matrix with this kernel, {needed:.1f} MiB "
+                f"of memory_budget={problem.memory_budget}: take solver=pegasos, or kernel=rbf"
+            )
 
     def start(self, problem: Problem, F: Theta) -> SVCState:
         return SVCState(F=F, sampler=problem.sampler(), t=0)
@@ -79,16 +88,9 @@ def _scikit_learns_own(K: Kernel, n: int) -> dict[str, Any] | None:
 
 
 def _gram(problem: Problem, z: Float[Tensor, "m n"]) -> Float64[np.ndarray, "m m"]:
-    """The kernel matrix, if the memory budget has room for it."""
-    m = len(z)
-    needed = m * m * 8 / 2**20
-    if needed > problem.memory_budget:
-        raise RunError(
-            f"solver=svc needs the whole {m} x {m} kernel matrix with this kernel, {needed:.1f} MiB of "
-            f"memory_budget={problem.memory_budget}: take solver=pegasos, or kernel=rbf"
-        )
-    gram = np.empty((m, m))
-    for row in range(0, m, ROWS):
+    """The kernel matrix; ``check`` has seen to it that there is room."""
+    gram = np.empty((len(z), len(z)))
+    for row in range(0, len(z), ROWS):
         gram[row : row + ROWS] = problem.K(z[row : row + ROWS], z).cpu().numpy()
     if not np.isfinite(gram).all():
         raise RunError(OVERFLOW)

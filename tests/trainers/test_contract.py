@@ -117,7 +117,7 @@ def test_a_batch_of_less_than_2_is_refused(name: str, k: int) -> None:
 def test_a_batch_larger_than_the_training_set_is_refused(name: str, small: MakeSmall) -> None:
     s = small(1)
     with pytest.raises(InputError, match="batch_size=41: expected at most the 40 training samples"):
-        build_trainer({"name": name, "steps": 1, "batch_size": 41}).start(s.problem, s.theta())
+        build_trainer({"name": name, "steps": 1, "batch_size": 41}).check(s.problem)
 
 
 @pytest.mark.parametrize(
@@ -201,9 +201,11 @@ def test_the_dual_solver_keeps_to_the_memory_budget(small: MakeSmall) -> None:
     problem = replace(s.problem, memory_budget=1)
     trainer = build_trainer({"name": "alg4", "steps": 1, "solver": "svc", "batch_size": 4})
     with pytest.raises(
-        RunError, match=r"400 x 400 kernel matrix.* 1\.2 MiB of memory_budget=1: take solver="
+        InputError, match=r"400 x 400 kernel matrix.* 1\.2 MiB of memory_budget=1: take solver="
     ):
-        train(trainer, problem, s.theta(0))
+        trainer.check(problem)
+    trainer.check(replace(problem, K=RBF()))
+    trainer.check(replace(problem, memory_budget=2))
 
 
 @pytest.mark.parametrize(
