@@ -74,7 +74,7 @@ class Alg2(StretchTrainer[Alg2State]):
 
     def _support(self, problem: Problem, state: Alg2State, j: Int64[Tensor, " s"]) -> Evaluation:
         if state.seen is None:
-            state.seen = state.F.evaluate(problem.x[j])
+            state.seen = state.F.evaluate(problem.at(j))
         return state.seen
 
     def _share(self, problem: Problem, state: Alg2State, i: int, rows: int) -> Share | None:

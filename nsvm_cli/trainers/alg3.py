@@ -45,17 +45,17 @@ class Alg3(Trainer[SampleState]):
         return SampleState(F=F, sampler=sampler, t=1, coefficients=alpha)
 
     def step(self, problem: Problem, state: SampleState) -> None:
-        K, F, x, y, lam, mu, k = problem.K, state.F, problem.x, problem.y, self.lam, self.mu, self.k
+        K, F, y, lam, mu, k = problem.K, state.F, problem.y, self.lam, self.mu, self.k
         alpha = state.coefficients
         t = state.t + 1
         A_t = state.sampler(t)
         A = torch.from_numpy(A_t).to(y.device)
         j, ay = state.terms(problem)
-        z = F(x[torch.cat([A, j])])
+        z = F(problem.at(torch.cat([A, j])))
         g = problem.sums(z[:k], z[k:], ay) / (lam * (t - 1))
         violating = A_t[(y[A] * g < 1).cpu().numpy()]
         alpha.add(violating, 1 / k)
-        x_A, y_A, alpha_A = x[A], y[A], torch.from_numpy(alpha.alpha[A_t]).to(y)
+        x_A, y_A, alpha_A = problem.at(A), y[A], torch.from_numpy(alpha.alpha[A_t]).to(y)
 
         def objective(z: Tensor) -> tuple[Tensor, list[Tensor]]:
             """mu * first fraction - alignment; K_A is symmetric, so each feature is met twice."""

@@ -94,7 +94,7 @@ class Alg4(Trainer[Alg4State]):
         K, L = problem.K, LOSSES[self.loss]
         t = state.t + 1
         A = torch.from_numpy(state.sampler(t)).to(problem.y.device)
-        x_A, y_A = problem.x[A], problem.y[A]
+        x_A, y_A = problem.at(A), problem.y[A]
 
         def objective(z: Tensor) -> tuple[Tensor, list[Tensor]]:
             """L(1, alignment); K_A is symmetric, so each feature is met twice."""

@@ -36,6 +36,10 @@ class Problem:
     processes: Processes = ALONE
     memory_budget: int = MEMORY_BUDGET
 
+    def at(self, i: Int64[Tensor, " p"]) -> Float[Tensor, "p ..."]:
+        """x_i for the samples i."""
+        return self.x.index_select(0, i)  # several times faster than x[i]
+
     def sampler(self, k: int = 1) -> Sampler:
         """Draws i_t, or A_t of size k.
 
@@ -200,4 +204,4 @@ class SampleState(State):
 def expansion(problem: Problem, state: SampleState, lam: float) -> Expansion:
     """g(x) = 1/(lambda t) sum_j alpha_j y_j K(F_theta(x_j), F_theta(x)), its non-zero terms."""
     j, alpha = state.coefficients.on(problem.y)
-    return Expansion(state.F(problem.x[j]), alpha, problem.y[j], lam * state.t)
+    return Expansion(state.F(problem.at(j)), alpha, problem.y[j], lam * state.t)

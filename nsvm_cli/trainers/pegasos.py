@@ -44,12 +44,12 @@ class Pegasos(StretchTrainer[PegasosState]):
         return True
 
     def look_at(self, problem: Problem, state: PegasosState, i: Int64[Tensor, " p"]) -> Evaluation:
-        z = state.z[i]
-        return Evaluation(problem.x[i], z, z)
+        z = state.z.index_select(0, i)
+        return Evaluation(problem.at(i), z, z)
 
     def s(self, problem: Problem, state: PegasosState, z: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
         j, ay = state.terms(problem)
-        return problem.sums(z, state.z[j], ay)
+        return problem.sums(z, state.z.index_select(0, j), ay)
 
     def violation(self, problem: Problem, state: PegasosState, t: int, i: int, seen: Evaluation) -> float:
         state.coefficients.add(np.array([i]), 1.0)

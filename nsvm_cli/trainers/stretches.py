@@ -85,7 +85,7 @@ class StretchTrainer(Trainer[S]):
 
     def look_at(self, problem: Problem, state: S, i: Int64[Tensor, " p"]) -> Evaluation:
         """F_theta(x_i) for the samples i."""
-        return state.F.evaluate(problem.x[i])
+        return state.F.evaluate(problem.at(i))
 
     def s(self, problem: Problem, state: S, z: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
         """s_i for the samples with the features z."""
