@@ -187,7 +187,7 @@ def profile(report: Report, arguments: argparse.Namespace) -> None:
     for cell in cells(arguments):
         experiment = cell.prepare(0)
         F, K = experiment.F, type(experiment.problem.K)
-        spent: dict[str, float] = {}
+        spent = dict.fromkeys(("network, forward", "network, backward", "kernel", "optimizer"), 0.0)
         with ExitStack() as stack:
             for part, owner, name in (
                 ("network, forward", F.network, "forward"),
@@ -216,7 +216,6 @@ def profile(report: Report, arguments: argparse.Namespace) -> None:
 @contextmanager
 def timed(spent: dict[str, float], part: str, owner: Any, name: str) -> Iterator[None]:
     """Adds the time that calls of ``owner.name`` take to ``spent[part]``."""
-    spent.setdefault(part, 0.0)
     original, own = getattr(owner, name), name in vars(owner)
 
     def wrapper(*arguments: Any, **options: Any) -> Any:
