@@ -49,10 +49,21 @@ class Kernel:
         return self(a.unsqueeze(-2), a.unsqueeze(-2)).squeeze((-2, -1))
 
 
+def _few(a: Points, b: Others) -> bool:
+    """Whether the differences themselves are quicker than a matrix product in their place."""
+    p, q, n = a.shape[-2], *b.shape[-2:]
+    return min(p, q) == 1 or p * q * n <= 2**13
+
+
+def _differences(a: Points, b: Others) -> Float[Tensor, "*batch p q n"]:
+    """b_j - a_i."""
+    return b.unsqueeze(-3) - a.unsqueeze(-2)
+
+
 def squared_distances(a: Points, b: Others) -> Gram:
-    """||a_i - b_j||^2, by one matrix product where there are several a."""
-    if a.shape[-2] == 1:
-        return (b - a).square().sum(-1).unsqueeze(-2)
+    """||a_i - b_j||^2, by one matrix product where there are many of them."""
+    if _few(a, b):
+        return _differences(a, b).square().sum(-1)
     # Distances do not change with the origin; near the data, less cancels in the three-term form.
     origin = b.detach().mean(-2, keepdim=True)
     a, b = a - origin, b - origin
@@ -80,6 +91,8 @@ class RBF(Kernel):
         GK, gamma = G * K, or_one_over_n(self.gamma, a)
         if a.shape[-2] == 1:
             return 2 * gamma * GK @ (b - a)
+        if _few(a, b):
+            return 2 * gamma * (GK.unsqueeze(-1) * _differences(a, b)).sum(-2)
         origin = b.mean(-2, keepdim=True)  # see squared_distances
         return 2 * gamma * (GK @ (b - origin) - GK.sum(-1, keepdim=True) * (a - origin))
 

@@ -66,14 +66,13 @@ class MLP(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch n"]:
-        z = x.flatten(1).mT
+        z = x.flatten(1)
         for i, layer in enumerate(self.layers):
             if i > 0 and self.dropout.p > 0:  # the features themselves are never dropped
-                z = self.dropout(z.mT).mT
-            # not layer(z): with so few numbers, half the time goes into calling modules, and these
-            # products are faster with a column for each sample
-            z = torch.addmm(layer.bias.unsqueeze(1), layer.weight, z).relu()
-        return z.mT
+                z = self.dropout(z)
+            # not layer(z): with so few numbers, half the time goes into calling modules
+            z = functional.linear(z, layer.weight, layer.bias).relu()
+        return z
 
 
 def _maximum_2x2(h: Tensor) -> Tensor:
