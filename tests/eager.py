@@ -36,6 +36,7 @@ class Eager:
     lam: float = 1e-4
     alpha: Tensor = field(init=False)  # of Algorithms 0, 2, 3: one a sample
     j: Tensor = field(init=False)  # and those that are not 0, in the order in which they joined
+    objective: Tensor = field(init=False)  # its value before the latest move of theta
     z: Tensor = field(init=False)  # of Algorithm 1: the evaluations that are kept, and their labels
     labels: Tensor = field(init=False)
 
@@ -55,7 +56,9 @@ class Eager:
     def descend(self, objective: Callable[[nn.Module], Tensor]) -> None:
         self.optimizer.zero_grad()
         self.net.train()
-        objective(self.net).backward()
+        value = objective(self.net)
+        value.backward()
+        self.objective = value.detach()
         self.net.eval()
         self.optimizer.step()
 

@@ -41,6 +41,8 @@ def train_all(processes: Processes) -> dict[str, torch.Tensor]:
             trainer.advance(problem, state, trainer.total)
             g = trainer.finish(problem, state)
             theta = torch.cat([p.detach().flatten() for p in network.parameters()])
+            if state.objective is not None:
+                out[f"{name} {kind} objective"] = state.objective
             out |= {
                 f"{name} {kind} {what}": t for what, t in (("z", g.z), ("alpha", g.alpha), ("theta", theta))
             }

@@ -68,6 +68,7 @@ def assert_same(state: State, theirs: Eager, before: torch.Tensor, moved: float 
     ours = parameters(state.F.network)
     torch.testing.assert_close(ours, parameters(theirs.net), rtol=0, atol=1e-10)
     assert (ours - before).abs().max() > moved
+    torch.testing.assert_close(state.objective, theirs.objective, rtol=1e-7, atol=1e-8)
 
 
 def alpha(state: Any) -> torch.Tensor:
