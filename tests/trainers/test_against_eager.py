@@ -140,7 +140,7 @@ DROPPING: Mapping[str, Any] = {"name": "mlp", "widths": [8, 6], "dropout": 0.3, 
 @pytest.mark.parametrize("network", [CNN, DROPPING], ids=lambda n: n["name"])
 @pytest.mark.parametrize(
     ("trainer", "k", "lr"),
-    [(Alg1(800, LAM), 1, 2e-4), (Alg2(800, LAM), 1, 2e-4), (Alg3(300, LAM, 1.0, 6), 6, 1e-3)],
+    [(Alg1(800, LAM), 1, 2e-4), (Alg2(800, LAM), 1, 2e-4), (Alg3(300, LAM, 0.7, 6), 6, 1e-3)],
     ids=lambda value: type(value).__name__,
 )
 def test_images_and_dropout(trainer: Trainer[Any], k: int, lr: float, network: Mapping[str, Any]) -> None:
@@ -155,7 +155,8 @@ def test_images_and_dropout(trainer: Trainer[Any], k: int, lr: float, network: M
     for module in theirs.net.modules():
         if hasattr(module, "generator"):
             module.generator = noise
-    run = {Alg1: theirs.algorithm_1, Alg2: theirs.algorithm_2, Alg3: lambda T: theirs.algorithm_3(T, k)}
+    third = lambda T: theirs.algorithm_3(T, k, mu=0.7)  # noqa: E731
+    run = {Alg1: theirs.algorithm_1, Alg2: theirs.algorithm_2, Alg3: third}
     finish(run[type(trainer)](trainer.total))
     state, g = train(trainer, s.problem, ours)
     assert_same(state, theirs, parameters(s.network), moved=1e-3)
