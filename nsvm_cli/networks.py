@@ -75,18 +75,14 @@ class MLP(nn.Module):
         return z
 
 
-def _maximum_2x2(h: Tensor) -> Tensor:
-    rows = torch.maximum(h[:, :, ::2], h[:, :, 1::2])
-    return torch.maximum(rows[..., ::2], rows[..., 1::2])
-
-
 class _Maximum2x2(torch.autograd.Function):
     """The maximum of each 2x2 square, with max_pool2d's gradient to the bit."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor) -> Tensor:
         ctx.save_for_backward(h)
-        return _maximum_2x2(h)
+        rows = torch.maximum(h[:, :, ::2], h[:, :, 1::2])
+        return torch.maximum(rows[..., ::2], rows[..., 1::2])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
@@ -114,9 +110,8 @@ class MaxPool(nn.Module):
         if torch.is_grad_enabled() and len(h) <= 16:
             return functional.max_pool2d(h, 2)
         p, q = h.shape[-2:]
-        h = h[..., : p // 2 * 2, : q // 2 * 2]
-        pool: Callable[[Tensor], Tensor] = _Maximum2x2.apply if torch.is_grad_enabled() else _maximum_2x2
-        return pool(h)
+        pool: Callable[[Tensor], Tensor] = _Maximum2x2.apply
+        return pool(h[..., : p // 2 * 2, : q // 2 * 2])
 
 
 class CNN(nn.Sequential):
@@ -172,14 +167,14 @@ class Output:
 NETWORKS: dict[str, Callable[..., nn.Module]] = {"mlp": MLP, "cnn": CNN, "identity": Identity}
 
 
-_MODELESS = (nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.MaxPool2d)
-_MODELESS_OF_OURS = (Identity, MLP, CNN, MaxPool, Normalize)
+_MODELESS = {nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.MaxPool2d}
+_MODELESS |= {Identity, MLP, CNN, MaxPool, Normalize}
 
 
 def is_modeless(network: nn.Module) -> bool:
     """Whether it certainly computes the same in training as in evaluation mode."""
     return all(
-        type(module) in _MODELESS + _MODELESS_OF_OURS or (isinstance(module, Dropout) and module.p == 0)
+        type(module) in _MODELESS or (isinstance(module, Dropout) and module.p == 0)
         for module in network.modules()
     )
 

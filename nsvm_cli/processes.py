@@ -77,9 +77,14 @@ class Processes:
 ALONE = Processes()
 
 
+def launched() -> int:
+    """How many processes torchrun has started; 1 if it has not."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def join(device: torch.device) -> Processes:
     """This process among those that torchrun has started; alone if it has not."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if launched() == 1:
         return ALONE
     if not dist.is_initialized():
         if device.type == "cuda":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,9 +31,7 @@ def _job(config: DictConfig) -> None:
     directory = Path(job.runtime.output_dir)
     name = f"job {job.job.num} ({' '.join(job.overrides.task)}): " if job.mode == RunMode.MULTIRUN else ""
     try:
-        if name and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise InputError("-m takes one process: expected one run under torchrun, or a sweep without it")
-        _train(config, directory)
+        _train(config, directory, sweep=job.mode == RunMode.MULTIRUN)
     except InputError as error:
         raise InputError(f"{name}{error}") from None
     except (RunError, OSError) as error:
@@ -45,14 +42,17 @@ def _job(config: DictConfig) -> None:
                 directory.rmdir()
 
 
-def _train(config: DictConfig, directory: Path) -> None:
+def _train(config: DictConfig, directory: Path, sweep: bool) -> None:
     settings = _settings(plain_values(config))
     # torch takes seconds to import: not before the configuration is known to compose
     from nsvm_cli.experiment import assist, conduct, prepare
+    from nsvm_cli.processes import launched
     from nsvm_cli.report import Progress, show_result
     from nsvm_cli.run_directory import RunDirectory
     from nsvm_cli.settings import plain
 
+    if sweep and launched() > 1:
+        raise InputError("-m takes one process: expected one run under torchrun, or a sweep without it")
     experiment = prepare(settings)
     if experiment.problem.processes.rank > 0:
         assist(experiment)

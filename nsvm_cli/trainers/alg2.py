@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pydantic
@@ -13,15 +14,23 @@ from torch import Tensor
 from nsvm_cli.features import Evaluation, Share, Theta
 from nsvm_cli.model import Expansion
 from nsvm_cli.registry import STRICT, Positive
-from nsvm_cli.trainers.base import Coefficients, Problem, SampleState, Steps, expansion
+from nsvm_cli.trainers.base import Problem, SampleState, Steps, coefficients, expansion
 from nsvm_cli.trainers.stretches import StretchState, StretchTrainer
+
+
+class Support(NamedTuple):
+    """The indices j of this process's support vectors, alpha_j y_j, and F_theta(x_j)."""
+
+    j: Int64[Tensor, " s"]
+    ay: Float[Tensor, " s"]
+    seen: Evaluation
 
 
 @dataclass(kw_only=True)
 class Alg2State(SampleState, StretchState):
-    """``seen`` holds F_theta(x_j) for the support, until theta moves; then it is None."""
+    """``support`` stays what it is until theta and alpha move; then it is None."""
 
-    seen: Evaluation | None = None
+    support: Support | None = None
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -33,26 +42,23 @@ class Alg2(StretchTrainer[Alg2State]):
 
     def start(self, problem: Problem, F: Theta) -> Alg2State:
         sampler = problem.sampler()
-        alpha = Coefficients(len(problem.y))
-        alpha.add(sampler(1), 1.0)
+        alpha = coefficients(problem, sampler(1), 1.0)
         return Alg2State(F=F, sampler=sampler, t=1, coefficients=alpha)
 
     def s(self, problem: Problem, state: Alg2State, z: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
-        j, ay = state.terms(problem)
-        return problem.sums(z, self._support(problem, state, j).z, ay)
+        _, ay, seen = self._support(problem, state)
+        return problem.sums(z, seen.z, ay)
 
     def violation(self, problem: Problem, state: Alg2State, t: int, i: int, seen: Evaluation) -> float:
         K, F, y, lam = problem.K, state.F, problem.y, self.lam
-        j, ay = state.terms(problem)
+        j, ay, support = self._support(problem, state)
         c = -y[i] / (lam * (t - 1)) * ay
 
         def objective(z_j: Tensor, z_i: Tensor) -> tuple[Tensor, list[Tensor]]:
             """-y_i / (lambda (t-1)) sum_j alpha_j y_j K(F_theta(x_j), F_theta(x_i))"""
             K_ji = K(z_j, z_i)
-            by_z_j, by_z_i = (
-                K.gradient(z_j, z_i, K_ji, c.unsqueeze(1)),
-                K.gradient(z_i, z_j, K_ji.T, c.unsqueeze(0)),
-            )
+            by_z_j = K.gradient(z_j, z_i, K_ji, c.unsqueeze(1))
+            by_z_i = K.gradient(z_i, z_j, K_ji.T, c.unsqueeze(0))
             return c @ K_ji[:, 0], [by_z_j, by_z_i]
 
         def within(z_j: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -61,30 +67,30 @@ class Alg2(StretchTrainer[Alg2State]):
             by_z_j[at] += by_z_i
             return value, [by_z_j]
 
-        support, at = self._support(problem, state, j), (j == i).nonzero()[:, 0]
+        at, share = (j == i).nonzero()[:, 0], self._share(problem, state, i)
         if len(at):
-            state.objective = F.descend([support], within, self._share(problem, state, i, len(j)))
+            state.objective = F.descend([support], within, share)
         else:
-            state.objective = F.descend(
-                [support, seen], objective, self._share(problem, state, i, len(j) + 1)
-            )
+            state.objective = F.descend([support, seen], objective, share)
         state.coefficients.add(np.array([i]), 1.0)
-        state.seen = None
+        state.support = None
         return 1.0
 
-    def _support(self, problem: Problem, state: Alg2State, j: Int64[Tensor, " s"]) -> Evaluation:
-        if state.seen is None:
-            state.seen = state.F.evaluate(problem.at(j))
-        return state.seen
+    def _support(self, problem: Problem, state: Alg2State) -> Support:
+        if state.support is None:
+            j, ay = state.terms(problem)
+            state.support = Support(j, ay, state.F.evaluate(problem.at(j)))
+        return state.support
 
-    def _share(self, problem: Problem, state: Alg2State, i: int, rows: int) -> Share | None:
-        """The whole batch is the whole support, and i behind it if it is not part of it."""
+    def _share(self, problem: Problem, state: Alg2State, i: int) -> Share | None:
+        """The whole batch is the whole support, and i behind it if it is not part of it; a process has its
+        share of that, and i."""
         support, processes = state.coefficients.support, problem.processes
         if processes.size == 1:
             return None
-        position = np.append((support == i).nonzero()[0], len(support))[0]
-        mine = np.append(processes.share(np.arange(len(support))), position)[:rows]
-        return problem.share((max(len(support), position + 1), torch.from_numpy(mine)))
+        whole = support if i in support else np.append(support, i)
+        mine, at = processes.share(np.arange(len(support))), int((whole == i).nonzero()[0][0])
+        return problem.share((len(whole), torch.from_numpy(mine if at in mine else np.append(mine, at))))
 
     def finish(self, problem: Problem, state: Alg2State) -> Expansion:
         return expansion(problem, state, self.lam)

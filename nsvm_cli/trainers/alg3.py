@@ -12,11 +12,11 @@ from nsvm_cli.objectives import alignment, norm_surrogate
 from nsvm_cli.registry import STRICT, Positive
 from nsvm_cli.trainers.base import (
     BatchSize,
-    Coefficients,
     Problem,
     SampleState,
     Steps,
     Trainer,
+    coefficients,
     expansion,
 )
 
@@ -40,8 +40,7 @@ class Alg3(Trainer[SampleState]):
 
     def start(self, problem: Problem, F: Theta) -> SampleState:
         sampler = problem.sampler(self.k)
-        alpha = Coefficients(len(problem.y))
-        alpha.add(sampler(1), 1 / self.k)
+        alpha = coefficients(problem, sampler(1), 1 / self.k)
         return SampleState(F=F, sampler=sampler, t=1, coefficients=alpha)
 
     def step(self, problem: Problem, state: SampleState) -> None:

@@ -115,6 +115,13 @@ class Coefficients:
         return torch.from_numpy(j).to(like.device), torch.from_numpy(self.alpha[j]).to(like)
 
 
+def coefficients(problem: Problem, i: Int64[np.ndarray, " k"], amount: float) -> Coefficients:
+    """alpha^(2): ``amount`` on the first samples drawn, 0 elsewhere."""
+    alpha = Coefficients(len(problem.y))
+    alpha.add(i, amount)
+    return alpha
+
+
 class Rows:
     """A tensor that grows by rows at its end, with room to spare."""
 

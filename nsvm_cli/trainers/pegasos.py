@@ -12,7 +12,7 @@ from torch import Tensor
 from nsvm_cli.features import Evaluation, Theta
 from nsvm_cli.model import Expansion
 from nsvm_cli.registry import STRICT, Positive
-from nsvm_cli.trainers.base import Coefficients, Problem, SampleState, Steps
+from nsvm_cli.trainers.base import Problem, SampleState, Steps, coefficients
 from nsvm_cli.trainers.stretches import StretchState, StretchTrainer
 
 
@@ -36,8 +36,7 @@ class Pegasos(StretchTrainer[PegasosState]):
 
     def start(self, problem: Problem, F: Theta) -> PegasosState:
         sampler = problem.sampler()
-        alpha = Coefficients(len(problem.y))
-        alpha.add(sampler(1), 1.0)
+        alpha = coefficients(problem, sampler(1), 1.0)
         return PegasosState(F=F, sampler=sampler, t=1, coefficients=alpha, z=F(problem.x))
 
     def fixed(self, state: PegasosState) -> bool:
@@ -45,7 +44,7 @@ class Pegasos(StretchTrainer[PegasosState]):
 
     def look_at(self, problem: Problem, state: PegasosState, i: Int64[Tensor, " p"]) -> Evaluation:
         z = state.z.index_select(0, i)
-        return Evaluation(problem.at(i), z, z)
+        return Evaluation(z, z, z)  # features are all that Algorithm 0 knows of a sample
 
     def s(self, problem: Problem, state: PegasosState, z: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
         j, ay = state.terms(problem)

@@ -62,11 +62,12 @@ class SVC(Trainer[SVCState]):
         from sklearn import svm  # slow to import, and wanted only here
 
         z, y, K = state.F(problem.x), problem.y, problem.K
-        C, points, labels = 1 / (self.lam * len(y)), z.double().cpu().numpy(), y.cpu().numpy()
+        C, labels = 1 / (self.lam * len(y)), y.cpu().numpy()
         if own := _scikit_learns_own(K, z.shape[1]):
-            if not K.diag(z.double()).isfinite().all():  # |K(a, b)|^2 <= K(a, a) K(b, b)
+            points = z.double()
+            if not K.diag(points).isfinite().all():  # |K(a, b)|^2 <= K(a, a) K(b, b)
                 raise RunError(OVERFLOW)
-            svc = svm.SVC(C=C, cache_size=problem.memory_budget, **own).fit(points, labels)
+            svc = svm.SVC(C=C, cache_size=problem.memory_budget, **own).fit(points.cpu().numpy(), labels)
         else:
             svc = svm.SVC(C=C, kernel="precomputed").fit(_gram(problem, z), labels)
         j = torch.from_numpy(svc.support_).to(z.device, torch.int64)
