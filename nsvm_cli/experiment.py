@@ -16,9 +16,10 @@ from nsvm_cli.checkpoint import Checkpoint, Facts, save_checkpoint
 from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
 from nsvm_cli.device import select_device
+from nsvm_cli.errors import InputError
 from nsvm_cli.features import Theta, features
 from nsvm_cli.kernels import build_kernel
-from nsvm_cli.loop import Record, run
+from nsvm_cli.loop import Record, Watch, run
 from nsvm_cli.model import NSVM, Expansion
 from nsvm_cli.networks import build_network
 from nsvm_cli.objectives import dataset_alignment
@@ -56,6 +57,8 @@ def prepare(settings: Settings) -> Experiment:
     trainer, kernel = build_trainer(settings.algorithm), build_kernel(settings.kernel)
     optimizer = build_optimizer(settings.optimizer)
     data = processes.first_here(lambda: load_data(settings.dataset, settings.seed))  # it may download
+    if settings.validation.every and not data.parts.sizes["validation"]:
+        raise InputError("validation.every needs a validation set: expected dataset.validation above 0")
     train = data.parts["train"]
     scaling = fit_scaling(train.x, data.by_pixel)
     x, y = scaling(train.x, dtype).to(device), train.y.to(device, dtype)
@@ -63,7 +66,7 @@ def prepare(settings: Settings) -> Experiment:
     network = build_network(settings.network, tuple(x.shape[1:]), theta_seed).to(device, dtype)
     problem = Problem(x, y, kernel, settings.seed, processes, settings.memory_budget)
     F = Theta(network, optimizer, dropout_seed)
-    trainer.check(problem)
+    trainer.check(problem, F)
     return Experiment(settings, device, data, scaling, problem, F, trainer)
 
 
@@ -78,12 +81,13 @@ def conduct(experiment: Experiment, directory: RunDirectory, observe: Observer) 
     begin = time.perf_counter()
     state, expansion = _train(experiment, record)
     seconds = time.perf_counter() - begin
+    model = _model(experiment, expansion)
     alignment = dataset_alignment(problem.K, features(F.network, problem.x), problem.y, problem.seed)
-    model = NSVM(experiment.scaling, F.network, problem.K, expansion)
     result = {
         **_accuracy(experiment, model),
         "steps": state.t,
         "violations": state.violations,
+        "theta_steps": F.moves,
         "support_vectors": len(expansion.alpha),
         **alignment,
         "train_seconds": round(seconds, 3),
@@ -101,11 +105,37 @@ def assist(experiment: Experiment) -> None:
     _train(experiment, lambda figures: None)
 
 
+def trained(experiment: Experiment) -> NSVM:
+    """Trains, and leaves no trace."""
+    _, expansion = _train(experiment, lambda figures: None)
+    return _model(experiment, expansion)
+
+
 def _train(experiment: Experiment, record: Observer) -> tuple[State, Expansion]:
     trainer, problem = experiment.trainer, experiment.problem
     every = experiment.settings.log_every or max(1, trainer.total // 100)
-    state = run(trainer, problem, experiment.F, every, record)
+    state = run(trainer, problem, experiment.F, every, record, _watch(experiment))
     return state, trainer.finish(problem, state)
+
+
+def _watch(experiment: Experiment) -> Watch | None:
+    """The accuracy on the validation set in the course of training, where it is asked for."""
+    every, trainer, problem = experiment.settings.validation.every, experiment.trainer, experiment.problem
+    if every is None:
+        return None
+    part = experiment.data.parts["validation"]
+
+    def figures(state: State) -> Record:
+        if not trainer.classifies(state):
+            return {}
+        model = _model(experiment, trainer.finish(problem, state))
+        return {"validation_accuracy": 1 - model.errors(part.x, part.y) / len(part)}
+
+    return Watch(every, figures)
+
+
+def _model(experiment: Experiment, expansion: Expansion) -> NSVM:
+    return NSVM(experiment.scaling, experiment.F.network, experiment.problem.K, expansion)
 
 
 def _facts(experiment: Experiment, model: NSVM, steps: int) -> Facts:
@@ -126,7 +156,7 @@ def _accuracy(experiment: Experiment, model: NSVM) -> dict[str, Any]:
     """Accuracy and errors on the training set and on what was held out for judging this run."""
     parts = experiment.data.parts
     figures: dict[str, Any] = {"test_accuracy": None, "test_errors": None}
-    for name in ("validation" if len(parts["validation"]) else "test", "train"):
+    for name in ("validation" if parts.sizes["validation"] else "test", "train"):
         errors = model.errors(parts[name].x, parts[name].y)
         figures[f"{name}_accuracy"] = 1 - errors / len(parts[name])
         figures[f"{name}_errors"] = errors
@@ -153,6 +183,6 @@ def _circumstances(experiment: Experiment) -> dict[str, Any]:
             "source": data.source,
             "sha256": data.sha256,
             "classes": list(data.classes),
-            "samples": {name: len(part) for name, part in data.parts.items() if name != "all"},
+            "samples": {name: size for name, size in data.parts.sizes.items() if name != "all"},
         },
     }

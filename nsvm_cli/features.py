@@ -70,11 +70,13 @@ class Share:
 class Theta:
     """theta, with everything that moves it: the network, the optimizer, the dropout's generator.
 
-    ``F(x)`` is F_theta(x) with dropout off, and carries no gradient. Only ``F.descend`` moves theta.
+    ``F(x)`` is F_theta(x) with dropout off, and carries no gradient. Only ``F.descend`` moves theta, and
+    ``moves`` counts how often.
     """
 
     def __init__(self, network: nn.Module, optimizer: Optimizer, dropout_seed: int) -> None:
         self.network = network
+        self.moves = 0
         self._parameters = [p for p in network.parameters() if p.requires_grad]
         self.optimizer = optimizer(self._parameters) if self._parameters else None
         device = self._parameters[0].device if self._parameters else torch.device("cpu")
@@ -101,14 +103,19 @@ class Theta:
         return Evaluation(x, graph.detach(), graph)
 
     def descend(
-        self, at: Sequence[Evaluation | Tensor], objective: Objective, share: Share | None = None
+        self,
+        at: Sequence[Evaluation | Tensor],
+        objective: Objective,
+        progress: float,
+        share: Share | None = None,
     ) -> Float[Tensor, ""]:
         """One gradient descent step with respect to the objective at the features of these samples x, or
         of samples that have been evaluated since theta last moved.
 
-        Returns the objective's value before it. Dropout is on in the forward pass that this takes, and in
-        no other. A network without parameters stays as it is. With a ``share``, the objective is this
-        process's part of a sum.
+        ``progress`` is the share (t - 1) / T of the steps that come before step t: the learning rate may
+        depend on it. Returns the objective's value before it. Dropout is on in the forward pass that this
+        takes, and in no other. A network without parameters stays as it is. With a ``share``, the objective
+        is this process's part of a sum.
         """
         if self._has_modes:
             x = [e if isinstance(e, Tensor) else e.x for e in at]
@@ -119,13 +126,14 @@ class Theta:
         if share:
             value = share.processes.sum(value)
         if self.optimizer is not None:
+            self.moves += 1
             # Autograd imports a computer algebra system, a quarter of a second, to be given a gradient
             # by the features; so it is given a number whose gradient that is.
             terms = [(graph * gradient).sum() for graph, gradient in zip(graphs, gradients, strict=True)]
             by_theta = torch.autograd.grad(
                 sum(terms[1:], terms[0]), self._parameters, allow_unused=True, materialize_grads=True
             )
-            self.optimizer.step(share.processes.sum_all(by_theta) if share else by_theta)
+            self.optimizer.step(share.processes.sum_all(by_theta) if share else by_theta, progress)
         return value
 
     def _in_training_mode(self, x: Float[Tensor, "p ..."], share: Share | None) -> Float[Tensor, "p n"]:

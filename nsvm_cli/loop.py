@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from nsvm_cli.errors import RunError
@@ -13,20 +14,40 @@ from nsvm_cli.trainers import Problem, State, Trainer
 Record = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Watch:
+    """Figures of a state beyond those of ``record``, taken after every ``every``-th step and the last."""
+
+    every: int
+    figures: Callable[[State], Record]
+
+
 def run(
-    trainer: Trainer[Any], problem: Problem, F: Theta, every: int, observe: Callable[[Record], None]
+    trainer: Trainer[Any],
+    problem: Problem,
+    F: Theta,
+    every: int,
+    observe: Callable[[Record], None],
+    watch: Watch | None = None,
 ) -> State:
-    """Trains to the end; ``observe`` gets a record after every ``every``-th step and after the last.
+    """Trains to the end; ``observe`` gets a record after every ``every``-th step, after every one that is
+    watched, and after the last.
 
     Raises:
         RunError: theta or the objective is no longer finite.
     """
+    intervals = [every] if watch is None else [every, watch.every]
+
+    def figures(state: State) -> Record:
+        watched = watch and (state.t % watch.every == 0 or state.t == trainer.total)
+        return record(state) | (watch.figures(state) if watch and watched else {})
+
     state: State = trainer.start(problem, F)
     if state.t == trainer.total:
-        observe(record(state))
+        observe(figures(state))
     while state.t < trainer.total:
-        trainer.advance(problem, state, min(trainer.total, state.t + every - state.t % every))
-        observe(record(state))
+        trainer.advance(problem, state, min(trainer.total, *(state.t + n - state.t % n for n in intervals)))
+        observe(figures(state))
     return state
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Annotated, Any, cast
 
 import torch
@@ -157,12 +158,17 @@ class Normalize(nn.Module):
 
 @dataclass(frozen=True, config=STRICT)
 class Output:
-    """What happens to the output of a network, whichever it is."""
+    """What happens to the output of a network, whichever it is: ``normalize`` it; then ``head``, a linear
+    layer onto R, makes a classifier of the network, which needs no SVM.
+    """
 
     normalize: bool = False
     scale: Positive = 1.0
     eps: Positive = 1e-8
+    head: bool = False
 
+
+OUTPUT = tuple(field.name for field in fields(Output))
 
 NETWORKS: dict[str, Callable[..., nn.Module]] = {"mlp": MLP, "cnn": CNN, "identity": Identity}
 
@@ -189,18 +195,21 @@ def build_network(settings: Mapping[str, Any], shape: Shape, seed: int) -> nn.Mo
     """
     values = dict(settings)
     try:
-        output = Output(**{key: values.pop(key) for key in ("normalize", "scale", "eps") if key in values})
+        output = Output(**{key: values.pop(key) for key in OUTPUT if key in values})
     except ValidationError as error:
         raise InputError(one_line(error, "network")) from None
     # Modules initialise themselves from torch's global generator and take no other, so lend it to them.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = build(NETWORKS, "network", values, shape)
+        if output.normalize:
+            network = nn.Sequential(network, Normalize(output.scale, output.eps))
+        if output.head:
+            n = network.eval()(torch.zeros(1, *shape)).shape[1]
+            network = nn.Sequential(network, nn.Linear(n, 1))
     if any(isinstance(module, nn.modules.dropout._DropoutNd) for module in network.modules()):
         raise InputError(
             f"network {settings['name']} uses torch's dropout, which no run's seed decides: "
             "use nsvm_cli.networks.Dropout"
         )
-    if output.normalize:
-        network = nn.Sequential(network, Normalize(output.scale, output.eps))
     return network.eval()

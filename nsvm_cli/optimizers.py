@@ -1,11 +1,17 @@
-"""How theta moves: gradient descent with what the paper leaves open (Section 4)."""
+"""How theta moves: gradient descent with what the paper leaves open (Section 4).
+
+``progress`` is the share of the steps that come before the present one: (t - 1) / T, from 0 to below 1.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import torch
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
@@ -13,14 +19,14 @@ from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from nsvm_cli.registry import STRICT, Fraction, NonNegative, build
+from nsvm_cli.registry import STRICT, Fraction, NonNegative, build, entry_of
 
 
 @runtime_checkable
 class Descent(Protocol):
     """Moves theta, and remembers what its rule remembers."""
 
-    def step(self, gradients: Sequence[Tensor]) -> None:
+    def step(self, gradients: Sequence[Tensor], progress: float) -> None:
         """One step, given the gradient of each parameter."""
 
 
@@ -39,11 +45,36 @@ def _laid_out_like(parameters: Sequence[Tensor], gradients: Sequence[Tensor]) ->
     ]
 
 
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda progress: 1.0,
+    "linear": lambda progress: 1.0 - progress,
+    "cosine": lambda progress: (1.0 + math.cos(math.pi * progress)) / 2,
+}
+"""What the learning rate is multiplied with in the course of a run."""
+
+
 @dataclass(frozen=True, config=STRICT)
-class SGD:
-    """Gradient descent with momentum and L2 regularisation, as in the paper's experiments."""
+class Rate:
+    """The learning rate: ``lr`` times the schedule, after a rise from 0 over the first ``warmup`` of a run.
+
+    ``warmup=1`` rises to the end: in Algorithms 1 and 2 it outweighs the factor 1/(t-1) of the objective.
+    """
 
     lr: NonNegative
+    _: KW_ONLY
+    schedule: Annotated[str, entry_of(SCHEDULES)] = "constant"
+    warmup: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+    def rate(self, progress: float) -> float:
+        """The learning rate at this point of the run."""
+        rise = min(1.0, progress / self.warmup) if self.warmup else 1.0
+        return self.lr * rise * SCHEDULES[self.schedule](progress)
+
+
+@dataclass(frozen=True, config=STRICT)
+class SGD(Rate):
+    """Gradient descent with momentum and L2 regularisation, as in the paper's experiments."""
+
     momentum: Fraction = 0.0
     weight_decay: NonNegative = 0.0
 
@@ -57,13 +88,13 @@ class _SGDDescent:
         self.momenta: list[Tensor | None] = [None] * len(parameters)
 
     @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor]) -> None:
+    def step(self, gradients: Sequence[Tensor], progress: float) -> None:
         sgd(
             self.parameters,
             _laid_out_like(self.parameters, gradients),
             self.momenta,
             fused=True,
-            lr=self.settings.lr,
+            lr=self.settings.rate(progress),
             momentum=self.settings.momentum,
             weight_decay=self.settings.weight_decay,
             dampening=0.0,
@@ -73,7 +104,7 @@ class _SGDDescent:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Adam:
+class Adam(Rate):
     """Adam with L2 regularisation."""
 
     lr: NonNegative = 1e-3
@@ -92,7 +123,7 @@ class _AdamDescent:
         self.steps = [torch.zeros((), device=p.device) for p in parameters]
 
     @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor]) -> None:
+    def step(self, gradients: Sequence[Tensor], progress: float) -> None:
         adam(
             self.parameters,
             _laid_out_like(self.parameters, gradients),
@@ -101,7 +132,7 @@ class _AdamDescent:
             [],
             self.steps,
             fused=True,
-            lr=self.settings.lr,
+            lr=self.settings.rate(progress),
             beta1=self.settings.beta1,
             beta2=self.settings.beta2,
             weight_decay=self.settings.weight_decay,

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
 from nsvm_cli.errors import InputError, did_you_mean
 
@@ -32,6 +32,17 @@ def lookup(registry: Mapping[str, T], kind: str, name: object) -> T:
             "one of your own needs its module named: plugins=[MODULE]"
         )
     return registry[name]
+
+
+def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
+    """For a setting that is a name: it must be in the registry."""
+
+    def check(name: str) -> str:
+        if name not in registry:
+            raise ValueError(f"there is no {name!r}; {did_you_mean(name, registry)}")
+        return name
+
+    return AfterValidator(check)
 
 
 def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping[str, Any], *args: Any) -> T:

@@ -16,6 +16,13 @@ Section = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
+class Validation:
+    """What a run is watched by: its accuracy on the validation set after every ``every``-th step."""
+
+    every: PositiveInt | None = None
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
 class Settings:
     """The sections each name a registered part, and hold its settings; see ``registry.build``.
 
@@ -35,6 +42,7 @@ class Settings:
     threads: PositiveInt | None = 1
     memory_budget: PositiveInt = 1024
     log_every: PositiveInt | None = None
+    validation: Validation = Field(default_factory=Validation)
     plugins: list[str] = Field(default_factory=list)
 
 

@@ -73,13 +73,13 @@ def test_dropout_acts_only_while_theta_moves() -> None:
         return z.sum(), [torch.ones_like(z)]
 
     before = F(x)
-    F.descend([x], objective)
-    F.descend([F.evaluate(x)], objective)
+    F.descend([x], objective, 0.0)
+    F.descend([F.evaluate(x)], objective, 0.0)
     assert torch.equal(F(x), before), "the rate is 0, and dropout is off again"
     assert not torch.equal(seen[0], seen[1])
     assert not torch.equal(seen[0], F(x))
     again = Theta(network, SGD(0.0), dropout_seed=3)
-    again.descend([x], objective)
+    again.descend([x], objective, 0.0)
     assert torch.equal(seen[0], seen[2])
 
 
@@ -112,7 +112,7 @@ def test_a_network_that_may_mind_the_mode_is_run_in_both() -> None:
     x, seen = torch.randn(4, 3), []
     for network in (plain.eval(), minding.eval()):
         F = Theta(network, SGD(0.0), dropout_seed=0)
-        F.descend([F.evaluate(x)], lambda z: (seen.append(z), (z.sum(), [torch.ones_like(z)]))[1])
+        F.descend([F.evaluate(x)], lambda z: (seen.append(z), (z.sum(), [torch.ones_like(z)]))[1], 0.0)
         torch.testing.assert_close(F(x), network(x).detach())
     torch.testing.assert_close(seen[1], -linear(x).detach())
 

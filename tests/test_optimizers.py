@@ -39,6 +39,6 @@ def test_is_torchs(settings: dict[str, Any], theirs: Any, options: dict[str, Any
         ]
         for p, gradient in zip(reference, gradients, strict=True):
             p.grad = gradient.clone()
-        descent.step(gradients)
+        descent.step(gradients, 0.0)
         optimizer.step()
     torch.testing.assert_close(ours, [p.detach() for p in reference])

@@ -16,6 +16,8 @@ Train and evaluate neural support vector machines (Simon & Radons 2023).
 
 commands:
   train [OVERRIDE ...]          train a model:  nsvm train algorithm=alg3 dataset=mnist
+  reproduce [KEY=VALUE ...]     run the paper's experiments over many seeds, beside peers
+  tune [OVERRIDE ...]           choose hyperparameters on validation data
   evaluate PATH [OVERRIDE ...]  judge a trained model, given its run directory or checkpoint file
   completion SHELL              print completion for bash, zsh or fish
 
@@ -24,7 +26,8 @@ options:
   --version                     the version
 """
 
-COMMANDS = {"train": "train", "evaluate": "evaluate", "completion": "completion", "__complete": "completion"}
+COMMANDS = {name: name for name in ("train", "tune", "reproduce", "evaluate", "completion")}
+COMMANDS["__complete"] = "completion"
 
 
 def main(argv: Sequence[str] | None = None) -> None:

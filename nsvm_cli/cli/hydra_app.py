@@ -79,8 +79,21 @@ def compose_section(group: str, option: str) -> dict[str, Any]:
     return {str(key): value for key, value in section.items() if value != MISSING}
 
 
+def compose_settings(overrides: list[str]) -> dict[str, Any]:
+    """What ``nsvm train`` with these overrides would run, as plain values.
+
+    Raises:
+        InputError: an unknown group, option or key, or an override that cannot be read.
+    """
+    try:
+        return plain_values(compose(overrides))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise InputError(_sentence(error, overrides)) from None
+
+
 def plain_values(config: DictConfig) -> dict[str, Any]:
-    """The configuration as plain Python values, every interpolation resolved.
+    """The configuration as plain Python values, every interpolation resolved; without ``experiment``,
+    which has served its purpose then.
 
     Raises:
         InputError: a value is missing or refers to one that does not exist.
@@ -90,7 +103,7 @@ def plain_values(config: DictConfig) -> dict[str, Any]:
     except OmegaConfBaseException as error:
         raise InputError(_sentence(error, [])) from None
     assert isinstance(values, dict)
-    return {str(key): value for key, value in values.items()}
+    return {str(key): value for key, value in values.items() if key != "experiment"}
 
 
 def compose(overrides: list[str]) -> DictConfig:

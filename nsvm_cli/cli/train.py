@@ -67,10 +67,9 @@ def _train(config: DictConfig, directory: Path, sweep: bool) -> None:
 
 
 def _settings(values: dict[str, Any]) -> Settings:
-    """The composed values, checked; ``experiment`` has served its purpose once all is resolved."""
+    """The composed values, checked."""
     from nsvm_cli.settings import parse_settings
 
-    values.pop("experiment", None)
     settings = parse_settings(values)
     load_plugins(settings.plugins)
     return settings

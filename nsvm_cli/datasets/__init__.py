@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from nsvm_cli.datasets.base import Part, Samples, Source, part
 from nsvm_cli.datasets.csv import CSV
@@ -29,11 +31,36 @@ DATASETS: dict[str, type[Source]] = {
 }
 
 
+class Parts(Mapping[str, Part]):
+    """``train``, ``validation``, ``test`` and ``all``, raw; each is taken from the samples when it is first
+    asked for, so that a test set which nobody asks for stays closed."""
+
+    def __init__(self, samples: Samples, rows: Mapping[str, np.ndarray]) -> None:
+        self._samples, self._rows = samples, rows
+        self._taken: dict[str, Part] = {}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many samples each part has; opens none."""
+        return {name: len(rows) for name, rows in self._rows.items()}
+
+    def __getitem__(self, name: str) -> Part:
+        if name not in self._taken:
+            self._taken[name] = part(self._samples, self._rows[name])
+        return self._taken[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
 @dataclass(frozen=True)
 class Data:
-    """A data set, split: ``parts`` are ``train``, ``validation``, ``test`` and ``all``, raw."""
+    """A data set, split."""
 
-    parts: dict[str, Part]
+    parts: Parts
     by_pixel: bool
     classes: tuple[str, str]
     source: str
@@ -49,5 +76,4 @@ def load_data(settings: Mapping[str, Any], seed: int) -> Data:
     source = build(DATASETS, "dataset", settings)
     samples = source.load(generator(seed, Stream.DATA))
     rows = split_rows(samples, source.validation, seed)
-    parts = {name: part(samples, r) for name, r in rows.items()}
-    return Data(parts, source.by_pixel, samples.classes, samples.source, samples.sha256)
+    return Data(Parts(samples, rows), source.by_pixel, samples.classes, samples.source, samples.sha256)

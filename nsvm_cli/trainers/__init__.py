@@ -11,6 +11,7 @@ from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.base import Problem, State, Trainer
+from nsvm_cli.trainers.cross_entropy import CrossEntropy
 from nsvm_cli.trainers.pegasos import Pegasos
 
 __all__ = ["TRAINERS", "Problem", "State", "Trainer", "build_trainer"]
@@ -21,6 +22,7 @@ TRAINERS: dict[str, type[Trainer[Any]]] = {
     "alg2": Alg2,
     "alg3": Alg3,
     "alg4": Alg4,
+    "cross_entropy": CrossEntropy,
 }
 
 

@@ -52,7 +52,7 @@ class Alg1(StretchTrainer[Alg1State]):
             K_ts, c = K(z, z_s), -y_t / (lam * (t - 1)) * y_s
             return (K_ts @ c).sum(), [K.gradient(z, z_s, K_ts, c.unsqueeze(0))]
 
-        state.objective = F.descend([seen], objective, problem.share())
+        state.objective = F.descend([seen], objective, self.progress(t), problem.share())
         if problem.processes.owns(state.support_vectors):
             state.z.append(seen.z)
             state.y.append(y_t)

@@ -69,9 +69,9 @@ class Alg2(StretchTrainer[Alg2State]):
 
         at, share = (j == i).nonzero()[:, 0], self._share(problem, state, i)
         if len(at):
-            state.objective = F.descend([support], within, share)
+            state.objective = F.descend([support], within, self.progress(t), share)
         else:
-            state.objective = F.descend([support, seen], objective, share)
+            state.objective = F.descend([support, seen], objective, self.progress(t), share)
         state.coefficients.add(np.array([i]), 1.0)
         state.support = None
         return 1.0

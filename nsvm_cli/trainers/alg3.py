@@ -63,7 +63,7 @@ class Alg3(Trainer[SampleState]):
             aligned, slope_aligned = alignment(K_A, y_A)
             return mu * norm - aligned, [2 * K.gradient(z, z, K_A, mu * slope_norm - slope_aligned)]
 
-        state.objective = F.descend([x_A], objective)
+        state.objective = F.descend([x_A], objective, self.progress(t))
         state.violations += len(violating)
         state.t, state.g = t, float(g[0])
 

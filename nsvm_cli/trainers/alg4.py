@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pydantic
 import torch
-from pydantic import AfterValidator
 from torch import Tensor
 
-from nsvm_cli.errors import did_you_mean
 from nsvm_cli.features import Theta
 from nsvm_cli.model import Expansion
 from nsvm_cli.objectives import LOSSES, alignment
-from nsvm_cli.registry import STRICT, Positive
+from nsvm_cli.registry import STRICT, Positive, entry_of
 from nsvm_cli.trainers.base import BatchSize, Problem, State, Steps, Trainer
 from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
@@ -25,15 +23,6 @@ SOLVERS: dict[str, Callable[[int, float], Trainer[Any]]] = {
     "svc": lambda steps, lam: SVC(lam),
 }
 """What may fit the SVM of Part 2, from ``solver_steps`` and ``lam``: trainers that leave theta as it is."""
-
-
-def _known(registry: Mapping[str, Any]) -> AfterValidator:
-    def check(name: str) -> str:
-        if name not in registry:
-            raise ValueError(f"there is no {name!r}; {did_you_mean(name, registry)}")
-        return name
-
-    return AfterValidator(check)
 
 
 @dataclass(kw_only=True)
@@ -56,8 +45,8 @@ class Alg4(Trainer[Alg4State]):
 
     steps: Steps
     batch_size: BatchSize = 16
-    loss: Annotated[str, _known(LOSSES)] = "squared"
-    solver: Annotated[str, _known(SOLVERS)] = "pegasos"
+    loss: Annotated[str, entry_of(LOSSES)] = "squared"
+    solver: Annotated[str, entry_of(SOLVERS)] = "pegasos"
     solver_steps: Steps = 10000
     lam: Positive = 1e-4
 
@@ -74,9 +63,13 @@ class Alg4(Trainer[Alg4State]):
     def total(self) -> int:
         return self.steps + self.svm.total
 
-    def check(self, problem: Problem) -> None:
-        super().check(problem)
-        self.svm.check(problem)
+    @property
+    def moves(self) -> int:
+        return self.steps
+
+    def check(self, problem: Problem, F: Theta) -> None:
+        super().check(problem, F)
+        self.svm.check(problem, F)
 
     def start(self, problem: Problem, F: Theta) -> Alg4State:
         return Alg4State(F=F, sampler=problem.sampler(self.k), t=0)
@@ -103,7 +96,7 @@ class Alg4(Trainer[Alg4State]):
             loss, slope_loss = L(1.0, aligned)
             return loss, [2 * slope_loss * K.gradient(z, z, K_A, slope)]
 
-        state.objective = state.F.descend([x_A], objective)
+        state.objective = state.F.descend([x_A], objective, self.progress(t))
         state.t = t
 
     def _solve(self, problem: Problem, state: Alg4State, until: int) -> None:
@@ -112,6 +105,9 @@ class Alg4(Trainer[Alg4State]):
         self.svm.advance(problem, state.part_2, until - self.steps)
         state.violations, state.g = state.part_2.violations, state.part_2.g
         state.t = until
+
+    def classifies(self, state: Alg4State) -> bool:
+        return state.part_2 is not None or state.t == self.total
 
     def finish(self, problem: Problem, state: Alg4State) -> Expansion:
         """Part 2's answer; where Part 1 is not done yet, that of a Part 2 begun now."""

@@ -166,7 +166,16 @@ class Trainer(Generic[S]):
         """The number of samples that a step draws."""
         return 1
 
-    def check(self, problem: Problem) -> None:
+    @property
+    def moves(self) -> int:
+        """The last step in which theta may move."""
+        return self.total
+
+    def progress(self, t: int) -> float:
+        """Of the steps in which theta may move, the share that comes before step t; see ``Theta.descend``."""
+        return (t - 1) / self.moves
+
+    def check(self, problem: Problem, F: Theta) -> None:
         """Refuses, before anything is computed, a problem that this algorithm cannot take.
 
         Raises:
@@ -186,6 +195,10 @@ class Trainer(Generic[S]):
         """All passes up to step ``until``. Where the caller stops in between changes no bit."""
         while state.t < until:
             self.step(problem, state)
+
+    def classifies(self, state: S) -> bool:
+        """Whether g is worth judging yet."""
+        return True
 
     def finish(self, problem: Problem, state: S) -> Expansion:
         """What g is made of after ``state.t`` steps; leaves the state as it was."""

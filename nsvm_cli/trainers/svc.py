@@ -43,7 +43,7 @@ class SVC(Trainer[SVCState]):
     def total(self) -> int:
         return 0
 
-    def check(self, problem: Problem) -> None:
+    def check(self, problem: Problem, F: Theta) -> None:
         m = len(problem.y)
         needed = m * m * 8 / 2**20
         if needed > problem.memory_budget and not _scikit_learns_own(problem.K, n=1):
@@ -59,9 +59,13 @@ class SVC(Trainer[SVCState]):
         raise AssertionError("SVC has no steps")
 
     def finish(self, problem: Problem, state: SVCState) -> Expansion:
+        return self.solve(problem, state.F(problem.x))
+
+    def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
+        """The SVM on the features z of the training samples."""
         from sklearn import svm  # slow to import, and wanted only here
 
-        z, y, K = state.F(problem.x), problem.y, problem.K
+        y, K = problem.y, problem.K
         C, labels = 1 / (self.lam * len(y)), y.cpu().numpy()
         if own := _scikit_learns_own(K, z.shape[1]):
             points = z.double()

@@ -37,7 +37,6 @@ class Cell:
     def prepare(self, seed: int) -> Experiment:
         words = [*self.words, f"algorithm={self.algorithm}", f"seed={seed}", "device=cpu", "threads=1"]
         values = plain_values(compose(words))
-        values.pop("experiment")
         return prepare(parse_settings(values))
 
 

@@ -1,0 +1,165 @@
+"""The paper's experiments over many seeds, beside its figures, beside peers, beside the best possible."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import as_completed
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nsvm_cli.datasets import load_data
+from nsvm_cli.errors import InputError
+from nsvm_cli.experiment import conduct, prepare
+from nsvm_cli.peers import Figures, bayes, svc_on_features, svc_on_inputs
+from nsvm_cli.run_directory import RunDirectory, write_atomically
+from nsvm_cli.settings import Settings, plain
+from nsvm_cli.workers import Workers, cores, outcome
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One of the paper's experiments, and the same network without an SVM, as settings."""
+
+    name: str
+    nsvm: Settings
+    network: Settings
+
+    @property
+    def dataset(self) -> str:
+        """The data set, whose figures that need no network are shared by its cells."""
+        return str(self.nsvm.dataset["name"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What one method gave on one seed. ``cell`` is the data set for a method that needs no network."""
+
+    cell: str
+    dataset: str
+    method: str
+    seed: int
+    accuracy: float
+    errors: int
+    samples: int
+    seconds: float | None
+    support_vectors: int | None
+    theta_steps: int | None
+
+
+def reproduce(
+    cells: Iterable[Cell],
+    seeds: int,
+    directory: Path,
+    jobs: int | None,
+    observe: Callable[[Row, int, int], None],
+) -> list[Row]:
+    """Runs every cell and its peers on the seeds 0, 1, ...; what is finished already is not run again.
+
+    Args:
+        cells: the experiments.
+        seeds: how many.
+        directory: where the runs are kept, and where the rows are written, as ``runs.csv``.
+        jobs: how many processes; None for one a core.
+        observe: gets each row, how many there are so far, and how many there will be.
+
+    Raises:
+        InputError: data or settings are wrong, or the directory holds a reproduction with other settings.
+        RunError: a run failed.
+    """
+    cells = list(cells)
+    shared = {cell.dataset: cell.nsvm.dataset for cell in cells}
+    for dataset in shared.values():  # may download: once, and before there are several of us
+        load_data(dataset, 0)
+    rows: list[Row] = []
+    with Workers(jobs or cores()) as workers:
+        work = [
+            *(workers.submit(_cell, c, seed, directory / c.name) for seed in range(seeds) for c in cells),
+            *(
+                workers.submit(_shared, name, dataset, seed, directory / name)
+                for seed in range(seeds)
+                for name, dataset in shared.items()
+            ),
+        ]
+        total = 3 * seeds * len(cells) + sum(1 + _has_bayes(name) for name in shared) * seeds
+        for future in as_completed(work):
+            for row in outcome(future):
+                rows.append(row)
+                observe(row, len(rows), total)
+    order = [c.name for c in cells] + list(shared)
+    rows.sort(key=lambda row: (order.index(row.cell), METHODS.index(row.method), row.seed))
+    _write(directory / "runs.csv", rows)
+    return rows
+
+
+METHODS = ["nsvm", "svc_on_features", "network", "svc", "bayes"]
+
+
+def _cell(cell: Cell, seed: int, directory: Path) -> list[Row]:
+    at = directory / f"seed_{seed}"
+    nsvm = _run(replace(cell.nsvm, seed=seed), at / "nsvm")
+    lam = cell.nsvm.algorithm["lam"]
+    machine = _kept(
+        at / "svc_on_features.json", lambda: svc_on_features(at / "nsvm" / "final.safetensors", lam)
+    )
+    steps = {**cell.network.algorithm, "steps": max(1, nsvm["theta_steps"])}
+    network = _run(replace(cell.network, seed=seed, algorithm=steps), at / "network")
+    return [
+        Row(cell=cell.name, dataset=cell.dataset, method=method, seed=seed, **figures)
+        for method, figures in (("nsvm", nsvm), ("svc_on_features", machine), ("network", network))
+    ]
+
+
+def _shared(name: str, dataset: Mapping[str, Any], seed: int, directory: Path) -> list[Row]:
+    """What is the same for every cell of a data set."""
+    figures = {"svc": _kept(directory / f"svc_{seed}.json", lambda: svc_on_inputs(dict(dataset), seed))}
+    if _has_bayes(name):
+        figures["bayes"] = _kept(directory / f"bayes_{seed}.json", lambda: bayes(dict(dataset), seed))
+    return [Row(cell=name, dataset=name, method=method, seed=seed, **f) for method, f in figures.items()]
+
+
+def _has_bayes(dataset: str) -> bool:
+    return dataset.startswith("ringnorm")
+
+
+def _run(settings: Settings, directory: Path) -> Figures:
+    """A run like that of ``nsvm train``, if it is not there yet."""
+    if not (directory / "result.json").is_file():
+        shutil.rmtree(directory, ignore_errors=True)  # what a kill has left
+        with RunDirectory(directory, plain(settings)) as run:
+            conduct(prepare(settings), run, lambda figures: None)
+    if yaml.safe_load((directory / "config.yaml").read_text()) != plain(settings):
+        raise InputError(
+            f"{directory} was run with other settings: expected a new folder in directory=, or the same words"
+        )
+    result = json.loads((directory / "result.json").read_text())
+    return {
+        "accuracy": result["test_accuracy"],
+        "errors": result["test_errors"],
+        "samples": result["data"]["samples"]["test"],
+        "seconds": result["train_seconds"],
+        "support_vectors": result["support_vectors"],
+        "theta_steps": result["theta_steps"],
+    }
+
+
+def _kept(file: Path, compute: Callable[[], Figures]) -> Figures:
+    if not file.is_file():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, json.dumps(compute(), indent=2).encode())
+    figures: Figures = json.loads(file.read_text())
+    return figures
+
+
+def _write(file: Path, rows: Iterable[Row]) -> None:
+    text = io.StringIO()
+    table = csv.DictWriter(text, [f.name for f in fields(Row)], lineterminator="\n")
+    table.writeheader()
+    table.writerows(asdict(row) for row in rows)
+    write_atomically(file, text.getvalue().encode())

@@ -1,0 +1,185 @@
+"""A reproduction, summed up: mean, spread and interval over the seeds, and the table that shows them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+
+from scipy.stats import t as student
+
+from nsvm_cli.datasets.ringnorm import bayes_accuracy
+from nsvm_cli.reproduction import Row
+
+PAPER = {
+    "ringnorm_alg1": 98.1,
+    "ringnorm_alg2": 97.6,
+    "ringnorm_alg3": 97.0,
+    "ringnorm_alg4": 98.2,
+    "mnist_alg1": 2.0,
+    "mnist_alg2": 2.0,
+    "mnist_alg3": 0.0,
+    "mnist_alg4": 0.0,
+}
+"""What the paper reports (Section 5), for one run each: accuracy in % for Ringnorm, errors for MNIST."""
+
+PEERS = {
+    "svc_on_features": "SVC on its features",
+    "network": "same network, no SVM",
+    "svc": "SVC on the inputs",
+    "bayes": "Bayes rule",
+}
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mean, sample standard deviation, and Student's 95 % interval of the mean, over the seeds.
+
+    From a single seed neither of the latter: NaN.
+    """
+
+    mean: float
+    std: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One method in one cell. ``scores``, one a seed, are in ``unit``; ``gain`` is the neural SVM's less
+    this method's, seed by seed. The remaining figures are means.
+    """
+
+    cell: str
+    method: str
+    seeds: int
+    unit: str
+    scores: list[float]
+    score: Estimate
+    gain: Estimate
+    seconds: float | None
+    support_vectors: float | None
+    theta_steps: float | None
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """The mean of the values and how well it is known."""
+    m = mean(values)
+    if len(values) == 1:
+        return Estimate(m, math.nan, math.nan, math.nan)
+    s = stdev(values)
+    half = float(student.ppf((1 + LEVEL) / 2, len(values) - 1)) * s / math.sqrt(len(values))
+    return Estimate(m, s, m - half, m + half)
+
+
+def summarise(rows: Sequence[Row]) -> list[Summary]:
+    """One summary for each cell and method, in the order of the rows.
+
+    Methods that need no network are computed once for a data set, and stand in each of its cells.
+    """
+    cells = dict.fromkeys((row.cell, row.dataset) for row in rows if row.method == "nsvm")
+    summaries = []
+    for cell, dataset in cells:
+        of_cell = [row for row in rows if row.cell in (cell, dataset)]
+        nsvm = {row.seed: _score(row) for row in of_cell if row.method == "nsvm"}
+        for method in ["nsvm", *PEERS]:
+            if not (chosen := [row for row in of_cell if row.method == method]):
+                continue
+            summaries.append(
+                Summary(
+                    cell,
+                    method,
+                    len(chosen),
+                    _unit(chosen[0]),
+                    [_score(row) for row in chosen],
+                    estimate([_score(row) for row in chosen]),
+                    estimate([nsvm[row.seed] - _score(row) for row in chosen]),
+                    _mean([row.seconds for row in chosen]),
+                    _mean([row.support_vectors for row in chosen]),
+                    _mean([row.theta_steps for row in chosen]),
+                )
+            )
+    return summaries
+
+
+def _is_accuracy(row: Row) -> bool:
+    return row.dataset.startswith("ringnorm")
+
+
+def _unit(row: Row) -> str:
+    return "accuracy, %" if _is_accuracy(row) else f"errors of {row.samples}"
+
+
+def _score(row: Row) -> float:
+    """The paper gives accuracy for Ringnorm, and for images, with their few errors, the number of these."""
+    return 100 * row.accuracy if _is_accuracy(row) else float(row.errors)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return mean(known) if known else None
+
+
+def markdown(summaries: Sequence[Summary], full: bool) -> str:
+    """The tables: what each cell gave, and how far it is from its peers.
+
+    Args:
+        summaries: what ``summarise`` returns.
+        full: whether these are the paper's experiments, to be compared with its figures.
+    """
+    parts = []
+    for unit in dict.fromkeys(s.unit for s in summaries):
+        chosen = [s for s in summaries if s.unit == unit]
+        parts += [_scores(chosen, unit, full), _gains(chosen, unit)]
+    return "\n".join(parts)
+
+
+def _scores(summaries: Sequence[Summary], unit: str, full: bool) -> str:
+    peers = [p for p in PEERS if any(s.method == p for s in summaries)]
+    head = ["", "neural SVM", "95 % interval", *(["paper, one run"] if full else []), "training, s"]
+    head += ["support vectors", *(PEERS[p] for p in peers)]
+    rows = []
+    for cell in dict.fromkeys(s.cell for s in summaries):
+        by_method = {s.method: s for s in summaries if s.cell == cell}
+        nsvm = by_method["nsvm"]
+        row = [f"`{cell}`", _spread(nsvm.score), _interval(nsvm.score)]
+        row += [f"{PAPER[cell]:g}"] if full else []
+        row += [f"{nsvm.seconds:.1f}", f"{nsvm.support_vectors:.0f}"]
+        rows.append(row + [_spread(by_method[p].score) for p in peers])
+    seeds = max(s.seeds for s in summaries)
+    title = f"{unit[0].upper()}{unit[1:]}: mean ± standard deviation of {seeds} seeds"
+    if "bayes" in peers:
+        title += f"; the best possible on average over all draws is {100 * bayes_accuracy():.2f}"
+    return f"{title}.\n\n{_table(head, rows)}"
+
+
+def _gains(summaries: Sequence[Summary], unit: str) -> str:
+    peers = [p for p in PEERS if any(s.method == p for s in summaries)]
+    head = ["", *(f"less {PEERS[p]}" for p in peers)]
+    rows = []
+    for cell in dict.fromkeys(s.cell for s in summaries):
+        by_method = {s.method: s for s in summaries if s.cell == cell}
+        rows.append([f"`{cell}`", *(f"{_signed(g := by_method[p].gain)} {_interval(g, '+')}" for p in peers)])
+    better = "below 0 is better" if unit.startswith("errors") else "above 0 is better"
+    return f"The neural SVM less each peer, seed by seed ({better}): mean and 95 % interval.\n\n" + _table(
+        head, rows
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _spread(e: Estimate) -> str:
+    return f"{e.mean:.2f}" if math.isnan(e.std) else f"{e.mean:.2f} ± {e.std:.2f}"
+
+
+def _signed(e: Estimate) -> str:
+    return f"{e.mean:+.2f}"
+
+
+def _interval(e: Estimate, sign: str = "") -> str:
+    return "" if math.isnan(e.low) else f"[{e.low:{sign}.2f}, {e.high:{sign}.2f}]"

@@ -1,0 +1,87 @@
+"""Independent pieces of work, spread over the cores of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+from nsvm_cli.errors import RunError
+
+T = TypeVar("T")
+
+
+class Workers:
+    """Processes that take one piece of work at a time, and end when the process that started them does,
+    however it ends: none of them writes on after it was killed.
+    """
+
+    def __init__(self, count: int, begin: Callable[[], object] = int) -> None:
+        """Starts ``count`` processes; each calls ``begin`` first, which must be picklable."""
+        context = multiprocessing.get_context("spawn")
+        theirs, self._lifeline = context.Pipe(duplex=False)
+        self._pool = ProcessPoolExecutor(count, context, initializer=_begin, initargs=(theirs, begin))
+        with _interrupts_ignored():  # inherited: Ctrl-C is for us to act on, even while they start
+            for _ in range(count):
+                self._pool.submit(int)
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        if failed is not None:
+            self.stop()
+        self._pool.shutdown(cancel_futures=True)
+        self._lifeline.close()
+
+    def stop(self) -> None:
+        """Ends the processes at once, whatever they are doing."""
+        self._lifeline.close()
+
+    def submit(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Has a process do ``work``, a function of a module, with picklable arguments."""
+        return self._pool.submit(work, *arguments)
+
+
+def outcome(future: Future[T]) -> T:
+    """What a piece of work returned or raised.
+
+    Raises:
+        RunError: its process died.
+    """
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        raise RunError("a worker process died (out of memory?): take fewer with jobs=") from None
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _begin(lifeline: Connection, begin: Callable[[], object]) -> None:
+    threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
+    begin()
+
+
+def _end_with(lifeline: Connection) -> None:
+    with contextlib.suppress(EOFError, OSError):
+        lifeline.recv()  # nothing is ever sent: this returns when the other end is closed
+    os._exit(1)
