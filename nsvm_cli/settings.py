@@ -28,6 +28,7 @@ class Settings:
 
     ``log_every`` None means a hundred records a run; ``threads`` None means all cores;
     ``memory_budget`` is in MiB, for kernel values.
+    ``curves`` says whether ``nsvm train`` draws them at its end.
     ``plugins`` records which modules of the user's own were loaded; it never loads any.
     """
 
@@ -43,6 +44,7 @@ class Settings:
     memory_budget: PositiveInt = 1024
     log_every: PositiveInt | None = None
     validation: Validation = Field(default_factory=Validation)
+    curves: bool = True
     plugins: list[str] = Field(default_factory=list)
 
 

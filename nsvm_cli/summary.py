@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import mean, stdev
+from statistics import fmean, mean, stdev
 
 from scipy.stats import t as student
 
@@ -117,9 +117,9 @@ def _score(row: Row) -> float:
     return 100 * row.accuracy if _is_accuracy(row) else float(row.errors)
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def _mean(values: Sequence[float | int | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return mean(known) if known else None
+    return fmean(known) if known else None
 
 
 def markdown(summaries: Sequence[Summary], full: bool) -> str:

@@ -255,8 +255,12 @@ def _study(values: Mapping[str, Any], search: Search) -> optuna.Study:
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of the pruner that we mean
     directory = Path(search.directory)
     directory.mkdir(parents=True, exist_ok=True)
+    storage = optuna.storages.RDBStorage(
+        f"sqlite:///{directory / 'study.db'}",
+        engine_kwargs={"connect_args": {"timeout": 100}},  # several threads write, on a disk that may be slow
+    )
     study = optuna.create_study(
-        storage=f"sqlite:///{directory / 'study.db'}",
+        storage=storage,
         study_name="tune",
         load_if_exists=True,
         direction="maximize",

@@ -36,10 +36,10 @@ FLOORS = [
     ["trainers"],
     ["loop", "checkpoint"],
     ["experiment", "evaluation"],
-    ["report", "tuning", "peers"],
+    ["report", "curves", "tuning", "peers"],
     ["reproduction"],
     ["summary"],
-    ["plots"],
+    ["figure"],
     ["cli"],
 ]
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from nsvm_cli.errors import InputError
 from nsvm_cli.optimizers import build_optimizer
 
 RULES = [
@@ -42,3 +43,31 @@ def test_is_torchs(settings: dict[str, Any], theirs: Any, options: dict[str, Any
         descent.step(gradients, 0.0)
         optimizer.step()
     torch.testing.assert_close(ours, [p.detach() for p in reference])
+
+
+@pytest.mark.parametrize(
+    ("settings", "rates"),
+    [
+        ({}, [2.0, 2.0, 2.0, 2.0]),
+        ({"schedule": "linear"}, [2.0, 1.5, 1.0, 0.5]),
+        ({"schedule": "cosine"}, [2.0, 1 + 2**-0.5, 1.0, 1 - 2**-0.5]),
+        ({"warmup": 0.5}, [0.0, 1.0, 2.0, 2.0]),
+        ({"warmup": 1.0, "schedule": "linear"}, [0.0, 2 * 3 / 16, 2 / 4, 2 * 3 / 16]),
+    ],
+)
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_the_rate_follows_its_schedule(name: str, settings: dict[str, Any], rates: list[float]) -> None:
+    optimizer = build_optimizer({"name": name, "lr": 2.0, **settings})
+    assert [optimizer.rate(t / 4) for t in range(4)] == pytest.approx(rates)
+    p = [torch.zeros(1)]
+    moved = []
+    for t in range(4):
+        before = p[0].clone()
+        optimizer(p).step([torch.ones(1)], t / 4)
+        moved.append(float(before - p[0]))
+    assert moved == pytest.approx(rates, abs=1e-6), "the first step of either is the rate times the sign"
+
+
+def test_an_unknown_schedule_is_refused() -> None:
+    with pytest.raises(InputError, match=r"optimizer\.schedule: there is no 'cosin'; did you mean cosine"):
+        build_optimizer({"name": "sgd", "lr": 1.0, "schedule": "cosin"})

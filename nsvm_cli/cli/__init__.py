@@ -19,6 +19,7 @@ commands:
   reproduce [KEY=VALUE ...]     run the paper's experiments over many seeds, beside peers
   tune [OVERRIDE ...]           choose hyperparameters on validation data
   evaluate PATH [OVERRIDE ...]  judge a trained model, given its run directory or checkpoint file
+  curves RUN ...                draw the training curves of runs
   completion SHELL              print completion for bash, zsh or fish
 
 options:
@@ -26,7 +27,7 @@ options:
   --version                     the version
 """
 
-COMMANDS = {name: name for name in ("train", "tune", "reproduce", "evaluate", "completion")}
+COMMANDS = {name: name for name in ("train", "tune", "reproduce", "evaluate", "curves", "completion")}
 COMMANDS["__complete"] = "completion"
 
 

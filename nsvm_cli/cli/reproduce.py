@@ -126,7 +126,7 @@ def _progress(row: Row, done: int, total: int) -> None:
 
 def _show(rows: Sequence[Row], directory: Path, full: bool) -> None:
     """Writes the tables and the figure, and prints what a screen has room for."""
-    from nsvm_cli.plots import draw_results  # takes a while to import
+    from nsvm_cli.figure import draw_results  # takes a while to import
     from nsvm_cli.run_directory import write_atomically
     from nsvm_cli.summary import PEERS, markdown, summarise
 

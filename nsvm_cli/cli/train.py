@@ -64,6 +64,10 @@ def _train(config: DictConfig, directory: Path, sweep: bool) -> None:
     ):
         result = conduct(experiment, run, progress.show)
     show_result(result, directory)
+    if settings.curves:
+        from nsvm_cli.curves import draw_curves  # takes a while to import: what is worth knowing comes first
+
+        draw_curves(directory)
 
 
 def _settings(values: dict[str, Any]) -> Settings:

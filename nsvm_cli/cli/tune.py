@@ -65,10 +65,12 @@ class Progress:
     def __init__(self, title: str, search: Search) -> None:
         self.console = Console(stderr=True)
         self.seeds, self.tried, self.best = search.seeds, 0, 0.0
-        self._say(f"{title}: {search.trials} candidates on {search.seeds} seeds, in {search.directory}")
+        self.title = f"{title}: {search.trials} candidates on {search.seeds} seeds, in {search.directory}"
 
     def show(self, candidate: Candidate) -> None:
         """Shows a candidate that has just been tried."""
+        if self.tried == 0:  # not before anything has been found wrong with the search
+            self._say(self.title)
         self.tried += 1
         if len(candidate.accuracies) == self.seeds and candidate.mean > self.best:
             self.best = candidate.mean

@@ -1,0 +1,61 @@
+"""The results of a reproduction, as a picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nsvm_cli.curves import BLUE, GRAY, png, tidy
+from nsvm_cli.run_directory import write_atomically
+from nsvm_cli.summary import PAPER, PEERS, Summary
+
+COLOURS = {
+    "nsvm": BLUE,
+    "svc_on_features": "#6aaed6",
+    "network": "#d98032",
+    "svc": "#3f8f4f",
+    "bayes": GRAY,
+}
+
+
+def draw_results(summaries: Sequence[Summary], full: bool, file: Path) -> None:
+    """Every cell and its peers: seeds as dots, means with their intervals, the paper's figures."""
+    units = list(dict.fromkeys(s.unit for s in summaries))
+    figure = Figure(figsize=(9, 3.6 * len(units)), layout="constrained")
+    axes: list[Axes] = list(figure.subplots(len(units), 1, squeeze=False)[:, 0])
+    for axis, unit in zip(axes, units, strict=True):
+        _draw_unit(axis, [s for s in summaries if s.unit == unit], full)
+        tidy(axis, unit)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    write_atomically(file, png(figure))
+
+
+def _draw_unit(axis: Axes, summaries: Sequence[Summary], full: bool) -> None:
+    cells = list(dict.fromkeys(s.cell for s in summaries))
+    methods = [m for m in COLOURS if any(s.method == m for s in summaries)]
+    names = {"nsvm": "neural SVM", **PEERS}
+    width = 0.8 / len(methods)
+    for s in summaries:
+        x, n = cells.index(s.cell), methods.index(s.method)
+        at = x + (n + 0.5) * width - 0.4
+        spread = [at + width * (k / max(1, len(s.scores) - 1) - 0.5) / 2 for k in range(len(s.scores))]
+        axis.plot(spread, s.scores, ".", color=COLOURS[s.method], alpha=0.35, markersize=4)
+        known = not math.isnan(s.score.low)
+        error = [[s.score.mean - s.score.low], [s.score.high - s.score.mean]] if known else None
+        label = names[s.method] if x == 0 else ""
+        axis.errorbar(
+            at, s.score.mean, error, fmt="o", color=COLOURS[s.method], label=label, markersize=5, capsize=3
+        )
+    for x, cell in enumerate(cells if full else []):
+        label = "paper, one run" if x == 0 else ""
+        axis.hlines(PAPER[cell], x - 0.42, x + 0.42, "black", "dashed", linewidth=1, label=label)
+    dots = [score for s in summaries for score in s.scores]
+    room = 0.08 * (max(dots) - min(dots)) or 1.0
+    axis.set_ylim(min(dots) - room, max(dots) + room)  # intervals of very few seeds reach beyond
+    axis.set_xticks(range(len(cells)), cells)
+    axis.grid(alpha=0.3, axis="y")

@@ -1,0 +1,99 @@
+"""Searches as a user makes them: real processes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import optuna
+import pytest
+import sqlalchemy
+
+from tests.cli.process import NSVM, nsvm, refusal
+
+SHORT = ["algorithm=alg4", "dataset.samples=400", "tune.validation=40", "algorithm.steps=20"]
+SHORT += ["algorithm.solver_steps=100", "tune.seeds=2", "tune.finalists=2", "tune.final_seeds=2"]
+HERE = "tune.directory=search"
+
+# Loaded in every process of a search. Whoever asks for the test set meets it.
+GUARD = """
+from nsvm_cli.datasets import Parts
+
+take = Parts.__getitem__
+
+def guarded(self, name):
+    assert name not in ("test", "all"), "the test set was read"
+    return take(self, name)
+
+Parts.__getitem__ = guarded
+"""
+
+
+def study(folder: Path) -> optuna.Study:
+    return optuna.load_study(study_name="tune", storage=f"sqlite:///{folder / 'search' / 'study.db'}")
+
+
+def test_the_test_set_is_never_read(tmp_path: Path) -> None:
+    (tmp_path / "guard.py").write_text(GUARD)
+    done = nsvm("tune", *SHORT, HERE, "tune.trials=3", "plugins=[guard]", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(study(tmp_path).trials) == 3
+    run = ["dataset.samples=400", "algorithm.steps=20", "plugins=[guard]", "curves=false"]
+    assert nsvm("train", *run, "dataset.validation=40", cwd=tmp_path).returncode == 0
+    caught = nsvm("train", *run, cwd=tmp_path)
+    assert "the test set was read" in caught.stderr, "the guard can fail"
+
+
+def test_it_ends_with_overrides_that_train_takes(tmp_path: Path) -> None:
+    done = nsvm("tune", *SHORT, HERE, "tune.trials=4", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    best = next(line for line in done.stdout.splitlines() if line.startswith("Best: ")).split()[1:]
+    assert {word.partition("=")[0] for word in best} >= {"optimizer.lr", "network.dropout"}
+    assert nsvm("train", "dataset.samples=400", "algorithm.steps=20", *best, cwd=tmp_path).returncode == 0
+    finalists = (tmp_path / "search" / "finalists.csv").read_text().splitlines()
+    assert finalists[0] == "candidate,accuracy,standard_error,search_accuracy,overrides"
+    assert finalists[1].endswith(" ".join(best))
+
+
+def test_killed_it_goes_on_where_it_was(tmp_path: Path) -> None:
+    words = [*NSVM, "tune", *SHORT, HERE, "tune.trials=30", "tune.jobs=2"]
+    process = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    deadline = time.monotonic() + 100
+    while time.monotonic() < deadline:
+        try:
+            if len(study(tmp_path).get_trials(states=[optuna.trial.TrialState.COMPLETE])) >= 2:
+                break
+        except (KeyError, sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError):
+            pass
+        time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    before = [t for t in study(tmp_path).trials if t.state.name == "COMPLETE"]
+    assert 2 <= len(before) < 30
+    assert nsvm(*words[len(NSVM) :], cwd=tmp_path).returncode == 0
+    after = {t.number: t for t in study(tmp_path).trials if t.state.name == "COMPLETE"}
+    assert len(after) == 30
+    for trial in before:
+        assert after[trial.number].datetime_complete == trial.datetime_complete
+
+
+def test_another_search_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    assert nsvm("tune", *SHORT, HERE, "tune.trials=1", cwd=tmp_path).returncode == 0
+    said = refusal("tune", *SHORT, HERE, "tune.trials=1", "kernel.gamma=2", cwd=tmp_path)
+    assert said == "search holds another search: expected a new folder in tune.directory"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["dataset.validation=0"], "tune chooses on validation data: expected dataset.validation above 0"),
+        (["tune.trails=3"], "there is no"),
+        (["+tune.space.network.droput=[0.1]"], "network.droput: mlp has no such setting"),
+        (["tune.trials=many"], "tune.trials should be a valid integer"),
+        (["algorithm=alg5"], "did you mean alg"),
+    ],
+)
+def test_a_mistake_is_one_line(words: list[str], sentence: str, tmp_path: Path) -> None:
+    assert sentence in refusal("tune", "dataset.samples=400", "tune.validation=40", *words, cwd=tmp_path)
