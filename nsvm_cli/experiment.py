@@ -105,9 +105,9 @@ def assist(experiment: Experiment) -> None:
     _train(experiment, lambda figures: None)
 
 
-def trained(experiment: Experiment) -> NSVM:
+def trained(experiment: Experiment, observe: Observer) -> NSVM:
     """Trains, and leaves no trace."""
-    _, expansion = _train(experiment, lambda figures: None)
+    _, expansion = _train(experiment, observe)
     return _model(experiment, expansion)
 
 
@@ -163,9 +163,18 @@ def _accuracy(experiment: Experiment, model: NSVM) -> dict[str, Any]:
     return figures
 
 
+def versions() -> dict[str, str]:
+    """What the figures may depend on."""
+    packages = ("torch", "numpy", "scikit-learn", "safetensors")
+    return {
+        "nsvm": __version__,
+        "python": platform.python_version(),
+        **{package: version(package) for package in packages},
+    }
+
+
 def _circumstances(experiment: Experiment) -> dict[str, Any]:
     settings, data = experiment.settings, experiment.data
-    packages = ("torch", "numpy", "scikit-learn", "safetensors")
     return {
         "algorithm": settings.algorithm["name"],
         "dataset": settings.dataset["name"],
@@ -174,11 +183,7 @@ def _circumstances(experiment: Experiment) -> dict[str, Any]:
         "device": str(experiment.device),
         "threads": torch.get_num_threads(),
         "processes": experiment.problem.processes.size,
-        "versions": {
-            "nsvm": __version__,
-            "python": platform.python_version(),
-            **{package: version(package) for package in packages},
-        },
+        "versions": versions(),
         "data": {
             "source": data.source,
             "sha256": data.sha256,

@@ -51,7 +51,9 @@ def _draw_unit(axis: Axes, summaries: Sequence[Summary], full: bool) -> None:
         axis.errorbar(
             at, s.score.mean, error, fmt="o", color=COLOURS[s.method], label=label, markersize=5, capsize=3
         )
-    for x, cell in enumerate(cells if full else []):
+    for x, cell in enumerate(cells):
+        if not full or cell not in PAPER:
+            continue
         label = "paper, one run" if x == 0 else ""
         axis.hlines(PAPER[cell], x - 0.42, x + 0.42, "black", "dashed", linewidth=1, label=label)
     dots = [score for s in summaries for score in s.scores]

@@ -20,7 +20,7 @@ from nsvm_cli.experiment import conduct, prepare
 from nsvm_cli.peers import Figures, bayes, svc_on_features, svc_on_inputs
 from nsvm_cli.run_directory import RunDirectory, write_atomically
 from nsvm_cli.settings import Settings, plain
-from nsvm_cli.workers import Workers, cores, outcome
+from nsvm_cli.workers import Workers, outcome
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def reproduce(
     cells: Iterable[Cell],
     seeds: int,
     directory: Path,
-    jobs: int | None,
+    jobs: int,
     observe: Callable[[Row, int, int], None],
 ) -> list[Row]:
     """Runs every cell and its peers on the seeds 0, 1, ...; what is finished already is not run again.
@@ -66,7 +66,7 @@ def reproduce(
         cells: the experiments.
         seeds: how many.
         directory: where the runs are kept, and where the rows are written, as ``runs.csv``.
-        jobs: how many processes; None for one a core.
+        jobs: how many processes.
         observe: gets each row, how many there are so far, and how many there will be.
 
     Raises:
@@ -78,7 +78,7 @@ def reproduce(
     for dataset in shared.values():  # may download: once, and before there are several of us
         load_data(dataset, 0)
     rows: list[Row] = []
-    with Workers(jobs or cores()) as workers:
+    with Workers(jobs) as workers:
         work = [
             *(workers.submit(_cell, c, seed, directory / c.name) for seed in range(seeds) for c in cells),
             *(

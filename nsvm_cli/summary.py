@@ -145,7 +145,7 @@ def _scores(summaries: Sequence[Summary], unit: str, full: bool) -> str:
         by_method = {s.method: s for s in summaries if s.cell == cell}
         nsvm = by_method["nsvm"]
         row = [f"`{cell}`", _spread(nsvm.score), _interval(nsvm.score)]
-        row += [f"{PAPER[cell]:g}"] if full else []
+        row += [f"{PAPER[cell]:g}" if cell in PAPER else ""] if full else []
         row += [f"{nsvm.seconds:.1f}", f"{nsvm.support_vectors:.0f}"]
         rows.append(row + [_spread(by_method[p].score) for p in peers])
     seeds = max(s.seeds for s in summaries)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -17,7 +19,8 @@ from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
 
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.experiment import prepare, trained
-from nsvm_cli.registry import STRICT, one_line
+from nsvm_cli.loop import Record
+from nsvm_cli.registry import STRICT, Positive, one_line
 from nsvm_cli.run_directory import write_atomically
 from nsvm_cli.settings import parse_settings
 from nsvm_cli.workers import Workers, cores, outcome
@@ -72,7 +75,8 @@ class Search:
     range ``{low, high, log}`` at its leaves.
 
     ``trials`` candidates are tried on ``seeds`` seeds each, from ``first_seed`` on (a hopeless one on
-    fewer); then the best ``finalists`` on ``final_seeds`` fresh ones. Each seed has its own split.
+    fewer, and 0 is the accuracy of a run that takes longer than ``seconds``); then the best ``finalists``
+    on ``final_seeds`` fresh ones. Each seed has its own split.
     """
 
     directory: str
@@ -82,6 +86,7 @@ class Search:
     first_seed: NonNegativeInt = 1000
     finalists: PositiveInt = 5
     final_seeds: Annotated[int, Field(ge=2)] = 20
+    seconds: Positive | None = None
     jobs: PositiveInt | None = None
 
     def ranges(self) -> dict[str, Range | Choice]:
@@ -167,14 +172,21 @@ def _at(values: Mapping[str, Any], key: str) -> Any:
     return values
 
 
-def validation_accuracy(values: Mapping[str, Any], seed: int) -> float:
-    """Trains once, and returns the accuracy on the validation set; 0 if training diverged.
+def validation_accuracy(values: Mapping[str, Any], seed: int, seconds: float | None = None) -> float:
+    """Trains once, and returns the accuracy on the validation set; 0 if training diverged, or was not done
+    after so many seconds.
 
     Nothing here asks for the test set: see ``nsvm_cli.datasets.Parts``.
     """
     experiment = prepare(parse_settings({**values, "seed": seed}))
+    end = math.inf if seconds is None else time.monotonic() + seconds
+
+    def observe(figures: Record) -> None:
+        if time.monotonic() > end:
+            raise RunError(f"training takes more than {seconds} seconds")
+
     try:
-        model = trained(experiment)
+        model = trained(experiment, observe)
         part = experiment.data.parts["validation"]
         return 1 - model.errors(part.x, part.y) / len(part)
     except RunError:
@@ -212,7 +224,7 @@ def tune(
             trial.set_user_attr("point", point)
             accuracies: list[float] = []
             for n, seed in enumerate(range(search.first_seed, search.first_seed + search.seeds)):
-                future = workers.submit(validation_accuracy, placed(values, point), seed)
+                future = workers.submit(validation_accuracy, placed(values, point), seed, search.seconds)
                 accuracies.append(outcome(future))
                 trial.report(accuracies[-1], n)
                 if trial.should_prune():
@@ -250,7 +262,7 @@ def _study(values: Mapping[str, Any], search: Search) -> optuna.Study:
     try:
         import optuna
     except ImportError:
-        raise InputError("tune needs Optuna: pip install 'nsvm[tune]'") from None
+        raise InputError("tune needs Optuna: pip install 'optuna>=5,<6'") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of the pruner that we mean
     directory = Path(search.directory)
@@ -286,7 +298,9 @@ def _final(
     known: dict[str, float] = dict(study.user_attrs.get("final", {}))
     finalists = [c for c in candidates(study) if len(c.accuracies) == search.seeds][: search.finalists]
     futures = {
-        workers.submit(validation_accuracy, placed(values, c.point), seed): f"{c.number} {seed}"
+        workers.submit(
+            validation_accuracy, placed(values, c.point), seed, search.seconds
+        ): f"{c.number} {seed}"
         for c in finalists
         for seed in seeds
         if f"{c.number} {seed}" not in known

@@ -69,9 +69,10 @@ def test_the_score_is_what_a_run_on_validation_data_records() -> None:
     from nsvm_cli.experiment import prepare, trained
 
     experiment = prepare(parse_settings({**SETTINGS, "seed": 3}))
-    model, part = trained(experiment), experiment.data.parts["validation"]
+    model, part = trained(experiment, lambda figures: None), experiment.data.parts["validation"]
     assert validation_accuracy(SETTINGS, 3) == 1 - model.errors(part.x, part.y) / 80
     assert validation_accuracy(placed(SETTINGS, {"optimizer.lr": 1e30}), 3) == 0, "it diverges"
+    assert validation_accuracy(SETTINGS, 3, seconds=1e-9) == 0, "it takes longer"
 
 
 def test_a_finalist_is_judged_by_its_fresh_seeds() -> None:

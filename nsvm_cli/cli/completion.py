@@ -42,7 +42,10 @@ SCRIPTS = {
 FLAGS = {
     "": ["--help", "--version"],
     "train": ["--help", "--multirun", "--cfg", "--resolve", "--config-dir", "--info", "--hydra-help"],
+    "tune": ["--help"],
+    "reproduce": ["--help"],
     "evaluate": ["--help", "--json"],
+    "curves": ["--help"],
 }
 
 EVALUATE = [
@@ -55,6 +58,11 @@ EVALUATE = [
     "dataset.path=",
 ]
 EVALUATE += ["device=auto", "device=cpu", "device=cuda", "threads=", "plugins="]
+
+TUNE = ["tune.trials=", "tune.seeds=", "tune.first_seed=", "tune.finalists=", "tune.final_seeds="]
+TUNE += ["tune.validation=", "tune.directory=", "tune.seconds=", "tune.jobs=", "tune.space."]
+
+REPRODUCE = ["seeds=", "cells=", "ringnorm=", "mnist=", "directory=", "jobs=", "quick=true"]
 
 HELP = """\
 usage: nsvm completion SHELL
@@ -90,7 +98,11 @@ def _candidates(before: list[str], word: str) -> list[str]:
         return list(SCRIPTS)
     if command == "evaluate":
         return EVALUATE if len(before) > 1 else []
-    return _hydra(" ".join([*before, word]))
+    if command == "reproduce":
+        return REPRODUCE
+    if command == "curves":
+        return []  # the shell knows files
+    return _hydra(" ".join([*before, word])) + (TUNE if command == "tune" else [])
 
 
 def _hydra(line: str) -> list[str]:

@@ -29,6 +29,7 @@ overrides are those of nsvm train, and:
   tune.seeds=8         seeds of each, from tune.first_seed=1000 on; a hopeless candidate gets fewer
   tune.finalists=5     the best candidates, judged once more ...
   tune.final_seeds=20  ... on so many fresh seeds; the best of them is the answer
+  tune.seconds=S       a run that takes longer has failed; by default there is no limit
   tune.validation=N    validation samples per class (the paper: 200 for Ringnorm, 500 for MNIST)
   tune.directory=PATH  where study.db, the search's memory, and finalists.csv are
   tune.jobs=N          runs at a time; by default one a core

@@ -18,10 +18,13 @@ from tests.cli.process import nsvm
     [
         ("--help", "usage: nsvm COMMAND"),
         ("--version", f"nsvm {__version__}"),
-        ("train --help", "algorithm: alg1, alg2, alg3, alg4, pegasos"),
+        ("train --help", "algorithm: alg1, alg2, alg3, alg4, cross_entropy, pegasos"),
         ("train --hydra-help", "Hydra"),
         ("train algorithm=alg3 --info", "alg3"),
         ("evaluate --help", "usage: nsvm evaluate PATH"),
+        ("tune --help", "usage: nsvm tune"),
+        ("reproduce --help", "usage: nsvm reproduce"),
+        ("curves --help", "usage: nsvm curves RUN"),
         ("completion --help", "usage: nsvm completion SHELL"),
     ],
 )
@@ -76,13 +79,16 @@ def test_what_needs_no_torch_imports_none(words: str) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("nsvm ", {"train", "evaluate", "completion"}),
+        ("nsvm ", {"train", "tune", "reproduce", "evaluate", "curves", "completion"}),
         ("nsvm ev", {"evaluate"}),
         ("nsvm train dataset=m", {"dataset=mnist"}),
         ("nsvm train dataset=mnist algorithm=al", {f"algorithm=alg{i}" for i in (1, 2, 3, 4)}),
         ("nsvm train algorithm=alg3 algorithm.m", {"algorithm.mu="}),
         ("nsvm train optimizer=adam optimizer.b", {"optimizer.beta1=", "optimizer.beta2="}),
         ("nsvm train --mu", {"--multirun"}),
+        ("nsvm tune dataset=m", {"dataset=mnist"}),
+        ("nsvm tune tune.se", {"tune.seeds="}),
+        ("nsvm reproduce q", {"quick=true"}),
         ("nsvm completion f", {"fish"}),
         ("nsvm evaluate run split=t", {"split=test", "split=train"}),
     ],

@@ -12,6 +12,7 @@ import torch
 from sklearn.svm import SVC
 
 from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.features import Theta
 from nsvm_cli.kernels import RBF, Kernel, Polynomial, build_kernel
 from nsvm_cli.loop import run
 from nsvm_cli.trainers import TRAINERS, Problem, Trainer, build_trainer
@@ -220,3 +221,30 @@ def test_the_dual_solver_says_when_the_kernel_overflows(kernel: Kernel, small: M
     trainer = build_trainer({"name": "alg4", "steps": 1, "solver": "svc"})
     with pytest.raises(RunError, match="not finite"):
         trainer.finish(s.problem, trainer.start(s.problem, s.theta()))
+
+
+class Spy:
+    """An optimizer that leaves theta alone and remembers when it was asked to move it."""
+
+    def __init__(self) -> None:
+        self.progress: list[float] = []
+
+    def __call__(self, parameters: Any) -> Spy:
+        return self
+
+    def step(self, gradients: Any, progress: float) -> None:
+        self.progress.append(progress)
+
+
+@pytest.mark.parametrize("name", ["alg1", "alg2", "alg3", "alg4"])
+def test_the_optimizer_is_told_how_far_the_run_has_come(name: str, small: MakeSmall) -> None:
+    s = small(1)
+    moving: list[int] = []
+    trainer, F = make(name), Theta(s.network, spy := Spy(), dropout_seed=0)
+    state = trainer.start(s.problem, F)
+    while state.t < trainer.total:
+        before = F.moves
+        trainer.advance(s.problem, state, state.t + 1)
+        moving += [state.t] * (F.moves - before)
+    assert moving
+    assert spy.progress == [(t - 1) / STEPS for t in moving]

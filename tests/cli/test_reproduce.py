@@ -1,0 +1,76 @@
+"""The paper's table as a user makes it: real processes, shortened."""
+
+from __future__ import annotations
+
+import csv
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import NSVM, nsvm, refusal
+
+SHORT = ["reproduce", "quick=true", "cells=digits_alg2,digits_alg4", "seeds=2", "jobs=2", "directory=out"]
+
+
+def figures(folder: Path) -> list[dict[str, str]]:
+    """The rows, without the times."""
+    with (folder / "out" / "runs.csv").open() as file:
+        return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+
+
+def test_killed_it_repeats_nothing_and_ends_with_the_same_table(tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    whole.mkdir(), cut.mkdir()
+    done = nsvm(*SHORT, cwd=whole)
+    assert done.returncode == 0, done.stderr
+    assert {row["method"] for row in figures(whole)} == {"nsvm", "svc_on_features", "network", "svc"}
+    assert len(figures(whole)) == 2 * (3 * 2 + 1)
+    assert (whole / "out" / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert "| `digits_alg4` |" in (whole / "out" / "table.md").read_text()
+
+    process = subprocess.Popen([*NSVM, *SHORT], cwd=cut, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    deadline = time.monotonic() + 100
+    while time.monotonic() < deadline and not [*cut.rglob("result.json")]:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    time.sleep(0.5)
+    finished = {file: file.stat().st_mtime_ns for name in ("result.json", "svc*") for file in cut.rglob(name)}
+    files = {file: file.stat().st_mtime_ns for file in cut.rglob("*")}
+    assert finished
+    assert not (cut / "out" / "runs.csv").exists(), "it was cut off"
+    time.sleep(1)
+    assert files == {file: file.stat().st_mtime_ns for file in cut.rglob("*")}, "no orphan writes on"
+
+    done = nsvm(*SHORT, cwd=cut)
+    assert done.returncode == 0, done.stderr
+    assert figures(cut) == figures(whole)
+    assert finished == {file: file.stat().st_mtime_ns for file in finished}
+
+
+def test_other_settings_in_the_same_folder_are_refused(tmp_path: Path) -> None:
+    words = ["reproduce", "quick=true", "cells=digits_alg4", "seeds=1", "directory=out"]
+    assert nsvm(*words, cwd=tmp_path).returncode == 0
+    config = tmp_path / "out" / "digits_alg4" / "seed_0" / "nsvm" / "config.yaml"
+    config.write_text(config.read_text().replace("lam: 0.0001", "lam: 0.1"))
+    done = nsvm(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "was run with other settings: expected a new folder in directory=" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["cells=ringnorm_alg5"], "cells=ringnorm_alg5: there is no such experiment here; did you mean"),
+        (["cells=digits_alg1"], "there is no such experiment here"),
+        (["seeds=0"], "seeds should be greater than 0"),
+        (["sedes=3"], "reproduce takes KEY=VALUE, got 'sedes=3'; did you mean seeds?"),
+        (["cells=ringnorm_alg4", "ringnorm=nowhere.csv"], "nowhere.csv"),
+        (["cells=mnist_alg4", "mnist=nowhere"], "nowhere"),
+    ],
+)
+def test_a_mistake_is_one_line(words: list[str], sentence: str, tmp_path: Path) -> None:
+    assert sentence in refusal("reproduce", *words, cwd=tmp_path)

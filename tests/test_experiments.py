@@ -1,0 +1,68 @@
+"""conf/experiment/: the paper's figures, and that what is said to have found the others can be typed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.cli.reproduce import BEYOND, CELLS
+from nsvm_cli.tuning import parse_search, placed
+
+FOLDER = Path(__file__).parents[1] / "conf" / "experiment"
+TUNED = [*CELLS, *BEYOND, *(f"{cell}_network" for cell in [*CELLS, *BEYOND])]
+
+
+def compose(cell: str) -> dict[str, Any]:
+    dataset = {"ringnorm": "ringnorm_openml"}.get(cell.split("_")[0], cell.split("_")[0])
+    algorithm = "cross_entropy" if cell.endswith("_network") else cell.split("_")[1]
+    return compose_settings([f"dataset={dataset}", f"algorithm={algorithm}", f"experiment={cell}"])
+
+
+PAPER = {
+    "ringnorm_alg1": {"steps": 80000},
+    "ringnorm_alg2": {"steps": 70000},
+    "ringnorm_alg3": {"steps": 4600, "batch_size": 16, "mu": 1.0},
+    "ringnorm_alg4": {"steps": 4200, "solver_steps": 33500, "batch_size": 16, "loss": "squared"},
+    "mnist_alg1": {"steps": 100000},
+    "mnist_alg2": {"steps": 100000},
+    "mnist_alg3": {"steps": 9500, "batch_size": 4, "mu": 1.0},
+    "mnist_alg4": {"steps": 400, "solver_steps": 35000, "batch_size": 64, "loss": "squared"},
+}
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_what_the_paper_fixes_is_fixed(cell: str) -> None:
+    values = compose(cell)
+    family, algorithm = cell.split("_")
+    assert values["algorithm"].items() >= {**PAPER[cell], "lam": 1e-4}.items()
+    early = algorithm in ("alg1", "alg2")
+    network = values["network"]
+    assert network["normalize"] is early
+    if family == "ringnorm":
+        assert (network["name"], network["widths"], network["scale"]) == ("mlp", [40, 30, 20, 20], 1.0)
+        assert values["kernel"]["gamma"] == 1.0
+    else:
+        assert (network["name"], network["channels"]) == ("cnn", [10, 20])
+        assert network["scale"] == pytest.approx(2**0.5 if early else 1.0)
+        assert values["kernel"]["gamma"] == (1.0 if early else 1 / 320)
+    assert values["kernel"]["name"] == "rbf"
+
+
+@pytest.mark.parametrize("cell", TUNED)
+def test_the_command_that_found_the_values_can_be_typed(cell: str) -> None:
+    """And the values are among those that it searched."""
+    comment = re.sub(r"(?m)^# ?", "", (FOLDER / f"{cell}.yaml").read_text().partition("\n\n")[0])
+    command = re.search(r"^nsvm tune (.*?)(?=^It found)", comment, re.DOTALL | re.MULTILINE)
+    assert command, f"{cell}.yaml does not say what found it"
+    values = compose_settings(["+tune=default", *shlex.split(command[1])])
+    search = {k: v for k, v in values.pop("tune").items() if k != "validation"}
+    found = compose(cell)
+    for key, choices in parse_search(search).ranges().items():
+        section, name = key.split(".")
+        assert found[section][name] in choices, key
+    assert placed(values, {"optimizer.lr": found["optimizer"]["lr"]})["algorithm"] == found["algorithm"]
