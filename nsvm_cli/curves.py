@@ -48,7 +48,7 @@ def _curves(records: Sequence[Mapping[str, Any]], title: str) -> Figure:
         "support vectors": _series(records, "support_vectors"),
         "validation accuracy, %": [(t, 100 * v) for t, v in _series(records, "validation_accuracy")],
     }
-    shown = {name: points for name, points in panels.items() if points}
+    shown = {name: points for name, points in panels.items() if any(value for _, value in points)}
     figure = Figure(figsize=(7, 1.9 * len(shown) + 0.6), layout="constrained")
     figure.suptitle(title, fontsize=9, color=GRAY)
     axes: list[Axes] = list(figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0])
@@ -75,7 +75,7 @@ def moving_mean(values: Sequence[float]) -> list[float]:
     return [mean(values[n - WINDOW : n]) for n in range(WINDOW, len(values) + 1)]
 
 
-def _series(records: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:
+def _series(records: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float | int]]:
     return [(r["step"], r[key]) for r in records if r.get(key) is not None]
 
 

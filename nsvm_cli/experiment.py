@@ -188,6 +188,7 @@ def _circumstances(experiment: Experiment) -> dict[str, Any]:
             "source": data.source,
             "sha256": data.sha256,
             "classes": list(data.classes),
+            "official_split": data.official_split,
             "samples": {name: size for name, size in data.parts.sizes.items() if name != "all"},
         },
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -30,8 +31,11 @@ def draw_results(summaries: Sequence[Summary], full: bool, file: Path) -> None:
     for axis, unit in zip(axes, units, strict=True):
         _draw_unit(axis, [s for s in summaries if s.unit == unit], full)
         tidy(axis, unit)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    known = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes]
+    handles = {label: handle for pairs in known for handle, label in pairs}
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False, fontsize=9
+    )
     write_atomically(file, png(figure))
 
 
@@ -47,16 +51,15 @@ def _draw_unit(axis: Axes, summaries: Sequence[Summary], full: bool) -> None:
         axis.plot(spread, s.scores, ".", color=COLOURS[s.method], alpha=0.35, markersize=4)
         known = not math.isnan(s.score.low)
         error = [[s.score.mean - s.score.low], [s.score.high - s.score.mean]] if known else None
-        label = names[s.method] if x == 0 else ""
-        axis.errorbar(
-            at, s.score.mean, error, fmt="o", color=COLOURS[s.method], label=label, markersize=5, capsize=3
-        )
+        style: dict[str, Any] = {"color": COLOURS[s.method], "label": names[s.method], "markersize": 5}
+        axis.errorbar(at, s.score.mean, error, fmt="o", capsize=3, **style)
     for x, cell in enumerate(cells):
         if not full or cell not in PAPER:
             continue
-        label = "paper, one run" if x == 0 else ""
-        axis.hlines(PAPER[cell], x - 0.42, x + 0.42, "black", "dashed", linewidth=1, label=label)
+        ends = (x - 0.42, x + 0.42)
+        axis.hlines(PAPER[cell], *ends, "black", "dashed", linewidth=1, label="paper, one run")
     dots = [score for s in summaries for score in s.scores]
+    dots += [PAPER[cell] for cell in cells if full and cell in PAPER]
     room = 0.08 * (max(dots) - min(dots)) or 1.0
     axis.set_ylim(min(dots) - room, max(dots) + room)  # intervals of very few seeds reach beyond
     axis.set_xticks(range(len(cells)), cells)

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn import svm
 
 from nsvm_cli.checkpoint import load_checkpoint
-from nsvm_cli.datasets import Part, load_data
+from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.ringnorm import bayes_rule
 from nsvm_cli.datasets.scaling import fit_scaling
 from nsvm_cli.features import features
@@ -30,10 +30,10 @@ def svc_on_inputs(dataset: Section, seed: int) -> Figures:
     begin = time.perf_counter()
     machine = svm.SVC().fit(x, train.y.numpy())
     seconds = time.perf_counter() - begin
-    return _figures(machine.predict(x_test) > 0, test, seconds, len(machine.support_))
+    return _figures(machine.predict(x_test) > 0, data, seconds, len(machine.support_))
 
 
-def svc_on_features(checkpoint: Path, lam: float) -> Figures:
+def svc_on_features(checkpoint: Path) -> Figures:
     """scikit-learn's SVC on the features of a trained model, with its kernel: the problem that Pegasos
     approximates, with a bias, solved to the end (C = 1/(lambda m))."""
     loaded = load_checkpoint(checkpoint)
@@ -46,24 +46,26 @@ def svc_on_features(checkpoint: Path, lam: float) -> Figures:
     )
     problem = Problem(z, train.y.to(like), model.kernel, settings.seed)
     begin = time.perf_counter()
-    g = SVC(lam).solve(problem, z)
+    g = SVC(settings.algorithm["lam"]).solve(problem, z)
     seconds = time.perf_counter() - begin
-    return _figures((g(model.kernel, z_test) >= 0).cpu().numpy(), test, seconds, len(g.alpha))
+    return _figures((g(model.kernel, z_test) >= 0).cpu().numpy(), data, seconds, len(g.alpha))
 
 
 def bayes(dataset: Section, seed: int) -> Figures:
     """The best possible rule for Ringnorm, which knows the two distributions."""
     data = load_data(dataset, seed)
     test = data.parts["test"]
-    return _figures(bayes_rule(test.x.numpy(), data.parts["all"].x.numpy()), test, None, None)
+    return _figures(bayes_rule(test.x.numpy(), data.parts["all"].x.numpy()), data, None, None)
 
 
-def _figures(positive: np.ndarray, test: Part, seconds: float | None, vectors: int | None) -> Figures:
+def _figures(positive: np.ndarray, data: Data, seconds: float | None, vectors: int | None) -> Figures:
+    test = data.parts["test"]
     errors = int((positive != (test.y.numpy() > 0)).sum())
     return {
         "accuracy": 1 - errors / len(test),
         "errors": errors,
         "samples": len(test),
+        "overlap": 0.0 if data.official_split else len(test) / data.parts.sizes["train"],
         "seconds": None if seconds is None else round(seconds, 3),
         "support_vectors": vectors,
         "theta_steps": None,

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import as_completed
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from nsvm_cli.datasets import load_data
-from nsvm_cli.errors import InputError
+from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.experiment import conduct, prepare
 from nsvm_cli.peers import Figures, bayes, svc_on_features, svc_on_inputs
-from nsvm_cli.run_directory import RunDirectory, write_atomically
-from nsvm_cli.settings import Settings, plain
+from nsvm_cli.run_directory import RunDirectory, claimed, write_atomically, write_csv
+from nsvm_cli.settings import Section, Settings, plain
 from nsvm_cli.workers import Workers, outcome
 
 
@@ -39,7 +37,10 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What one method gave on one seed. ``cell`` is the data set for a method that needs no network."""
+    """What one method gave on one seed. ``cell`` is the data set for a method that needs no network.
+
+    ``overlap`` is test over training samples where each seed has its own split of the data, else 0.
+    """
 
     cell: str
     dataset: str
@@ -48,6 +49,7 @@ class Row:
     accuracy: float
     errors: int
     samples: int
+    overlap: float
     seconds: float | None
     support_vectors: int | None
     theta_steps: int | None
@@ -70,46 +72,61 @@ def reproduce(
         observe: gets each row, how many there are so far, and how many there will be.
 
     Raises:
-        InputError: data or settings are wrong, or the directory holds a reproduction with other settings.
-        RunError: a run failed.
+        InputError: data or settings are wrong, or the directory is in use or holds runs with other settings.
+        RunError: a run failed; the others have been finished all the same.
     """
-    cells = list(cells)
+    with claimed(directory):
+        return _reproduce(list(cells), seeds, directory, jobs, observe)
+
+
+def _reproduce(
+    cells: list[Cell], seeds: int, directory: Path, jobs: int, observe: Callable[[Row, int, int], None]
+) -> list[Row]:
     shared = {cell.dataset: cell.nsvm.dataset for cell in cells}
     for dataset in shared.values():  # may download: once, and before there are several of us
         load_data(dataset, 0)
     rows: list[Row] = []
+    failures: list[RunError] = []
     with Workers(jobs) as workers:
-        work = [
-            *(workers.submit(_cell, c, seed, directory / c.name) for seed in range(seeds) for c in cells),
-            *(
-                workers.submit(_shared, name, dataset, seed, directory / name)
-                for seed in range(seeds)
-                for name, dataset in shared.items()
-            ),
-        ]
-        total = 3 * seeds * len(cells) + sum(1 + _has_bayes(name) for name in shared) * seeds
+        work = {
+            workers.submit(_cell, c, seed, directory / c.name): (c.name, seed)
+            for seed in range(seeds)
+            for c in cells
+        }
+        work |= {
+            workers.submit(_shared, name, dataset, seed, directory / name): (name, seed)
+            for seed in range(seeds)
+            for name, dataset in shared.items()
+        }
+        total = 3 * seeds * len(cells) + sum(1 + is_ringnorm(name) for name in shared) * seeds
         for future in as_completed(work):
-            for row in outcome(future):
-                rows.append(row)
-                observe(row, len(rows), total)
+            try:
+                for row in outcome(future):
+                    rows.append(row)
+                    observe(row, len(rows), total)
+            except RunError as error:  # the others may well succeed
+                name, seed = work[future]
+                failures.append(RunError(f"{name}, seed {seed}: {error}"))
+    if failures:
+        raise failures[0]
     order = [c.name for c in cells] + list(shared)
     rows.sort(key=lambda row: (order.index(row.cell), METHODS.index(row.method), row.seed))
-    _write(directory / "runs.csv", rows)
+    write_csv(directory / "runs.csv", [asdict(row) for row in rows])
     return rows
 
 
 METHODS = ["nsvm", "svc_on_features", "network", "svc", "bayes"]
+"""In the order of the table."""
 
 
 def _cell(cell: Cell, seed: int, directory: Path) -> list[Row]:
     at = directory / f"seed_{seed}"
     nsvm = _run(replace(cell.nsvm, seed=seed), at / "nsvm")
-    lam = cell.nsvm.algorithm["lam"]
-    machine = _kept(
-        at / "svc_on_features.json", lambda: svc_on_features(at / "nsvm" / "final.safetensors", lam)
-    )
+    model = at / "nsvm" / "final.safetensors"
+    machine = _kept(at / "nsvm" / "svc_on_features.json", {}, lambda: svc_on_features(model))
     steps = {**cell.network.algorithm, "steps": max(1, nsvm["theta_steps"])}
     network = _run(replace(cell.network, seed=seed, algorithm=steps), at / "network")
+    network["support_vectors"] = None
     return [
         Row(cell=cell.name, dataset=cell.dataset, method=method, seed=seed, **figures)
         for method, figures in (("nsvm", nsvm), ("svc_on_features", machine), ("network", network))
@@ -118,13 +135,15 @@ def _cell(cell: Cell, seed: int, directory: Path) -> list[Row]:
 
 def _shared(name: str, dataset: Mapping[str, Any], seed: int, directory: Path) -> list[Row]:
     """What is the same for every cell of a data set."""
-    figures = {"svc": _kept(directory / f"svc_{seed}.json", lambda: svc_on_inputs(dict(dataset), seed))}
-    if _has_bayes(name):
-        figures["bayes"] = _kept(directory / f"bayes_{seed}.json", lambda: bayes(dict(dataset), seed))
+    section = dict(dataset)
+    figures = {"svc": _kept(directory / f"svc_{seed}.json", section, lambda: svc_on_inputs(section, seed))}
+    if is_ringnorm(name):
+        figures["bayes"] = _kept(directory / f"bayes_{seed}.json", section, lambda: bayes(section, seed))
     return [Row(cell=name, dataset=name, method=method, seed=seed, **f) for method, f in figures.items()]
 
 
-def _has_bayes(dataset: str) -> bool:
+def is_ringnorm(dataset: str) -> bool:
+    """Whether it is that distribution, whose best possible rule is known."""
     return dataset.startswith("ringnorm")
 
 
@@ -135,31 +154,32 @@ def _run(settings: Settings, directory: Path) -> Figures:
         with RunDirectory(directory, plain(settings)) as run:
             conduct(prepare(settings), run, lambda figures: None)
     if yaml.safe_load((directory / "config.yaml").read_text()) != plain(settings):
-        raise InputError(
-            f"{directory} was run with other settings: expected a new folder in directory=, or the same words"
-        )
+        raise _other(directory)
     result = json.loads((directory / "result.json").read_text())
     return {
         "accuracy": result["test_accuracy"],
         "errors": result["test_errors"],
-        "samples": result["data"]["samples"]["test"],
+        "samples": (samples := result["data"]["samples"])["test"],
+        "overlap": 0.0 if result["data"]["official_split"] else samples["test"] / samples["train"],
         "seconds": result["train_seconds"],
         "support_vectors": result["support_vectors"],
         "theta_steps": result["theta_steps"],
     }
 
 
-def _kept(file: Path, compute: Callable[[], Figures]) -> Figures:
+def _kept(file: Path, settings: Section, compute: Callable[[], Figures]) -> Figures:
+    """Figures that are computed once, from these settings."""
     if not file.is_file():
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, json.dumps(compute(), indent=2).encode())
-    figures: Figures = json.loads(file.read_text())
+        write_atomically(file, json.dumps({"settings": settings, "figures": compute()}, indent=2).encode())
+    content = json.loads(file.read_text())
+    if content["settings"] != settings:
+        raise _other(file)
+    figures: Figures = content["figures"]
     return figures
 
 
-def _write(file: Path, rows: Iterable[Row]) -> None:
-    text = io.StringIO()
-    table = csv.DictWriter(text, [f.name for f in fields(Row)], lineterminator="\n")
-    table.writeheader()
-    table.writerows(asdict(row) for row in rows)
-    write_atomically(file, text.getvalue().encode())
+def _other(path: Path) -> InputError:
+    return InputError(
+        f"{path} was made with other settings: expected a new folder in directory=, or the same words"
+    )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import csv
+import fcntl
+import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,6 +29,33 @@ def write_atomically(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """At least one row, all with the same keys."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    write_atomically(path, text.getvalue().encode())
+
+
+@contextlib.contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """Keeps a directory of many runs for this process, until it ends.
+
+    Raises:
+        InputError: another process has it.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    with (path / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"{path} is in use by another nsvm: wait for it, or name another folder"
+            ) from None
+        yield
 
 
 class RunDirectory:

@@ -10,7 +10,7 @@ from statistics import fmean, mean, stdev
 from scipy.stats import t as student
 
 from nsvm_cli.datasets.ringnorm import bayes_accuracy
-from nsvm_cli.reproduction import Row
+from nsvm_cli.reproduction import METHODS, Row, is_ringnorm
 
 PAPER = {
     "ringnorm_alg1": 98.1,
@@ -30,6 +30,11 @@ PEERS = {
     "svc": "SVC on the inputs",
     "bayes": "Bayes rule",
 }
+NOTES = """\
+SVC on its features: scikit-learn's, with the cell's kernel and C = 1/(λm). Same network, no SVM: a linear
+head and cross-entropy, for as many gradient steps, each on a batch of the size that the algorithm draws.
+SVC on the inputs: scikit-learn's with its own C and gamma, not tuned.
+"""
 LEVEL = 0.95
 
 
@@ -37,7 +42,7 @@ LEVEL = 0.95
 class Estimate:
     """Mean, sample standard deviation, and Student's 95 % interval of the mean, over the seeds.
 
-    From a single seed neither of the latter: NaN.
+    From a single seed there is but a mean; the rest is NaN.
     """
 
     mean: float
@@ -56,6 +61,7 @@ class Summary:
     method: str
     seeds: int
     unit: str
+    overlap: float
     scores: list[float]
     score: Estimate
     gain: Estimate
@@ -64,13 +70,17 @@ class Summary:
     theta_steps: float | None
 
 
-def estimate(values: Sequence[float]) -> Estimate:
-    """The mean of the values and how well it is known."""
+def estimate(values: Sequence[float], overlap: float = 0.0) -> Estimate:
+    """The mean of the values and how well it is known.
+
+    Values that come from overlapping splits of the same data are alike; ``overlap``, test over training
+    samples, takes account of it (Nadeau & Bengio, Inference for the generalization error, 2003).
+    """
     m = mean(values)
     if len(values) == 1:
         return Estimate(m, math.nan, math.nan, math.nan)
     s = stdev(values)
-    half = float(student.ppf((1 + LEVEL) / 2, len(values) - 1)) * s / math.sqrt(len(values))
+    half = float(student.ppf((1 + LEVEL) / 2, len(values) - 1)) * s * math.sqrt(1 / len(values) + overlap)
     return Estimate(m, s, m - half, m + half)
 
 
@@ -84,7 +94,8 @@ def summarise(rows: Sequence[Row]) -> list[Summary]:
     for cell, dataset in cells:
         of_cell = [row for row in rows if row.cell in (cell, dataset)]
         nsvm = {row.seed: _score(row) for row in of_cell if row.method == "nsvm"}
-        for method in ["nsvm", *PEERS]:
+        overlap = of_cell[0].overlap
+        for method in METHODS:
             if not (chosen := [row for row in of_cell if row.method == method]):
                 continue
             summaries.append(
@@ -93,9 +104,10 @@ def summarise(rows: Sequence[Row]) -> list[Summary]:
                     method,
                     len(chosen),
                     _unit(chosen[0]),
+                    overlap,
                     [_score(row) for row in chosen],
-                    estimate([_score(row) for row in chosen]),
-                    estimate([nsvm[row.seed] - _score(row) for row in chosen]),
+                    estimate([_score(row) for row in chosen], overlap),
+                    estimate([nsvm[row.seed] - _score(row) for row in chosen], overlap),
                     _mean([row.seconds for row in chosen]),
                     _mean([row.support_vectors for row in chosen]),
                     _mean([row.theta_steps for row in chosen]),
@@ -104,17 +116,13 @@ def summarise(rows: Sequence[Row]) -> list[Summary]:
     return summaries
 
 
-def _is_accuracy(row: Row) -> bool:
-    return row.dataset.startswith("ringnorm")
-
-
 def _unit(row: Row) -> str:
-    return "accuracy, %" if _is_accuracy(row) else f"errors of {row.samples}"
+    return "accuracy, %" if is_ringnorm(row.dataset) else f"errors of {row.samples}"
 
 
 def _score(row: Row) -> float:
     """The paper gives accuracy for Ringnorm, and for images, with their few errors, the number of these."""
-    return 100 * row.accuracy if _is_accuracy(row) else float(row.errors)
+    return 100 * row.accuracy if is_ringnorm(row.dataset) else float(row.errors)
 
 
 def _mean(values: Sequence[float | int | None]) -> float | None:
@@ -133,7 +141,7 @@ def markdown(summaries: Sequence[Summary], full: bool) -> str:
     for unit in dict.fromkeys(s.unit for s in summaries):
         chosen = [s for s in summaries if s.unit == unit]
         parts += [_scores(chosen, unit, full), _gains(chosen, unit)]
-    return "\n".join(parts)
+    return "\n".join([*parts, NOTES])
 
 
 def _scores(summaries: Sequence[Summary], unit: str, full: bool) -> str:
@@ -144,15 +152,21 @@ def _scores(summaries: Sequence[Summary], unit: str, full: bool) -> str:
     for cell in dict.fromkeys(s.cell for s in summaries):
         by_method = {s.method: s for s in summaries if s.cell == cell}
         nsvm = by_method["nsvm"]
-        row = [f"`{cell}`", _spread(nsvm.score), _interval(nsvm.score)]
+        row = [f"`{cell}`", spread(nsvm.score), _interval(nsvm.score)]
         row += [f"{PAPER[cell]:g}" if cell in PAPER else ""] if full else []
         row += [f"{nsvm.seconds:.1f}", f"{nsvm.support_vectors:.0f}"]
-        rows.append(row + [_spread(by_method[p].score) for p in peers])
+        rows.append(row + [spread(by_method[p].score) for p in peers])
     seeds = max(s.seeds for s in summaries)
     title = f"{unit[0].upper()}{unit[1:]}: mean ± standard deviation of {seeds} seeds"
     if "bayes" in peers:
         title += f"; the best possible on average over all draws is {100 * bayes_accuracy():.2f}"
-    return f"{title}.\n\n{_table(head, rows)}"
+    return f"{title}. {_interval_means(summaries)}\n\n{_table(head, rows)}"
+
+
+def _interval_means(summaries: Sequence[Summary]) -> str:
+    if summaries[0].overlap:
+        return "Each seed has its own split; the intervals allow for their overlap (Nadeau & Bengio, 2003)."
+    return "All seeds share one test set: the intervals are about initialisation and sampling, not about it."
 
 
 def _gains(summaries: Sequence[Summary], unit: str) -> str:
@@ -173,7 +187,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _spread(e: Estimate) -> str:
+def spread(e: Estimate) -> str:
+    """Mean and standard deviation."""
     return f"{e.mean:.2f}" if math.isnan(e.std) else f"{e.mean:.2f} ± {e.std:.2f}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.experiment import prepare, trained
 from nsvm_cli.loop import Record
 from nsvm_cli.registry import STRICT, Positive, one_line
-from nsvm_cli.run_directory import write_atomically
+from nsvm_cli.run_directory import claimed, write_csv
 from nsvm_cli.settings import parse_settings
 from nsvm_cli.workers import Workers, cores, outcome
 
@@ -45,6 +46,10 @@ class Range:
         if self.low >= self.high or (self.log and self.low <= 0):
             raise ValueError(f"expected low < high, and 0 < low with log, got {self.low} and {self.high}")
 
+    @property
+    def ends(self) -> tuple[Value, Value]:
+        return self.low, self.high
+
     def __contains__(self, value: object) -> bool:
         return isinstance(value, (int, float)) and self.low <= value <= self.high
 
@@ -59,7 +64,11 @@ class Range:
 class Choice:
     """Any of these values."""
 
-    values: Annotated[list[Any], Field(min_length=1)]
+    values: Annotated[list[Value], Field(min_length=1)]
+
+    @property
+    def ends(self) -> tuple[Value, Value]:
+        return self.values[0], self.values[-1]
 
     def __contains__(self, value: object) -> bool:
         return value in self.values
@@ -208,13 +217,31 @@ def tune(
         observe: gets each candidate once it has been tried.
 
     Raises:
-        InputError: the settings or a corner of the space are wrong, or the directory holds another search.
+        InputError: the settings or a corner of the space are wrong, or the directory holds another search
+            or is in use.
+        RunError: every candidate failed.
     """
     ranges = search.ranges()
-    first = {key: r.values[0] if isinstance(r, Choice) else r.low for key, r in ranges.items()}
-    if not prepare(parse_settings(placed(values, first))).data.parts.sizes["validation"]:
-        raise InputError("tune chooses on validation data: expected dataset.validation above 0")
-    study = _study(values, search)
+    for corner in (0, -1):
+        settings = parse_settings(placed(values, {key: r.ends[corner] for key, r in ranges.items()}))
+        if not prepare(settings).data.parts.sizes["validation"]:
+            raise InputError("tune chooses on validation data: expected dataset.validation above 0")
+    directory = Path(search.directory)
+    with claimed(directory):
+        finalists = _search(values, search, begin, observe)
+    if not finalists or finalists[0].mean == 0:
+        raise RunError("no candidate was trained to the end on every seed: expected a smaller tune.space")
+    _write(finalists, directory / "finalists.csv")
+    return finalists
+
+
+def _search(
+    values: Mapping[str, Any],
+    search: Search,
+    begin: Callable[[], None],
+    observe: Callable[[Candidate], None],
+) -> list[Candidate]:
+    study, ranges = _study(values, search), search.ranges()
     if not study.get_trials(deepcopy=False):  # the settings as they are come first
         study.enqueue_trial({k: v for k, r in ranges.items() if (v := _at(values, k)) in r})
     with Workers(jobs := search.jobs or cores(), begin) as workers:
@@ -233,9 +260,7 @@ def tune(
             return mean(accuracies)
 
         _optimize(study, objective, search.trials, jobs, workers)
-        finalists = _final(study, search, values, workers)
-    _write(finalists, Path(search.directory) / "finalists.csv")
-    return finalists
+        return _final(study, search, values, workers)
 
 
 def _optimize(
@@ -246,9 +271,16 @@ def _optimize(
     for trial in study.get_trials(states=[TrialState.RUNNING]):  # cut off: tried again
         study.tell(trial.number, state=TrialState.FAIL)
         study.enqueue_trial(trial.params)
+    one_at_a_time = threading.Lock()  # or two might be given the same waiting trial
+
+    def attempt() -> None:
+        with one_at_a_time:
+            trial = study.ask()
+        study.tell(trial, objective(trial))
+
     left = trials - len(study.get_trials(states=[TrialState.COMPLETE]))
     with ThreadPoolExecutor(jobs) as threads:
-        running = [threads.submit(study.optimize, objective, 1) for _ in range(left)]
+        running = [threads.submit(attempt) for _ in range(left)]
         try:
             for trial_done in as_completed(running):
                 trial_done.result()
@@ -266,7 +298,6 @@ def _study(values: Mapping[str, Any], search: Search) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of the pruner that we mean
     directory = Path(search.directory)
-    directory.mkdir(parents=True, exist_ok=True)
     storage = optuna.storages.RDBStorage(
         f"sqlite:///{directory / 'study.db'}",
         engine_kwargs={"connect_args": {"timeout": 100}},  # several threads write, on a disk that may be slow
@@ -276,11 +307,12 @@ def _study(values: Mapping[str, Any], search: Search) -> optuna.Study:
         study_name="tune",
         load_if_exists=True,
         direction="maximize",
-        sampler=optuna.samplers.TPESampler(seed=0, multivariate=True),
         pruner=optuna.pruners.WilcoxonPruner(p_threshold=0.1, n_startup_steps=4),
     )
-    said = {"settings": dict(values), "space": search.space, "seeds": [search.first_seed, search.seeds]}
-    question = json.dumps(said, sort_keys=True)
+    # a search that goes on must not draw its first candidates again
+    study.sampler = optuna.samplers.TPESampler(seed=len(study.get_trials(deepcopy=False)), multivariate=True)
+    asked = {key: getattr(search, key) for key in ("space", "first_seed", "seeds", "seconds")}
+    question = json.dumps({"settings": dict(values), **asked}, sort_keys=True)
     if study.user_attrs.setdefault("question", question) != question:
         raise InputError(f"{directory} holds another search: expected a new folder in tune.directory")
     study.set_user_attr("question", question)
@@ -288,10 +320,7 @@ def _study(values: Mapping[str, Any], search: Search) -> optuna.Study:
 
 
 def _final(
-    study: optuna.Study,
-    search: Search,
-    values: Mapping[str, Any],
-    workers: Workers,
+    study: optuna.Study, search: Search, values: Mapping[str, Any], workers: Workers
 ) -> list[Candidate]:
     """The best candidates on fresh seeds: the one that was lucky on the first ones is found out."""
     seeds = range(search.first_seed + search.seeds, search.first_seed + search.seeds + search.final_seeds)
@@ -316,9 +345,17 @@ def _final(
 
 
 def _write(finalists: Sequence[Candidate], file: Path) -> None:
-    lines = ["candidate,accuracy,standard_error,search_accuracy,overrides"]
-    lines += [f"{c.number},{c.mean},{c.error},{mean(c.accuracies)},{c.overrides}" for c in finalists]
-    write_atomically(file, ("\n".join(lines) + "\n").encode())
+    rows = [
+        {
+            "candidate": c.number,
+            "accuracy": c.mean,
+            "standard_error": c.error,
+            "search_accuracy": mean(c.accuracies),
+            "overrides": c.overrides,
+        }
+        for c in finalists
+    ]
+    write_csv(file, rows)
 
 
 def candidates(study: optuna.Study) -> list[Candidate]:

@@ -59,7 +59,9 @@ def outcome(future: Future[T]) -> T:
     try:
         return future.result()
     except BrokenProcessPool:
-        raise RunError("a worker process died (out of memory?): take fewer with jobs=") from None
+        raise RunError(
+            "a worker process died (out of memory?): with fewer jobs at a time it may not"
+        ) from None
 
 
 def cores() -> int:

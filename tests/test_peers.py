@@ -39,7 +39,7 @@ def test_svc_on_features_is_scikit_learns_on_what_the_network_computes(tmp_path:
             "network": {"name": "mlp", "widths": [10, 5]},
             "kernel": {"name": "rbf", "gamma": 1.0},
             "optimizer": {"name": "sgd", "lr": 0.01},
-            "algorithm": {"name": "alg4", "steps": 50, "solver_steps": 50},
+            "algorithm": {"name": "alg4", "steps": 50, "solver_steps": 50, "lam": 1e-3},
             "dtype": "float64",
         }
     )
@@ -49,9 +49,8 @@ def test_svc_on_features_is_scikit_learns_on_what_the_network_computes(tmp_path:
     z = features(experiment.F.network, experiment.problem.x).numpy()
     test = experiment.data.parts["test"]
     z_test = features(experiment.F.network, experiment.scaling(test.x)).numpy()
-    lam = 1e-3
-    theirs = SVC(C=1 / (lam * 900), gamma=1.0).fit(z, experiment.problem.y.numpy())
-    figures = svc_on_features(tmp_path / "run" / "final.safetensors", lam)
+    theirs = SVC(C=1 / (1e-3 * 900), gamma=1.0).fit(z, experiment.problem.y.numpy())
+    figures = svc_on_features(tmp_path / "run" / "final.safetensors")
     assert figures["accuracy"] == pytest.approx(theirs.score(z_test, test.y.numpy()))
     assert figures["support_vectors"] == len(theirs.support_)
 

@@ -65,7 +65,7 @@ def reproduce(arguments: list[str]) -> None:
         return
     request = _parse(arguments)
     known = QUICK_CELLS if request.quick else CELLS + BEYOND
-    for name in (chosen := request.cells or known):
+    for name in (chosen := dict.fromkeys(request.cells or known)):
         if name not in known:
             raise InputError(f"cells={name}: there is no such experiment here; {did_you_mean(name, known)}")
     composed = [(name, *_cell(name, request)) for name in chosen]
@@ -140,7 +140,7 @@ def _show(rows: Sequence[Row], directory: Path, full: bool, about: str) -> None:
     """Writes the tables and the figure, and prints what a screen has room for."""
     from nsvm_cli.figure import draw_results  # takes a while to import
     from nsvm_cli.run_directory import write_atomically
-    from nsvm_cli.summary import PEERS, markdown, summarise
+    from nsvm_cli.summary import PEERS, markdown, spread, summarise
 
     summaries = summarise(rows)
     write_atomically(directory / "table.md", f"{markdown(summaries, full)}\n{about}\n".encode())
@@ -153,7 +153,7 @@ def _show(rows: Sequence[Row], directory: Path, full: bool, about: str) -> None:
         for column in ("", "neural SVM", *(PEERS[peer] for peer in peers)):
             table.add_column(column)
         for cell in dict.fromkeys(s.cell for s in chosen):
-            scores = {s.method: f"{s.score.mean:.2f} ± {s.score.std:.2f}" for s in chosen if s.cell == cell}
+            scores = {s.method: spread(s.score) for s in chosen if s.cell == cell}
             table.add_row(cell, *(scores[method] for method in ("nsvm", *peers)))
         console.print(table)
     console.print(

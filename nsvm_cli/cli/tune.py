@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from rich.table import Table
 
 from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.cli.plugins import load_plugins
+from nsvm_cli.settings import parse_settings
 
 if TYPE_CHECKING:
     from nsvm_cli.tuning import Candidate, Search
@@ -37,6 +39,7 @@ overrides are those of nsvm train, and:
   +tune.space.KEY=     one more key of the settings; ~tune.space.KEY leaves one out
 
 options:
+  --config-dir FOLDER  more configurations, your own
   -h, --help           this text
 """
 
@@ -46,10 +49,14 @@ def tune(arguments: list[str]) -> None:
     if "-h" in arguments or "--help" in arguments:
         print(HELP, end="")
         return
-    values = compose_settings(["+tune=default", "dataset.validation=${tune.validation}", *arguments])
+    # one's own configurations come by --config-dir, as for nsvm train
+    folders = [f"hydra.searchpath=[{word}]" for flag, word in pairwise(arguments) if flag == "--config-dir"]
+    words = [w for before, w in pairwise(["", *arguments]) if "--config-dir" not in (before, w)]
+    values = compose_settings(["+tune=default", "dataset.validation=${tune.validation}", *folders, *words])
     section = values.pop("tune")
     del section["validation"]  # has become dataset.validation
-    load_plugins(plugins := values["plugins"])
+    plugins = parse_settings(values).plugins
+    load_plugins(plugins)
     # torch takes seconds to import: not before the configuration is known to compose
     from nsvm_cli.tuning import parse_search
     from nsvm_cli.tuning import tune as run
@@ -75,7 +82,7 @@ class Progress:
         self.tried += 1
         if len(candidate.accuracies) == self.seeds and candidate.mean > self.best:
             self.best = candidate.mean
-            self._say(f"candidate {candidate.number}: {_percent(candidate)}  {candidate.overrides}")
+            self._say(f"candidate {candidate.number}: {100 * candidate.mean:.2f} %  {candidate.overrides}")
         elif self.tried % 10 == 0:
             self._say(f"{self.tried} tried by this command")
 
@@ -86,20 +93,18 @@ class Progress:
 def _show(finalists: Sequence[Candidate], directory: Path) -> None:
     seeds = len(finalists[0].final)
     table = Table(
-        title=f"validation accuracy on {seeds} fresh seeds, and its standard error",
+        title=f"the best {len(finalists)} on {seeds} fresh seeds",
         title_justify="left",
         show_lines=True,
     )
     table.add_column("")
-    table.add_column("accuracy", no_wrap=True)
+    table.add_column("validation accuracy", no_wrap=True)
+    table.add_column("standard error")
     table.add_column("overrides")
     for c in finalists:
-        table.add_row(str(c.number), _percent(c), escape(c.overrides))
+        figures = (f"{100 * value:.2f} %" for value in (c.mean, c.error))
+        table.add_row(str(c.number), *figures, escape(c.overrides))
     console = Console()
     console.print(table)
     for line in (f"Best: {finalists[0].overrides}", f"Search: {directory}"):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _percent(candidate: Candidate) -> str:
-    return f"{100 * candidate.mean:.2f} ± {100 * candidate.error:.2f} %"

@@ -58,9 +58,10 @@ class Parts(Mapping[str, Part]):
 
 @dataclass(frozen=True)
 class Data:
-    """A data set, split."""
+    """A data set, split; ``official_split`` says whether into the same parts with every seed."""
 
     parts: Parts
+    official_split: bool
     by_pixel: bool
     classes: tuple[str, str]
     source: str
@@ -76,4 +77,7 @@ def load_data(settings: Mapping[str, Any], seed: int) -> Data:
     source = build(DATASETS, "dataset", settings)
     samples = source.load(generator(seed, Stream.DATA))
     rows = split_rows(samples, source.validation, seed)
-    return Data(Parts(samples, rows), source.by_pixel, samples.classes, samples.source, samples.sha256)
+    official = samples.official_test is not None
+    return Data(
+        Parts(samples, rows), official, source.by_pixel, samples.classes, samples.source, samples.sha256
+    )

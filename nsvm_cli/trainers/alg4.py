@@ -104,6 +104,7 @@ class Alg4(Trainer[Alg4State]):
             state.part_2 = self.svm.start(problem, state.F)
         self.svm.advance(problem, state.part_2, until - self.steps)
         state.violations, state.g = state.part_2.violations, state.part_2.g
+        state.objective = None  # theta has come to rest
         state.t = until
 
     def classifies(self, state: Alg4State) -> bool:
