@@ -15,7 +15,7 @@ from nsvm_cli.datasets.ringnorm import bayes_rule
 from nsvm_cli.datasets.scaling import fit_scaling
 from nsvm_cli.features import features
 from nsvm_cli.settings import Section
-from nsvm_cli.trainers import Problem
+from nsvm_cli.trainers import Problem, build_trainer
 from nsvm_cli.trainers.svc import SVC
 
 Figures = dict[str, Any]
@@ -46,7 +46,8 @@ def svc_on_features(checkpoint: Path) -> Figures:
     )
     problem = Problem(z, train.y.to(like), model.kernel, settings.seed)
     begin = time.perf_counter()
-    g = SVC(settings.algorithm["lam"]).solve(problem, z)
+    lam: float = build_trainer(settings.algorithm).lam  # type: ignore[attr-defined]
+    g = SVC(lam).solve(problem, z)
     seconds = time.perf_counter() - begin
     return _figures((g(model.kernel, z_test) >= 0).cpu().numpy(), data, seconds, len(g.alpha))
 

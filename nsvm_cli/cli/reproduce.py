@@ -33,8 +33,8 @@ and figure.png. Interrupted, the same command goes on where it was.
   mnist=FOLDER         where MNIST/raw/ is; by default the cache, downloaded if need be
   directory=PATH       outputs/reproduce
   jobs=N               runs at a time; by default one a core
-  quick=true           a minute instead of half an hour: two seeds of generated Ringnorm and of
-                       scikit-learn's digits, with fewer steps; needs no network
+  quick=true           a minute or so instead of half an hour: two seeds of generated Ringnorm, and of
+                       scikit-learn's digits in few steps; needs no network
   -h, --help           this text
 """
 

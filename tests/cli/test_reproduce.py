@@ -58,7 +58,7 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path: Path) -> None:
     config.write_text(config.read_text().replace("lam: 0.0001", "lam: 0.1"))
     done = nsvm(*words, cwd=tmp_path)
     assert done.returncode == 2
-    assert "was run with other settings: expected a new folder in directory=" in done.stderr
+    assert "was made with other settings: expected a new folder in directory=" in done.stderr
 
 
 @pytest.mark.parametrize(

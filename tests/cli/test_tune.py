@@ -11,6 +11,7 @@ import optuna
 import pytest
 import sqlalchemy
 
+from nsvm_cli.cli.hydra_app import compose_settings
 from tests.cli.process import NSVM, nsvm, refusal
 
 SHORT = ["algorithm=alg4", "dataset.samples=400", "tune.validation=40", "algorithm.steps=20"]
@@ -57,7 +58,8 @@ def test_it_ends_with_overrides_that_train_takes(tmp_path: Path) -> None:
     assert finalists[1].endswith(" ".join(best))
 
 
-def test_killed_it_goes_on_where_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_cut_off_it_goes_on_where_it_was(how: signal.Signals, tmp_path: Path) -> None:
     words = [*NSVM, "tune", *SHORT, HERE, "tune.trials=30", "tune.jobs=2"]
     process = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     deadline = time.monotonic() + 100
@@ -68,13 +70,17 @@ def test_killed_it_goes_on_where_it_was(tmp_path: Path) -> None:
         except (KeyError, sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError):
             pass
         time.sleep(0.1)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.send_signal(how)
+    _, said = process.communicate()
+    assert process.returncode == (130 if how == signal.SIGINT else -9)
+    assert "Traceback" not in said.decode()
     before = [t for t in study(tmp_path).trials if t.state.name == "COMPLETE"]
     assert 2 <= len(before) < 30
     assert nsvm(*words[len(NSVM) :], cwd=tmp_path).returncode == 0
     after = {t.number: t for t in study(tmp_path).trials if t.state.name == "COMPLETE"}
     assert len(after) == 30
+    rates = [trial.user_attrs["point"]["optimizer.lr"] for trial in after.values()]
+    assert compose_settings(["algorithm=alg4"])["optimizer"]["lr"] in rates, "the settings as they are"
     for trial in before:
         assert after[trial.number].datetime_complete == trial.datetime_complete
 
