@@ -45,8 +45,8 @@ def svc_on_features(checkpoint: Path) -> Figures:
         features(model.network, model.scaling(part.x, like.dtype).to(like.device)) for part in (train, test)
     )
     problem = Problem(z, train.y.to(like), model.kernel, settings.seed)
-    begin = time.perf_counter()
     lam: float = build_trainer(settings.algorithm).lam  # type: ignore[attr-defined]
+    begin = time.perf_counter()
     g = SVC(lam).solve(problem, z)
     seconds = time.perf_counter() - begin
     return _figures((g(model.kernel, z_test) >= 0).cpu().numpy(), data, seconds, len(g.alpha))

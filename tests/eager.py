@@ -34,6 +34,7 @@ class Eager:
     draw: Callable[[int], Tensor]
     K: VectorKernel
     lam: float = 1e-4
+    rate: Callable[[int], float] | None = None  # of step t, where it is not the optimizer's own throughout
     alpha: Tensor = field(init=False)  # of Algorithms 0, 2, 3: one a sample
     j: Tensor = field(init=False)  # and those that are not 0, in the order in which they joined
     objective: Tensor = field(init=False)  # its value before the latest move of theta
@@ -53,7 +54,9 @@ class Eager:
         self.j = torch.cat([self.j, i[self.alpha[i] == 0]])
         self.alpha[i] += amount
 
-    def descend(self, objective: Callable[[nn.Module], Tensor]) -> None:
+    def descend(self, objective: Callable[[nn.Module], Tensor], t: int) -> None:
+        if self.rate:
+            self.optimizer.param_groups[0]["lr"] = self.rate(t)
         self.optimizer.zero_grad()
         self.net.train()
         value = objective(self.net)
@@ -85,7 +88,8 @@ class Eager:
                 self.descend(
                     lambda F, c=-y_t / (self.lam * (t - 1)), z=z, y=y, x=x_t: (
                         c * (y @ self.K(z, F(x)))
-                    ).sum()
+                    ).sum(),
+                    t,
                 )
                 self.z, self.labels = torch.cat([z, z_t]), torch.cat([y, y_t])
             yield t
@@ -113,7 +117,7 @@ class Eager:
                     z = F(x)
                     return (c * (ay @ self.K(z[: len(ay)], z[at]))).sum()
 
-                self.descend(objective)
+                self.descend(objective, t)
                 self.add(i, 1)
             yield t
 
@@ -140,7 +144,7 @@ class Eager:
                 first = (aa * yy * K_A).sum() / (bottom * root) if bottom > 0 else 0.0
                 return mu * first - (yy * K_A).sum() / (k * root)
 
-            self.descend(objective)
+            self.descend(objective, t)
             yield t
 
     def algorithm_4_part_1(self, T: int, k: int) -> Iterator[int]:
@@ -153,5 +157,5 @@ class Eager:
                 a = (torch.outer(y, y) * K_A).sum() / (k * K_A.square().sum().sqrt())
                 return (1 - a) ** 2
 
-            self.descend(objective)
+            self.descend(objective, t)
             yield t

@@ -17,6 +17,7 @@ from benchmarks.report import Report, spread
 from nsvm_cli.cli.hydra_app import compose, plain_values
 from nsvm_cli.experiment import Experiment, prepare
 from nsvm_cli.networks import CNN, MLP, MaxPool
+from nsvm_cli.optimizers import build_optimizer
 from nsvm_cli.settings import parse_settings
 from tests.eager import Eager, rbf
 
@@ -55,24 +56,25 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
 
 def literal(experiment: Experiment) -> Eager:
     """The literal loop with the theta that the experiment has now, made of torch's own modules."""
-    settings, problem = experiment.settings.optimizer, experiment.problem
+    settings: Any = build_optimizer(experiment.settings.optimizer)
+    problem, trainer = experiment.problem, experiment.trainer
     network = _of_torch(deepcopy(experiment.F.network))
     parameters = list(network.parameters()) or [nn.Parameter(torch.zeros(1))]
     optimizer = torch.optim.SGD(
-        parameters, settings["lr"], settings["momentum"], weight_decay=settings["weight_decay"]
+        parameters, settings.lr, settings.momentum, weight_decay=settings.weight_decay
     )
-    sampler = problem.sampler(getattr(experiment.trainer, "batch_size", 1))
+    sampler = problem.sampler(trainer.k)
     gamma = problem.K.gamma or 1 / experiment.F(problem.x[:1]).shape[1]  # type: ignore[attr-defined]
     draw = lambda t: torch.from_numpy(sampler(t))  # noqa: E731
-    lam = experiment.trainer.lam
-    return Eager(problem.x, problem.y, network, optimizer, draw, rbf(gamma), lam)
+    rate = lambda t: settings.rate(trainer.progress(t))  # noqa: E731
+    return Eager(problem.x, problem.y, network, optimizer, draw, rbf(gamma), trainer.lam, rate)  # type: ignore[attr-defined]
 
 
 def _of_torch(network: nn.Module) -> nn.Module:
     match network:
         case MLP():
-            layers = [part for layer in network.layers for part in (layer, nn.ReLU())]
-            return nn.Sequential(nn.Flatten(), *layers)
+            layers = [part for layer in network.layers for part in (network.dropout, layer, nn.ReLU())]
+            return nn.Sequential(nn.Flatten(), *layers[1:])  # what comes in is never dropped
         case CNN():
             return nn.Sequential(*(nn.MaxPool2d(2) if isinstance(m, MaxPool) else m for m in network))
         case nn.Sequential():

@@ -126,8 +126,10 @@ def test_algorithm_4(small: MakeSmall) -> None:
     s, T, k, lr = small(3, m=300, network=WIDE), 1500, 8, 1e-3
     theirs = eager(s, lr, k)
     finish(theirs.algorithm_4_part_1(T, k))
-    state, _ = train(Alg4(T, k, solver_steps=3000, lam=LAM), s.problem, theta(s, lr))
+    trainer = Alg4(T, k, solver_steps=3000, lam=LAM)
+    state, _ = train(trainer, s.problem, theta(s, lr), T)
     assert_same(state, theirs, parameters(s.network))
+    trainer.advance(s.problem, state, trainer.total)
     theirs.draw = eager(s, lr).draw
     finish(theirs.algorithm_0(theirs.F(s.problem.x), 3000))
     assert torch.equal(alpha(state.part_2), theirs.alpha)  # type: ignore[attr-defined]
