@@ -16,6 +16,7 @@ from nsvm_cli.networks import build_network
 from nsvm_cli.optimizers import SGD
 from nsvm_cli.processes import Processes, join
 from nsvm_cli.trainers import TRAINERS, Problem, build_trainer
+from tests.conftest import parameters, train
 
 NETWORKS = {
     "plain": {"name": "mlp", "widths": [8, 6], "normalize": True},
@@ -37,10 +38,8 @@ def train_all(processes: Processes) -> dict[str, torch.Tensor]:
             network = build_network(settings, (5,), seed=1).double()
             F = Theta(network, SGD(1e-4, 0.9, 1e-3), dropout_seed=2)
             trainer = build_trainer({"name": name, "steps": 400, "lam": 1e-2})
-            state = trainer.start(problem, F)
-            trainer.advance(problem, state, trainer.total)
-            g = trainer.finish(problem, state)
-            theta = torch.cat([p.detach().flatten() for p in network.parameters()])
+            state, g = train(trainer, problem, F)
+            theta = parameters(network)
             if state.objective is not None:
                 out[f"{name} {kind} objective"] = state.objective
             out |= {

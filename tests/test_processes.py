@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from nsvm_cli.processes import Processes
+from tests.cli.process import nsvm
 from tests.every_algorithm import train_all
 
 ROOT = Path(__file__).parents[1]
@@ -19,10 +19,7 @@ ROOT = Path(__file__).parents[1]
 
 def torchrun(processes: int, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [*command, *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=240
-    )
+    return nsvm(*words, cwd=cwd, env={"PYTHONPATH": str(ROOT)}, command=command)
 
 
 @pytest.mark.parametrize("processes", [2, 4])
@@ -42,10 +39,7 @@ def test_a_run_on_two_processes_is_one_run(tmp_path: Path) -> None:
     words = ["train", "algorithm=alg2", "dataset=digits", "dtype=float64", "algorithm.steps=300"]
     done = torchrun(2, "-m", "nsvm_cli", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    alone = subprocess.run(
-        [sys.executable, "-m", "nsvm_cli", *words, "hydra.run.dir=alone"], cwd=tmp_path, capture_output=True
-    )
-    assert alone.returncode == 0
+    assert nsvm(*words, "hydra.run.dir=alone", cwd=tmp_path).returncode == 0
     (together,) = tmp_path.glob("outputs/*/*")
     theirs, ours = (load_file(run / "final.safetensors") for run in (tmp_path / "alone", together))
     for name, tensor in theirs.items():

@@ -7,6 +7,7 @@ import resource
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,7 @@ def fit(report: Report, arguments: argparse.Namespace) -> None:
             run["accuracy"] < (BEST if hopeless else t["accuracy"]) - 0.3
             for run, t in zip(ours, theirs or ours, strict=True)
         )
-        ours_at[m] = sorted(run["s"] for run in ours)[len(ours) // 2]
+        ours_at[m] = median(run["s"] for run in ours)
         row = {
             "m": m,
             "pairs": len(ours),
@@ -125,7 +126,7 @@ def fit(report: Report, arguments: argparse.Namespace) -> None:
             "SVC's MiB": "-" if hopeless else spread([run["MiB"] for run in theirs]),
         }
         if not hopeless:
-            theirs_at[m] = sorted(run["s"] for run in theirs)[len(theirs) // 2]
+            theirs_at[m] = median(run["s"] for run in theirs)
         rows.append(row)
         print(row, flush=True)
     title = f"Algorithm 0 (lambda = {LAM}) to the test accuracy of SVC(gamma={GAMMA}, C=1) less 0.3 points"
