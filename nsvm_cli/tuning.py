@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import threading
@@ -227,12 +228,26 @@ def tune(
         if not prepare(settings).data.parts.sizes["validation"]:
             raise InputError("tune chooses on validation data: expected dataset.validation above 0")
     directory = Path(search.directory)
-    with claimed(directory):
+    with claimed(directory), _failing_in_one_line(directory / "study.db"):
         finalists = _search(values, search, begin, observe)
     if not finalists or finalists[0].mean == 0:
         raise RunError("no candidate was trained to the end on every seed: expected a smaller tune.space")
     _write(finalists, directory / "finalists.csv")
     return finalists
+
+
+@contextlib.contextmanager
+def _failing_in_one_line(database: Path) -> Iterator[None]:
+    try:
+        import optuna
+        import sqlalchemy  # Optuna's own way to its database
+    except ImportError:
+        raise InputError("tune needs Optuna: pip install 'optuna>=5,<6'") from None
+    try:
+        yield
+    except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError) as error:
+        cause = error.__cause__ or error
+        raise RunError(f"{database} cannot be read or written: {str(cause).splitlines()[0]}") from None
 
 
 def _search(
@@ -241,7 +256,8 @@ def _search(
     begin: Callable[[], None],
     observe: Callable[[Candidate], None],
 ) -> list[Candidate]:
-    study, ranges = _study(values, search), search.ranges()
+    ranges = search.ranges()
+    study = _study(values, search)
     if not study.get_trials(deepcopy=False):  # the settings as they are come first
         study.enqueue_trial({k: v for k, r in ranges.items() if (v := _at(values, k)) in r})
     with Workers(jobs := search.jobs or cores(), begin) as workers:
@@ -291,10 +307,8 @@ def _optimize(
 
 
 def _study(values: Mapping[str, Any], search: Search) -> optuna.Study:
-    try:
-        import optuna
-    except ImportError:
-        raise InputError("tune needs Optuna: pip install 'optuna>=5,<6'") from None
+    import optuna  # slow to import, and wanted only here
+
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of the pruner that we mean
     directory = Path(search.directory)

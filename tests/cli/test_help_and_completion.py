@@ -87,7 +87,7 @@ def test_what_needs_no_torch_imports_none(words: str) -> None:
         ("nsvm train optimizer=adam optimizer.b", {"optimizer.beta1=", "optimizer.beta2="}),
         ("nsvm train --mu", {"--multirun"}),
         ("nsvm tune dataset=m", {"dataset=mnist"}),
-        ("nsvm tune tune.se", {"tune.seeds="}),
+        ("nsvm tune tune.see", {"tune.seeds="}),
         ("nsvm reproduce q", {"quick=true"}),
         ("nsvm completion f", {"fish"}),
         ("nsvm evaluate run split=t", {"split=test", "split=train"}),

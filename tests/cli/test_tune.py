@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 
 import optuna
 import pytest
-import sqlalchemy
 
 from nsvm_cli.cli.hydra_app import compose_settings
 from tests.cli.process import NSVM, nsvm, refusal
@@ -32,15 +33,32 @@ Parts.__getitem__ = guarded
 """
 
 
-def study(folder: Path) -> optuna.Study:
-    return optuna.load_study(study_name="tune", storage=f"sqlite:///{folder / 'search' / 'study.db'}")
+def trials(folder: Path) -> list[optuna.trial.FrozenTrial]:
+    """Those of the search that are complete."""
+    storage = optuna.storages.RDBStorage(f"sqlite:///{folder / 'search' / 'study.db'}")
+    try:
+        study = optuna.load_study(study_name="tune", storage=storage)
+        return study.get_trials(states=[optuna.trial.TrialState.COMPLETE])
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def completed(folder: Path) -> int:
+    """How many trials there are while the search runs; Optuna's own reader might make what is not there yet."""
+    try:
+        with closing(sqlite3.connect(f"file:{folder}/search/study.db?mode=ro", uri=True)) as database:
+            found = database.execute("SELECT count(*) FROM trials WHERE state = 'COMPLETE'").fetchone()
+            return int(found[0])
+    except sqlite3.OperationalError:
+        return 0
 
 
 def test_the_test_set_is_never_read(tmp_path: Path) -> None:
     (tmp_path / "guard.py").write_text(GUARD)
     done = nsvm("tune", *SHORT, HERE, "tune.trials=3", "plugins=[guard]", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert len(study(tmp_path).trials) == 3
+    assert len(trials(tmp_path)) == 3
     run = ["dataset.samples=400", "algorithm.steps=20", "plugins=[guard]", "curves=false"]
     assert nsvm("train", *run, "dataset.validation=40", cwd=tmp_path).returncode == 0
     caught = nsvm("train", *run, cwd=tmp_path)
@@ -63,21 +81,16 @@ def test_cut_off_it_goes_on_where_it_was(how: signal.Signals, tmp_path: Path) ->
     words = [*NSVM, "tune", *SHORT, HERE, "tune.trials=30", "tune.jobs=2"]
     process = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     deadline = time.monotonic() + 100
-    while time.monotonic() < deadline:
-        try:
-            if len(study(tmp_path).get_trials(states=[optuna.trial.TrialState.COMPLETE])) >= 2:
-                break
-        except (KeyError, sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError):
-            pass
+    while time.monotonic() < deadline and completed(tmp_path) < 2:
         time.sleep(0.1)
     process.send_signal(how)
     _, said = process.communicate()
     assert process.returncode == (130 if how == signal.SIGINT else -9)
     assert "Traceback" not in said.decode()
-    before = [t for t in study(tmp_path).trials if t.state.name == "COMPLETE"]
+    before = trials(tmp_path)
     assert 2 <= len(before) < 30
     assert nsvm(*words[len(NSVM) :], cwd=tmp_path).returncode == 0
-    after = {t.number: t for t in study(tmp_path).trials if t.state.name == "COMPLETE"}
+    after = {trial.number: trial for trial in trials(tmp_path)}
     assert len(after) == 30
     rates = [trial.user_attrs["point"]["optimizer.lr"] for trial in after.values()]
     assert compose_settings(["algorithm=alg4"])["optimizer"]["lr"] in rates, "the settings as they are"

@@ -34,7 +34,6 @@ def test_is_logistic_regression_on_features(k: int, small: MakeSmall) -> None:
     torch.testing.assert_close(parameters(F.network), parameters(theirs))
     log_odds = theirs(s.problem.x)[:, 0].detach()
     torch.testing.assert_close(g(s.problem.K, F(s.problem.x)), log_odds)
-    assert ((log_odds >= 0) == (s.problem.y > 0)).double().mean() > 0.75
 
 
 def test_needs_a_head_and_nothing_behind_it(small: MakeSmall) -> None:
