@@ -45,7 +45,7 @@ def trials(folder: Path) -> list[optuna.trial.FrozenTrial]:
 
 
 def completed(folder: Path) -> int:
-    """How many trials there are while the search runs; Optuna's own reader might make what is not there yet."""
+    """How many trials there are by now; Optuna's own reader would make the tables that are not there yet."""
     try:
         with closing(sqlite3.connect(f"file:{folder}/search/study.db?mode=ro", uri=True)) as database:
             found = database.execute("SELECT count(*) FROM trials WHERE state = 'COMPLETE'").fetchone()
