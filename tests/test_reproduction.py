@@ -51,3 +51,9 @@ def test_a_failure_names_its_run_and_keeps_no_other_from_finishing(tmp_path: Pat
 def test_a_directory_serves_one_at_a_time(tmp_path: Path) -> None:
     with claimed(tmp_path), pytest.raises(InputError, match="is in use by another nsvm"):
         reproduce([Cell("good", settings(0.01), NETWORK)], 1, tmp_path, 1, lambda row, done, total: None)
+
+
+def test_other_settings_in_the_same_directory_are_refused(tmp_path: Path) -> None:
+    reproduce([Cell("cell", settings(0.01), NETWORK)], 1, tmp_path, 1, lambda row, done, total: None)
+    with pytest.raises(InputError, match=r"nsvm was made with other settings: expected a new folder in dir"):
+        reproduce([Cell("cell", settings(0.02), NETWORK)], 1, tmp_path, 1, lambda row, done, total: None)
