@@ -150,7 +150,8 @@ def _show(rows: Sequence[Row], directory: Path, full: bool, about: str) -> None:
         table = Table(title=f"{unit}: mean ± standard deviation", title_justify="left")
         chosen = [s for s in summaries if s.unit == unit]
         peers = [peer for peer in PEERS if any(s.method == peer for s in chosen)]
-        for column in ("", "neural SVM", *(PEERS[peer] for peer in peers)):
+        table.add_column("", min_width=max(len(s.cell) for s in chosen))
+        for column in ("neural SVM", *(PEERS[peer] for peer in peers)):
             table.add_column(column)
         for cell in dict.fromkeys(s.cell for s in chosen):
             scores = {s.method: spread(s.score) for s in chosen if s.cell == cell}
