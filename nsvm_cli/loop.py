@@ -39,8 +39,9 @@ def run(
     intervals = [every] if watch is None else [every, watch.every]
 
     def figures(state: State) -> Record:
-        watched = watch and (state.t % watch.every == 0 or state.t == trainer.total)
-        return record(state) | (watch.figures(state) if watch and watched else {})
+        if watch and (state.t % watch.every == 0 or state.t == trainer.total):
+            return record(state) | watch.figures(state)
+        return record(state)
 
     state: State = trainer.start(problem, F)
     if state.t == trainer.total:

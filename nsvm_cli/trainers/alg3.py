@@ -12,31 +12,23 @@ from nsvm_cli.objectives import alignment, norm_surrogate
 from nsvm_cli.registry import STRICT, Positive
 from nsvm_cli.trainers.base import (
     BatchSize,
+    BatchTrainer,
     Problem,
     SampleState,
     Steps,
-    Trainer,
     coefficients,
     expansion,
 )
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Alg3(Trainer[SampleState]):
+class Alg3(BatchTrainer[SampleState]):
     """Batched Pegasos in f, alignment in theta (paper, Algorithm 3). Needs K(a, a) != 0."""
 
     steps: Steps
     lam: Positive = 1e-4
     mu: Positive = 1.0
     batch_size: BatchSize = 16
-
-    @property
-    def k(self) -> int:
-        return self.batch_size
-
-    @property
-    def total(self) -> int:
-        return self.steps
 
     def start(self, problem: Problem, F: Theta) -> SampleState:
         sampler = problem.sampler(self.k)

@@ -14,7 +14,7 @@ from nsvm_cli.features import Theta
 from nsvm_cli.model import Expansion
 from nsvm_cli.objectives import LOSSES, alignment
 from nsvm_cli.registry import STRICT, Positive, entry_of
-from nsvm_cli.trainers.base import BatchSize, Problem, State, Steps, Trainer
+from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, State, Steps, Trainer
 from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
 
@@ -37,7 +37,7 @@ class Alg4State(State):
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Alg4(Trainer[Alg4State]):
+class Alg4(BatchTrainer[Alg4State]):
     """Part 1 moves theta towards a better kernel alignment; Part 2 fits an SVM (paper, Algorithm 4).
 
     ``state.t`` counts the steps of Part 1, then those of the solver. Needs K(a, a) != 0.
@@ -54,10 +54,6 @@ class Alg4(Trainer[Alg4State]):
     def svm(self) -> Trainer[Any]:
         """What does Part 2."""
         return SOLVERS[self.solver](self.solver_steps, self.lam)
-
-    @property
-    def k(self) -> int:
-        return self.batch_size
 
     @property
     def total(self) -> int:

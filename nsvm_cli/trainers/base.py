@@ -205,6 +205,29 @@ class Trainer(Generic[S]):
         raise NotImplementedError
 
 
+class BatchTrainer(Trainer[S]):
+    """An algorithm whose every step draws ``batch_size`` samples."""
+
+    steps: int
+    batch_size: int
+
+    @property
+    def k(self) -> int:
+        return self.batch_size
+
+    @property
+    def total(self) -> int:
+        return self.steps
+
+
+class BareState(State):
+    """The state of an algorithm that has no coefficients while it trains."""
+
+    @property
+    def support_vectors(self) -> int:
+        return 0
+
+
 @dataclass(kw_only=True)
 class SampleState(State):
     """The state of an algorithm whose alpha has one entry for each training sample."""

@@ -12,19 +12,11 @@ from nsvm_cli.features import Theta
 from nsvm_cli.kernels import Linear
 from nsvm_cli.model import Expansion
 from nsvm_cli.registry import STRICT
-from nsvm_cli.trainers.base import Problem, State, Steps, Trainer
-
-
-class CrossEntropyState(State):
-    """Nothing but theta."""
-
-    @property
-    def support_vectors(self) -> int:
-        return 0
+from nsvm_cli.trainers.base import BareState, BatchTrainer, Problem, Steps
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class CrossEntropy(Trainer[CrossEntropyState]):
+class CrossEntropy(BatchTrainer[BareState]):
     """Mini-batch gradient descent on the cross-entropy of two classes, log(1 + exp(-y F_theta(x))).
 
     The network ends in its head, so that F_theta(x) in R^1 is the log-odds of class +1. With the linear
@@ -33,14 +25,6 @@ class CrossEntropy(Trainer[CrossEntropyState]):
 
     steps: Steps
     batch_size: Steps = 16
-
-    @property
-    def k(self) -> int:
-        return self.batch_size
-
-    @property
-    def total(self) -> int:
-        return self.steps
 
     def check(self, problem: Problem, F: Theta) -> None:
         super().check(problem, F)
@@ -51,10 +35,10 @@ class CrossEntropy(Trainer[CrossEntropyState]):
                 f"{n} outputs and kernel {type(problem.K).__name__.lower()}"
             )
 
-    def start(self, problem: Problem, F: Theta) -> CrossEntropyState:
-        return CrossEntropyState(F=F, sampler=problem.sampler(self.k), t=0)
+    def start(self, problem: Problem, F: Theta) -> BareState:
+        return BareState(F=F, sampler=problem.sampler(self.k), t=0)
 
-    def step(self, problem: Problem, state: CrossEntropyState) -> None:
+    def step(self, problem: Problem, state: BareState) -> None:
         t = state.t + 1
         A = torch.from_numpy(state.sampler(t)).to(problem.y.device)
         x_A, y_A = problem.at(A), problem.y[A].unsqueeze(1)
@@ -66,5 +50,5 @@ class CrossEntropy(Trainer[CrossEntropyState]):
         state.objective = state.F.descend([x_A], objective, self.progress(t))
         state.t = t
 
-    def finish(self, problem: Problem, state: CrossEntropyState) -> Expansion:
+    def finish(self, problem: Problem, state: BareState) -> Expansion:
         return Expansion(problem.y.new_ones(1, 1), problem.y.new_ones(1), problem.y.new_ones(1), 1.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,20 +16,11 @@ from nsvm_cli.kernels import RBF, Kernel, Linear, Polynomial
 from nsvm_cli.model import Expansion
 from nsvm_cli.objectives import OVERFLOW, ROWS
 from nsvm_cli.registry import STRICT, Positive
-from nsvm_cli.trainers.base import Problem, State, Trainer
-
-
-@dataclass(kw_only=True)
-class SVCState(State):
-    """Nothing happens before ``finish``."""
-
-    @property
-    def support_vectors(self) -> int:
-        return 0
+from nsvm_cli.trainers.base import BareState, Problem, Trainer
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class SVC(Trainer[SVCState]):
+class SVC(Trainer[BareState]):
     """The dual problem with a bias, solved to the end on z_j = F_theta(x_j).
 
     lambda/2 ||f||^2 + 1/m sum_j hinge_j is SVC's objective with C = 1/(lambda m). All of it happens in
@@ -52,13 +42,13 @@ class SVC(Trainer[SVCState]):
                 f"of memory_budget={problem.memory_budget}: take solver=pegasos, or kernel=rbf"
             )
 
-    def start(self, problem: Problem, F: Theta) -> SVCState:
-        return SVCState(F=F, sampler=problem.sampler(), t=0)
+    def start(self, problem: Problem, F: Theta) -> BareState:
+        return BareState(F=F, sampler=problem.sampler(), t=0)
 
-    def step(self, problem: Problem, state: SVCState) -> None:
+    def step(self, problem: Problem, state: BareState) -> None:
         raise AssertionError("SVC has no steps")
 
-    def finish(self, problem: Problem, state: SVCState) -> Expansion:
+    def finish(self, problem: Problem, state: BareState) -> Expansion:
         return self.solve(problem, state.F(problem.x))
 
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
