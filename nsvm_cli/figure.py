@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nsvm_cli.curves import BLUE, GRAY, png, tidy
+from nsvm_cli.reproduction import METHODS
 from nsvm_cli.run_directory import write_atomically
-from nsvm_cli.summary import PAPER, PEERS, Summary
+from nsvm_cli.summary import PAPER, Cells, Summary, by_unit, peers_of
 
 COLOURS = {
     "nsvm": BLUE,
@@ -25,11 +26,11 @@ COLOURS = {
 
 def draw_results(summaries: Sequence[Summary], full: bool, file: Path) -> None:
     """Every cell and its peers: seeds as dots, means with their intervals, the paper's figures."""
-    units = list(dict.fromkeys(s.unit for s in summaries))
+    units = by_unit(summaries)
     figure = Figure(figsize=(9, 3.6 * len(units)), layout="constrained")
     axes: list[Axes] = list(figure.subplots(len(units), 1, squeeze=False)[:, 0])
-    for axis, unit in zip(axes, units, strict=True):
-        _draw_unit(axis, [s for s in summaries if s.unit == unit], full)
+    for axis, (unit, cells) in zip(axes, units.items(), strict=True):
+        _draw_unit(axis, cells, full)
         tidy(axis, unit)
     known = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes]
     handles = {label: handle for pairs in known for handle, label in pairs}
@@ -39,10 +40,9 @@ def draw_results(summaries: Sequence[Summary], full: bool, file: Path) -> None:
     write_atomically(file, png(figure))
 
 
-def _draw_unit(axis: Axes, summaries: Sequence[Summary], full: bool) -> None:
-    cells = list(dict.fromkeys(s.cell for s in summaries))
-    methods = [m for m in COLOURS if any(s.method == m for s in summaries)]
-    names = {"nsvm": "neural SVM", **PEERS}
+def _draw_unit(axis: Axes, by_cell: Cells, full: bool) -> None:
+    cells, methods = [*by_cell], ["nsvm", *peers_of(by_cell)]
+    summaries = [s for by_method in by_cell.values() for s in by_method.values()]
     width = 0.8 / len(methods)
     for s in summaries:
         x, n = cells.index(s.cell), methods.index(s.method)
@@ -51,7 +51,7 @@ def _draw_unit(axis: Axes, summaries: Sequence[Summary], full: bool) -> None:
         axis.plot(spread, s.scores, ".", color=COLOURS[s.method], alpha=0.35, markersize=4)
         known = not math.isnan(s.score.low)
         error = [[s.score.mean - s.score.low], [s.score.high - s.score.mean]] if known else None
-        style: dict[str, Any] = {"color": COLOURS[s.method], "label": names[s.method], "markersize": 5}
+        style: dict[str, Any] = {"color": COLOURS[s.method], "label": METHODS[s.method], "markersize": 5}
         axis.errorbar(at, s.score.mean, error, fmt="o", capsize=3, **style)
     for x, cell in enumerate(cells):
         if not full or cell not in PAPER:

@@ -44,16 +44,19 @@ class NSVM:
     kernel: Kernel
     expansion: Expansion
 
+    def features(self, x: Float[Tensor, "p ..."]) -> Float[Tensor, "p n"]:
+        """F_theta(x) for raw samples, in any floating type and on any device."""
+        like = self.expansion.z
+        return features(self.network, self.scaling(x, like.dtype).to(like.device))
+
     def decision_function(self, x: Float[Tensor, "p ..."]) -> Float[Tensor, " p"]:
-        """g(x) for raw samples, in any floating type and on any device.
+        """g(x) for raw samples, as above.
 
         Raises:
             RunError: g is not finite somewhere.
         """
-        like = self.expansion.z
-        x = self.scaling(x, like.dtype).to(like.device)
         with torch.no_grad():
-            g = self.expansion(self.kernel, features(self.network, x))
+            g = self.expansion(self.kernel, self.features(x))
         if not g.isfinite().all():
             raise RunError("the decision function is not finite on these samples; take another kernel")
         return g

@@ -13,7 +13,6 @@ from nsvm_cli.checkpoint import load_checkpoint
 from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.ringnorm import bayes_rule
 from nsvm_cli.datasets.scaling import fit_scaling
-from nsvm_cli.features import features
 from nsvm_cli.settings import Section
 from nsvm_cli.trainers import Problem, build_trainer
 from nsvm_cli.trainers.svc import SVC
@@ -41,9 +40,7 @@ def svc_on_features(checkpoint: Path) -> Figures:
     data = load_data(settings.dataset, settings.seed)
     train, test = data.parts["train"], data.parts["test"]
     like = model.expansion.z
-    z, z_test = (
-        features(model.network, model.scaling(part.x, like.dtype).to(like.device)) for part in (train, test)
-    )
+    z, z_test = model.features(train.x), model.features(test.x)
     problem = Problem(z, train.y.to(like), model.kernel, settings.seed)
     lam: float = build_trainer(settings.algorithm).lam  # type: ignore[attr-defined]
     begin = time.perf_counter()

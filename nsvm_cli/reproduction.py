@@ -110,13 +110,19 @@ def _reproduce(
     if failures:
         raise failures[0]
     order = [c.name for c in cells] + list(shared)
-    rows.sort(key=lambda row: (order.index(row.cell), METHODS.index(row.method), row.seed))
+    rows.sort(key=lambda row: (order.index(row.cell), [*METHODS].index(row.method), row.seed))
     write_csv(directory / "runs.csv", [asdict(row) for row in rows])
     return rows
 
 
-METHODS = ["nsvm", "svc_on_features", "network", "svc", "bayes"]
-"""In the order of the table."""
+METHODS = {
+    "nsvm": "neural SVM",
+    "svc_on_features": "SVC on its features",
+    "network": "same network, no SVM",
+    "svc": "SVC on the inputs",
+    "bayes": "Bayes rule",
+}
+"""What they are called in tables, in the order of these."""
 
 
 def _cell(cell: Cell, seed: int, directory: Path) -> list[Row]:

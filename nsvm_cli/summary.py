@@ -24,12 +24,6 @@ PAPER = {
 }
 """What the paper reports (Section 5), for one run each: accuracy in % for Ringnorm, errors for MNIST."""
 
-PEERS = {
-    "svc_on_features": "SVC on its features",
-    "network": "same network, no SVM",
-    "svc": "SVC on the inputs",
-    "bayes": "Bayes rule",
-}
 NOTES = """\
 SVC on its features: scikit-learn's, with the cell's kernel and C = 1/(λm). Same network, no SVM: a linear
 head and cross-entropy, for as many gradient steps, each on a batch of the size that the algorithm draws.
@@ -67,7 +61,6 @@ class Summary:
     gain: Estimate
     seconds: float | None
     support_vectors: float | None
-    theta_steps: float | None
 
 
 def estimate(values: Sequence[float], overlap: float = 0.0) -> Estimate:
@@ -110,7 +103,6 @@ def summarise(rows: Sequence[Row]) -> list[Summary]:
                     estimate([nsvm[row.seed] - _score(row) for row in chosen], overlap),
                     _mean([row.seconds for row in chosen]),
                     _mean([row.support_vectors for row in chosen]),
-                    _mean([row.theta_steps for row in chosen]),
                 )
             )
     return summaries
@@ -130,6 +122,23 @@ def _mean(values: Sequence[float | int | None]) -> float | None:
     return fmean(known) if known else None
 
 
+Cells = dict[str, dict[str, Summary]]
+"""Summaries by cell and method; every cell has the same methods."""
+
+
+def by_unit(summaries: Sequence[Summary]) -> dict[str, Cells]:
+    """What is measured in the same unit, and so belongs into one table."""
+    units: dict[str, Cells] = {}
+    for s in summaries:
+        units.setdefault(s.unit, {}).setdefault(s.cell, {})[s.method] = s
+    return units
+
+
+def peers_of(cells: Cells) -> list[str]:
+    """The methods that the neural SVMs are compared with there."""
+    return [method for method in next(iter(cells.values())) if method != "nsvm"]
+
+
 def markdown(summaries: Sequence[Summary], full: bool) -> str:
     """The tables: what each cell gave, and how far it is from its peers.
 
@@ -138,43 +147,39 @@ def markdown(summaries: Sequence[Summary], full: bool) -> str:
         full: whether these are the paper's experiments, to be compared with its figures.
     """
     parts = []
-    for unit in dict.fromkeys(s.unit for s in summaries):
-        chosen = [s for s in summaries if s.unit == unit]
-        parts += [_scores(chosen, unit, full), _gains(chosen, unit)]
+    for unit, cells in by_unit(summaries).items():
+        parts += [_scores(cells, unit, full), _gains(cells, unit)]
     return "\n".join([*parts, NOTES])
 
 
-def _scores(summaries: Sequence[Summary], unit: str, full: bool) -> str:
-    peers = [p for p in PEERS if any(s.method == p for s in summaries)]
+def _scores(cells: Cells, unit: str, full: bool) -> str:
+    peers = peers_of(cells)
     head = ["", "neural SVM", "95 % interval", *(["paper, one run"] if full else []), "training, s"]
-    head += ["support vectors", *(PEERS[p] for p in peers)]
+    head += ["support vectors", *(METHODS[p] for p in peers)]
     rows = []
-    for cell in dict.fromkeys(s.cell for s in summaries):
-        by_method = {s.method: s for s in summaries if s.cell == cell}
+    for cell, by_method in cells.items():
         nsvm = by_method["nsvm"]
         row = [f"`{cell}`", spread(nsvm.score), _interval(nsvm.score)]
         row += [f"{PAPER[cell]:g}" if cell in PAPER else ""] if full else []
         row += [f"{nsvm.seconds:.1f}", f"{nsvm.support_vectors:.0f}"]
         rows.append(row + [spread(by_method[p].score) for p in peers])
-    seeds = max(s.seeds for s in summaries)
-    title = f"{unit[0].upper()}{unit[1:]}: mean ± standard deviation of {seeds} seeds"
+    title = f"{unit[0].upper()}{unit[1:]}: mean ± standard deviation of {nsvm.seeds} seeds"
     if "bayes" in peers:
         title += f"; the best possible on average over all draws is {100 * bayes_accuracy():.2f}"
-    return f"{title}. {_interval_means(summaries)}\n\n{_table(head, rows)}"
+    return f"{title}. {_interval_means(nsvm.overlap)}\n\n{_table(head, rows)}"
 
 
-def _interval_means(summaries: Sequence[Summary]) -> str:
-    if summaries[0].overlap:
+def _interval_means(overlap: float) -> str:
+    if overlap:
         return "Each seed has its own split; the intervals allow for their overlap (Nadeau & Bengio, 2003)."
     return "All seeds share one test set: the intervals are about initialisation and sampling, not about it."
 
 
-def _gains(summaries: Sequence[Summary], unit: str) -> str:
-    peers = [p for p in PEERS if any(s.method == p for s in summaries)]
-    head = ["", *(f"less {PEERS[p]}" for p in peers)]
+def _gains(cells: Cells, unit: str) -> str:
+    peers = peers_of(cells)
+    head = ["", *(f"less {METHODS[p]}" for p in peers)]
     rows = []
-    for cell in dict.fromkeys(s.cell for s in summaries):
-        by_method = {s.method: s for s in summaries if s.cell == cell}
+    for cell, by_method in cells.items():
         rows.append([f"`{cell}`", *(f"{_signed(g := by_method[p].gain)} {_interval(g, '+')}" for p in peers)])
     better = "below 0 is better" if unit.startswith("errors") else "above 0 is better"
     return f"The neural SVM less each peer, seed by seed ({better}): mean and 95 % interval.\n\n" + _table(

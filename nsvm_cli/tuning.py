@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Annotated, Any
@@ -229,7 +230,13 @@ def tune(
             raise InputError("tune chooses on validation data: expected dataset.validation above 0")
     directory = Path(search.directory)
     with claimed(directory), _failing_in_one_line(directory / "study.db"):
-        finalists = _search(values, search, begin, observe)
+        study = _study(values, search)
+        if not study.get_trials(deepcopy=False):  # the settings as they are come first
+            study.enqueue_trial({k: v for k, r in ranges.items() if (v := _at(values, k)) in r})
+        with Workers(jobs := search.jobs or cores(), begin) as workers:
+            objective = partial(_accuracy, values, search, workers, observe)
+            _optimize(study, objective, search.trials, jobs, workers)
+            finalists = _final(study, search, values, workers)
     if not finalists or finalists[0].mean == 0:
         raise RunError("no candidate was trained to the end on every seed: expected a smaller tune.space")
     _write(finalists, directory / "finalists.csv")
@@ -250,33 +257,25 @@ def _failing_in_one_line(database: Path) -> Iterator[None]:
         raise RunError(f"{database} cannot be read or written: {str(cause).splitlines()[0]}") from None
 
 
-def _search(
+def _accuracy(
     values: Mapping[str, Any],
     search: Search,
-    begin: Callable[[], None],
+    workers: Workers,
     observe: Callable[[Candidate], None],
-) -> list[Candidate]:
-    ranges = search.ranges()
-    study = _study(values, search)
-    if not study.get_trials(deepcopy=False):  # the settings as they are come first
-        study.enqueue_trial({k: v for k, r in ranges.items() if (v := _at(values, k)) in r})
-    with Workers(jobs := search.jobs or cores(), begin) as workers:
-
-        def objective(trial: optuna.Trial) -> float:
-            point = {key: r.suggest(trial, key) for key, r in ranges.items()}
-            trial.set_user_attr("point", point)
-            accuracies: list[float] = []
-            for n, seed in enumerate(range(search.first_seed, search.first_seed + search.seeds)):
-                future = workers.submit(validation_accuracy, placed(values, point), seed, search.seconds)
-                accuracies.append(outcome(future))
-                trial.report(accuracies[-1], n)
-                if trial.should_prune():
-                    break
-            observe(Candidate(trial.number, point, accuracies, []))
-            return mean(accuracies)
-
-        _optimize(study, objective, search.trials, jobs, workers)
-        return _final(study, search, values, workers)
+    trial: optuna.Trial,
+) -> float:
+    """The mean over the search's seeds, or over those before the trial was pruned."""
+    point = {key: r.suggest(trial, key) for key, r in search.ranges().items()}
+    trial.set_user_attr("point", point)
+    accuracies: list[float] = []
+    for n, seed in enumerate(range(search.first_seed, search.first_seed + search.seeds)):
+        future = workers.submit(validation_accuracy, placed(values, point), seed, search.seconds)
+        accuracies.append(outcome(future))
+        trial.report(accuracies[-1], n)
+        if trial.should_prune():
+            break
+    observe(Candidate(trial.number, point, accuracies, []))
+    return mean(accuracies)
 
 
 def _optimize(

@@ -42,7 +42,7 @@ SCRIPTS = {
 FLAGS = {
     "": ["--help", "--version"],
     "train": ["--help", "--multirun", "--cfg", "--resolve", "--config-dir", "--info", "--hydra-help"],
-    "tune": ["--help"],
+    "tune": ["--help", "--config-dir"],
     "reproduce": ["--help"],
     "evaluate": ["--help", "--json"],
     "curves": ["--help"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ and figure.png. Interrupted, the same command goes on where it was.
   mnist=FOLDER         where MNIST/raw/ is; by default the cache, downloaded if need be
   directory=PATH       outputs/reproduce
   jobs=N               runs at a time; by default one a core
-  quick=true           a minute or so instead of half an hour: two seeds of generated Ringnorm, and of
+  quick=true           a minute instead of ten: two seeds of generated Ringnorm, and of
                        scikit-learn's digits in few steps; needs no network
   -h, --help           this text
 """
@@ -133,33 +134,27 @@ def _progress(row: Row, done: int, total: int) -> None:
     """A line for each row, whether it has just been run or was there already; on stderr."""
     line = f"{done:3d} of {total}  {row.cell}  {row.method}  seed {row.seed}: {100 * row.accuracy:.2f} %"
     line += f", {row.errors} of {row.samples} wrong"
-    Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
+    print(line, file=sys.stderr, flush=True)
 
 
 def _show(rows: Sequence[Row], directory: Path, full: bool, about: str) -> None:
     """Writes the tables and the figure, and prints what a screen has room for."""
     from nsvm_cli.figure import draw_results  # takes a while to import
+    from nsvm_cli.reproduction import METHODS
     from nsvm_cli.run_directory import write_atomically
-    from nsvm_cli.summary import PEERS, markdown, spread, summarise
+    from nsvm_cli.summary import by_unit, markdown, peers_of, spread, summarise
 
     summaries = summarise(rows)
     write_atomically(directory / "table.md", f"{markdown(summaries, full)}\n{about}\n".encode())
     draw_results(summaries, full, directory / "figure.png")
     console = Console()
-    for unit in dict.fromkeys(s.unit for s in summaries):
+    for unit, cells in by_unit(summaries).items():
         table = Table(title=f"{unit}: mean ± standard deviation", title_justify="left")
-        chosen = [s for s in summaries if s.unit == unit]
-        peers = [peer for peer in PEERS if any(s.method == peer for s in chosen)]
-        table.add_column("", min_width=max(len(s.cell) for s in chosen))
-        for column in ("neural SVM", *(PEERS[peer] for peer in peers)):
-            table.add_column(column)
-        for cell in dict.fromkeys(s.cell for s in chosen):
-            scores = {s.method: spread(s.score) for s in chosen if s.cell == cell}
-            table.add_row(cell, *(scores[method] for method in ("nsvm", *peers)))
+        table.add_column("", min_width=max(map(len, cells)))
+        methods = ["nsvm", *peers_of(cells)]
+        for method in methods:
+            table.add_column(METHODS[method])
+        for cell, by_method in cells.items():
+            table.add_row(cell, *(spread(by_method[method].score) for method in methods))
         console.print(table)
-    console.print(
-        f"Written to {directory}: runs.csv, table.md, figure.png",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    print(f"Written to {directory}: runs.csv, table.md, figure.png")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -71,23 +72,23 @@ class Progress:
     """A line for each candidate that beats those before it, and now and then a count; on stderr."""
 
     def __init__(self, title: str, search: Search) -> None:
-        self.console = Console(stderr=True)
         self.seeds, self.tried, self.best = search.seeds, 0, 0.0
         self.title = f"{title}: {search.trials} candidates on {search.seeds} seeds, in {search.directory}"
 
     def show(self, candidate: Candidate) -> None:
         """Shows a candidate that has just been tried."""
         if self.tried == 0:  # not before anything has been found wrong with the search
-            self._say(self.title)
+            print(self.title, file=sys.stderr, flush=True)
         self.tried += 1
         if len(candidate.accuracies) == self.seeds and candidate.mean > self.best:
             self.best = candidate.mean
-            self._say(f"candidate {candidate.number}: {100 * candidate.mean:.2f} %  {candidate.overrides}")
+            print(
+                f"candidate {candidate.number}: {100 * candidate.mean:.2f} %  {candidate.overrides}",
+                file=sys.stderr,
+                flush=True,
+            )
         elif self.tried % 10 == 0:
-            self._say(f"{self.tried} tried by this command")
-
-    def _say(self, line: str) -> None:
-        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            print(f"{self.tried} tried by this command", file=sys.stderr, flush=True)
 
 
 def _show(finalists: Sequence[Candidate], directory: Path) -> None:
@@ -104,7 +105,5 @@ def _show(finalists: Sequence[Candidate], directory: Path) -> None:
     for c in finalists:
         figures = (f"{100 * value:.2f} %" for value in (c.mean, c.error))
         table.add_row(str(c.number), *figures, escape(c.overrides))
-    console = Console()
-    console.print(table)
-    for line in (f"Best: {finalists[0].overrides}", f"Search: {directory}"):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    Console().print(table)
+    print(f"Best: {finalists[0].overrides}\nSearch: {directory}")
