@@ -18,7 +18,7 @@ from nsvm_cli.datasets.splits import split_rows
 from nsvm_cli.randomness import Stream, generator
 from nsvm_cli.registry import build
 
-__all__ = ["DATASETS", "Data", "Part", "Samples", "Source", "load_data"]
+__all__ = ["DATASETS", "Data", "Part", "Samples", "Source", "build_source", "load_data"]
 
 DATASETS: dict[str, type[Source]] = {
     "ringnorm": Ringnorm,
@@ -68,13 +68,18 @@ class Data:
     sha256: str
 
 
+def build_source(settings: Mapping[str, Any]) -> Source:
+    """The source that a ``dataset:`` section names; loads nothing."""
+    return build(DATASETS, "dataset", settings)
+
+
 def load_data(settings: Mapping[str, Any], seed: int) -> Data:
     """The data set that a ``dataset:`` section names.
 
     Raises:
         InputError: the settings are wrong, or the data are missing or damaged.
     """
-    source = build(DATASETS, "dataset", settings)
+    source = build_source(settings)
     samples = source.load(generator(seed, Stream.DATA))
     rows = split_rows(samples, source.validation, seed)
     official = samples.official_test is not None

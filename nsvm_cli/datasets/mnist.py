@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import hashlib
-import io
-import os
-import textwrap
 import zlib
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -17,6 +13,7 @@ from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.datasets.base import Samples, Source
+from nsvm_cli.datasets.download import cache_folder, fetch
 from nsvm_cli.errors import InputError
 from nsvm_cli.registry import STRICT
 
@@ -39,24 +36,28 @@ class MNIST(Source):
     """Two classes of MNIST with the official split; pixels in 0..1 (paper, Section 5.2: 0 versus 1).
 
     The files are read from ``root`` in torchvision's layout, ``root/MNIST/raw/*-ubyte``, as ``.gz`` or
-    unpacked, and verified. Without ``root`` they are taken from the user's cache folder, where
-    torchvision downloads them first if they are missing.
+    unpacked, and verified. Without ``root`` they are taken from the user's cache folder, and downloaded
+    first if they are missing.
     """
 
     by_pixel: ClassVar[bool] = True
     folder: ClassVar[str] = "MNIST"
-    # MD5 sums in the order of FILES; those of the .gz files are published, and torchvision checks them too
+    mirrors: ClassVar[tuple[str, ...]] = (
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    )
+    # SHA-256 sums in the order of FILES
     packed: ClassVar[tuple[str, ...]] = (
-        "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-        "d53e105ee54ea40749a09fcbcd1e9432",
-        "9fb629c4189551a2d022fa330f9573f3",
-        "ec29112dd5afa0611ce80d1b7f02629c",
+        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
     )
     unpacked: ClassVar[tuple[str, ...] | None] = (
-        "6bbc9ace898e44ae57da46a324031adb",
-        "a25bea736e30d166cdddb491f175f624",
-        "2646ac647ad5339dbf082846283269ea",
-        "27ae3e4e09519cfbb04c329615203637",
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
     )
 
     classes: Classes = (0, 1)
@@ -96,37 +97,23 @@ class MNIST(Source):
                 f"dataset.root={self.root} has no {self.folder}/raw/{missing[0]}[.gz]: {self._ways()}"
             )
         if missing:
-            self._download(root)
+            self._download(raw, missing)
         return raw
 
     def _ways(self) -> str:
         """How to get at the files, for the end of a sentence."""
         return (
             f"name a folder that holds {self.folder}/raw/*-ubyte[.gz] with dataset.root=FOLDER, leave it "
-            "out to have torchvision download them, or take dataset=digits, which needs no network"
+            "out to have them downloaded, or take dataset=digits, which needs no network"
         )
 
-    def _download(self, root: Path) -> None:
+    def _download(self, raw: Path, missing: list[str]) -> None:
         try:
-            # Not at the top: beside a torch built for other hardware this very import fails.
-            from torchvision import datasets
-
-            with contextlib.redirect_stdout(io.StringIO()):
-                getattr(datasets, self.folder)(str(root), download=True)
-        except ImportError as error:
-            reason = f"torchvision is not installed: {error}"
+            fetch(raw, {f"{name}.gz": self.packed[FILES.index(name)] for name in missing}, self.mirrors)
         except OSError as error:
-            reason = str(error)
-        except (RuntimeError, AttributeError) as error:
-            reason = str(error)
-            if "torchvision" in reason:
-                reason = f"the installed torchvision was built for another torch: {reason}"
-        else:
-            return
-        reason = textwrap.shorten(reason, 200, placeholder=" ...")
-        raise InputError(
-            f"{self.folder}: {root} lacks the files, and they cannot be downloaded ({reason}): {self._ways()}"
-        )
+            raise InputError(
+                f"{self.folder}: {raw} lacks files, and they cannot be downloaded ({error}): {self._ways()}"
+            ) from None
 
     def _read(self, raw: Path, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """One file, unpacked, verified and parsed."""
@@ -137,9 +124,9 @@ class MNIST(Source):
         try:
             content = file.read_bytes()
             array = parse_idx(gzip.decompress(content) if file.suffix == ".gz" else content, shape)
-            got = hashlib.md5(content, usedforsecurity=False).hexdigest()
+            got = hashlib.sha256(content).hexdigest()
             if sums and got != (expected := sums[FILES.index(name)]):
-                raise ValueError(f"it is not the published file, expected MD5 {expected}, got {got}")
+                raise ValueError(f"it is not the published file, expected SHA-256 {expected}, got {got}")
         except (ValueError, OSError, EOFError, zlib.error) as error:
             again = "delete it to have it downloaded again, or " if self.root is None else ""
             raise InputError(f"{file} is damaged ({error}): {again}{self._ways()}") from None
@@ -151,11 +138,14 @@ class FashionMNIST(MNIST):
     """Two classes of Fashion-MNIST. No sums of its unpacked files are published: their shape is checked."""
 
     folder: ClassVar[str] = "FashionMNIST"
+    mirrors: ClassVar[tuple[str, ...]] = (
+        "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+    )
     packed: ClassVar[tuple[str, ...]] = (
-        "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-        "25c81989df183df01b3e8a0aad5dffbe",
-        "bef4ecab320f06d8554ea6380940ec79",
-        "bb300cfdad3c16e7a12a480ee83cd310",
+        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
     )
     unpacked: ClassVar[tuple[str, ...] | None] = None
 
@@ -165,18 +155,14 @@ class KMNIST(MNIST):
     """Two classes of Kuzushiji-MNIST. No sums of its unpacked files are published: their shape is checked."""
 
     folder: ClassVar[str] = "KMNIST"
+    mirrors: ClassVar[tuple[str, ...]] = ("https://codh.rois.ac.jp/kmnist/dataset/kmnist/",)
     packed: ClassVar[tuple[str, ...]] = (
-        "bdb82020997e1d708af4cf47b453dcf7",
-        "e144d726b3acfaa3e44228e80efcd344",
-        "5c965bf0a639b31b8f53240b1b52f4d7",
-        "7320c461ea6c1c855c0b718fb2a4b134",
+        "51467d22d8cc72929e2a028a0428f2086b092bb31cfb79c69cc0a90ce135fde4",
+        "e38f9ebcd0f3ebcdec7fc8eabdcdaef93bb0df8ea12bee65224341c8183d8e17",
+        "edd7a857845ad6bb1d0ba43fe7e794d164fe2dce499a1694695a792adfac43c5",
+        "20bb9a0ef54c7db3efc55a92eef5582c109615df22683c380526788f98e42a1c",
     )
     unpacked: ClassVar[tuple[str, ...] | None] = None
-
-
-def cache_folder() -> Path:
-    """Where downloads are kept: ``$XDG_CACHE_HOME/nsvm``, by default ``~/.cache/nsvm``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nsvm"
 
 
 def two_classes(labels: np.ndarray, classes: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
-import textwrap
+import os
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.datasets.base import Samples, Source
+from nsvm_cli.datasets.download import https_only, locked, reason
 from nsvm_cli.datasets.tables import read_csv, to_samples
 from nsvm_cli.errors import InputError
 from nsvm_cli.registry import STRICT
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 
 OPENML_ID = 1496
 SHAPE = (7400, 21)
+SORTED_ROWS = "f87d98057c63f0c4dc65b9b6bc56836ddd4378241a1fc33e0451abc30f621a9c"
+"""``sha256_of_rows`` of OpenML's table, worked out from the published draw: its test says how."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -26,23 +32,22 @@ class RingnormOpenML(Source):
     """7400 samples of 20 features and their class.
 
     Read from ``path``, a CSV file with the class in its last column, with or without a header; else
-    from OpenML through the openml package and its cache.
+    from OpenML through the openml package and its cache, and verified.
     """
 
     path: str | None = None
 
     def load(self, rng: np.random.Generator) -> Samples:
-        table, source = (
-            (_from_openml(), f"OpenML {OPENML_ID}")
-            if self.path is None
-            else (_from_csv(self.path), self.path)
+        return _from_openml() if self.path is None else _to_samples(_from_csv(self.path), self.path)
+
+
+def _to_samples(table: pd.DataFrame, source: str) -> Samples:
+    if table.shape != SHAPE:
+        raise InputError(
+            f"{source}: expected {SHAPE[0]} rows of 20 features and a class, got {table.shape[0]} rows "
+            f"of {table.shape[1]} columns; another table goes with dataset=csv"
         )
-        if table.shape != SHAPE:
-            raise InputError(
-                f"{source}: expected {SHAPE[0]} rows of 20 features and a class, got {table.shape[0]} rows "
-                f"of {table.shape[1]} columns; another table goes with dataset=csv"
-            )
-        return to_samples(table.iloc[:, :-1], table.iloc[:, -1], source)
+    return to_samples(table.iloc[:, :-1], table.iloc[:, -1], source)
 
 
 def _from_csv(path: str) -> pd.DataFrame:
@@ -53,24 +58,56 @@ def _from_csv(path: str) -> pd.DataFrame:
     return read_csv(path) if has_header else table
 
 
-def _from_openml() -> pd.DataFrame:
+def _from_openml() -> Samples:
     logging.disable(logging.WARNING)  # what goes wrong is said below, in one line
+    os.environ["OPENML_SKIP_PARQUET"] = "true"  # openml gets parquet over plain http, without a check sum
     try:
         import openml  # slow to import, and wanted only here
 
-        data = openml.datasets.get_dataset(
-            OPENML_ID, download_data=True, download_qualities=False, download_features_meta_data=True
-        )
-        table: Any = data.get_data()[0]
-        label = data.default_target_attribute
-        features: pd.DataFrame = table.drop(columns=label)
-        return features.assign(label=table[label])
+        cache = Path(openml.config.get_cache_directory())
+        with locked(cache), https_only():
+            cached = (cache / "datasets" / str(OPENML_ID)).exists()
+            try:
+                if cached:
+                    return _get(openml)
+            except OSError:
+                raise  # a full disk, say: no reason to throw away what is there
+            except Exception:
+                pass  # openml writes in place: what a download left that was killed
+            print(f"Downloading OpenML {OPENML_ID} from {openml.config.server}", file=sys.stderr)
+            return _get(openml, force_refresh_cache=True)
     except Exception as error:  # whatever openml, its HTTP client or its cache raise
-        reason = textwrap.shorten(str(error) or type(error).__name__, 150, placeholder=" ...")
         raise InputError(
-            f"dataset=ringnorm_openml: OpenML {OPENML_ID} cannot be had ({reason}): connect to the "
+            f"dataset=ringnorm_openml: OpenML {OPENML_ID} cannot be had ({reason(error)}): connect to the "
             "network, name a local copy with dataset.path=FILE.csv, or take dataset=ringnorm (generated) or "
             "dataset=digits (comes with scikit-learn), which need no network"
         ) from None
     finally:
         logging.disable(logging.NOTSET)
+
+
+def _get(openml: Any, **options: bool) -> Samples:
+    """The samples, verified. openml itself checks the MD5 sum of what it downloads, not of what is cached."""
+    data = openml.datasets.get_dataset(
+        OPENML_ID,
+        download_data=True,
+        download_qualities=False,
+        download_features_meta_data=True,
+        **options,
+    )
+    table: Any = data.get_data()[0]
+    label = data.default_target_attribute
+    features: pd.DataFrame = table.drop(columns=label)
+    samples = _to_samples(features.assign(label=table[label]), f"OpenML {OPENML_ID}")
+    if (got := sha256_of_rows(samples)) != SORTED_ROWS:
+        raise ValueError(f"its rows are not the published ones, SHA-256 {got}")
+    return samples
+
+
+def sha256_of_rows(samples: Samples) -> str:
+    """SHA-256 of the rows in ascending order, each x and then y, as little-endian float64.
+
+    It does not depend on the order in which a server or a format has the rows.
+    """
+    rows = np.column_stack([samples.x, samples.y]).astype("<f8")
+    return hashlib.sha256(rows[np.lexsort(rows.T[::-1])].tobytes()).hexdigest()

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import BaseHTTPRequestHandler
 
 import numpy as np
-import pandas as pd
+
+from tests.datasets.https_server import reply
 
 ID = 1496
 NAMES = [f"V{i + 1}" for i in range(20)]
@@ -28,25 +24,21 @@ def arff(x: np.ndarray, classes: np.ndarray) -> str:
     return "\n".join([*head, "@DATA", *rows, ""])
 
 
-def parquet(x: np.ndarray, classes: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    pd.DataFrame(x, columns=NAMES).assign(Class=pd.Categorical(classes)).to_parquet(file)
-    return file.getvalue()
-
-
 def description(base: str, mood: str, md5: str) -> str:
     fields = {
         "id": ID,
         "name": "ringnorm",
         "version": 1,
         "format": "ARFF",
-        "url": f"{base}/{mood}/ringnorm.arff",
-        "parquet_url": f"{base}/{mood}/dataset_{ID}.pq",
+        "url": f"{base}{mood}/ringnorm.arff",
+        "parquet_url": f"{base}{mood}/dataset_{ID}.pq",
         "md5_checksum": md5,
         "default_target_attribute": "Class",
     }
-    if mood not in ("parquet", "fallback", "damaged"):
+    if mood == "no-parquet":
         del fields["parquet_url"]
+    if mood == "plain-http":
+        fields["url"] = fields["url"].replace("https", "http")
     if mood == "no-target":
         del fields["default_target_attribute"]
     if mood == "other-target":
@@ -75,13 +67,21 @@ class FakeOpenML:
     def __init__(self, x: np.ndarray, classes: np.ndarray) -> None:
         self.asked: list[str] = []
         self.base = ""
-        self.arff, self.parquet = arff(x, classes), parquet(x, classes)
-        self.small = arff(x[:30], classes[:30])
+        self.arff = arff(x, classes)
+        backwards = arff(x[::-1], classes[::-1])
+        changed = arff(np.vstack([x[:-1], x[-1] + 1]), classes)
+        self.others = {"small": arff(x[:30], classes[:30]), "backwards": backwards, "changed": changed}
 
-    def answer(self, path: str) -> Answer:
-        self.asked.append(path)
-        _, mood, rest = path.split("?")[0].split("/", 2)
-        text = self.small if mood == "small" else self.arff
+    def __call__(self, request: BaseHTTPRequestHandler) -> None:
+        self.asked.append(request.path)
+        _, mood, rest = request.path.split("?")[0].split("/", 2)
+        if mood == "redirect" and rest == "ringnorm.arff":
+            reply(request, 302, Location=self.base.replace("https", "http") + "no-parquet/ringnorm.arff")
+        else:
+            reply(request, *self._answer(mood, rest))
+
+    def _answer(self, mood: str, rest: str) -> Answer:
+        text = self.others.get(mood, self.arff)
         if mood == "not-found":
             return 412, NO_SUCH_DATA.encode()
         if mood == "page-404":
@@ -97,41 +97,9 @@ class FakeOpenML:
             return 200, description(self.base, mood, md5).encode()
         if rest == f"api/v1/xml/data/features/{ID}":
             return 200, features().encode()
-        if rest == f"dataset_{ID}.pq" and mood != "fallback":
-            return 200, self.parquet
-        if rest == "ringnorm.arff" and mood != "parquet":
+        if rest == "ringnorm.arff":
             return (200, b"\x00\x01 no ARFF") if mood == "no-arff" else (200, text.encode())
         return 404, NO_SUCH_DATA.encode()
 
     def url(self, mood: str) -> str:
-        return f"{self.base}/{mood}/api/v1/xml"
-
-
-@contextmanager
-def serving(fake: FakeOpenML) -> Iterator[None]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, content = fake.answer(self.path)
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.send_header("ETag", '"0"')
-            self.send_header("Last-Modified", "Wed, 01 Jan 2020 00:00:00 GMT")
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(content)
-
-        def do_HEAD(self) -> None:
-            self.do_GET()
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        fake.base = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield
-        finally:
-            server.shutdown()
-            thread.join()
+        return f"{self.base}{mood}/api/v1/xml"

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
+import os
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 
+import nsvm_cli
 from nsvm_cli.datasets import DATASETS
 from nsvm_cli.datasets.mnist import FILES, IMAGES, KMNIST, MNIST, FashionMNIST, parse_idx
 from tests.conftest import real
 from tests.datasets.helpers import load, refusal, sizes
+from tests.datasets.https_server import Authority, reply
 
 DRAWN = 30
 """Images that are not black, at the beginning of each file; their labels are 0 to 8, again and again."""
@@ -61,7 +66,7 @@ class Files:
         with (self.unpacked / "MNIST" / "raw" / name).open("wb") as file:
             file.write(content.rstrip(b"\0"))
             file.truncate(len(content))  # the black images take no room on the disk
-        return hashlib.md5(packed).hexdigest(), hashlib.md5(content).hexdigest()
+        return hashlib.sha256(packed).hexdigest(), hashlib.sha256(content).hexdigest()
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +171,7 @@ DAMAGE: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     "packed, other pixel": (
         ".gz",
         repacked(other_pixel),
-        "is damaged (it is not the published file, expected MD5 ",
+        "is damaged (it is not the published file, expected SHA-256 ",
     ),
     "unpacked, cut short": ("", lambda content: content[:1000], "is damaged (expected "),
     "unpacked, only a header": ("", lambda content: content[:6], "is damaged (its header does not say "),
@@ -177,7 +182,7 @@ DAMAGE: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
         "is damaged (its header does not say ",
     ),
     "unpacked, long": ("", lambda content: content + b"\0", "is damaged (expected "),
-    "unpacked, other pixel": ("", other_pixel, "is damaged (it is not the published file, expected MD5 "),
+    "unpacked, other pixel": ("", other_pixel, "is damaged (it is not the published file, expected SHA-256 "),
     "unpacked, still packed": ("", gzip.compress, "is damaged (its header does not say "),
 }
 
@@ -275,24 +280,7 @@ def test_parse_idx() -> None:
         parse_idx(idx(array), (2, 12))
 
 
-# Downloads: torchvision is played by stubs
-
-
-class Torchvision:
-    """A torchvision that "downloads" the files from a folder, or fails to, and counts how often."""
-
-    def __init__(self, folder: Path, error: Exception | None = None) -> None:
-        self.calls: list[tuple[str, bool]] = []
-        self.folder, self.error = folder, error
-
-    def __call__(self, root: str, download: bool = False) -> None:
-        self.calls.append((root, download))
-        print("Downloading ...")
-        if self.error is not None:
-            raise self.error
-        raw = Path(root) / "MNIST" / "raw"
-        if not raw.exists():
-            linked(Path(root), self.folder)
+# Downloads, from a server of ours
 
 
 @pytest.fixture
@@ -303,126 +291,120 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Torchvision], None]:
-    def stub(torchvision: Torchvision) -> None:
-        module = ModuleType("torchvision")
-        module.datasets = SimpleNamespace(MNIST=torchvision)  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "torchvision", module)
+def asked(files: Files, trusted: Authority, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What is asked of the only mirror, which has the packed files."""
+    asked: list[str] = []
 
-    return stub
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        asked.append(request.path[1:])
+        reply(request, 200, (files.packed / "MNIST" / "raw" / request.path[1:]).read_bytes())
 
-
-Install = Callable[[Torchvision], None]
+    with trusted.serving(answer) as address:
+        monkeypatch.setattr(files.source, "mirrors", (address,))
+        yield asked
 
 
 def test_missing_files_are_downloaded_once(
-    files: Files, cache: Path, install: Install, capfd: pytest.CaptureFixture[str]
+    files: Files, cache: Path, asked: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    torchvision = Torchvision(files.unpacked)
-    install(torchvision)
     first, second = load("fake"), load("fake")
-    assert torchvision.calls == [(str(cache), True)]
+    assert asked == [f"{name}.gz" for name in FILES]
     assert first.sha256 == second.sha256 == load("fake", root=str(files.packed)).sha256
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_cache_that_lacks_a_file_is_completed(files: Files, cache: Path, install: Install) -> None:
-    torchvision = Torchvision(files.unpacked)
-    install(torchvision)
-    raw = linked(cache, files.unpacked, without=FILES[2])
-    message = refusal("fake")  # this stub completes nothing
-    assert torchvision.calls == [(str(cache), True)]
-    assert message.startswith(f"{raw} has no {FILES[2]}[.gz]: ")
-    assert_says_ways_on(message)
-
-
-def test_a_damaged_file_in_the_cache_is_to_be_deleted(files: Files, cache: Path, install: Install) -> None:
-    install(Torchvision(files.unpacked))
-    name = f"{FILES[3]}.gz"
-    (linked(cache, files.packed, without=name) / name).write_bytes(b"\x1f\x8b")
-    assert "delete" in refusal("fake")
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("Downloading train-images-idx3-ubyte.gz, ")
+    assert said.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("form", ["packed", "unpacked"])
-def test_cached_files_need_no_torchvision(
-    files: Files, cache: Path, monkeypatch: pytest.MonkeyPatch, form: str
+def test_a_cache_that_lacks_a_file_is_completed(
+    files: Files, cache: Path, asked: list[str], form: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, "torchvision", None)
-    linked(cache, getattr(files, form))
-    assert len(load("fake").parts["test"]) == 8
+    linked(cache, getattr(files, form), without=FILES[2] + (".gz" if form == "packed" else ""))
+    assert load("fake").sha256 == load("fake", root=str(files.packed)).sha256
+    assert asked == [f"{FILES[2]}.gz"]
 
 
-def test_a_root_of_ones_own_is_never_downloaded_into(files: Files, tmp_path: Path, install: Install) -> None:
-    torchvision = Torchvision(files.unpacked)
-    install(torchvision)
+def test_a_damaged_file_in_the_cache_is_to_be_deleted(files: Files, cache: Path, asked: list[str]) -> None:
+    name = f"{FILES[3]}.gz"
+    damaged = linked(cache, files.packed, without=name) / name
+    damaged.write_bytes(b"\x1f\x8b")
+    assert "delete it to have it downloaded again" in refusal("fake")
+    damaged.unlink()
+    load("fake")
+    assert asked == [name]
+
+
+def test_a_root_of_ones_own_is_never_downloaded_into(files: Files, tmp_path: Path, asked: list[str]) -> None:
     refusal("fake", root=str(tmp_path))
-    assert torchvision.calls == []
+    assert asked == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_cache_is_in_the_users_home_by_default(
-    files: Files, tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch
+    files: Files, tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torchvision = Torchvision(files.unpacked)
-    install(torchvision)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     load("fake")
-    assert torchvision.calls == [(str(tmp_path / ".cache" / "nsvm"), True)]
+    assert (tmp_path / ".cache" / "nsvm" / "MNIST" / "raw" / f"{FILES[0]}.gz").is_file()
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        RuntimeError("Error downloading train-images-idx3-ubyte.gz:\nTried http://a\nTried http://b"),
-        RuntimeError("File not found or corrupted."),
-        PermissionError(13, "Permission denied"),
-        OSError(28, "No space left on device"),
-        OSError("<urlopen error [Errno -2] Name or service not known>"),
-        TimeoutError("timed out"),
-    ],
-    ids=lambda error: str(error)[:20],
-)
-def test_a_download_that_fails(files: Files, cache: Path, install: Install, error: Exception) -> None:
-    install(Torchvision(files.unpacked, error))
-    message = refusal("fake")
-    assert message.startswith(f"MNIST: {cache} lacks the files, and they cannot be downloaded (")
-    assert " ".join(str(error).split()) in message
-    assert_says_ways_on(message)
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        (
-            'raise RuntimeError("operator torchvision::nms does not exist")',
-            "the installed torchvision was built for another torch: operator torchvision::nms does not exist",
-        ),
-        ('raise ImportError("libcudart.so.12: cannot open")', "libcudart.so.12: cannot open"),
-        ('raise OSError("libtorch.so: undefined symbol: x")', "libtorch.so: undefined symbol: x"),
-        ("import no_such_module_as_this", "No module named 'no_such_module_as_this'"),
-        ("import torch; torch.library.no_such_function", "no attribute 'no_such_function'"),
-    ],
-    ids=["built for another torch", "ImportError", "OSError", "ModuleNotFoundError", "AttributeError"],
-)
-def test_a_torchvision_that_cannot_be_imported(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, says: str
+def test_a_download_that_fails(
+    files: Files, cache: Path, trusted: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-        monkeypatch.delitem(sys.modules, name)
-    (tmp_path / "packages").mkdir()
-    (tmp_path / "packages" / "torchvision.py").write_text(line)
-    monkeypatch.syspath_prepend(tmp_path / "packages")
-    message = refusal("mnist")
-    assert says in message
+    with trusted.serving(lambda request: reply(request, 404)) as address:
+        monkeypatch.setattr(files.source, "mirrors", (address,))
+        message = refusal("fake")
+    raw = cache / "MNIST" / "raw"
+    assert message.startswith(f"MNIST: {raw} lacks files, and they cannot be downloaded ({address}: 404 ")
     assert_says_ways_on(message)
 
 
-def test_no_torchvision_at_all(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torchvision", None)
-    message = refusal("mnist")
-    assert "torchvision is not installed" in message
+def test_a_cache_that_cannot_be_written_to(files: Files, cache: Path, asked: list[str]) -> None:
+    cache.mkdir()
+    (cache / "MNIST").touch()
+    message = refusal("fake")
+    assert "cannot be downloaded ([Errno " in message
     assert_says_ways_on(message)
+    assert asked == []
+
+
+@pytest.mark.parametrize("source", [MNIST, FashionMNIST, KMNIST])
+def test_mirrors_are_https(source: type[MNIST]) -> None:
+    assert source.mirrors
+    assert all(mirror.startswith("https://") and mirror.endswith("/") for mirror in source.mirrors)
+
+
+CACHED = """
+import json, sys
+
+asked = []
+sys.addaudithook(lambda event, _: asked.append(event) if event.startswith("socket.") else None)
+
+from nsvm_cli.datasets import DATASETS, load_data
+from nsvm_cli.datasets.mnist import MNIST
+
+class Fake(MNIST):
+    packed = tuple(json.loads(sys.argv[1]))
+
+DATASETS["fake"] = Fake
+load_data({"name": "fake"}, 0)
+print([event for event in asked if event in ("socket.connect", "socket.getaddrinfo")])
+print(sorted({"requests", "pooch"} & set(sys.modules)))
+"""
+
+
+def test_cached_files_need_no_network(files: Files, cache: Path) -> None:
+    linked(cache, files.packed)
+    done = subprocess.run(
+        [sys.executable, "-c", CACHED, json.dumps(files.source.packed)],
+        env={**os.environ, "PYTHONPATH": str(Path(nsvm_cli.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.stdout, done.stderr) == ("[]\n[]\n", "")
 
 
 # The real files

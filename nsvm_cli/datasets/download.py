@@ -1,0 +1,122 @@
+"""Downloads: over https alone, verified, and under the final name only when they are whole."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from requests import PreparedRequest, Response, Session
+
+TIMEOUT = (10, 60)
+"""Seconds to wait for a connection, and for the next bytes."""
+
+
+def cache_folder() -> Path:
+    """Where downloads are kept: ``$XDG_CACHE_HOME/nsvm``, by default ``~/.cache/nsvm``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nsvm"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps a folder, made if need be, for this process; others wait for it.
+
+    Raises:
+        OSError: the folder cannot be written to.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def https_only() -> Iterator[None]:
+    """Meanwhile requests, whoever uses it, sends nothing over plain http and waits for nothing for ever.
+
+    All that it sends goes through ``Session.send``: the first request, and each that follows a redirect.
+    """
+    from requests import Session  # slow to import, and most runs download nothing
+    from requests.exceptions import InvalidSchema
+
+    send = Session.send
+
+    def guarded(self: Session, request: PreparedRequest, **options: Any) -> Response:
+        if urlsplit(request.url).scheme != "https":
+            raise InvalidSchema(f"{request.url} is not https")
+        return send(self, request, **{**options, "timeout": options.get("timeout") or TIMEOUT})
+
+    Session.send = guarded  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Session.send = send  # type: ignore[method-assign]
+
+
+def fetch(folder: Path, sums: Mapping[str, str], mirrors: Sequence[str]) -> None:
+    """Downloads what the folder lacks of the files with these SHA-256 sums.
+
+    Of several processes one downloads, and the others wait for its files.
+
+    Args:
+        folder: where the files belong.
+        sums: the SHA-256 sum of each name.
+        mirrors: addresses that the names are appended to, tried in this order.
+
+    Raises:
+        OSError: no mirror has the right files, or the folder cannot be written to.
+    """
+    with locked(folder), https_only():
+        partial = folder / ".partial"
+        shutil.rmtree(partial, ignore_errors=True)  # what a download left that was killed
+        failures = []
+        for mirror in mirrors:
+            missing = {name: known for name, known in sums.items() if not (folder / name).is_file()}
+            if not missing:
+                return
+            print(f"Downloading {', '.join(missing)} from {mirror}", file=sys.stderr)
+            partial.mkdir()
+            try:
+                for name, known in missing.items():
+                    _retrieve(partial, name, known, mirror).replace(folder / name)
+                return
+            except (
+                OSError,
+                ValueError,
+            ) as error:  # requests' errors are OSErrors, a wrong sum is a ValueError
+                failures.append(f"{mirror}: {reason(error)}")
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+        raise OSError("; ".join(failures))
+
+
+def _retrieve(folder: Path, name: str, known: str, mirror: str) -> Path:
+    import pooch  # imports requests
+
+    pooch.get_logger().setLevel("WARNING")
+    downloader = pooch.HTTPDownloader(
+        chunk_size=2**16,
+        timeout=TIMEOUT,
+        headers={"Accept-Encoding": "identity"},
+        hooks={"response": _as_stored},
+    )
+    return Path(pooch.retrieve(mirror + name, f"sha256:{known}", name, folder, downloader=downloader))
+
+
+def _as_stored(response: Response, **_: Any) -> None:
+    """Some servers call a .gz file the encoding of another; requests would unpack it."""
+    response.raw.headers.pop("content-encoding", None)
+
+
+def reason(error: Exception) -> str:
+    """Why something failed, for the middle of a sentence: urllib3 wraps it in words about retries."""
+    cause = getattr(error.args[0], "reason", error) if error.args else error
+    return textwrap.shorten(str(cause) or type(cause).__name__, 200, placeholder=" ...")

@@ -1,0 +1,277 @@
+"""Downloads: the right files whole, or none; from a server of ours over https."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from nsvm_cli.datasets import download
+from nsvm_cli.datasets.download import fetch, https_only
+from tests.datasets.https_server import Answer, Authority, listening, reply
+
+FILES = {name: name.encode() * 50_000 for name in ("a.gz", "b.gz", "c.gz")}
+SUMS = {name: hashlib.sha256(content).hexdigest() for name, content in FILES.items()}
+
+
+class Files:
+    """A server of FILES, which can change its ways between two requests."""
+
+    def __init__(self) -> None:
+        self.address = ""
+        self.asked: list[str] = []
+        self.ways: Answer = right
+
+    def __call__(self, request: BaseHTTPRequestHandler) -> None:
+        self.asked.append(request.path[1:])
+        self.ways(request)
+
+
+def right(request: BaseHTTPRequestHandler) -> None:
+    reply(request, 200, FILES[request.path[1:]])
+
+
+def changed(change: Callable[[bytes], bytes]) -> Answer:
+    return lambda request: reply(request, 200, change(FILES[request.path[1:]]))
+
+
+def half(request: BaseHTTPRequestHandler) -> None:
+    """Half of what was promised, and then nothing."""
+    content = FILES[request.path[1:]]
+    reply(request, 200, content[: len(content) // 2], Content_Length=str(len(content)))
+
+
+class Halfway:
+    """Half of a file; the rest when the test says so."""
+
+    def __init__(self) -> None:
+        self.reached, self.released = threading.Event(), threading.Event()
+
+    def __call__(self, request: BaseHTTPRequestHandler) -> None:
+        half(request)
+        self.reached.set()
+        assert self.released.wait(60)
+        content = FILES[request.path[1:]]
+        request.wfile.write(content[len(content) // 2 :])
+
+
+@pytest.fixture
+def server(trusted: Authority) -> Iterator[Files]:
+    files = Files()
+    with trusted.serving(files) as files.address:
+        yield files
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "folder"
+
+
+def held(folder: Path) -> dict[str, bytes]:
+    """What is in the folder, but for the lock."""
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.name != ".lock"}
+
+
+def refused(folder: Path, *mirrors: str) -> str:
+    with pytest.raises(OSError, match=r"\S") as caught:
+        fetch(folder, SUMS, mirrors)
+    return str(caught.value)
+
+
+def test_the_right_files_arrive(server: Files, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    fetch(folder, SUMS, [server.address])
+    assert held(folder) == FILES
+    assert capfd.readouterr() == ("", f"Downloading a.gz, b.gz, c.gz from {server.address}\n")
+
+
+def test_only_what_is_missing_is_asked_for(
+    server: Files, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder.mkdir(parents=True)
+    (folder / "b.gz").write_bytes(FILES["b.gz"])
+    for _ in range(2):
+        fetch(folder, SUMS, [server.address])
+    assert server.asked == ["a.gz", "c.gz"]
+    assert held(folder) == FILES
+    assert capfd.readouterr().err.count("\n") == 1
+
+
+def test_a_gz_file_that_is_called_an_encoding(server: Files, folder: Path) -> None:
+    server.ways = lambda request: reply(request, 200, FILES[request.path[1:]], Content_Encoding="x-gzip")
+    fetch(folder, SUMS, [server.address])
+    assert held(folder) == FILES
+
+
+BAD: dict[str, tuple[Answer, str]] = {
+    "a flipped bit": (changed(lambda content: bytes([content[0] ^ 1]) + content[1:]), "SHA256"),
+    "a byte short": (changed(lambda content: content[:-1]), "SHA256"),
+    "empty": (changed(lambda _: b""), "SHA256"),
+    "cut in the middle": (half, "IncompleteRead"),
+    "not found": (lambda request: reply(request, 404, b"<html>"), "404 Client Error"),
+    "broken": (lambda request: reply(request, 500), "500 Server Error"),
+    "for ever elsewhere": (lambda request: reply(request, 302, Location=request.path), "30 redirects"),
+    "to nowhere": (lambda request: reply(request, 302, Location="ftp://127.0.0.1/"), "is not https"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_nothing_stays_of_a_bad_download(server: Files, folder: Path, kind: str) -> None:
+    server.ways, says = BAD[kind]
+    message = refused(folder, server.address)
+    assert message.startswith(f"{server.address}: ")
+    assert says in message
+    assert held(folder) == {}
+    server.ways = right
+    fetch(folder, SUMS, [server.address])
+    assert held(folder) == FILES
+
+
+def test_what_was_right_stays(server: Files, folder: Path) -> None:
+    server.ways = lambda request: half(request) if request.path == "/b.gz" else right(request)
+    refused(folder, server.address)
+    assert held(folder) == {"a.gz": FILES["a.gz"]}
+
+
+@pytest.mark.parametrize("at", ["the first request", "a redirect", "the end of redirects"])
+def test_nothing_is_sent_over_plain_http(server: Files, folder: Path, at: str) -> None:
+    plain: list[str] = []
+    with listening(lambda request: plain.append(request.path)) as port:
+        address = f"http://127.0.0.1:{port}/"
+
+        def redirect(request: BaseHTTPRequestHandler) -> None:
+            first = at == "the end of redirects" and "again" not in request.path
+            reply(request, 302, Location="/again" if first else address + "a.gz")
+
+        server.ways = redirect
+        message = refused(folder, address if at == "the first request" else server.address)
+    assert f"{address}a.gz is not https" in message
+    assert plain == []
+    assert held(folder) == {}
+
+
+def test_a_redirect_to_https_is_followed(server: Files, trusted: Authority, folder: Path) -> None:
+    with trusted.serving(
+        lambda request: reply(request, 301, Location=server.address + request.path[1:])
+    ) as a:
+        fetch(folder, SUMS, [a])
+    assert held(folder) == FILES
+
+
+def test_the_guard_ends_with_its_block() -> None:
+    from requests import Session
+
+    before = Session.send
+    with https_only():
+        assert Session.send is not before
+    assert Session.send is before
+
+
+def test_a_certificate_that_nobody_vouches_for(
+    server: Files, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE")
+    assert "certificate verify failed" in refused(folder, server.address)
+    assert server.asked == []
+
+
+def test_no_network(folder: Path) -> None:
+    with listening(right) as port:
+        pass
+    assert "Connection refused" in refused(folder, f"https://127.0.0.1:{port}/")
+
+
+def test_the_next_mirror_has_what_the_first_has_not(server: Files, trusted: Authority, folder: Path) -> None:
+    server.ways = lambda request: half(request) if request.path == "/b.gz" else right(request)
+    second = Files()
+    with trusted.serving(second) as second.address:
+        fetch(folder, SUMS, [server.address, second.address])
+    assert (server.asked, second.asked) == (["a.gz", "b.gz"], ["b.gz", "c.gz"])
+    assert held(folder) == FILES
+
+
+def test_every_mirror_is_named_where_none_is_right(server: Files, trusted: Authority, folder: Path) -> None:
+    server.ways = half
+    with trusted.serving(lambda request: reply(request, 404)) as second:
+        message = refused(folder, server.address, second)
+    assert server.address in message
+    assert second in message
+
+
+def test_a_folder_that_cannot_be_made(server: Files, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert str(tmp_path / "file") in refused(tmp_path / "file" / "folder", server.address)
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_a_download_that_ends_in_the_middle(
+    server: Files, folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pooch.core.hash_matches", fail)  # when the temporary file is there
+        with pytest.raises((KeyboardInterrupt, OSError)) as caught:
+            fetch(folder, SUMS, [server.address])
+    if isinstance(caught.value, OSError):
+        assert "No space left on device" in str(caught.value)
+    assert held(folder) == {}
+    fetch(folder, SUMS, [server.address])
+    assert held(folder) == FILES
+
+
+# Processes of their own; the file alone, for the package imports torch
+
+FETCH = """
+import json, runpy, sys
+from pathlib import Path
+
+file, folder, sums, mirror = sys.argv[1:]
+fetch = runpy.run_path(file)["fetch"]
+print("ready", flush=True)
+fetch(Path(folder), json.loads(sums), [mirror])
+"""
+
+
+def start(folder: Path, mirror: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", FETCH, download.__file__, str(folder), json.dumps(SUMS), mirror]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT])
+def test_a_process_that_is_stopped_in_the_middle(server: Files, folder: Path, signum: int) -> None:
+    server.ways = halfway = Halfway()
+    with start(folder, server.address) as process:
+        assert halfway.reached.wait(60)
+        os.kill(process.pid, signum)
+        process.communicate(timeout=60)
+        halfway.released.set()
+    assert process.returncode == -signum
+    assert not set(FILES) & {file.name for file in folder.iterdir()}
+    server.ways = right
+    fetch(folder, SUMS, [server.address])
+    assert held(folder) == FILES
+
+
+def test_of_ten_processes_one_downloads(server: Files, folder: Path) -> None:
+    server.ways = halfway = Halfway()
+    processes = [start(folder, server.address) for _ in range(10)]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    halfway.released.set()
+    said = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 10, said
+    assert sorted(server.asked) == sorted(FILES)
+    assert held(folder) == FILES
+    assert sum(map(len, (text.splitlines() for text in said))) == 1
