@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import os
 import re
@@ -15,14 +16,21 @@ import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 import nsvm_cli
+from nsvm_cli.cli.guard import check_words, guard
 from nsvm_cli.errors import InputError, RunError, did_you_mean
 
 CONFIG_NAME = "train"
+COMPOSING = (HydraException, OmegaConfBaseException, ValueError, RecursionError)
+"""What Hydra raises about arguments and configurations."""
 INFO = ("--info", "-i")
+NOT_TAKEN = ("config_path", "config_name", "experimental_rerun")
+"""Flags of Hydra that put something in the place of conf/; the last one unpickles a file."""
+MOST = 20_000
+"""Values of a configuration, its references resolved."""
 
 
 def conf_folder() -> Path:
@@ -53,17 +61,17 @@ def run_app(task: Callable[[DictConfig], None], arguments: list[str]) -> None:
             failures.append(error)
 
     arguments = flags_first(arguments)
+    _check_arguments(arguments)
     sys.argv = ["nsvm train", *arguments]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors come to us, who say them in one line
+    guard(conf_folder())
     app = hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=CONFIG_NAME)(job)
     try:
         app()
-    except (HydraException, OmegaConfBaseException) as error:
-        raise InputError(_sentence(error, arguments)) from None
-    except ValueError as error:
-        if started:
+    except COMPOSING as error:
+        if started and not isinstance(error, (HydraException, OmegaConfBaseException)):
             raise
-        raise InputError(str(error)) from None  # Hydra's word on flags that do not go together
+        raise InputError(_sentence(error, arguments)) from None
     if failures:
         raise failures[0]
 
@@ -71,10 +79,8 @@ def run_app(task: Callable[[DictConfig], None], arguments: list[str]) -> None:
 def compose_section(group: str, option: str) -> dict[str, Any]:
     """One section as conf/ composes it, without the keys that still need a value."""
     arguments = [f"{group}={option}"]
-    try:
+    with _in_one_line(arguments):
         section = OmegaConf.to_container(compose(arguments)[group], resolve=True)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise InputError(_sentence(error, arguments)) from None
     assert isinstance(section, dict)
     return {str(key): value for key, value in section.items() if value != MISSING}
 
@@ -85,10 +91,8 @@ def compose_settings(overrides: list[str]) -> dict[str, Any]:
     Raises:
         InputError: an unknown group, option or key, or an override that cannot be read.
     """
-    try:
+    with _in_one_line(overrides):
         return plain_values(compose(overrides))
-    except (HydraException, OmegaConfBaseException) as error:
-        raise InputError(_sentence(error, overrides)) from None
 
 
 def plain_values(config: DictConfig) -> dict[str, Any]:
@@ -98,19 +102,55 @@ def plain_values(config: DictConfig) -> dict[str, Any]:
     Raises:
         InputError: a value is missing or refers to one that does not exist.
     """
-    try:
-        values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    except OmegaConfBaseException as error:
-        raise InputError(_sentence(error, [])) from None
-    assert isinstance(values, dict)
+    with _in_one_line([]):
+        values = _resolved(config, iter(range(MOST)))
     return {str(key): value for key, value in values.items() if key != "experiment"}
+
+
+def _resolved(value: Any, room: Iterator[int]) -> Any:
+    """Plain values, with every interpolation resolved; references that multiply do not get far."""
+    if next(room, None) is None:
+        raise InputError(f"too many values: expected at most {MOST}, the references resolved")
+    if isinstance(value, DictConfig):
+        return {key: _resolved(value[key], room) for key in value}
+    if isinstance(value, ListConfig):
+        return [_resolved(value[i], room) for i in range(len(value))]
+    return value
 
 
 def compose(overrides: list[str]) -> DictConfig:
     """What ``nsvm train`` with these overrides would run, its interpolations unresolved."""
+    check_words(overrides)
+    guard(conf_folder())
     GlobalHydra.instance().clear()
     with hydra.initialize_config_dir(str(conf_folder()), version_base="1.3"):
         return hydra.compose(CONFIG_NAME, overrides)
+
+
+def search_folder(folder: str) -> str:
+    """The override that does what ``--config-dir`` does.
+
+    Raises:
+        InputError: there is no such folder.
+    """
+    if not Path(folder).is_dir():
+        raise InputError(f"--config-dir: there is no folder {folder!r}")
+    quoted = str(Path(folder).absolute()).replace("\\", "\\\\").replace("'", "\\'")
+    return f"hydra.searchpath=['file://{quoted}']"
+
+
+def _check_arguments(arguments: list[str]) -> None:
+    """Refuses flags that would leave conf/ out, and what can be known of configurations before a run."""
+    known = get_args_parser().parse_args(arguments)
+    for flag in NOT_TAKEN:
+        if getattr(known, flag) is not None:
+            instead = "expected --config-dir FOLDER, which adds to nsvm's own configurations"
+            raise InputError(f"nsvm takes no --{flag.replace('_', '-')}; {instead}")
+    check_words(known.overrides)
+    if known.config_dir is not None and Path(known.config_dir).is_dir():
+        # whatever else is wrong has its own sentence later on
+        with _in_one_line([]), contextlib.suppress(HydraException, OmegaConfBaseException):
+            _resolved(compose([search_folder(known.config_dir), *known.overrides]), iter(range(MOST)))
 
 
 def flags_first(arguments: list[str]) -> list[str]:
@@ -147,12 +187,20 @@ def _value(parser: argparse.ArgumentParser, flag: str, rest: Iterator[str]) -> l
     return [word for word in [next(rest, None)] if word is not None] if takes_value else []
 
 
+@contextlib.contextmanager
+def _in_one_line(arguments: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except COMPOSING as error:
+        raise InputError(_sentence(error, arguments)) from None
+
+
 def _refuse(message: str) -> NoReturn:
     raise InputError(message)
 
 
 def _sentence(error: Exception, arguments: list[str]) -> str:
-    text = str(error)
+    text = str(error) or str(error.__cause__ or "")
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options is not None:
         group, _, option = error.missing_cfg_file.rpartition("/")
         return f"{group}={option}: there is no such {group}; {did_you_mean(option, error.options)}"
@@ -164,6 +212,8 @@ def _sentence(error: Exception, arguments: list[str]) -> str:
     if found := re.search(r"Could not (?:override|delete from config\.?) '([^']+)'", text):
         key = found[1].split("@")[0]
         return f"{key}: there is no such setting; {did_you_mean(key, _keys_beside(key, arguments))}"
+    if isinstance(error, RecursionError):
+        return "the configurations lead back to themselves, or too deep"
     return text.splitlines()[0] if text else type(error).__name__
 
 
@@ -173,7 +223,7 @@ def _keys_beside(key: str, arguments: list[str]) -> set[str]:
     choices = [a for a in arguments if re.fullmatch(r"\w+=[\w-]+", a) and a.partition("=")[0] in groups]
     try:
         config = compose(choices)
-    except (HydraException, OmegaConfBaseException):
+    except COMPOSING:
         config = compose([])
     section, _, _ = key.rpartition(".")
     node = OmegaConf.select(config, section) if section else config

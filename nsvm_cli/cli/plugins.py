@@ -10,7 +10,9 @@ from nsvm_cli.errors import InputError
 
 
 def load_plugins(modules: Iterable[str]) -> None:
-    """Imports modules that the user has named; the current folder counts as on the path.
+    """Imports modules that the user has named; the current folder counts as on the path, as its end.
+
+    That they are named by the user and by no file, ``guard`` sees to.
 
     Raises:
         InputError: there is no such module.
@@ -21,7 +23,7 @@ def load_plugins(modules: Iterable[str]) -> None:
                 f"plugins: expected the names of modules, such as plugins=[my_parts], got {module!r}"
             )
         if "" not in sys.path:
-            sys.path.insert(0, "")
+            sys.path.append("")
         try:
             importlib.import_module(module)
         except ModuleNotFoundError as error:

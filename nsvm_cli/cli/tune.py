@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.cli.hydra_app import compose_settings, search_folder
 from nsvm_cli.cli.plugins import load_plugins
+from nsvm_cli.errors import InputError
 from nsvm_cli.settings import parse_settings
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def tune(arguments: list[str]) -> None:
         print(HELP, end="")
         return
     # one's own configurations come by --config-dir, as for nsvm train
-    folders = [f"hydra.searchpath=[{word}]" for flag, word in pairwise(arguments) if flag == "--config-dir"]
+    folders = [search_folder(word) for flag, word in pairwise(arguments) if flag == "--config-dir"]
     words = [w for before, w in pairwise(["", *arguments]) if "--config-dir" not in (before, w)]
     values = compose_settings(["+tune=default", "dataset.validation=${tune.validation}", *folders, *words])
     section = values.pop("tune")
@@ -63,6 +64,11 @@ def tune(arguments: list[str]) -> None:
     from nsvm_cli.tuning import tune as run
 
     search = parse_search(section)
+    folder = Path(search.directory)
+    if "tune.directory" not in {word.partition("=")[0].lstrip("+") for word in words} and (
+        ".." in folder.parts or folder.parts[:1] != ("outputs",)
+    ):
+        raise InputError(f"tune.directory={folder}: name a folder outside outputs/ on the command line")
     progress = Progress(f"tune {values['algorithm']['name']} on {values['dataset']['name']}", search)
     finalists = run(values, search, functools.partial(load_plugins, plugins), progress.show)
     _show(finalists, Path(search.directory))
