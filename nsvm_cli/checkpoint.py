@@ -1,33 +1,46 @@
-"""A trained model as one safetensors file: tensors, and JSON in the metadata. No pickle."""
+"""A trained model as one file: its tensors, and as JSON what prediction needs beside them."""
 
 from __future__ import annotations
 
-import json
-import textwrap
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from pydantic import ValidationError
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, ValidationError
 from pydantic.dataclasses import dataclass
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor
 
+from nsvm_cli.datasets import build_source
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.device import select_device
 from nsvm_cli.errors import InputError
 from nsvm_cli.kernels import build_kernel
 from nsvm_cli.model import NSVM, Expansion
 from nsvm_cli.networks import build_network
-from nsvm_cli.registry import STRICT, one_line
-from nsvm_cli.run_directory import write_atomically
+from nsvm_cli.optimizers import build_optimizer
+from nsvm_cli.registry import STRICT, Positive, one_line
+from nsvm_cli.sealed import DTYPES, Sealed, Spec, seal, spec, unseal, unusable
 from nsvm_cli.settings import Settings, parse_settings, plain
+from nsvm_cli.trainers import build_trainer
 
-FORMAT = "nsvm-1"
+MODEL = "nsvm-model-1"
 THETA = "theta."
+VALUES = 2**24
+
+
+def _few_values(shape: tuple[int, ...]) -> tuple[int, ...]:
+    values = 1
+    for n in shape:
+        values *= n
+    if values > VALUES:
+        raise ValueError(f"a sample has at most {VALUES} values")
+    return shape
+
+
+Name = Annotated[str, Field(max_length=4096)]
+Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=8), AfterValidator(_few_values)]
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -38,13 +51,13 @@ class Facts:
     is the checksum of the data that the model was trained on.
     """
 
-    scale: float
+    scale: Positive
     bias: float
-    shape: tuple[int, ...]
-    classes: tuple[str, str]
-    steps: int
-    source: str
-    sha256: str
+    shape: Shape
+    classes: tuple[Name, Name]
+    steps: NonNegativeInt
+    source: Name
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True, config={**STRICT, "arbitrary_types_allowed": True})
@@ -57,85 +70,104 @@ class Checkpoint:
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Writes the file under a temporary name, then renames it."""
+    """Writes the file whole, or leaves what was there."""
     model, e = checkpoint.model, checkpoint.model.expansion
     tensors = {THETA + name: tensor for name, tensor in model.network.state_dict().items()}
     tensors |= {"z": e.z, "alpha": e.alpha, "y": e.y, "mean": model.scaling.mean, "std": model.scaling.std}
-    # one entry, because safetensors writes several in an order of its own, and the same run is the same file
-    metadata = {
-        FORMAT: json.dumps({"settings": plain(checkpoint.settings), "facts": asdict(checkpoint.facts)})
-    }
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, save(contiguous, metadata))
+    seal(path, MODEL, {"settings": plain(checkpoint.settings), "facts": asdict(checkpoint.facts)}, tensors)
 
 
 def load_checkpoint(path: Path, runtime: Mapping[str, Any] | None = None) -> Checkpoint:
-    """Reads and checks a checkpoint; ``runtime`` replaces its ``device`` and ``threads``.
+    """Reads and checks a checkpoint, which need not be one's own; ``runtime`` replaces its ``device`` and
+    ``threads``.
+
+    Its settings are typed and range-checked, its parts looked up by name, and its tensors compared with what
+    these make, before anything is read or built that is larger than the header.
 
     Raises:
         InputError: the file is missing, damaged, of another kind, or contradicts itself.
     """
-    tensors, metadata = _read(path)
-    if FORMAT not in metadata:
-        raise InputError(f"{path} is not an nsvm checkpoint: its metadata have no entry {FORMAT}")
+    file = unseal(path, MODEL)
     try:
-        content = json.loads(metadata[FORMAT])
-        settings, facts = parse_settings(content["settings"]), Facts(**content["facts"])
+        if file.content.keys() != {"settings", "facts"}:
+            raise ValueError(f"expected settings and facts, got {', '.join(file.content) or 'nothing'}")
+        settings, facts = _settings(file.content["settings"]), Facts(**_mapping(file.content["facts"]))
+        expected = _specs(settings, facts, terms=file.specs.get("z", ("", (0,)))[1][:1])
+        _expect_specs(file.specs, expected)
     except ValidationError as error:
-        raise _unusable(path, one_line(error)) from None
-    except (InputError, KeyError, TypeError, AttributeError, RecursionError, json.JSONDecodeError) as error:
-        raise _unusable(path, error) from None
-    settings = parse_settings({**plain(settings), **(runtime or {})})
+        raise unusable(path, one_line(error)) from None
+    except (ValueError, TypeError, RuntimeError, OverflowError, RecursionError) as error:
+        raise unusable(path, error) from None
+    threads = min(settings.threads, os.cpu_count() or 1) if settings.threads else None  # not the file's say
+    settings = parse_settings({**plain(settings), "threads": threads, **(runtime or {})})
     device = select_device(settings.device, settings.threads)
     try:
-        model = _model(tensors, settings, facts, device)
-    except (InputError, KeyError, RuntimeError, TypeError, ValueError, OverflowError, MemoryError) as error:
-        raise _unusable(path, error) from None
+        model = _model(file, settings, facts, device)
+    except (ValueError, RuntimeError) as error:
+        raise (error if isinstance(error, InputError) else unusable(path, error)) from None
     return Checkpoint(model, settings, facts)
 
 
-def _unusable(path: Path, reason: object) -> InputError:
-    reason = textwrap.shorten(str(reason), 300, placeholder=" ...")
-    return InputError(f"{path} is a checkpoint that cannot be used: {reason}")
+def _mapping(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("expected JSON objects for settings and facts")
+    return value
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
-    if not path.is_file():
-        raise InputError(
-            f"{path} {'is not a file' if path.exists() else 'does not exist'}: expected a checkpoint"
-        )
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} cannot be read as a checkpoint (a safetensors file): {error}") from None
+def _settings(values: object) -> Settings:
+    """The settings of a file: each part has been registered, and each of its values is what it takes."""
+    settings = parse_settings(_mapping(values))
+    build_trainer(settings.algorithm)
+    build_kernel(settings.kernel)
+    build_optimizer(settings.optimizer)
+    build_source(settings.dataset)
+    return settings
 
 
-def _model(tensors: dict[str, Tensor], settings: Settings, facts: Facts, device: torch.device) -> NSVM:
+def _specs(settings: Settings, facts: Facts, terms: tuple[int, ...]) -> dict[str, Spec]:
+    """The tensors of a model with these settings and so many terms; nothing is computed or allocated."""
     dtype: torch.dtype = getattr(torch, settings.dtype)
-    network = build_network(settings.network, facts.shape, seed=0).to(device, dtype)
-    network.load_state_dict({k.removeprefix(THETA): v for k, v in tensors.items() if k.startswith(THETA)})
-    z, alpha, y, mean, std = (tensors[name] for name in ("z", "alpha", "y", "mean", "std"))
-    _expect(z.ndim == 2 and alpha.shape == y.shape == z.shape[:1], "z, alpha and y do not belong together")
-    _expect({t.dtype for t in (z, alpha, y)} == {dtype}, f"z, alpha and y are not {settings.dtype}")
-    _expect(
-        mean.shape == std.shape and mean.shape in ((), facts.shape), "mean and std do not fit the samples"
-    )
-    _expect(mean.dtype == std.dtype == torch.float64, "mean and std are not float64")
+    try:
+        with torch.device("meta"):
+            network = build_network(settings.network, facts.shape, seed=0).to(dtype)
+            n = network(torch.zeros(1, *facts.shape, dtype=dtype)).shape[1]
+    except NotImplementedError:  # a network of the user's own that looks at numbers
+        network = build_network(settings.network, facts.shape, seed=0).to(dtype)
+        n = network(torch.zeros(1, *facts.shape, dtype=dtype)).shape[1]
+    specs = {THETA + name: spec(tensor) for name, tensor in network.state_dict().items()}
+    specs |= {"z": (DTYPES[dtype], (*terms, n)), **dict.fromkeys(("alpha", "y"), (DTYPES[dtype], terms))}
+    scaling = () if build_source(settings.dataset).by_pixel else facts.shape
+    return specs | dict.fromkeys(("mean", "std"), (DTYPES[torch.float64], scaling))
+
+
+def _expect_specs(got: Mapping[str, Spec], expected: Mapping[str, Spec]) -> None:
+    for name in sorted(expected.keys() | got.keys()):
+        if name not in expected:
+            raise ValueError(f"there should be no tensor {name!r}")
+        if name not in got:
+            raise ValueError(f"it has no tensor {name!r}")
+        if got[name] != expected[name]:
+            (dtype, shape), (got_dtype, got_shape) = expected[name], got[name]
+            raise ValueError(
+                f"{name} should be {dtype} of shape {list(shape)}, got {got_dtype} of shape {list(got_shape)}"
+            )
+
+
+def _model(file: Sealed, settings: Settings, facts: Facts, device: torch.device) -> NSVM:
+    tensors = file.tensors()
     _expect(all(bool(t.isfinite().all()) for t in tensors.values()), "a tensor holds NaN or infinity")
+    z, alpha, y, mean, std = (tensors[name] for name in ("z", "alpha", "y", "mean", "std"))
     _expect(bool((y.abs() == 1).all() and (alpha > 0).all()), "y is not -1 or +1, or alpha is not positive")
-    _expect(facts.scale > 0 and bool((std > 0).all()), "scale or std is not positive")
-    _expect(isinstance(settings.algorithm.get("name"), str), "the algorithm has no name")
-    with torch.no_grad():
-        n = network(torch.zeros(1, *facts.shape, dtype=dtype, device=device)).shape[1]
-    _expect(z.shape[1] == n, f"z has {z.shape[1]} columns where the network gives {n} features")
+    _expect(bool((std > 0).all()), "std is not positive")
+    network = build_network(settings.network, facts.shape, seed=0).to(device, z.dtype)
+    network.load_state_dict({k.removeprefix(THETA): v for k, v in tensors.items() if k.startswith(THETA)})
     expansion = Expansion(z.to(device), alpha.to(device), y.to(device), facts.scale, facts.bias)
     return NSVM(Scaling(mean, std), network, build_kernel(settings.kernel), expansion)
 
 
 def _expect(condition: bool, otherwise: str) -> None:
     if not condition:
-        raise RuntimeError(otherwise)
+        raise ValueError(otherwise)
 
 
 def locate(path: str | Path) -> Path:

@@ -17,6 +17,22 @@ class RunError(RuntimeError):
     """The input was fine and the run failed all the same. The command exits with 1."""
 
 
+class NotFiniteError(ArithmeticError):
+    """A quantity is no longer finite at a step; the loop says so in a sentence."""
+
+    def __init__(self, quantity: str) -> None:
+        self.quantity = quantity
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal has ended the run, once what it needs to go on was written. The command exits with
+    128 and the signal's number."""
+
+    def __init__(self, signum: int, message: str = "interrupted") -> None:
+        super().__init__(message)
+        self.signum = signum
+
+
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: the nearest known one, and all of them."""
     known = sorted(known)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -12,21 +11,20 @@ from typing import Any
 import torch
 
 from nsvm_cli import __version__
-from nsvm_cli.checkpoint import Checkpoint, Facts, save_checkpoint
+from nsvm_cli.checkpoint import Facts
 from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
 from nsvm_cli.device import select_device
 from nsvm_cli.errors import InputError
 from nsvm_cli.features import Theta, features
 from nsvm_cli.kernels import build_kernel
-from nsvm_cli.loop import Record, Watch, run
+from nsvm_cli.loop import Record, run
 from nsvm_cli.model import NSVM, Expansion
 from nsvm_cli.networks import build_network
 from nsvm_cli.objectives import dataset_alignment
 from nsvm_cli.optimizers import build_optimizer
 from nsvm_cli.processes import join
 from nsvm_cli.randomness import Stream, derived_seed
-from nsvm_cli.run_directory import RunDirectory
 from nsvm_cli.settings import Settings
 from nsvm_cli.trainers import Problem, State, Trainer, build_trainer
 
@@ -70,75 +68,39 @@ def prepare(settings: Settings) -> Experiment:
     return Experiment(settings, device, data, scaling, problem, F, trainer)
 
 
-def conduct(experiment: Experiment, directory: RunDirectory, observe: Observer) -> dict[str, Any]:
-    """Trains, judges the model once on held-out data, saves it, writes the result and returns it."""
+def trained(experiment: Experiment, observe: Observer) -> NSVM:
+    """Trains, and leaves no trace."""
+    trainer, problem = experiment.trainer, experiment.problem
+    state = run(trainer, problem, experiment.F, log_every(experiment), observe)
+    return model_of(experiment, trainer.finish(problem, state))
+
+
+def log_every(experiment: Experiment) -> int:
+    """The number of steps between two records."""
+    return experiment.settings.log_every or max(1, experiment.trainer.total // 100)
+
+
+def figures_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, Any]:
+    """What a result says of the trained model and of how it was trained."""
     problem, F = experiment.problem, experiment.F
-
-    def record(figures: Record) -> None:
-        directory.add_metrics(figures)
-        observe(figures)
-
-    begin = time.perf_counter()
-    state, expansion = _train(experiment, record)
-    seconds = time.perf_counter() - begin
-    model = _model(experiment, expansion)
-    alignment = dataset_alignment(problem.K, features(F.network, problem.x), problem.y, problem.seed)
-    result = {
+    return {
         **_accuracy(experiment, model),
         "steps": state.t,
         "violations": state.violations,
         "theta_steps": F.moves,
-        "support_vectors": len(expansion.alpha),
-        **alignment,
-        "train_seconds": round(seconds, 3),
+        "support_vectors": len(model.expansion.alpha),
+        **dataset_alignment(problem.K, features(F.network, problem.x), problem.y, problem.seed),
         **_circumstances(experiment),
     }
-    save_checkpoint(
-        directory.checkpoint, Checkpoint(model, experiment.settings, _facts(experiment, model, state.t))
-    )
-    directory.finish(result)
-    return result
 
 
-def assist(experiment: Experiment) -> None:
-    """Trains along with the process that conducts the run; see ``nsvm_cli.processes``."""
-    _train(experiment, lambda figures: None)
-
-
-def trained(experiment: Experiment, observe: Observer) -> NSVM:
-    """Trains, and leaves no trace."""
-    _, expansion = _train(experiment, observe)
-    return _model(experiment, expansion)
-
-
-def _train(experiment: Experiment, record: Observer) -> tuple[State, Expansion]:
-    trainer, problem = experiment.trainer, experiment.problem
-    every = experiment.settings.log_every or max(1, trainer.total // 100)
-    state = run(trainer, problem, experiment.F, every, record, _watch(experiment))
-    return state, trainer.finish(problem, state)
-
-
-def _watch(experiment: Experiment) -> Watch | None:
-    """The accuracy on the validation set in the course of training, where it is asked for."""
-    every, trainer, problem = experiment.settings.validation.every, experiment.trainer, experiment.problem
-    if every is None:
-        return None
-    part = experiment.data.parts["validation"]
-
-    def figures(state: State) -> Record:
-        if not trainer.classifies(state):
-            return {}
-        model = _model(experiment, trainer.finish(problem, state))
-        return {"validation_accuracy": 1 - model.errors(part.x, part.y) / len(part)}
-
-    return Watch(every, figures)
-
-
-def _model(experiment: Experiment, expansion: Expansion) -> NSVM:
+def model_of(experiment: Experiment, expansion: Expansion) -> NSVM:
+    """What predicts with the theta of now and these terms."""
     return NSVM(experiment.scaling, experiment.F.network, experiment.problem.K, expansion)
 
 
-def _facts(experiment: Experiment, model: NSVM, steps: int) -> Facts:
+def facts(experiment: Experiment, model: NSVM, steps: int) -> Facts:
+    """What a checkpoint says of a model beside its tensors."""
     data, expansion = experiment.data, model.expansion
     shape = tuple(experiment.problem.x.shape[1:])
     return Facts(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.networks import Dropout, is_modeless
 from nsvm_cli.optimizers import Optimizer
 from nsvm_cli.processes import Processes
+from nsvm_cli.saving import Saved, expect_keys, loaded_like
 
 CHUNK = 2**17
 """Values of x in one forward pass over many samples; fixed, so that a prediction has the same bits
@@ -94,6 +98,37 @@ class Theta:
     def __call__(self, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m n"]:
         return features(self.network, x)
 
+    def state_dict(self) -> Saved:
+        """theta, what its optimizer remembers, the dropout's generator, and the count of moves."""
+        return {
+            **({"network": own} if (own := dict(self.network.state_dict())) else {}),
+            **({} if self.optimizer is None else {"optimizer": self.optimizer.state_dict()}),
+            "dropout": self.dropout.get_state(),
+            "moves": self.moves,
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Makes this theta the one that was saved.
+
+        Raises:
+            ValueError: it is that of another network or optimizer.
+        """
+        own = self.network.state_dict()
+        expect_keys(saved, self.state_dict())
+        if own:
+            expect_keys(saved["network"], own)
+            loaded = {name: loaded_like(tensor, saved["network"][name], name) for name, tensor in own.items()}
+            self.network.load_state_dict(loaded)
+        if self.optimizer is not None:
+            self.optimizer.load_state_dict(saved["optimizer"])
+        try:
+            self.dropout.set_state(saved["dropout"])
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(f"the dropout's generator: {error}") from None
+        if type(saved["moves"]) is not int:
+            raise ValueError(f"moves: expected int, got {saved['moves']!r}")
+        self.moves = saved["moves"]
+
     def evaluate(self, x: Float[Tensor, "p ..."]) -> Evaluation:
         """F_theta(x), for an objective that may follow."""
         if self._has_modes:
@@ -125,6 +160,8 @@ class Theta:
         value, gradients = objective(*(graph.detach() for graph in graphs))
         if share:
             value = share.processes.sum(value)
+        if not math.isfinite(value):
+            raise NotFiniteError("the objective")
         if self.optimizer is not None:
             self.moves += 1
             # Autograd imports a computer algebra system, a quarter of a second, to be given a gradient

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import torch
 from jaxtyping import Float
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
@@ -123,7 +123,7 @@ class Linear(Kernel):
 class Polynomial(Kernel):
     """K(a, b) = (gamma <a, b> + c)^degree. gamma=None: 1/n."""
 
-    degree: PositiveInt = 3
+    degree: Annotated[int, Field(ge=1, le=10**6)] = 3
     gamma: Positive | None = None
     c: NonNegativeFloat = 1.0
 

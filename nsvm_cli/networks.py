@@ -22,7 +22,7 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.registry import STRICT, Fraction, Positive, build, one_line
 
 Shape = tuple[int, ...]
-Widths = Annotated[list[PositiveInt], Field(min_length=1)]
+Widths = Annotated[list[PositiveInt], Field(min_length=1, max_length=1000)]
 validated = validate_call(config=ConfigDict(arbitrary_types_allowed=True))
 
 

@@ -20,6 +20,7 @@ from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from nsvm_cli.registry import STRICT, Fraction, NonNegative, build, entry_of
+from nsvm_cli.saving import Saved, expect_keys, loaded_like
 
 
 @runtime_checkable
@@ -28,6 +29,12 @@ class Descent(Protocol):
 
     def step(self, gradients: Sequence[Tensor], progress: float) -> None:
         """One step, given the gradient of each parameter."""
+
+    def state_dict(self) -> Saved:
+        """What it remembers."""
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Remembers what was saved, for the same parameters; a ValueError if these are others."""
 
 
 @runtime_checkable
@@ -43,6 +50,16 @@ def _laid_out_like(parameters: Sequence[Tensor], gradients: Sequence[Tensor]) ->
         gradient if gradient.stride() == p.stride() else torch.empty_like(p).copy_(gradient)
         for p, gradient in zip(parameters, gradients, strict=True)
     ]
+
+
+def _by_number(tensors: Sequence[Tensor | None]) -> Saved:
+    return {str(n): tensor for n, tensor in enumerate(tensors)}
+
+
+def _loaded(like: Sequence[Tensor], saved: Mapping[str, Any]) -> list[Tensor]:
+    """The saved tensors, one for each of these."""
+    expect_keys(saved, _by_number(like))
+    return [loaded_like(now, saved[str(n)], str(n)) for n, now in enumerate(like)]
 
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
@@ -87,6 +104,15 @@ class _SGDDescent:
         self.settings, self.parameters = settings, list(parameters)
         self.momenta: list[Tensor | None] = [None] * len(parameters)
 
+    def state_dict(self) -> Saved:
+        return {"momenta": _by_number(self.momenta)}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        expect_keys(saved, ["momenta"])
+        expect_keys(saved["momenta"], _by_number(self.parameters))
+        if any(momentum is not None for momentum in saved["momenta"].values()):  # it has moved
+            self.momenta = [*_loaded(self.parameters, saved["momenta"])]
+
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], progress: float) -> None:
         sgd(
@@ -121,6 +147,14 @@ class _AdamDescent:
         self.settings, self.parameters = settings, list(parameters)
         self.means, self.squares = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
         self.steps = [torch.zeros((), device=p.device) for p in parameters]
+
+    def state_dict(self) -> Saved:
+        return {name: _by_number(getattr(self, name)) for name in ("means", "squares", "steps")}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        expect_keys(saved, ["means", "squares", "steps"])
+        for name in ("means", "squares", "steps"):
+            setattr(self, name, _loaded(getattr(self, name), saved[name]))
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], progress: float) -> None:

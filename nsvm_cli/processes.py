@@ -59,6 +59,16 @@ class Processes:
             dist.barrier()
         return task()
 
+    def agree(self, number: int) -> int:
+        """The first process's number, in every process."""
+        if self.size == 1:
+            return number
+        agreed = torch.tensor(number)
+        if dist.get_backend() == "nccl":  # knows no other memory
+            agreed = agreed.cuda()
+        dist.broadcast(agreed, src=0)
+        return int(agreed)
+
     def gather(self, tensor: Tensor, total: int) -> Tensor:
         """The rows of all shares, back in their order; ``total`` rows in all."""
         if self.size == 1:

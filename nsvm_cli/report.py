@@ -33,7 +33,7 @@ class Progress:
         self.bar = Bar(*columns, console=self.console, disable=not self.console.is_terminal)
         self.task = self.bar.add_task(escape(title), total=total, figures="")
         if not self.console.is_terminal:
-            self.console.print(f"{title}: {total} steps", markup=False, highlight=False, soft_wrap=True)
+            self.say(f"{title}: {total} steps")
 
     def __enter__(self) -> Progress:
         self.bar.start()
@@ -41,6 +41,10 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
+
+    def say(self, line: str) -> None:
+        """A line that a person should read."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def show(self, record: Record) -> None:
         """Shows one record of the loop."""
@@ -54,7 +58,7 @@ class Progress:
             self.next_line = step + self.total / 10
             line = f"step {step}/{self.total}  violations {violations}  support vectors {vectors}"
             line += f"  objective {objective}" if objective else ""
-            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self.say(line)
 
 
 def show_result(result: Mapping[str, Any], directory: Path) -> None:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from nsvm_cli.conduct import conduct
 from nsvm_cli.datasets import load_data
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.experiment import conduct, prepare
+from nsvm_cli.experiment import prepare
 from nsvm_cli.peers import Figures, bayes, svc_on_features, svc_on_inputs
-from nsvm_cli.run_directory import RunDirectory, claimed, write_atomically, write_csv
+from nsvm_cli.run_directory import (
+    RunDirectory,
+    claimed,
+    has_run,
+    is_finished,
+    read_config,
+    write_atomically,
+    write_csv,
+)
 from nsvm_cli.settings import Section, Settings, plain
 from nsvm_cli.workers import Workers, outcome
 
@@ -154,13 +160,12 @@ def is_ringnorm(dataset: str) -> bool:
 
 
 def _run(settings: Settings, directory: Path) -> Figures:
-    """A run like that of ``nsvm train``, if it is not there yet."""
-    if not (directory / "result.json").is_file():
-        shutil.rmtree(directory, ignore_errors=True)  # what a kill has left
-        with RunDirectory(directory, plain(settings)) as run:
-            conduct(prepare(settings), run, lambda figures: None)
-    if yaml.safe_load((directory / "config.yaml").read_text()) != plain(settings):
+    """A run like that of ``nsvm train``; one that is not finished goes on, one that is is left alone."""
+    if has_run(directory) and read_config(directory) != plain(settings):
         raise _other(directory)
+    if not is_finished(directory):
+        with RunDirectory(directory, plain(settings), "resume") as run:
+            conduct(prepare(settings), run)
     result = json.loads((directory / "result.json").read_text())
     return {
         "accuracy": result["test_accuracy"],

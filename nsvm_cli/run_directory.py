@@ -1,25 +1,31 @@
-"""A run directory: one run's configuration, metrics, result and model."""
+"""A run directory: one run's configuration, metrics, checkpoints, result and model, and its one owner."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
 import fcntl
+import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, Any, Literal
 
 import yaml
+from pydantic import Field, NonNegativeInt
+from pydantic.dataclasses import dataclass
 
 from nsvm_cli.errors import InputError
+from nsvm_cli.registry import STRICT
+
+TEMPORARY = ".tmp"
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """The file is there with all of its content, or as it was before."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+def write_atomically(path: Path, content: bytes | bytearray) -> None:
+    """The file is there with all of its content, even after a power cut, or as it was before."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
     try:
         with temporary.open("wb") as file:
             file.write(content)
@@ -29,6 +35,16 @@ def write_atomically(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    _fsync_folder(path.parent)
+
+
+def _fsync_folder(path: Path) -> None:
+    """Makes the names in it as durable as the files."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -42,7 +58,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 @contextlib.contextmanager
 def claimed(path: Path) -> Iterator[None]:
-    """Keeps a directory of many runs for this process, until it ends.
+    """Keeps a directory for this process, until it ends, and clears away what a killed owner was writing.
 
     Raises:
         InputError: another process has it.
@@ -55,44 +71,202 @@ def claimed(path: Path) -> Iterator[None]:
             raise InputError(
                 f"{path} is in use by another nsvm: wait for it, or name another folder"
             ) from None
+        for orphan in path.glob(f".*{TEMPORARY}"):
+            orphan.unlink()
         yield
+
+
+@dataclass(frozen=True, config=STRICT)
+class Position:
+    """How much of the metrics there was at a checkpoint: length and SHA-256."""
+
+    bytes: NonNegativeInt
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+START = Position(0, hashlib.sha256().hexdigest())
+
+
+IfTaken = Literal["refuse", "resume", "overwrite"]
 
 
 class RunDirectory:
     """The files of one run. ``result.json`` comes last: where it is, the run is finished."""
 
-    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        settings: Mapping[str, Any],
+        if_taken: IfTaken = "refuse",
+    ) -> None:
         """Claims the directory for this run.
 
+        Args:
+            path: where it is; made if it does not exist.
+            settings: become its ``config.yaml``, unless a run is resumed.
+            if_taken: what to do where there is a run already.
+
         Raises:
-            InputError: it already belongs to a run.
+            InputError: it belongs to another process, or to another run.
         """
         self.path = path
-        path.mkdir(parents=True, exist_ok=True)
+        self._owned = contextlib.ExitStack()
+        self._owned.enter_context(claimed(path))
         try:
-            with (path / "config.yaml").open("x") as file:
-                yaml.safe_dump(dict(settings), file, sort_keys=False)
-            self._metrics: TextIO = (path / "metrics.jsonl").open("x")
-        except FileExistsError:
-            raise InputError(f"{path} already holds a run: expected a new folder in hydra.run.dir") from None
+            if if_taken == "overwrite":
+                for name in FILES:
+                    (path / name).unlink(missing_ok=True)
+            if not has_run(path):
+                self.configure(settings)
+            elif if_taken != "resume":
+                raise InputError(_taken(path))
+        except BaseException:
+            self._owned.close()
+            raise
 
     def __enter__(self) -> RunDirectory:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):  # a full disk has been reported by the write already
-            self._metrics.close()
+        self._owned.close()
 
     @property
-    def checkpoint(self) -> Path:
+    def final(self) -> Path:
+        """The trained model."""
         return self.path / "final.safetensors"
 
+    @property
+    def best(self) -> Path:
+        """The model that was best on the validation set."""
+        return self.path / "best.safetensors"
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Records the settings."""
+        text = yaml.dump(dict(settings), Dumper=_Plain, sort_keys=False, allow_unicode=True)
+        write_atomically(self.path / "config.yaml", text.encode())
+
+    def add_checkpoint(self, write: Callable[[Path], None]) -> None:
+        """Has a checkpoint written; whatever happens meanwhile, there is one, and the one before it."""
+        new, last, previous = (self.path / name for name in CHECKPOINTS)
+        write(new)
+        if last.exists():
+            last.replace(previous)
+        new.replace(last)
+        _fsync_folder(self.path)
+
+    def open_metrics(self, at: Position = START) -> None:
+        """Goes on writing metrics at a position; what lies behind it is of steps that are taken again.
+
+        Raises:
+            ValueError: the metrics up to there are not what they were.
+        """
+        file = self._owned.enter_context((self.path / "metrics.jsonl").open("a+b", buffering=0))
+        file.seek(0)
+        self._sum = hashlib.sha256(file.read(at.bytes))
+        if self._sum.hexdigest() != at.sha256:
+            raise ValueError("metrics.jsonl is not what it was then")
+        file.truncate(at.bytes)
+        self._metrics, self._bytes = file, at.bytes
+
     def add_metrics(self, record: Mapping[str, Any]) -> None:
-        """One line of strict JSON, on disk when this returns."""
-        self._metrics.write(json.dumps(record, allow_nan=False) + "\n")
-        self._metrics.flush()
+        """One line of strict JSON: there when this returns, and never a part of it."""
+        line = memoryview(json.dumps(record, allow_nan=False).encode() + b"\n")
+        try:
+            left = line
+            while left:
+                left = left[self._metrics.write(left) :]
+        except OSError:
+            self._metrics.truncate(self._bytes)
+            raise
+        self._sum.update(line)
+        self._bytes += len(line)
+
+    def position(self) -> Position:
+        """Where the metrics have come to; all of that is on the disk when this returns."""
+        os.fsync(self._metrics.fileno())
+        return Position(self._bytes, self._sum.hexdigest())
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Writes the result, which marks the run as finished."""
+        """Writes the result, which marks the run as finished; no checkpoint is needed then."""
+        os.fsync(self._metrics.fileno())
         text = json.dumps(result, indent=2, allow_nan=False) + "\n"
         write_atomically(self.path / "result.json", text.encode())
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Removes the checkpoints of a finished run."""
+        for path in checkpoints_in(self.path):
+            path.unlink()
+
+
+CHECKPOINTS = ("next.safetensors", "last.safetensors", "previous.safetensors")
+"""The newest first. The first is renamed to the second at once, but for a kill just then."""
+
+FILES = (
+    *("config.yaml", "metrics.jsonl", "result.json", "curves.png", "final.safetensors", "best.safetensors"),
+    *CHECKPOINTS,
+)
+"""Everything that belongs to a run."""
+
+
+def checkpoints_in(path: Path) -> list[Path]:
+    """The checkpoints that a run has left in its directory, the newest first."""
+    return [file for name in CHECKPOINTS if (file := path / name).is_file()]
+
+
+def has_run(path: Path) -> bool:
+    """Whether a run has been started in the directory."""
+    return any((path / name).exists() for name in ("config.yaml", "metrics.jsonl", "result.json"))
+
+
+def is_finished(path: Path) -> bool:
+    """Whether the run there has come to its result."""
+    return (path / "result.json").is_file()
+
+
+def _taken(path: Path) -> str:
+    if is_finished(path):
+        return f"{path} already holds a run: name a new folder, or have it overwritten with overwrite=true"
+    return (
+        f"{path} already holds a run that is not finished: go on with nsvm train resume={path}, name a new "
+        "folder, or have it overwritten with overwrite=true"
+    )
+
+
+CONFIG_BYTES = 2**20
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings that a run directory records, as plain values.
+
+    Raises:
+        InputError: there are none, or they are not what ``RunDirectory`` writes.
+    """
+    file = path / "config.yaml"
+    if not file.is_file():
+        raise InputError(f"{path} has no config.yaml: expected the directory of a run")
+    try:
+        if file.stat().st_size > CONFIG_BYTES:
+            raise ValueError(f"expected at most {CONFIG_BYTES} bytes")
+        values = yaml.load(file.read_text(), Loader=_WithoutAliases)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise InputError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{file} cannot be read: expected the settings of a run")
+    return {str(key): value for key, value in values.items()}
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes a list that occurs twice twice, without the anchors that are refused at reading."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+class _WithoutAliases(yaml.SafeLoader):
+    """Plain values only. A few lines of aliases can stand for gigabytes."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it has aliases")
+        return super().compose_node(parent, index)

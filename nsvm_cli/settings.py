@@ -22,6 +22,31 @@ class Validation:
     every: PositiveInt | None = None
 
 
+UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Checkpoints:
+    """How often a run writes what it needs to go on: after so many steps (an integer), after so much time
+    (text, such as 30s, 5min or 1h), or never (None).
+    """
+
+    every: PositiveInt | Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?(s|min|h)$")] | None = "60s"
+
+    @property
+    def steps(self) -> int | None:
+        """The number of steps between two, where it was given so."""
+        return self.every if isinstance(self.every, int) else None
+
+    @property
+    def seconds(self) -> float | None:
+        """The number of seconds between two, where it was given so."""
+        if not isinstance(self.every, str):
+            return None
+        number = self.every.rstrip("".join(UNITS))
+        return float(number) * UNITS[self.every.removeprefix(number)]
+
+
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Settings:
     """The sections each name a registered part, and hold its settings; see ``registry.build``.
@@ -44,6 +69,7 @@ class Settings:
     memory_budget: PositiveInt = 1024
     log_every: PositiveInt | None = None
     validation: Validation = Field(default_factory=Validation)
+    checkpoint: Checkpoints = Field(default_factory=Checkpoints)
     curves: bool = True
     plugins: list[str] = Field(default_factory=list)
 

@@ -30,12 +30,15 @@ REGISTRIES = {
 # From the ground up; a module imports only from its own floor or from below.
 FLOORS = [
     ["errors", "registry", "randomness", "device", "processes", "settings", "run_directory", "workers"],
+    ["saving", "sealed", "signals"],
     ["kernels", "networks", "optimizers"],
     ["features", "datasets"],
     ["objectives", "model"],
     ["trainers"],
     ["loop", "checkpoint"],
     ["experiment", "evaluation"],
+    ["snapshot"],
+    ["conduct"],
     ["report", "curves", "tuning", "peers"],
     ["reproduction"],
     ["summary"],

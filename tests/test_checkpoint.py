@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +14,14 @@ from typing import Any
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 
-from nsvm_cli.checkpoint import load_checkpoint, locate
+from nsvm_cli.checkpoint import load_checkpoint, locate, save_checkpoint
+from nsvm_cli.conduct import conduct
 from nsvm_cli.errors import InputError
-from nsvm_cli.experiment import conduct, prepare
+from nsvm_cli.experiment import prepare
 from nsvm_cli.run_directory import RunDirectory
+from nsvm_cli.sealed import BLANK, seal
 from nsvm_cli.settings import parse_settings, plain
 
 SETTINGS: dict[str, Any] = {
@@ -38,7 +43,7 @@ def run(tmp_path: Path) -> Run:
         settings = parse_settings({**SETTINGS, **changes})
         path = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
         with RunDirectory(path, plain(settings)) as directory:
-            result = conduct(prepare(settings), directory, lambda record: None)
+            result = conduct(prepare(settings), directory)
         return path, result
 
     return make
@@ -69,7 +74,7 @@ def test_the_loaded_model_has_the_same_decision_function(run: Run, dtype: str, s
 def test_a_run_directory_holds_what_the_readme_says(run: Run) -> None:
     path, result = run()
     assert {file.name for file in path.iterdir()} == {
-        *("config.yaml", "metrics.jsonl", "result.json", "final.safetensors")
+        *(".lock", "config.yaml", "metrics.jsonl", "result.json", "final.safetensors")
     }
     assert json.loads((path / "result.json").read_text()) == result
     keys = "test_accuracy test_errors train_accuracy train_errors steps violations support_vectors alignment"
@@ -111,10 +116,40 @@ def test_missing_truncated_or_of_another_kind(run: Run, tmp_path: Path) -> None:
         refused(file, "cannot be read as a checkpoint")
     file.write_text("theta: 3")
     refused(file, "cannot be read as a checkpoint")
+    file.write_bytes(pickle_of_a_file())
+    refused(file, "its header has [0-9]+ bytes, expected at most")
     save_file({"weight": torch.ones(3)}, file)
-    refused(file, "is not an nsvm checkpoint: its metadata have no entry nsvm-1")
+    refused(file, "expected: metadata 'nsvm-model-1', found none")
+    seal(file, "nsvm-training-1", {}, {"weight": torch.ones(3)})
+    refused(file, "expected: metadata 'nsvm-model-1', found 'nsvm-training-1'")
     with pytest.raises(InputError, match="expected the directory of a finished run"):
         locate(tmp_path)
+
+
+def pickle_of_a_file() -> bytes:
+    """What torch.save writes, under a false name."""
+    buffer = io.BytesIO()
+    torch.save({"z": torch.ones(100)}, buffer)
+    return buffer.getvalue()
+
+
+def test_a_flipped_bit_is_noticed_wherever_it_is(run: Run) -> None:
+    file = run()[0] / "final.safetensors"
+    data = file.read_bytes()
+    rng = random.Random(0)
+    places = [*range(8 * 16), *(rng.randrange(8 * len(data)) for _ in range(300))]
+    for place in places:
+        flipped = bytearray(data)
+        flipped[place // 8] ^= 1 << place % 8
+        file.write_bytes(flipped)
+        refused(file, "cannot be read|cannot be used|not what was expected|checksum")
+
+
+def test_saving_again_gives_the_same_file(run: Run) -> None:
+    file = run()[0] / "final.safetensors"
+    data = file.read_bytes()
+    save_checkpoint(file, load_checkpoint(file))
+    assert file.read_bytes() == data
 
 
 Tensors = dict[str, torch.Tensor]
@@ -125,50 +160,113 @@ def settings_with(**changes: object) -> Mutation:
     return lambda t, m: m["settings"].update(changes)
 
 
+def facts_with(**changes: object) -> Mutation:
+    return lambda t, m: m["facts"].update(changes)
+
+
 @pytest.mark.parametrize(
     ("mutate", "said"),
     [
-        (lambda t, m: t.pop("z"), "'z'"),
-        (lambda t, m: t.update(z=t["z"][:-1]), "do not belong together"),
-        (lambda t, m: t.update(alpha=t["alpha"].double()), "are not float32"),
-        (lambda t, m: t.update(mean=t["mean"][:-1].clone()), "mean and std"),
-        (lambda t, m: t.update({"theta.layers.0.weight": t["theta.layers.0.weight"][:-1]}), "size mismatch"),
-        (lambda t, m: t.pop("theta.layers.0.bias"), "theta|Missing key"),
-        (lambda t, m: t.update({"theta.extra": torch.ones(1)}), "Unexpected key"),
+        (lambda t, m: t.pop("z"), "alpha should be F32 of shape"),
+        (lambda t, m: t.update(z=t["z"][:-1]), "(alpha|y) should be F32 of shape"),
+        (lambda t, m: t.update(z=t["z"][0]), "should be F32 of shape"),
+        (lambda t, m: t.update(alpha=t["alpha"].double()), "alpha should be F32 of shape .* got F64"),
+        (lambda t, m: t.update(mean=t["mean"][:-1].clone()), r"mean should be F64 of shape \[20\], got"),
+        (
+            lambda t, m: t.update({"theta.layers.0.weight": t["theta.layers.0.weight"][:-1]}),
+            "weight should",
+        ),
+        (lambda t, m: t.pop("theta.layers.0.bias"), "no tensor 'theta.layers.0.bias'"),
+        (lambda t, m: t.update({"theta.extra": torch.ones(1)}), "should be no tensor 'theta.extra'"),
+        (lambda t, m: t.update({str(i): torch.ones(1) for i in range(5000)}), "header has|tensors, expected"),
         (lambda t, m: t["z"].fill_(float("nan")), "NaN or infinity"),
+        (lambda t, m: t["theta.layers.0.bias"].fill_(float("inf")), "NaN or infinity"),
         (lambda t, m: t["y"].fill_(7), "y is not -1 or "),
-        (lambda t, m: t.update(z=t["z"][:, :-1]), "columns where the network gives"),
-        (lambda t, m: m["facts"].update(scale=0.0), "scale or std is not positive"),
-        (settings_with(algorithm={}), "the algorithm has no name"),
-        (settings_with(network={"name": "mlp", "widths": [10**30]}), "cannot be used"),
-        (lambda t, m: m.pop("settings"), "'settings'"),
+        (lambda t, m: t["alpha"].fill_(0), "alpha is not positive"),
+        (lambda t, m: t["std"].fill_(0), "std is not positive"),
+        (lambda t, m: t.update(z=t["z"][:, :-1]), "z should be F32 of shape"),
+        (facts_with(scale=0.0), "scale should be greater than 0"),
+        (facts_with(steps=-1), "steps should be greater than or equal to 0"),
+        (facts_with(shape=[]), "shape"),
+        (facts_with(shape=[2**30, 2**30]), "at most 16777216 values"),
+        (facts_with(classes=["a", "a\x1b[31m"]), "control characters"),
+        (facts_with(source="x" * 5000), "source should have at most|at most 4096"),
+        (facts_with(sha256="no"), "sha256"),
+        (facts_with(more=1), "more"),
+        (settings_with(algorithm={}), "there is no algorithm None"),
+        (settings_with(algorithm={"name": "alg4"}), "algorithm.steps: alg4 needs a value"),
+        (settings_with(optimizer={"name": "sgd", "lr": -1}), "optimizer.lr should be greater"),
+        (settings_with(dataset={"name": "ringnorm", "samples": "many"}), "dataset.samples should be"),
+        (settings_with(network={"name": "mlp", "widths": [10**30]}), "more than 20 digits"),
+        (settings_with(network={"name": "mlp", "widths": [2**62, 2**62]}), "cannot be used"),
+        (settings_with(network={"name": "mlp", "widths": [2**40]}), "should be (no tensor|F32)"),
+        (settings_with(network={"name": "mlp", "widths": [1] * 100_000}), "at most 1000 items"),
+        (settings_with(kernel={"name": "polynomial", "degree": 10**15}), "kernel.degree should be less"),
+        (lambda t, m: m.pop("settings"), "expected settings and facts, got facts"),
         (lambda t, m: m.update(settings=None), "cannot be used"),
         (lambda t, m: m.update(settings=[]), "cannot be used"),
         (lambda t, m: m.update(settings=3), "cannot be used"),
+        (lambda t, m: m.update(extra=3), "expected settings and facts, got settings, facts, extra"),
         (lambda t, m: m.update(facts={}), "needs a value"),
         (lambda t, m: m.update(facts=[1]), "cannot be used"),
         (settings_with(extra=1), "extra: there is no such setting"),
         (settings_with(network={"name": "nope"}), "there is no network 'nope'"),
         (settings_with(kernel={"_target_": "os.system"}), "there is no kernel None"),
         (settings_with(kernel={"name": "rbf", "_target_": "os.system"}), "no such setting"),
+        (settings_with(kernel={"name": "rbf", "gamma": "${oc.env:HOME}"}), "gamma should be a valid number"),
         (settings_with(dtype="float16"), "dtype"),
+        (settings_with(seed=-1), "seed should be greater"),
     ],
 )
 def test_one_that_contradicts_itself_is_refused(run: Run, mutate: Mutation, said: str) -> None:
+    """Though its checksum is right."""
     file = run()[0] / "final.safetensors"
     tensors, metadata = contents(file)
-    content = json.loads(metadata["nsvm-1"])
+    content = json.loads(metadata["nsvm-model-1"])
+    del content["sha256"]
     mutate(tensors, content)
-    tensors = {name: t.contiguous() for name, t in tensors.items()}
-    save_file(tensors, file, {"nsvm-1": json.dumps(content)})
+    header = json.dumps({"sha256": BLANK, **content})
+    write_resealed(
+        file, save({name: t.contiguous() for name, t in tensors.items()}, {"nsvm-model-1": header})
+    )
     refused(file, said)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", "[" * 100_000])
-def test_metadata_that_are_no_settings_are_refused(run: Run, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "Expecting value"),
+        ("{", "Expecting property"),
+        ("[]", "no JSON object"),
+        ("3", "no JSON object"),
+        ("[" * 100_000, "nested deeper|cannot be read"),
+        ('{"a": ' * 20 + "1" + "}" * 20, "nested deeper than 16"),
+        (f'{{"sha256": "{BLANK}", "facts": NaN}}', "holds NaN"),
+        (f'{{"sha256": "{BLANK}", "a": 1, "a": 2}}', "a name twice"),
+        ('{"sha256": 3}', "no checksum"),
+    ],
+)
+def test_metadata_that_are_no_settings_are_refused(run: Run, text: str, said: str) -> None:
     file = run()[0] / "final.safetensors"
-    save_file(contents(file)[0], file, {"nsvm-1": text})
-    refused(file, "cannot be used")
+    write_resealed(file, save(contents(file)[0], {"nsvm-model-1": text}))
+    refused(file, said)
+
+
+def write_resealed(file: Path, data: bytes) -> None:
+    """With the right checksum in the place that is left for it."""
+    file.write_bytes(data.replace(BLANK.encode(), hashlib.sha256(data).hexdigest().encode(), 1))
+
+
+def test_a_header_that_promises_more_than_there_is(run: Run) -> None:
+    """Nothing of that size is allocated: what the header says is held against the size of the file."""
+    file = run()[0] / "final.safetensors"
+    data = file.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    for change in ({"shape": [10**9, 6]}, {"data_offsets": [0, 10**9]}, {"dtype": "BF16"}, {"shape": [-1]}):
+        text = json.dumps({**header, "z": {**header["z"], **change}}).encode()
+        file.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+        refused(file, "cannot be read as a checkpoint")
 
 
 def test_no_pickle_anywhere() -> None:

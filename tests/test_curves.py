@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from nsvm_cli.conduct import conduct
 from nsvm_cli.curves import draw_curves
 from nsvm_cli.errors import InputError
-from nsvm_cli.experiment import conduct, prepare
+from nsvm_cli.experiment import prepare
 from nsvm_cli.run_directory import RunDirectory
 from nsvm_cli.settings import parse_settings, plain
 
@@ -26,7 +27,7 @@ SETTINGS: dict[str, Any] = {
 def run(folder: Path, **changes: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     settings = parse_settings({**SETTINGS, **changes})
     with RunDirectory(folder, plain(settings)) as directory:
-        result = conduct(prepare(settings), directory, lambda figures: None)
+        result = conduct(prepare(settings), directory)
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()], result
 
 

@@ -10,9 +10,10 @@ import torch
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
+from nsvm_cli.conduct import conduct
 from nsvm_cli.datasets import load_data
 from nsvm_cli.datasets.ringnorm import bayes_accuracy, bayes_rule
-from nsvm_cli.experiment import conduct, prepare
+from nsvm_cli.experiment import prepare
 from nsvm_cli.features import features
 from nsvm_cli.peers import bayes, svc_on_features, svc_on_inputs
 from nsvm_cli.run_directory import RunDirectory
@@ -45,7 +46,7 @@ def test_svc_on_features_is_scikit_learns_on_what_the_network_computes(tmp_path:
     )
     experiment = prepare(settings)
     with RunDirectory(tmp_path / "run", plain(settings)) as run:
-        conduct(experiment, run, lambda figures: None)
+        conduct(experiment, run)
     z = features(experiment.F.network, experiment.problem.x).numpy()
     test = experiment.data.parts["test"]
     z_test = features(experiment.F.network, experiment.scaling(test.x)).numpy()

@@ -37,7 +37,7 @@ NETWORK = settings(
 def test_a_failure_names_its_run_and_keeps_no_other_from_finishing(tmp_path: Path) -> None:
     cells = [Cell("bad", settings(1e30), NETWORK), Cell("good", settings(0.01), NETWORK)]
     rows: list[Row] = []
-    with pytest.raises(RunError, match=r"bad, seed 0: training diverged by step \d+"):
+    with pytest.raises(RunError, match=r"bad, seed 0: training diverged at step \d+"):
         reproduce(cells, 1, tmp_path, 2, lambda row, done, total: rows.append(row))
     assert {(row.cell, row.method) for row in rows} == {
         *(("good", method) for method in ("nsvm", "svc_on_features", "network")),

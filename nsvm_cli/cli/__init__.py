@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from types import FrameType
+from typing import NoReturn
 
 from nsvm_cli import __version__
-from nsvm_cli.errors import InputError, RunError, did_you_mean
+from nsvm_cli.errors import InputError, Interrupted, RunError, did_you_mean
 
 HELP = """\
 usage: nsvm COMMAND [ARGUMENTS]
@@ -32,7 +35,7 @@ COMMANDS["__complete"] = "completion"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs one command and exits: 0 done, 1 the run failed, 2 bad input, 130 interrupted."""
+    """Runs one command and exits: 0 done, 1 the run failed, 2 bad input, 130 SIGINT, 143 SIGTERM."""
     sys.exit(_main(list(sys.argv[1:] if argv is None else argv)))
 
 
@@ -43,12 +46,15 @@ def _main(argv: list[str]) -> int:
     if argv[0] == "--version":
         print(f"nsvm {__version__}")
         return 0
+    signal.signal(signal.SIGTERM, _end)
     try:
         _command(argv[0])(argv[1:])
     except InputError as error:
         return _complain(error, 2)
     except RunError as error:
         return _complain(error, 1)
+    except Interrupted as error:
+        return _complain(error, 128 + error.signum)
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
     except BrokenPipeError:
@@ -57,6 +63,10 @@ def _main(argv: list[str]) -> int:
     except OSError as error:
         return _complain(error, 1)
     return 0
+
+
+def _end(signum: int, frame: FrameType | None) -> NoReturn:
+    raise Interrupted(signum)
 
 
 def _command(name: str) -> Callable[[list[str]], None]:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
+import re
+import shlex
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,59 +26,172 @@ if TYPE_CHECKING:
 STARTED = time.time()
 
 
+@dataclass(frozen=True)
+class Wishes:
+    """What the command line says of run directories: these words are not part of a configuration."""
+
+    resume: Path | None = None
+    inexact: bool = False
+    overwrite: bool = False
+
+
 def train(arguments: list[str]) -> None:
     """Trains one model, or with ``-m`` one for each combination of overrides."""
-    run_app(_job, arguments)
+    wishes, words = _wishes(arguments)
+    if {"-m", "--multirun"} & {*words}:
+        if wishes.resume:
+            raise InputError("resume=RUN goes with one run: the same sweep, started again, goes on by itself")
+        if not _names(words, "hydra.sweep.dir"):
+            words.append(f"hydra.sweep.dir={_sweep_folder(words)}")
+    elif wishes.resume:
+        words = [word for word in words if not _names([word], "hydra.run.dir")]
+        words.append(f"hydra.run.dir={_quoted(str(wishes.resume))}")
+    run_app(functools.partial(_job, wishes), words)
 
 
-def _job(config: DictConfig) -> None:
+def _wishes(arguments: list[str]) -> tuple[Wishes, list[str]]:
+    found: dict[str, Any] = {}
+    words = []
+    for word in arguments:
+        key, _, value = word.partition("=")
+        if key in ("inexact", "overwrite"):
+            if value not in ("true", "false"):
+                raise InputError(f"{key}: expected true or false, got {value!r}")
+            found[key] = value == "true"
+        elif key == "resume":
+            found[key] = Path(value.strip("'\""))
+            if not (found[key] / "config.yaml").is_file():
+                raise InputError(f"resume={value}: expected the directory of a run, with its config.yaml")
+        else:
+            words.append(word)
+    wishes = Wishes(**found)
+    if wishes.resume and wishes.overwrite:
+        raise InputError("resume=RUN goes on with a run, overwrite=true begins anew: expected one of them")
+    return wishes, words
+
+
+def _names(words: list[str], key: str) -> bool:
+    return any(word.startswith(f"{key}=") for word in words)
+
+
+def _sweep_folder(words: list[str]) -> str:
+    """The same for the same arguments, so that a sweep that was cut off goes on when it is started again."""
+    told = [word for word in words if not word.startswith("-")]
+    readable = re.sub(r"[^\w.=,-]+", "_", " ".join(told))[:60].strip("_=,.") or "sweep"
+    mark = hashlib.sha256("\0".join(told).encode()).hexdigest()[:8]
+    return _quoted(f"outputs/sweep/{readable.replace('=', '_').replace(',', '_')}-{mark}")
+
+
+def _quoted(text: str) -> str:
+    """As Hydra reads it back."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _job(wishes: Wishes, config: DictConfig) -> None:
     job = HydraConfig.get()
     directory = Path(job.runtime.output_dir)
-    name = f"job {job.job.num} ({' '.join(job.overrides.task)}): " if job.mode == RunMode.MULTIRUN else ""
+    sweep = job.mode == RunMode.MULTIRUN
+    name = f"job {job.job.num} ({' '.join(job.overrides.task)}): " if sweep else ""
     try:
-        _train(config, directory, sweep=job.mode == RunMode.MULTIRUN)
+        settings = _settings(config, list(job.overrides.task), wishes, directory)
+        _train(settings, directory, sweep, wishes)
     except InputError as error:
         raise InputError(f"{name}{error}") from None
-    except (RunError, OSError) as error:
-        raise RunError(f"{name}{error}") from None
+    except RunError as error:
+        raise RunError(f"{name}{error}{_way_on(directory)}") from None
+    except OSError as error:
+        raise RunError(f"{name}{error}{_way_on(directory)}") from None
     finally:
         with contextlib.suppress(OSError):  # it is not empty once something was trained
             if directory.stat().st_mtime >= STARTED:  # Hydra's, rather than the user's own
                 directory.rmdir()
 
 
-def _train(config: DictConfig, directory: Path, sweep: bool) -> None:
-    settings = _settings(plain_values(config))
+def _way_on(directory: Path) -> str:
+    """What to do about a run that has failed, once what made it fail has been mended."""
+    from nsvm_cli.run_directory import checkpoints_in
+
+    with contextlib.suppress(OSError):
+        if checkpoints_in(directory):
+            return f"; its last checkpoint is good: nsvm train resume={shlex.quote(str(directory))}"
+    return ""
+
+
+def _settings(config: DictConfig, overrides: list[str], wishes: Wishes, directory: Path) -> Settings:
+    """The composed values; or those of the run that is resumed, with what the command line changes."""
+    from nsvm_cli.run_directory import read_config
+    from nsvm_cli.settings import parse_settings
+
+    values = plain_values(config)
+    if wishes.resume:
+        composed, values = values, read_config(directory)
+        for key in (word.lstrip("+~").partition("=")[0].partition("@")[0] for word in overrides):
+            _place(values, composed, key.replace("/", ".").split("."))
+    settings = parse_settings(values)
+    load_plugins(parse_settings(plain_values(config)).plugins)
+    return settings
+
+
+def _place(values: dict[str, Any], composed: dict[str, Any], names: list[str]) -> None:
+    """Copies what lies at a dotted key of the composed values; nothing where there is nothing."""
+    name, *below = names
+    if name not in composed:
+        values.pop(name, None)
+    elif below and isinstance(values.get(name), dict) and isinstance(composed[name], dict):
+        _place(values[name], composed[name], below)
+    else:
+        values[name] = composed[name]
+
+
+def _train(settings: Settings, directory: Path, sweep: bool, wishes: Wishes) -> None:
     # torch takes seconds to import: not before the configuration is known to compose
-    from nsvm_cli.experiment import assist, conduct, prepare
+    from nsvm_cli.conduct import Hooks, assist, conduct
+    from nsvm_cli.experiment import prepare
     from nsvm_cli.processes import launched
-    from nsvm_cli.report import Progress, show_result
-    from nsvm_cli.run_directory import RunDirectory
+    from nsvm_cli.report import Progress
+    from nsvm_cli.run_directory import IfTaken, RunDirectory, has_run, is_finished, read_config
     from nsvm_cli.settings import plain
+    from nsvm_cli.signals import Signals
 
     if sweep and launched() > 1:
         raise InputError("-m takes one process: expected one run under torchrun, or a sweep without it")
+    if sweep and has_run(directory) and not wishes.overwrite and read_config(directory) != plain(settings):
+        raise InputError(
+            f"{directory} holds a run with other settings: name another hydra.sweep.dir, or overwrite=true"
+        )
+    going_on = sweep or wishes.resume is not None
+    if going_on and is_finished(directory) and not wishes.overwrite:
+        print(f"Finished already: {directory}")
+        return
     experiment = prepare(settings)
     if experiment.problem.processes.rank > 0:
-        assist(experiment)
+        with Signals() as signals:
+            assist(experiment, directory, Hooks(signal=lambda: signals.noted))
         return
     title = f"{settings.algorithm['name']} on {settings.dataset['name']}"
+    if_taken: IfTaken = "overwrite" if wishes.overwrite else "resume" if going_on else "refuse"
+    words = f"interrupted; go on with nsvm train resume={shlex.quote(str(directory))}"
     with (
-        RunDirectory(directory, plain(settings)) as run,
+        RunDirectory(directory, plain(settings), if_taken) as run,
         Progress(title, experiment.trainer.total) as progress,
+        Signals() as signals,
     ):
-        result = conduct(experiment, run, progress.show)
+        if is_finished(directory):  # by another process, meanwhile
+            print(f"Finished already: {directory}")
+            return
+        hooks = Hooks(progress.show, progress.say, lambda: signals.end_at_once(words), lambda: signals.noted)
+        result = conduct(experiment, run, hooks, wishes.inexact)
+        if wishes.inexact and wishes.resume:
+            run.configure(plain(settings))
+    _show(result, directory, settings)
+
+
+def _show(result: dict[str, Any], directory: Path, settings: Settings) -> None:
+    from nsvm_cli.report import show_result
+
     show_result(result, directory)
     if settings.curves:
         from nsvm_cli.curves import draw_curves  # takes a while to import: what is worth knowing comes first
 
         draw_curves(directory)
-
-
-def _settings(values: dict[str, Any]) -> Settings:
-    """The composed values, checked."""
-    from nsvm_cli.settings import parse_settings
-
-    settings = parse_settings(values)
-    load_plugins(settings.plugins)
-    return settings

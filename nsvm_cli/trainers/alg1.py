@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pydantic
 import torch
@@ -12,6 +14,7 @@ from torch import Tensor
 from nsvm_cli.features import Evaluation, Theta
 from nsvm_cli.model import Expansion
 from nsvm_cli.registry import STRICT, Positive
+from nsvm_cli.saving import Saved
 from nsvm_cli.trainers.base import Problem, Rows, Steps
 from nsvm_cli.trainers.stretches import StretchState, StretchTrainer
 
@@ -58,7 +61,20 @@ class Alg1(StretchTrainer[Alg1State]):
             state.y.append(y_t)
         return 1.0
 
+    def save(self, problem: Problem, state: Alg1State) -> Saved:
+        z, y = self._terms(problem, state)
+        return {**super().save(problem, state), "z": {"rows": z}, "y": {"rows": y}}
+
+    def load(self, problem: Problem, state: Alg1State, saved: Mapping[str, Any]) -> None:
+        super().load(problem, state, saved)
+        share = problem.processes.share
+        state.z, state.y = Rows(share(state.z.tensor)), Rows(share(state.y.tensor))
+
     def finish(self, problem: Problem, state: Alg1State) -> Expansion:
-        everyone, s = problem.processes, state.support_vectors
-        z, y = everyone.gather(state.z.tensor, s), everyone.gather(state.y.tensor, s)
+        z, y = self._terms(problem, state)
         return Expansion(z, torch.ones_like(y), y, self.lam * state.t)
+
+    def _terms(self, problem: Problem, state: Alg1State) -> tuple[Float[Tensor, "s n"], Float[Tensor, " s"]]:
+        """Those of all processes."""
+        everyone, s = problem.processes, state.support_vectors
+        return everyone.gather(state.z.tensor, s), everyone.gather(state.y.tensor, s)

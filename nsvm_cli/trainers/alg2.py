@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor
 from nsvm_cli.features import Evaluation, Share, Theta
 from nsvm_cli.model import Expansion
 from nsvm_cli.registry import STRICT, Positive
+from nsvm_cli.saving import DERIVED
 from nsvm_cli.trainers.base import Problem, SampleState, Steps, coefficients, expansion
 from nsvm_cli.trainers.stretches import StretchState, StretchTrainer
 
@@ -30,7 +31,7 @@ class Support(NamedTuple):
 class Alg2State(SampleState, StretchState):
     """``support`` stays what it is until theta and alpha move; then it is None."""
 
-    support: Support | None = None
+    support: Support | None = field(default=None, metadata=DERIVED)
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)

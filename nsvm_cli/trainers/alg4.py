@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import pydantic
@@ -14,6 +14,7 @@ from nsvm_cli.features import Theta
 from nsvm_cli.model import Expansion
 from nsvm_cli.objectives import LOSSES, alignment
 from nsvm_cli.registry import STRICT, Positive, entry_of
+from nsvm_cli.saving import RESTORED
 from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, State, Steps, Trainer
 from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
@@ -29,7 +30,7 @@ SOLVERS: dict[str, Callable[[int, float], Trainer[Any]]] = {
 class Alg4State(State):
     """``part_2`` is the solver's own state, once Part 1 is done."""
 
-    part_2: State | None = None
+    part_2: State | None = field(default=None, metadata=RESTORED)
 
     @property
     def support_vectors(self) -> int:
@@ -69,6 +70,12 @@ class Alg4(BatchTrainer[Alg4State]):
 
     def start(self, problem: Problem, F: Theta) -> Alg4State:
         return Alg4State(F=F, sampler=problem.sampler(self.k), t=0)
+
+    def restore(self, problem: Problem, F: Theta, saved: Mapping[str, Any]) -> Alg4State:
+        state = super().restore(problem, F, saved)
+        if saved["part_2"] is not None:
+            state.part_2 = self.svm.restore(problem, F, saved["part_2"])
+        return state
 
     def step(self, problem: Problem, state: Alg4State) -> None:
         self.advance(problem, state, state.t + 1)

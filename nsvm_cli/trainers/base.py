@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from nsvm_cli.kernels import MEMORY_BUDGET, Kernel, kernel_sums
 from nsvm_cli.model import Expansion
 from nsvm_cli.processes import ALONE, Processes
 from nsvm_cli.randomness import Sampler
+from nsvm_cli.saving import Saved, expect_keys, load_fields, loaded_like, save_fields
 
 Steps = Annotated[int, Field(ge=1)]
 BatchSize = Annotated[int, Field(ge=2)]
@@ -69,6 +71,8 @@ class State:
     ``t`` counts the steps done, as the paper does: the initialisation of Algorithms 0 to 3 is step 1.
     ``g`` is the latest decision value, ``objective`` the value before the latest move of theta,
     ``violations`` the number of samples that were found with a margin below 1.
+
+    Every field is saved, but for those that say otherwise: see ``nsvm_cli.saving``.
     """
 
     F: Theta
@@ -82,6 +86,22 @@ class State:
     def support_vectors(self) -> int:
         """The number of non-zero coefficients so far."""
         raise NotImplementedError
+
+    def state_dict(self) -> Saved:
+        """What there is to save, without theta and the sampler.
+
+        Raises:
+            InputError: a field holds what cannot be saved.
+        """
+        return save_fields(self, but=("F", "sampler"))
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Makes this state, which has just been started, the one that was saved.
+
+        Raises:
+            ValueError: what was saved is not of this kind.
+        """
+        load_fields(self, saved, but=("F", "sampler"))
 
 
 class Coefficients:
@@ -106,6 +126,23 @@ class Coefficients:
         self._order[self._joined : self._joined + len(joining)] = joining
         self._joined += len(joining)
         self.alpha[i] += amount
+
+    def state_dict(self) -> Saved:
+        """The support, in its order, and its alphas."""
+        j = self.support.copy()
+        return {"support": torch.from_numpy(j), "alpha": torch.from_numpy(self.alpha[j])}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """See ``State.load_state_dict``."""
+        expect_keys(saved, ["support", "alpha"])
+        s = len(saved["support"])
+        j = loaded_like(torch.empty(s, dtype=torch.int64), saved["support"], "support").numpy()
+        alpha = loaded_like(torch.empty(s, dtype=torch.float64), saved["alpha"], "alpha").numpy()
+        m = len(self.alpha)
+        if not (len(np.unique(j)) == s and (j >= 0).all() and (j < m).all() and (alpha > 0).all()):
+            raise ValueError(f"the support is not a set of indices below {m} with positive alpha")
+        self.alpha[:], self._joined = 0, s
+        self._order[:s], self.alpha[j] = j, alpha
 
     def on(
         self, like: Float[Tensor, " m"], processes: Processes = ALONE
@@ -140,6 +177,17 @@ class Rows:
             self._room = room
         self._room[self._filled : filled] = rows
         self._filled = filled
+
+    def state_dict(self) -> Saved:
+        """The rows."""
+        return {"rows": self.tensor}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """See ``State.load_state_dict``."""
+        expect_keys(saved, ["rows"])
+        like = self._room.new_empty(len(saved["rows"]), *self._room.shape[1:])
+        self._room = loaded_like(like, saved["rows"], "rows")
+        self._filled = len(self._room)
 
 
 S = TypeVar("S", bound=State)
@@ -203,6 +251,24 @@ class Trainer(Generic[S]):
     def finish(self, problem: Problem, state: S) -> Expansion:
         """What g is made of after ``state.t`` steps; leaves the state as it was."""
         raise NotImplementedError
+
+    def save(self, problem: Problem, state: S) -> Saved:
+        """What ``restore`` needs, beside theta; of several processes, each is given all of it."""
+        return state.state_dict()
+
+    def restore(self, problem: Problem, F: Theta, saved: Mapping[str, Any]) -> S:
+        """The state that was saved, to the bit; theta has been restored already.
+
+        Raises:
+            ValueError: what was saved is not of this algorithm, or of another problem.
+        """
+        state = self.start(problem, F)
+        self.load(problem, state, saved)
+        return state
+
+    def load(self, problem: Problem, state: S, saved: Mapping[str, Any]) -> None:
+        """Makes a state that has just been started the one that was saved; a part of ``restore``."""
+        state.load_state_dict(saved)
 
 
 class BatchTrainer(Trainer[S]):

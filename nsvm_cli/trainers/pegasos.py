@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pydantic
@@ -12,6 +12,7 @@ from torch import Tensor
 from nsvm_cli.features import Evaluation, Theta
 from nsvm_cli.model import Expansion
 from nsvm_cli.registry import STRICT, Positive
+from nsvm_cli.saving import DERIVED
 from nsvm_cli.trainers.base import Problem, SampleState, Steps, coefficients
 from nsvm_cli.trainers.stretches import StretchState, StretchTrainer
 
@@ -20,7 +21,7 @@ from nsvm_cli.trainers.stretches import StretchState, StretchTrainer
 class PegasosState(SampleState, StretchState):
     """``z`` holds F_theta(x_j) for every j: theta never moves."""
 
-    z: Float[Tensor, "m n"]
+    z: Float[Tensor, "m n"] = field(metadata=DERIVED)
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)

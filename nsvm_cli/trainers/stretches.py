@@ -12,15 +12,18 @@ where theta never moves, brought up to date with the one term that joined.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
-from nsvm_cli.features import Evaluation
+from nsvm_cli.errors import NotFiniteError
+from nsvm_cli.features import Evaluation, Theta
+from nsvm_cli.saving import DERIVED, RESTORED, Saved, expect_keys, loaded_like
 from nsvm_cli.trainers.base import Problem, State, Trainer
 
 FIXED = 256
@@ -31,7 +34,8 @@ FIXED = 256
 class Stretch:
     """The steps first, first + 1, ..., their samples i, and s_i for the theta and alpha of now.
 
-    ``violation`` is the step of the first violation that is still to come, or the step after the stretch.
+    ``violation`` is the step of the first violation that is still to come (or of the first g that is not
+    finite), or the step after the stretch.
     ``K`` holds the kernel values of the samples, where theta never moves. ``seen`` is where their s_i came
     from, where theta does.
     """
@@ -48,6 +52,14 @@ class Stretch:
     def __post_init__(self) -> None:
         self.g = np.empty_like(self.s)
 
+    def state_dict(self) -> Saved:
+        """Where theta never moves, s is added up in the order of the violations: it is not computed again."""
+        return {
+            "first": self.first,
+            "s": torch.from_numpy(self.s.copy()),
+            "looked_at": int(self.seen is not None),
+        }
+
     @property
     def last(self) -> int:
         return self.first + len(self.i) - 1
@@ -60,10 +72,10 @@ class StretchState(State):
     ``all_s`` holds y_i and s_i for every sample, once a stretch has gone on for m steps.
     """
 
-    stretch: Stretch | None = None
+    stretch: Stretch | None = field(default=None, metadata=RESTORED)
     moved: int = 1
     gap: float = 1.0
-    all_s: Float64[np.ndarray, "2 m"] | None = None
+    all_s: Float64[np.ndarray, "2 m"] | None = field(default=None, metadata=DERIVED)
 
 
 S = TypeVar("S", bound=StretchState)
@@ -108,6 +120,24 @@ class StretchTrainer(Trainer[S]):
         violating: np.ndarray = y * g < 1
         return violating
 
+    def restore(self, problem: Problem, F: Theta, saved: Mapping[str, Any]) -> S:
+        state = super().restore(problem, F, saved)
+        if saved["stretch"] is not None:
+            expect_keys(saved["stretch"], ["first", "s", "looked_at"])
+            first, s, looked_at = (saved["stretch"][key] for key in ("first", "s", "looked_at"))
+            if type(first) is not int or not 0 < first <= state.t + 1:
+                raise ValueError(f"first: expected a step up to {state.t + 1}, got {first!r}")
+            coming = state.sampler.ahead(first)[: len(s), 0]
+            s = loaded_like(torch.empty(len(coming), dtype=torch.float64), s, "s").numpy()
+            if looked_at:
+                state.stretch = self._look_at(problem, state, first, coming)
+                state.stretch.s = s
+            else:
+                y = problem.y[torch.from_numpy(coming).to(problem.y.device)]
+                state.stretch = Stretch(first, coming, y.double().cpu().numpy(), s)
+            self._find_violation(state.stretch, state.t + 1)
+        return state
+
     def step(self, problem: Problem, state: S) -> None:
         self.advance(problem, state, state.t + 1)
 
@@ -119,6 +149,9 @@ class StretchTrainer(Trainer[S]):
             t = min(until, stretch.violation, stretch.last)
             state.g = float(stretch.g[t - stretch.first])
             if t == stretch.violation:
+                state.t = t - 1  # what raises there is about step t
+                if not math.isfinite(state.g):
+                    raise NotFiniteError("the decision value g")
                 self._violation(problem, state, stretch, t)
             state.t = t
 
@@ -153,8 +186,9 @@ class StretchTrainer(Trainer[S]):
         """Looks for the first violation from step t on."""
         at = t - stretch.first
         s, y = stretch.s[at:], stretch.y[at:]
-        stretch.g[at:] = g = self.g(s, np.arange(t, t + len(s)))
-        found = self.violates(y, g).nonzero()[0]
+        with np.errstate(all="ignore"):  # what is not finite counts as found, and is said in a sentence
+            stretch.g[at:] = g = self.g(s, np.arange(t, t + len(s)))
+        found = (self.violates(y, g) | ~np.isfinite(g)).nonzero()[0]
         stretch.violation = t + int(found[0]) if len(found) else stretch.last + 1
 
     def _violation(self, problem: Problem, state: S, stretch: Stretch, t: int) -> None:

@@ -89,7 +89,7 @@ def test_a_run_that_diverges_fails_with_1_and_does_not_look_finished(tmp_path: P
     words = ["train", "algorithm=alg1", "optimizer.lr=1e9", "algorithm.steps=500", "hydra.run.dir=run"]
     done = nsvm(*words, cwd=tmp_path)
     assert done.returncode == 1
-    assert "nsvm: training diverged by step " in done.stderr.splitlines()[-1]
+    assert "nsvm: training diverged at step " in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run" / "result.json").exists()
     assert not (tmp_path / "run" / "final.safetensors").exists()
@@ -106,9 +106,9 @@ def test_a_run_directory_that_is_taken(tmp_path: Path) -> None:
     (tmp_path / "run" / "config.yaml").write_text("seed: 3\n")
     done = nsvm("train", "algorithm.steps=1", "hydra.run.dir=run", cwd=tmp_path)
     assert done.returncode == 2
-    assert "already holds a run: expected a new folder in hydra.run.dir" in done.stderr
+    assert "already holds a run that is not finished: go on with nsvm train resume=" in done.stderr
     assert (tmp_path / "run" / "config.yaml").read_text() == "seed: 3\n"
-    assert [file.name for file in (tmp_path / "run").iterdir()] == ["config.yaml"]
+    assert {file.name for file in (tmp_path / "run").iterdir()} == {".lock", "config.yaml"}
 
 
 def test_a_job_that_fails_does_not_end_the_sweep(tmp_path: Path) -> None:

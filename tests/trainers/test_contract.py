@@ -96,7 +96,7 @@ def test_divergence_stops_the_run(trainer: Trainer[Any], small: MakeSmall) -> No
     F = s.theta()
     with torch.no_grad():
         next(F.network.parameters()).fill_(float("nan"))
-    with pytest.raises(RunError, match=r"diverged by step \d+.*lower optimizer\.lr"):
+    with pytest.raises(RunError, match=r"diverged at step \d+.*lower optimizer\.lr"):
         run(trainer, s.problem, F, 10, lambda record: None)
 
 
@@ -234,6 +234,12 @@ class Spy:
 
     def step(self, gradients: Any, progress: float) -> None:
         self.progress.append(progress)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, saved: Any) -> None:
+        raise NotImplementedError
 
 
 @pytest.mark.parametrize("name", ["alg1", "alg2", "alg3", "alg4"])

@@ -1,0 +1,244 @@
+"""A run, from its first step or from a checkpoint, to its result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nsvm_cli.checkpoint import Checkpoint, save_checkpoint
+from nsvm_cli.errors import InputError, Interrupted
+from nsvm_cli.experiment import Experiment, Observer, facts, figures_of, log_every, model_of
+from nsvm_cli.loop import Pause, Record, Watch, record, run
+from nsvm_cli.run_directory import RunDirectory, checkpoints_in
+from nsvm_cli.saving import expect_keys
+from nsvm_cli.settings import plain
+from nsvm_cli.snapshot import Snapshot, load_snapshot, save_snapshot, surroundings
+from nsvm_cli.trainers import State
+
+WORTHWHILE = 1.0
+"""Seconds of work that are worth a checkpoint when training is over and the result is worked out."""
+
+GO_ON, SAVE, STOP = range(3)
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """How a run speaks with whoever started it.
+
+    ``observe`` gets its records, ``say`` a line that a person should read, ``at_rest`` is called once there
+    is nothing more to save; ``signal`` returns the signal that should end it, if there was one.
+    """
+
+    observe: Observer = lambda figures: None
+    say: Callable[[str], None] = lambda line: None
+    at_rest: Callable[[], None] = lambda: None
+    signal: Callable[[], int | None] = lambda: None
+
+
+def conduct(
+    experiment: Experiment, directory: RunDirectory, hooks: Hooks = Hooks(), inexact: bool = False
+) -> dict[str, Any]:
+    """Trains, judges the model once on held-out data, saves it, writes the result and returns it.
+
+    Goes on from the directory's newest checkpoint that is whole, if there is one: with the same bits as if
+    it had never stopped. ``inexact`` allows other settings and surroundings, and so other bits; the result
+    says so then.
+
+    Raises:
+        InputError: the checkpoint is of other settings or surroundings, or does not fit them.
+        RunError: training diverged.
+        Interrupted: ``hooks.signal`` said so; what there is to save has been saved.
+    """
+    problem, trainer = experiment.problem, experiment.trainer
+    keeper = _Keeper(experiment, directory.path, directory, hooks)
+
+    def observe(figures: Record) -> None:
+        directory.add_metrics(figures)
+        hooks.observe(figures)
+
+    state = keeper.train(observe, inexact)
+    model = model_of(experiment, trainer.finish(problem, state))
+    result = {**figures_of(experiment, state, model), **keeper.figures()}
+    save_checkpoint(
+        directory.final, Checkpoint(model, experiment.settings, facts(experiment, model, state.t))
+    )
+    directory.finish(result)
+    return result
+
+
+def assist(experiment: Experiment, path: Path, hooks: Hooks = Hooks()) -> None:
+    """Trains along with the process that conducts the run in ``path``; see ``nsvm_cli.processes``."""
+    state = _Keeper(experiment, path, None, hooks).train(lambda figures: None, inexact=True)
+    experiment.trainer.finish(experiment.problem, state)
+
+
+def restored(experiment: Experiment, snapshot: Snapshot) -> State:
+    """The state that was saved; theta becomes what it was.
+
+    Raises:
+        InputError: it is not that of a run with these settings.
+    """
+    trainer, F, values = experiment.trainer, experiment.F, snapshot.values
+    try:
+        expect_keys(values, ["F", "state"])
+        F.load_state_dict(values["F"])
+        state: State = trainer.restore(experiment.problem, F, values["state"])
+        if not 0 <= state.t == snapshot.step <= trainer.total:
+            raise ValueError(f"it is of step {snapshot.step}, then {state.t} of {trainer.total}")
+    except (ValueError, TypeError) as error:
+        raise InputError(f"the checkpoint of step {snapshot.step} does not fit this run: {error}") from None
+    return state
+
+
+class _Keeper:
+    """Sees to it that nothing is lost: checkpoints, the way back from them, the best model.
+
+    Of several processes the first one decides, and alone has a ``directory`` to write to.
+    """
+
+    def __init__(
+        self, experiment: Experiment, path: Path, directory: RunDirectory | None, hooks: Hooks
+    ) -> None:
+        self.experiment, self.path, self.directory, self.hooks = experiment, path, directory, hooks
+        self.every = experiment.settings.checkpoint
+        self.began = self.saved = time.monotonic()
+        self.seconds, self.resumed, self.exact = 0.0, 0, True
+        self.best: tuple[float, int] | None = None
+
+    def train(self, observe: Observer, inexact: bool) -> State:
+        """From where it was to the last step."""
+        e = self.experiment
+        state = self._resume(inexact)
+        self.began = self.saved = time.monotonic()
+        every = e.settings.validation.every
+        state = run(
+            e.trainer,
+            e.problem,
+            e.F,
+            log_every(e),
+            observe,
+            None if every is None else Watch(every, self._validate),
+            Pause(self._pause, self.every.steps),
+            state,
+        )
+        self.seconds += time.monotonic() - self.began
+        worthwhile = self.every.every is not None and time.monotonic() - self.saved > WORTHWHILE
+        if e.problem.processes.agree(SAVE if worthwhile else GO_ON) == SAVE:
+            self._save(state, self.seconds)
+        self.hooks.at_rest()
+        return state
+
+    def figures(self) -> dict[str, Any]:
+        """What the result says of how it came about."""
+        best = zip(("best_validation_accuracy", "best_step"), self.best or (), strict=False)
+        return {
+            **dict(best),
+            "train_seconds": round(self.seconds, 3),
+            "resumed": self.resumed,
+            "exact": self.exact,
+        }
+
+    def _resume(self, inexact: bool) -> State | None:
+        if self.directory is not None:
+            number, snapshot = self._newest(self.directory)
+            self.experiment.problem.processes.agree(number)
+        else:
+            number = self.experiment.problem.processes.agree(0)
+            snapshot = load_snapshot(checkpoints_in(self.path)[number]) if number >= 0 else None
+        if snapshot is None:
+            return None
+        if differences := self._differences(snapshot):
+            if not inexact:
+                raise InputError(
+                    f"{self.path} cannot go on with the same bits: {'; '.join(differences)}; take the same "
+                    "again, or accept another result with inexact=true"
+                )
+            self.exact = False
+        state = restored(self.experiment, snapshot)
+        self.seconds, self.best = snapshot.seconds, snapshot.best
+        self.resumed, self.exact = snapshot.resumed + 1, self.exact and snapshot.exact
+        self.hooks.say(f"going on after step {state.t} of {self.experiment.trainer.total}")
+        return state
+
+    def _newest(self, directory: RunDirectory) -> tuple[int, Snapshot | None]:
+        """The newest checkpoint that is whole, and its number; without any, the run begins anew."""
+        paths = checkpoints_in(self.path)
+        for number, path in enumerate(paths):
+            try:
+                snapshot = load_snapshot(path)
+                directory.open_metrics(snapshot.metrics)
+                return number, snapshot
+            except (InputError, ValueError) as error:
+                before = "the checkpoint before it" if number + 1 < len(paths) else "the beginning"
+                self.hooks.say(f"{error}; going back to {before}")
+        directory.open_metrics()
+        return -1, None
+
+    def _differences(self, snapshot: Snapshot) -> list[str]:
+        """What is not as it was, of what a run's bits depend on."""
+        was = _flat(snapshot.settings) | snapshot.surroundings
+        now = _flat(plain(self.experiment.settings)) | surroundings(self.experiment)
+        changed = sorted(key for key in was.keys() | now.keys() if was.get(key) != now.get(key))
+        # neither changes a bit
+        return [
+            f"{key} was {was.get(key)} and is {now.get(key)}"
+            for key in changed
+            if key.split(".")[0] not in ("checkpoint", "curves", "plugins")
+        ]
+
+    def _pause(self, state: State) -> None:
+        signum, e = self.hooks.signal(), self.every
+        due = (e.steps and state.t % e.steps == 0) or (
+            e.seconds is not None and time.monotonic() - self.saved >= e.seconds
+        )
+        decision = self.experiment.problem.processes.agree(STOP if signum else SAVE if due else GO_ON)
+        if decision == SAVE or (decision == STOP and e.every is not None):
+            self._save(state, self.seconds + time.monotonic() - self.began)
+        if decision == STOP:
+            done = f"interrupted after step {state.t} of {self.experiment.trainer.total}"
+            raise Interrupted(signum or 0, f"{done}; go on with nsvm train resume={self.path}")
+
+    def _save(self, state: State, seconds: float) -> None:
+        record(state)  # nothing that has diverged takes the place of what has not
+        e = self.experiment
+        values = {"F": e.F.state_dict(), "state": e.trainer.save(e.problem, state)}
+        if self.directory is not None:
+            snapshot = Snapshot(
+                step=state.t,
+                seconds=seconds,
+                best=self.best,
+                resumed=self.resumed,
+                exact=self.exact,
+                metrics=self.directory.position(),
+                settings=plain(e.settings),
+                surroundings=surroundings(e),
+                values=values,
+            )
+            self.directory.add_checkpoint(lambda path: save_snapshot(path, snapshot))
+        self.saved = time.monotonic()
+
+    def _validate(self, state: State) -> Record:
+        """The accuracy on the validation set, once there is one; the best model is kept."""
+        e = self.experiment
+        if not e.trainer.classifies(state):
+            return {}
+        part = e.data.parts["validation"]
+        model = model_of(e, e.trainer.finish(e.problem, state))
+        accuracy = 1 - model.errors(part.x, part.y) / len(part)
+        if self.best is None or accuracy > self.best[0]:
+            self.best = accuracy, state.t
+            if self.directory is not None:
+                about = facts(e, model, state.t)
+                save_checkpoint(self.directory.best, Checkpoint(model, e.settings, about))
+        return {"validation_accuracy": accuracy}
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by dotted keys."""
+    leaves: dict[str, Any] = {}
+    for key, value in values.items():
+        leaves |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return leaves

@@ -1,0 +1,178 @@
+"""A run that is cut off and gone on with is the run that never stopped: theta, g and records, bit for bit."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+import torch
+
+from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.features import Theta
+from nsvm_cli.kernels import RBF, Polynomial
+from nsvm_cli.loop import record, run
+from nsvm_cli.optimizers import OPTIMIZERS, SGD, Adam, Optimizer
+from nsvm_cli.saving import flat, nested
+from nsvm_cli.sealed import seal, unseal
+from nsvm_cli.trainers import TRAINERS, Problem, build_trainer
+from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
+from tests.conftest import Small, parameters
+
+MakeSmall = Callable[..., Small]
+STEPS = 400
+
+NETWORKS = {
+    "mlp": {"name": "mlp", "widths": [8, 6], "normalize": True},
+    "dropout": {"name": "mlp", "widths": [8, 6], "dropout": 0.3},
+    "identity": {"name": "identity"},
+}
+OPTIMISERS: dict[str, Optimizer] = {
+    "sgd": SGD(0.01, momentum=0.9, weight_decay=0.01, schedule="cosine", warmup=0.3),
+    "plain": SGD(0.01),
+    "adam": Adam(0.01),
+}
+
+
+def through_a_file(values: dict[str, Any], path: Path) -> dict[str, Any]:
+    tensors, numbers = flat(values)
+    seal(path, "test", {"numbers": numbers}, tensors)
+    file = unseal(path, "test")
+    return nested({**file.tensors(), **file.content["numbers"]})
+
+
+@pytest.mark.parametrize("optimiser", sorted(OPTIMISERS))
+@pytest.mark.parametrize("network", sorted(NETWORKS))
+@pytest.mark.parametrize("name", sorted(TRAINERS.keys() - {"cross_entropy"}))
+def test_a_resumed_run_has_the_same_bits(
+    name: str, network: str, optimiser: str, small: MakeSmall, tmp_path: Path
+) -> None:
+    s = small(1, network=NETWORKS[network], K=RBF(1.0), m=60)
+    trainer = build_trainer({"name": name, "steps": STEPS, "lam": 1e-2})
+
+    def theta() -> Theta:
+        return Theta(deepcopy(s.network), OPTIMISERS[optimiser], dropout_seed=5)
+
+    whole: list[Any] = []
+    twin = run(trainer, s.problem, theta(), 10, whole.append)
+    rng = random.Random(f"{name} {network} {optimiser}")
+    stops = sorted(rng.sample(range(2, trainer.total), 5))
+    pieces: list[Any] = []
+    F, state = theta(), None
+    for stop in stops:
+        state = state or trainer.start(s.problem, F)
+        while state.t < stop:
+            trainer.advance(s.problem, state, min(stop, state.t + 10 - state.t % 10))
+            if state.t % 10 == 0:
+                pieces.append(record(state))
+        values = {"F": F.state_dict(), "state": trainer.save(s.problem, state)}
+        values = through_a_file(values, tmp_path / "state")
+        F = theta()
+        F.load_state_dict(values["F"])
+        state = trainer.restore(s.problem, F, values["state"])
+        assert state.t == stop
+    state = run(trainer, s.problem, F, 10, pieces.append, state=state)
+    assert pieces == whole
+    if network != "identity":
+        assert torch.equal(parameters(F.network), parameters(twin.F.network))
+    ours, theirs = trainer.finish(s.problem, state), trainer.finish(s.problem, twin)
+    for a, b in [(ours.z, theirs.z), (ours.alpha, theirs.alpha), (ours.y, theirs.y)]:
+        assert torch.equal(a, b)
+    assert (ours.scale, ours.bias, F.moves) == (theirs.scale, theirs.bias, twin.F.moves)
+    assert torch.equal(F.dropout.get_state(), twin.F.dropout.get_state())
+
+
+@pytest.mark.parametrize("name", sorted(TRAINERS.keys() - {"cross_entropy"}))
+def test_every_field_of_a_state_is_accounted_for(name: str, small: MakeSmall) -> None:
+    """What is saved of a state in the middle of a run, loaded and saved again, is the same."""
+    s = small(1)
+    trainer = build_trainer({"name": name, "steps": 100})
+    F = s.theta(1e-3)
+    state = trainer.start(s.problem, F)
+    trainer.advance(s.problem, state, trainer.total * 2 // 3)
+    saved = trainer.save(s.problem, state)
+    again = trainer.save(s.problem, trainer.restore(s.problem, F, saved))
+    (tensors, numbers), (tensors_again, numbers_again) = flat(saved), flat(again)
+    assert numbers == numbers_again
+    assert tensors.keys() == tensors_again.keys()
+    assert all(torch.equal(tensor, tensors_again[name]) for name, tensor in tensors.items())
+
+
+@dataclass(kw_only=True)
+class Odd(PegasosState):
+    """A state with something that no file can hold."""
+
+    history: list[int] = field(default_factory=list)
+
+
+@pydantic.dataclasses.dataclass(frozen=True)
+class OddTrainer(Pegasos):
+    """Keeps it."""
+
+    def start(self, problem: Problem, F: Theta) -> Odd:
+        return Odd(**{**vars(super().start(problem, F)), "history": [1]})
+
+
+def test_what_cannot_be_saved_says_so(small: MakeSmall) -> None:
+    s = small(1)
+    trainer = OddTrainer(50)
+    with pytest.raises(InputError, match=r"field history cannot be saved.*list; checkpoint\.every=null"):
+        trainer.save(s.problem, trainer.start(s.problem, s.theta()))
+
+
+def test_the_state_of_another_run_is_refused(small: MakeSmall) -> None:
+    s, other = small(1), small(1, m=20)
+    trainer = build_trainer({"name": "alg2", "steps": 50})
+    state = trainer.start(s.problem, F := s.theta())
+    trainer.advance(s.problem, state, 40)
+    saved, theta = trainer.save(s.problem, state), F.state_dict()
+    with pytest.raises(ValueError, match="the support is not a set of indices below 20"):
+        trainer.restore(other.problem, other.theta(), saved)
+    with pytest.raises(ValueError, match=r"expected t, .*, got t, "):
+        build_trainer({"name": "alg3", "steps": 50, "batch_size": 4}).restore(s.problem, s.theta(), saved)
+    for changed in [
+        {**saved, "t": None},
+        {**saved, "t": True},
+        {**saved, "coefficients": 3},
+        {**saved, "extra": 1},
+        {key: value for key, value in saved.items() if key != "gap"},
+    ]:
+        with pytest.raises((ValueError, TypeError)):
+            trainer.restore(s.problem, s.theta(), changed)
+    narrow = small(1, network={"name": "mlp", "widths": [8, 5], "normalize": True})
+    with pytest.raises(ValueError, match=r"expected torch\.float64 \[5, 8\]"):
+        narrow.theta().load_state_dict(theta)
+    with pytest.raises(ValueError, match="means"):
+        Theta(deepcopy(s.network), Adam(), 0).load_state_dict(theta)
+
+
+def test_every_optimizer_remembers(small: MakeSmall) -> None:
+    """A fresh optimizer goes another way than one that was told what the first half of the run knew."""
+    s = small(1)
+    for name, kind in OPTIMIZERS.items():
+        settings = {"lr": 0.01, **({"momentum": 0.9} if name == "sgd" else {})}
+        trainer = build_trainer({"name": "alg3", "steps": 40, "batch_size": 4})
+        thetas = []
+        for tell in (True, False):
+            F = Theta(deepcopy(s.network), kind(**settings), 0)
+            state = trainer.start(s.problem, F)
+            trainer.advance(s.problem, state, 20)
+            fresh = Theta(F.network, kind(**settings), 0)
+            if tell:
+                fresh.load_state_dict(F.state_dict())
+            state.F = fresh
+            trainer.advance(s.problem, state, 40)
+            thetas.append(parameters(fresh.network).clone())
+        assert not torch.equal(*thetas)
+
+
+def test_polynomial_divergence_names_step_and_quantity(small: MakeSmall) -> None:
+    s = small(1, K=Polynomial(degree=5, gamma=1e60), network=NETWORKS["identity"])
+    trainer = build_trainer({"name": "pegasos", "steps": 50})
+    with pytest.raises(RunError, match=r"diverged at step \d+: the decision value g is not finite"):
+        run(trainer, s.problem, s.theta(), 10, lambda record: None)
