@@ -1,0 +1,87 @@
+"""Files that a reader should take or refuse: real ones, and what can be made of them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nsvm_cli.checkpoint import MODEL, load_checkpoint
+from nsvm_cli.conduct import Hooks, conduct, restored
+from nsvm_cli.errors import InputError, Interrupted, RunError
+from nsvm_cli.experiment import prepare
+from nsvm_cli.run_directory import RunDirectory
+from nsvm_cli.sealed import BLANK
+from nsvm_cli.settings import Settings, parse_settings, plain
+from nsvm_cli.snapshot import load_snapshot
+
+SETTINGS: dict[str, Any] = {
+    "dataset": {"name": "ringnorm", "samples": 300},
+    "network": {"name": "mlp", "widths": [10, 6], "dropout": 0.2},
+    "kernel": {"name": "rbf"},
+    "optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.9},
+    "algorithm": {"name": "alg4", "steps": 20, "solver_steps": 100},
+    "device": "cpu",
+    "threads": 1,
+}
+
+
+def settings_of(algorithm: str) -> Settings:
+    """A run of a second or less."""
+    section = {"name": algorithm, "steps": 120}
+    if algorithm == "alg4":
+        section = {"name": algorithm, "steps": 20, "solver_steps": 100}
+    return parse_settings({**SETTINGS, "algorithm": section, "checkpoint": {"every": 1}})
+
+
+def make(folder: Path, algorithm: str) -> tuple[Path, Path]:
+    """A model, and a checkpoint from the middle of its training."""
+    settings = settings_of(algorithm)
+    with RunDirectory(folder / f"{algorithm}_whole", plain(settings)) as run:
+        conduct(prepare(settings), run)
+    with RunDirectory(folder / f"{algorithm}_half", plain(settings)) as half:
+        asked = iter([None] * 50 + [15])
+        with contextlib.suppress(Interrupted):
+            conduct(prepare(settings), half, Hooks(signal=lambda: next(asked)))
+    return run.final, half.path / "last.safetensors"
+
+
+def split(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """The header of a safetensors file, and what follows it."""
+    length = int.from_bytes(data[:8], "little")
+    return json.loads(data[8 : 8 + length]), data[8 + length :]
+
+
+def join(header: str, rest: bytes) -> bytes:
+    """The reverse; the checksum is made right again where there is a place for it."""
+    text = header.encode(errors="surrogatepass")
+    data = bytearray(len(text).to_bytes(8, "little") + text + rest)
+    if data.count(BLANK.encode()) == 1:
+        at = data.index(BLANK.encode())
+        data[at : at + len(BLANK)] = hashlib.sha256(data).hexdigest().encode()
+    return bytes(data)
+
+
+class Reader:
+    """Opens files as ``nsvm evaluate`` and ``nsvm train resume=`` do, and says how that went."""
+
+    def __init__(self, kind: str, algorithm: str) -> None:
+        self.kind = kind
+        self.settings = settings_of(algorithm)
+        self.experiment = prepare(self.settings)
+
+    def __call__(self, file: Path) -> str:
+        """'taken', or the sentence with which it was refused; anything else that is raised is a defect."""
+        try:
+            if self.kind == MODEL:
+                checkpoint = load_checkpoint(file, {"device": "cpu", "threads": 1})
+                checkpoint.model.decision_function(torch.zeros(2, *checkpoint.facts.shape))
+            else:
+                restored(self.experiment, load_snapshot(file))
+        except (InputError, RunError) as error:
+            return str(error)
+        return "taken"

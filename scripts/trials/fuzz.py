@@ -1,0 +1,153 @@
+"""What a reader of checkpoints makes of files that nobody wrote in good faith."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import time
+from argparse import Namespace
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from nsvm_cli.checkpoint import MODEL
+from nsvm_cli.sealed import BLANK
+from nsvm_cli.snapshot import TRAINING
+from trials.files import Reader, join, make, split
+
+ALGORITHMS = ["alg1", "alg2", "alg3", "alg4", "pegasos"]
+EXAMPLES = 500
+
+TEXT = st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=12) | st.text(max_size=2)
+ODD = st.one_of(
+    st.sampled_from(
+        [None, True, False, 0, -1, 1, 2**31, 2**63, 10**19, 10**30, 0.0, -1.5, 1e308, 1e-308, ""]
+    ),
+    st.sampled_from(
+        ["name", "F32", "F64", "I64", "U8", "BF16", "cuda", "float64", "rbf", "alg1", "mlp", "identity"]
+    ),
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    TEXT,
+)
+VALUES = st.recursive(
+    ODD,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+def paths(tree: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in nested dicts and lists."""
+    found = [at]
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            found += paths(value, (*at, key))
+    elif isinstance(tree, list):
+        for n, value in enumerate(tree):
+            found += paths(value, (*at, n))
+    return found
+
+
+def changed(data: st.DataObject, tree: Any) -> Any:
+    """The tree with one to three of its places changed, added to or removed."""
+    tree = copy.deepcopy(tree)
+    for _ in range(data.draw(st.integers(1, 3))):
+        *above, last = data.draw(st.sampled_from(paths(tree)[1:] or [(0,)]))
+        holder = tree
+        for key in above:
+            holder = holder[key]
+        if not isinstance(holder, dict | list) or (isinstance(holder, list) and last >= len(holder)):
+            continue
+        how = data.draw(st.sampled_from(["replace", "replace", "remove", "add", "copy"]))
+        if how == "remove":
+            del holder[last]
+        elif how == "add" and isinstance(holder, dict):
+            holder[data.draw(TEXT)] = data.draw(VALUES)
+        elif how == "copy":
+            other = data.draw(st.sampled_from(paths(tree)))
+            value = tree
+            for key in other:
+                value = value[key]
+            holder[last] = copy.deepcopy(value)
+        else:
+            holder[last] = data.draw(VALUES)
+    return tree
+
+
+def mangled(data: st.DataObject, whole: bytes, kind: str) -> bytes:
+    """A file made from a whole one."""
+    how = data.draw(st.sampled_from(["bytes", "header", "content", "content", "tensors", "text"]))
+    header, rest = split(whole)
+    content = json.loads(header["__metadata__"][kind])
+    content["sha256"] = BLANK
+    if how == "bytes":
+        at, length = data.draw(st.integers(0, len(whole))), data.draw(st.integers(0, 64))
+        return whole[:at] + data.draw(st.binary(max_size=64)) + whole[at + length :]
+    if how == "header":
+        header["__metadata__"][kind] = json.dumps(content)
+        return join(json.dumps(changed(data, header)), rest)
+    if how == "content":
+        content = {"sha256": BLANK, **changed(data, {k: v for k, v in content.items() if k != "sha256"})}
+    if how == "tensors":
+        at = data.draw(st.integers(0, len(rest)))
+        rest = rest[:at] + data.draw(st.binary(min_size=1, max_size=8)) * 3 + rest[at:]
+        rest = rest[: len(whole) - 8 - int.from_bytes(whole[:8], "little")]
+    header["__metadata__"][kind] = json.dumps(content)
+    text = json.dumps(header)
+    if how == "text":
+        at = data.draw(st.integers(0, len(text)))
+        text = text[:at] + data.draw(st.text(max_size=8)) + text[at + data.draw(st.integers(0, 8)) :]
+    return join(text, rest)
+
+
+def _way(said: str) -> str:
+    """A refusal without what is peculiar to one file."""
+    words = re.sub(r"^.*?: |'[^']*'|\[.*?\]|-?[0-9][0-9.e+-]*", " ", said)
+    return "taken" if said == "taken" else " ".join(words.split()[:7])
+
+
+def fuzz(folder: Path, arguments: Namespace) -> list[str]:
+    """For so many minutes; raises whatever else than the documented errors the readers raise."""
+    whole = {
+        (kind, a): file.read_bytes()
+        for a in ALGORITHMS
+        for kind, file in zip((MODEL, TRAINING), make(folder, a), strict=True)
+    }
+    readers = {(kind, a): Reader(kind, a) for kind, a in whole}
+    file = folder / "file.safetensors"
+    outcomes: Counter[str] = Counter()
+    slowest = 0.0
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.data())
+    def one(data: st.DataObject) -> None:
+        nonlocal slowest
+        kind, algorithm = data.draw(st.sampled_from(sorted(whole)))
+        file.write_bytes(mangled(data, whole[kind, algorithm], kind))
+        began = time.monotonic()
+        said = readers[kind, algorithm](file)
+        slowest = max(slowest, time.monotonic() - began)
+        outcomes[_way(said)] += 1
+
+    began, rounds = time.monotonic(), 0
+    while time.monotonic() - began < 60 * arguments.minutes:
+        seed(rounds)(one)()
+        rounds += 1
+    tried, ways = outcomes.total(), len(outcomes) - 1
+    return [
+        f"{tried} files in {(time.monotonic() - began) / 60:.1f} minutes: {outcomes['taken']} taken, the "
+        f"others refused with the documented error, in {ways} ways or more; slowest answer {slowest:.2f} s",
+        "",
+        *(f"- {count}: {way}" for way, count in outcomes.most_common(60)),
+    ]
