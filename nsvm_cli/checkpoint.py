@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -16,6 +17,7 @@ from nsvm_cli.datasets import build_source
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.device import select_device
 from nsvm_cli.errors import InputError
+from nsvm_cli.features import features
 from nsvm_cli.kernels import build_kernel
 from nsvm_cli.model import NSVM, Expansion
 from nsvm_cli.networks import build_network
@@ -31,10 +33,7 @@ VALUES = 2**24
 
 
 def _few_values(shape: tuple[int, ...]) -> tuple[int, ...]:
-    values = 1
-    for n in shape:
-        values *= n
-    if values > VALUES:
+    if math.prod(shape) > VALUES:
         raise ValueError(f"a sample has at most {VALUES} values")
     return shape
 
@@ -92,7 +91,7 @@ def load_checkpoint(path: Path, runtime: Mapping[str, Any] | None = None) -> Che
         if file.content.keys() != {"settings", "facts"}:
             raise ValueError(f"expected settings and facts, got {', '.join(file.content) or 'nothing'}")
         settings, facts = _settings(file.content["settings"]), Facts(**_mapping(file.content["facts"]))
-        expected = _specs(settings, facts, terms=file.specs.get("z", ("", (0,)))[1][:1])
+        expected = _specs(settings, facts, z=file.specs.get("z", ("", (0, 0)))[1])
         _expect_specs(file.specs, expected)
     except ValidationError as error:
         raise unusable(path, one_line(error)) from None
@@ -124,18 +123,19 @@ def _settings(values: object) -> Settings:
     return settings
 
 
-def _specs(settings: Settings, facts: Facts, terms: tuple[int, ...]) -> dict[str, Spec]:
-    """The tensors of a model with these settings and so many terms; nothing is computed or allocated."""
+def _specs(settings: Settings, facts: Facts, z: tuple[int, ...]) -> dict[str, Spec]:
+    """The tensors of a model with these settings and with a z of that shape; nothing is allocated."""
     dtype: torch.dtype = getattr(torch, settings.dtype)
-    try:
-        with torch.device("meta"):
-            network = build_network(settings.network, facts.shape, seed=0).to(dtype)
-            n = network(torch.zeros(1, *facts.shape, dtype=dtype)).shape[1]
-    except NotImplementedError:  # a network of the user's own that looks at numbers
+    with torch.device("meta"):
         network = build_network(settings.network, facts.shape, seed=0).to(dtype)
-        n = network(torch.zeros(1, *facts.shape, dtype=dtype)).shape[1]
-    specs = {THETA + name: spec(tensor) for name, tensor in network.state_dict().items()}
-    specs |= {"z": (DTYPES[dtype], (*terms, n)), **dict.fromkeys(("alpha", "y"), (DTYPES[dtype], terms))}
+    theta = network.state_dict()
+    channels = max((len(tensor) for tensor in theta.values() if tensor.ndim > 2), default=1)
+    if channels * math.prod(facts.shape) > VALUES:
+        raise ValueError(f"its network would make more than {VALUES} values of one sample")
+    if len(z) != 2:
+        raise ValueError(f"z should be a matrix, got shape {list(z)}")
+    specs = {THETA + name: spec(tensor) for name, tensor in theta.items()}
+    specs |= {"z": (DTYPES[dtype], z), **dict.fromkeys(("alpha", "y"), (DTYPES[dtype], z[:1]))}
     scaling = () if build_source(settings.dataset).by_pixel else facts.shape
     return specs | dict.fromkeys(("mean", "std"), (DTYPES[torch.float64], scaling))
 
@@ -161,6 +161,8 @@ def _model(file: Sealed, settings: Settings, facts: Facts, device: torch.device)
     _expect(bool((std > 0).all()), "std is not positive")
     network = build_network(settings.network, facts.shape, seed=0).to(device, z.dtype)
     network.load_state_dict({k.removeprefix(THETA): v for k, v in tensors.items() if k.startswith(THETA)})
+    n = features(network, z.new_zeros(1, *facts.shape, device=device)).shape[1]
+    _expect(z.shape[1] == n, f"z has {z.shape[1]} columns where the network gives {n} features")
     expansion = Expansion(z.to(device), alpha.to(device), y.to(device), facts.scale, facts.bias)
     return NSVM(Scaling(mean, std), network, build_kernel(settings.kernel), expansion)
 

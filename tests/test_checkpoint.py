@@ -169,7 +169,7 @@ def facts_with(**changes: object) -> Mutation:
     [
         (lambda t, m: t.pop("z"), "alpha should be F32 of shape"),
         (lambda t, m: t.update(z=t["z"][:-1]), "(alpha|y) should be F32 of shape"),
-        (lambda t, m: t.update(z=t["z"][0]), "should be F32 of shape"),
+        (lambda t, m: t.update(z=t["z"][0]), "z should be a matrix"),
         (lambda t, m: t.update(alpha=t["alpha"].double()), "alpha should be F32 of shape .* got F64"),
         (lambda t, m: t.update(mean=t["mean"][:-1].clone()), r"mean should be F64 of shape \[20\], got"),
         (
@@ -184,7 +184,7 @@ def facts_with(**changes: object) -> Mutation:
         (lambda t, m: t["y"].fill_(7), "y is not -1 or "),
         (lambda t, m: t["alpha"].fill_(0), "alpha is not positive"),
         (lambda t, m: t["std"].fill_(0), "std is not positive"),
-        (lambda t, m: t.update(z=t["z"][:, :-1]), "z should be F32 of shape"),
+        (lambda t, m: t.update(z=t["z"][:, :-1]), "z has 5 columns where the network gives 6"),
         (facts_with(scale=0.0), "scale should be greater than 0"),
         (facts_with(steps=-1), "steps should be greater than or equal to 0"),
         (facts_with(shape=[]), "shape"),

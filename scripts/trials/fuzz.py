@@ -57,7 +57,9 @@ def changed(data: st.DataObject, tree: Any) -> Any:
     """The tree with one to three of its places changed, added to or removed."""
     tree = copy.deepcopy(tree)
     for _ in range(data.draw(st.integers(1, 3))):
-        *above, last = data.draw(st.sampled_from(paths(tree)[1:] or [(0,)]))
+        if not (places := paths(tree)[1:]):
+            break  # nothing is left
+        *above, last = data.draw(st.sampled_from(places))
         holder = tree
         for key in above:
             holder = holder[key]

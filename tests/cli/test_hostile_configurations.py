@@ -11,27 +11,8 @@ from pathlib import Path
 import pytest
 
 from nsvm_cli.cli.hydra_app import compose_settings
-from tests.cli.process import NSVM, nsvm
+from tests.cli.process import NSVM, WITNESS, nsvm
 
-WITNESS = """
-import os, sys
-
-def note(event, arguments):
-    if event == "open":
-        path, _, flags = arguments
-        quiet = "__pycache__" in str(path) or not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-        if quiet or path in (LOG, "/dev/null"):
-            return
-    elif event not in WATCHED:
-        return
-    with open(LOG, "a") as log:
-        print(event, *arguments, file=log)
-
-LOG = os.environ["WITNESS_LOG"]
-WATCHED = {"os.system", "subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn",
-    "socket.connect", "socket.getaddrinfo", "pickle.find_class"}
-sys.addaudithook(note)
-"""
 EVIL = "open('marker', 'w')"
 
 
