@@ -48,7 +48,8 @@ def conduct(
     says so then.
 
     Raises:
-        InputError: the checkpoint is of other settings or surroundings, or does not fit them.
+        InputError: the checkpoint is of other settings or surroundings, or does not fit them, or all are
+            damaged.
         RunError: training diverged.
         Interrupted: ``hooks.signal`` said so; what there is to save has been saved.
     """
@@ -164,16 +165,17 @@ class _Keeper:
         return state
 
     def _newest(self, directory: RunDirectory) -> tuple[int, Snapshot | None]:
-        """The newest checkpoint that is whole, and its number; without any, the run begins anew."""
+        """The newest checkpoint that is whole, and its number; where there is none yet, the run begins."""
         paths = checkpoints_in(self.path)
         for number, path in enumerate(paths):
             try:
                 snapshot = load_snapshot(path)
                 directory.open_metrics(snapshot.metrics)
                 return number, snapshot
-            except (InputError, ValueError) as error:
-                before = "the checkpoint before it" if number + 1 < len(paths) else "the beginning"
-                self.hooks.say(f"{error}; going back to {before}")
+            except ValueError as error:
+                if number + 1 == len(paths):
+                    raise InputError(f"{error}; to begin anew, say overwrite=true") from None
+                self.hooks.say(f"{error}; going back to the checkpoint before it")
         directory.open_metrics()
         return -1, None
 
