@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from nsvm_cli.errors import InputError
-from nsvm_cli.run_directory import write_atomically
+from nsvm_cli.run_directory import CURVES, write_atomically
 
 BLUE, GRAY = "#1f5fa8", "#777777"
 
@@ -34,11 +34,12 @@ def draw_curves(run: Path) -> Path:
     file = run / "metrics.jsonl"
     if not file.is_file():
         raise InputError(f"{run} has no metrics.jsonl: expected the directory of a run")
-    records = [json.loads(line) for line in file.read_text().splitlines()]
+    whole_lines, _, _ = file.read_text().rpartition("\n")
+    records = [json.loads(line) for line in whole_lines.splitlines()]
     if not records:
         raise InputError(f"{file} is empty: this run has nothing to draw yet")
-    write_atomically(run / "curves.png", png(_curves(records, run.name)))
-    return run / "curves.png"
+    write_atomically(run / CURVES, png(_curves(records, run.name)))
+    return run / CURVES
 
 
 def _curves(records: Sequence[Mapping[str, Any]], title: str) -> Figure:

@@ -17,6 +17,11 @@ class RunError(RuntimeError):
     """The input was fine and the run failed all the same. The command exits with 1."""
 
 
+def plainly(error: OSError) -> str:
+    """What the system could not do, and with which file."""
+    return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+
+
 class NotFiniteError(ArithmeticError):
     """A quantity is no longer finite at a step; the loop says so in a sentence."""
 

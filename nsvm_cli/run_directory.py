@@ -32,10 +32,18 @@ def write_atomically(path: Path, content: bytes | bytearray) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _about(path, error) from None
         raise
     _fsync_folder(path.parent)
+
+
+def _about(path: Path, error: OSError) -> OSError:
+    """The same error, with the name that a person knows."""
+    return OSError(error.errno, error.strerror, str(path))
 
 
 def _fsync_folder(path: Path) -> None:
@@ -175,9 +183,9 @@ class RunDirectory:
             left = line
             while left:
                 left = left[self._metrics.write(left) :]
-        except OSError:
+        except OSError as error:
             self._metrics.truncate(self._bytes)
-            raise
+            raise _about(self.path / "metrics.jsonl", error) from None
         self._sum.update(line)
         self._bytes += len(line)
 
@@ -202,8 +210,10 @@ class RunDirectory:
 CHECKPOINTS = ("next.safetensors", "last.safetensors", "previous.safetensors")
 """The newest first. The first is renamed to the second at once, but for a kill just then."""
 
+CURVES = "curves.png"
+
 FILES = (
-    *("config.yaml", "metrics.jsonl", "result.json", "curves.png", "final.safetensors", "best.safetensors"),
+    *("config.yaml", "metrics.jsonl", "result.json", CURVES, "final.safetensors", "best.safetensors"),
     *CHECKPOINTS,
 )
 """Everything that belongs to a run."""

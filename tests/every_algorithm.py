@@ -6,6 +6,7 @@ usage: torchrun tests/every_algorithm.py FILE
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -15,7 +16,7 @@ from nsvm_cli.kernels import RBF
 from nsvm_cli.networks import build_network
 from nsvm_cli.optimizers import SGD
 from nsvm_cli.processes import Processes, join
-from nsvm_cli.trainers import TRAINERS, Problem, build_trainer
+from nsvm_cli.trainers import TRAINERS, Problem, Trainer, build_trainer
 from tests.conftest import parameters, train
 
 NETWORKS = {
@@ -40,12 +41,28 @@ def train_all(processes: Processes) -> dict[str, torch.Tensor]:
             trainer = build_trainer({"name": name, "steps": 400, "lam": 1e-2})
             state, g = train(trainer, problem, F)
             theta = parameters(network)
+            if not torch.equal(theta, resumed := theta_in_two_parts(trainer, problem, settings)):
+                raise SystemExit(f"{name} {kind}: {(theta - resumed).abs().max()} from what is resumed")
             if state.objective is not None:
                 out[f"{name} {kind} objective"] = state.objective
             out |= {
                 f"{name} {kind} {what}": t for what, t in (("z", g.z), ("alpha", g.alpha), ("theta", theta))
             }
     return {name: tensor.contiguous() for name, tensor in out.items()}
+
+
+def theta_in_two_parts(trainer: Trainer[Any], problem: Problem, settings: dict[str, Any]) -> torch.Tensor:
+    """theta after a run that is saved in the middle, and gone on with by processes that know nothing else."""
+    first, second = (
+        Theta(build_network(settings, (5,), seed=1).double(), SGD(1e-4, 0.9, 1e-3), dropout_seed=2)
+        for _ in range(2)
+    )
+    state = trainer.start(problem, first)
+    trainer.advance(problem, state, trainer.total // 2)
+    saved = trainer.save(problem, state)
+    second.load_state_dict(first.state_dict())
+    trainer.advance(problem, trainer.restore(problem, second, saved), trainer.total)
+    return parameters(second.network)
 
 
 if __name__ == "__main__":

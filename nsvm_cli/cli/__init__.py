@@ -10,7 +10,7 @@ from types import FrameType
 from typing import NoReturn
 
 from nsvm_cli import __version__
-from nsvm_cli.errors import InputError, Interrupted, RunError, did_you_mean
+from nsvm_cli.errors import InputError, Interrupted, RunError, did_you_mean, plainly
 
 HELP = """\
 usage: nsvm COMMAND [ARGUMENTS]
@@ -61,7 +61,7 @@ def _main(argv: list[str]) -> int:
         sys.stderr.close()  # nobody reads on; without this the interpreter complains at exit
         return 1
     except OSError as error:
-        return _complain(error, 1)
+        return _complain(plainly(error), 1)
     return 0
 
 

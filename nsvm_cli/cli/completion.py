@@ -59,6 +59,8 @@ EVALUATE = [
 ]
 EVALUATE += ["device=auto", "device=cpu", "device=cuda", "threads=", "plugins="]
 
+TRAIN = ["resume=", "inexact=true", "overwrite=true"]
+
 TUNE = ["tune.trials=", "tune.seeds=", "tune.first_seed=", "tune.finalists=", "tune.final_seeds="]
 TUNE += ["tune.validation=", "tune.directory=", "tune.seconds=", "tune.jobs=", "tune.space."]
 
@@ -102,7 +104,8 @@ def _candidates(before: list[str], word: str) -> list[str]:
         return REPRODUCE
     if command == "curves":
         return []  # the shell knows files
-    return _hydra(" ".join([*before, word])) + (TUNE if command == "tune" else [])
+    own = {"train": TRAIN, "tune": TUNE}.get(command, [])
+    return _hydra(" ".join([*before, word])) + own
 
 
 def _hydra(line: str) -> list[str]:

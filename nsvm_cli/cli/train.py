@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 
 from nsvm_cli.cli.hydra_app import plain_values, run_app
 from nsvm_cli.cli.plugins import load_plugins
-from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.errors import InputError, RunError, plainly
 
 if TYPE_CHECKING:
     from nsvm_cli.settings import Settings
@@ -101,7 +101,7 @@ def _job(wishes: Wishes, config: DictConfig) -> None:
     except RunError as error:
         raise RunError(f"{name}{error}{_way_on(directory)}") from None
     except OSError as error:
-        raise RunError(f"{name}{error}{_way_on(directory)}") from None
+        raise RunError(f"{name}{plainly(error)}{_way_on(directory)}") from None
     finally:
         with contextlib.suppress(OSError):  # it is not empty once something was trained
             if directory.stat().st_mtime >= STARTED:  # Hydra's, rather than the user's own
@@ -162,7 +162,7 @@ def _train(settings: Settings, directory: Path, sweep: bool, wishes: Wishes) -> 
         )
     going_on = sweep or wishes.resume is not None
     if going_on and is_finished(directory) and not wishes.overwrite:
-        print(f"Finished already: {directory}")
+        _leave_alone(directory, settings)
         return
     experiment = prepare(settings)
     if experiment.problem.processes.rank > 0:
@@ -178,13 +178,24 @@ def _train(settings: Settings, directory: Path, sweep: bool, wishes: Wishes) -> 
         Signals() as signals,
     ):
         if is_finished(directory):  # by another process, meanwhile
-            print(f"Finished already: {directory}")
+            _leave_alone(directory, settings)
             return
         hooks = Hooks(progress.show, progress.say, lambda: signals.end_at_once(words), lambda: signals.noted)
         result = conduct(experiment, run, hooks, wishes.inexact)
         if wishes.inexact and wishes.resume:
             run.configure(plain(settings))
     _show(result, directory, settings)
+
+
+def _leave_alone(directory: Path, settings: Settings) -> None:
+    """A finished run, but for a picture that a kill or a full disk has kept from being drawn."""
+    from nsvm_cli.run_directory import CURVES
+
+    if settings.curves and not (directory / CURVES).exists():
+        from nsvm_cli.curves import draw_curves
+
+        draw_curves(directory)
+    print(f"Finished already: {directory}")
 
 
 def _show(result: dict[str, Any], directory: Path, settings: Settings) -> None:

@@ -1,8 +1,10 @@
 """Tries what SECURITY.md promises, in the long run.
 
-usage: scripts/try [--parts kills signals damage disk fuzz] [--kills 300] [--minutes 60] [--out FOLDER]
+usage: scripts/try [--parts kills signals damage disk starts fuzz] [--kills 300] [--minutes 60]
+                   [--out outputs/trials]
 
-Each part writes what it has seen to PART.md in the output folder, and fails where a promise is broken.
+Each part writes what it has seen to PART.md in the output folder, and fails where a promise is broken. The
+disk needs root: it is a small tmpfs.
 """
 
 from __future__ import annotations
@@ -13,10 +15,17 @@ from pathlib import Path
 
 import torch
 
-from trials import fuzz, runs
+from trials import damage, fuzz, runs
 
 USAGE = (__doc__ or "").split("usage: ")[1].split("\n\n")[0]
-PARTS = {"kills": runs.kills, "signals": runs.signals, "fuzz": fuzz.fuzz}
+PARTS = {
+    "kills": runs.kills,
+    "signals": runs.signals,
+    "damage": damage.damage,
+    "disk": damage.disk,
+    "starts": damage.starts,
+    "fuzz": fuzz.fuzz,
+}
 
 
 def main() -> None:

@@ -63,7 +63,7 @@ try:
     main(sys.argv[1:])
 except SystemExit as done:
     assert done.code == 0
-heavy = {"torch", "pandas", "sklearn", "openml", "torchvision", "hydra", "rich", "pydantic"}
+heavy = {"torch", "pandas", "sklearn", "openml", "pooch", "requests", "hydra", "rich", "pydantic"}
 print("IMPORTED", *sorted(heavy & set(sys.modules)))
 """
 

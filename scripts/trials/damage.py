@@ -1,0 +1,145 @@
+"""Files that are cut short or have a bit turned, and disks that are full."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import time
+from argparse import Namespace
+from collections import Counter
+from pathlib import Path
+
+from nsvm_cli.checkpoint import MODEL
+from nsvm_cli.errors import InputError
+from nsvm_cli.run_directory import checkpoints_in
+from nsvm_cli.snapshot import TRAINING, load_snapshot
+from trials.files import Reader, make
+from trials.runs import NSVM, start
+
+FLIPS, CUTS = 10_000, 1_000
+
+
+def damage(folder: Path, arguments: Namespace) -> list[str]:
+    """Every file that is cut or flipped must be refused, in one line."""
+    lines = []
+    file = folder / "file.safetensors"
+    for kind, whole in zip((MODEL, TRAINING), make(folder, "alg2"), strict=True):
+        data = whole.read_bytes()
+        read, rng = Reader(kind, "alg2"), random.Random(0)
+        header = 8 + int.from_bytes(data[:8], "little")
+        file.write_bytes(data)
+        if read(file) != "taken":
+            raise SystemExit(f"{whole} is not taken as it is")
+        cuts = [*range(header + 1), *(rng.randrange(header, len(data)) for _ in range(CUTS))]
+        flips = [rng.randrange(8 * len(data)) for _ in range(FLIPS)]
+        said: list[str] = []
+        for cut in cuts:
+            file.write_bytes(data[:cut])
+            said.append(read(file))
+        for place in flips:
+            flipped = bytearray(data)
+            flipped[place // 8] ^= 1 << place % 8
+            file.write_bytes(flipped)
+            said.append(read(file))
+        if wrong := [line for line in said if line == "taken" or "\n" in line]:
+            raise SystemExit(f"{kind}: {len(wrong)} were taken, or not refused in one line")
+        lines.append(
+            f"{kind} ({len(data)} bytes, header {header}): cut at every byte of the header and at {CUTS} "
+            f"places behind it, and {FLIPS} single bits flipped: all {len(said)} refused in one line"
+        )
+        if kind == MODEL:
+            lines.append(_by_command(data, header, file, rng))
+    return lines
+
+
+def _by_command(data: bytes, header: int, file: Path, rng: random.Random) -> str:
+    """Some of them, by the command itself."""
+    for n in range(20):
+        damaged = bytearray(data)
+        place = rng.randrange(8 * len(data)) if n % 2 else rng.randrange(8 * header)
+        damaged[place // 8] ^= 1 << place % 8
+        file.write_bytes(damaged)
+        done = subprocess.run([*NSVM, "evaluate", str(file)], capture_output=True, text=True, timeout=120)
+        if done.returncode != 2 or done.stderr.count("\n") != 1 or done.stdout:
+            raise SystemExit(f"bit {place}: {done.returncode}, {done.stdout}{done.stderr}")
+    return "20 of them by nsvm evaluate: exit code 2, one line, no figures"
+
+
+def disk(folder: Path, arguments: Namespace) -> list[str]:
+    """A run on a tmpfs that has room for ever more; whatever is missing, it goes on where there is room."""
+    small = folder / "small"
+    small.mkdir()
+    words = ["algorithm=alg2", "algorithm.steps=3000", "seed=3", "log_every=10", "checkpoint.every=300"]
+    words += [
+        "dataset.samples=400",
+        "dataset.validation=20",
+        "validation.every=500",
+        "hydra.run.dir=small/run",
+    ]
+    ends: Counter[str] = Counter()
+    kept = resumed = 0
+    for kilobytes in range(4, 4000, 4):
+        options = f"size={kilobytes}k,mode=755"
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(small)], check=True)
+        try:
+            run = start(words, folder)
+            _, errors = run.communicate(timeout=300)
+            path = small / "run"
+            if run.returncode == 0:
+                return [
+                    f"{ends.total()} sizes of a tmpfs, from 4 KiB in steps of 4, until the run fitted into "
+                    f"{kilobytes} KiB: exit code 1 and one line each time, no traceback",
+                    *(f"- {count} times at {what}" for what, count in ends.most_common()),
+                    f"{kept} times there was a checkpoint already: it loads; {resumed} of these runs were "
+                    "gone on with after the disk had been made larger",
+                ]
+            last = errors.splitlines()[-1]
+            if run.returncode != 1 or "Traceback" in errors or "No space left" not in last:
+                raise SystemExit(f"{kilobytes} KiB: {run.returncode}, {errors}")
+            if (path / "result.json").exists():
+                json.loads((path / "result.json").read_text())
+            ends[_what(last)] += 1
+            if checkpoints_in(path):
+                load_snapshot(checkpoints_in(path)[0])
+                kept += 1
+                if resumed < 5:
+                    subprocess.run(["mount", "-o", "remount,size=100m", str(small)], check=True)
+                    again = start(["resume=small/run"], folder)
+                    _, errors = again.communicate(timeout=300)
+                    if again.returncode != 0 or "going on after step" not in errors:
+                        raise SystemExit(f"{kilobytes} KiB: could not go on: {errors}")
+                    resumed += 1
+        except InputError as error:
+            raise SystemExit(f"{kilobytes} KiB: {error}") from None
+        finally:
+            subprocess.run(["umount", str(small)], check=True)
+    raise SystemExit("the run never fitted")
+
+
+def _what(line: str) -> str:
+    """Which file could not be written."""
+    path = line.removeprefix("nsvm: ").partition(": No space left")[0]
+    return "/".join(Path(path).parts[-2:])
+
+
+def starts(folder: Path, arguments: Namespace) -> list[str]:
+    """Twenty commands at once, and one directory."""
+    words = ["algorithm=alg1", "algorithm.steps=30000", "log_every=50", "curves=false", "hydra.run.dir=run"]
+    began = time.monotonic()
+    runs = [start(words, folder) for _ in range(20)]
+    ends = [run.communicate(timeout=600)[1] for run in runs]
+    codes = Counter(run.returncode for run in runs)
+    refusals = [errors for run, errors in zip(runs, ends, strict=True) if run.returncode == 2]
+    if codes != {0: 1, 2: 19} or any(errors.count("\n") != 1 for errors in refusals):
+        raise SystemExit(f"{codes}: {ends}")
+    lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
+    if [json.loads(line)["step"] for line in lines] != list(range(50, 30001, 50)):
+        raise SystemExit("lines are mixed")
+    in_use = sum("in use by another nsvm" in errors for errors in refusals)
+    return [
+        f"20 starts in one directory, {os.cpu_count()} cores, {time.monotonic() - began:.0f} s: one owner, "
+        f"19 refused with exit code 2 and one line ({in_use} while it ran, {19 - in_use} after its end); "
+        f"{len(lines)} lines of metrics, none mixed"
+    ]

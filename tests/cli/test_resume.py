@@ -1,0 +1,192 @@
+"""Runs that are killed, interrupted and gone on with, as real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import NSVM, nsvm, refusal
+from tests.test_conduct import bits
+
+WORDS = ["algorithm=alg1", "algorithm.steps=30000", "log_every=50", "checkpoint.every=100", "curves=false"]
+
+
+def started(*words: str, cwd: Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "SECRET_TOKEN": "hush-hush"}
+    pipe = subprocess.PIPE
+    command = [*NSVM, "train", *words]
+    return subprocess.Popen(command, cwd=cwd, env=environment, text=True, stdout=pipe, stderr=pipe)
+
+
+def wait_for(there: Callable[[], bool], run: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not there():
+        assert run.poll() is None, run.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("twin")
+    done = nsvm("train", *WORDS, "hydra.run.dir=run", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+def test_killed_and_gone_on_with(twin: Path, tmp_path: Path) -> None:
+    run = started(*WORDS, "hydra.run.dir=run", cwd=tmp_path)
+    wait_for(lambda: (tmp_path / "run" / "previous.safetensors").exists(), run)
+    run.kill()
+    run.communicate()
+    text = (tmp_path / "run" / "metrics.jsonl").read_text()
+    steps = [json.loads(line)["step"] for line in text.splitlines()]
+    assert text.endswith("\n")
+    assert steps == [50 * (n + 1) for n in range(len(steps))]
+    assert (
+        "already holds a run that is not finished" in nsvm("train", "hydra.run.dir=run", cwd=tmp_path).stderr
+    )
+    refused = nsvm("train", "resume=run", "threads=2", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "threads was 1 and is 2; take the same again, or accept another result" in refused.stderr
+    done = nsvm("train", "resume=run", "algorithm=alg1", "algorithm.steps=30000", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "going on after step " in done.stderr
+    assert bits(tmp_path / "run") == bits(twin)
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").iterdir()}
+    again = nsvm("train", "resume=run", cwd=tmp_path)
+    assert (again.returncode, again.stdout) == (0, f"Finished already: {tmp_path / 'run'}\n")
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "run").iterdir()} == before
+    assert {path.name for path in tmp_path.iterdir()} <= {"run", "cache"}
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_run_in_order(signum: int, twin: Path, tmp_path: Path) -> None:
+    run = started(*WORDS, "hydra.run.dir=run", "checkpoint.every=1h", cwd=tmp_path)
+    wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists(), run)
+    run.send_signal(signum)
+    _, errors = run.communicate(timeout=60)
+    assert run.returncode == 128 + signum
+    last = errors.splitlines()[-1]
+    assert last.startswith("nsvm: interrupted after step ")
+    assert last.endswith(f"go on with nsvm train resume={tmp_path / 'run'}")
+    assert "Traceback" not in errors
+    assert (tmp_path / "run" / "last.safetensors").exists()
+    done = nsvm("train", "resume=run", "checkpoint.every=100", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    ours, theirs = bits(tmp_path / "run"), bits(twin)
+    assert ours["result"] == theirs["result"]
+    assert ours["metrics.jsonl"] == theirs["metrics.jsonl"]
+
+
+SLEEPER = """
+import time
+from pydantic.dataclasses import dataclass
+from nsvm_cli.trainers import TRAINERS
+from nsvm_cli.trainers.alg3 import Alg3
+
+@dataclass(frozen=True)
+class Sleeper(Alg3):
+    def step(self, problem, state):
+        super().step(problem, state)
+        if state.t == 20:
+            open("asleep", "w").close()
+            time.sleep(600)
+
+TRAINERS["sleeper"] = Sleeper
+"""
+
+
+def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
+    """Though the first one cannot be heeded: the step never ends."""
+    (tmp_path / "sleeper.py").write_text(SLEEPER)
+    words = ["plugins=[sleeper]", "algorithm=alg3", "algorithm.name=sleeper", "dataset=digits"]
+    run = started(*words, "hydra.run.dir=run", "hydra.run.dir=run", cwd=tmp_path)
+    wait_for(lambda: (tmp_path / "asleep").exists(), run)
+    run.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert run.poll() is None
+    run.send_signal(signal.SIGINT)
+    _, errors = run.communicate(timeout=20)
+    assert run.returncode == 130
+    assert errors.splitlines()[-1] == "nsvm: interrupted at once"
+    done = nsvm("evaluate", "run", cwd=tmp_path)
+    assert done.returncode == 2
+
+
+def test_a_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
+    words = [
+        "-m",
+        "algorithm=alg1",
+        "algorithm.steps=20000",
+        "seed=0,1,2",
+        "curves=false",
+        "checkpoint.every=100",
+    ]
+    run = started(*words, cwd=tmp_path)
+    sweeps = tmp_path / "outputs" / "sweep"
+    wait_for(lambda: bool(list(sweeps.glob("*/1/last.safetensors"))), run)
+    run.kill()
+    run.communicate()
+    (sweep,) = sweeps.iterdir()
+    first = {file: file.stat().st_mtime_ns for file in (sweep / "0").iterdir()}
+    done = nsvm("train", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert list(sweeps.iterdir()) == [sweep]
+    assert f"Finished already: {sweep / '0'}" in done.stdout
+    assert "going on after step" in done.stderr
+    assert {file: file.stat().st_mtime_ns for file in (sweep / "0").iterdir()} == first
+    resumed = [json.loads((sweep / str(job) / "result.json").read_text())["resumed"] for job in range(3)]
+    assert resumed == [0, 1, 0]
+    assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"hush-hush" in file.read_bytes()]
+    again = nsvm("train", *words, "algorithm.lam=1e-3", f"hydra.sweep.dir='{sweep}'", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "holds a run with other settings" in again.stderr
+
+
+def test_one_of_many_starts_owns_the_directory(tmp_path: Path) -> None:
+    runs = [started(*WORDS[:-1], "hydra.run.dir=run", "curves=false", cwd=tmp_path) for _ in range(5)]
+    ends = [run.communicate(timeout=300)[1] for run in runs]
+    assert sorted(run.returncode for run in runs) == [0, 2, 2, 2, 2]
+    for run, errors in zip(runs, ends, strict=True):
+        if run.returncode == 2:
+            assert "in use by another nsvm" in errors or "already holds a run" in errors
+            assert errors.count("\n") == 1
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == list(range(50, 30001, 50))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["resume=nothing"], "resume=nothing: expected the directory of a run, with its config.yaml"),
+        (["resume=run", "-m"], "the same sweep, started again, goes on by itself"),
+        (["resume=run", "overwrite=true"], "expected one of them"),
+        (["resume=run", "inexact=yes"], "inexact: expected true or false, got 'yes'"),
+        (["overwrite"], "overwrite: expected true or false, got ''"),
+    ],
+)
+def test_words_that_make_no_sense(words: list[str], said: str, tmp_path: Path) -> None:
+    if "resume=run" in words:
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "config.yaml").write_text("seed: 1\n")
+        done = nsvm("train", *words, cwd=tmp_path)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert said in done.stderr
+    else:
+        assert said in refusal("train", *words, cwd=tmp_path)
+
+
+def test_overwriting_when_asked(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "result.json").write_text("{}")
+    words = ["algorithm=pegasos", "algorithm.steps=50", "hydra.run.dir=run", "curves=false", "seed=1"]
+    assert nsvm("train", *words, "overwrite=true", cwd=tmp_path).returncode == 0
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["seed"] == 1
