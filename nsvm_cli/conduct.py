@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -150,6 +151,8 @@ class _Keeper:
             number = self.experiment.problem.processes.agree(0)
             snapshot = load_snapshot(checkpoints_in(self.path)[number]) if number >= 0 else None
         if snapshot is None:
+            if self.directory is not None:
+                self.directory.open_metrics()
             return None
         if differences := self._differences(snapshot):
             if not inexact:
@@ -159,6 +162,10 @@ class _Keeper:
                 )
             self.exact = False
         state = restored(self.experiment, snapshot)
+        if self.directory is not None:
+            self.directory.open_metrics(snapshot.metrics)
+            if differences:
+                self.directory.configure(plain(self.experiment.settings))
         self.seconds, self.best = snapshot.seconds, snapshot.best
         self.resumed, self.exact = snapshot.resumed + 1, self.exact and snapshot.exact
         self.hooks.say(f"going on after step {state.t} of {self.experiment.trainer.total}")
@@ -170,13 +177,12 @@ class _Keeper:
         for number, path in enumerate(paths):
             try:
                 snapshot = load_snapshot(path)
-                directory.open_metrics(snapshot.metrics)
+                directory.check_metrics(snapshot.metrics)
                 return number, snapshot
             except ValueError as error:
                 if number + 1 == len(paths):
                     raise InputError(f"{error}; to begin anew, say overwrite=true") from None
                 self.hooks.say(f"{error}; going back to the checkpoint before it")
-        directory.open_metrics()
         return -1, None
 
     def _differences(self, snapshot: Snapshot) -> list[str]:
@@ -201,7 +207,8 @@ class _Keeper:
             self._save(state, self.seconds + time.monotonic() - self.began)
         if decision == STOP:
             done = f"interrupted after step {state.t} of {self.experiment.trainer.total}"
-            raise Interrupted(signum or 0, f"{done}; go on with nsvm train resume={self.path}")
+            way_on = f"; go on with nsvm train resume={shlex.quote(str(self.path))}" if e.every else ""
+            raise Interrupted(signum or 0, done + way_on)
 
     def _save(self, state: State, seconds: float) -> None:
         record(state)  # nothing that has diverged takes the place of what has not

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import fcntl
 import hashlib
 import io
@@ -27,7 +28,8 @@ def write_atomically(path: Path, content: bytes | bytearray) -> None:
     """The file is there with all of its content, even after a power cut, or as it was before."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
     try:
-        with temporary.open("wb") as file:
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -64,6 +66,17 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     write_atomically(path, text.getvalue().encode())
 
 
+def _own_file(path: Path) -> io.FileIO:
+    """Opened to read and to append, made if need be; not one elsewhere that a link leads to."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise InputError(f"{path} is a link: expected a file of this folder") from None
+        raise
+    return io.FileIO(descriptor, "a+b")
+
+
 @contextlib.contextmanager
 def claimed(path: Path) -> Iterator[None]:
     """Keeps a directory for this process, until it ends, and clears away what a killed owner was writing.
@@ -72,7 +85,7 @@ def claimed(path: Path) -> Iterator[None]:
         InputError: another process has it.
     """
     path.mkdir(parents=True, exist_ok=True)
-    with (path / ".lock").open("w") as file:
+    with _own_file(path / ".lock") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -162,17 +175,18 @@ class RunDirectory:
         new.replace(last)
         _fsync_folder(self.path)
 
-    def open_metrics(self, at: Position = START) -> None:
-        """Goes on writing metrics at a position; what lies behind it is of steps that are taken again.
+    def check_metrics(self, at: Position) -> None:
+        """Raises a ValueError where the metrics up to a position are not what they were."""
+        with contextlib.suppress(FileNotFoundError), (self.path / METRICS).open("rb") as file:
+            if hashlib.sha256(file.read(at.bytes)).hexdigest() == at.sha256:
+                return
+        raise ValueError(f"{self.path / METRICS} is not what it was at the checkpoint")
 
-        Raises:
-            ValueError: the metrics up to there are not what they were.
-        """
-        file = self._owned.enter_context((self.path / "metrics.jsonl").open("a+b", buffering=0))
+    def open_metrics(self, at: Position = START) -> None:
+        """Goes on writing metrics at a position; what lies behind it is of steps that are taken again."""
+        file = self._owned.enter_context(_own_file(self.path / METRICS))
         file.seek(0)
         self._sum = hashlib.sha256(file.read(at.bytes))
-        if self._sum.hexdigest() != at.sha256:
-            raise ValueError("metrics.jsonl is not what it was then")
         file.truncate(at.bytes)
         self._metrics, self._bytes = file, at.bytes
 
@@ -185,7 +199,7 @@ class RunDirectory:
                 left = left[self._metrics.write(left) :]
         except OSError as error:
             self._metrics.truncate(self._bytes)
-            raise _about(self.path / "metrics.jsonl", error) from None
+            raise _about(self.path / METRICS, error) from None
         self._sum.update(line)
         self._bytes += len(line)
 
@@ -210,10 +224,11 @@ class RunDirectory:
 CHECKPOINTS = ("next.safetensors", "last.safetensors", "previous.safetensors")
 """The newest first. The first is renamed to the second at once, but for a kill just then."""
 
+METRICS = "metrics.jsonl"
 CURVES = "curves.png"
 
 FILES = (
-    *("config.yaml", "metrics.jsonl", "result.json", CURVES, "final.safetensors", "best.safetensors"),
+    *("config.yaml", METRICS, "result.json", CURVES, "final.safetensors", "best.safetensors"),
     *CHECKPOINTS,
 )
 """Everything that belongs to a run."""
@@ -226,7 +241,7 @@ def checkpoints_in(path: Path) -> list[Path]:
 
 def has_run(path: Path) -> bool:
     """Whether a run has been started in the directory."""
-    return any((path / name).exists() for name in ("config.yaml", "metrics.jsonl", "result.json"))
+    return any((path / name).exists() for name in ("config.yaml", METRICS, "result.json"))
 
 
 def is_finished(path: Path) -> bool:

@@ -123,7 +123,7 @@ def test_metrics_that_were_changed_fall_back_too(whole: Path, half: Path) -> Non
     metrics.write_bytes(b"".join(lines[:-1]) + b'{"step": 1')
     said: list[str] = []
     go(half, settings_with(), Hooks(say=said.append))
-    assert "metrics.jsonl is not what it was then" in said[0]
+    assert "metrics.jsonl is not what it was at the checkpoint" in said[0]
     assert bits(half) == bits(whole)
 
 
@@ -306,6 +306,21 @@ def test_a_line_that_cannot_be_written_is_taken_back(tmp_path: Path) -> None:
         assert (path / "metrics.jsonl").read_bytes() == there
         run.add_metrics({"step": 3})
     assert (path / "metrics.jsonl").read_text() == '{"step": 1}\n{"step": 3}\n'
+
+
+@pytest.mark.parametrize("name", [".lock", "metrics.jsonl"])
+def test_a_link_in_a_strangers_directory_is_not_followed(name: str, half: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (half / name).unlink()
+    (half / name).symlink_to(precious)
+    with pytest.raises(InputError, match=r"is a link|not what it was at the checkpoint"):
+        go(half, settings_with())
+    for file in checkpoints_in(half):
+        file.unlink()
+    with pytest.raises(InputError, match="is a link"):
+        go(half, settings_with())
+    assert precious.read_text() == "mine"
 
 
 def test_one_owner(tmp_path: Path) -> None:

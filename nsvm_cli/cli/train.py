@@ -182,8 +182,6 @@ def _train(settings: Settings, directory: Path, sweep: bool, wishes: Wishes) -> 
             return
         hooks = Hooks(progress.show, progress.say, lambda: signals.end_at_once(words), lambda: signals.noted)
         result = conduct(experiment, run, hooks, wishes.inexact)
-        if wishes.inexact and wishes.resume:
-            run.configure(plain(settings))
     _show(result, directory, settings)
 
 
