@@ -11,27 +11,6 @@ from typing import Any
 
 NSVM = [sys.executable, "-m", "nsvm_cli"]
 
-WITNESS = """
-import os, sys
-
-def note(event, arguments):
-    if event == "open":
-        path, _, flags = arguments
-        quiet = "__pycache__" in str(path) or not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-        if quiet or path in (LOG, "/dev/null"):
-            return
-    elif event not in WATCHED:
-        return
-    with open(LOG, "a") as log:
-        print(event, *arguments, file=log)
-
-LOG = os.environ["WITNESS_LOG"]
-WATCHED = {"os.system", "subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn",
-    "socket.connect", "socket.getaddrinfo", "pickle.find_class"}
-sys.addaudithook(note)
-"""
-"""A sitecustomize.py: notes in $WITNESS_LOG what a process runs, writes, unpickles or connects to."""
-
 
 def nsvm(
     *arguments: str | Path, cwd: Path, env: dict[str, str] | None = None, command: list[str] | None = None

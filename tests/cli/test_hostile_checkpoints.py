@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,25 +18,8 @@ from nsvm_cli.experiment import prepare
 from nsvm_cli.run_directory import RunDirectory
 from nsvm_cli.sealed import BLANK
 from nsvm_cli.settings import parse_settings, plain
-from tests.cli.process import WITNESS
+from tests.cli.witness import expect_refusal, witnessed
 from tests.test_checkpoint import SETTINGS, contents, pickle_of_a_file, write_resealed
-
-OPENS = """
-import contextlib, io, json, re, sys, time
-from nsvm_cli.cli import main
-import nsvm_cli.conduct, nsvm_cli.evaluation, nsvm_cli.report, hydra.main  # not part of the answer
-
-for words in json.loads(sys.argv[1]):
-    said, began = io.StringIO(), time.monotonic()
-    try:
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-            main(words)
-    except SystemExit as exit:
-        code = exit.code
-    seconds = time.monotonic() - began
-    peak = int(re.search(r"VmHWM:\\s*([0-9]+)", open("/proc/self/status").read())[1])
-    print(json.dumps([words[1], code, said.getvalue(), seconds, peak]), flush=True)
-"""
 
 Change = Callable[[dict[str, torch.Tensor], dict[str, Any]], object]
 
@@ -111,46 +92,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run.final
 
 
-def opened(commands: list[list[str]], folder: Path) -> list[list[Any]]:
-    """What a process answers to each; it has run, written and reached nothing."""
-    (folder / "witness").mkdir()
-    (folder / "witness" / "sitecustomize.py").write_text(WITNESS)
-    (folder / "here" / "evil.py").write_text("open('marker', 'w')")
-    log = folder / "log"
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(folder / "witness"),
-        "WITNESS_LOG": str(log),
-        "SECRET": "hush",
-    }
-    before = sorted((folder / "here").rglob("*"))
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", OPENS, json.dumps(commands)],
-        cwd=folder / "here",
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    assert not log.exists(), log.read_text()
-    assert sorted((folder / "here").rglob("*")) == before
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def expect_refusals(answers: list[list[Any]]) -> None:
-    print(*answers, sep="\n")
-    for name, code, said, seconds, peak in answers:
-        assert code == 2, (name, said)
-        assert said.startswith("nsvm: "), (name, said)
-        assert said.count("\n") == 1, (name, said)
-        assert "Traceback" not in said
-        assert "hush" not in said
-        assert "\x1b" not in said
-        assert seconds < 10, (name, seconds)  # on a loaded machine; scripts/try measures
-        assert peak < 500_000, (name, peak)  # KiB, torch and Hydra included
-
-
 def test_checkpoints_of_a_stranger(model: Path, tmp_path: Path) -> None:
     here = tmp_path / "here"
     here.mkdir()
@@ -169,9 +110,9 @@ def test_checkpoints_of_a_stranger(model: Path, tmp_path: Path) -> None:
     os.mkfifo(here / "pipe.safetensors")
     (here / "zero.safetensors").symlink_to("/dev/zero")
     files = sorted(path.name for path in here.iterdir())
-    answers = opened([["evaluate", name] for name in files], tmp_path)
-    assert len(answers) == len(REFUSED_CONTENT) + len(REFUSED_FILES) + 3
-    expect_refusals(answers)
+    assert len(files) == len(REFUSED_CONTENT) + len(REFUSED_FILES) + 3
+    for answer in witnessed([(here, ["evaluate", name]) for name in files], tmp_path):
+        expect_refusal(answer)
 
 
 LAUGHS = "\n".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]" for i in range(1, 12))
@@ -199,6 +140,6 @@ def test_run_directories_of_a_stranger(tmp_path: Path) -> None:
     config = here / "evil" / "config.yaml"
     config.write_text(config.read_text().replace("plugins: []", "plugins: [evil]").replace("rbf", "evil"))
     names = sorted(path.name for path in here.iterdir())
-    answers = opened([["train", f"resume={name}"] for name in names], tmp_path)
-    assert len(answers) == len(CONFIGS) + 1
-    expect_refusals(answers)
+    assert len(names) == len(CONFIGS) + 1
+    for answer in witnessed([(here, ["train", f"resume={name}"]) for name in names], tmp_path):
+        expect_refusal(answer)

@@ -2,54 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import resource
-import subprocess
 import textwrap
 from pathlib import Path
 
 import pytest
 
 from nsvm_cli.cli.hydra_app import compose_settings
-from tests.cli.process import NSVM, WITNESS, nsvm
-
-EVIL = "open('marker', 'w')"
-
-
-def refusal(words: list[str], files: dict[str, str], tmp_path: Path) -> str:
-    """What is said, by a process that has written and run nothing."""
-    here, witness = tmp_path / "here", tmp_path / "witness"
-    for name, text in {"evil.py": EVIL, "torch.py": EVIL, **files}.items():
-        file = here / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-    witness.mkdir()
-    (witness / "sitecustomize.py").write_text(WITNESS)
-    log, said = witness / "log", tmp_path / "said"
-    environment = {**os.environ, "PYTHONPATH": str(witness), "WITNESS_LOG": str(log), "SECRET": "hush"}
-    before = listing(here)
-    # -P, as for the installed command: the current folder is not on the path
-    command = [NSVM[0], "-P", *NSVM[1:], *words]
-    with said.open("w") as stream:
-        process = subprocess.Popen(command, cwd=here, env=environment, stdout=stream, stderr=stream)
-        resource.prlimit(process.pid, resource.RLIMIT_CPU, (60, 60))
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    text = said.read_text()
-    assert process.returncode == 2, text
-    assert text.startswith("nsvm: ")
-    assert text.count("\n") == 1, text
-    assert "hush" not in text
-    assert not log.exists(), log.read_text()
-    assert listing(here) == before
-    assert used.ru_utime + used.ru_stime < 10
-    assert used.ru_maxrss < 500_000  # KiB
-    return text
-
-
-def listing(folder: Path) -> set[Path]:
-    return {*folder.parent.glob("*"), *folder.rglob("*")} - {folder.parent / "said"}
-
+from tests.cli.process import nsvm
+from tests.cli.witness import Answer, expect_refusal, witnessed
 
 MARK = "touch marker"
 PAYLOAD = f"{{_target_: os.system, command: {MARK}}}"
@@ -96,13 +56,6 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("said", "text"), CASES)
-def test_an_experiment_of_a_stranger(said: str, text: str, tmp_path: Path) -> None:
-    file = {"conf/experiment/theirs.yaml": f"# @package _global_\n{text}\n"}
-    words = ["train", "--config-dir", "conf", "experiment=theirs"]
-    assert said in refusal(words, file, tmp_path)
-
-
 ELSEWHERE = {
     # how it gets there
     "tune --config-dir conf experiment=theirs": "hydra.callbacks: set on the command line only",
@@ -136,9 +89,37 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("line", ELSEWHERE)
-def test_by_another_way(line: str, tmp_path: Path) -> None:
-    assert ELSEWHERE[line] in refusal(line.split(), FILES, tmp_path)
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> list[Answer]:
+    folder = tmp_path_factory.mktemp("strangers")
+    commands = []
+    for n, (_, text) in enumerate(CASES):
+        place = folder / str(n)
+        write(place, {"conf/experiment/theirs.yaml": f"# @package _global_\n{text}\n"})
+        commands.append((place, ["train", "--config-dir", "conf", "experiment=theirs"]))
+    for n, line in enumerate(ELSEWHERE):
+        write(place := folder / f"elsewhere {n}", FILES)
+        commands.append((place, line.split()))
+    return witnessed(commands, folder)
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize("n", range(len(CASES)))
+def test_an_experiment_of_a_stranger(n: int, answers: list[Answer]) -> None:
+    expect_refusal(answers[n])
+    assert CASES[n][0] in answers[n].said
+
+
+@pytest.mark.parametrize("n", range(len(ELSEWHERE)))
+def test_by_another_way(n: int, answers: list[Answer]) -> None:
+    answer = answers[len(CASES) + n]
+    expect_refusal(answer)
+    assert ELSEWHERE[" ".join(answer.words)] in answer.said
 
 
 def test_a_target_is_an_unknown_setting(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.cli.process import NSVM, nsvm, refusal
 from tests.test_conduct import bits
 
-WORDS = ["algorithm=alg1", "algorithm.steps=30000", "log_every=50", "checkpoint.every=100", "curves=false"]
+WORDS = ["algorithm=alg1", "algorithm.steps=12000", "log_every=50", "checkpoint.every=100", "curves=false"]
 
 
 def started(*words: str, cwd: Path) -> subprocess.Popen[str]:
@@ -56,7 +56,7 @@ def test_killed_and_gone_on_with(twin: Path, tmp_path: Path) -> None:
     refused = nsvm("train", "resume=run", "threads=2", cwd=tmp_path)
     assert refused.returncode == 2
     assert "threads was 1 and is 2; take the same again, or accept another result" in refused.stderr
-    done = nsvm("train", "resume=run", "algorithm=alg1", "algorithm.steps=30000", cwd=tmp_path)
+    done = nsvm("train", "resume=run", "algorithm=alg1", "algorithm.steps=12000", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "going on after step " in done.stderr
     assert bits(tmp_path / "run") == bits(twin)
@@ -125,7 +125,7 @@ def test_a_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     words = [
         "-m",
         "algorithm=alg1",
-        "algorithm.steps=20000",
+        "algorithm.steps=8000",
         "seed=0,1,2",
         "curves=false",
         "checkpoint.every=100",
@@ -160,7 +160,7 @@ def test_one_of_many_starts_owns_the_directory(tmp_path: Path) -> None:
             assert "in use by another nsvm" in errors or "already holds a run" in errors
             assert errors.count("\n") == 1
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines] == list(range(50, 30001, 50))
+    assert [json.loads(line)["step"] for line in lines] == list(range(50, 12001, 50))
 
 
 @pytest.mark.parametrize(

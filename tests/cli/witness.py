@@ -1,0 +1,116 @@
+"""Commands that are given what a stranger has made, in a process that notes what it does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+WITNESS = """
+import os, sys
+
+def note(event, arguments):
+    if event == "open":
+        path, _, flags = arguments
+        quiet = "__pycache__" in str(path) or not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        if quiet or path in (LOG, "/dev/null"):
+            return
+    elif event not in WATCHED:
+        return
+    with open(LOG, "a") as log:
+        print(event, *arguments, file=log)
+
+LOG = os.environ["WITNESS_LOG"]
+WATCHED = {"os.system", "subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn",
+    "socket.connect", "socket.getaddrinfo", "pickle.find_class"}
+sys.addaudithook(note)
+"""
+
+# one process for all of them, for most of the time goes into imports; these are not part of an answer
+COMMANDS = """
+import contextlib, io, json, os, re, sys, time
+from nsvm_cli.cli import main
+import nsvm_cli.cli.train, nsvm_cli.cli.tune, nsvm_cli.conduct, nsvm_cli.evaluation, nsvm_cli.report
+
+for folder, words in json.loads(sys.argv[1]):
+    os.chdir(folder)
+    with open("/proc/self/clear_refs", "w") as peak:
+        peak.write("5")  # the peak is that of this command
+    if os.path.exists(os.environ["WITNESS_LOG"]):
+        os.remove(os.environ["WITNESS_LOG"])
+    said, began = io.StringIO(), time.monotonic()
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            main(words)
+    except SystemExit as exit:
+        code = exit.code
+    seconds = time.monotonic() - began
+    peak = int(re.search("VmHWM:\\\\s*([0-9]+)", open("/proc/self/status").read())[1])
+    log = os.environ["WITNESS_LOG"]
+    noted = open(log).read() if os.path.exists(log) else ""
+    print(json.dumps([words, code, said.getvalue(), seconds, peak, noted]), flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command said and did; the peak of its memory in KiB."""
+
+    words: list[str]
+    code: int
+    said: str
+    seconds: float
+    peak: int
+    noted: str
+
+
+def witnessed(commands: Sequence[tuple[Path, list[str]]], folder: Path) -> list[Answer]:
+    """Runs commands, each in a place below ``folder``, where they find an evil.py and leave nothing."""
+    witness = folder / "witness"
+    witness.mkdir()
+    (witness / "sitecustomize.py").write_text(WITNESS)
+    for place, _ in commands:
+        for name in ("evil.py", "torch.py"):
+            (place / name).write_text("open('marker', 'w')")
+    environment = {**os.environ, "PYTHONPATH": str(witness), "WITNESS_LOG": str(folder / "log")}
+    before = listing(folder)
+    words = json.dumps([(str(place), words) for place, words in commands])
+    done = subprocess.run(
+        # -P, as for the installed command: the current folder is not on the path
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            COMMANDS,
+            json.dumps([(str(place), words) for place, words in commands]),
+        ],
+        env={**environment, "SECRET": "hush"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert listing(folder) == before
+    answers = [Answer(*json.loads(line)) for line in done.stdout.splitlines()]
+    assert len(answers) == len(commands)
+    return answers
+
+
+def listing(folder: Path) -> set[Path]:
+    return {*folder.rglob("*")} - {folder / "log"}
+
+
+def expect_refusal(answer: Answer) -> None:
+    """One line, soon, and nothing else."""
+    assert answer.code == 2, answer
+    assert answer.said.startswith("nsvm: "), answer
+    assert answer.said.count("\n") == 1, answer
+    assert answer.said[:-1].isprintable(), answer
+    assert "hush" not in answer.said, answer
+    assert not [line for line in answer.noted.splitlines() if "clear_refs" not in line], answer
+    assert answer.seconds < 10, answer  # on a loaded machine
+    assert answer.peak < 500_000, answer
