@@ -81,13 +81,7 @@ def witnessed(commands: Sequence[tuple[Path, list[str]]], folder: Path) -> list[
     words = json.dumps([(str(place), words) for place, words in commands])
     done = subprocess.run(
         # -P, as for the installed command: the current folder is not on the path
-        [
-            sys.executable,
-            "-P",
-            "-c",
-            COMMANDS,
-            json.dumps([(str(place), words) for place, words in commands]),
-        ],
+        [sys.executable, "-P", "-c", COMMANDS, words],
         env={**environment, "SECRET": "hush"},
         capture_output=True,
         text=True,
