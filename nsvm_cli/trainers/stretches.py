@@ -125,8 +125,8 @@ class StretchTrainer(Trainer[S]):
         if saved["stretch"] is not None:
             expect_keys(saved["stretch"], ["first", "s", "looked_at"])
             first, s, looked_at = (saved["stretch"][key] for key in ("first", "s", "looked_at"))
-            if type(first) is not int or not 0 < first <= state.t + 1:
-                raise ValueError(f"first: expected a step up to {state.t + 1}, got {first!r}")
+            if type(first) is not int or not 0 < first <= state.t + 1 <= first + len(s):
+                raise ValueError(f"the stretch from step {first!r} on does not hold step {state.t}")
             coming = state.sampler.ahead(first)[: len(s), 0]
             s = loaded_like(torch.empty(len(coming), dtype=torch.float64), s, "s").numpy()
             if looked_at:
