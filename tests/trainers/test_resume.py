@@ -176,3 +176,15 @@ def test_polynomial_divergence_names_step_and_quantity(small: MakeSmall) -> None
     trainer = build_trainer({"name": "pegasos", "steps": 50})
     with pytest.raises(RunError, match=r"diverged at step \d+: the decision value g is not finite"):
         run(trainer, s.problem, s.theta(), 10, lambda record: None)
+
+
+@pytest.mark.parametrize("name", ["alg1", "alg2"])
+def test_the_step_of_a_divergence_does_not_depend_on_who_watches(name: str, small: MakeSmall) -> None:
+    said = []
+    for every in (1, 10_000):
+        s = small(1, K=Polynomial(degree=2), network=NETWORKS["dropout"])
+        trainer = build_trainer({"name": name, "steps": 20_000, "lam": 1e-2})
+        with pytest.raises(RunError, match=r"diverged at step \d+") as caught:
+            run(trainer, s.problem, s.theta(lr=30.0), every, lambda record: None)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
