@@ -182,12 +182,12 @@ def test_polynomial_divergence_names_step_and_quantity(small: MakeSmall) -> None
 @pytest.mark.parametrize("every", [1, 10_000])
 def test_a_divergence_is_said_to_be_at_its_step(every: int, small: MakeSmall) -> None:
     """Behind quiet steps that were looked at together, too."""
-    s = small(1)
-    trainer = FailingTrainer(2000, lam=0.1)
+    s = small(1, K=RBF(50.0), network=NETWORKS["identity"])  # where violations are rare
+    trainer = FailingTrainer(4000, lam=1e-3)
     with pytest.raises(RunError, match=r"diverged at step \d+: theta of step (\d+) is") as caught:
         run(trainer, s.problem, s.theta(), every, lambda record: None)
     at, actual = re.findall(r"step (\d+)", str(caught.value))
-    assert at == actual
+    assert at == actual != "1001"
 
 
 @pydantic.dataclasses.dataclass(frozen=True)
