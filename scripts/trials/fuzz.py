@@ -149,7 +149,8 @@ def fuzz(folder: Path, arguments: Namespace) -> list[str]:
     tried, ways = outcomes.total(), len(outcomes) - 1
     return [
         f"{tried} files in {(time.monotonic() - began) / 60:.1f} minutes: {outcomes['taken']} taken, the "
-        f"others refused with the documented error, in {ways} ways or more; slowest answer {slowest[0]:.2f} s of CPU ({slowest[1]})",
+        f"others refused with the documented error, in {ways} ways or more; slowest answer "
+        f"{slowest[0]:.2f} s of CPU ({slowest[1]})",
         "",
         *(f"- {count}: {way}" for way, count in outcomes.most_common(60)),
     ]
