@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from signal import SIGTERM
 from typing import Any
 
 from nsvm_cli.checkpoint import Checkpoint, save_checkpoint
-from nsvm_cli.errors import InputError, Interrupted
+from nsvm_cli.errors import InputError, Interrupted, RunError
 from nsvm_cli.experiment import Experiment, Observer, facts, figures_of, log_every, model_of
 from nsvm_cli.loop import Pause, Record, Watch, record, run
-from nsvm_cli.run_directory import RunDirectory, checkpoints_in
-from nsvm_cli.saving import expect_keys
+from nsvm_cli.run_directory import START, RunDirectory, checkpoints_in
+from nsvm_cli.saving import expect_keys, flat
 from nsvm_cli.settings import plain
 from nsvm_cli.snapshot import Snapshot, load_snapshot, save_snapshot, surroundings
 from nsvm_cli.trainers import State
@@ -23,6 +25,9 @@ WORTHWHILE = 1.0
 """Seconds of work that are worth a checkpoint when training is over and the result is worked out."""
 
 GO_ON, SAVE, STOP = range(3)
+
+WHEREABOUTS = ("dataset.path", "dataset.root")
+"""Where the data are; what they are is compared by their checksum."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,8 @@ def restored(experiment: Experiment, snapshot: Snapshot) -> State:
         state: State = trainer.restore(experiment.problem, F, values["state"])
         if not 0 <= state.t == snapshot.step <= trainer.total:
             raise ValueError(f"it is of step {snapshot.step}, then {state.t} of {trainer.total}")
+        if state.violations < 0 or (state.objective is not None and state.objective.ndim > 0):
+            raise ValueError(f"violations {state.violations}, objective {state.objective}")
     except (ValueError, TypeError) as error:
         raise InputError(f"the checkpoint of step {snapshot.step} does not fit this run: {error}") from None
     return state
@@ -109,6 +116,7 @@ class _Keeper:
         self.began = self.saved = time.monotonic()
         self.seconds, self.resumed, self.exact = 0.0, 0, True
         self.best: tuple[float, int] | None = None
+        self.tried = False
 
     def train(self, observe: Observer, inexact: bool) -> State:
         """From where it was to the last step."""
@@ -150,24 +158,22 @@ class _Keeper:
         else:
             number = self.experiment.problem.processes.agree(0)
             snapshot = load_snapshot(checkpoints_in(self.path)[number]) if number >= 0 else None
-        if snapshot is None:
-            if self.directory is not None:
-                self.directory.open_metrics()
-            return None
-        if differences := self._differences(snapshot):
-            if not inexact:
-                raise InputError(
-                    f"{self.path} cannot go on with the same bits: {'; '.join(differences)}; take the same "
-                    "again, or accept another result with inexact=true"
-                )
-            self.exact = False
-        state = restored(self.experiment, snapshot)
+        differences = self._differences(snapshot)
+        if differences and not inexact:
+            raise InputError(
+                f"{self.path} cannot go on with the same bits: {'; '.join(differences)}; take the same "
+                "again, or accept another result with inexact=true"
+            )
+        state = None if snapshot is None else restored(self.experiment, snapshot)
         if self.directory is not None:
-            self.directory.open_metrics(snapshot.metrics)
-            if differences:
-                self.directory.configure(plain(self.experiment.settings))
-        self.seconds, self.best = snapshot.seconds, snapshot.best
-        self.resumed, self.exact = snapshot.resumed + 1, self.exact and snapshot.exact
+            self.directory.configure(plain(self.experiment.settings))
+            self.directory.open_metrics(START if snapshot is None else snapshot.metrics)
+            if differences:  # it may be of steps that are not taken again
+                self.directory.best.unlink(missing_ok=True)
+        if snapshot is None or state is None:
+            return None
+        self.seconds, self.best = snapshot.seconds, None if differences else snapshot.best
+        self.resumed, self.exact = snapshot.resumed + 1, snapshot.exact and not differences
         self.hooks.say(f"going on after step {state.t} of {self.experiment.trainer.total}")
         return state
 
@@ -185,30 +191,43 @@ class _Keeper:
                 self.hooks.say(f"{error}; going back to the checkpoint before it")
         return -1, None
 
-    def _differences(self, snapshot: Snapshot) -> list[str]:
-        """What is not as it was, of what a run's bits depend on."""
-        was = _flat(snapshot.settings) | snapshot.surroundings
-        now = _flat(plain(self.experiment.settings)) | surroundings(self.experiment)
+    def _differences(self, snapshot: Snapshot | None) -> list[str]:
+        """What is not as it was, of what a run's bits depend on; without a checkpoint, what was to be."""
+        now = _flat(plain(self.experiment.settings))
+        if snapshot is not None:
+            was = _flat(snapshot.settings) | snapshot.surroundings
+            now |= surroundings(self.experiment)
+        else:
+            was = now if self.directory is None else _flat(self.directory.recorded)
         changed = sorted(key for key in was.keys() | now.keys() if was.get(key) != now.get(key))
-        # neither changes a bit
         return [
-            f"{key} was {was.get(key)} and is {now.get(key)}"
+            f"{key} was {_short(was.get(key))} and is {_short(now.get(key))}"
             for key in changed
-            if key.split(".")[0] not in ("checkpoint", "curves", "plugins")
+            if key.split(".")[0] not in ("checkpoint", "curves", "plugins") and key not in WHEREABOUTS
         ]
 
     def _pause(self, state: State) -> None:
         signum, e = self.hooks.signal(), self.every
+        if not self.tried and e.every is not None:  # sooner than after a minute of work
+            flat(self.experiment.trainer.save(self.experiment.problem, state))
+            self.tried = True
         due = (e.steps and state.t % e.steps == 0) or (
             e.seconds is not None and time.monotonic() - self.saved >= e.seconds
         )
         decision = self.experiment.problem.processes.agree(STOP if signum else SAVE if due else GO_ON)
-        if decision == SAVE or (decision == STOP and e.every is not None):
-            self._save(state, self.seconds + time.monotonic() - self.began)
+        seconds = self.seconds + time.monotonic() - self.began
+        if decision == SAVE:
+            self._save(state, seconds)
         if decision == STOP:
             done = f"interrupted after step {state.t} of {self.experiment.trainer.total}"
-            way_on = f"; go on with nsvm train resume={shlex.quote(str(self.path))}" if e.every else ""
-            raise Interrupted(signum or 0, done + way_on)
+            if e.every is None:
+                raise Interrupted(signum or SIGTERM, done)
+            try:
+                self._save(state, seconds)
+            except (OSError, RunError) as error:  # the wish to end comes first
+                raise Interrupted(signum or SIGTERM, f"{done}; no checkpoint was written: {error}") from None
+            way_on = f"go on with nsvm train resume={shlex.quote(str(self.path))}"
+            raise Interrupted(signum or SIGTERM, f"{done}; {way_on}" if self.directory else done)
 
     def _save(self, state: State, seconds: float) -> None:
         record(state)  # nothing that has diverged takes the place of what has not
@@ -243,6 +262,10 @@ class _Keeper:
                 about = facts(e, model, state.t)
                 save_checkpoint(self.directory.best, Checkpoint(model, e.settings, about))
         return {"validation_accuracy": accuracy}
+
+
+def _short(value: object) -> str:
+    return textwrap.shorten(str(value), 60, placeholder=" ...")
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -64,7 +64,8 @@ def run(
     while state.t < trainer.total:
         due = min(trainer.total, *(state.t + n - state.t % n for n in intervals))
         stops = [due]
-        if pause and problem.processes.size == 1:  # several must pause at the same steps
+        if pause:
+            piece = problem.processes.agree(piece)  # several pause at the same steps
             stops.append(state.t + piece)
         if pause and pause.every:
             stops.append(state.t + pause.every - state.t % pause.every)

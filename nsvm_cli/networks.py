@@ -201,7 +201,11 @@ def build_network(settings: Mapping[str, Any], shape: Shape, seed: int) -> nn.Mo
     # Modules initialise themselves from torch's global generator and take no other, so lend it to them.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = build(NETWORKS, "network", values, shape)
+        try:
+            network = build(NETWORKS, "network", values, shape)
+        except (RuntimeError, MemoryError, OverflowError) as error:  # torch's words about sizes are many
+            reason = str(error).splitlines()[0]
+            raise InputError(f"network {settings['name']} cannot be made: {reason[:200]}") from None
         if output.normalize:
             network = nn.Sequential(network, Normalize(output.scale, output.eps))
         if output.head:

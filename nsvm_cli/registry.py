@@ -7,6 +7,7 @@ and one key for each parameter of the class.
 from __future__ import annotations
 
 import inspect
+import reprlib
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -80,5 +81,5 @@ def one_line(error: ValidationError, prefix: str = "") -> str:
             findings.append(f"{where}: {finding['ctx']['error']}")
         else:
             said = finding["msg"].replace("Input should be", "should be")
-            findings.append(f"{where} {said}, got {finding['input']!r}")
+            findings.append(f"{where} {said}, got {reprlib.repr(finding['input'])}")
     return "; ".join(dict.fromkeys(findings))

@@ -10,18 +10,20 @@ import hashlib
 import io
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, NonNegativeInt
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.errors import InputError
 from nsvm_cli.registry import STRICT
 
 TEMPORARY = ".tmp"
+ORPHAN = re.compile(r"\..+\.(json|jsonl|yaml|png|safetensors|csv|md)\.[0-9]+\.tmp")
 
 
 def write_atomically(path: Path, content: bytes | bytearray) -> None:
@@ -93,15 +95,26 @@ def claimed(path: Path) -> Iterator[None]:
                 f"{path} is in use by another nsvm: wait for it, or name another folder"
             ) from None
         for orphan in path.glob(f".*{TEMPORARY}"):
-            orphan.unlink()
+            if ORPHAN.fullmatch(orphan.name) and orphan.is_file():
+                orphan.unlink()
         yield
+
+
+def _sum(path: Path, length: int) -> str:
+    """SHA-256 of a file's beginning."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while length and (chunk := file.read(min(length, 2**20))):
+            digest.update(chunk)
+            length -= len(chunk)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, config=STRICT)
 class Position:
     """How much of the metrics there was at a checkpoint: length and SHA-256."""
 
-    bytes: NonNegativeInt
+    bytes: Annotated[int, Field(ge=0, le=2**31)]
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -138,9 +151,10 @@ class RunDirectory:
                 for name in FILES:
                     (path / name).unlink(missing_ok=True)
             if not has_run(path):
-                self.configure(settings)
+                write_config(path, settings)
             elif if_taken != "resume":
                 raise InputError(_taken(path))
+            self.recorded = read_config(path)
         except BaseException:
             self._owned.close()
             raise
@@ -162,9 +176,9 @@ class RunDirectory:
         return self.path / "best.safetensors"
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Records the settings."""
-        text = yaml.dump(dict(settings), Dumper=_Plain, sort_keys=False, allow_unicode=True)
-        write_atomically(self.path / "config.yaml", text.encode())
+        """Records the settings, where they are others than those that are recorded."""
+        if self.recorded != settings:
+            write_config(self.path, settings)
 
     def add_checkpoint(self, write: Callable[[Path], None]) -> None:
         """Has a checkpoint written; whatever happens meanwhile, there is one, and the one before it."""
@@ -177,10 +191,9 @@ class RunDirectory:
 
     def check_metrics(self, at: Position) -> None:
         """Raises a ValueError where the metrics up to a position are not what they were."""
-        with contextlib.suppress(FileNotFoundError), (self.path / METRICS).open("rb") as file:
-            if hashlib.sha256(file.read(at.bytes)).hexdigest() == at.sha256:
-                return
-        raise ValueError(f"{self.path / METRICS} is not what it was at the checkpoint")
+        path = self.path / METRICS
+        if not path.is_file() or path.stat().st_size < at.bytes or _sum(path, at.bytes) != at.sha256:
+            raise ValueError(f"{path} is not what it was at the checkpoint")
 
     def open_metrics(self, at: Position = START) -> None:
         """Goes on writing metrics at a position; what lies behind it is of steps that are taken again."""
@@ -213,12 +226,7 @@ class RunDirectory:
         os.fsync(self._metrics.fileno())
         text = json.dumps(result, indent=2, allow_nan=False) + "\n"
         write_atomically(self.path / "result.json", text.encode())
-        self.tidy()
-
-    def tidy(self) -> None:
-        """Removes the checkpoints of a finished run."""
-        for path in checkpoints_in(self.path):
-            path.unlink()
+        tidy(self.path)
 
 
 CHECKPOINTS = ("next.safetensors", "last.safetensors", "previous.safetensors")
@@ -228,15 +236,21 @@ METRICS = "metrics.jsonl"
 CURVES = "curves.png"
 
 FILES = (
-    *("config.yaml", METRICS, "result.json", CURVES, "final.safetensors", "best.safetensors"),
     *CHECKPOINTS,
+    *("result.json", "final.safetensors", "best.safetensors", CURVES, METRICS, "config.yaml"),
 )
-"""Everything that belongs to a run."""
+"""Everything that belongs to a run, in the order of removal: what a kill leaves is less of the same run."""
 
 
 def checkpoints_in(path: Path) -> list[Path]:
     """The checkpoints that a run has left in its directory, the newest first."""
     return [file for name in CHECKPOINTS if (file := path / name).is_file()]
+
+
+def tidy(path: Path) -> None:
+    """Removes the checkpoints of a finished run."""
+    for file in checkpoints_in(path):
+        file.unlink(missing_ok=True)
 
 
 def has_run(path: Path) -> bool:
@@ -258,7 +272,13 @@ def _taken(path: Path) -> str:
     )
 
 
-CONFIG_BYTES = 2**20
+CONFIG_BYTES = 2**16
+
+
+def write_config(path: Path, settings: Mapping[str, Any]) -> None:
+    """Records the settings of the run in a directory."""
+    text = yaml.dump(dict(settings), Dumper=_Plain, sort_keys=False, allow_unicode=True)
+    write_atomically(path / "config.yaml", text.encode())
 
 
 def read_config(path: Path) -> dict[str, Any]:

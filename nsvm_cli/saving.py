@@ -57,7 +57,11 @@ def _saved(name: str, value: Any) -> Any:
         return torch.from_numpy(value.copy())
     if value is None or (isinstance(value, Tensor | int | float) and not isinstance(value, bool)):
         return value
-    raise InputError(
+    raise _unsaved(name, value)
+
+
+def _unsaved(name: str, value: object) -> InputError:
+    return InputError(
         f"the state's field {name} cannot be saved: expected a number, a tensor, or an object with "
         f"state_dict and load_state_dict, got {type(value).__name__}; checkpoint.every=null does without"
     )
@@ -105,8 +109,10 @@ def flat(saved: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, int | f
             numbers |= {f"{name}{SEPARATOR}{path}": number for path, number in below[1].items()}
         elif isinstance(value, Tensor):
             tensors[name] = value
-        else:
+        elif value is None or isinstance(value, int | float):
             numbers[name] = value
+        else:
+            raise _unsaved(name, value)
     return tensors, numbers
 
 

@@ -33,8 +33,9 @@ DIGITS = 20
 """The most that a file may have: bytes of its header, bytes, tensors, their dimensions; levels of nesting and
 digits of an integer in its JSON."""
 
-DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.uint8: "U8"}
-SIZES = {"F32": 4, "F64": 8, "I64": 8, "U8": 1}
+DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16"}
+DTYPES |= {torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
+SIZES = {"F32": 4, "F64": 8, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "U8": 1, "BOOL": 1}
 
 BLANK = "0" * 64
 
@@ -77,10 +78,16 @@ def seal(path: Path, kind: str, content: Mapping[str, Any], tensors: Mapping[str
     """Writes a file; it is there with all of its content, or as it was before.
 
     Raises:
-        RunError: it would be larger than what ``unseal`` takes.
+        RunError: it would not be what ``unseal`` takes.
     """
     # the checksum is taken while zeros stand in its place
     text = json.dumps({"sha256": BLANK, **content}, allow_nan=False)
+    try:
+        json_within_bounds(text)
+        for name, tensor in tensors.items():
+            _expect(tensor.dtype in DTYPES, f"{name} is of type {tensor.dtype}")
+    except ValueError as error:
+        raise RunError(f"{path} cannot be written: {error}") from None
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     data = bytearray(save(ready, {kind: text}))
     if len(data) > FILE_BYTES or int.from_bytes(data[:8], "little") > HEADER_BYTES or len(ready) > TENSORS:

@@ -65,7 +65,7 @@ class Settings:
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "float64"] = "float32"
-    threads: PositiveInt | None = 1
+    threads: Annotated[int, Field(gt=0, le=1024)] | None = 1
     memory_budget: PositiveInt = 1024
     log_every: PositiveInt | None = None
     validation: Validation = Field(default_factory=Validation)

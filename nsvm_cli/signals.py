@@ -28,15 +28,15 @@ class Signals:
         os.set_blocking(self._writing, False)  # as set_wakeup_fd asks
         # what nohup or a shell's & has had ignored stays ignored
         heeded = [signum for signum in SIGNALS if signal.getsignal(signum) is not signal.SIG_IGN]
-        self._before = {signum: signal.signal(signum, _do_nothing) for signum in heeded}
         self._wakeup_before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        self._before = {signum: signal.signal(signum, _do_nothing) for signum in heeded}
         threading.Thread(target=self._listen, args=(listening,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.set_wakeup_fd(self._wakeup_before)
         for signum, handler in self._before.items():
             signal.signal(signum, handler)
+        signal.set_wakeup_fd(self._wakeup_before)
         os.close(self._writing)
 
     def end_at_once(self, last_words: str) -> None:
@@ -46,14 +46,16 @@ class Signals:
             self._leave(self.noted)
 
     def _listen(self, listening: int) -> None:
+        seen: set[int] = set()
         with os.fdopen(listening, "rb", buffering=0) as pipe:
             while byte := pipe.read(1):
                 signum = byte[0]
                 if signum not in SIGNALS:
                     continue
                 # a launcher passes its own SIGTERM on after the terminal's SIGINT: that is one wish, not two
-                if self._last_words is not None or self.noted == signum:
+                if self._last_words is not None or signum in seen:
                     self._leave(signum)
+                seen.add(signum)
                 self.noted = self.noted or signum
 
     def _leave(self, signum: int) -> None:

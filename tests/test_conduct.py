@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from nsvm_cli.checkpoint import load_checkpoint
 from nsvm_cli.conduct import Hooks, conduct
 from nsvm_cli.errors import InputError, Interrupted, RunError
 from nsvm_cli.experiment import prepare
-from nsvm_cli.run_directory import RunDirectory, checkpoints_in
+from nsvm_cli.run_directory import START, Position, RunDirectory, checkpoints_in, read_config
 from nsvm_cli.settings import Settings, parse_settings, plain
-from nsvm_cli.snapshot import load_snapshot
+from nsvm_cli.snapshot import load_snapshot, save_snapshot
 from nsvm_cli.trainers import TRAINERS, Problem
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.base import SampleState
@@ -362,3 +363,88 @@ def test_overwriting_removes_what_belongs_to_a_run_and_nothing_else(half: Path) 
     with RunDirectory(half, {"seed": 2}, "overwrite"):
         names = {file.name for file in half.iterdir()}
     assert names == {".lock", "config.yaml", "notes.txt"}
+
+
+def test_other_settings_before_the_first_checkpoint_are_refused_too(half: Path) -> None:
+    for file in checkpoints_in(half):
+        file.unlink()
+    other = settings_with(seed=7)
+    with pytest.raises(InputError, match="seed was 0 and is 7"):
+        go(half, other)
+    assert go(half, other, inexact=True)["seed"] == 7
+    assert read_config(half) == plain(other)
+
+
+def test_there_and_back_again_is_the_run_that_it_was(whole: Path, half: Path) -> None:
+    """An inexact run that is killed before its first checkpoint leaves that of the run before it."""
+    before = {file: file.read_bytes() for file in checkpoints_in(half)}
+    with pytest.raises(Interrupted):
+        go(half, settings_with(log_every=8), stopped_after(3), inexact=True)
+    for file, data in before.items():
+        file.write_bytes(data)
+    go(half, settings_with())
+    assert bits(half) == bits(whole)
+
+
+def test_a_signal_counts_where_no_checkpoint_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RunDirectory, "add_checkpoint", failing_from(0, "fsync"))
+    with pytest.raises(
+        Interrupted, match=r"after step .* no checkpoint was written: .*No space left"
+    ) as caught:
+        go(tmp_path / "run", settings_with(checkpoint={"every": "1h"}), stopped_after(3))
+    assert caught.value.signum == 15
+
+
+def test_a_g_that_is_not_finite_is_a_divergence_in_algorithm_3_too(tmp_path: Path) -> None:
+    wild = settings_with(algorithm={"name": "alg3", "steps": 50, "lam": 1e-40, "batch_size": 8})
+    with pytest.raises(RunError, match="diverged at step 2: the decision value g"):
+        go(tmp_path / "run", wild)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"metrics": Position(2**31, START.sha256)},
+        {"state": {"gap": 1e308}},
+        {"state": {"gap": -1, "moved": 10**18}},
+        {"state": {"violations": -1}},
+        {"state": {"objective": torch.ones(2, 2)}},
+        {"state": {"stretch": {"first": 1, "s": torch.ones(0, dtype=torch.float64), "looked_at": 0}}},
+    ],
+)
+def test_values_that_no_run_has(changes: dict[str, Any], half: Path) -> None:
+    """A stranger can make the checksum right."""
+    last = checkpoints_in(half)[0]
+    snapshot = load_snapshot(last)
+    values = {**snapshot.values, "state": {**snapshot.values["state"], **changes.pop("state", {})}}
+    save_snapshot(last, replace(snapshot, values=values, **changes))
+    for file in checkpoints_in(half)[1:]:
+        file.unlink()
+    with pytest.raises(InputError, match=r"does not fit this run|not what it was at the checkpoint"):
+        go(half, settings_with())
+
+
+def test_a_pipe_in_the_place_of_metrics(half: Path) -> None:
+    (half / "metrics.jsonl").unlink()
+    os.mkfifo(half / "metrics.jsonl")
+    with pytest.raises(InputError, match="not what it was at the checkpoint"):
+        go(half, settings_with())
+
+
+def test_a_best_model_of_steps_that_are_not_taken_again_goes(half: Path) -> None:
+    assert (half / "best.safetensors").exists()
+    result = go(half, settings_with(validation={"every": None}), inexact=True)
+    assert "best_step" not in result
+    assert not (half / "best.safetensors").exists()
+
+
+def test_what_cannot_be_saved_is_found_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Alg3, "save", lambda *_: {"odd": {1, 2}})
+    hopeless = settings_with(
+        algorithm={"name": "alg3", "steps": 50, "batch_size": 8}, checkpoint={"every": "1h"}, log_every=1
+    )
+    with pytest.raises(InputError, match=r"state.*cannot be saved"):
+        go(tmp_path / "run", hopeless)
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import FrameType
@@ -31,6 +32,9 @@ options:
 """
 
 COMMANDS = {name: name for name in ("train", "tune", "reproduce", "evaluate", "curves", "completion")}
+LONGEST = 1500
+"""Characters of a line about an error."""
+
 COMMANDS["__complete"] = "completion"
 
 
@@ -46,7 +50,8 @@ def _main(argv: list[str]) -> int:
     if argv[0] == "--version":
         print(f"nsvm {__version__}")
         return 0
-    signal.signal(signal.SIGTERM, _end)
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, _end)
     try:
         _command(argv[0])(argv[1:])
     except InputError as error:
@@ -79,5 +84,8 @@ def _command(name: str) -> Callable[[list[str]], None]:
 
 
 def _complain(what: object, code: int) -> int:
-    print("nsvm: " + " ".join(str(what).split()), file=sys.stderr)
+    line = textwrap.shorten(str(what), LONGEST, placeholder=" ...")
+    # names may come from a file, and a terminal obeys control characters
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
+    print(f"nsvm: {shown}", file=sys.stderr)
     return code

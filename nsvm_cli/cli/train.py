@@ -33,6 +33,7 @@ class Wishes:
     resume: Path | None = None
     inexact: bool = False
     overwrite: bool = False
+    changes: tuple[str, ...] = ()
 
 
 def train(arguments: list[str]) -> None:
@@ -44,8 +45,7 @@ def train(arguments: list[str]) -> None:
         if not _names(words, "hydra.sweep.dir"):
             words.append(f"hydra.sweep.dir={_sweep_folder(words)}")
     elif wishes.resume:
-        words = [word for word in words if not _names([word], "hydra.run.dir")]
-        words.append(f"hydra.run.dir={_quoted(str(wishes.resume))}")
+        words = _composed_like(wishes.resume, words)
     run_app(functools.partial(_job, wishes), words)
 
 
@@ -59,19 +59,34 @@ def _wishes(arguments: list[str]) -> tuple[Wishes, list[str]]:
                 raise InputError(f"{key}: expected true or false, got {value!r}")
             found[key] = value == "true"
         elif key == "resume":
-            found[key] = Path(value.strip("'\""))
+            found[key] = Path(value if Path(value).is_dir() else value.strip("'\"")).absolute()
             if not (found[key] / "config.yaml").is_file():
                 raise InputError(f"resume={value}: expected the directory of a run, with its config.yaml")
         else:
             words.append(word)
-    wishes = Wishes(**found)
+    wishes = Wishes(**found, changes=tuple(word for word in words if not word.startswith("-")))
     if wishes.resume and wishes.overwrite:
         raise InputError("resume=RUN goes on with a run, overwrite=true begins anew: expected one of them")
     return wishes, words
 
 
+def _composed_like(run: Path, words: list[str]) -> list[str]:
+    """What composes the settings that change in a run, beside others that go unread."""
+    from nsvm_cli.run_directory import read_config
+
+    for word in words:
+        if word.startswith(("-", "hydra.")) and not word.startswith(("--config-dir", "-cd")):
+            raise InputError(f"{word} does not go with resume=RUN, whose settings are in its config.yaml")
+    # a setting is known in the company of its own kind
+    groups = {word.lstrip("+~").partition(".")[0] for word in words if "." in word.partition("=")[0]}
+    parts = {group: part for group, part in read_config(run).items() if isinstance(part, dict)}
+    kinds = {group: parts[group]["name"] for group in groups & parts.keys() if "name" in parts[group]}
+    kept = [f"{group}={kind}" for group, kind in sorted(kinds.items()) if not _names(words, group)]
+    return [*words, *kept, "hydra.run.dir=."]
+
+
 def _names(words: list[str], key: str) -> bool:
-    return any(word.startswith(f"{key}=") for word in words)
+    return any(word.lstrip("+").startswith(f"{key}=") for word in words)
 
 
 def _sweep_folder(words: list[str]) -> str:
@@ -90,11 +105,11 @@ def _quoted(text: str) -> str:
 
 def _job(wishes: Wishes, config: DictConfig) -> None:
     job = HydraConfig.get()
-    directory = Path(job.runtime.output_dir)
+    directory = wishes.resume or Path(job.runtime.output_dir)
     sweep = job.mode == RunMode.MULTIRUN
     name = f"job {job.job.num} ({' '.join(job.overrides.task)}): " if sweep else ""
     try:
-        settings = _settings(config, list(job.overrides.task), wishes, directory)
+        settings = _settings(config, wishes)
         _train(settings, directory, sweep, wishes)
     except InputError as error:
         raise InputError(f"{name}{error}") from None
@@ -104,7 +119,8 @@ def _job(wishes: Wishes, config: DictConfig) -> None:
         raise RunError(f"{name}{plainly(error)}{_way_on(directory)}") from None
     finally:
         with contextlib.suppress(OSError):  # it is not empty once something was trained
-            if directory.stat().st_mtime >= STARTED:  # Hydra's, rather than the user's own
+            # Hydra's, rather than the user's own
+            if not wishes.resume and directory.stat().st_mtime >= STARTED:
                 directory.rmdir()
 
 
@@ -118,15 +134,15 @@ def _way_on(directory: Path) -> str:
     return ""
 
 
-def _settings(config: DictConfig, overrides: list[str], wishes: Wishes, directory: Path) -> Settings:
+def _settings(config: DictConfig, wishes: Wishes) -> Settings:
     """The composed values; or those of the run that is resumed, with what the command line changes."""
     from nsvm_cli.run_directory import read_config
     from nsvm_cli.settings import parse_settings
 
     values = plain_values(config)
     if wishes.resume:
-        composed, values = values, read_config(directory)
-        for key in (word.lstrip("+~").partition("=")[0].partition("@")[0] for word in overrides):
+        composed, values = values, read_config(wishes.resume)
+        for key in (word.lstrip("+~").partition("=")[0].partition("@")[0] for word in wishes.changes):
             _place(values, composed, key.replace("/", ".").split("."))
     settings = parse_settings(values)
     load_plugins(parse_settings(plain_values(config)).plugins)
@@ -171,7 +187,9 @@ def _train(settings: Settings, directory: Path, sweep: bool, wishes: Wishes) -> 
         return
     title = f"{settings.algorithm['name']} on {settings.dataset['name']}"
     if_taken: IfTaken = "overwrite" if wishes.overwrite else "resume" if going_on else "refuse"
-    words = f"interrupted; go on with nsvm train resume={shlex.quote(str(directory))}"
+    words = "interrupted"
+    if settings.checkpoint.every is not None:
+        words += f"; go on with nsvm train resume={shlex.quote(str(directory))}"
     with (
         RunDirectory(directory, plain(settings), if_taken) as run,
         Progress(title, experiment.trainer.total) as progress,
@@ -187,8 +205,9 @@ def _train(settings: Settings, directory: Path, sweep: bool, wishes: Wishes) -> 
 
 def _leave_alone(directory: Path, settings: Settings) -> None:
     """A finished run, but for a picture that a kill or a full disk has kept from being drawn."""
-    from nsvm_cli.run_directory import CURVES
+    from nsvm_cli.run_directory import CURVES, tidy
 
+    tidy(directory)
     if settings.curves and not (directory / CURVES).exists():
         from nsvm_cli.curves import draw_curves
 

@@ -36,6 +36,8 @@ class Samples:
             row = int(np.argwhere(~np.isfinite(self.x.reshape(len(self.x), -1)))[0, 0])
             raise InputError(f"{self.source}: sample {row + 1} holds NaN or an infinite value")
         for label, name in zip((-1, 1), self.classes, strict=True):
+            if not name.isprintable():
+                raise InputError(f"{self.source}: expected a printable name of a class, got {name!r}")
             if (found := int((self.y == label).sum())) < 2:
                 raise InputError(f"{self.source}: expected at least 2 samples of class {name}, found {found}")
 

@@ -67,6 +67,8 @@ class Alg1(StretchTrainer[Alg1State]):
 
     def load(self, problem: Problem, state: Alg1State, saved: Mapping[str, Any]) -> None:
         super().load(problem, state, saved)
+        if not len(state.z.tensor) == len(state.y.tensor) == state.support_vectors:
+            raise ValueError(f"expected {state.support_vectors} rows of z and y")
         share = problem.processes.share
         state.z, state.y = Rows(share(state.z.tensor)), Rows(share(state.y.tensor))
 

@@ -6,6 +6,7 @@ import pydantic
 import torch
 from torch import Tensor
 
+from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.features import Theta
 from nsvm_cli.model import Expansion
 from nsvm_cli.objectives import alignment, norm_surrogate
@@ -44,6 +45,8 @@ class Alg3(BatchTrainer[SampleState]):
         j, ay = state.terms(problem)
         z = F(problem.at(torch.cat([A, j])))
         g = problem.sums(z[:k], z[k:], ay) / (lam * (t - 1))
+        if not g.isfinite().all():
+            raise NotFiniteError("the decision value g")
         violating = A_t[(y[A] * g < 1).cpu().numpy()]
         alpha.add(violating, 1 / k)
         x_A, y_A, alpha_A = problem.at(A), y[A], torch.from_numpy(alpha.alpha[A_t]).to(y)

@@ -122,6 +122,8 @@ class StretchTrainer(Trainer[S]):
 
     def restore(self, problem: Problem, F: Theta, saved: Mapping[str, Any]) -> S:
         state = super().restore(problem, F, saved)
+        if not (1 <= state.moved <= max(1, state.t) and 0 <= state.gap <= self.total):
+            raise ValueError(f"moved {state.moved}, gap {state.gap} at step {state.t}")
         if saved["stretch"] is not None:
             expect_keys(saved["stretch"], ["first", "s", "looked_at"])
             first, s, looked_at = (saved["stretch"][key] for key in ("first", "s", "looked_at"))

@@ -18,11 +18,11 @@ ALGORITHMS = ["pegasos", "alg1", "alg2", "alg3", "alg4"]
 NSVM = [sys.executable, "-m", "nsvm_cli"]
 # each is cut off some seconds after its start, most of which are imports
 RUNS = {
-    "pegasos": ["algorithm.steps=400000", "network=mlp", "algorithm.lam=1e-3"],
+    "pegasos": ["algorithm.steps=1500000", "network=mlp", "algorithm.lam=1e-3"],
     "alg1": ["algorithm.steps=60000"],
     "alg2": ["algorithm.steps=40000"],
     "alg3": ["algorithm.steps=3000"],
-    "alg4": ["algorithm.steps=2000", "algorithm.solver_steps=400000"],
+    "alg4": ["algorithm.steps=4000", "algorithm.solver_steps=900000"],
 }
 VARIANTS = ["checkpoint.every=0.05s", "checkpoint.every=17", "checkpoint.every=0.3s"]
 
@@ -149,7 +149,7 @@ def signals(folder: Path, arguments: Namespace) -> list[str]:
                 or (folder / "run" / "metrics.jsonl").stat().st_mtime_ns == before
             ):
                 time.sleep(0.01)
-            time.sleep(rng.uniform(0, 1.0))
+            time.sleep(rng.uniform(0, 0.5))
             if run.poll() is not None:
                 run.communicate()
                 break
