@@ -69,9 +69,10 @@ def run(
             stops.append(state.t + piece)
         if pause and pause.every:
             stops.append(state.t + pause.every - state.t % pause.every)
-        began = time.monotonic()
+        began, before = time.monotonic(), state.t
         _advance(trainer, problem, state, min(stops))
-        piece = 2 * piece if time.monotonic() - began < PATIENCE / 2 else max(1, piece // 2)
+        done = state.t - before
+        piece = 2 * done if time.monotonic() - began < PATIENCE / 2 else max(1, done // 2)
         if state.t == due:
             observe(figures(state))
         if pause:
