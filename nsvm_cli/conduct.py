@@ -72,6 +72,8 @@ def conduct(
     save_checkpoint(
         directory.final, Checkpoint(model, experiment.settings, facts(experiment, model, state.t))
     )
+    if keeper.best is None:  # one that is there is of an inexact run's steps that were not taken again
+        directory.best.unlink(missing_ok=True)
     directory.finish(result)
     return result
 
@@ -168,8 +170,6 @@ class _Keeper:
         if self.directory is not None:
             self.directory.configure(plain(self.experiment.settings))
             self.directory.open_metrics(START if snapshot is None else snapshot.metrics)
-            if differences:  # it may be of steps that are not taken again
-                self.directory.best.unlink(missing_ok=True)
         if snapshot is None or state is None:
             return None
         self.seconds, self.best = snapshot.seconds, None if differences else snapshot.best

@@ -57,6 +57,15 @@ def stopped_after(pauses: int) -> Hooks:
     return Hooks(signal=lambda: next(asked))
 
 
+def stopped_at(step: int) -> Hooks:
+    """Hooks that give SIGTERM once a record of that step or a later one has been seen."""
+    seen: list[int] = [0]
+    return Hooks(
+        observe=lambda figures: seen.append(figures["step"]),
+        signal=lambda: 15 if seen[-1] >= step else None,
+    )
+
+
 def bits(path: Path) -> dict[str, Any]:
     result = json.loads((path / "result.json").read_text())
     for key in ("train_seconds", "resumed"):
@@ -77,7 +86,7 @@ def half(tmp_path: Path) -> Path:
     """A run that was stopped, with two checkpoints."""
     path = tmp_path / "run"
     with pytest.raises(Interrupted, match=r"after step \d+ of 300; go on with nsvm train resume="):
-        go(path, settings_with(), stopped_after(12))
+        go(path, settings_with(), stopped_at(150))
     assert [file.name for file in checkpoints_in(path)] == ["last.safetensors", "previous.safetensors"]
     return path
 

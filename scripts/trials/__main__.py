@@ -10,6 +10,7 @@ disk needs root: it is a small tmpfs.
 from __future__ import annotations
 
 import argparse
+import signal
 import tempfile
 from pathlib import Path
 
@@ -38,6 +39,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("outputs/trials"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    # a shell's & has it ignored, and what is started from here would inherit that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in arguments.parts:
         with tempfile.TemporaryDirectory() as folder:

@@ -18,11 +18,11 @@ ALGORITHMS = ["pegasos", "alg1", "alg2", "alg3", "alg4"]
 NSVM = [sys.executable, "-m", "nsvm_cli"]
 # each is cut off some seconds after its start, most of which are imports
 RUNS = {
-    "pegasos": ["algorithm.steps=1500000", "network=mlp", "algorithm.lam=1e-3"],
+    "pegasos": ["algorithm.steps=400000", "network=mlp", "algorithm.lam=1e-3"],
     "alg1": ["algorithm.steps=60000"],
     "alg2": ["algorithm.steps=40000"],
     "alg3": ["algorithm.steps=3000"],
-    "alg4": ["algorithm.steps=4000", "algorithm.solver_steps=900000"],
+    "alg4": ["algorithm.steps=4000", "algorithm.solver_steps=400000"],
 }
 VARIANTS = ["checkpoint.every=0.05s", "checkpoint.every=17", "checkpoint.every=0.3s"]
 
@@ -155,7 +155,7 @@ def signals(folder: Path, arguments: Namespace) -> list[str]:
                 break
             sent = time.monotonic()
             run.send_signal(signum)
-            _, errors = run.communicate(timeout=60)
+            _, errors = run.communicate(timeout=120)
             if run.returncode == 0:  # it was just done
                 break
             waits.append(time.monotonic() - sent)
