@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nsvm_cli.features import Theta
-from nsvm_cli.kernels import RBF, Kernel
-from nsvm_cli.model import Expansion
-from nsvm_cli.networks import build_network
-from nsvm_cli.optimizers import SGD
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import RBF, Kernel
+from nsvm_cli.models.networks import build_network
+from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.trainers import Problem, State, Trainer
 
 # Tests of whole processes run several at a time on two cores.
@@ -41,9 +41,9 @@ class Small:
     problem: Problem
     network: nn.Module
 
-    def theta(self, lr: float = 0.05) -> Theta:
+    def theta(self, lr: float = 0.05) -> FeatureMap:
         """The network as a trainer takes it, its own copy."""
-        return Theta(deepcopy(self.network), SGD(lr, momentum=0.9, weight_decay=0.01), dropout_seed=5)
+        return FeatureMap(deepcopy(self.network), SGD(lr, momentum=0.9, weight_decay=0.01), dropout_seed=5)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def small() -> Callable[..., Small]:
 
 
 def train(
-    trainer: Trainer[Any], problem: Problem, F: Theta, steps: int | None = None
+    trainer: Trainer[Any], problem: Problem, F: FeatureMap, steps: int | None = None
 ) -> tuple[State, Expansion]:
     """The loop without anything around it."""
     state = trainer.start(problem, F)

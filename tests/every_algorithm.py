@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from nsvm_cli.features import Theta
-from nsvm_cli.kernels import RBF
-from nsvm_cli.networks import build_network
-from nsvm_cli.optimizers import SGD
-from nsvm_cli.processes import Processes, join
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import RBF
+from nsvm_cli.models.networks import build_network
+from nsvm_cli.models.optimizers import SGD
+from nsvm_cli.parallel.distributed import Processes, init_distributed
 from nsvm_cli.trainers import TRAINERS, Problem, Trainer, build_trainer
 from tests.conftest import parameters, train
 
@@ -37,7 +37,7 @@ def train_all(processes: Processes) -> dict[str, torch.Tensor]:
     for name in sorted(TRAINERS.keys() - {"cross_entropy"}):
         for kind, settings in NETWORKS.items():
             network = build_network(settings, (5,), seed=1).double()
-            F = Theta(network, SGD(1e-4, 0.9, 1e-3), dropout_seed=2)
+            F = FeatureMap(network, SGD(1e-4, 0.9, 1e-3), dropout_seed=2)
             trainer = build_trainer({"name": name, "steps": 400, "lam": 1e-2})
             state, g = train(trainer, problem, F)
             theta = parameters(network)
@@ -56,7 +56,7 @@ def train_all(processes: Processes) -> dict[str, torch.Tensor]:
 def theta_in_two_parts(trainer: Trainer[Any], problem: Problem, settings: dict[str, Any]) -> torch.Tensor:
     """theta after a run that is saved in the middle, and gone on with by processes that know nothing else."""
     first, second = (
-        Theta(build_network(settings, (5,), seed=1).double(), SGD(1e-4, 0.9, 1e-3), dropout_seed=2)
+        FeatureMap(build_network(settings, (5,), seed=1).double(), SGD(1e-4, 0.9, 1e-3), dropout_seed=2)
         for _ in range(2)
     )
     state = trainer.start(problem, first)
@@ -68,7 +68,7 @@ def theta_in_two_parts(trainer: Trainer[Any], problem: Problem, settings: dict[s
 
 
 if __name__ == "__main__":
-    processes = join(torch.device("cpu"))
+    processes = init_distributed(torch.device("cpu"))
     tensors = train_all(processes)
     if processes.rank == 0:
         save_file(tensors, sys.argv[1])

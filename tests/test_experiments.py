@@ -11,7 +11,7 @@ import pytest
 
 from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.cli.reproduce import BEYOND, CELLS
-from nsvm_cli.tuning import parse_search, placed
+from nsvm_cli.studies.tune import parse_search, placed
 
 FOLDER = Path(__file__).parents[1] / "conf" / "experiment"
 TUNED = [*CELLS, *BEYOND, *(f"{cell}_network" for cell in [*CELLS, *BEYOND])]

@@ -22,7 +22,7 @@ commands:
   train [OVERRIDE ...]          train a model:  nsvm train algorithm=alg3 dataset=mnist
   reproduce [KEY=VALUE ...]     run the paper's experiments over many seeds, beside peers
   tune [OVERRIDE ...]           choose hyperparameters on validation data
-  evaluate PATH [OVERRIDE ...]  judge a trained model, given its run directory or checkpoint file
+  evaluate PATH [OVERRIDE ...]  evaluate a trained model, given its run directory or checkpoint file
   curves RUN ...                draw the training curves of runs
   completion SHELL              print completion for bash, zsh or fish
 

@@ -25,7 +25,7 @@ def curves(arguments: list[str]) -> None:
         return
     if not arguments:
         raise InputError("curves needs a RUN: the directory of a run; see nsvm curves --help")
-    from nsvm_cli.curves import draw_curves  # takes a while to import
+    from nsvm_cli.report.curves import draw_curves  # takes a while to import
 
     for run in arguments:
         print(draw_curves(Path(run)))

@@ -1,4 +1,4 @@
-"""``nsvm evaluate``: judge a trained model."""
+"""``nsvm evaluate``: evaluate a trained model."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def evaluate(arguments: list[str]) -> None:
         key.removeprefix("dataset."): overrides.pop(key) for key in [*overrides] if key.startswith("dataset.")
     }
 
-    from nsvm_cli.evaluation import judge  # torch takes seconds to import
+    from nsvm_cli.runs.evaluation import evaluate_model  # torch takes seconds to import
 
     dataset = None if name is None else _dataset(name)
-    figures = judge(path, overrides.pop("split", None), overrides, dataset, changes)
+    figures = evaluate_model(path, overrides.pop("split", None), overrides, dataset, changes)
     if "--json" in arguments:
         print(json.dumps(figures, allow_nan=False))
     else:
-        from nsvm_cli.report import show_evaluation
+        from nsvm_cli.report.console import show_evaluation
 
         show_evaluation(figures)
 

@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.table import Table
 
 from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.config.registry import STRICT, one_line
 from nsvm_cli.errors import InputError, did_you_mean
-from nsvm_cli.registry import STRICT, one_line
 
 if TYPE_CHECKING:
-    from nsvm_cli.reproduction import Row
+    from nsvm_cli.studies.reproduce import Row
 
 HELP = """\
 usage: nsvm reproduce [KEY=VALUE ...]
@@ -71,11 +71,11 @@ def reproduce(arguments: list[str]) -> None:
             raise InputError(f"cells={name}: there is no such experiment here; {did_you_mean(name, known)}")
     composed = [(name, *_cell(name, request)) for name in chosen]
     # torch takes seconds to import: not before the configuration is known to compose
-    from nsvm_cli.experiment import versions
-    from nsvm_cli.reproduction import Cell
-    from nsvm_cli.reproduction import reproduce as run
-    from nsvm_cli.settings import parse_settings
-    from nsvm_cli.workers import cores
+    from nsvm_cli.config.settings import parse_settings
+    from nsvm_cli.parallel.workers import cores
+    from nsvm_cli.runs.experiment import versions
+    from nsvm_cli.studies.reproduce import Cell
+    from nsvm_cli.studies.reproduce import reproduce as run
 
     cells = [Cell(name, parse_settings(nsvm), parse_settings(network)) for name, nsvm, network in composed]
     directory = request.directory or Path("outputs/reproduce_quick" if request.quick else "outputs/reproduce")
@@ -139,10 +139,10 @@ def _progress(row: Row, done: int, total: int) -> None:
 
 def _show(rows: Sequence[Row], directory: Path, full: bool, about: str) -> None:
     """Writes the tables and the figure, and prints what a screen has room for."""
-    from nsvm_cli.figure import draw_results  # takes a while to import
-    from nsvm_cli.reproduction import METHODS
-    from nsvm_cli.run_directory import write_atomically
-    from nsvm_cli.summary import by_unit, markdown, peers_of, spread, summarise
+    from nsvm_cli.storage.files import write_atomically
+    from nsvm_cli.studies.figure import draw_results  # takes a while to import
+    from nsvm_cli.studies.reproduce import METHODS
+    from nsvm_cli.studies.statistics import baselines_of, by_unit, markdown, spread, summarise
 
     summaries = summarise(rows)
     write_atomically(directory / "table.md", f"{markdown(summaries, full)}\n{about}\n".encode())
@@ -151,7 +151,7 @@ def _show(rows: Sequence[Row], directory: Path, full: bool, about: str) -> None:
     for unit, cells in by_unit(summaries).items():
         table = Table(title=f"{unit}: mean ± standard deviation", title_justify="left")
         table.add_column("", min_width=max(map(len, cells)))
-        methods = ["nsvm", *peers_of(cells)]
+        methods = ["nsvm", *baselines_of(cells)]
         for method in methods:
             table.add_column(METHODS[method])
         for cell, by_method in cells.items():

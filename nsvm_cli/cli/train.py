@@ -21,13 +21,13 @@ from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.errors import InputError, RunError, plainly
 
 if TYPE_CHECKING:
-    from nsvm_cli.settings import Settings
+    from nsvm_cli.config.settings import Settings
 
 STARTED = time.time()
 
 
 @dataclass(frozen=True)
-class Wishes:
+class RunOptions:
     """What the command line says of run directories: these words are not part of a configuration."""
 
     resume: Path | None = None
@@ -38,18 +38,18 @@ class Wishes:
 
 def train(arguments: list[str]) -> None:
     """Trains one model, or with ``-m`` one for each combination of overrides."""
-    wishes, words = _wishes(arguments)
+    options, words = _options(arguments)
     if {"-m", "--multirun"} & {*words}:
-        if wishes.resume:
+        if options.resume:
             raise InputError("resume=RUN goes with one run: the same sweep, started again, goes on by itself")
         if not _names(words, "hydra.sweep.dir"):
             words.append(f"hydra.sweep.dir={_sweep_folder(words)}")
-    elif wishes.resume:
-        words = _composed_like(wishes.resume, words)
-    run_app(functools.partial(_job, wishes), words)
+    elif options.resume:
+        words = _composed_like(options.resume, words)
+    run_app(functools.partial(_job, options), words)
 
 
-def _wishes(arguments: list[str]) -> tuple[Wishes, list[str]]:
+def _options(arguments: list[str]) -> tuple[RunOptions, list[str]]:
     found: dict[str, Any] = {}
     words = []
     for word in arguments:
@@ -64,15 +64,15 @@ def _wishes(arguments: list[str]) -> tuple[Wishes, list[str]]:
                 raise InputError(f"resume={value}: expected the directory of a run, with its config.yaml")
         else:
             words.append(word)
-    wishes = Wishes(**found, changes=tuple(word for word in words if not word.startswith("-")))
-    if wishes.resume and wishes.overwrite:
+    options = RunOptions(**found, changes=tuple(word for word in words if not word.startswith("-")))
+    if options.resume and options.overwrite:
         raise InputError("resume=RUN goes on with a run, overwrite=true begins anew: expected one of them")
-    return wishes, words
+    return options, words
 
 
 def _composed_like(run: Path, words: list[str]) -> list[str]:
     """What composes the settings that change in a run, beside others that go unread."""
-    from nsvm_cli.run_directory import read_config
+    from nsvm_cli.storage.run_directory import read_config
 
     for word in words:
         if word.startswith(("-", "hydra.")) and not word.startswith(("--config-dir", "-cd")):
@@ -103,14 +103,14 @@ def _quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _job(wishes: Wishes, config: DictConfig) -> None:
+def _job(options: RunOptions, config: DictConfig) -> None:
     job = HydraConfig.get()
-    directory = wishes.resume or Path(job.runtime.output_dir)
+    directory = options.resume or Path(job.runtime.output_dir)
     sweep = job.mode == RunMode.MULTIRUN
     name = f"job {job.job.num} ({' '.join(job.overrides.task)}): " if sweep else ""
     try:
-        settings = _settings(config, wishes)
-        _train(settings, directory, sweep, wishes)
+        settings = _settings(config, options)
+        _train(settings, directory, sweep, options)
     except InputError as error:
         raise InputError(f"{name}{error}") from None
     except RunError as error:
@@ -120,13 +120,13 @@ def _job(wishes: Wishes, config: DictConfig) -> None:
     finally:
         with contextlib.suppress(OSError):  # it is not empty once something was trained
             # Hydra's, rather than the user's own
-            if not wishes.resume and directory.stat().st_mtime >= STARTED:
+            if not options.resume and directory.stat().st_mtime >= STARTED:
                 directory.rmdir()
 
 
 def _way_on(directory: Path) -> str:
     """What to do about a run that has failed, once what made it fail has been mended."""
-    from nsvm_cli.run_directory import checkpoints_in
+    from nsvm_cli.storage.run_directory import checkpoints_in
 
     with contextlib.suppress(OSError):
         if checkpoints_in(directory):
@@ -134,15 +134,15 @@ def _way_on(directory: Path) -> str:
     return ""
 
 
-def _settings(config: DictConfig, wishes: Wishes) -> Settings:
+def _settings(config: DictConfig, options: RunOptions) -> Settings:
     """The composed values; or those of the run that is resumed, with what the command line changes."""
-    from nsvm_cli.run_directory import read_config
-    from nsvm_cli.settings import parse_settings
+    from nsvm_cli.config.settings import parse_settings
+    from nsvm_cli.storage.run_directory import read_config
 
     values = plain_values(config)
-    if wishes.resume:
-        composed, values = values, read_config(wishes.resume)
-        for key in (word.lstrip("+~").partition("=")[0].partition("@")[0] for word in wishes.changes):
+    if options.resume:
+        composed, values = values, read_config(options.resume)
+        for key in (word.lstrip("+~").partition("=")[0].partition("@")[0] for word in options.changes):
             _place(values, composed, key.replace("/", ".").split("."))
     settings = parse_settings(values)
     load_plugins(parse_settings(plain_values(config)).plugins)
@@ -160,24 +160,24 @@ def _place(values: dict[str, Any], composed: dict[str, Any], names: list[str]) -
         values[name] = composed[name]
 
 
-def _train(settings: Settings, directory: Path, sweep: bool, wishes: Wishes) -> None:
+def _train(settings: Settings, directory: Path, sweep: bool, options: RunOptions) -> None:
     # torch takes seconds to import: not before the configuration is known to compose
-    from nsvm_cli.conduct import Hooks, assist, conduct
-    from nsvm_cli.experiment import prepare
-    from nsvm_cli.processes import launched
-    from nsvm_cli.report import Progress
-    from nsvm_cli.run_directory import IfTaken, RunDirectory, has_run, is_finished, read_config
-    from nsvm_cli.settings import plain
-    from nsvm_cli.signals import Signals
+    from nsvm_cli.config.settings import plain
+    from nsvm_cli.parallel.distributed import launched
+    from nsvm_cli.parallel.signals import Signals
+    from nsvm_cli.report.console import Progress
+    from nsvm_cli.runs.experiment import prepare
+    from nsvm_cli.runs.train import Hooks, assist, conduct
+    from nsvm_cli.storage.run_directory import IfExists, RunDirectory, has_run, is_finished, read_config
 
     if sweep and launched() > 1:
         raise InputError("-m takes one process: expected one run under torchrun, or a sweep without it")
-    if sweep and has_run(directory) and not wishes.overwrite and read_config(directory) != plain(settings):
+    if sweep and has_run(directory) and not options.overwrite and read_config(directory) != plain(settings):
         raise InputError(
             f"{directory} holds a run with other settings: name another hydra.sweep.dir, or overwrite=true"
         )
-    going_on = sweep or wishes.resume is not None
-    if going_on and is_finished(directory) and not wishes.overwrite:
+    going_on = sweep or options.resume is not None
+    if going_on and is_finished(directory) and not options.overwrite:
         _leave_alone(directory, settings)
         return
     experiment = prepare(settings)
@@ -186,12 +186,12 @@ def _train(settings: Settings, directory: Path, sweep: bool, wishes: Wishes) -> 
             assist(experiment, directory, Hooks(signal=lambda: signals.noted))
         return
     title = f"{settings.algorithm['name']} on {settings.dataset['name']}"
-    if_taken: IfTaken = "overwrite" if wishes.overwrite else "resume" if going_on else "refuse"
+    if_exists: IfExists = "overwrite" if options.overwrite else "resume" if going_on else "refuse"
     words = "interrupted"
     if settings.checkpoint.every is not None:
         words += f"; go on with nsvm train resume={shlex.quote(str(directory))}"
     with (
-        RunDirectory(directory, plain(settings), if_taken) as run,
+        RunDirectory(directory, plain(settings), if_exists) as run,
         Progress(title, experiment.trainer.total) as progress,
         Signals() as signals,
     ):
@@ -199,27 +199,29 @@ def _train(settings: Settings, directory: Path, sweep: bool, wishes: Wishes) -> 
             _leave_alone(directory, settings)
             return
         hooks = Hooks(progress.show, progress.say, lambda: signals.end_at_once(words), lambda: signals.noted)
-        result = conduct(experiment, run, hooks, wishes.inexact)
+        result = conduct(experiment, run, hooks, options.inexact)
     _show(result, directory, settings)
 
 
 def _leave_alone(directory: Path, settings: Settings) -> None:
     """A finished run, but for a picture that a kill or a full disk has kept from being drawn."""
-    from nsvm_cli.run_directory import CURVES, tidy
+    from nsvm_cli.storage.run_directory import CURVES, remove_checkpoints
 
-    tidy(directory)
+    remove_checkpoints(directory)
     if settings.curves and not (directory / CURVES).exists():
-        from nsvm_cli.curves import draw_curves
+        from nsvm_cli.report.curves import draw_curves
 
         draw_curves(directory)
     print(f"Finished already: {directory}")
 
 
 def _show(result: dict[str, Any], directory: Path, settings: Settings) -> None:
-    from nsvm_cli.report import show_result
+    from nsvm_cli.report.console import show_result
 
     show_result(result, directory)
     if settings.curves:
-        from nsvm_cli.curves import draw_curves  # takes a while to import: what is worth knowing comes first
+        from nsvm_cli.report.curves import (
+            draw_curves,  # takes a while to import: what is worth knowing comes first
+        )
 
         draw_curves(directory)

@@ -15,11 +15,11 @@ from rich.table import Table
 
 from nsvm_cli.cli.hydra_app import compose_settings, search_folder
 from nsvm_cli.cli.plugins import load_plugins
+from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError
-from nsvm_cli.settings import parse_settings
 
 if TYPE_CHECKING:
-    from nsvm_cli.tuning import Candidate, Search
+    from nsvm_cli.studies.tune import Candidate, Search
 
 HELP = """\
 usage: nsvm tune [OVERRIDE ...]
@@ -60,8 +60,8 @@ def tune(arguments: list[str]) -> None:
     plugins = parse_settings(values).plugins
     load_plugins(plugins)
     # torch takes seconds to import: not before the configuration is known to compose
-    from nsvm_cli.tuning import parse_search
-    from nsvm_cli.tuning import tune as run
+    from nsvm_cli.studies.tune import parse_search
+    from nsvm_cli.studies.tune import tune as run
 
     search = parse_search(section)
     folder = Path(search.directory)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from nsvm_cli.datasets.base import Part, Samples, Source, part
+from nsvm_cli.config.registry import build
+from nsvm_cli.datasets.base import Samples, Source, Split, part
 from nsvm_cli.datasets.csv import CSV
 from nsvm_cli.datasets.digits import SklearnDigits
 from nsvm_cli.datasets.mnist import KMNIST, MNIST, FashionMNIST
@@ -16,9 +17,8 @@ from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.datasets.ringnorm_openml import RingnormOpenML
 from nsvm_cli.datasets.splits import split_rows
 from nsvm_cli.randomness import Stream, generator
-from nsvm_cli.registry import build
 
-__all__ = ["DATASETS", "Data", "Part", "Samples", "Source", "build_source", "load_data"]
+__all__ = ["DATASETS", "Data", "Samples", "Source", "Split", "build_source", "load_data"]
 
 DATASETS: dict[str, type[Source]] = {
     "ringnorm": Ringnorm,
@@ -31,20 +31,20 @@ DATASETS: dict[str, type[Source]] = {
 }
 
 
-class Parts(Mapping[str, Part]):
+class Splits(Mapping[str, Split]):
     """``train``, ``validation``, ``test`` and ``all``, raw; each is taken from the samples when it is first
     asked for, so that a test set which nobody asks for stays closed."""
 
     def __init__(self, samples: Samples, rows: Mapping[str, np.ndarray]) -> None:
         self._samples, self._rows = samples, rows
-        self._taken: dict[str, Part] = {}
+        self._taken: dict[str, Split] = {}
 
     @property
     def sizes(self) -> dict[str, int]:
         """How many samples each part has; opens none."""
         return {name: len(rows) for name, rows in self._rows.items()}
 
-    def __getitem__(self, name: str) -> Part:
+    def __getitem__(self, name: str) -> Split:
         if name not in self._taken:
             self._taken[name] = part(self._samples, self._rows[name])
         return self._taken[name]
@@ -60,9 +60,9 @@ class Parts(Mapping[str, Part]):
 class Data:
     """A data set, split; ``official_split`` says whether into the same parts with every seed."""
 
-    parts: Parts
+    splits: Splits
     official_split: bool
-    by_pixel: bool
+    global_scaling: bool
     classes: tuple[str, str]
     source: str
     sha256: str
@@ -84,5 +84,10 @@ def load_data(settings: Mapping[str, Any], seed: int) -> Data:
     rows = split_rows(samples, source.validation, seed)
     official = samples.official_test is not None
     return Data(
-        Parts(samples, rows), official, source.by_pixel, samples.classes, samples.source, samples.sha256
+        Splits(samples, rows),
+        official,
+        source.global_scaling,
+        samples.classes,
+        samples.source,
+        samples.sha256,
     )

@@ -13,8 +13,8 @@ from jaxtyping import Float64
 from pydantic import NonNegativeInt
 from torch import Tensor
 
+from nsvm_cli.config.registry import STRICT
 from nsvm_cli.errors import InputError
-from nsvm_cli.registry import STRICT
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Source:
     not 0, a run is judged on these, and the test set stays closed.
     """
 
-    by_pixel: ClassVar[bool] = False
+    global_scaling: ClassVar[bool] = False
     """Standardise with one mean and one deviation, rather than with one per feature."""
 
     validation: NonNegativeInt = 0
@@ -69,7 +69,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Part:
+class Split:
     """Some of the samples, raw: x (m, *shape) and labels y (m,), -1 and +1."""
 
     x: Float64[Tensor, "m ..."]
@@ -79,11 +79,11 @@ class Part:
         return len(self.y)
 
 
-def part(samples: Samples, rows: np.ndarray) -> Part:
+def part(samples: Samples, rows: np.ndarray) -> Split:
     """These rows, in this order; without a copy where they follow each other."""
     chosen: slice | np.ndarray = rows
     if len(rows) and np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
         chosen = slice(rows[0], rows[0] + len(rows))
     # torch takes no array that cannot be written to, or that runs backwards
     x, y = (np.require(array[chosen], requirements=["C", "W"]) for array in (samples.x, samples.y))
-    return Part(torch.from_numpy(x), torch.from_numpy(y))
+    return Split(torch.from_numpy(x), torch.from_numpy(y))

@@ -8,10 +8,10 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Samples, Source
 from nsvm_cli.datasets.tables import read_csv, to_samples
 from nsvm_cli.errors import InputError, did_you_mean
-from nsvm_cli.registry import STRICT
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

@@ -9,16 +9,16 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch.nn import functional
 
+from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Samples, Source
 from nsvm_cli.datasets.mnist import Classes, two_classes
-from nsvm_cli.registry import STRICT
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class SklearnDigits(Source):
     """scikit-learn's 8x8 digits, pixels in 0..1, enlarged to MNIST's 28x28 by bilinear interpolation."""
 
-    by_pixel: ClassVar[bool] = True
+    global_scaling: ClassVar[bool] = True
 
     classes: Classes = (0, 1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import sys
@@ -12,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+from nsvm_cli.storage.files import locked
 
 if TYPE_CHECKING:
     from requests import PreparedRequest, Response, Session
@@ -23,19 +24,6 @@ TIMEOUT = (10, 60)
 def cache_folder() -> Path:
     """Where downloads are kept: ``$XDG_CACHE_HOME/nsvm``, by default ``~/.cache/nsvm``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nsvm"
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keeps a folder, made if need be, for this process; others wait for it.
-
-    Raises:
-        OSError: the folder cannot be written to.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @contextmanager
@@ -74,7 +62,7 @@ def fetch(folder: Path, sums: Mapping[str, str], mirrors: Sequence[str]) -> None
     Raises:
         OSError: no mirror has the right files, or the folder cannot be written to.
     """
-    with locked(folder), https_only():
+    with locked(folder, wait=True), https_only():
         partial = folder / ".partial"
         shutil.rmtree(partial, ignore_errors=True)  # what a download left that was killed
         failures = []

@@ -12,10 +12,10 @@ import numpy as np
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
+from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Samples, Source
 from nsvm_cli.datasets.download import cache_folder, fetch
 from nsvm_cli.errors import InputError
-from nsvm_cli.registry import STRICT
 
 
 def _distinct(classes: tuple[int, int]) -> tuple[int, int]:
@@ -40,7 +40,7 @@ class MNIST(Source):
     first if they are missing.
     """
 
-    by_pixel: ClassVar[bool] = True
+    global_scaling: ClassVar[bool] = True
     folder: ClassVar[str] = "MNIST"
     mirrors: ClassVar[tuple[str, ...]] = (
         "https://ossci-datasets.s3.amazonaws.com/mnist/",

@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float64
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Samples, Source
-from nsvm_cli.registry import STRICT
 
 DIMENSION = 20
 MEAN = 2 / np.sqrt(DIMENSION)

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic.dataclasses import dataclass
 
+from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Samples, Source
-from nsvm_cli.datasets.download import https_only, locked, reason
+from nsvm_cli.datasets.download import https_only, reason
 from nsvm_cli.datasets.tables import read_csv, to_samples
 from nsvm_cli.errors import InputError
-from nsvm_cli.registry import STRICT
+from nsvm_cli.storage.files import locked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +66,7 @@ def _from_openml() -> Samples:
         import openml  # slow to import, and wanted only here
 
         cache = Path(openml.config.get_cache_directory())
-        with locked(cache), https_only():
+        with locked(cache, wait=True), https_only():
             cached = (cache / "datasets" / str(OPENML_ID)).exists()
             try:
                 if cached:

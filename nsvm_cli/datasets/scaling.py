@@ -29,15 +29,15 @@ class Scaling:
         return scaled
 
 
-def fit_scaling(x: Float64[Tensor, "m ..."], by_pixel: bool) -> Scaling:
+def fit_scaling(x: Float64[Tensor, "m ..."], global_scaling: bool) -> Scaling:
     """The scaling that gives x mean 0 and *sample* standard deviation 1.
 
     Args:
         x: the training samples.
-        by_pixel: one mean and one deviation over everything, rather than one per feature.
+        global_scaling: one mean and one deviation over everything, rather than one per feature.
 
     A feature that never changes is left at 0 rather than divided by 0.
     """
-    dim = tuple(range(x.ndim)) if by_pixel else 0
+    dim = tuple(range(x.ndim)) if global_scaling else 0
     std, mean = torch.std_mean(x, dim=dim, correction=1)
     return Scaling(mean, torch.where(std > 0, std, 1.0))

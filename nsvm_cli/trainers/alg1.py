@@ -11,16 +11,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nsvm_cli.features import Evaluation, Theta
-from nsvm_cli.model import Expansion
-from nsvm_cli.registry import STRICT, Positive
-from nsvm_cli.saving import Saved
+from nsvm_cli.config.registry import STRICT, Positive
+from nsvm_cli.models.feature_map import Evaluation, FeatureMap
+from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.storage.state_dict import StateDict
 from nsvm_cli.trainers.base import Problem, Rows, Steps
-from nsvm_cli.trainers.stretches import StretchState, StretchTrainer
+from nsvm_cli.trainers.look_ahead import LookAheadState, LookAheadTrainer
 
 
 @dataclass(kw_only=True)
-class Alg1State(StretchState):
+class Alg1State(LookAheadState):
     """The terms s with alpha_s = 1: evaluations z_s = F_theta_s(x_i_s) and labels y_i_s."""
 
     z: Rows
@@ -32,15 +32,15 @@ class Alg1State(StretchState):
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Alg1(StretchTrainer[Alg1State]):
+class Alg1(LookAheadTrainer[Alg1State]):
     """Gradient descent in f and theta at once (paper, Algorithm 1)."""
 
     steps: Steps
     lam: Positive = 1e-4
 
-    def start(self, problem: Problem, F: Theta) -> Alg1State:
+    def start(self, problem: Problem, F: FeatureMap) -> Alg1State:
         sampler = problem.sampler()
-        i_1 = problem.processes.share(torch.from_numpy(sampler(1)).to(problem.y.device))
+        i_1 = problem.processes.shard(torch.from_numpy(sampler(1)).to(problem.y.device))
         return Alg1State(F=F, sampler=sampler, t=1, z=Rows(F(problem.x[i_1])), y=Rows(problem.y[i_1]))
 
     def s(self, problem: Problem, state: Alg1State, z: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
@@ -55,13 +55,13 @@ class Alg1(StretchTrainer[Alg1State]):
             K_ts, c = K(z, z_s), -y_t / (lam * (t - 1)) * y_s
             return (K_ts @ c).sum(), [K.gradient(z, z_s, K_ts, c.unsqueeze(0))]
 
-        state.objective = F.descend([seen], objective, self.progress(t), problem.share())
+        state.objective = F.descend([seen], objective, self.progress(t), problem.shard())
         if problem.processes.owns(state.support_vectors):
             state.z.append(seen.z)
             state.y.append(y_t)
         return 1.0
 
-    def save(self, problem: Problem, state: Alg1State) -> Saved:
+    def save(self, problem: Problem, state: Alg1State) -> StateDict:
         z, y = self._terms(problem, state)
         return {**super().save(problem, state), "z": {"rows": z}, "y": {"rows": y}}
 
@@ -69,8 +69,8 @@ class Alg1(StretchTrainer[Alg1State]):
         super().load(problem, state, saved)
         if not len(state.z.tensor) == len(state.y.tensor) == state.support_vectors:
             raise ValueError(f"expected {state.support_vectors} rows of z and y")
-        share = problem.processes.share
-        state.z, state.y = Rows(share(state.z.tensor)), Rows(share(state.y.tensor))
+        shard = problem.processes.shard
+        state.z, state.y = Rows(shard(state.z.tensor)), Rows(shard(state.y.tensor))
 
     def finish(self, problem: Problem, state: Alg1State) -> Expansion:
         z, y = self._terms(problem, state)

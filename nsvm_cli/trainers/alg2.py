@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from nsvm_cli.features import Evaluation, Share, Theta
-from nsvm_cli.model import Expansion
-from nsvm_cli.registry import STRICT, Positive
-from nsvm_cli.saving import DERIVED
+from nsvm_cli.config.registry import STRICT, Positive
+from nsvm_cli.models.feature_map import Evaluation, FeatureMap, Shard
+from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.storage.state_dict import DERIVED
 from nsvm_cli.trainers.base import Problem, SampleState, Steps, coefficients, expansion
-from nsvm_cli.trainers.stretches import StretchState, StretchTrainer
+from nsvm_cli.trainers.look_ahead import LookAheadState, LookAheadTrainer
 
 
 class Support(NamedTuple):
@@ -28,20 +28,20 @@ class Support(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class Alg2State(SampleState, StretchState):
+class Alg2State(SampleState, LookAheadState):
     """``support`` stays what it is until theta and alpha move; then it is None."""
 
     support: Support | None = field(default=None, metadata=DERIVED)
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Alg2(StretchTrainer[Alg2State]):
-    """Descent in f, then in theta, then an approximate projection of f (paper, Algorithm 2)."""
+class Alg2(LookAheadTrainer[Alg2State]):
+    """Optimizer in f, then in theta, then an approximate projection of f (paper, Algorithm 2)."""
 
     steps: Steps
     lam: Positive = 1e-4
 
-    def start(self, problem: Problem, F: Theta) -> Alg2State:
+    def start(self, problem: Problem, F: FeatureMap) -> Alg2State:
         sampler = problem.sampler()
         alpha = coefficients(problem, sampler(1), 1.0)
         return Alg2State(F=F, sampler=sampler, t=1, coefficients=alpha)
@@ -83,15 +83,15 @@ class Alg2(StretchTrainer[Alg2State]):
             state.support = Support(j, ay, state.F.evaluate(problem.at(j)))
         return state.support
 
-    def _share(self, problem: Problem, state: Alg2State, i: int) -> Share | None:
+    def _share(self, problem: Problem, state: Alg2State, i: int) -> Shard | None:
         """The whole batch is the whole support, and i behind it if it is not part of it; a process has its
         share of that, and i."""
         support, processes = state.coefficients.support, problem.processes
         if processes.size == 1:
             return None
         whole = support if i in support else np.append(support, i)
-        mine, at = processes.share(np.arange(len(support))), int((whole == i).nonzero()[0][0])
-        return problem.share((len(whole), torch.from_numpy(mine if at in mine else np.append(mine, at))))
+        mine, at = processes.shard(np.arange(len(support))), int((whole == i).nonzero()[0][0])
+        return problem.shard((len(whole), torch.from_numpy(mine if at in mine else np.append(mine, at))))
 
     def finish(self, problem: Problem, state: Alg2State) -> Expansion:
         return expansion(problem, state, self.lam)

@@ -6,11 +6,11 @@ import pydantic
 import torch
 from torch import Tensor
 
+from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.errors import NotFiniteError
-from nsvm_cli.features import Theta
-from nsvm_cli.model import Expansion
-from nsvm_cli.objectives import alignment, norm_surrogate
-from nsvm_cli.registry import STRICT, Positive
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.models.objectives import alignment, norm_surrogate
 from nsvm_cli.trainers.base import (
     BatchSize,
     BatchTrainer,
@@ -31,7 +31,7 @@ class Alg3(BatchTrainer[SampleState]):
     mu: Positive = 1.0
     batch_size: BatchSize = 16
 
-    def start(self, problem: Problem, F: Theta) -> SampleState:
+    def start(self, problem: Problem, F: FeatureMap) -> SampleState:
         sampler = problem.sampler(self.k)
         alpha = coefficients(problem, sampler(1), 1 / self.k)
         return SampleState(F=F, sampler=sampler, t=1, coefficients=alpha)

@@ -10,11 +10,11 @@ import pydantic
 import torch
 from torch import Tensor
 
-from nsvm_cli.features import Theta
-from nsvm_cli.model import Expansion
-from nsvm_cli.objectives import LOSSES, alignment
-from nsvm_cli.registry import STRICT, Positive, entry_of
-from nsvm_cli.saving import RESTORED
+from nsvm_cli.config.registry import STRICT, Positive, entry_of
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.models.objectives import LOSSES, alignment
+from nsvm_cli.storage.state_dict import RESTORED
 from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, State, Steps, Trainer
 from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
@@ -61,17 +61,17 @@ class Alg4(BatchTrainer[Alg4State]):
         return self.steps + self.svm.total
 
     @property
-    def moves(self) -> int:
+    def last_theta_step(self) -> int:
         return self.steps
 
-    def check(self, problem: Problem, F: Theta) -> None:
+    def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
         self.svm.check(problem, F)
 
-    def start(self, problem: Problem, F: Theta) -> Alg4State:
+    def start(self, problem: Problem, F: FeatureMap) -> Alg4State:
         return Alg4State(F=F, sampler=problem.sampler(self.k), t=0)
 
-    def restore(self, problem: Problem, F: Theta, saved: Mapping[str, Any]) -> Alg4State:
+    def restore(self, problem: Problem, F: FeatureMap, saved: Mapping[str, Any]) -> Alg4State:
         state = super().restore(problem, F, saved)
         if saved["part_2"] is not None:
             state.part_2 = self.svm.restore(problem, F, saved["part_2"])

@@ -13,12 +13,12 @@ from pydantic import Field
 from torch import Tensor
 
 from nsvm_cli.errors import InputError
-from nsvm_cli.features import Share, Theta
-from nsvm_cli.kernels import MEMORY_BUDGET, Kernel, kernel_sums
-from nsvm_cli.model import Expansion
-from nsvm_cli.processes import ALONE, Processes
+from nsvm_cli.models.feature_map import FeatureMap, Shard
+from nsvm_cli.models.kernels import MEMORY_BUDGET, Kernel, kernel_sums
+from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.parallel.distributed import SINGLE_PROCESS, Processes
 from nsvm_cli.randomness import Sampler
-from nsvm_cli.saving import Saved, expect_keys, load_fields, loaded_like, save_fields
+from nsvm_cli.storage.state_dict import StateDict, expect_keys, load_fields, loaded_like, save_fields
 
 Steps = Annotated[int, Field(ge=1)]
 BatchSize = Annotated[int, Field(ge=2)]
@@ -35,7 +35,7 @@ class Problem:
     y: Float[Tensor, " m"]
     K: Kernel
     seed: int
-    processes: Processes = ALONE
+    processes: Processes = SINGLE_PROCESS
     memory_budget: int = MEMORY_BUDGET
 
     def at(self, i: Int64[Tensor, " p"]) -> Float[Tensor, "p ..."]:
@@ -53,9 +53,9 @@ class Problem:
             raise InputError(f"algorithm.batch_size={k}: expected at most the {m} training samples")
         return Sampler(self.seed, m, k)
 
-    def share(self, rows: tuple[int, Int64[Tensor, " p"]] | None = None) -> Share | None:
-        """Where several processes each have a part of an objective, this one's; see ``Theta.descend``."""
-        return Share(self.processes, rows) if self.processes.size > 1 else None
+    def shard(self, rows: tuple[int, Int64[Tensor, " p"]] | None = None) -> Shard | None:
+        """Where several processes each have a part of an objective, this one's."""
+        return Shard(self.processes, rows) if self.processes.size > 1 else None
 
     def sums(
         self, z: Float[Tensor, "p n"], terms: Float[Tensor, "q n"], w: Float[Tensor, " q"]
@@ -72,10 +72,10 @@ class State:
     ``g`` is the latest decision value, ``objective`` the value before the latest move of theta,
     ``violations`` the number of samples that were found with a margin below 1.
 
-    Every field is saved, but for those that say otherwise: see ``nsvm_cli.saving``.
+    Every field is saved, but for those that say otherwise: see ``nsvm_cli.storage.state_dict``.
     """
 
-    F: Theta
+    F: FeatureMap
     sampler: Sampler
     t: int
     violations: int = 0
@@ -87,7 +87,7 @@ class State:
         """The number of non-zero coefficients so far."""
         raise NotImplementedError
 
-    def state_dict(self) -> Saved:
+    def state_dict(self) -> StateDict:
         """What there is to save, without theta and the sampler.
 
         Raises:
@@ -127,7 +127,7 @@ class Coefficients:
         self._joined += len(joining)
         self.alpha[i] += amount
 
-    def state_dict(self) -> Saved:
+    def state_dict(self) -> StateDict:
         """The support, in its order, and its alphas."""
         j = self.support.copy()
         return {"support": torch.from_numpy(j), "alpha": torch.from_numpy(self.alpha[j])}
@@ -145,10 +145,10 @@ class Coefficients:
         self._order[:s], self.alpha[j] = j, alpha
 
     def on(
-        self, like: Float[Tensor, " m"], processes: Processes = ALONE
+        self, like: Float[Tensor, " m"], processes: Processes = SINGLE_PROCESS
     ) -> tuple[Int64[Tensor, " s"], Float[Tensor, " s"]]:
         """The support (or the share of one of several processes), and its alphas, as tensors like y."""
-        j = processes.share(self.support).copy()  # torch minds memory that goes on changing
+        j = processes.shard(self.support).copy()  # torch minds memory that goes on changing
         return torch.from_numpy(j).to(like.device), torch.from_numpy(self.alpha[j]).to(like)
 
 
@@ -178,7 +178,7 @@ class Rows:
         self._room[self._filled : filled] = rows
         self._filled = filled
 
-    def state_dict(self) -> Saved:
+    def state_dict(self) -> StateDict:
         """The rows."""
         return {"rows": self.tensor}
 
@@ -196,7 +196,7 @@ S = TypeVar("S", bound=State)
 class Trainer(Generic[S]):
     """An algorithm. One of your own derives from this and is listed in ``TRAINERS``.
 
-    Its constructor takes what its YAML file holds. ``nsvm_cli.loop.run`` is the only thing that calls
+    Its constructor takes what its YAML file holds. ``nsvm_cli.runs.loop.run`` is the only thing that calls
     ``start``, then ``advance`` until ``total`` steps are done, then ``finish``.
     """
 
@@ -215,15 +215,15 @@ class Trainer(Generic[S]):
         return 1
 
     @property
-    def moves(self) -> int:
+    def last_theta_step(self) -> int:
         """The last step in which theta may move."""
         return self.total
 
     def progress(self, t: int) -> float:
-        """Of the steps in which theta may move, the share that comes before step t; see ``Theta.descend``."""
-        return (t - 1) / self.moves
+        """Of the steps in which theta may move, the share that comes before step t."""
+        return (t - 1) / self.last_theta_step
 
-    def check(self, problem: Problem, F: Theta) -> None:
+    def check(self, problem: Problem, F: FeatureMap) -> None:
         """Refuses, before anything is computed, a problem that this algorithm cannot take.
 
         Raises:
@@ -231,7 +231,7 @@ class Trainer(Generic[S]):
         """
         problem.sampler(self.k)
 
-    def start(self, problem: Problem, F: Theta) -> S:
+    def start(self, problem: Problem, F: FeatureMap) -> S:
         """The state before the first pass of the loop."""
         raise NotImplementedError
 
@@ -252,11 +252,11 @@ class Trainer(Generic[S]):
         """What g is made of after ``state.t`` steps; leaves the state as it was."""
         raise NotImplementedError
 
-    def save(self, problem: Problem, state: S) -> Saved:
+    def save(self, problem: Problem, state: S) -> StateDict:
         """What ``restore`` needs, beside theta; of several processes, each is given all of it."""
         return state.state_dict()
 
-    def restore(self, problem: Problem, F: Theta, saved: Mapping[str, Any]) -> S:
+    def restore(self, problem: Problem, F: FeatureMap, saved: Mapping[str, Any]) -> S:
         """The state that was saved, to the bit; theta has been restored already.
 
         Raises:

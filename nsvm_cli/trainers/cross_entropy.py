@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from nsvm_cli.config.registry import STRICT
 from nsvm_cli.errors import InputError
-from nsvm_cli.features import Theta
-from nsvm_cli.kernels import Linear
-from nsvm_cli.model import Expansion
-from nsvm_cli.registry import STRICT
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import Linear
+from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.trainers.base import BareState, BatchTrainer, Problem, Steps
 
 
@@ -26,7 +26,7 @@ class CrossEntropy(BatchTrainer[BareState]):
     steps: Steps
     batch_size: Steps = 16
 
-    def check(self, problem: Problem, F: Theta) -> None:
+    def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
         n = F(problem.x[:1]).shape[1]
         if n != 1 or type(problem.K) is not Linear:
@@ -35,7 +35,7 @@ class CrossEntropy(BatchTrainer[BareState]):
                 f"{n} outputs and kernel {type(problem.K).__name__.lower()}"
             )
 
-    def start(self, problem: Problem, F: Theta) -> BareState:
+    def start(self, problem: Problem, F: FeatureMap) -> BareState:
         return BareState(F=F, sampler=problem.sampler(self.k), t=0)
 
     def step(self, problem: Problem, state: BareState) -> None:

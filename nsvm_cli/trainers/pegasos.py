@@ -9,23 +9,23 @@ import pydantic
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from nsvm_cli.features import Evaluation, Theta
-from nsvm_cli.model import Expansion
-from nsvm_cli.registry import STRICT, Positive
-from nsvm_cli.saving import DERIVED
+from nsvm_cli.config.registry import STRICT, Positive
+from nsvm_cli.models.feature_map import Evaluation, FeatureMap
+from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.storage.state_dict import DERIVED
 from nsvm_cli.trainers.base import Problem, SampleState, Steps, coefficients
-from nsvm_cli.trainers.stretches import StretchState, StretchTrainer
+from nsvm_cli.trainers.look_ahead import LookAheadState, LookAheadTrainer
 
 
 @dataclass(kw_only=True)
-class PegasosState(SampleState, StretchState):
+class PegasosState(SampleState, LookAheadState):
     """``z`` holds F_theta(x_j) for every j: theta never moves."""
 
     z: Float[Tensor, "m n"] = field(metadata=DERIVED)
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Pegasos(StretchTrainer[PegasosState]):
+class Pegasos(LookAheadTrainer[PegasosState]):
     """Kernelized Pegasos (paper, Algorithm 0) on z_j = F_theta(x_j), theta fixed.
 
     With the identity for F this is the kernel SVM on the raw data; with the network that Part 1 of
@@ -35,7 +35,7 @@ class Pegasos(StretchTrainer[PegasosState]):
     steps: Steps
     lam: Positive = 1e-4
 
-    def start(self, problem: Problem, F: Theta) -> PegasosState:
+    def start(self, problem: Problem, F: FeatureMap) -> PegasosState:
         sampler = problem.sampler()
         alpha = coefficients(problem, sampler(1), 1.0)
         return PegasosState(F=F, sampler=sampler, t=1, coefficients=alpha, z=F(problem.x))

@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
+from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.features import Theta
-from nsvm_cli.kernels import RBF, Kernel, Linear, Polynomial
-from nsvm_cli.model import Expansion
-from nsvm_cli.objectives import OVERFLOW, ROWS
-from nsvm_cli.registry import STRICT, Positive
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import RBF, Kernel, Linear, Polynomial
+from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.models.objectives import OVERFLOW, ROWS
 from nsvm_cli.trainers.base import BareState, Problem, Trainer
 
 
@@ -33,7 +33,7 @@ class SVC(Trainer[BareState]):
     def total(self) -> int:
         return 0
 
-    def check(self, problem: Problem, F: Theta) -> None:
+    def check(self, problem: Problem, F: FeatureMap) -> None:
         m = len(problem.y)
         needed = m * m * 8 / 2**20
         if needed > problem.memory_budget and not _scikit_learns_own(problem.K, n=1):
@@ -42,7 +42,7 @@ class SVC(Trainer[BareState]):
                 f"of memory_budget={problem.memory_budget}: take solver=pegasos, or kernel=rbf"
             )
 
-    def start(self, problem: Problem, F: Theta) -> BareState:
+    def start(self, problem: Problem, F: FeatureMap) -> BareState:
         return BareState(F=F, sampler=problem.sampler(), t=0)
 
     def step(self, problem: Problem, state: BareState) -> None:

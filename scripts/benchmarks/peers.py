@@ -18,11 +18,11 @@ from benchmarks.report import Report, spread
 from benchmarks.trainers import clocked
 from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.datasets.scaling import fit_scaling
-from nsvm_cli.features import Theta
-from nsvm_cli.kernels import RBF
-from nsvm_cli.model import Expansion
-from nsvm_cli.networks import build_network
-from nsvm_cli.optimizers import SGD
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import RBF
+from nsvm_cli.models.networks import build_network
+from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.trainers import Problem
 from nsvm_cli.trainers.pegasos import Pegasos
 
@@ -37,7 +37,7 @@ def samples(m: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor
     """Standardised training and test samples, float32."""
     drawn = Ringnorm(samples=m + TEST).load(np.random.default_rng(seed))
     x, labels = torch.from_numpy(drawn.x), torch.from_numpy(drawn.y).float()
-    z = fit_scaling(x[:m], by_pixel=False)(x).float()
+    z = fit_scaling(x[:m], global_scaling=False)(x).float()
     return z[:m], labels[:m], z[m:], labels[m:]
 
 
@@ -46,10 +46,10 @@ def accuracy(predicted: torch.Tensor, y: torch.Tensor) -> float:
     return 100 * float(((predicted >= 0) == (y > 0)).double().mean())
 
 
-def problem_and_theta(z: torch.Tensor, y: torch.Tensor) -> tuple[Problem, Theta]:
+def problem_and_theta(z: torch.Tensor, y: torch.Tensor) -> tuple[Problem, FeatureMap]:
     """The raw samples, and the identity for F."""
     network = build_network({"name": "identity"}, (z.shape[1],), seed=0)
-    return Problem(z, y, RBF(GAMMA), seed=0), Theta(network, SGD(0.0), dropout_seed=0)
+    return Problem(z, y, RBF(GAMMA), seed=0), FeatureMap(network, SGD(0.0), dropout_seed=0)
 
 
 def alone(task: Callable[..., Any], *arguments: Any) -> Any:

@@ -15,10 +15,10 @@ from torch import nn
 
 from benchmarks.report import Report, spread
 from nsvm_cli.cli.hydra_app import compose, plain_values
-from nsvm_cli.experiment import Experiment, prepare
-from nsvm_cli.networks import CNN, MLP, MaxPool
-from nsvm_cli.optimizers import build_optimizer
-from nsvm_cli.settings import parse_settings
+from nsvm_cli.config.settings import parse_settings
+from nsvm_cli.models.networks import CNN, MLP, MaxPool
+from nsvm_cli.models.optimizers import build_optimizer
+from nsvm_cli.runs.experiment import Experiment, prepare
 from tests.eager import Eager, rbf
 
 WINDOWS, WINDOW = 10, 50  # where the literal loop would take more than ten minutes

@@ -42,7 +42,7 @@ def main() -> None:
     # a shell's & has it ignored, and what is started from here would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for name in arguments.parts:
+    for name in arguments.splits:
         with tempfile.TemporaryDirectory() as folder:
             lines = PARTS[name](Path(folder), arguments)
         (arguments.out / f"{name}.md").write_text("\n".join(lines) + "\n")

@@ -11,10 +11,10 @@ from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 
-from nsvm_cli.checkpoint import MODEL
 from nsvm_cli.errors import InputError
-from nsvm_cli.run_directory import checkpoints_in
-from nsvm_cli.snapshot import TRAINING, load_snapshot
+from nsvm_cli.runs.checkpoint import TRAINING, load_checkpoint
+from nsvm_cli.runs.model_file import MODEL
+from nsvm_cli.storage.run_directory import checkpoints_in
 from trials.files import Reader, make
 from trials.runs import NSVM, start
 
@@ -102,7 +102,7 @@ def disk(folder: Path, arguments: Namespace) -> list[str]:
                 json.loads((path / "result.json").read_text())
             ends[_what(last)] += 1
             if checkpoints_in(path):
-                load_snapshot(checkpoints_in(path)[0])
+                load_checkpoint(checkpoints_in(path)[0])
                 kept += 1
                 if resumed < 5:
                     subprocess.run(["mount", "-o", "remount,size=100m", str(small)], check=True)

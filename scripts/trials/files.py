@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from nsvm_cli.checkpoint import MODEL, load_checkpoint
-from nsvm_cli.conduct import Hooks, conduct, restored
+from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.errors import InputError, Interrupted, RunError
-from nsvm_cli.experiment import prepare
-from nsvm_cli.run_directory import RunDirectory
-from nsvm_cli.sealed import BLANK
-from nsvm_cli.settings import Settings, parse_settings, plain
-from nsvm_cli.snapshot import load_snapshot
+from nsvm_cli.runs.checkpoint import load_checkpoint
+from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.model_file import MODEL, load_model
+from nsvm_cli.runs.train import Hooks, conduct, restored
+from nsvm_cli.storage.run_directory import RunDirectory
+from nsvm_cli.storage.tensor_file import BLANK
 
 SETTINGS: dict[str, Any] = {
     "dataset": {"name": "ringnorm", "samples": 300},
@@ -78,10 +78,10 @@ class Reader:
         """'taken', or the sentence with which it was refused; anything else that is raised is a defect."""
         try:
             if self.kind == MODEL:
-                checkpoint = load_checkpoint(file, {"device": "cpu", "threads": 1})
+                checkpoint = load_model(file, {"device": "cpu", "threads": 1})
                 checkpoint.model.decision_function(torch.zeros(2, *checkpoint.facts.shape))
             else:
-                restored(self.experiment, load_snapshot(file))
+                restored(self.experiment, load_checkpoint(file))
         except (InputError, RunError) as error:
             return str(error)
         return "taken"

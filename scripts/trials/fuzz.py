@@ -14,9 +14,9 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from nsvm_cli.checkpoint import MODEL
-from nsvm_cli.sealed import BLANK
-from nsvm_cli.snapshot import TRAINING
+from nsvm_cli.runs.checkpoint import TRAINING
+from nsvm_cli.runs.model_file import MODEL
+from nsvm_cli.storage.tensor_file import BLANK
 from trials.files import Reader, join, make, split
 
 ALGORITHMS = ["alg1", "alg2", "alg3", "alg4", "pegasos"]

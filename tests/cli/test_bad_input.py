@@ -106,7 +106,7 @@ def test_a_run_directory_that_is_taken(tmp_path: Path) -> None:
     (tmp_path / "run" / "config.yaml").write_text("seed: 3\n")
     done = nsvm("train", "algorithm.steps=1", "hydra.run.dir=run", cwd=tmp_path)
     assert done.returncode == 2
-    assert "already holds a run that is not finished: go on with nsvm train resume=" in done.stderr
+    assert "already holds a run that is not finished: resume it with nsvm train resume=" in done.stderr
     assert (tmp_path / "run" / "config.yaml").read_text() == "seed: 3\n"
     assert {file.name for file in (tmp_path / "run").iterdir()} == {".lock", "config.yaml"}
 

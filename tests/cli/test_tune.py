@@ -21,15 +21,15 @@ HERE = "tune.directory=search"
 
 # Loaded in every process of a search. Whoever asks for the test set meets it.
 GUARD = """
-from nsvm_cli.datasets import Parts
+from nsvm_cli.datasets import Splits
 
-take = Parts.__getitem__
+take = Splits.__getitem__
 
 def guarded(self, name):
     assert name not in ("test", "all"), "the test set was read"
     return take(self, name)
 
-Parts.__getitem__ = guarded
+Splits.__getitem__ = guarded
 """
 
 

@@ -34,7 +34,8 @@ sys.addaudithook(note)
 COMMANDS = """
 import contextlib, io, json, os, re, sys, time
 from nsvm_cli.cli import main
-import nsvm_cli.cli.train, nsvm_cli.cli.tune, nsvm_cli.conduct, nsvm_cli.evaluation, nsvm_cli.report
+import nsvm_cli.cli.train, nsvm_cli.cli.tune
+import nsvm_cli.runs.train, nsvm_cli.runs.evaluation, nsvm_cli.report.console
 
 for folder, words in json.loads(sys.argv[1]):
     os.chdir(folder)

@@ -26,7 +26,7 @@ def refusal(name: str, **settings: Any) -> str:
 
 
 def sizes(data: Data) -> dict[str, int]:
-    return {name: len(part) for name, part in data.parts.items()}
+    return {name: len(part) for name, part in data.splits.items()}
 
 
 def labelled(negative: int, positive: int, official_test: int | None = None) -> Samples:

@@ -49,7 +49,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def assert_the_table(data: Data) -> None:
-    part = data.parts["all"]
+    part = data.splits["all"]
     assert part.x.dtype == part.y.dtype == torch.float64
     np.testing.assert_array_equal(part.x, X)
     np.testing.assert_array_equal(part.y, Y)
@@ -62,7 +62,7 @@ def test_the_two_classes_in_ascending_order(write: Write, classes: tuple[str, st
     data = load("csv", path=write(table(classes)))
     assert_the_table(data)
     assert data.classes == classes
-    assert not data.by_pixel
+    assert not data.global_scaling
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|", " "])

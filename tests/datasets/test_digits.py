@@ -11,20 +11,20 @@ from tests.datasets.helpers import load, refusal
 
 def test_zeros_and_ones_by_default() -> None:
     data = load("digits")
-    x, y = data.parts["all"].x, data.parts["all"].y
+    x, y = data.splits["all"].x, data.splits["all"].y
     assert x.shape == (360, 1, 28, 28)
     assert y.eq(-1).sum() == 178
     assert y.eq(1).sum() == 182
     assert data.classes == ("0", "1")
-    assert data.by_pixel
-    assert (len(data.parts["train"]), len(data.parts["test"])) == (324, 36)
+    assert data.global_scaling
+    assert (len(data.splits["train"]), len(data.splits["test"])) == (324, 36)
 
 
 @pytest.mark.parametrize("classes", [(0, 1), (1, 0), (3, 8), (9, 4)])
 def test_images_are_enlarged_and_nothing_else(classes: tuple[int, int]) -> None:
     digits = load_digits()
     rows = np.isin(digits.target, classes)
-    part = load("digits", classes=classes).parts["all"]
+    part = load("digits", classes=classes).splits["all"]
     np.testing.assert_array_equal(part.y, np.where(digits.target[rows] == classes[1], 1, -1))
     x, original = part.x[:, 0].numpy(), digits.images[rows] / 16
     assert x.min() >= 0
@@ -40,7 +40,7 @@ def test_images_are_enlarged_and_nothing_else(classes: tuple[int, int]) -> None:
 def test_seeds_split_the_same_samples() -> None:
     first, other = load("digits", 0), load("digits", 1)
     assert first.sha256 == other.sha256
-    assert not first.parts["test"].x.equal(other.parts["test"].x)
+    assert not first.splits["test"].x.equal(other.splits["test"].x)
 
 
 @pytest.mark.parametrize(

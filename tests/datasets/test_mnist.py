@@ -101,19 +101,19 @@ def test_samples_are_what_the_files_hold(files: Files, form: str) -> None:
     data = load("fake", root=str(getattr(files, form)))
     train, test = _images(60000)[:DRAWN], _images(10000)[:DRAWN]
     rows = _labels(DRAWN) < 2
-    np.testing.assert_array_equal(data.parts["train"].x[:, 0], train[rows] / 255)
-    np.testing.assert_array_equal(data.parts["test"].x[:, 0], test[rows] / 255)
-    np.testing.assert_array_equal(data.parts["train"].y, np.where(_labels(DRAWN)[rows] == 1, 1, -1))
-    assert data.by_pixel
+    np.testing.assert_array_equal(data.splits["train"].x[:, 0], train[rows] / 255)
+    np.testing.assert_array_equal(data.splits["test"].x[:, 0], test[rows] / 255)
+    np.testing.assert_array_equal(data.splits["train"].y, np.where(_labels(DRAWN)[rows] == 1, 1, -1))
+    assert data.global_scaling
     assert data.classes == ("0", "1")
 
 
 def test_packed_and_unpacked_files_give_the_same_samples(files: Files) -> None:
     packed, unpacked = load("fake", root=str(files.packed)), load("fake", root=str(files.unpacked))
     assert packed.sha256 == unpacked.sha256
-    for name, part in packed.parts.items():
-        assert part.x.equal(unpacked.parts[name].x)
-        assert part.y.equal(unpacked.parts[name].y)
+    for name, part in packed.splits.items():
+        assert part.x.equal(unpacked.splits[name].x)
+        assert part.y.equal(unpacked.splits[name].y)
 
 
 def test_a_folder_may_hold_some_files_packed_and_some_not(files: Files, tmp_path: Path) -> None:
@@ -126,19 +126,19 @@ def test_a_folder_may_hold_some_files_packed_and_some_not(files: Files, tmp_path
 def test_the_first_class_is_minus_one(files: Files, classes: tuple[int, int]) -> None:
     data = load("fake", root=str(files.packed), classes=classes)
     labels = _labels(DRAWN)[np.isin(_labels(DRAWN), classes)]
-    assert data.parts["train"].y.tolist() == [-1 if label == classes[0] else 1 for label in labels]
+    assert data.splits["train"].y.tolist() == [-1 if label == classes[0] else 1 for label in labels]
     assert data.classes == (str(classes[0]), str(classes[1]))
 
 
 def test_home_is_expanded(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(files.packed.parent))
-    assert len(load("fake", root="~/packed").parts["test"]) == 8
+    assert len(load("fake", root="~/packed").splits["test"]) == 8
 
 
 def test_validation_comes_from_the_training_set(files: Files) -> None:
     without, data = (load("fake", root=str(files.packed), validation=n) for n in (0, 2))
     assert sizes(data) == {"train": 4, "validation": 4, "test": 8, "all": 16}
-    assert data.parts["test"].x.equal(without.parts["test"].x)
+    assert data.splits["test"].x.equal(without.splits["test"].x)
 
 
 def repacked(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
@@ -418,8 +418,8 @@ def counted(part: str, classes: tuple[int, int]) -> list[int]:
 
 def test_the_papers_zeros_and_ones() -> None:
     data = load("mnist", root=str(real("mnist")))
-    assert (len(data.parts["train"]), len(data.parts["test"])) == (12665, 2115)
-    x = data.parts["all"].x
+    assert (len(data.splits["train"]), len(data.splits["test"])) == (12665, 2115)
+    x = data.splits["all"].x
     assert x.shape == (14780, 1, 28, 28)
     assert (x.min().item(), x.max().item()) == (0, 1)
     assert x.mul(255).round().div(255).equal(x)
@@ -434,5 +434,5 @@ def test_any_two_digits(classes: tuple[int, int]) -> None:
         ("validation", [500, 500]),
         ("test", in_test),
     ]:
-        y = data.parts[name].y
+        y = data.splits[name].y
         assert [int((y == label).sum()) for label in (-1, 1)] == expected

@@ -5,29 +5,29 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsvm_cli.datasets import Part
+from nsvm_cli.datasets import Split
 from tests.datasets.helpers import load, refusal
 
 a = 2 / np.sqrt(20)
 
 
 @pytest.fixture(scope="module")
-def many() -> Part:
-    return load("ringnorm", samples=200_000).parts["all"]
+def many() -> Split:
+    return load("ringnorm", samples=200_000).splits["all"]
 
 
 def test_it_is_the_papers_size_by_default() -> None:
     data = load("ringnorm")
-    sizes = {name: tuple(part.x.shape) for name, part in data.parts.items()}
+    sizes = {name: tuple(part.x.shape) for name, part in data.splits.items()}
     assert sizes == {"train": (6660, 20), "validation": (0, 20), "test": (740, 20), "all": (7400, 20)}
-    assert set(data.parts["all"].y.tolist()) == {-1.0, 1.0}
+    assert set(data.splits["all"].y.tolist()) == {-1.0, 1.0}
     assert data.classes == ("A", "B")
-    assert not data.by_pixel
+    assert not data.global_scaling
 
 
 @pytest.mark.parametrize(("label", "mean", "variance"), [(-1, 0.0, 4.0), (1, a, 1.0)])
 def test_classes_are_the_two_normal_distributions(
-    many: Part, label: int, mean: float, variance: float
+    many: Split, label: int, mean: float, variance: float
 ) -> None:
     x = many.x[many.y == label].numpy()
     assert abs(len(x) / len(many) - 0.5) < 0.005, "priors are equal"
@@ -38,7 +38,7 @@ def test_classes_are_the_two_normal_distributions(
     np.testing.assert_allclose(kurtosis, 3, atol=5 * np.sqrt(96 / 1e5))
 
 
-def test_bayes_rule_reaches_the_known_limit(many: Part) -> None:
+def test_bayes_rule_reaches_the_known_limit(many: Split) -> None:
     x, y = many.x.numpy(), many.y.numpy()
     log_A = -(x**2).sum(1) / 8 - 20 * np.log(2)
     log_B = -((x - a) ** 2).sum(1) / 2
@@ -48,12 +48,12 @@ def test_bayes_rule_reaches_the_known_limit(many: Part) -> None:
 
 def test_a_seed_names_a_draw() -> None:
     first, again, other = (load("ringnorm", seed, samples=100) for seed in (5, 5, 6))
-    for name, part in first.parts.items():
-        assert part.x.equal(again.parts[name].x)
-        assert part.y.equal(again.parts[name].y)
+    for name, part in first.splits.items():
+        assert part.x.equal(again.splits[name].x)
+        assert part.y.equal(again.splits[name].y)
     assert first.sha256 == again.sha256
     assert first.sha256 != other.sha256
-    assert not np.isin(first.parts["all"].x, other.parts["all"].x).any()
+    assert not np.isin(first.splits["all"].x, other.splits["all"].x).any()
 
 
 def test_a_validation_set_leaves_the_draw_as_it_is() -> None:
@@ -63,8 +63,8 @@ def test_a_validation_set_leaves_the_draw_as_it_is() -> None:
 @pytest.mark.parametrize("samples", [20, 101, 7401])
 def test_as_many_samples_as_asked_for(samples: int) -> None:
     data = load("ringnorm", samples=samples)
-    assert len(data.parts["all"]) == samples
-    assert len(data.parts["train"]) + len(data.parts["test"]) == samples
+    assert len(data.splits["all"]) == samples
+    assert len(data.splits["train"]) + len(data.splits["test"]) == samples
 
 
 @pytest.mark.parametrize("samples", [19, 0, -7400, 100.5, "many", None])

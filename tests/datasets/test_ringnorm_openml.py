@@ -50,7 +50,7 @@ def test_a_file_with_or_without_a_header(
     assert data.sha256 == drawn.sha256
     assert data.classes == classes
     assert sizes(data) == {"train": 6660, "validation": 0, "test": 740, "all": 7400}
-    assert not data.by_pixel
+    assert not data.global_scaling
 
 
 @pytest.mark.parametrize("header", ["", HEADER], ids=["bare", "header"])
@@ -130,12 +130,12 @@ def test_the_published_rows(tmp_path: Path, header: str) -> None:
     file.write_text(header + published.read_text())
     data = load("ringnorm_openml", path=str(file), validation=200)
     table = np.loadtxt(published, delimiter=",")
-    everything = data.parts["all"]
+    everything = data.splits["all"]
     np.testing.assert_array_equal(everything.x, table[:, :-1])
     np.testing.assert_array_equal(everything.y, 2 * table[:, -1] - 1)
     assert [int((everything.y == label).sum()) for label in (-1, 1)] == [3664, 3736]
     assert data.classes == ("0", "1")
-    assert [len(data.parts[name]) for name in ("train", "validation", "test")] == [6260, 400, 740]
+    assert [len(data.splits[name]) for name in ("train", "validation", "test")] == [6260, 400, 740]
 
 
 @pytest.mark.parametrize("cut", [3, 40, 200_000])
@@ -160,7 +160,7 @@ MEANS = (
 
 
 def test_the_sum_is_that_of_the_published_draw_as_openml_has_it() -> None:
-    published = load("ringnorm_openml", path=str(real("ringnorm/ringnorm.csv"))).parts["all"]
+    published = load("ringnorm_openml", path=str(real("ringnorm/ringnorm.csv"))).splits["all"]
     x = np.rint(np.rint(published.x.numpy() * SCALES + MEANS) / 10)
     for _ in range(3):
         x = np.where(x % 10 == 0, x / 10, x)

@@ -11,9 +11,9 @@ import torch
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
+from nsvm_cli.config.settings import Settings
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
-from nsvm_cli.experiment import prepare
-from nsvm_cli.settings import Settings
+from nsvm_cli.runs.experiment import prepare
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -23,7 +23,7 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 @pytest.mark.parametrize("m", [2, 3, 50])
 def test_it_is_scikit_learns_with_the_sample_deviation(m: int) -> None:
     x, other = random(m, 4), random(7, 4, seed=1)
-    scaling, theirs = fit_scaling(x, by_pixel=False), StandardScaler().fit(x.numpy())
+    scaling, theirs = fit_scaling(x, global_scaling=False), StandardScaler().fit(x.numpy())
     np.testing.assert_allclose(scaling.mean, theirs.mean_)
     np.testing.assert_allclose(scaling.std, theirs.scale_ * np.sqrt(m / (m - 1)))
     np.testing.assert_allclose(scaling(other), theirs.transform(other.numpy()) * np.sqrt((m - 1) / m))
@@ -31,14 +31,14 @@ def test_it_is_scikit_learns_with_the_sample_deviation(m: int) -> None:
 
 def test_training_samples_get_mean_0_and_sample_deviation_1() -> None:
     x = random(60, 4)
-    scaled = fit_scaling(x, by_pixel=False)(x)
+    scaled = fit_scaling(x, global_scaling=False)(x)
     torch.testing.assert_close(scaled.mean(0), torch.zeros(4).double())
     torch.testing.assert_close(scaled.std(0, correction=1), torch.ones(4).double())
 
 
 def test_by_pixel_is_one_mean_and_one_deviation() -> None:
     x = random(6, 1, 3, 2) * torch.arange(1, 7).double().view(1, 1, 3, 2)
-    scaling = fit_scaling(x, by_pixel=True)
+    scaling = fit_scaling(x, global_scaling=True)
     assert scaling.mean.shape == scaling.std.shape == ()
     assert scaling.mean.item() == pytest.approx(np.mean(x.numpy()))
     assert scaling.std.item() == pytest.approx(np.std(x.numpy(), ddof=1))
@@ -47,9 +47,11 @@ def test_by_pixel_is_one_mean_and_one_deviation() -> None:
 
 def test_images_can_be_scaled_pixel_by_pixel() -> None:
     x = random(6, 1, 3, 2)
-    scaling = fit_scaling(x, by_pixel=False)
+    scaling = fit_scaling(x, global_scaling=False)
     assert scaling.mean.shape == scaling.std.shape == (1, 3, 2)
-    torch.testing.assert_close(scaling(x).flatten(1), fit_scaling(x.flatten(1), by_pixel=False)(x.flatten(1)))
+    torch.testing.assert_close(
+        scaling(x).flatten(1), fit_scaling(x.flatten(1), global_scaling=False)(x.flatten(1))
+    )
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.1, 1 / 3, -1e6 + 0.1, 1e-200, 1e200])
@@ -57,28 +59,30 @@ def test_images_can_be_scaled_pixel_by_pixel() -> None:
 def test_a_constant_feature_becomes_0(constant: float, m: int) -> None:
     x = random(m, 3)
     x[:, 1] = constant
-    scaling = fit_scaling(x, by_pixel=False)
+    scaling = fit_scaling(x, global_scaling=False)
     assert scaling(x)[:, 1].tolist() == [0.0] * m
     assert scaling(x).isfinite().all()
-    torch.testing.assert_close(scaling(x)[:, ::2], fit_scaling(x[:, ::2], by_pixel=False)(x[:, ::2]))
+    torch.testing.assert_close(scaling(x)[:, ::2], fit_scaling(x[:, ::2], global_scaling=False)(x[:, ::2]))
 
 
 @pytest.mark.parametrize("unit", [1e-9, 1e9])
-@pytest.mark.parametrize("by_pixel", [False, True])
-def test_the_unit_of_a_feature_does_not_matter(unit: float, by_pixel: bool) -> None:
+@pytest.mark.parametrize("global_scaling", [False, True])
+def test_the_unit_of_a_feature_does_not_matter(unit: float, global_scaling: bool) -> None:
     x = random(20, 3)
-    torch.testing.assert_close(fit_scaling(unit * x, by_pixel)(unit * x), fit_scaling(x, by_pixel)(x))
+    torch.testing.assert_close(
+        fit_scaling(unit * x, global_scaling)(unit * x), fit_scaling(x, global_scaling)(x)
+    )
 
 
 def test_constant_images_become_0() -> None:
     x = torch.full((4, 1, 2, 2), 0.7, dtype=torch.float64)
-    assert fit_scaling(x, by_pixel=True)(x).eq(0).all()
+    assert fit_scaling(x, global_scaling=True)(x).eq(0).all()
 
 
 def test_the_training_samples_are_left_as_they_are() -> None:
     x = random(6, 3)
     before = x.clone()
-    fit_scaling(x, by_pixel=False)(x)
+    fit_scaling(x, global_scaling=False)(x)
     assert x.equal(before)
 
 
@@ -100,7 +104,7 @@ def fitted(file: Path, validation: int) -> tuple[Scaling, np.ndarray]:
         device="cpu",
     )
     experiment = prepare(settings)
-    return experiment.scaling, experiment.data.parts["train"].x.numpy()
+    return experiment.scaling, experiment.data.splits["train"].x.numpy()
 
 
 @pytest.mark.parametrize("validation", [0, 10])

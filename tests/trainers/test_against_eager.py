@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 import torch
 
-from nsvm_cli import features, kernels
-from nsvm_cli.features import Theta
-from nsvm_cli.networks import build_network
-from nsvm_cli.optimizers import SGD
+from nsvm_cli.models import feature_map as features
+from nsvm_cli.models import kernels
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.networks import build_network
+from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.randomness import Sampler
-from nsvm_cli.trainers import State, Trainer, stretches
+from nsvm_cli.trainers import State, Trainer, look_ahead
 from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg3 import Alg3
@@ -43,8 +44,8 @@ def eager(small: Small, lr: float, k: int = 1) -> Eager:
     return Eager(problem.x, problem.y, network, optimizer, draw, rbf(1.0), LAM)
 
 
-def theta(small: Small, lr: float) -> Theta:
-    return Theta(deepcopy(small.network), SGD(lr, MOMENTUM, WEIGHT_DECAY), dropout_seed=5)
+def theta(small: Small, lr: float) -> FeatureMap:
+    return FeatureMap(deepcopy(small.network), SGD(lr, MOMENTUM, WEIGHT_DECAY), dropout_seed=5)
 
 
 def finish(steps: Iterator[int]) -> None:
@@ -58,8 +59,8 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     if request.param == 0:
         return
     rng = random.Random(request.param)
-    monkeypatch.setattr(stretches, "look_ahead", lambda gap: rng.randint(1, 100))
-    monkeypatch.setattr(stretches, "FIXED", rng.randint(1, 100))
+    monkeypatch.setattr(look_ahead, "look_ahead", lambda gap: rng.randint(1, 100))
+    monkeypatch.setattr(look_ahead, "FIXED", rng.randint(1, 100))
     monkeypatch.setattr(features, "CHUNK", rng.randint(10, 500))
     monkeypatch.setattr(kernels, "block_shape", lambda *_: (rng.randint(3, 100), rng.randint(10, 200)))
 
@@ -151,7 +152,7 @@ def test_images_and_dropout(trainer: Trainer[Any], k: int, lr: float, network: M
     y = torch.where(torch.arange(100) % 2 == 0, -1.0, 1.0).double()
     x = torch.randn(100, 1, 16, 16, generator=generator, dtype=torch.float64) + 0.1 * y[:, None, None, None]
     built = build_network(network, (1, 16, 16), seed=4).double()
-    s = Small(stretches.Problem(x, y, kernels.RBF(1.0), 0), built)
+    s = Small(look_ahead.Problem(x, y, kernels.RBF(1.0), 0), built)
     ours, theirs = theta(s, lr), eager(s, lr, k)
     noise = torch.Generator().manual_seed(5)
     for module in theirs.net.modules():
@@ -175,13 +176,13 @@ def test_a_long_quiet_stretch_is_looked_up(
 ) -> None:
     """With few samples and many steps, every s_i is computed once and kept until theta moves."""
     looked_up: list[int] = []
-    look_up = stretches.StretchTrainer._look_up
+    look_up = look_ahead.LookAheadTrainer._look_up
 
     def spy(self: Any, problem: Any, state: Any, first: int, coming: Any) -> Any:
         looked_up.append(first)
         return look_up(self, problem, state, first, coming)
 
-    monkeypatch.setattr(stretches.StretchTrainer, "_look_up", spy)
+    monkeypatch.setattr(look_ahead.LookAheadTrainer, "_look_up", spy)
     s, lr = small(2, m=10, network=WIDE), 2e-4
     theirs = eager(s, lr)
     finish({Alg1: theirs.algorithm_1, Alg2: theirs.algorithm_2}[type(trainer)](4000))

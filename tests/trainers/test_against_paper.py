@@ -8,9 +8,9 @@ from copy import deepcopy
 import pytest
 import torch
 
-from nsvm_cli.kernels import Linear
-from nsvm_cli.objectives import LOSSES
-from nsvm_cli.optimizers import SGD
+from nsvm_cli.models.kernels import Linear
+from nsvm_cli.models.objectives import LOSSES
+from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.randomness import Sampler
 from nsvm_cli.trainers import Trainer
 from nsvm_cli.trainers.alg1 import Alg1

@@ -12,9 +12,9 @@ import torch
 from sklearn.svm import SVC
 
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.features import Theta
-from nsvm_cli.kernels import RBF, Kernel, Polynomial, build_kernel
-from nsvm_cli.loop import run
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import RBF, Kernel, Polynomial, build_kernel
+from nsvm_cli.runs.loop import run
 from nsvm_cli.trainers import TRAINERS, Problem, Trainer, build_trainer
 from nsvm_cli.trainers.alg4 import SOLVERS
 from tests.conftest import Small, parameters, train
@@ -246,11 +246,11 @@ class Spy:
 def test_the_optimizer_is_told_how_far_the_run_has_come(name: str, small: MakeSmall) -> None:
     s = small(1)
     moving: list[int] = []
-    trainer, F = make(name), Theta(s.network, spy := Spy(), dropout_seed=0)
+    trainer, F = make(name), FeatureMap(s.network, spy := Spy(), dropout_seed=0)
     state = trainer.start(s.problem, F)
     while state.t < trainer.total:
-        before = F.moves
+        before = F.theta_steps
         trainer.advance(s.problem, state, state.t + 1)
-        moving += [state.t] * (F.moves - before)
+        moving += [state.t] * (F.theta_steps - before)
     assert moving
     assert spy.progress == [(t - 1) / STEPS for t in moving]

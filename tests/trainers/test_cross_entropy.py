@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from nsvm_cli.errors import InputError
-from nsvm_cli.kernels import RBF, Linear
+from nsvm_cli.models.kernels import RBF, Linear
 from nsvm_cli.trainers.cross_entropy import CrossEntropy
 from tests.conftest import Small, parameters, train
 

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from nsvm_cli.errors import InputError, NotFiniteError, RunError
-from nsvm_cli.features import Evaluation, Theta
-from nsvm_cli.kernels import RBF, Polynomial
-from nsvm_cli.loop import record, run
-from nsvm_cli.optimizers import OPTIMIZERS, SGD, Adam, Optimizer
-from nsvm_cli.saving import flat, nested
-from nsvm_cli.sealed import seal, unseal
+from nsvm_cli.models.feature_map import Evaluation, FeatureMap
+from nsvm_cli.models.kernels import RBF, Polynomial
+from nsvm_cli.models.optimizers import OPTIMIZERS, SGD, Adam, OptimizerConfig
+from nsvm_cli.runs.loop import record, run
+from nsvm_cli.storage import tensor_file
+from nsvm_cli.storage.state_dict import flatten, unflatten
 from nsvm_cli.trainers import TRAINERS, Problem, build_trainer
 from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
 from tests.conftest import Small, parameters
@@ -33,7 +33,7 @@ NETWORKS = {
     "dropout": {"name": "mlp", "widths": [8, 6], "dropout": 0.3},
     "identity": {"name": "identity"},
 }
-OPTIMISERS: dict[str, Optimizer] = {
+OPTIMISERS: dict[str, OptimizerConfig] = {
     "sgd": SGD(0.01, momentum=0.9, weight_decay=0.01, schedule="cosine", warmup=0.3),
     "plain": SGD(0.01),
     "adam": Adam(0.01),
@@ -41,10 +41,10 @@ OPTIMISERS: dict[str, Optimizer] = {
 
 
 def through_a_file(values: dict[str, Any], path: Path) -> dict[str, Any]:
-    tensors, numbers = flat(values)
-    seal(path, "test", {"numbers": numbers}, tensors)
-    file = unseal(path, "test")
-    return nested({**file.tensors(), **file.content["numbers"]})
+    tensors, numbers = flatten(values)
+    tensor_file.write(path, "test", {"numbers": numbers}, tensors)
+    file = tensor_file.read(path, "test")
+    return unflatten({**file.tensors(), **file.content["numbers"]})
 
 
 @pytest.mark.parametrize("optimiser", sorted(OPTIMISERS))
@@ -56,8 +56,8 @@ def test_a_resumed_run_has_the_same_bits(
     s = small(1, network=NETWORKS[network], K=RBF(1.0), m=60)
     trainer = build_trainer({"name": name, "steps": STEPS, "lam": 1e-2})
 
-    def theta() -> Theta:
-        return Theta(deepcopy(s.network), OPTIMISERS[optimiser], dropout_seed=5)
+    def theta() -> FeatureMap:
+        return FeatureMap(deepcopy(s.network), OPTIMISERS[optimiser], dropout_seed=5)
 
     whole: list[Any] = []
     twin = run(trainer, s.problem, theta(), 10, whole.append)
@@ -84,7 +84,7 @@ def test_a_resumed_run_has_the_same_bits(
     ours, theirs = trainer.finish(s.problem, state), trainer.finish(s.problem, twin)
     for a, b in [(ours.z, theirs.z), (ours.alpha, theirs.alpha), (ours.y, theirs.y)]:
         assert torch.equal(a, b)
-    assert (ours.scale, ours.bias, F.moves) == (theirs.scale, theirs.bias, twin.F.moves)
+    assert (ours.scale, ours.bias, F.theta_steps) == (theirs.scale, theirs.bias, twin.F.theta_steps)
     assert torch.equal(F.dropout.get_state(), twin.F.dropout.get_state())
 
 
@@ -98,7 +98,7 @@ def test_every_field_of_a_state_is_accounted_for(name: str, small: MakeSmall) ->
     trainer.advance(s.problem, state, trainer.total * 2 // 3)
     saved = trainer.save(s.problem, state)
     again = trainer.save(s.problem, trainer.restore(s.problem, F, saved))
-    (tensors, numbers), (tensors_again, numbers_again) = flat(saved), flat(again)
+    (tensors, numbers), (tensors_again, numbers_again) = flatten(saved), flatten(again)
     assert numbers == numbers_again
     assert tensors.keys() == tensors_again.keys()
     assert all(torch.equal(tensor, tensors_again[name]) for name, tensor in tensors.items())
@@ -115,7 +115,7 @@ class Odd(PegasosState):
 class OddTrainer(Pegasos):
     """Keeps it."""
 
-    def start(self, problem: Problem, F: Theta) -> Odd:
+    def start(self, problem: Problem, F: FeatureMap) -> Odd:
         return Odd(**{**vars(super().start(problem, F)), "history": [1]})
 
 
@@ -149,7 +149,7 @@ def test_the_state_of_another_run_is_refused(small: MakeSmall) -> None:
     with pytest.raises(ValueError, match=r"expected torch\.float64 \[5, 8\]"):
         narrow.theta().load_state_dict(theta)
     with pytest.raises(ValueError, match="means"):
-        Theta(deepcopy(s.network), Adam(), 0).load_state_dict(theta)
+        FeatureMap(deepcopy(s.network), Adam(), 0).load_state_dict(theta)
 
 
 def test_every_optimizer_remembers(small: MakeSmall) -> None:
@@ -160,10 +160,10 @@ def test_every_optimizer_remembers(small: MakeSmall) -> None:
         trainer = build_trainer({"name": "alg3", "steps": 40, "batch_size": 4})
         thetas = []
         for tell in (True, False):
-            F = Theta(deepcopy(s.network), kind(**settings), 0)
+            F = FeatureMap(deepcopy(s.network), kind(**settings), 0)
             state = trainer.start(s.problem, F)
             trainer.advance(s.problem, state, 20)
-            fresh = Theta(F.network, kind(**settings), 0)
+            fresh = FeatureMap(F.network, kind(**settings), 0)
             if tell:
                 fresh.load_state_dict(F.state_dict())
             state.F = fresh

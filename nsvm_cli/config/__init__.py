@@ -1,0 +1,1 @@
+"""Settings: registries that map names to classes, and typed, range-checked values."""

@@ -1,0 +1,183 @@
+"""F_theta as the algorithms see it: a function of x, and a way to move theta."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from nsvm_cli.errors import NotFiniteError
+from nsvm_cli.models.networks import Dropout, is_modeless
+from nsvm_cli.models.optimizers import OptimizerConfig
+from nsvm_cli.parallel.distributed import Processes
+from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
+
+CHUNK = 2**17
+"""Values of x in one forward pass over many samples; fixed, so that a prediction has the same bits
+everywhere, and small enough for the activations to stay in a core's cache."""
+
+Objective = Callable[..., tuple[Float[Tensor, ""], Sequence[Float[Tensor, "_ n"]]]]
+"""A function of features: its value, and its gradient with respect to each of its arguments."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """z = F_theta(x), without a gradient, for the theta of its making.
+
+    ``graph`` is z with its graph, if the network computes the same in both modes: then theta can be moved
+    without another forward pass. It is z itself if not.
+    """
+
+    x: Float[Tensor, "p ..."]
+    z: Float[Tensor, "p n"]
+    graph: Float[Tensor, "p n"]
+
+    def row(self, p: int) -> Evaluation:
+        """One of its samples."""
+        rows = slice(p, p + 1)
+        return Evaluation(self.x[rows], self.z[rows], self.graph[rows])
+
+
+def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m n"]:
+    """F_theta(x_j) for all j, in chunks, without a graph. The network is in evaluation mode."""
+    rows = max(1, CHUNK // x[:1].numel()) if len(x) else 1
+    with torch.no_grad():
+        chunks = [network(chunk) for chunk in x.split(rows)]
+        return torch.cat(chunks) if len(chunks) > 1 else chunks[0]
+
+
+def differentiate(objective: Callable[..., Float[Tensor, ""]]) -> Objective:
+    """The value and the gradients of an objective that has no closed form for them, by autograd."""
+
+    def differentiated(*z: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        with torch.enable_grad():
+            leaves = [part.detach().requires_grad_() for part in z]
+            value = objective(*leaves)
+            return value.detach(), torch.autograd.grad(value, leaves)
+
+    return differentiated
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of several processes' part of an objective: which rows of the whole batch its own are."""
+
+    processes: Processes
+    rows: tuple[int, Int64[Tensor, " p"]] | None = None
+
+
+class FeatureMap:
+    """theta, with everything that moves it: the network, the optimizer, the dropout's generator.
+
+    ``F(x)`` is F_theta(x) with dropout off, and carries no gradient. Only ``F.descend`` moves theta, and
+    ``theta_steps`` counts how often.
+    """
+
+    def __init__(self, network: nn.Module, optimizer: OptimizerConfig, dropout_seed: int) -> None:
+        self.network = network
+        self.theta_steps = 0
+        self._parameters = [p for p in network.parameters() if p.requires_grad]
+        self.optimizer = optimizer(self._parameters) if self._parameters else None
+        device = self._parameters[0].device if self._parameters else torch.device("cpu")
+        self.dropout = torch.Generator(device).manual_seed(dropout_seed)
+        for module in network.modules():
+            if isinstance(module, Dropout):
+                module.generator = self.dropout
+        self._has_modes = not (self.fixed or is_modeless(network))
+
+    @property
+    def fixed(self) -> bool:
+        """Whether theta never moves, for want of parameters."""
+        return self.optimizer is None
+
+    def __call__(self, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m n"]:
+        return features(self.network, x)
+
+    def state_dict(self) -> StateDict:
+        """theta, what its optimizer remembers, the dropout's generator, and the count of moves."""
+        return {
+            **({"network": own} if (own := dict(self.network.state_dict())) else {}),
+            **({} if self.optimizer is None else {"optimizer": self.optimizer.state_dict()}),
+            "dropout": self.dropout.get_state(),
+            "theta_steps": self.theta_steps,
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Makes this theta the one that was saved.
+
+        Raises:
+            ValueError: it is that of another network or optimizer.
+        """
+        own = self.network.state_dict()
+        expect_keys(saved, self.state_dict())
+        if own:
+            expect_keys(saved["network"], own)
+            loaded = {name: loaded_like(tensor, saved["network"][name], name) for name, tensor in own.items()}
+            self.network.load_state_dict(loaded)
+        if self.optimizer is not None:
+            self.optimizer.load_state_dict(saved["optimizer"])
+        try:
+            self.dropout.set_state(saved["dropout"])
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(f"the dropout's generator: {error}") from None
+        if type(saved["theta_steps"]) is not int:
+            raise ValueError(f"theta_steps: expected int, got {saved['moves']!r}")
+        self.theta_steps = saved["theta_steps"]
+
+    def evaluate(self, x: Float[Tensor, "p ..."]) -> Evaluation:
+        """F_theta(x), for an objective that may follow."""
+        if self._has_modes:
+            z = self(x)
+            return Evaluation(x, z, z)
+        graph = self.network(x)
+        return Evaluation(x, graph.detach(), graph)
+
+    def descend(
+        self,
+        at: Sequence[Evaluation | Tensor],
+        objective: Objective,
+        progress: float,
+        share: Shard | None = None,
+    ) -> Float[Tensor, ""]:
+        """One gradient descent step with respect to the objective at the features of these samples x, or
+        of samples that have been evaluated since theta last moved.
+
+        ``progress`` is the share (t - 1) / T of the steps that come before step t: the learning rate may
+        depend on it. Returns the objective's value before it. Dropout is on in the forward pass that this
+        takes, and in no other. A network without parameters stays as it is. With a ``share``, the objective
+        is this process's part of a sum.
+        """
+        if self._has_modes:
+            x = [e if isinstance(e, Tensor) else e.x for e in at]
+            graphs = self._in_training_mode(torch.cat(x), share).split([len(part) for part in x])
+        else:
+            graphs = tuple(self.network(e) if isinstance(e, Tensor) else e.graph for e in at)
+        value, gradients = objective(*(graph.detach() for graph in graphs))
+        if share:
+            value = share.processes.sum(value)
+        if not math.isfinite(value):
+            raise NotFiniteError("the objective")
+        if self.optimizer is not None:
+            self.theta_steps += 1
+            # Autograd imports a computer algebra system, a quarter of a second, to be given a gradient
+            # by the features; so it is given a number whose gradient that is.
+            terms = [(graph * gradient).sum() for graph, gradient in zip(graphs, gradients, strict=True)]
+            by_theta = torch.autograd.grad(
+                sum(terms[1:], terms[0]), self._parameters, allow_unused=True, materialize_grads=True
+            )
+            self.optimizer.step(share.processes.sum_all(by_theta) if share else by_theta, progress)
+        return value
+
+    def _in_training_mode(self, x: Float[Tensor, "p ..."], share: Shard | None) -> Float[Tensor, "p n"]:
+        for module in self.network.modules():
+            if isinstance(module, Dropout):
+                module.rows = share.rows if share else None
+        self.network.train()
+        z: Tensor = self.network(x)
+        self.network.eval()
+        return z

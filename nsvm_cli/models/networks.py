@@ -1,0 +1,219 @@
+"""The family F_theta of networks, and the normalisation of their output.
+
+A network is an ``nn.Module`` whose first constructor argument is the shape of one sample. It maps
+``(batch, *shape)`` to ``(batch, n)``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Annotated, Any, cast
+
+import torch
+from jaxtyping import Float, Int64
+from pydantic import ConfigDict, Field, PositiveInt, ValidationError, validate_call
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+from torch.nn import functional
+
+from nsvm_cli.config.registry import STRICT, Fraction, Positive, build, one_line
+from nsvm_cli.errors import InputError
+
+Shape = tuple[int, ...]
+Widths = Annotated[list[PositiveInt], Field(min_length=1, max_length=1000)]
+validated = validate_call(config=ConfigDict(arbitrary_types_allowed=True))
+
+
+class Dropout(nn.Module):
+    """Sets whole channels of an image, or single values of a vector, to zero with probability ``p``.
+
+    Unlike torch's own, it draws from ``generator``, which the run derives from its seed. Where a batch is
+    a part of a larger one, ``rows`` says how large that is and which of its rows these are: each row is
+    given what it would be given there.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+        self.generator: torch.Generator | None = None
+        self.rows: tuple[int, Int64[Tensor, " batch"]] | None = None
+
+    def forward(self, x: Float[Tensor, "batch channels *rest"]) -> Float[Tensor, "batch channels *rest"]:
+        if not self.training or self.p == 0:
+            return x
+        total, mine = self.rows or (len(x), slice(None))
+        keep = x.new_empty(total, x.shape[1], *(1,) * (x.ndim - 2))
+        keep.bernoulli_(1 - self.p, generator=self.generator)
+        return x * keep[mine] / (1 - self.p)
+
+
+class Identity(nn.Flatten):
+    """F(x) = x, images flattened: the kernel SVM on the raw data."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+
+
+class MLP(nn.Module):
+    """Fully connected layers, each followed by ReLU (paper, Section 5.1: widths 40, 30, 20, 20)."""
+
+    @validated
+    def __init__(self, shape: Shape, widths: Widths, dropout: Fraction = 0.0) -> None:
+        super().__init__()
+        sizes = zip([math.prod(shape), *widths], widths, strict=False)
+        self.layers = cast(Sequence[nn.Linear], nn.ModuleList(nn.Linear(p, q) for p, q in sizes))
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch n"]:
+        z = x.flatten(1)
+        for i, layer in enumerate(self.layers):
+            if i > 0 and self.dropout.p > 0:  # the features themselves are never dropped
+                z = self.dropout(z)
+            # not layer(z): with so few numbers, half the time goes into calling modules
+            z = functional.linear(z, layer.weight, layer.bias).relu()
+        return z
+
+
+class _Maximum2x2(torch.autograd.Function):
+    """The maximum of each 2x2 square, with max_pool2d's gradient to the bit."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor) -> Tensor:
+        ctx.save_for_backward(h)
+        rows = torch.maximum(h[:, :, ::2], h[:, :, 1::2])
+        return torch.maximum(rows[..., ::2], rows[..., 1::2])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        """The gradient goes to the largest of the four; of equals to the first, row by row."""
+        (h,) = ctx.saved_tensors
+        upper, lower = h[:, :, ::2], h[:, :, 1::2]
+        down = (lower - upper).sign_().clamp_min_(0)
+        rows = torch.maximum(upper, lower)
+        right = (rows[..., 1::2] - rows[..., ::2]).sign_().mul_(2)
+        right = right.add_(down[..., ::2]).sub_(down[..., 1::2]).sign_().clamp_min_(0)
+        to_rows = torch.empty_like(rows)
+        to_rows[..., 1::2] = to_right = gradient * right
+        to_rows[..., ::2] = gradient - to_right
+        to_lower = to_rows * down
+        return torch.cat([to_rows - to_lower, to_lower], -1).view(h.shape)
+
+
+class MaxPool(nn.Module):
+    """The maximum of each 2x2 square; an odd row or column at the end is left out.
+
+    torch's own takes most of the time of a small network on a CPU, but for the smallest batches.
+    """
+
+    def forward(self, h: Float[Tensor, "batch c p q"]) -> Float[Tensor, "batch c r s"]:
+        if torch.is_grad_enabled() and len(h) <= 16:
+            return functional.max_pool2d(h, 2)
+        p, q = h.shape[-2:]
+        pool: Callable[[Tensor], Tensor] = _Maximum2x2.apply
+        return pool(h[..., : p // 2 * 2, : q // 2 * 2])
+
+
+class CNN(nn.Sequential):
+    """Two 5x5 convolutions, each max-pooled and then rectified (paper, Section 5.2).
+
+    Channel dropout acts between the second convolution and its pooling. With 28x28 images and
+    channels 10, 20 the features lie in R^320.
+    """
+
+    @validated
+    def __init__(
+        self, shape: Shape, channels: tuple[PositiveInt, PositiveInt] = (10, 20), dropout: Fraction = 0.0
+    ) -> None:
+        if len(shape) != 3 or min(shape[1:]) < 16:
+            raise InputError(
+                f"network cnn expects images of at least 16x16 pixels, got samples of shape {shape}"
+            )
+        c1, c2 = channels
+        super().__init__(
+            nn.Conv2d(shape[0], c1, 5),
+            MaxPool(),
+            nn.ReLU(),
+            nn.Conv2d(c1, c2, 5),
+            Dropout(dropout),
+            MaxPool(),
+            nn.ReLU(),
+            nn.Flatten(),
+        )
+
+
+class Normalize(nn.Module):
+    """z -> scale * z / max(||z||, eps)  (paper, Section 5: scale 1 for Ringnorm, sqrt 2 for MNIST)."""
+
+    def __init__(self, scale: float, eps: float) -> None:
+        super().__init__()
+        self.scale, self.eps = scale, eps
+
+    def forward(self, z: Float[Tensor, "batch n"]) -> Float[Tensor, "batch n"]:
+        norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
+        scaled: Tensor = z * (self.scale / norm.clamp_min(self.eps))
+        return scaled
+
+
+@dataclass(frozen=True, config=STRICT)
+class Output:
+    """What happens to the output of a network, whichever it is: ``normalize`` it; then ``head``, a linear
+    layer onto R, makes a classifier of the network, which needs no SVM.
+    """
+
+    normalize: bool = False
+    scale: Positive = 1.0
+    eps: Positive = 1e-8
+    head: bool = False
+
+
+OUTPUT = tuple(field.name for field in fields(Output))
+
+NETWORKS: dict[str, Callable[..., nn.Module]] = {"mlp": MLP, "cnn": CNN, "identity": Identity}
+
+
+_MODELESS = {nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.MaxPool2d}
+_MODELESS |= {Identity, MLP, CNN, MaxPool, Normalize}
+
+
+def is_modeless(network: nn.Module) -> bool:
+    """Whether it certainly computes the same in training as in evaluation mode."""
+    return all(
+        type(module) in _MODELESS or (isinstance(module, Dropout) and module.p == 0)
+        for module in network.modules()
+    )
+
+
+def build_network(settings: Mapping[str, Any], shape: Shape, seed: int) -> nn.Module:
+    """The network that a ``network:`` section names, freshly initialised, in evaluation mode.
+
+    Args:
+        settings: ``name``, the settings of that network, and optionally those of ``Output``.
+        shape: the shape of one sample.
+        seed: decides the initial theta, alone.
+    """
+    values = dict(settings)
+    try:
+        output = Output(**{key: values.pop(key) for key in OUTPUT if key in values})
+    except ValidationError as error:
+        raise InputError(one_line(error, "network")) from None
+    # Modules initialise themselves from torch's global generator and take no other, so lend it to them.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            network = build(NETWORKS, "network", values, shape)
+        except (RuntimeError, MemoryError, OverflowError) as error:  # torch's words about sizes are many
+            reason = str(error).splitlines()[0]
+            raise InputError(f"network {settings['name']} cannot be made: {reason[:200]}") from None
+        if output.normalize:
+            network = nn.Sequential(network, Normalize(output.scale, output.eps))
+        if output.head:
+            n = network.eval()(torch.zeros(1, *shape)).shape[1]
+            network = nn.Sequential(network, nn.Linear(n, 1))
+    if any(isinstance(module, nn.modules.dropout._DropoutNd) for module in network.modules()):
+        raise InputError(
+            f"network {settings['name']} uses torch's dropout, which no run's seed decides: "
+            "use nsvm_cli.models.networks.Dropout"
+        )
+    return network.eval()

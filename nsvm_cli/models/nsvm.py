@@ -1,0 +1,70 @@
+"""The decision function g, and the trained model that predicts with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from nsvm_cli.datasets.scaling import Scaling
+from nsvm_cli.errors import RunError
+from nsvm_cli.models.feature_map import features
+from nsvm_cli.models.kernels import Kernel, kernel_sums
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """f in H as its non-zero terms, so that (paper, Section 4)::
+
+        g(x) = 1/scale * sum_s alpha_s y_s K(z_s, F_theta(x)) + bias
+
+    ``scale`` is lambda T, or lambda t for a run stopped at step t. Only a solver other than Pegasos
+    has a bias.
+    """
+
+    z: Float[Tensor, "s n"]
+    alpha: Float[Tensor, " s"]
+    y: Float[Tensor, " s"]
+    scale: float
+    bias: float = 0.0
+
+    def __call__(self, K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
+        """g at the features z."""
+        return kernel_sums(K, z, self.z, self.alpha * self.y) / self.scale + self.bias
+
+
+@dataclass(frozen=True)
+class NSVM:
+    """A trained neural support vector machine: raw samples in, classes out."""
+
+    scaling: Scaling
+    network: nn.Module
+    kernel: Kernel
+    expansion: Expansion
+
+    def features(self, x: Float[Tensor, "p ..."]) -> Float[Tensor, "p n"]:
+        """F_theta(x) for raw samples, in any floating type and on any device."""
+        like = self.expansion.z
+        return features(self.network, self.scaling(x, like.dtype).to(like.device))
+
+    def decision_function(self, x: Float[Tensor, "p ..."]) -> Float[Tensor, " p"]:
+        """g(x) for raw samples, as above.
+
+        Raises:
+            RunError: g is not finite somewhere.
+        """
+        with torch.no_grad():
+            g = self.expansion(self.kernel, self.features(x))
+        if not g.isfinite().all():
+            raise RunError("the decision function is not finite on these samples; take another kernel")
+        return g
+
+    def predict(self, x: Float[Tensor, "p ..."]) -> Bool[Tensor, " p"]:
+        """Whether x belongs to class +1: g(x) >= 0."""
+        return self.decision_function(x) >= 0
+
+    def errors(self, x: Float[Tensor, "p ..."], y: Float[Tensor, " p"]) -> int:
+        """How many of the samples are misclassified; y holds -1 and +1."""
+        return int((self.predict(x).cpu() != (y.cpu() > 0)).sum())

@@ -1,0 +1,104 @@
+"""What theta is trained to minimise: pure functions of a batch's kernel matrix.
+
+``K`` is (k, k), ``y`` the labels -1 and +1, ``alpha`` the coefficients of the same k samples. Each returns
+its value and its derivative.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nsvm_cli.errors import RunError
+from nsvm_cli.models.kernels import Kernel
+from nsvm_cli.randomness import Stream, generator
+
+Value = Float[Tensor, ""]
+Slope = Float[Tensor, "k k"]
+
+
+def alignment(K: Float[Tensor, "k k"], y: Float[Tensor, " k"]) -> tuple[Value, Slope]:
+    """The kernel-target alignment, in [-1, 1]  (paper, Algorithm 4), and its derivative by K::
+
+    A = sum_ij y_i y_j K_ij  /  (k * sqrt(sum_ij K_ij^2))
+    """
+    return _cosine(K, torch.outer(y, y) / len(y))
+
+
+def norm_surrogate(
+    K: Float[Tensor, "k k"], alpha: Float[Tensor, " k"], y: Float[Tensor, " k"]
+) -> tuple[Value, Slope]:
+    """The stand-in for ||f||^2_H of Algorithm 3, first fraction, and its derivative by K::
+
+        sum_ij alpha_i alpha_j y_i y_j K_ij  /  (sqrt(sum_ij (alpha_i alpha_j)^2) * sqrt(sum_ij K_ij^2))
+
+    0 where every alpha is 0.
+    """
+    ay = alpha * y
+    norm = alpha @ alpha  # whose square is sum_ij (alpha_i alpha_j)^2
+    return _cosine(K, torch.outer(ay, ay) / torch.where(norm > 0, norm, 1.0))
+
+
+def _cosine(K: Slope, U: Slope) -> tuple[Value, Slope]:
+    """The inner product of U and K / ||K||, and its derivative by K. The norm of U is 1, or 0."""
+    norm = torch.linalg.vector_norm(K)
+    direction = K / norm
+    value = (U * direction).sum()
+    return value, (U - value * direction) / norm
+
+
+def squared(beta: float, gamma: Value) -> tuple[Value, Value]:
+    """L(beta, gamma) = (beta - gamma)^2  (paper, Section 5), and its derivative by gamma."""
+    return (beta - gamma) ** 2, -2 * (beta - gamma)
+
+
+def linear(beta: float, gamma: Value) -> tuple[Value, Value]:
+    """L(beta, gamma) = -beta gamma: with beta = 1, the alignment itself  (Algorithm 4, derivation)."""
+    return -beta * gamma, torch.full_like(gamma, -beta)
+
+
+LOSSES: dict[str, Callable[[float, Value], tuple[Value, Value]]] = {"squared": squared, "linear": linear}
+
+OVERFLOW = (
+    "the kernel matrix of the training data holds values that are not finite; "
+    "take another kernel, kernel.normalize=true, or dtype=float64"
+)
+
+ALIGNMENT_SAMPLES = 10_000
+"""The alignment of a whole data set takes m^2 kernel values: of more samples, a random part is taken."""
+
+
+ROWS = 64
+"""Rows of the kernel matrix of a whole data set at a time."""
+
+
+def dataset_alignment(
+    K: Kernel, z: Float[Tensor, "m n"], y: Float[Tensor, " m"], seed: int
+) -> dict[str, float | int | None]:
+    """The kernel-target alignment of all samples at once, summed over chunks of the kernel matrix.
+
+    It is None where it is not defined: every kernel value is 0.
+
+    Raises:
+        RunError: a kernel value is not finite.
+    """
+    if len(y) > ALIGNMENT_SAMPLES:
+        rows = generator(seed, Stream.SUBSAMPLE).choice(len(y), ALIGNMENT_SAMPLES, replace=False)
+        chosen = torch.from_numpy(rows).to(y.device)
+        z, y = z[chosen], y[chosen]
+    target = squares = 0.0
+    for row in range(0, len(y), ROWS):
+        # the blocks from the diagonal on; those behind it stand for their mirror images too
+        z_i, y_i = z[row : row + ROWS], y[row : row + ROWS].double()
+        K_ij = K(z_i, z[row:]).double()
+        K_ii, K_rest = K_ij[:, : len(y_i)], K_ij[:, len(y_i) :]
+        target += float(y_i @ K_ii @ y_i + 2 * y_i @ K_rest @ y[row + len(y_i) :].double())
+        squares += float(K_ii.square().sum() + 2 * K_rest.square().sum())
+    if not math.isfinite(squares):
+        raise RunError(OVERFLOW)
+    value = target / (len(y) * squares**0.5) if squares > 0 else None
+    return {"alignment": value, "alignment_samples": len(y)}

@@ -1,0 +1,1 @@
+"""Processes and devices: torch.distributed, a pool of workers, signals."""

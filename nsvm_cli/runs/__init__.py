@@ -1,0 +1,1 @@
+"""One run: from settings to objects, the loop over t, callbacks, checkpoints, the model file, evaluation."""

@@ -1,0 +1,156 @@
+"""From settings to a trained model and its figures."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+from nsvm_cli import __version__
+from nsvm_cli.config.settings import Settings
+from nsvm_cli.datasets import Data, load_data
+from nsvm_cli.datasets.scaling import Scaling, fit_scaling
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.feature_map import FeatureMap, features
+from nsvm_cli.models.kernels import build_kernel
+from nsvm_cli.models.networks import build_network
+from nsvm_cli.models.nsvm import NSVM, Expansion
+from nsvm_cli.models.objectives import dataset_alignment
+from nsvm_cli.models.optimizers import build_optimizer
+from nsvm_cli.parallel.device import select_device
+from nsvm_cli.parallel.distributed import init_distributed
+from nsvm_cli.randomness import Stream, derived_seed
+from nsvm_cli.runs.loop import Record, run
+from nsvm_cli.runs.model_file import Facts
+from nsvm_cli.trainers import Problem, State, Trainer, build_trainer
+
+Observer = Callable[[Record], None]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A run, ready to begin: its settings have been checked."""
+
+    settings: Settings
+    device: torch.device
+    data: Data
+    scaling: Scaling
+    problem: Problem
+    F: FeatureMap
+    trainer: Trainer[Any]
+
+
+def prepare(settings: Settings) -> Experiment:
+    """Loads the data and builds the parts.
+
+    Raises:
+        InputError: any setting is wrong, or the data are missing or damaged.
+    """
+    device, dtype = select_device(settings.device, settings.threads), getattr(torch, settings.dtype)
+    processes = init_distributed(device)
+    trainer, kernel = build_trainer(settings.algorithm), build_kernel(settings.kernel)
+    optimizer = build_optimizer(settings.optimizer)
+    data = processes.main_process_first(lambda: load_data(settings.dataset, settings.seed))  # it may download
+    if settings.validation.every and not data.splits.sizes["validation"]:
+        raise InputError("validation.every needs a validation set: expected dataset.validation above 0")
+    train = data.splits["train"]
+    scaling = fit_scaling(train.x, data.global_scaling)
+    x, y = scaling(train.x, dtype).to(device), train.y.to(device, dtype)
+    theta_seed, dropout_seed = (derived_seed(settings.seed, s) for s in (Stream.THETA, Stream.DROPOUT))
+    network = build_network(settings.network, tuple(x.shape[1:]), theta_seed).to(device, dtype)
+    problem = Problem(x, y, kernel, settings.seed, processes, settings.memory_budget)
+    F = FeatureMap(network, optimizer, dropout_seed)
+    trainer.check(problem, F)
+    return Experiment(settings, device, data, scaling, problem, F, trainer)
+
+
+def trained(experiment: Experiment, observe: Observer) -> NSVM:
+    """Trains, and leaves no trace."""
+    trainer, problem = experiment.trainer, experiment.problem
+    state = run(trainer, problem, experiment.F, log_every(experiment), observe)
+    return model_of(experiment, trainer.finish(problem, state))
+
+
+def log_every(experiment: Experiment) -> int:
+    """The number of steps between two records."""
+    return experiment.settings.log_every or max(1, experiment.trainer.total // 100)
+
+
+def figures_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, Any]:
+    """What a result says of the trained model and of how it was trained."""
+    problem, F = experiment.problem, experiment.F
+    return {
+        **_accuracy(experiment, model),
+        "steps": state.t,
+        "violations": state.violations,
+        "theta_steps": F.theta_steps,
+        "support_vectors": len(model.expansion.alpha),
+        **dataset_alignment(problem.K, features(F.network, problem.x), problem.y, problem.seed),
+        **_circumstances(experiment),
+    }
+
+
+def model_of(experiment: Experiment, expansion: Expansion) -> NSVM:
+    """What predicts with the theta of now and these terms."""
+    return NSVM(experiment.scaling, experiment.F.network, experiment.problem.K, expansion)
+
+
+def facts(experiment: Experiment, model: NSVM, steps: int) -> Facts:
+    """What a checkpoint says of a model beside its tensors."""
+    data, expansion = experiment.data, model.expansion
+    shape = tuple(experiment.problem.x.shape[1:])
+    return Facts(
+        scale=expansion.scale,
+        bias=expansion.bias,
+        shape=shape,
+        classes=data.classes,
+        steps=steps,
+        source=data.source,
+        sha256=data.sha256,
+    )
+
+
+def _accuracy(experiment: Experiment, model: NSVM) -> dict[str, Any]:
+    """Accuracy and errors on the training set and on what was held out for judging this run."""
+    parts = experiment.data.splits
+    figures: dict[str, Any] = {"test_accuracy": None, "test_errors": None}
+    for name in ("validation" if parts.sizes["validation"] else "test", "train"):
+        errors = model.errors(parts[name].x, parts[name].y)
+        figures[f"{name}_accuracy"] = 1 - errors / len(parts[name])
+        figures[f"{name}_errors"] = errors
+    return figures
+
+
+def versions() -> dict[str, str]:
+    """What the figures may depend on."""
+    packages = ("torch", "numpy", "scikit-learn", "safetensors")
+    return {
+        "nsvm": __version__,
+        "python": platform.python_version(),
+        **{package: version(package) for package in packages},
+    }
+
+
+def _circumstances(experiment: Experiment) -> dict[str, Any]:
+    settings, data = experiment.settings, experiment.data
+    return {
+        "algorithm": settings.algorithm["name"],
+        "dataset": settings.dataset["name"],
+        "seed": settings.seed,
+        "dtype": settings.dtype,
+        "device": str(experiment.device),
+        "threads": torch.get_num_threads(),
+        "processes": experiment.problem.processes.size,
+        "versions": versions(),
+        "data": {
+            "source": data.source,
+            "sha256": data.sha256,
+            "classes": list(data.classes),
+            "official_split": data.official_split,
+            "samples": {name: size for name, size in data.splits.sizes.items() if name != "all"},
+        },
+    }

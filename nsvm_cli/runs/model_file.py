@@ -1,0 +1,185 @@
+"""A trained model as one file: its tensors, and as JSON what prediction needs beside them."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic.dataclasses import dataclass
+
+from nsvm_cli.config.registry import STRICT, Positive, one_line
+from nsvm_cli.config.settings import Settings, parse_settings, plain
+from nsvm_cli.datasets import build_source
+from nsvm_cli.datasets.scaling import Scaling
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.feature_map import features
+from nsvm_cli.models.kernels import build_kernel
+from nsvm_cli.models.networks import build_network
+from nsvm_cli.models.nsvm import NSVM, Expansion
+from nsvm_cli.models.optimizers import build_optimizer
+from nsvm_cli.parallel.device import select_device
+from nsvm_cli.storage import tensor_file
+from nsvm_cli.storage.tensor_file import DTYPES, Spec, TensorFile, spec, unusable
+from nsvm_cli.trainers import build_trainer
+
+MODEL = "nsvm-model-1"
+THETA = "theta."
+VALUES = 2**24
+
+
+def _few_values(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if math.prod(shape) > VALUES:
+        raise ValueError(f"a sample has at most {VALUES} values")
+    return shape
+
+
+Name = Annotated[str, Field(max_length=4096)]
+Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=8), AfterValidator(_few_values)]
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Facts:
+    """What prediction and its report need beside tensors and settings.
+
+    ``scale`` and ``bias`` belong to g (see ``Expansion``); ``shape`` is that of one sample; ``sha256``
+    is the checksum of the data that the model was trained on.
+    """
+
+    scale: Positive
+    bias: float
+    shape: Shape
+    classes: tuple[Name, Name]
+    steps: NonNegativeInt
+    source: Name
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+@dataclass(frozen=True, config={**STRICT, "arbitrary_types_allowed": True})
+class SavedModel:
+    """What a checkpoint file holds."""
+
+    model: NSVM
+    settings: Settings
+    facts: Facts
+
+
+def save_model(path: Path, checkpoint: SavedModel) -> None:
+    """Writes the file whole, or leaves what was there."""
+    model, e = checkpoint.model, checkpoint.model.expansion
+    tensors = {THETA + name: tensor for name, tensor in model.network.state_dict().items()}
+    tensors |= {"z": e.z, "alpha": e.alpha, "y": e.y, "mean": model.scaling.mean, "std": model.scaling.std}
+    tensor_file.write(
+        path, MODEL, {"settings": plain(checkpoint.settings), "facts": asdict(checkpoint.facts)}, tensors
+    )
+
+
+def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> SavedModel:
+    """Reads and checks a checkpoint, which need not be one's own; ``runtime`` replaces its ``device`` and
+    ``threads``.
+
+    Its settings are typed and range-checked, its parts looked up by name, and its tensors compared with what
+    these make, before anything is read or built that is larger than the header.
+
+    Raises:
+        InputError: the file is missing, damaged, of another kind, or contradicts itself.
+    """
+    file = tensor_file.read(path, MODEL)
+    try:
+        if file.content.keys() != {"settings", "facts"}:
+            raise ValueError(f"expected settings and facts, got {', '.join(file.content) or 'nothing'}")
+        settings, facts = _settings(file.content["settings"]), Facts(**_mapping(file.content["facts"]))
+        expected = _specs(settings, facts, z=file.specs.get("z", ("", (0, 0)))[1])
+        _expect_specs(file.specs, expected)
+    except ValidationError as error:
+        raise unusable(path, one_line(error)) from None
+    except (ValueError, TypeError, RuntimeError, OverflowError, RecursionError) as error:
+        raise unusable(path, error) from None
+    threads = min(settings.threads, os.cpu_count() or 1) if settings.threads else None  # not the file's say
+    settings = parse_settings({**plain(settings), "threads": threads, **(runtime or {})})
+    device = select_device(settings.device, settings.threads)
+    try:
+        model = _model(file, settings, facts, device)
+    except (ValueError, RuntimeError) as error:
+        raise (error if isinstance(error, InputError) else unusable(path, error)) from None
+    return SavedModel(model, settings, facts)
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("expected JSON objects for settings and facts")
+    return value
+
+
+def _settings(values: object) -> Settings:
+    """The settings of a file: each part has been registered, and each of its values is what it takes."""
+    settings = parse_settings(_mapping(values))
+    build_trainer(settings.algorithm)
+    build_kernel(settings.kernel)
+    build_optimizer(settings.optimizer)
+    build_source(settings.dataset)
+    return settings
+
+
+def _specs(settings: Settings, facts: Facts, z: tuple[int, ...]) -> dict[str, Spec]:
+    """The tensors of a model with these settings and with a z of that shape; nothing is allocated."""
+    dtype: torch.dtype = getattr(torch, settings.dtype)
+    with torch.device("meta"):
+        network = build_network(settings.network, facts.shape, seed=0).to(dtype)
+    theta = network.state_dict()
+    channels = max((len(tensor) for tensor in theta.values() if tensor.ndim > 2), default=1)
+    if channels * math.prod(facts.shape) > VALUES:
+        raise ValueError(f"its network would make more than {VALUES} values of one sample")
+    if len(z) != 2:
+        raise ValueError(f"z should be a matrix, got shape {list(z)}")
+    specs = {THETA + name: spec(tensor) for name, tensor in theta.items()}
+    specs |= {"z": (DTYPES[dtype], z), **dict.fromkeys(("alpha", "y"), (DTYPES[dtype], z[:1]))}
+    scaling = () if build_source(settings.dataset).global_scaling else facts.shape
+    return specs | dict.fromkeys(("mean", "std"), (DTYPES[torch.float64], scaling))
+
+
+def _expect_specs(got: Mapping[str, Spec], expected: Mapping[str, Spec]) -> None:
+    for name in sorted(expected.keys() | got.keys()):
+        if name not in expected:
+            raise ValueError(f"there should be no tensor {name!r}")
+        if name not in got:
+            raise ValueError(f"it has no tensor {name!r}")
+        if got[name] != expected[name]:
+            (dtype, shape), (got_dtype, got_shape) = expected[name], got[name]
+            raise ValueError(
+                f"{name} should be {dtype} of shape {list(shape)}, got {got_dtype} of shape {list(got_shape)}"
+            )
+
+
+def _model(file: TensorFile, settings: Settings, facts: Facts, device: torch.device) -> NSVM:
+    tensors = file.tensors()
+    _expect(all(bool(t.isfinite().all()) for t in tensors.values()), "a tensor holds NaN or infinity")
+    z, alpha, y, mean, std = (tensors[name] for name in ("z", "alpha", "y", "mean", "std"))
+    _expect(bool((y.abs() == 1).all() and (alpha > 0).all()), "y is not -1 or +1, or alpha is not positive")
+    _expect(bool((std > 0).all()), "std is not positive")
+    network = build_network(settings.network, facts.shape, seed=0).to(device, z.dtype)
+    network.load_state_dict({k.removeprefix(THETA): v for k, v in tensors.items() if k.startswith(THETA)})
+    n = features(network, z.new_zeros(1, *facts.shape, device=device)).shape[1]
+    _expect(z.shape[1] == n, f"z has {z.shape[1]} columns where the network gives {n} features")
+    expansion = Expansion(z.to(device), alpha.to(device), y.to(device), facts.scale, facts.bias)
+    return NSVM(Scaling(mean, std), network, build_kernel(settings.kernel), expansion)
+
+
+def _expect(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise ValueError(otherwise)
+
+
+def find_model_file(path: str | Path) -> Path:
+    """The checkpoint that a user names: a file, or the last one of a run directory."""
+    path = Path(path)
+    if not path.is_dir():
+        return path
+    if not (path / "final.safetensors").is_file():
+        raise InputError(f"{path} has no final.safetensors: expected the directory of a finished run")
+    return path / "final.safetensors"

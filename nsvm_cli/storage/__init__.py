@@ -1,0 +1,1 @@
+"""What lies on disk: atomic files and locks, run directories, tensor files, state dicts. Knows no training."""

@@ -1,0 +1,119 @@
+"""Files written whole, and folders with one owner at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import io
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nsvm_cli.errors import InputError
+
+TEMPORARY = ".tmp"
+ORPHAN = re.compile(r"\..+\.(json|jsonl|yaml|png|safetensors|csv|md)\.[0-9]+\.tmp")
+"""What ``write_atomically`` was writing when its process was killed."""
+
+
+def write_atomically(path: Path, content: bytes | bytearray) -> None:
+    """Write a file such that, even after a power cut, it has all of the new content or all of the old.
+
+    Raises:
+        OSError: the system refused; its ``filename`` is ``path``.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
+    try:
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise with_filename(error, path) from None
+        raise
+    fsync_folder(path.parent)
+
+
+def with_filename(error: OSError, path: Path) -> OSError:
+    """Return the same error about the file name that the user knows."""
+    return OSError(error.errno, error.strerror, str(path))
+
+
+def fsync_folder(path: Path) -> None:
+    """Make the names in a folder as durable as the files."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a table of at least one row; all rows have the same keys."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    write_atomically(path, text.getvalue().encode())
+
+
+def open_for_append(path: Path) -> io.FileIO:
+    """Open a file to read and append, creating it if it is missing.
+
+    Raises:
+        InputError: ``path`` is a symbolic link, which could lead out of the folder.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _is_a_link(path) from None
+        raise
+    return io.FileIO(descriptor, "a+b")
+
+
+@contextlib.contextmanager
+def locked(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Hold a folder, created if it is missing, for this process until the block ends.
+
+    Removes what a killed holder left half written.
+
+    Args:
+        folder: the folder; its lock is the file ``.lock`` in it.
+        wait: whether to wait for another process that holds it, rather than to refuse.
+
+    Raises:
+        InputError: another process holds it, or its lock file is a link.
+        OSError: the folder cannot be written to.
+    """
+    from filelock import FileLock, Timeout  # slow to import, and no command needs it before its work begins
+
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock", mode=0o666, blocking=wait)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise InputError(f"{folder} is in use by another nsvm: wait for it, or name another folder") from None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _is_a_link(folder / ".lock") from None
+        raise
+    try:
+        for orphan in folder.glob(f".*{TEMPORARY}"):
+            if ORPHAN.fullmatch(orphan.name) and orphan.is_file():
+                orphan.unlink()
+        yield
+    finally:
+        lock.release()
+
+
+def _is_a_link(path: Path) -> InputError:
+    return InputError(f"{path} is a link: expected a file of this folder")

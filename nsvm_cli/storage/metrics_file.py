@@ -1,0 +1,79 @@
+"""metrics.jsonl: one JSON object a line, appended while a run trains, cut back when it resumes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from nsvm_cli.config.registry import STRICT
+from nsvm_cli.storage.files import open_for_append, with_filename
+
+
+@dataclass(frozen=True, config=STRICT)
+class Position:
+    """How much of the metrics there was at a checkpoint: length and SHA-256."""
+
+    bytes: Annotated[int, Field(ge=0, le=2**31)]
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+START = Position(0, hashlib.sha256().hexdigest())
+
+
+class MetricsFile:
+    """The metrics of a run that is in progress.
+
+    Opening it at a position cuts off what lies behind: the records of steps that will be taken again.
+    """
+
+    def __init__(self, path: Path, at: Position = START) -> None:
+        self.path = path
+        self._file = open_for_append(path)
+        self._file.seek(0)
+        self._digest = hashlib.sha256(self._file.read(at.bytes))
+        self._file.truncate(at.bytes)
+        self._bytes = at.bytes
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Append one line of strict JSON: all of it, or none where the disk is full."""
+        line = memoryview(json.dumps(record, allow_nan=False).encode() + b"\n")
+        try:
+            left = line
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            self._file.truncate(self._bytes)
+            raise with_filename(error, self.path) from None
+        self._digest.update(line)
+        self._bytes += len(line)
+
+    def position(self) -> Position:
+        """Return where the metrics have come to, once all of that is on the disk."""
+        os.fsync(self._file.fileno())
+        return Position(self._bytes, self._digest.hexdigest())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def check_metrics(path: Path, at: Position) -> None:
+    """Raise a ValueError where the metrics up to a position are not what they were."""
+    if not path.is_file() or path.stat().st_size < at.bytes or _sha256(path, at.bytes) != at.sha256:
+        raise ValueError(f"{path} is not what it was at the checkpoint")
+
+
+def _sha256(path: Path, length: int) -> str:
+    """SHA-256 of a file's first ``length`` bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while length and (chunk := file.read(min(length, 2**20))):
+            digest.update(chunk)
+            length -= len(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,208 @@
+"""A run directory: configuration, metrics, checkpoints, result and model of one run, held by one process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from nsvm_cli.errors import InputError
+from nsvm_cli.storage.files import fsync_folder, locked, write_atomically
+from nsvm_cli.storage.metrics_file import START, MetricsFile, Position, check_metrics
+
+METRICS = "metrics.jsonl"
+CURVES = "curves.png"
+STATUS = "status.json"
+
+CHECKPOINTS = ("next.safetensors", "last.safetensors", "previous.safetensors")
+"""The newest first. ``next`` exists only until it is renamed to ``last``, or after a kill in between."""
+
+FILES = (
+    *CHECKPOINTS,
+    *("result.json", "final.safetensors", "best.safetensors", CURVES, METRICS, STATUS, "config.yaml"),
+)
+"""Everything that belongs to a run, in the order of removal: a kill then leaves less of one run."""
+
+IfExists = Literal["refuse", "resume", "overwrite"]
+Status = Literal["running", "finished", "failed", "interrupted"]
+
+
+class RunDirectory:
+    """The files of one run. ``result.json`` is written last: where it exists, the run is finished."""
+
+    def __init__(self, path: Path, settings: Mapping[str, Any], if_exists: IfExists = "refuse") -> None:
+        """Lock the directory and record the settings.
+
+        Args:
+            path: the directory; created if it is missing.
+            settings: written to ``config.yaml``, unless a run is resumed.
+            if_exists: what to do where the directory holds a run already.
+
+        Raises:
+            InputError: another process holds the directory, or it holds another run.
+        """
+        self.path = path
+        self._open = contextlib.ExitStack()
+        self._open.enter_context(locked(path))
+        try:
+            if if_exists == "overwrite":
+                for name in FILES:
+                    (path / name).unlink(missing_ok=True)
+            if not has_run(path):
+                write_config(path, settings)
+            elif if_exists != "resume":
+                raise InputError(_holds_a_run(path))
+            self.recorded = read_config(path)
+        except BaseException:
+            self._open.close()
+            raise
+
+    def __enter__(self) -> RunDirectory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    @property
+    def final(self) -> Path:
+        """The trained model."""
+        return self.path / "final.safetensors"
+
+    @property
+    def best(self) -> Path:
+        """The model with the best validation accuracy."""
+        return self.path / "best.safetensors"
+
+    def update_config(self, settings: Mapping[str, Any]) -> None:
+        """Record the settings if they differ from the recorded ones."""
+        if self.recorded != settings:
+            write_config(self.path, settings)
+
+    def add_checkpoint(self, write: Callable[[Path], None]) -> None:
+        """Call ``write`` with the path of a new checkpoint, and keep the one before it."""
+        new, last, previous = (self.path / name for name in CHECKPOINTS)
+        write(new)
+        if last.exists():
+            last.replace(previous)
+        new.replace(last)
+        fsync_folder(self.path)
+
+    def check_metrics(self, at: Position) -> None:
+        """Raise a ValueError where the metrics up to a position are not what they were."""
+        check_metrics(self.path / METRICS, at)
+
+    def open_metrics(self, at: Position = START) -> None:
+        """Continue the metrics from a position."""
+        self.metrics = self._open.enter_context(contextlib.closing(MetricsFile(self.path / METRICS, at)))
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Write the result, which marks the run as finished, and remove its checkpoints."""
+        self.metrics.position()
+        write_json(self.path / "result.json", result)
+        remove_checkpoints(self.path)
+
+
+def checkpoints_in(path: Path) -> list[Path]:
+    """Return the checkpoints in a run directory, the newest first."""
+    return [file for name in CHECKPOINTS if (file := path / name).is_file()]
+
+
+def remove_checkpoints(path: Path) -> None:
+    """Remove the checkpoints of a finished run."""
+    for file in checkpoints_in(path):
+        file.unlink(missing_ok=True)
+
+
+def has_run(path: Path) -> bool:
+    """Return whether a run has been started in the directory."""
+    return any((path / name).exists() for name in ("config.yaml", METRICS, "result.json"))
+
+
+def is_finished(path: Path) -> bool:
+    """Return whether the run in the directory has its result."""
+    return (path / "result.json").is_file()
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write strict JSON."""
+    write_atomically(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
+
+
+def write_status(path: Path, status: Status, message: str = "", **about: Any) -> None:
+    """Write what became of the job in a directory: the status, and for a failure its message.
+
+    Args:
+        path: the directory of the job; created if it is missing.
+        status: ``running`` until the job itself says otherwise.
+        message: one line.
+        about: further facts of the job, such as its overrides.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    write_json(path / STATUS, {"status": status, "message": message, **about})
+
+
+def read_status(path: Path) -> dict[str, Any] | None:
+    """Return what ``write_status`` wrote in a directory; None if it wrote nothing, or it cannot be read."""
+    try:
+        status = json.loads((path / STATUS).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return status if isinstance(status, dict) else None
+
+
+def _holds_a_run(path: Path) -> str:
+    if is_finished(path):
+        return f"{path} already holds a run: name a new folder, or replace it with overwrite=true"
+    return (
+        f"{path} already holds a run that is not finished: resume it with nsvm train resume={path}, name a "
+        "new folder, or replace it with overwrite=true"
+    )
+
+
+CONFIG_BYTES = 2**16
+
+
+def write_config(path: Path, settings: Mapping[str, Any]) -> None:
+    """Record the settings of the run in a directory."""
+    text = yaml.dump(dict(settings), Dumper=_Plain, sort_keys=False, allow_unicode=True)
+    write_atomically(path / "config.yaml", text.encode())
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Return the settings that a run directory records, as plain values.
+
+    Raises:
+        InputError: there are none, or they are not what ``RunDirectory`` writes.
+    """
+    file = path / "config.yaml"
+    if not file.is_file():
+        raise InputError(f"{path} has no config.yaml: expected the directory of a run")
+    try:
+        if file.stat().st_size > CONFIG_BYTES:
+            raise ValueError(f"expected at most {CONFIG_BYTES} bytes")
+        values = yaml.load(file.read_text(), Loader=_WithoutAliases)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise InputError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{file} cannot be read: expected the settings of a run")
+    return {str(key): value for key, value in values.items()}
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes a list that occurs twice twice, without the anchors that are refused at reading."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+class _WithoutAliases(yaml.SafeLoader):
+    """Plain values only. A few lines of aliases can stand for gigabytes."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it has aliases")
+        return super().compose_node(parent, index)

@@ -1,0 +1,132 @@
+"""What a run needs to go on, as nested dicts of tensors and numbers: ``state_dict``, as PyTorch calls it.
+
+Loading is into an object that has just been made, so that each value is held against what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import Field, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nsvm_cli.errors import InputError
+
+StateDict = dict[str, Any]
+"""By name: tensors, numbers, None, and such dicts."""
+
+DERIVED = {"saved": "no: computed again where it is missing, to the same bits"}
+RESTORED = {"saved": "by state_dict, and brought back by the trainer's restore"}
+"""For ``dataclasses.field(metadata=...)``."""
+
+SEPARATOR = "/"
+
+
+def save_fields(of: Any, but: Sequence[str] = ()) -> StateDict:
+    """The fields of a dataclass, except those named and those that are DERIVED.
+
+    Raises:
+        InputError: one is neither a number nor a tensor, and has no ``state_dict``.
+    """
+    return {f.name: _saved(f.name, getattr(of, f.name)) for f in _kept(of, but)}
+
+
+def load_fields(into: Any, saved: Mapping[str, Any], but: Sequence[str] = ()) -> None:
+    """Sets the fields that ``save_fields`` has saved, except those that are RESTORED.
+
+    Raises:
+        ValueError: what was saved is of another kind than what is there.
+    """
+    expect_keys(saved, [f.name for f in _kept(into, but)])
+    for f in _kept(into, but):
+        if f.metadata != RESTORED:
+            setattr(into, f.name, _loaded(f.name, getattr(into, f.name), saved[f.name]))
+
+
+def _kept(of: Any, but: Sequence[str]) -> list[Field[Any]]:
+    return [f for f in fields(of) if f.name not in but and f.metadata != DERIVED]
+
+
+def _saved(name: str, value: Any) -> Any:
+    if hasattr(value, "state_dict"):
+        return value.state_dict()
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value.copy())
+    if value is None or (isinstance(value, Tensor | int | float) and not isinstance(value, bool)):
+        return value
+    raise _unsaved(name, value)
+
+
+def _unsaved(name: str, value: object) -> InputError:
+    return InputError(
+        f"the state's field {name} cannot be saved: expected a number, a tensor, or an object with "
+        f"state_dict and load_state_dict, got {type(value).__name__}; checkpoint.every=null does without"
+    )
+
+
+def _loaded(name: str, now: Any, saved: Any) -> Any:
+    """The saved value in place of what a fresh object has there."""
+    if hasattr(now, "load_state_dict"):
+        now.load_state_dict(saved)
+        return now
+    if isinstance(now, np.ndarray):
+        return loaded_like(torch.from_numpy(now), saved, name).numpy()
+    if isinstance(now, Tensor):
+        return loaded_like(now, saved, name)
+    # what is None at first may have come to hold something
+    kinds = (int, float, Tensor, type(None)) if now is None else (int,) if type(now) is int else (int, float)
+    if not isinstance(saved, kinds) or isinstance(saved, bool):
+        raise ValueError(f"{name}: expected {type(now).__name__}, got {type(saved).__name__}")
+    return saved
+
+
+def expect_keys(saved: object, keys: Iterable[str]) -> None:
+    """Raises a ValueError, unless these are saved and no other."""
+    if not isinstance(saved, Mapping) or saved.keys() != set(keys):
+        got = ", ".join(map(str, saved)) if isinstance(saved, Mapping) else type(saved).__name__
+        raise ValueError(f"expected {', '.join(keys)}, got {got}")
+
+
+def loaded_like(now: Tensor, saved: object, name: str) -> Tensor:
+    """The saved tensor, laid out like the present one, if it has its shape and type; else a ValueError."""
+    if not isinstance(saved, Tensor) or saved.shape != now.shape or saved.dtype != now.dtype:
+        got = f"{saved.dtype} {list(saved.shape)}" if isinstance(saved, Tensor) else type(saved).__name__
+        raise ValueError(f"{name}: expected {now.dtype} {list(now.shape)}, got {got}")
+    return torch.empty_like(now).copy_(saved)
+
+
+def flatten(saved: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, int | float | None]]:
+    """Its tensors and its numbers, by the path of names that leads to each; an empty dict has no path."""
+    tensors: dict[str, Tensor] = {}
+    numbers: dict[str, int | float | None] = {}
+    for name, value in saved.items():
+        if isinstance(value, Mapping):
+            below = flatten(value)
+            tensors |= {f"{name}{SEPARATOR}{path}": tensor for path, tensor in below[0].items()}
+            numbers |= {f"{name}{SEPARATOR}{path}": number for path, number in below[1].items()}
+        elif isinstance(value, Tensor):
+            tensors[name] = value
+        elif value is None or isinstance(value, int | float):
+            numbers[name] = value
+        else:
+            raise _unsaved(name, value)
+    return tensors, numbers
+
+
+def unflatten(values: Mapping[str, Any]) -> StateDict:
+    """The dicts that ``flat`` has taken apart; a ValueError if a path leads through a value."""
+    tree: StateDict = {}
+    for path, value in values.items():
+        *names, last = path.split(SEPARATOR)
+        at = tree
+        for name in names:
+            at = at.setdefault(name, {})
+            if not isinstance(at, dict):
+                raise ValueError(f"{path} lies below a value")
+        if last in at:
+            raise ValueError(f"{path} is there twice")
+        at[last] = value
+    return tree

@@ -1,0 +1,231 @@
+"""Files of tensors and JSON: safetensors with a checksum over every byte, written whole, read with care.
+
+Such a file may come from a stranger. So it is held against fixed bounds first, by its header alone; then
+against its checksum; and only then are tensors read. No pickle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import textwrap
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.storage.files import write_atomically
+
+HEADER_BYTES = 2**20
+FILE_BYTES = 2**31
+TENSORS = 4096
+DIMENSIONS = 8
+DEPTH = 16
+DIGITS = 20
+"""The most that a file may have: bytes of its header, bytes, tensors, their dimensions; levels of nesting and
+digits of an integer in its JSON."""
+
+DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16"}
+DTYPES |= {torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
+SIZES = {"F32": 4, "F64": 8, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "U8": 1, "BOOL": 1}
+
+BLANK = "0" * 64
+
+Spec = tuple[str, tuple[int, ...]]
+"""The type and the shape of a tensor, as safetensors names them."""
+
+
+def spec(tensor: Tensor) -> Spec:
+    """What a tensor looks like in a file; a KeyError for a type that has no place there."""
+    return DTYPES[tensor.dtype], tuple(tensor.shape)
+
+
+@dataclass(frozen=True)
+class TensorFile:
+    """A file whose header has been read and checked: its JSON, and what tensors to expect."""
+
+    path: Path
+    content: dict[str, Any]
+    specs: dict[str, Spec]
+    digest: str
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors, once the checksum has been found right.
+
+        Raises:
+            InputError: the file is not what it was when it was written.
+        """
+        try:
+            with self.path.open("rb") as file:
+                if _checksum(file, self.digest) != self.digest:
+                    raise InputError(f"{self.path} is damaged: its checksum is wrong; get it again")
+            with safe_open(self.path, framework="pt") as file:
+                # a copy: sums may depend on where in memory something lies, and this lies where the file says
+                return {name: file.get_tensor(name).clone() for name in self.specs}
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"{self.path} cannot be read: {error}") from None
+
+
+def write(path: Path, kind: str, content: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Writes a file; it is there with all of its content, or as it was before.
+
+    Raises:
+        RunError: it would not be what ``unseal`` takes.
+    """
+    # the checksum is taken while zeros stand in its place
+    text = json.dumps({"sha256": BLANK, **content}, allow_nan=False)
+    try:
+        json_within_bounds(text)
+        for name, tensor in tensors.items():
+            _expect(tensor.dtype in DTYPES, f"{name} is of type {tensor.dtype}")
+    except ValueError as error:
+        raise RunError(f"{path} cannot be written: {error}") from None
+    ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    data = bytearray(save(ready, {kind: text}))
+    if len(data) > FILE_BYTES or int.from_bytes(data[:8], "little") > HEADER_BYTES or len(ready) > TENSORS:
+        raise RunError(f"{path} would have {len(data)} bytes and {len(ready)} tensors: too large a model")
+    at = data.index(BLANK.encode())
+    data[at : at + len(BLANK)] = hashlib.sha256(data).hexdigest().encode()
+    write_atomically(path, data)
+
+
+def read(path: Path, kind: str) -> TensorFile:
+    """Reads the header of a file of this kind, and nothing else.
+
+    Raises:
+        InputError: there is no such file, or it is of another kind, or beyond bounds.
+    """
+    if not path.is_file():
+        what = "is not a file" if path.exists() else "does not exist"
+        raise InputError(f"{path} {what}: expected a checkpoint")
+    try:
+        with path.open("rb") as file:
+            text = _header(file, size := path.stat().st_size)
+        header = json_within_bounds(text.decode())
+        _expect(isinstance(header, dict), "its header is no JSON object")
+        metadata = header.pop("__metadata__", None)
+        specs = _specs(header, size - 8 - len(text))
+    except (ValueError, OSError) as error:
+        raise _refusal(path, "cannot be read as a checkpoint (a safetensors file)", error) from None
+    if not isinstance(metadata, dict) or list(metadata) != [kind]:
+        found = ", ".join(map(repr, metadata)) if isinstance(metadata, dict) and metadata else "none"
+        raise _refusal(path, "is not what was expected", f"metadata {kind!r}, found {found}")
+    try:
+        _expect(isinstance(metadata[kind], str), "its metadata are no text")
+        content = json_within_bounds(metadata[kind])
+        _expect(isinstance(content, dict), "its metadata are no JSON object")
+        digest = content.pop("sha256", None)
+        _expect(isinstance(digest, str) and len(digest) == len(BLANK), "it has no checksum")
+    except ValueError as error:
+        raise unusable(path, error) from None
+    return TensorFile(path, content, specs, digest)
+
+
+def unusable(path: Path, reason: object) -> InputError:
+    """What is wrong with a checkpoint, which may have put long words into the reason."""
+    return _refusal(path, "is a checkpoint that cannot be used", reason)
+
+
+def _refusal(path: Path, what: str, reason: object) -> InputError:
+    return InputError(f"{path} {what}: {textwrap.shorten(str(reason), 300, placeholder=' ...')}")
+
+
+def json_within_bounds(text: str) -> Any:
+    """Strict JSON of bounded depth, without NaN, names that occur twice, or control characters.
+
+    Raises:
+        ValueError: it is not.
+    """
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_bounded_int
+        )
+    except RecursionError:
+        raise ValueError(f"its JSON is nested deeper than {DEPTH} levels") from None
+    level = [value]
+    for _ in range(DEPTH):
+        inner: list[Any] = []
+        for each in level:
+            if isinstance(each, dict):
+                inner += [*each, *each.values()]
+            elif isinstance(each, list):
+                inner += each
+            elif isinstance(each, str):
+                _expect(not any(map(_is_control, each)), "its JSON holds control characters")
+        level = inner
+    _expect(not level, f"its JSON is nested deeper than {DEPTH} levels")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    _expect(len(members) == len(pairs), "its JSON has a name twice")
+    return members
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"its JSON holds {name}")
+
+
+def _bounded_int(digits: str) -> int:
+    _expect(len(digits) <= DIGITS, f"its JSON holds an integer of more than {DIGITS} digits")
+    return int(digits)
+
+
+def _is_control(character: str) -> bool:
+    # halves of surrogate pairs too, which cannot be printed; a separator of tables may well be a tab
+    return unicodedata.category(character) in ("Cc", "Cs") and character not in "\t\n"
+
+
+def _header(file: BinaryIO, size: int) -> bytes:
+    length = int.from_bytes(file.read(8), "little")
+    _expect(size <= FILE_BYTES, f"it has {size} bytes, expected at most {FILE_BYTES}")
+    _expect(length <= HEADER_BYTES, f"its header has {length} bytes, expected at most {HEADER_BYTES}")
+    header = file.read(length)
+    _expect(size >= 8 and len(header) == length, "it ends before its header does")
+    return header
+
+
+def _specs(header: Mapping[str, Any], room: int) -> dict[str, Spec]:
+    """What the header says of the tensors; they take up the rest of the file, all of it."""
+    _expect(len(header) <= TENSORS, f"it has {len(header)} tensors, expected at most {TENSORS}")
+    specs, total = {}, 0
+    for name, entry in header.items():
+        _expect(isinstance(entry, dict) and entry.keys() == {"dtype", "shape", "data_offsets"}, "odd header")
+        dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+        _expect(isinstance(dtype, str) and dtype in SIZES, f"{name} is of type {dtype!r}")
+        for numbers in (shape, offsets):
+            _expect(isinstance(numbers, list) and len(numbers) <= DIMENSIONS, f"{name} has odd dimensions")
+            _expect(all(type(n) is int and 0 <= n <= FILE_BYTES for n in numbers), f"{name} is too large")
+        _expect(len(offsets) == 2, f"{name} is nowhere")
+        bytes_ = math.prod(shape) * SIZES[dtype]
+        _expect(offsets[1] - offsets[0] == bytes_, f"{name} has another size than its shape")
+        total += bytes_
+        specs[name] = (dtype, tuple(shape))
+    _expect(total == room, f"its tensors take {total} bytes, and it has {room} for them")
+    return specs
+
+
+def _checksum(file: BinaryIO, digest: str) -> str:
+    """That of the file with zeros in place of the digest, which its header holds once."""
+    length = file.read(8)
+    header = file.read(int.from_bytes(length, "little"))
+    if header.count(digest.encode()) != 1:
+        return "none"
+    checksum = hashlib.sha256(length + header.replace(digest.encode(), BLANK.encode()))
+    while chunk := file.read(2**20):
+        checksum.update(chunk)
+    return checksum.hexdigest()
+
+
+def _expect(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise ValueError(otherwise)

@@ -1,0 +1,1 @@
+"""Many runs: tuning, reproducing the paper's tables, baselines, statistics."""

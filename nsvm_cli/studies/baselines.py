@@ -1,0 +1,70 @@
+"""What a user would pick instead of a neural SVM, on the same split of the same data."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn import svm
+
+from nsvm_cli.config.settings import Section
+from nsvm_cli.datasets import Data, load_data
+from nsvm_cli.datasets.ringnorm import bayes_rule
+from nsvm_cli.datasets.scaling import fit_scaling
+from nsvm_cli.runs.model_file import load_model
+from nsvm_cli.trainers import Problem, build_trainer
+from nsvm_cli.trainers.svc import SVC
+
+Figures = dict[str, Any]
+
+
+def svc_on_inputs(dataset: Section, seed: int) -> Figures:
+    """scikit-learn's SVC as it comes (RBF, C = 1, gamma = "scale") on the standardised inputs."""
+    data = load_data(dataset, seed)
+    train, test = data.splits["train"], data.splits["test"]
+    scaling = fit_scaling(train.x, data.global_scaling)
+    x, x_test = (scaling(part.x).flatten(1).numpy() for part in (train, test))
+    begin = time.perf_counter()
+    machine = svm.SVC().fit(x, train.y.numpy())
+    seconds = time.perf_counter() - begin
+    return _figures(machine.predict(x_test) > 0, data, seconds, len(machine.support_))
+
+
+def svc_on_features(checkpoint: Path) -> Figures:
+    """scikit-learn's SVC on the features of a trained model, with its kernel: the problem that Pegasos
+    approximates, with a bias, solved to the end (C = 1/(lambda m))."""
+    loaded = load_model(checkpoint)
+    model, settings = loaded.model, loaded.settings
+    data = load_data(settings.dataset, settings.seed)
+    train, test = data.splits["train"], data.splits["test"]
+    like = model.expansion.z
+    z, z_test = model.features(train.x), model.features(test.x)
+    problem = Problem(z, train.y.to(like), model.kernel, settings.seed)
+    lam: float = build_trainer(settings.algorithm).lam  # type: ignore[attr-defined]
+    begin = time.perf_counter()
+    g = SVC(lam).solve(problem, z)
+    seconds = time.perf_counter() - begin
+    return _figures((g(model.kernel, z_test) >= 0).cpu().numpy(), data, seconds, len(g.alpha))
+
+
+def bayes(dataset: Section, seed: int) -> Figures:
+    """The best possible rule for Ringnorm, which knows the two distributions."""
+    data = load_data(dataset, seed)
+    test = data.splits["test"]
+    return _figures(bayes_rule(test.x.numpy(), data.splits["all"].x.numpy()), data, None, None)
+
+
+def _figures(positive: np.ndarray, data: Data, seconds: float | None, vectors: int | None) -> Figures:
+    test = data.splits["test"]
+    errors = int((positive != (test.y.numpy() > 0)).sum())
+    return {
+        "accuracy": 1 - errors / len(test),
+        "errors": errors,
+        "samples": len(test),
+        "overlap": 0.0 if data.official_split else len(test) / data.splits.sizes["train"],
+        "seconds": None if seconds is None else round(seconds, 3),
+        "support_vectors": vectors,
+        "theta_steps": None,
+    }

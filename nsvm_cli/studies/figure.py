@@ -1,0 +1,66 @@
+"""The results of a reproduction, as a picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nsvm_cli.report.curves import BLUE, GRAY, png, style_axis
+from nsvm_cli.storage.files import write_atomically
+from nsvm_cli.studies.reproduce import METHODS
+from nsvm_cli.studies.statistics import PAPER, Cells, Summary, baselines_of, by_unit
+
+COLOURS = {
+    "nsvm": BLUE,
+    "svc_on_features": "#6aaed6",
+    "network": "#d98032",
+    "svc": "#3f8f4f",
+    "bayes": GRAY,
+}
+
+
+def draw_results(summaries: Sequence[Summary], full: bool, file: Path) -> None:
+    """Every cell and its peers: seeds as dots, means with their intervals, the paper's figures."""
+    units = by_unit(summaries)
+    figure = Figure(figsize=(9, 3.6 * len(units)), layout="constrained")
+    axes: list[Axes] = list(figure.subplots(len(units), 1, squeeze=False)[:, 0])
+    for axis, (unit, cells) in zip(axes, units.items(), strict=True):
+        _draw_unit(axis, cells, full)
+        style_axis(axis, unit)
+    known = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes]
+    handles = {label: handle for pairs in known for handle, label in pairs}
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False, fontsize=9
+    )
+    write_atomically(file, png(figure))
+
+
+def _draw_unit(axis: Axes, by_cell: Cells, full: bool) -> None:
+    cells, methods = [*by_cell], ["nsvm", *baselines_of(by_cell)]
+    summaries = [s for by_method in by_cell.values() for s in by_method.values()]
+    width = 0.8 / len(methods)
+    for s in summaries:
+        x, n = cells.index(s.cell), methods.index(s.method)
+        at = x + (n + 0.5) * width - 0.4
+        spread = [at + width * (k / max(1, len(s.scores) - 1) - 0.5) / 2 for k in range(len(s.scores))]
+        axis.plot(spread, s.scores, ".", color=COLOURS[s.method], alpha=0.35, markersize=4)
+        known = not math.isnan(s.score.low)
+        error = [[s.score.mean - s.score.low], [s.score.high - s.score.mean]] if known else None
+        style: dict[str, Any] = {"color": COLOURS[s.method], "label": METHODS[s.method], "markersize": 5}
+        axis.errorbar(at, s.score.mean, error, fmt="o", capsize=3, **style)
+    for x, cell in enumerate(cells):
+        if not full or cell not in PAPER:
+            continue
+        ends = (x - 0.42, x + 0.42)
+        axis.hlines(PAPER[cell], *ends, "black", "dashed", linewidth=1, label="paper, one run")
+    dots = [score for s in summaries for score in s.scores]
+    dots += [PAPER[cell] for cell in cells if full and cell in PAPER]
+    room = 0.08 * (max(dots) - min(dots)) or 1.0
+    axis.set_ylim(min(dots) - room, max(dots) + room)  # intervals of very few seeds reach beyond
+    axis.set_xticks(range(len(cells)), cells)
+    axis.grid(alpha=0.3, axis="y")

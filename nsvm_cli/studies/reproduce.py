@@ -1,0 +1,189 @@
+"""The paper's experiments over many seeds, beside its figures, beside peers, beside the best possible."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import as_completed
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nsvm_cli.config.settings import Section, Settings, plain
+from nsvm_cli.datasets import load_data
+from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.parallel.workers import Workers, outcome
+from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.train import conduct
+from nsvm_cli.storage.files import locked, write_atomically, write_csv
+from nsvm_cli.storage.run_directory import RunDirectory, has_run, is_finished, read_config
+from nsvm_cli.studies.baselines import Figures, bayes, svc_on_features, svc_on_inputs
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One of the paper's experiments, and the same network without an SVM, as settings."""
+
+    name: str
+    nsvm: Settings
+    network: Settings
+
+    @property
+    def dataset(self) -> str:
+        """The data set, whose figures that need no network are shared by its cells."""
+        return str(self.nsvm.dataset["name"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What one method gave on one seed. ``cell`` is the data set for a method that needs no network.
+
+    ``overlap`` is test over training samples where each seed has its own split of the data, else 0.
+    """
+
+    cell: str
+    dataset: str
+    method: str
+    seed: int
+    accuracy: float
+    errors: int
+    samples: int
+    overlap: float
+    seconds: float | None
+    support_vectors: int | None
+    theta_steps: int | None
+
+
+def reproduce(
+    cells: Iterable[Cell],
+    seeds: int,
+    directory: Path,
+    jobs: int,
+    observe: Callable[[Row, int, int], None],
+) -> list[Row]:
+    """Runs every cell and its peers on the seeds 0, 1, ...; what is finished already is not run again.
+
+    Args:
+        cells: the experiments.
+        seeds: how many.
+        directory: where the runs are kept, and where the rows are written, as ``runs.csv``.
+        jobs: how many processes.
+        observe: gets each row, how many there are so far, and how many there will be.
+
+    Raises:
+        InputError: data or settings are wrong, or the directory is in use or holds runs with other settings.
+        RunError: a run failed; the others have been finished all the same.
+    """
+    with locked(directory):
+        return _reproduce(list(cells), seeds, directory, jobs, observe)
+
+
+def _reproduce(
+    cells: list[Cell], seeds: int, directory: Path, jobs: int, observe: Callable[[Row, int, int], None]
+) -> list[Row]:
+    shared = {cell.dataset: cell.nsvm.dataset for cell in cells}
+    for dataset in shared.values():  # may download: once, and before there are several of us
+        load_data(dataset, 0)
+    rows: list[Row] = []
+    failures: list[RunError] = []
+    with Workers(jobs) as workers:
+        work = {
+            workers.submit(_cell, c, seed, directory / c.name): (c.name, seed)
+            for seed in range(seeds)
+            for c in cells
+        }
+        work |= {
+            workers.submit(_shared, name, dataset, seed, directory / name): (name, seed)
+            for seed in range(seeds)
+            for name, dataset in shared.items()
+        }
+        total = 3 * seeds * len(cells) + sum(1 + is_ringnorm(name) for name in shared) * seeds
+        for future in as_completed(work):
+            try:
+                for row in outcome(future):
+                    rows.append(row)
+                    observe(row, len(rows), total)
+            except RunError as error:  # the others may well succeed
+                name, seed = work[future]
+                failures.append(RunError(f"{name}, seed {seed}: {error}"))
+    if failures:
+        raise failures[0]
+    order = [c.name for c in cells] + list(shared)
+    rows.sort(key=lambda row: (order.index(row.cell), [*METHODS].index(row.method), row.seed))
+    write_csv(directory / "runs.csv", [asdict(row) for row in rows])
+    return rows
+
+
+METHODS = {
+    "nsvm": "neural SVM",
+    "svc_on_features": "SVC on its features",
+    "network": "same network, no SVM",
+    "svc": "SVC on the inputs",
+    "bayes": "Bayes rule",
+}
+"""What they are called in tables, in the order of these."""
+
+
+def _cell(cell: Cell, seed: int, directory: Path) -> list[Row]:
+    at = directory / f"seed_{seed}"
+    nsvm = _run(replace(cell.nsvm, seed=seed), at / "nsvm")
+    model = at / "nsvm" / "final.safetensors"
+    machine = _kept(at / "nsvm" / "svc_on_features.json", {}, lambda: svc_on_features(model))
+    steps = {**cell.network.algorithm, "steps": max(1, nsvm["theta_steps"])}
+    network = _run(replace(cell.network, seed=seed, algorithm=steps), at / "network")
+    network["support_vectors"] = None
+    return [
+        Row(cell=cell.name, dataset=cell.dataset, method=method, seed=seed, **figures)
+        for method, figures in (("nsvm", nsvm), ("svc_on_features", machine), ("network", network))
+    ]
+
+
+def _shared(name: str, dataset: Mapping[str, Any], seed: int, directory: Path) -> list[Row]:
+    """What is the same for every cell of a data set."""
+    section = dict(dataset)
+    figures = {"svc": _kept(directory / f"svc_{seed}.json", section, lambda: svc_on_inputs(section, seed))}
+    if is_ringnorm(name):
+        figures["bayes"] = _kept(directory / f"bayes_{seed}.json", section, lambda: bayes(section, seed))
+    return [Row(cell=name, dataset=name, method=method, seed=seed, **f) for method, f in figures.items()]
+
+
+def is_ringnorm(dataset: str) -> bool:
+    """Whether it is that distribution, whose best possible rule is known."""
+    return dataset.startswith("ringnorm")
+
+
+def _run(settings: Settings, directory: Path) -> Figures:
+    """A run like that of ``nsvm train``; one that is not finished goes on, one that is is left alone."""
+    if has_run(directory) and read_config(directory) != plain(settings):
+        raise _other(directory)
+    if not is_finished(directory):
+        with RunDirectory(directory, plain(settings), "resume") as run:
+            conduct(prepare(settings), run)
+    result = json.loads((directory / "result.json").read_text())
+    return {
+        "accuracy": result["test_accuracy"],
+        "errors": result["test_errors"],
+        "samples": (samples := result["data"]["samples"])["test"],
+        "overlap": 0.0 if result["data"]["official_split"] else samples["test"] / samples["train"],
+        "seconds": result["train_seconds"],
+        "support_vectors": result["support_vectors"],
+        "theta_steps": result["theta_steps"],
+    }
+
+
+def _kept(file: Path, settings: Section, compute: Callable[[], Figures]) -> Figures:
+    """Figures that are computed once, from these settings."""
+    if not file.is_file():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, json.dumps({"settings": settings, "figures": compute()}, indent=2).encode())
+    content = json.loads(file.read_text())
+    if content["settings"] != settings:
+        raise _other(file)
+    figures: Figures = content["figures"]
+    return figures
+
+
+def _other(path: Path) -> InputError:
+    return InputError(
+        f"{path} was made with other settings: expected a new folder in directory=, or the same words"
+    )

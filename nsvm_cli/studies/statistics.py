@@ -1,0 +1,205 @@
+"""A reproduction, summed up: mean, spread and interval over the seeds, and the table that shows them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, mean, stdev
+
+from scipy.stats import t as student
+
+from nsvm_cli.datasets.ringnorm import bayes_accuracy
+from nsvm_cli.studies.reproduce import METHODS, Row, is_ringnorm
+
+PAPER = {
+    "ringnorm_alg1": 98.1,
+    "ringnorm_alg2": 97.6,
+    "ringnorm_alg3": 97.0,
+    "ringnorm_alg4": 98.2,
+    "mnist_alg1": 2.0,
+    "mnist_alg2": 2.0,
+    "mnist_alg3": 0.0,
+    "mnist_alg4": 0.0,
+}
+"""What the paper reports (Section 5), for one run each: accuracy in % for Ringnorm, errors for MNIST."""
+
+NOTES = """\
+SVC on its features: scikit-learn's, with the cell's kernel and C = 1/(λm). Same network, no SVM: a linear
+head and cross-entropy, for as many gradient steps, each on a batch of the size that the algorithm draws.
+SVC on the inputs: scikit-learn's with its own C and gamma, not tuned.
+"""
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mean, sample standard deviation, and Student's 95 % interval of the mean, over the seeds.
+
+    From a single seed there is but a mean; the rest is NaN.
+    """
+
+    mean: float
+    std: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One method in one cell. ``scores``, one a seed, are in ``unit``; ``gain`` is the neural SVM's less
+    this method's, seed by seed. The remaining figures are means.
+    """
+
+    cell: str
+    method: str
+    seeds: int
+    unit: str
+    overlap: float
+    scores: list[float]
+    score: Estimate
+    gain: Estimate
+    seconds: float | None
+    support_vectors: float | None
+
+
+def estimate(values: Sequence[float], overlap: float = 0.0) -> Estimate:
+    """The mean of the values and how well it is known.
+
+    Values that come from overlapping splits of the same data are alike; ``overlap``, test over training
+    samples, takes account of it (Nadeau & Bengio, Inference for the generalization error, 2003).
+    """
+    m = mean(values)
+    if len(values) == 1:
+        return Estimate(m, math.nan, math.nan, math.nan)
+    s = stdev(values)
+    half = float(student.ppf((1 + LEVEL) / 2, len(values) - 1)) * s * math.sqrt(1 / len(values) + overlap)
+    return Estimate(m, s, m - half, m + half)
+
+
+def summarise(rows: Sequence[Row]) -> list[Summary]:
+    """One summary for each cell and method, in the order of the rows.
+
+    Methods that need no network are computed once for a data set, and stand in each of its cells.
+    """
+    cells = dict.fromkeys((row.cell, row.dataset) for row in rows if row.method == "nsvm")
+    summaries = []
+    for cell, dataset in cells:
+        of_cell = [row for row in rows if row.cell in (cell, dataset)]
+        nsvm = {row.seed: _score(row) for row in of_cell if row.method == "nsvm"}
+        overlap = of_cell[0].overlap
+        for method in METHODS:
+            if not (chosen := [row for row in of_cell if row.method == method]):
+                continue
+            summaries.append(
+                Summary(
+                    cell,
+                    method,
+                    len(chosen),
+                    _unit(chosen[0]),
+                    overlap,
+                    [_score(row) for row in chosen],
+                    estimate([_score(row) for row in chosen], overlap),
+                    estimate([nsvm[row.seed] - _score(row) for row in chosen], overlap),
+                    _mean([row.seconds for row in chosen]),
+                    _mean([row.support_vectors for row in chosen]),
+                )
+            )
+    return summaries
+
+
+def _unit(row: Row) -> str:
+    return "accuracy, %" if is_ringnorm(row.dataset) else f"errors of {row.samples}"
+
+
+def _score(row: Row) -> float:
+    """The paper gives accuracy for Ringnorm, and for images, with their few errors, the number of these."""
+    return 100 * row.accuracy if is_ringnorm(row.dataset) else float(row.errors)
+
+
+def _mean(values: Sequence[float | int | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+Cells = dict[str, dict[str, Summary]]
+"""Summaries by cell and method; every cell has the same methods."""
+
+
+def by_unit(summaries: Sequence[Summary]) -> dict[str, Cells]:
+    """What is measured in the same unit, and so belongs into one table."""
+    units: dict[str, Cells] = {}
+    for s in summaries:
+        units.setdefault(s.unit, {}).setdefault(s.cell, {})[s.method] = s
+    return units
+
+
+def baselines_of(cells: Cells) -> list[str]:
+    """The methods that the neural SVMs are compared with there."""
+    return [method for method in next(iter(cells.values())) if method != "nsvm"]
+
+
+def markdown(summaries: Sequence[Summary], full: bool) -> str:
+    """The tables: what each cell gave, and how far it is from its peers.
+
+    Args:
+        summaries: what ``summarise`` returns.
+        full: whether these are the paper's experiments, to be compared with its figures.
+    """
+    parts = []
+    for unit, cells in by_unit(summaries).items():
+        parts += [_scores(cells, unit, full), _gains(cells, unit)]
+    return "\n".join([*parts, NOTES])
+
+
+def _scores(cells: Cells, unit: str, full: bool) -> str:
+    peers = baselines_of(cells)
+    head = ["", "neural SVM", "95 % interval", *(["paper, one run"] if full else []), "training, s"]
+    head += ["support vectors", *(METHODS[p] for p in peers)]
+    rows = []
+    for cell, by_method in cells.items():
+        nsvm = by_method["nsvm"]
+        row = [f"`{cell}`", spread(nsvm.score), _interval(nsvm.score)]
+        row += [f"{PAPER[cell]:g}" if cell in PAPER else ""] if full else []
+        row += [f"{nsvm.seconds:.1f}", f"{nsvm.support_vectors:.0f}"]
+        rows.append(row + [spread(by_method[p].score) for p in peers])
+    title = f"{unit[0].upper()}{unit[1:]}: mean ± standard deviation of {nsvm.seeds} seeds"
+    if "bayes" in peers:
+        title += f"; the best possible on average over all draws is {100 * bayes_accuracy():.2f}"
+    return f"{title}. {_interval_means(nsvm.overlap)}\n\n{_table(head, rows)}"
+
+
+def _interval_means(overlap: float) -> str:
+    if overlap:
+        return "Each seed has its own split; the intervals allow for their overlap (Nadeau & Bengio, 2003)."
+    return "All seeds share one test set: the intervals are about initialisation and sampling, not about it."
+
+
+def _gains(cells: Cells, unit: str) -> str:
+    peers = baselines_of(cells)
+    head = ["", *(f"less {METHODS[p]}" for p in peers)]
+    rows = []
+    for cell, by_method in cells.items():
+        rows.append([f"`{cell}`", *(f"{_signed(g := by_method[p].gain)} {_interval(g, '+')}" for p in peers)])
+    better = "below 0 is better" if unit.startswith("errors") else "above 0 is better"
+    return f"The neural SVM less each peer, seed by seed ({better}): mean and 95 % interval.\n\n" + _table(
+        head, rows
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def spread(e: Estimate) -> str:
+    """Mean and standard deviation."""
+    return f"{e.mean:.2f}" if math.isnan(e.std) else f"{e.mean:.2f} ± {e.std:.2f}"
+
+
+def _signed(e: Estimate) -> str:
+    return f"{e.mean:+.2f}"
+
+
+def _interval(e: Estimate, sign: str = "") -> str:
+    return "" if math.isnan(e.low) else f"[{e.low:{sign}.2f}, {e.high:{sign}.2f}]"

@@ -1,0 +1,381 @@
+"""Hyperparameters by the paper's protocol: chosen on validation data, over several seeds."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pydantic
+from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
+
+from nsvm_cli.config.registry import STRICT, Positive, one_line
+from nsvm_cli.config.settings import parse_settings
+from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.parallel.workers import Workers, cores, outcome
+from nsvm_cli.runs.experiment import prepare, trained
+from nsvm_cli.runs.loop import Record
+from nsvm_cli.storage.files import locked, write_csv
+
+if TYPE_CHECKING:
+    import optuna
+
+Value = float | int | str | bool | None
+Point = dict[str, Value]
+"""A value for each dotted key, such as ``optimizer.lr``."""
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class Range:
+    """Numbers from ``low`` to ``high``: whole ones if both are."""
+
+    low: int | float
+    high: int | float
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        if self.low >= self.high or (self.log and self.low <= 0):
+            raise ValueError(f"expected low < high, and 0 < low with log, got {self.low} and {self.high}")
+
+    @property
+    def ends(self) -> tuple[Value, Value]:
+        return self.low, self.high
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, (int, float)) and self.low <= value <= self.high
+
+    def suggest(self, trial: optuna.Trial, key: str) -> Value:
+        """A number to two digits: what is tried is what can be written down."""
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return trial.suggest_int(key, self.low, self.high, log=self.log)
+        return float(f"{trial.suggest_float(key, self.low, self.high, log=self.log):.2g}")
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class Choice:
+    """Any of these values."""
+
+    values: Annotated[list[Value], Field(min_length=1)]
+
+    @property
+    def ends(self) -> tuple[Value, Value]:
+        return self.values[0], self.values[-1]
+
+    def __contains__(self, value: object) -> bool:
+        return value in self.values
+
+    def suggest(self, trial: optuna.Trial, key: str) -> Value:
+        value: Value = trial.suggest_categorical(key, self.values)
+        return value
+
+
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
+class Search:
+    """What to search, and how hard. ``space`` has the form of the settings, with a list of values or a
+    range ``{low, high, log}`` at its leaves.
+
+    ``trials`` candidates are tried on ``seeds`` seeds each, from ``first_seed`` on (a hopeless one on
+    fewer, and 0 is the accuracy of a run that takes longer than ``seconds``); then the best ``finalists``
+    on ``final_seeds`` fresh ones. Each seed has its own split.
+    """
+
+    directory: str
+    space: dict[str, Any]
+    trials: PositiveInt = 100
+    seeds: PositiveInt = 8
+    first_seed: NonNegativeInt = 1000
+    finalists: PositiveInt = 5
+    final_seeds: Annotated[int, Field(ge=2)] = 20
+    seconds: Positive | None = None
+    jobs: PositiveInt | None = None
+
+    def ranges(self) -> dict[str, Range | Choice]:
+        """The space by dotted keys."""
+        return dict(_leaves(self.space, ""))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A point of the space and its validation accuracies; ``final`` are those on fresh seeds."""
+
+    number: int
+    point: Point
+    accuracies: list[float]
+    final: list[float]
+
+    @property
+    def mean(self) -> float:
+        return mean(self.final or self.accuracies)
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean."""
+        values = self.final or self.accuracies
+        return stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+
+    @property
+    def overrides(self) -> str:
+        """The point as ``nsvm train`` takes it."""
+        return " ".join(f"{key}={'null' if value is None else value}" for key, value in self.point.items())
+
+
+def parse_search(values: Mapping[str, Any]) -> Search:
+    """The ``tune:`` section, checked; an InputError names what is wrong."""
+    try:
+        search = Search(**values)
+        if not search.ranges():
+            raise InputError("tune.space is empty: expected at least one key with a list or {low, high}")
+    except ValidationError as error:
+        raise InputError(one_line(error, "tune")) from None
+    except TypeError as error:
+        raise InputError(f"tune: {str(error).removeprefix('Search.__init__() ')}") from None
+    return search
+
+
+def _leaves(space: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Range | Choice]]:
+    for key, value in space.items():
+        where = f"{prefix}{key}"
+        try:
+            if isinstance(value, list):
+                yield where, Choice(value)
+            elif isinstance(value, Mapping) and {"low", "high"} & value.keys():
+                yield where, Range(**value)
+            elif isinstance(value, Mapping):
+                yield from _leaves(value, f"{where}.")
+            else:
+                raise InputError(f"tune.space.{where}: expected a list or {{low, high, log}}, got {value!r}")
+        except ValidationError as error:
+            raise InputError(one_line(error, f"tune.space.{where}")) from None
+
+
+def placed(values: Mapping[str, Any], point: Point) -> dict[str, Any]:
+    """The settings with the point's values in their places.
+
+    Raises:
+        InputError: there is no such section.
+    """
+    changed = deepcopy(dict(values))
+    for key, value in point.items():
+        *sections, name = key.split(".")
+        at = changed
+        for section in sections:
+            if not isinstance(at.get(section), dict):
+                raise InputError(f"tune.space.{key}: the settings have no section {section!r}")
+            at = at[section]
+        at[name] = value
+    return changed
+
+
+def _at(values: Mapping[str, Any], key: str) -> Any:
+    for section in key.split("."):
+        values = values.get(section, {})
+    return values
+
+
+def validation_accuracy(values: Mapping[str, Any], seed: int, seconds: float | None = None) -> float:
+    """Trains once, and returns the accuracy on the validation set; 0 if training diverged, or was not done
+    after so many seconds.
+
+    Nothing here asks for the test set: see ``nsvm_cli.datasets.Splits``.
+    """
+    experiment = prepare(parse_settings({**values, "seed": seed}))
+    end = math.inf if seconds is None else time.monotonic() + seconds
+
+    def observe(figures: Record) -> None:
+        if time.monotonic() > end:
+            raise RunError(f"training takes more than {seconds} seconds")
+
+    try:
+        model = trained(experiment, observe)
+        part = experiment.data.splits["validation"]
+        return 1 - model.errors(part.x, part.y) / len(part)
+    except RunError:
+        return 0.0
+
+
+def tune(
+    values: Mapping[str, Any],
+    search: Search,
+    begin: Callable[[], None],
+    observe: Callable[[Candidate], None],
+) -> list[Candidate]:
+    """Searches, or goes on with a search of the same directory; returns the finalists, the best first.
+
+    Args:
+        values: the settings that the search starts from, as plain values.
+        search: what to search.
+        begin: what a worker process does first.
+        observe: gets each candidate once it has been tried.
+
+    Raises:
+        InputError: the settings or a corner of the space are wrong, or the directory holds another search
+            or is in use.
+        RunError: every candidate failed.
+    """
+    ranges = search.ranges()
+    for corner in (0, -1):
+        settings = parse_settings(placed(values, {key: r.ends[corner] for key, r in ranges.items()}))
+        if not prepare(settings).data.splits.sizes["validation"]:
+            raise InputError("tune chooses on validation data: expected dataset.validation above 0")
+    directory = Path(search.directory)
+    with locked(directory), _failing_in_one_line(directory / "study.db"):
+        study = _study(values, search)
+        if not study.get_trials(deepcopy=False):  # the settings as they are come first
+            study.enqueue_trial({k: v for k, r in ranges.items() if (v := _at(values, k)) in r})
+        with Workers(jobs := search.jobs or cores(), begin) as workers:
+            objective = partial(_accuracy, values, search, workers, observe)
+            _optimize(study, objective, search.trials, jobs, workers)
+            finalists = _final(study, search, values, workers)
+    if not finalists or finalists[0].mean == 0:
+        raise RunError("no candidate was trained to the end on every seed: expected a smaller tune.space")
+    _write(finalists, directory / "finalists.csv")
+    return finalists
+
+
+@contextlib.contextmanager
+def _failing_in_one_line(database: Path) -> Iterator[None]:
+    try:
+        import optuna
+        import sqlalchemy  # Optuna's own way to its database
+    except ImportError:
+        raise InputError("tune needs Optuna: pip install 'optuna>=5,<6'") from None
+    try:
+        yield
+    except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError) as error:
+        cause = error.__cause__ or error
+        raise RunError(f"{database} cannot be read or written: {str(cause).splitlines()[0]}") from None
+
+
+def _accuracy(
+    values: Mapping[str, Any],
+    search: Search,
+    workers: Workers,
+    observe: Callable[[Candidate], None],
+    trial: optuna.Trial,
+) -> float:
+    """The mean over the search's seeds, or over those before the trial was pruned."""
+    point = {key: r.suggest(trial, key) for key, r in search.ranges().items()}
+    trial.set_user_attr("point", point)
+    accuracies: list[float] = []
+    for n, seed in enumerate(range(search.first_seed, search.first_seed + search.seeds)):
+        future = workers.submit(validation_accuracy, placed(values, point), seed, search.seconds)
+        accuracies.append(outcome(future))
+        trial.report(accuracies[-1], n)
+        if trial.should_prune():
+            break
+    observe(Candidate(trial.number, point, accuracies, []))
+    return mean(accuracies)
+
+
+def _optimize(
+    study: optuna.Study, objective: Callable[[optuna.Trial], float], trials: int, jobs: int, workers: Workers
+) -> None:
+    from optuna.trial import TrialState
+
+    for trial in study.get_trials(states=[TrialState.RUNNING]):  # cut off: tried again
+        study.tell(trial.number, state=TrialState.FAIL)
+        study.enqueue_trial(trial.params)
+    one_at_a_time = threading.Lock()  # or two might be given the same waiting trial
+
+    def attempt() -> None:
+        with one_at_a_time:
+            trial = study.ask()
+        study.tell(trial, objective(trial))
+
+    left = trials - len(study.get_trials(states=[TrialState.COMPLETE]))
+    with ThreadPoolExecutor(jobs) as threads:
+        running = [threads.submit(attempt) for _ in range(left)]
+        try:
+            for trial_done in as_completed(running):
+                trial_done.result()
+        except BaseException:
+            workers.stop()  # what waits for them in a thread ends too
+            threads.shutdown(cancel_futures=True)
+            raise
+
+
+def _study(values: Mapping[str, Any], search: Search) -> optuna.Study:
+    import optuna  # slow to import, and wanted only here
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of the pruner that we mean
+    directory = Path(search.directory)
+    storage = optuna.storages.RDBStorage(
+        f"sqlite:///{directory / 'study.db'}",
+        engine_kwargs={"connect_args": {"timeout": 100}},  # several threads write, on a disk that may be slow
+    )
+    study = optuna.create_study(
+        storage=storage,
+        study_name="tune",
+        load_if_exists=True,
+        direction="maximize",
+        pruner=optuna.pruners.WilcoxonPruner(p_threshold=0.1, n_startup_steps=4),
+    )
+    # a search that goes on must not draw its first candidates again
+    study.sampler = optuna.samplers.TPESampler(seed=len(study.get_trials(deepcopy=False)), multivariate=True)
+    asked = {key: getattr(search, key) for key in ("space", "first_seed", "seeds", "seconds")}
+    question = json.dumps({"settings": dict(values), **asked}, sort_keys=True)
+    if study.user_attrs.setdefault("question", question) != question:
+        raise InputError(f"{directory} holds another search: expected a new folder in tune.directory")
+    study.set_user_attr("question", question)
+    return study
+
+
+def _final(
+    study: optuna.Study, search: Search, values: Mapping[str, Any], workers: Workers
+) -> list[Candidate]:
+    """The best candidates on fresh seeds: the one that was lucky on the first ones is found out."""
+    seeds = range(search.first_seed + search.seeds, search.first_seed + search.seeds + search.final_seeds)
+    known: dict[str, float] = dict(study.user_attrs.get("final", {}))
+    finalists = [c for c in candidates(study) if len(c.accuracies) == search.seeds][: search.finalists]
+    futures = {
+        workers.submit(
+            validation_accuracy, placed(values, c.point), seed, search.seconds
+        ): f"{c.number} {seed}"
+        for c in finalists
+        for seed in seeds
+        if f"{c.number} {seed}" not in known
+    }
+    for future in as_completed(futures):
+        known[futures[future]] = outcome(future)
+        study.set_user_attr("final", known)
+    judged = [
+        Candidate(c.number, c.point, c.accuracies, [known[f"{c.number} {seed}"] for seed in seeds])
+        for c in finalists
+    ]
+    return sorted(judged, key=lambda c: c.mean, reverse=True)
+
+
+def _write(finalists: Sequence[Candidate], file: Path) -> None:
+    rows = [
+        {
+            "candidate": c.number,
+            "accuracy": c.mean,
+            "standard_error": c.error,
+            "search_accuracy": mean(c.accuracies),
+            "overrides": c.overrides,
+        }
+        for c in finalists
+    ]
+    write_csv(file, rows)
+
+
+def candidates(study: optuna.Study) -> list[Candidate]:
+    """All that have been tried, the best first."""
+    tried = [
+        Candidate(t.number, t.user_attrs["point"], [*t.intermediate_values.values()], [])
+        for t in study.get_trials(deepcopy=False)
+        if t.state.name == "COMPLETE"
+    ]
+    return sorted(tried, key=lambda c: c.mean, reverse=True)

@@ -1,0 +1,145 @@
+"""Checkpoints and run directories of a stranger: refused in a line; nothing runs, connects or is written."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save
+
+from nsvm_cli.config.settings import parse_settings, plain
+from nsvm_cli.errors import Interrupted
+from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.train import Hooks, conduct
+from nsvm_cli.storage.run_directory import RunDirectory
+from nsvm_cli.storage.tensor_file import BLANK
+from tests.cli.witness import expect_refusal, witnessed
+from tests.test_checkpoint import SETTINGS, contents, pickle_of_a_file, write_resealed
+
+Change = Callable[[dict[str, torch.Tensor], dict[str, Any]], object]
+
+
+def setting(section: str, **values: object) -> Change:
+    return lambda tensors, content: content["settings"][section].update(values)
+
+
+def fact(**values: object) -> Change:
+    return lambda tensors, content: content["facts"].update(values)
+
+
+REFUSED_CONTENT: dict[str, Change] = {
+    "target": setting("kernel", _target_="os.system", command="touch marker"),
+    "target_name": setting("network", name="os.system"),
+    "target_section": lambda t, c: c["settings"].update(kernel={"_target_": "os.system"}),
+    "call": setting("network", name="torch.load"),
+    "resolver": setting("kernel", gamma="${oc.env:SECRET}"),
+    "resolver_create": setting("network", widths="${oc.create:{a: 1}}"),
+    "plugin": lambda t, c: c["settings"].update(plugins=["evil"], kernel={"name": "evil"}),
+    "optimizer": setting("optimizer", name="../../evil"),
+    "algorithm": setting("algorithm", steps="__import__('os').system('touch marker')"),
+    "wide": setting("network", widths=[2**31, 2**31]),
+    "deep": setting("network", widths=[1] * 50_000),
+    "degree": lambda t, c: c["settings"].update(kernel={"name": "polynomial", "degree": 10**18}),
+    "image": fact(shape=[1, 2**20, 2**20]),
+    "shape": fact(shape=[2**62]),
+    "escape": fact(source="\x1b]0;owned\x07"),
+    "long": fact(source="x" * 500_000),
+    "passwd": lambda t, c: c["settings"].update(dataset={"name": "csv", "path": "../../../../etc/passwd"}),
+    "endless": lambda t, c: c["settings"].update(dataset={"name": "csv", "path": "/dev/zero"}),
+    "mnist": lambda t, c: c["settings"].update(dataset={"name": "mnist", "root": "../../.."}),
+    "device": lambda t, c: c["settings"].update(device="cuda:0; touch marker"),
+    "nan": lambda t, c: t["z"].fill_(float("nan")),
+    "extra": lambda t, c: t.update({"../../marker": torch.ones(3)}),
+}
+
+
+def header_of(text: str, rest: bytes = b"") -> bytes:
+    return len(text.encode()).to_bytes(8, "little") + text.encode() + rest
+
+
+def entry(shape: list[int], begin: int, end: int) -> dict[str, Any]:
+    return {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
+
+
+REFUSED_FILES = {
+    "pickle": pickle_of_a_file,
+    "bare_pickle": lambda: b"\x80\x04cos\nsystem\n(S'touch marker'\ntR.",
+    "endless_header": lambda: (2**63).to_bytes(8, "little") + b"{}",
+    "million": lambda: header_of(json.dumps({f"t{i}": entry([0], 0, 0) for i in range(1_000_000)})),
+    "thousands": lambda: header_of(json.dumps({f"t{i}": entry([0], 0, 0) for i in range(12_000)})),
+    "nested": lambda: header_of('{"a":' * 100_000),
+    "nested_a_little": lambda: header_of('{"a":' * 200 + "1" + "}" * 200),
+    "gigantic": lambda: header_of(json.dumps({"z": entry([10**9, 10**9], 0, 4 * 10**18)})),
+    "negative": lambda: header_of(json.dumps({"z": entry([-4, -4], 0, 64)}), bytes(64)),
+    "overlapping": lambda: header_of(json.dumps({"a": entry([4], 0, 16), "b": entry([4], 0, 16)}), bytes(16)),
+    "twice": lambda: header_of('{"__metadata__": {}, "__metadata__": {"nsvm-model-1": "{}"}}'),
+    "wide_text": lambda: header_of("{}").replace(b"{}", "{}".encode("utf-16")),
+    "digits": lambda: header_of(f'{{"a": {"9" * 100_000}}}'),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "run"
+    settings = parse_settings(SETTINGS)
+    with RunDirectory(path, plain(settings)) as run:
+        conduct(prepare(settings), run)
+    return run.final
+
+
+def test_checkpoints_of_a_stranger(model: Path, tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    for name, change in REFUSED_CONTENT.items():
+        tensors, metadata = contents(model)
+        content = json.loads(metadata["nsvm-model-1"])
+        del content["sha256"]
+        change(tensors, content)
+        text = json.dumps({"sha256": BLANK, **content})
+        write_resealed(here / f"{name}.safetensors", save(tensors, {"nsvm-model-1": text}))
+    for name, make in REFUSED_FILES.items():
+        (here / f"{name}.safetensors").write_bytes(make())
+    with (here / "sparse.safetensors").open("wb") as sparse:
+        sparse.write(header_of(json.dumps({"z": entry([2**38], 0, 2**40)})))
+        sparse.truncate(2**40)
+    os.mkfifo(here / "pipe.safetensors")
+    (here / "zero.safetensors").symlink_to("/dev/zero")
+    files = sorted(path.name for path in here.iterdir())
+    assert len(files) == len(REFUSED_CONTENT) + len(REFUSED_FILES) + 3
+    for answer in witnessed([(here, ["evaluate", name]) for name in files], tmp_path):
+        expect_refusal(answer)
+
+
+LAUGHS = "\n".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]" for i in range(1, 12))
+CONFIGS = {
+    "constructor": "seed: !!python/object/apply:os.system ['touch marker']",
+    "bomb": f"l0: &l0 [1]\n{LAUGHS}",
+    "nested": f"seed: {'[' * 100_000}",
+    "large": "seed: [" + "1, " * 1_000_000 + "1]",
+    "list": "[1, 2]",
+    "target": "_target_: os.system",
+    "resolver": "seed: ${oc.env:SECRET}",
+}
+
+
+def test_run_directories_of_a_stranger(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    for name, text in CONFIGS.items():
+        (here / name).mkdir()
+        (here / name / "config.yaml").write_text(text)
+    settings = parse_settings({**SETTINGS, "checkpoint": {"every": 1}})
+    asked = iter([None] * 30 + [15])
+    with RunDirectory(here / "evil", plain(settings)) as run, pytest.raises(Interrupted):
+        conduct(prepare(settings), run, Hooks(signal=lambda: next(asked)))
+    config = here / "evil" / "config.yaml"
+    config.write_text(config.read_text().replace("plugins: []", "plugins: [evil]").replace("rbf", "evil"))
+    names = sorted(path.name for path in here.iterdir())
+    assert len(names) == len(CONFIGS) + 1
+    for answer in witnessed([(here, ["train", f"resume={name}"]) for name in names], tmp_path):
+        expect_refusal(answer)

@@ -1,0 +1,66 @@
+"""Moving theta: in closed form, by autograd, from evaluations that were made before."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from nsvm_cli.models.feature_map import FeatureMap, differentiate
+from nsvm_cli.models.optimizers import SGD
+
+
+def theta() -> FeatureMap:
+    network = nn.Sequential(nn.Linear(3, 2)).double()
+    with torch.no_grad():
+        for p in network.parameters():
+            p.copy_(torch.arange(float(p.numel())).view(p.shape) / 10)
+    return FeatureMap(network.eval(), SGD(0.1), dropout_seed=0)
+
+
+def closed(z: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    return z.square().sum(), [2 * z]
+
+
+def test_descending_is_the_optimizers_step() -> None:
+    """By hand: theta - 0.1 times the gradient of ||W x + b||^2."""
+    x = torch.tensor([[1.0, -2.0, 0.5]]).double()
+    before, F = theta(), theta()
+    W, b = before.network[0].weight, before.network[0].bias
+    z = x @ W.T + b
+    z.square().sum().backward()
+    assert W.grad is not None
+    assert b.grad is not None
+    assert F.descend([x], closed, 0.0) == z.square().sum()
+    torch.testing.assert_close(F.network[0].weight, W - 0.1 * W.grad)
+    torch.testing.assert_close(F.network[0].bias, b - 0.1 * b.grad)
+
+
+def test_evaluations_and_autograd_lead_to_the_same_theta() -> None:
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)).double()
+    results = []
+    for way in ("x", "evaluation", "rows", "autograd"):
+        F = theta()
+        seen = F.evaluate(x)
+        if way == "rows":
+            two = lambda a, b: (a.sum() * 0, [*closed(a)[1], *closed(b)[1]])  # noqa: E731
+            F.descend([seen.row(1), seen.row(3)], two, 0.0)
+            other = theta()
+            other.descend([x[[1, 3]]], closed, 0.0)
+            torch.testing.assert_close(F(x), other(x))
+            continue
+        at = seen if way == "evaluation" else x
+        objective = differentiate(lambda z: z.square().sum()) if way == "autograd" else closed
+        F.descend([at], objective, 0.0)
+        results.append(F(x))
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0])
+
+
+def test_a_network_without_free_parameters_is_never_moved() -> None:
+    """Not even what it keeps count of in training mode."""
+    network = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).eval().requires_grad_(False)
+    F, x = FeatureMap(network, SGD(0.1), dropout_seed=0), torch.randn(6, 3)
+    assert F.fixed
+    before = F(x)
+    F.descend([F.evaluate(x)], closed, 0.0)
+    assert torch.equal(F(x), before)

@@ -1,0 +1,224 @@
+"""Kernels against scikit-learn's, and the properties that make them kernels."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from sklearn.metrics import pairwise
+
+from nsvm_cli.errors import InputError
+from nsvm_cli.models import kernels
+from nsvm_cli.models.kernels import KERNELS, RBF, Kernel, Normalized, build_kernel, kernel_sums
+
+SETTINGS = [
+    {"name": "rbf", "gamma": 0.7},
+    {"name": "rbf"},
+    {"name": "laplacian", "gamma": 0.3},
+    {"name": "laplacian"},
+    {"name": "linear"},
+    {"name": "polynomial", "degree": 2, "gamma": 0.5, "c": 1.5},
+    {"name": "polynomial"},
+]
+
+
+@pytest.fixture
+def points() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(p, 7, generator=generator, dtype=torch.float64) for p in (12, 9))
+    return a, b
+
+
+def sklearn_gram(settings: dict[str, object], a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    names = {"c": "coef0"}
+    options = {names.get(key, key): value for key, value in settings.items() if key != "name"}
+    return torch.from_numpy(pairwise.pairwise_kernels(a, b, metric=settings["name"], **options))
+
+
+@pytest.mark.parametrize("few", [True, False])
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_agrees_with_scikit_learn(
+    settings: dict[str, object],
+    few: bool,
+    points: tuple[torch.Tensor, torch.Tensor],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernels, "_few", lambda a, b: few)
+    a, b = points
+    torch.testing.assert_close(build_kernel(settings)(a, b), sklearn_gram(settings, a, b))
+
+
+def test_paper_kernel_letter_by_letter(points: tuple[torch.Tensor, torch.Tensor]) -> None:
+    a, b = points
+    expected = torch.exp(-((a[3] - b[5]) ** 2).sum() / 320)
+    torch.testing.assert_close(build_kernel({"name": "rbf", "gamma": 1 / 320})(a, b)[3, 5], expected)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("normalize", [False, True])
+def test_symmetric_and_positive_semidefinite(
+    settings: dict[str, object], normalize: bool, points: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    K = build_kernel({**settings, "normalize": normalize})
+    gram = K(points[0], points[0])
+    torch.testing.assert_close(gram, gram.T)
+    assert torch.linalg.eigvalsh(gram).min() > -1e-9
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_diag_is_the_diagonal(settings: dict[str, object], points: tuple[torch.Tensor, torch.Tensor]) -> None:
+    K = build_kernel(settings)
+    torch.testing.assert_close(K.diag(points[0]), K(points[0], points[0]).diagonal())
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_normalized_is_the_formula_of_the_paper(name: str, points: tuple[torch.Tensor, torch.Tensor]) -> None:
+    a, b = points
+    K, normalized = build_kernel({"name": name}), build_kernel({"name": name, "normalize": True})
+    assert isinstance(normalized, Normalized)
+    expected = K(a, b) / (K(a, a).diagonal().sqrt()[:, None] * K(b, b).diagonal().sqrt()[None, :])
+    torch.testing.assert_close(normalized(a, b), expected)
+    torch.testing.assert_close(normalized(a, a).diagonal(), torch.ones(len(a), dtype=a.dtype))
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_gradients_also_where_points_coincide(
+    settings: dict[str, object], points: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    K = build_kernel(settings)
+    a, b = points[0][:4].clone().requires_grad_(), points[1][:3]
+    assert torch.autograd.gradcheck(lambda a: K(a, b), a)
+    K(a, a).sum().backward()
+    assert a.grad is not None
+    assert a.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("few", [True, False])
+@pytest.mark.parametrize(("p", "q"), [(12, 9), (1, 9), (12, 1), (1, 0)])
+def test_the_closed_form_of_the_gradient_is_autograds(
+    settings: dict[str, object],
+    normalize: bool,
+    p: int,
+    q: int,
+    few: bool,
+    points: tuple[torch.Tensor, torch.Tensor],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if q:
+        monkeypatch.setattr(kernels, "_few", lambda a, b: few)
+    K = build_kernel({**settings, "normalize": normalize})
+    a, b = points[0][:p].clone().requires_grad_(), points[1][:q]
+    G = torch.randn(p, q, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    gram = K(a, b)
+    expected = torch.autograd.grad((G * gram).sum(), a)[0]
+    torch.testing.assert_close(K.gradient(a.detach(), b, gram.detach(), G), expected)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (1000, 1000)])
+def test_sums_do_not_depend_on_the_blocks(
+    shape: tuple[int, int], points: tuple[torch.Tensor, torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    K, (a, b) = build_kernel({"name": "rbf", "gamma": 0.1}), points
+    monkeypatch.setattr(kernels, "block_shape", lambda *_: shape)
+    w = torch.arange(9.0, dtype=torch.float64)
+    torch.testing.assert_close(kernel_sums(K, a, b, w), K(a, b) @ w)
+    assert torch.equal(kernel_sums(K, a, b[:0], w[:0]), torch.zeros(12, dtype=torch.float64))
+    assert kernel_sums(K, a[:0], b, w).shape == (0,)
+
+
+def test_no_block_is_larger_than_the_memory_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of it for the block itself; what else computing it takes is of the same size."""
+    sizes = []
+
+    class Watched(Kernel):
+        def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(a) * len(b) * a.element_size())
+            return a @ b.T
+
+    a, b = torch.ones(3000, 2), torch.ones(2000, 2)
+    torch.testing.assert_close(kernel_sums(Watched(), a, b, torch.ones(2000), 1), torch.full((3000,), 4000.0))
+    assert max(sizes) <= 2**20 / 4
+    assert len(sizes) < 200
+
+
+def test_distances_far_from_the_origin_keep_their_digits() -> None:
+    """In float32, ||a||^2 + ||b||^2 - 2ab alone would lose them all."""
+    a = 1000 + torch.randn(100, 5, generator=torch.Generator().manual_seed(0))
+    exact = torch.cdist(a.double(), a.double()).square()
+    K = build_kernel({"name": "rbf", "gamma": 1.0})
+    torch.testing.assert_close(K(a, a).double(), torch.exp(-exact), atol=1e-4, rtol=0)
+
+
+def test_one_outlier_costs_the_others_no_digits() -> None:
+    b = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
+    b[0] *= 300
+    K = build_kernel({"name": "rbf", "gamma": 1.0})
+    expected = torch.exp(-torch.cdist(b[1:].double(), b[1:].double()).square())
+    torch.testing.assert_close(K(b, b)[1:, 1:].double(), expected, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("p", [1, 20, 100])
+def test_gradients_far_from_the_origin_keep_their_digits(p: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (1000 + 0.3 * torch.randn(q, 5, generator=generator) for q in (p, 30))
+    K, G = build_kernel({"name": "rbf", "gamma": 1.0}), torch.ones(p, 30)
+    exact = K.gradient(a.double(), b.double(), K(a.double(), b.double()), G.double())
+    ours = K.gradient(a, b, K(a.double(), b.double()).float(), G)
+    torch.testing.assert_close(ours.double(), exact, atol=1e-4, rtol=1e-4)
+
+
+def test_a_formula_of_ones_own_never_inherits_anothers_gradient() -> None:
+    class Wider(RBF):
+        def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return super().__call__(a / 2, b / 2)
+
+    a, b = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    G = torch.ones(4, 4, dtype=torch.float64)
+    plain, wider = RBF(0.8), Wider(0.8)
+    expected = RBF(0.2).gradient(a, b, RBF(0.2)(a, b), G)
+    torch.testing.assert_close(wider.gradient(a, b, wider(a, b), G), expected)
+    assert not torch.allclose(plain.gradient(a, b, plain(a, b), G), expected)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"name": "rbff"}, "did you mean rbf?"),
+        ({"name": "rbf", "gama": 1}, "did you mean gamma?"),
+        ({"name": "rbf", "gamma": 0}, "kernel.gamma should be greater than 0, got 0"),
+        ({"name": "rbf", "gamma": float("nan")}, "finite"),
+        ({"name": "polynomial", "degree": 0}, "kernel.degree"),
+        ({"name": "polynomial", "c": -1}, "kernel.c"),
+        ({"name": "rbf", "normalize": "perhaps"}, "kernel.normalize should be true or false"),
+        ({"gamma": 1}, "there is no kernel None"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=re.escape(said)) as caught:
+        build_kernel(settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_kernel_of_ones_own_needs_only_its_formula(points: tuple[torch.Tensor, torch.Tensor]) -> None:
+    class Quadratic(Kernel):
+        def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return (a @ b.mT) ** 2
+
+    a, b = points
+    normalized = Normalized(Quadratic())(a, b)
+    torch.testing.assert_close(
+        normalized, torch.nn.functional.cosine_similarity(a[:, None], b[None], dim=-1) ** 2
+    )
+
+
+def test_normalized_is_finite_where_a_network_gives_nothing() -> None:
+    K = build_kernel({"name": "linear", "normalize": True})
+    a = torch.zeros(2, 3, requires_grad=True)
+    gram = K(a, torch.ones(4, 3))
+    gram.sum().backward()
+    assert (gram == 0).all()
+    assert a.grad is not None
+    assert a.grad.isfinite().all()

@@ -1,0 +1,173 @@
+"""Networks: the shapes of the paper, their initialisation, their two modes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from torch import nn
+
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.feature_map import CHUNK, FeatureMap, features
+from nsvm_cli.models.networks import NETWORKS, Dropout, MaxPool, build_network, is_modeless
+from nsvm_cli.models.optimizers import SGD
+
+MLP = {"name": "mlp", "widths": [40, 30, 20, 20]}
+
+
+def count(network: nn.Module) -> int:
+    return sum(p.numel() for p in network.parameters())
+
+
+def test_the_papers_networks() -> None:
+    mlp = build_network(MLP, (20,), seed=0)
+    assert [m.out_features for m in mlp.modules() if isinstance(m, nn.Linear)] == [40, 30, 20, 20]
+    assert count(mlp) == 20 * 40 + 40 + 40 * 30 + 30 + 30 * 20 + 20 + 20 * 20 + 20
+    assert (mlp(torch.randn(8, 20)) >= 0).all(), "the last layer is rectified as well"
+    cnn = build_network({"name": "cnn", "dropout": 0.5}, (1, 28, 28), seed=0)
+    assert [type(m).__name__ for m in cnn] == [
+        *("Conv2d", "MaxPool", "ReLU", "Conv2d", "Dropout", "MaxPool", "ReLU", "Flatten")
+    ]
+    assert cnn(torch.randn(3, 1, 28, 28)).shape == (3, 320)
+    assert count(cnn) == 10 * 25 + 10 + 20 * 10 * 25 + 20
+
+
+def test_identity_flattens_and_has_no_theta() -> None:
+    x = torch.randn(3, 1, 4, 4)
+    network = build_network({"name": "identity"}, (1, 4, 4), seed=0)
+    assert torch.equal(network(x), x.reshape(3, 16))
+    assert count(network) == 0
+
+
+@pytest.mark.parametrize("scale", [1.0, 2**0.5])
+def test_output_normalisation(scale: float) -> None:
+    settings = {"name": "identity", "normalize": True, "scale": scale, "eps": 0.1}
+    network = build_network(settings, (2,), seed=0)
+    x = torch.tensor([[3.0, 4.0], [0.0, 0.0], [0.03, 0.04]])
+    expected = scale * torch.tensor([[0.6, 0.8], [0.0, 0.0], [0.3, 0.4]])
+    torch.testing.assert_close(network(x), expected)
+
+
+@pytest.mark.parametrize("name", sorted(NETWORKS))
+def test_the_seed_alone_decides_theta(name: str) -> None:
+    settings, shape = ({**MLP, "name": name} if name == "mlp" else {"name": name}), (1, 28, 28)
+    before = torch.get_rng_state()
+    first, again, other = (build_network(settings, shape, seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before), "the global generator is as it was"
+    torch.rand(3)
+    for p, q in zip(first.parameters(), again.parameters(), strict=True):
+        assert torch.equal(p, q)
+    differs = any(not torch.equal(p, q) for p, q in zip(first.parameters(), other.parameters(), strict=True))
+    assert differs == (name != "identity")
+
+
+def test_dropout_acts_only_while_theta_moves() -> None:
+    network = build_network({**MLP, "dropout": 0.5}, (20,), seed=0)
+    F, x = FeatureMap(network, SGD(0.0), dropout_seed=3), torch.randn(50, 20)
+    assert torch.equal(F(x), F(x))
+    seen: list[torch.Tensor] = []
+
+    def objective(z: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        seen.append(z)
+        return z.sum(), [torch.ones_like(z)]
+
+    before = F(x)
+    F.descend([x], objective, 0.0)
+    F.descend([F.evaluate(x)], objective, 0.0)
+    assert torch.equal(F(x), before), "the rate is 0, and dropout is off again"
+    assert not torch.equal(seen[0], seen[1])
+    assert not torch.equal(seen[0], F(x))
+    again = FeatureMap(network, SGD(0.0), dropout_seed=3)
+    again.descend([x], objective, 0.0)
+    assert torch.equal(seen[0], seen[2])
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 6, 8), (20, 2, 6, 8), (20, 1, 7, 5)])
+def test_pooling_is_torchs_to_the_bit(shape: tuple[int, ...]) -> None:
+    """Equal values among the four included; of those the first is the one that the gradient goes to."""
+    h = torch.randint(0, 3, shape, generator=torch.Generator().manual_seed(0)).float().requires_grad_()
+    ours, theirs = MaxPool()(h), torch.nn.functional.max_pool2d(h, 2)
+    weights = torch.randn(ours.shape)
+    assert torch.equal(ours, theirs)
+    assert torch.equal(*(torch.autograd.grad(pooled, h, weights)[0] for pooled in (ours, theirs)))
+    with torch.no_grad():
+        assert torch.equal(MaxPool()(h), theirs)
+
+
+class Swapping(nn.Module):
+    """A module of somebody's own that minds the mode."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return -x if self.training else x
+
+
+def test_a_network_that_may_mind_the_mode_is_run_in_both() -> None:
+    linear = nn.Linear(3, 2)
+    plain, minding = nn.Sequential(linear, nn.ReLU()), nn.Sequential(linear, Swapping())
+    assert is_modeless(plain)
+    assert not is_modeless(minding)
+    assert is_modeless(build_network({**MLP, "dropout": 0.0, "normalize": True}, (20,), seed=0))
+    assert not is_modeless(build_network({"name": "cnn", "dropout": 0.5}, (1, 28, 28), seed=0))
+    x, seen = torch.randn(4, 3), []
+    for network in (plain.eval(), minding.eval()):
+        F = FeatureMap(network, SGD(0.0), dropout_seed=0)
+        F.descend([F.evaluate(x)], lambda z: (seen.append(z), (z.sum(), [torch.ones_like(z)]))[1], 0.0)
+        torch.testing.assert_close(F(x), network(x).detach())
+    torch.testing.assert_close(seen[1], -linear(x).detach())
+
+
+def test_a_part_of_a_batch_is_dropped_as_in_the_whole() -> None:
+    x, dropout = torch.ones(6, 5, 2), Dropout(0.5)
+    dropout.generator = torch.Generator().manual_seed(0)
+    whole = dropout(x)
+    dropout.generator = torch.Generator().manual_seed(0)
+    dropout.rows = 6, torch.tensor([4, 1])
+    assert torch.equal(dropout(x[:2]), whole[[4, 1]])
+
+
+def test_dropout_drops_whole_channels_and_keeps_the_mean() -> None:
+    dropout = Dropout(0.3)
+    dropout.generator = torch.Generator().manual_seed(0)
+    y = dropout(torch.ones(400, 50, 2, 2))
+    per_channel = y.flatten(2)
+    assert torch.equal(per_channel.amin(-1), per_channel.amax(-1))
+    torch.testing.assert_close(y.unique(), torch.tensor([0.0, 1 / 0.7]))
+    assert abs(float(y.mean()) - 1) < 0.02
+
+
+def test_chunks_do_not_change_what_is_computed() -> None:
+    network, x = (
+        build_network(MLP, (20,), seed=0).double(),
+        torch.randn(2 * CHUNK + 7, 20, dtype=torch.float64),
+    )
+    torch.testing.assert_close(features(network, x), network(x).detach())
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape", "said"),
+    [
+        ({"name": "mlp", "widths": []}, (20,), "network.widths"),
+        ({"name": "mlp", "widths": [4, 0]}, (20,), "network.widths.1"),
+        ({"name": "mlp", "widths": "wide"}, (20,), "network.widths"),
+        ({"name": "mlp"}, (20,), "network.widths: mlp needs a value"),
+        ({"name": "mlp", "widths": [4], "dropout": 1}, (20,), "network.dropout should be less than 1"),
+        ({"name": "mlp", "widths": [4], "wdths": 1}, (20,), "did you mean widths?"),
+        ({"name": "cnn"}, (20,), "expects images"),
+        ({"name": "cnn"}, (1, 8, 8), "expects images"),
+        ({"name": "identity", "eps": 0}, (20,), "network.eps"),
+        ({"name": "resnet"}, (20,), "there is no network 'resnet'"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line(
+    settings: dict[str, object], shape: tuple[int, ...], said: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(said)) as caught:
+        build_network(settings, shape, seed=0)
+    assert "\n" not in str(caught.value)
+
+
+def test_torchs_own_dropout_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(NETWORKS, "theirs", lambda shape: nn.Sequential(nn.Flatten(), nn.Dropout(0.5)))
+    with pytest.raises(InputError, match=r"use nsvm_cli.models.networks.Dropout"):
+        build_network({"name": "theirs"}, (20,), seed=0)

@@ -1,0 +1,73 @@
+"""Each rule against torch's optimizer of the same name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.optimizers import build_optimizer
+
+RULES = [
+    ({"name": "sgd", "lr": 0.1}, torch.optim.SGD, {"lr": 0.1}),
+    (
+        {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 0.02},
+        torch.optim.SGD,
+        {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.02},
+    ),
+    ({"name": "adam"}, torch.optim.Adam, {}),
+    (
+        {"name": "adam", "lr": 0.01, "beta1": 0.8, "beta2": 0.95, "weight_decay": 0.1},
+        torch.optim.Adam,
+        {"lr": 0.01, "betas": (0.8, 0.95), "weight_decay": 0.1},
+    ),
+]
+
+
+@pytest.mark.parametrize(("settings", "theirs", "options"), RULES)
+def test_is_torchs(settings: dict[str, Any], theirs: Any, options: dict[str, Any]) -> None:
+    ours = [torch.arange(6.0).double().view(2, 3), torch.ones(4).double()]
+    reference = [tensor.clone().requires_grad_() for tensor in ours]
+    descent, optimizer = build_optimizer(settings)(ours), theirs(reference, **options)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        # autograd may return a gradient in any layout: transposed, or one value for all
+        gradients = [
+            torch.randn(3, 2, generator=generator, dtype=torch.float64).T,
+            torch.randn(1, generator=generator, dtype=torch.float64).expand(4),
+        ]
+        for p, gradient in zip(reference, gradients, strict=True):
+            p.grad = gradient.clone()
+        descent.step(gradients, 0.0)
+        optimizer.step()
+    torch.testing.assert_close(ours, [p.detach() for p in reference])
+
+
+@pytest.mark.parametrize(
+    ("settings", "rates"),
+    [
+        ({}, [2.0, 2.0, 2.0, 2.0]),
+        ({"schedule": "linear"}, [2.0, 1.5, 1.0, 0.5]),
+        ({"schedule": "cosine"}, [2.0, 1 + 2**-0.5, 1.0, 1 - 2**-0.5]),
+        ({"warmup": 0.5}, [0.0, 1.0, 2.0, 2.0]),
+        ({"warmup": 1.0, "schedule": "linear"}, [0.0, 2 * 3 / 16, 2 / 4, 2 * 3 / 16]),
+    ],
+)
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_the_rate_follows_its_schedule(name: str, settings: dict[str, Any], rates: list[float]) -> None:
+    optimizer = build_optimizer({"name": name, "lr": 2.0, **settings})
+    assert [optimizer.rate(t / 4) for t in range(4)] == pytest.approx(rates)
+    p = [torch.zeros(1)]
+    moved = []
+    for t in range(4):
+        before = p[0].clone()
+        optimizer(p).step([torch.ones(1)], t / 4)
+        moved.append(float(before - p[0]))
+    assert moved == pytest.approx(rates, abs=1e-6), "the first step of either is the rate times the sign"
+
+
+def test_an_unknown_schedule_is_refused() -> None:
+    with pytest.raises(InputError, match=r"optimizer\.schedule: there is no 'cosin'; did you mean cosine"):
+        build_optimizer({"name": "sgd", "lr": 1.0, "schedule": "cosin"})

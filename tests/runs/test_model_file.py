@@ -1,0 +1,277 @@
+"""Checkpoints: what goes in comes out, and nothing else is let in."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save, save_file
+
+from nsvm_cli.config.settings import parse_settings, plain
+from nsvm_cli.errors import InputError
+from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.model_file import find_model_file, load_model, save_model
+from nsvm_cli.runs.train import conduct
+from nsvm_cli.storage import tensor_file
+from nsvm_cli.storage.run_directory import RunDirectory
+from nsvm_cli.storage.tensor_file import BLANK
+
+SETTINGS: dict[str, Any] = {
+    "dataset": {"name": "ringnorm", "samples": 300},
+    "network": {"name": "mlp", "widths": [10, 6]},
+    "kernel": {"name": "rbf"},
+    "optimizer": {"name": "sgd", "lr": 0.01},
+    "algorithm": {"name": "alg4", "steps": 20, "solver_steps": 100},
+    "device": "cpu",
+    "threads": 1,
+}
+
+Run = Callable[..., tuple[Path, dict[str, Any]]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    def make(**changes: Any) -> tuple[Path, dict[str, Any]]:
+        settings = parse_settings({**SETTINGS, **changes})
+        path = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
+        with RunDirectory(path, plain(settings)) as directory:
+            result = conduct(prepare(settings), directory)
+        return path, result
+
+    return make
+
+
+def contents(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    with safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("solver", ["pegasos", "svc"])
+def test_the_loaded_model_has_the_same_decision_function(run: Run, dtype: str, solver: str) -> None:
+    settings = parse_settings(
+        {**SETTINGS, "dtype": dtype, "algorithm": {**SETTINGS["algorithm"], "solver": solver}}
+    )
+    path, result = run(dtype=dtype, algorithm=settings.algorithm)
+    loaded = load_model(path / "final.safetensors")
+    test = prepare(settings).data.splits["test"]
+    assert loaded.settings == settings
+    assert loaded.model.errors(test.x, test.y) == result["test_errors"]
+    assert (loaded.model.expansion.bias != 0) == (solver == "svc")
+    again = load_model(path / "final.safetensors").model.decision_function(test.x)
+    assert torch.equal(loaded.model.decision_function(test.x), again)
+    assert str(again.dtype) == f"torch.{dtype}"
+
+
+def test_a_run_directory_holds_what_the_readme_says(run: Run) -> None:
+    path, result = run()
+    assert {file.name for file in path.iterdir()} == {
+        *(".lock", "config.yaml", "metrics.jsonl", "result.json", "final.safetensors")
+    }
+    assert json.loads((path / "result.json").read_text()) == result
+    keys = "test_accuracy test_errors train_accuracy train_errors steps violations support_vectors alignment"
+    assert set(f"{keys} train_seconds seed device threads versions data".split()) <= set(result)
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(1, 121))
+    assert find_model_file(path) == path / "final.safetensors"
+
+
+def test_validation_keeps_the_test_set_closed(run: Run) -> None:
+    _, result = run(dataset={**SETTINGS["dataset"], "validation": 20})
+    assert result["test_accuracy"] is None
+    assert result["test_errors"] is None
+    assert result["validation_errors"] == round(40 * (1 - result["validation_accuracy"]))
+
+
+def test_a_directory_belongs_to_one_run(run: Run) -> None:
+    path, _ = run()
+    before = {file: file.read_bytes() for file in path.iterdir()}
+    with pytest.raises(InputError, match="already holds a run"):
+        RunDirectory(path, {})
+    assert before == {file: file.read_bytes() for file in path.iterdir()}
+
+
+def refused(path: Path, said: str) -> None:
+    with pytest.raises(InputError, match=said) as caught:
+        load_model(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_missing_truncated_or_of_another_kind(run: Run, tmp_path: Path) -> None:
+    file = run()[0] / "final.safetensors"
+    data = file.read_bytes()
+    refused(tmp_path / "nothing", "does not exist: expected a checkpoint")
+    refused(tmp_path, "is not a file")
+    for size in [*range(0, 300, 7), len(data) // 2, len(data) - 1]:
+        file.write_bytes(data[:size])
+        refused(file, "cannot be read as a checkpoint")
+    file.write_text("theta: 3")
+    refused(file, "cannot be read as a checkpoint")
+    file.write_bytes(pickle_of_a_file())
+    refused(file, "its header has [0-9]+ bytes, expected at most")
+    save_file({"weight": torch.ones(3)}, file)
+    refused(file, "expected: metadata 'nsvm-model-1', found none")
+    tensor_file.write(file, "nsvm-training-1", {}, {"weight": torch.ones(3)})
+    refused(file, "expected: metadata 'nsvm-model-1', found 'nsvm-training-1'")
+    with pytest.raises(InputError, match="expected the directory of a finished run"):
+        find_model_file(tmp_path)
+
+
+def pickle_of_a_file() -> bytes:
+    """What torch.save writes, under a false name."""
+    buffer = io.BytesIO()
+    torch.save({"z": torch.ones(100)}, buffer)
+    return buffer.getvalue()
+
+
+def test_a_flipped_bit_is_noticed_wherever_it_is(run: Run) -> None:
+    file = run()[0] / "final.safetensors"
+    data = file.read_bytes()
+    rng = random.Random(0)
+    places = [*range(8 * 16), *(rng.randrange(8 * len(data)) for _ in range(300))]
+    for place in places:
+        flipped = bytearray(data)
+        flipped[place // 8] ^= 1 << place % 8
+        file.write_bytes(flipped)
+        refused(file, "cannot be read|cannot be used|not what was expected|checksum")
+
+
+def test_saving_again_gives_the_same_file(run: Run) -> None:
+    file = run()[0] / "final.safetensors"
+    data = file.read_bytes()
+    save_model(file, load_model(file))
+    assert file.read_bytes() == data
+
+
+Tensors = dict[str, torch.Tensor]
+Mutation = Callable[[Tensors, dict[str, Any]], object]
+
+
+def settings_with(**changes: object) -> Mutation:
+    return lambda t, m: m["settings"].update(changes)
+
+
+def facts_with(**changes: object) -> Mutation:
+    return lambda t, m: m["facts"].update(changes)
+
+
+@pytest.mark.parametrize(
+    ("mutate", "said"),
+    [
+        (lambda t, m: t.pop("z"), "alpha should be F32 of shape"),
+        (lambda t, m: t.update(z=t["z"][:-1]), "(alpha|y) should be F32 of shape"),
+        (lambda t, m: t.update(z=t["z"][0]), "z should be a matrix"),
+        (lambda t, m: t.update(alpha=t["alpha"].double()), "alpha should be F32 of shape .* got F64"),
+        (lambda t, m: t.update(mean=t["mean"][:-1].clone()), r"mean should be F64 of shape \[20\], got"),
+        (
+            lambda t, m: t.update({"theta.layers.0.weight": t["theta.layers.0.weight"][:-1]}),
+            "weight should",
+        ),
+        (lambda t, m: t.pop("theta.layers.0.bias"), "no tensor 'theta.layers.0.bias'"),
+        (lambda t, m: t.update({"theta.extra": torch.ones(1)}), "should be no tensor 'theta.extra'"),
+        (lambda t, m: t.update({str(i): torch.ones(1) for i in range(5000)}), "header has|tensors, expected"),
+        (lambda t, m: t["z"].fill_(float("nan")), "NaN or infinity"),
+        (lambda t, m: t["theta.layers.0.bias"].fill_(float("inf")), "NaN or infinity"),
+        (lambda t, m: t["y"].fill_(7), "y is not -1 or "),
+        (lambda t, m: t["alpha"].fill_(0), "alpha is not positive"),
+        (lambda t, m: t["std"].fill_(0), "std is not positive"),
+        (lambda t, m: t.update(z=t["z"][:, :-1]), "z has 5 columns where the network gives 6"),
+        (facts_with(scale=0.0), "scale should be greater than 0"),
+        (facts_with(steps=-1), "steps should be greater than or equal to 0"),
+        (facts_with(shape=[]), "shape"),
+        (facts_with(shape=[2**30, 2**30]), "at most 16777216 values"),
+        (facts_with(classes=["a", "a\x1b[31m"]), "control characters"),
+        (facts_with(source="x" * 5000), "source should have at most|at most 4096"),
+        (facts_with(sha256="no"), "sha256"),
+        (facts_with(more=1), "more"),
+        (settings_with(algorithm={}), "there is no algorithm None"),
+        (settings_with(algorithm={"name": "alg4"}), "algorithm.steps: alg4 needs a value"),
+        (settings_with(optimizer={"name": "sgd", "lr": -1}), "optimizer.lr should be greater"),
+        (settings_with(dataset={"name": "ringnorm", "samples": "many"}), "dataset.samples should be"),
+        (settings_with(network={"name": "mlp", "widths": [10**30]}), "more than 20 digits"),
+        (settings_with(network={"name": "mlp", "widths": [2**62, 2**62]}), "cannot be used"),
+        (settings_with(network={"name": "mlp", "widths": [2**40]}), "should be (no tensor|F32)"),
+        (settings_with(network={"name": "mlp", "widths": [1] * 100_000}), "at most 1000 items"),
+        (settings_with(kernel={"name": "polynomial", "degree": 10**15}), "kernel.degree should be less"),
+        (lambda t, m: m.pop("settings"), "expected settings and facts, got facts"),
+        (lambda t, m: m.update(settings=None), "cannot be used"),
+        (lambda t, m: m.update(settings=[]), "cannot be used"),
+        (lambda t, m: m.update(settings=3), "cannot be used"),
+        (lambda t, m: m.update(extra=3), "expected settings and facts, got settings, facts, extra"),
+        (lambda t, m: m.update(facts={}), "needs a value"),
+        (lambda t, m: m.update(facts=[1]), "cannot be used"),
+        (settings_with(extra=1), "extra: there is no such setting"),
+        (settings_with(network={"name": "nope"}), "there is no network 'nope'"),
+        (settings_with(kernel={"_target_": "os.system"}), "there is no kernel None"),
+        (settings_with(kernel={"name": "rbf", "_target_": "os.system"}), "no such setting"),
+        (settings_with(kernel={"name": "rbf", "gamma": "${oc.env:HOME}"}), "gamma should be a valid number"),
+        (settings_with(dtype="float16"), "dtype"),
+        (settings_with(seed=-1), "seed should be greater"),
+    ],
+)
+def test_one_that_contradicts_itself_is_refused(run: Run, mutate: Mutation, said: str) -> None:
+    """Though its checksum is right."""
+    file = run()[0] / "final.safetensors"
+    tensors, metadata = contents(file)
+    content = json.loads(metadata["nsvm-model-1"])
+    del content["sha256"]
+    mutate(tensors, content)
+    header = json.dumps({"sha256": BLANK, **content})
+    write_resealed(
+        file, save({name: t.contiguous() for name, t in tensors.items()}, {"nsvm-model-1": header})
+    )
+    refused(file, said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "Expecting value"),
+        ("{", "Expecting property"),
+        ("[]", "no JSON object"),
+        ("3", "no JSON object"),
+        ("[" * 100_000, "nested deeper|cannot be read"),
+        ('{"a": ' * 20 + "1" + "}" * 20, "nested deeper than 16"),
+        (f'{{"sha256": "{BLANK}", "facts": NaN}}', "holds NaN"),
+        (f'{{"sha256": "{BLANK}", "a": 1, "a": 2}}', "a name twice"),
+        ('{"sha256": 3}', "no checksum"),
+    ],
+)
+def test_metadata_that_are_no_settings_are_refused(run: Run, text: str, said: str) -> None:
+    file = run()[0] / "final.safetensors"
+    write_resealed(file, save(contents(file)[0], {"nsvm-model-1": text}))
+    refused(file, said)
+
+
+def write_resealed(file: Path, data: bytes) -> None:
+    """With the right checksum in the place that is left for it."""
+    file.write_bytes(data.replace(BLANK.encode(), hashlib.sha256(data).hexdigest().encode(), 1))
+
+
+def test_a_header_that_promises_more_than_there_is(run: Run) -> None:
+    """Nothing of that size is allocated: what the header says is held against the size of the file."""
+    file = run()[0] / "final.safetensors"
+    data = file.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    for change in ({"shape": [10**9, 6]}, {"data_offsets": [0, 10**9]}, {"dtype": "BF16"}, {"shape": [-1]}):
+        text = json.dumps({**header, "z": {**header["z"], **change}}).encode()
+        file.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+        refused(file, "cannot be read as a checkpoint")
+
+
+def test_no_pickle_anywhere() -> None:
+    package = Path(__file__).parents[2] / "nsvm_cli"
+    for file in package.rglob("*.py"):
+        found = re.search(r"\bpickle\b|torch\.load|np\.load|instantiate\(|joblib", file.read_text())
+        assert not found or "No pickle" in file.read_text(), f"{file.name}: {found}"

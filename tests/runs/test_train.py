@@ -1,0 +1,460 @@
+"""Runs that are cut off, damaged, moved, or out of disk; in this process."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nsvm_cli.config.settings import Settings, parse_settings, plain
+from nsvm_cli.errors import InputError, Interrupted, RunError
+from nsvm_cli.runs.checkpoint import load_checkpoint, save_checkpoint
+from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.model_file import load_model
+from nsvm_cli.runs.train import Hooks, conduct
+from nsvm_cli.storage.metrics_file import START, Position
+from nsvm_cli.storage.run_directory import RunDirectory, checkpoints_in, read_config
+from nsvm_cli.trainers import TRAINERS, Problem
+from nsvm_cli.trainers.alg3 import Alg3
+from nsvm_cli.trainers.base import SampleState
+
+VALUES: dict[str, Any] = {
+    "dataset": {"name": "ringnorm", "samples": 300, "validation": 20},
+    "network": {"name": "mlp", "widths": [10, 6], "dropout": 0.2},
+    "kernel": {"name": "rbf"},
+    "optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.9},
+    "algorithm": {"name": "alg2", "steps": 300},
+    "validation": {"every": 50},
+    "checkpoint": {"every": 40},
+    "log_every": 7,
+    "device": "cpu",
+    "threads": 1,
+}
+
+
+def settings_with(**changes: Any) -> Settings:
+    return parse_settings({**VALUES, **changes})
+
+
+QUIET = Hooks()
+
+
+def go(path: Path, settings: Settings, hooks: Hooks = QUIET, inexact: bool = False) -> dict[str, Any]:
+    with RunDirectory(path, plain(settings), "resume") as run:
+        return conduct(prepare(settings), run, hooks, inexact)
+
+
+def stopped_after(pauses: int) -> Hooks:
+    """Hooks that give SIGTERM at the so-manieth pause."""
+    asked: Iterator[int | None] = iter([None] * pauses + [15])
+    return Hooks(signal=lambda: next(asked))
+
+
+def stopped_at(step: int) -> Hooks:
+    """Hooks that give SIGTERM once a record of that step or a later one has been seen."""
+    seen: list[int] = [0]
+    return Hooks(
+        observe=lambda figures: seen.append(figures["step"]),
+        signal=lambda: 15 if seen[-1] >= step else None,
+    )
+
+
+def bits(path: Path) -> dict[str, Any]:
+    result = json.loads((path / "result.json").read_text())
+    for key in ("train_seconds", "resumed"):
+        del result[key]
+    files = {file.name: file.read_bytes() for file in path.iterdir() if file.name != "result.json"}
+    return {"result": result, **files}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("whole") / "run"
+    go(path, settings_with())
+    return path
+
+
+@pytest.fixture
+def half(tmp_path: Path) -> Path:
+    """A run that was stopped, with two checkpoints."""
+    path = tmp_path / "run"
+    with pytest.raises(Interrupted, match=r"after step \d+ of 300; go on with nsvm train resume="):
+        go(path, settings_with(), stopped_at(150))
+    assert [file.name for file in checkpoints_in(path)] == ["last.safetensors", "previous.safetensors"]
+    return path
+
+
+def test_every_pause_is_a_good_place_to_stop(whole: Path, tmp_path: Path) -> None:
+    stops, run = 0, tmp_path / "run"
+    while True:
+        try:
+            result = go(run, settings_with(), stopped_after(2))
+            break
+        except Interrupted:
+            stops += 1
+    assert stops > 10
+    assert result["resumed"] == stops
+    assert result["exact"] is True
+    assert bits(run) == bits(whole)
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole: Path, half: Path) -> None:
+    last = checkpoints_in(half)[0]
+    data = bytearray(last.read_bytes())
+    data[len(data) // 2] ^= 1
+    last.write_bytes(data)
+    said: list[str] = []
+    go(half, settings_with(), Hooks(say=said.append))
+    assert "last.safetensors is damaged: its checksum is wrong" in said[0]
+    assert said[0].endswith("going back to the checkpoint before it")
+    assert said[1].startswith("going on after step ")
+    assert bits(half) == bits(whole)
+
+
+def test_without_a_whole_checkpoint_nothing_is_thrown_away(whole: Path, half: Path) -> None:
+    for file in checkpoints_in(half):
+        file.write_bytes(file.read_bytes()[:-1])
+    before = {file: file.read_bytes() for file in half.iterdir()}
+    with pytest.raises(InputError, match=r"cannot be read .*; to begin anew, say overwrite"):
+        go(half, settings_with())
+    assert {file: file.read_bytes() for file in half.iterdir()} == before
+    with RunDirectory(half, plain(settings_with()), "overwrite") as run:
+        conduct(prepare(settings_with()), run)
+    assert bits(half) == bits(whole)
+
+
+def test_metrics_that_were_changed_fall_back_too(whole: Path, half: Path) -> None:
+    metrics = half / "metrics.jsonl"
+    lines = metrics.read_bytes().splitlines(keepends=True)
+    metrics.write_bytes(b"".join(lines[:-1]) + b'{"step": 1')
+    said: list[str] = []
+    go(half, settings_with(), Hooks(say=said.append))
+    assert "metrics.jsonl is not what it was at the checkpoint" in said[0]
+    assert bits(half) == bits(whole)
+
+
+def test_a_kill_between_two_renames_loses_nothing(whole: Path, half: Path) -> None:
+    last, _ = checkpoints_in(half)
+    step = load_checkpoint(last).step
+    last.rename(half / "next.safetensors")
+    (half / ".last.safetensors.1234.tmp").write_bytes(b"half a checkpoint")
+    said: list[str] = []
+    go(half, settings_with(), Hooks(say=said.append))
+    assert said == [f"going on after step {step} of 300"]
+    assert bits(half) == bits(whole)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9}}, "optimizer.lr was 0.01 and is 0.02"),
+        ({"algorithm": {"name": "alg2", "steps": 400}}, "algorithm.steps was 300 and is 400"),
+        ({"log_every": 8}, "log_every was 7 and is 8"),
+        ({"dataset": {"name": "ringnorm", "samples": 301, "validation": 20}}, "data was "),
+        ({"seed": 1}, "seed was 0 and is 1"),
+    ],
+)
+def test_other_settings_are_refused_or_make_another_result(
+    changes: dict[str, Any], said: str, half: Path
+) -> None:
+    before = {file: file.read_bytes() for file in half.iterdir()}
+    with pytest.raises(InputError, match="cannot go on with the same bits") as caught:
+        go(half, settings_with(**changes))
+    assert said in str(caught.value)
+    assert "inexact=true" in str(caught.value)
+    assert {file: file.read_bytes() for file in half.iterdir()} == before
+    if "dataset" not in changes:
+        assert go(half, settings_with(**changes), inexact=True)["exact"] is False
+
+
+def test_an_inexact_run_stays_one(half: Path) -> None:
+    faster = settings_with(optimizer={"name": "sgd", "lr": 0.02, "momentum": 0.9})
+    with pytest.raises(Interrupted):
+        go(half, faster, stopped_after(6), inexact=True)
+    assert go(half, faster)["exact"] is False
+
+
+def test_other_surroundings_are_refused(half: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "9.9.0")
+    with pytest.raises(InputError, match=r"torch was .* and is 9\.9\.0; take the same again, or accept"):
+        go(half, settings_with())
+    monkeypatch.undo()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(InputError, match="threads was 1 and is 2"):
+            go(half, settings_with(threads=2))
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_what_changes_no_bit_may_change(whole: Path, half: Path) -> None:
+    go(half, settings_with(checkpoint={"every": "1h"}))
+    ours, theirs = bits(half), bits(whole)
+    assert ours["result"] == theirs["result"]
+    assert ours["metrics.jsonl"] == theirs["metrics.jsonl"]
+
+
+def test_a_checkpoint_that_does_not_fit_is_one_sentence(half: Path) -> None:
+    other = settings_with(network={"name": "mlp", "widths": [10, 7], "dropout": 0.2})
+    with pytest.raises(InputError, match=r"the checkpoint of step \d+ does not fit this run: .* expected"):
+        go(half, other, inexact=True)
+
+
+def test_the_best_model_is_kept(whole: Path) -> None:
+    records = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    seen = [(r["validation_accuracy"], r["step"]) for r in records if "validation_accuracy" in r]
+    result = json.loads((whole / "result.json").read_text())
+    best, step = max(seen, key=lambda pair: (pair[0], -pair[1]))
+    assert (result["best_validation_accuracy"], result["best_step"]) == (best, step)
+    model = load_model(whole / "best.safetensors")
+    part = prepare(settings_with()).data.splits["validation"]
+    assert model.facts.steps == step
+    assert 1 - model.model.errors(part.x, part.y) / len(part) == best
+
+
+def test_a_finished_run_keeps_no_checkpoint(whole: Path) -> None:
+    assert {file.name for file in whole.iterdir()} == {
+        *(".lock", "config.yaml", "metrics.jsonl", "result.json", "final.safetensors", "best.safetensors")
+    }
+
+
+def test_without_checkpoints_a_signal_still_ends_a_run(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        go(tmp_path / "run", settings_with(checkpoint={"every": None}), stopped_after(3))
+    assert checkpoints_in(tmp_path / "run") == []
+
+
+def test_divergence_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    wild = settings_with(
+        algorithm={"name": "alg3", "steps": 300, "batch_size": 8},
+        optimizer={"name": "sgd", "lr": 1e25, "warmup": 1.0},
+        kernel={"name": "polynomial", "degree": 2},
+        checkpoint={"every": 1},
+        log_every=1,
+        validation={"every": None},
+    )
+    with pytest.raises(RunError, match=r"diverged at step \d+: .* is not finite; lower") as caught:
+        go(path, wild)
+    step = int(str(caught.value).split("step ")[1].split(":")[0])
+    assert load_checkpoint(path / "last.safetensors").step == step - 1
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    steps = [json.loads(line, parse_constant=pytest.fail)["step"] for line in lines]
+    assert steps == list(range(2, step))
+
+
+class Broken(Alg3):
+    """Its theta is lost in step 10, after everything that the step has looked at."""
+
+    def step(self, problem: Problem, state: SampleState) -> None:
+        super().step(problem, state)
+        if state.t == 10:
+            with torch.no_grad():
+                next(state.F.network.parameters()).fill_(float("inf"))
+
+
+def test_theta_that_was_lost_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TRAINERS, "broken", Broken)
+    settings = settings_with(
+        algorithm={"name": "broken", "steps": 50, "batch_size": 8}, checkpoint={"every": 1}, log_every=50
+    )
+    with pytest.raises(RunError, match="diverged at step 10: theta is not finite"):
+        go(tmp_path / "run", settings)
+    assert load_checkpoint(tmp_path / "run" / "last.safetensors").step == 9
+
+
+def failing_from(number: int, name: str) -> Callable[..., Any]:
+    """A function of ``os`` that works so many times, and then finds the disk full."""
+    calls, real = iter(range(number)), getattr(os, name)
+
+    def function(*arguments: Any, **options: Any) -> Any:
+        if next(calls, None) is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*arguments, **options)
+
+    return function
+
+
+@pytest.mark.parametrize("name", ["fsync", "replace"])
+def test_a_full_disk_at_every_write(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever could not be written, the run goes on to the same bits from what could."""
+    settings = settings_with(
+        algorithm={"name": "alg2", "steps": 60},
+        checkpoint={"every": 25},
+        validation={"every": 30},
+        log_every=20,
+    )
+    go(whole := tmp_path / "whole", settings)
+    for number in range(100):
+        path = tmp_path / str(number)
+        with monkeypatch.context() as full:
+            full.setattr(os, name, failing_from(number, name))
+            try:
+                go(path, settings)
+                break
+            except OSError:
+                pass
+        assert not (path / "result.json").exists() or name == "fsync"
+        for file in checkpoints_in(path)[-1:]:
+            load_checkpoint(file)
+        if not (path / "result.json").exists():
+            go(path, settings)
+            assert bits(path) == bits(whole)
+        shutil.rmtree(path)
+    assert number > 8
+
+
+def test_a_line_that_cannot_be_written_is_taken_back(tmp_path: Path) -> None:
+    """A full disk takes a part of a line first, and then none."""
+    path = tmp_path / "run"
+    with RunDirectory(path, {}) as run:
+        run.open_metrics()
+        run.metrics.append({"step": 1})
+        there = (path / "metrics.jsonl").read_bytes()
+        real = run.metrics._file
+
+        class Full:
+            def __init__(self) -> None:
+                self.left = 7
+
+            def write(self, line: memoryview) -> int:
+                if not self.left:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                self.left = 0
+                return real.write(line[:7])
+
+            def truncate(self, size: int) -> None:
+                real.truncate(size)
+
+        run.metrics._file = Full()  # type: ignore[assignment]
+        with pytest.raises(OSError, match="No space"):
+            run.metrics.append({"step": 2})
+        run.metrics._file = real
+        assert (path / "metrics.jsonl").read_bytes() == there
+        run.metrics.append({"step": 3})
+    assert (path / "metrics.jsonl").read_text() == '{"step": 1}\n{"step": 3}\n'
+
+
+@pytest.mark.parametrize("name", [".lock", "metrics.jsonl"])
+def test_a_link_in_a_strangers_directory_is_not_followed(name: str, half: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (half / name).unlink()
+    (half / name).symlink_to(precious)
+    with pytest.raises(InputError, match=r"is a link|not what it was at the checkpoint"):
+        go(half, settings_with())
+    for file in checkpoints_in(half):
+        file.unlink()
+    with pytest.raises(InputError, match="is a link"):
+        go(half, settings_with())
+    assert precious.read_text() == "mine"
+
+
+def test_one_owner(tmp_path: Path) -> None:
+    with RunDirectory(tmp_path / "run", {"seed": 1}):
+        for if_exists in ("refuse", "resume", "overwrite"):
+            with pytest.raises(InputError, match="in use by another nsvm"):
+                RunDirectory(tmp_path / "run", {"seed": 2}, if_exists)  # type: ignore[arg-type]
+    assert (tmp_path / "run" / "config.yaml").read_text() == "seed: 1\n"
+    with pytest.raises(InputError, match=r"not finished: resume it with nsvm train resume=.*overwrite=true"):
+        RunDirectory(tmp_path / "run", {})
+
+
+def test_overwriting_removes_what_belongs_to_a_run_and_nothing_else(half: Path) -> None:
+    (half / "notes.txt").write_text("mine")
+    with RunDirectory(half, {"seed": 2}, "overwrite"):
+        names = {file.name for file in half.iterdir()}
+    assert names == {".lock", "config.yaml", "notes.txt"}
+
+
+def test_other_settings_before_the_first_checkpoint_are_refused_too(half: Path) -> None:
+    for file in checkpoints_in(half):
+        file.unlink()
+    other = settings_with(seed=7)
+    with pytest.raises(InputError, match="seed was 0 and is 7"):
+        go(half, other)
+    assert go(half, other, inexact=True)["seed"] == 7
+    assert read_config(half) == plain(other)
+
+
+def test_there_and_back_again_is_the_run_that_it_was(whole: Path, half: Path) -> None:
+    """An inexact run that is killed before its first checkpoint leaves that of the run before it."""
+    before = {file: file.read_bytes() for file in checkpoints_in(half)}
+    with pytest.raises(Interrupted):
+        go(half, settings_with(log_every=8), stopped_after(3), inexact=True)
+    for file, data in before.items():
+        file.write_bytes(data)
+    go(half, settings_with())
+    assert bits(half) == bits(whole)
+
+
+def test_a_signal_counts_where_no_checkpoint_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RunDirectory, "add_checkpoint", failing_from(0, "fsync"))
+    with pytest.raises(
+        Interrupted, match=r"after step .* no checkpoint was written: .*No space left"
+    ) as caught:
+        go(tmp_path / "run", settings_with(checkpoint={"every": "1h"}), stopped_after(3))
+    assert caught.value.signum == 15
+
+
+def test_a_g_that_is_not_finite_is_a_divergence_in_algorithm_3_too(tmp_path: Path) -> None:
+    wild = settings_with(algorithm={"name": "alg3", "steps": 50, "lam": 1e-40, "batch_size": 8})
+    with pytest.raises(RunError, match="diverged at step 2: the decision value g"):
+        go(tmp_path / "run", wild)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"metrics": Position(2**31, START.sha256)},
+        {"state": {"gap": 1e308}},
+        {"state": {"gap": -1, "moved": 10**18}},
+        {"state": {"violations": -1}},
+        {"state": {"objective": torch.ones(2, 2)}},
+        {"state": {"stretch": {"first": 1, "s": torch.ones(0, dtype=torch.float64), "looked_at": 0}}},
+    ],
+)
+def test_values_that_no_run_has(changes: dict[str, Any], half: Path) -> None:
+    """A stranger can make the checksum right."""
+    last = checkpoints_in(half)[0]
+    checkpoint = load_checkpoint(last)
+    values = {**checkpoint.values, "state": {**checkpoint.values["state"], **changes.pop("state", {})}}
+    save_checkpoint(last, replace(checkpoint, values=values, **changes))
+    for file in checkpoints_in(half)[1:]:
+        file.unlink()
+    with pytest.raises(InputError, match=r"does not fit this run|not what it was at the checkpoint"):
+        go(half, settings_with())
+
+
+def test_a_pipe_in_the_place_of_metrics(half: Path) -> None:
+    (half / "metrics.jsonl").unlink()
+    os.mkfifo(half / "metrics.jsonl")
+    with pytest.raises(InputError, match="not what it was at the checkpoint"):
+        go(half, settings_with())
+
+
+def test_a_best_model_of_steps_that_are_not_taken_again_goes(half: Path) -> None:
+    assert (half / "best.safetensors").exists()
+    result = go(half, settings_with(validation={"every": None}), inexact=True)
+    assert "best_step" not in result
+    assert not (half / "best.safetensors").exists()
+
+
+def test_what_cannot_be_saved_is_found_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Alg3, "save", lambda *_: {"odd": {1, 2}})
+    hopeless = settings_with(
+        algorithm={"name": "alg3", "steps": 50, "batch_size": 8}, checkpoint={"every": "1h"}, log_every=1
+    )
+    with pytest.raises(InputError, match=r"state.*cannot be saved"):
+        go(tmp_path / "run", hopeless)
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 1

@@ -1,0 +1,71 @@
+"""The peers against their definitions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from nsvm_cli.config.settings import parse_settings, plain
+from nsvm_cli.datasets import load_data
+from nsvm_cli.datasets.ringnorm import bayes_accuracy, bayes_rule
+from nsvm_cli.models.feature_map import features
+from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.train import conduct
+from nsvm_cli.storage.run_directory import RunDirectory
+from nsvm_cli.studies.baselines import bayes, svc_on_features, svc_on_inputs
+from tests.datasets.helpers import load
+
+RINGNORM: dict[str, Any] = {"name": "ringnorm", "samples": 1000}
+
+
+def test_svc_on_inputs_is_what_a_user_would_write() -> None:
+    parts = load_data(RINGNORM, 3).splits
+    (x, y), (x_test, y_test) = ((p.x.numpy(), p.y.numpy()) for p in (parts["train"], parts["test"]))
+    scaler = StandardScaler().fit(x)
+    theirs = SVC().fit(scaler.transform(x), y).score(scaler.transform(x_test), y_test)
+    figures = svc_on_inputs(RINGNORM, 3)
+    assert figures["accuracy"] == pytest.approx(theirs)
+    assert figures["errors"] == round((1 - theirs) * 100)
+
+
+def test_svc_on_features_is_scikit_learns_on_what_the_network_computes(tmp_path: Path) -> None:
+    settings = parse_settings(
+        {
+            "dataset": RINGNORM,
+            "network": {"name": "mlp", "widths": [10, 5]},
+            "kernel": {"name": "rbf", "gamma": 1.0},
+            "optimizer": {"name": "sgd", "lr": 0.01},
+            "algorithm": {"name": "alg4", "steps": 50, "solver_steps": 50, "lam": 1e-3},
+            "dtype": "float64",
+        }
+    )
+    experiment = prepare(settings)
+    with RunDirectory(tmp_path / "run", plain(settings)) as run:
+        conduct(experiment, run)
+    z = features(experiment.F.network, experiment.problem.x).numpy()
+    test = experiment.data.splits["test"]
+    z_test = features(experiment.F.network, experiment.scaling(test.x)).numpy()
+    theirs = SVC(C=1 / (1e-3 * 900), gamma=1.0).fit(z, experiment.problem.y.numpy())
+    figures = svc_on_features(tmp_path / "run" / "final.safetensors")
+    assert figures["accuracy"] == pytest.approx(theirs.score(z_test, test.y.numpy()))
+    assert figures["support_vectors"] == len(theirs.support_)
+
+
+def test_nothing_is_better_than_the_bayes_rule() -> None:
+    everything = load("ringnorm", samples=200_000).splits["all"]
+    x, y = everything.x.numpy(), everything.y.numpy()
+    right = bayes_rule(x, x) == (y > 0)
+    assert right.mean() == pytest.approx(bayes_accuracy(), abs=1e-3)
+    # the likelihoods themselves
+    a = 2 / 20**0.5
+    A = torch.distributions.Normal(0.0, 2.0).log_prob(everything.x).sum(1)
+    B = torch.distributions.Normal(a, 1.0).log_prob(everything.x).sum(1)
+    assert ((B >= A).numpy() == bayes_rule(x, x)).mean() > 0.999, "but for the moments, which are estimates"
+    scaled = (x - x.mean(0)) / x.std(0)
+    assert (bayes_rule(scaled, scaled) == bayes_rule(x, x)).all()
+    assert bayes(RINGNORM, 0)["accuracy"] > 0.95

@@ -1,0 +1,59 @@
+"""Where runs fail or meet; the whole command is in tests/cli/test_reproduce.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsvm_cli.config.settings import Settings, parse_settings
+from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.storage.run_directory import locked
+from nsvm_cli.studies.reproduce import Cell, Row, reproduce
+
+
+def settings(lr: float, **changes: Any) -> Settings:
+    return parse_settings(
+        {
+            "dataset": {"name": "ringnorm", "samples": 200},
+            "network": {"name": "mlp", "widths": [4], **changes.pop("network", {})},
+            "kernel": {"name": "rbf"},
+            "optimizer": {"name": "sgd", "lr": lr},
+            "algorithm": {"name": "alg4", "steps": 20, "solver_steps": 20},
+            **changes,
+        }
+    )
+
+
+NETWORK = settings(
+    0.01,
+    network={"head": True},
+    kernel={"name": "linear"},
+    algorithm={"name": "cross_entropy", "steps": 5, "batch_size": 4},
+)
+
+
+def test_a_failure_names_its_run_and_keeps_no_other_from_finishing(tmp_path: Path) -> None:
+    cells = [Cell("bad", settings(1e30), NETWORK), Cell("good", settings(0.01), NETWORK)]
+    rows: list[Row] = []
+    with pytest.raises(RunError, match=r"bad, seed 0: training diverged at step \d+"):
+        reproduce(cells, 1, tmp_path, 2, lambda row, done, total: rows.append(row))
+    assert {(row.cell, row.method) for row in rows} == {
+        *(("good", method) for method in ("nsvm", "svc_on_features", "network")),
+        *(("ringnorm", method) for method in ("svc", "bayes")),
+    }
+    assert not (tmp_path / "runs.csv").exists()
+    steps = {row.method: row.theta_steps for row in rows}
+    assert steps["network"] == steps["nsvm"] == 20
+
+
+def test_a_directory_serves_one_at_a_time(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(InputError, match="is in use by another nsvm"):
+        reproduce([Cell("good", settings(0.01), NETWORK)], 1, tmp_path, 1, lambda row, done, total: None)
+
+
+def test_other_settings_in_the_same_directory_are_refused(tmp_path: Path) -> None:
+    reproduce([Cell("cell", settings(0.01), NETWORK)], 1, tmp_path, 1, lambda row, done, total: None)
+    with pytest.raises(InputError, match=r"nsvm was made with other settings: expected a new folder in dir"):
+        reproduce([Cell("cell", settings(0.02), NETWORK)], 1, tmp_path, 1, lambda row, done, total: None)

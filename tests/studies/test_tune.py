@@ -1,0 +1,82 @@
+"""The search space, and what a search may and may not do; real searches are in tests/cli/test_tune.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nsvm_cli.config.settings import parse_settings
+from nsvm_cli.errors import InputError
+from nsvm_cli.studies.tune import Candidate, Choice, Range, parse_search, placed, validation_accuracy
+
+SETTINGS: dict[str, Any] = {
+    "dataset": {"name": "ringnorm", "samples": 400, "validation": 40},
+    "network": {"name": "mlp", "widths": [8]},
+    "kernel": {"name": "rbf", "gamma": 1.0},
+    "optimizer": {"name": "sgd", "lr": 0.01},
+    "algorithm": {"name": "alg4", "steps": 30, "solver_steps": 200},
+}
+
+
+def search(**values: Any) -> dict[str, Any]:
+    return {"directory": "here", "space": {"optimizer": {"lr": [0.1]}}, **values}
+
+
+def test_a_space_has_the_form_of_the_settings() -> None:
+    space = {
+        "optimizer": {"lr": {"low": 1e-4, "high": 0.1, "log": True}, "momentum": [0.0, 0.9]},
+        "algorithm": {"batch_size": {"low": 2, "high": 64}},
+    }
+    assert parse_search(search(space=space)).ranges() == {
+        "optimizer.lr": Range(1e-4, 0.1, log=True),
+        "optimizer.momentum": Choice([0.0, 0.9]),
+        "algorithm.batch_size": Range(2, 64),
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (
+            {"trials": 0},
+            "tune.trials should be greater than or equal to 1, got 0|tune.trials should be greater",
+        ),
+        ({"trails": 3}, "trails"),
+        ({"space": {}}, r"tune.space is empty"),
+        ({"space": {"optimizer": {"lr": 0.1}}}, r"tune.space.optimizer.lr: expected a list or \{low, high"),
+        ({"space": {"optimizer": {"lr": []}}}, r"tune.space.optimizer.lr.* at least 1 item"),
+        ({"space": {"optimizer": {"lr": {"low": 2, "high": 1}}}}, "expected low < high"),
+        ({"space": {"optimizer": {"lr": {"low": 0, "high": 1, "log": True}}}}, "0 < low with log"),
+        ({"space": {"optimizer": {"lr": {"low": 0.1}}}}, "tune.space.optimizer.lr"),
+    ],
+)
+def test_a_wrong_search_is_refused_in_a_sentence(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        parse_search(search(**values)).ranges()
+
+
+def test_a_point_takes_its_place_and_leaves_the_settings_alone() -> None:
+    changed = placed(SETTINGS, {"optimizer.lr": 0.5, "network.dropout": 0.1})
+    assert changed["optimizer"] == {"name": "sgd", "lr": 0.5}
+    assert changed["network"] == {"name": "mlp", "widths": [8], "dropout": 0.1}
+    assert SETTINGS["optimizer"]["lr"] == 0.01
+    with pytest.raises(InputError, match="no section 'optimiser'"):
+        placed(SETTINGS, {"optimiser.lr": 0.5})
+
+
+def test_the_score_is_what_a_run_on_validation_data_records() -> None:
+    from nsvm_cli.runs.experiment import prepare, trained
+
+    experiment = prepare(parse_settings({**SETTINGS, "seed": 3}))
+    model, part = trained(experiment, lambda figures: None), experiment.data.splits["validation"]
+    assert validation_accuracy(SETTINGS, 3) == 1 - model.errors(part.x, part.y) / 80
+    assert validation_accuracy(placed(SETTINGS, {"optimizer.lr": 1e30}), 3) == 0, "it diverges"
+    assert validation_accuracy(SETTINGS, 3, seconds=1e-9) == 0, "it takes longer"
+
+
+def test_a_finalist_is_judged_by_its_fresh_seeds() -> None:
+    lucky = Candidate(0, {"optimizer.lr": 0.1, "kernel.gamma": None}, [0.99, 0.99], [0.90, 0.94])
+    assert lucky.mean == pytest.approx(0.92)
+    assert lucky.error == pytest.approx(0.02)
+    assert lucky.overrides == "optimizer.lr=0.1 kernel.gamma=null"
