@@ -167,7 +167,8 @@ def _train(settings: Settings, directory: Path, sweep: bool, options: RunOptions
     from nsvm_cli.parallel.signals import Signals
     from nsvm_cli.report.console import Progress
     from nsvm_cli.runs.experiment import prepare
-    from nsvm_cli.runs.train import Hooks, assist, conduct
+    from nsvm_cli.runs.loop import OnLog
+    from nsvm_cli.runs.train import run_worker, train_run
     from nsvm_cli.storage.run_directory import IfExists, RunDirectory, has_run, is_finished, read_config
 
     if sweep and launched() > 1:
@@ -183,13 +184,10 @@ def _train(settings: Settings, directory: Path, sweep: bool, options: RunOptions
     experiment = prepare(settings)
     if experiment.problem.processes.rank > 0:
         with Signals() as signals:
-            assist(experiment, directory, Hooks(signal=lambda: signals.noted))
+            run_worker(experiment, directory, signals=signals)
         return
     title = f"{settings.algorithm['name']} on {settings.dataset['name']}"
     if_exists: IfExists = "overwrite" if options.overwrite else "resume" if going_on else "refuse"
-    words = "interrupted"
-    if settings.checkpoint.every is not None:
-        words += f"; go on with nsvm train resume={shlex.quote(str(directory))}"
     with (
         RunDirectory(directory, plain(settings), if_exists) as run,
         Progress(title, experiment.trainer.total) as progress,
@@ -198,8 +196,7 @@ def _train(settings: Settings, directory: Path, sweep: bool, options: RunOptions
         if is_finished(directory):  # by another process, meanwhile
             _leave_alone(directory, settings)
             return
-        hooks = Hooks(progress.show, progress.say, lambda: signals.end_at_once(words), lambda: signals.noted)
-        result = conduct(experiment, run, hooks, options.inexact)
+        result = train_run(experiment, run, [OnLog(progress.show)], signals, progress.say, options.inexact)
     _show(result, directory, settings)
 
 

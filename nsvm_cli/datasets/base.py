@@ -15,11 +15,12 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.errors import InputError
+from nsvm_cli.tasks import Task, task_for
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Every sample that a source has.
+    """All samples of a source.
 
     ``x`` is (m, *shape); ``y`` is (m,) and holds -1 and +1, which stand for ``classes`` in that order.
     Rows from ``official_test`` on are the official test set, where there is one.
@@ -35,11 +36,16 @@ class Samples:
         if not np.isfinite(self.x).all():
             row = int(np.argwhere(~np.isfinite(self.x.reshape(len(self.x), -1)))[0, 0])
             raise InputError(f"{self.source}: sample {row + 1} holds NaN or an infinite value")
-        for label, name in zip((-1, 1), self.classes, strict=True):
+        for name, members in self.task.strata(self.y):
             if not name.isprintable():
                 raise InputError(f"{self.source}: expected a printable name of a class, got {name!r}")
-            if (found := int((self.y == label).sum())) < 2:
+            if (found := int(members.sum())) < 2:
                 raise InputError(f"{self.source}: expected at least 2 samples of class {name}, found {found}")
+
+    @property
+    def task(self) -> Task:
+        """What is learned from y."""
+        return task_for(self.classes)
 
     @property
     def sha256(self) -> str:
@@ -79,8 +85,8 @@ class Split:
         return len(self.y)
 
 
-def part(samples: Samples, rows: np.ndarray) -> Split:
-    """These rows, in this order; without a copy where they follow each other."""
+def take(samples: Samples, rows: np.ndarray) -> Split:
+    """Return these rows, in this order; without a copy where they follow each other."""
     chosen: slice | np.ndarray = rows
     if len(rows) and np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
         chosen = slice(rows[0], rows[0] + len(rows))

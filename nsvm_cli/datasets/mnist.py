@@ -16,6 +16,7 @@ from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Samples, Source
 from nsvm_cli.datasets.download import cache_folder, fetch
 from nsvm_cli.errors import InputError
+from nsvm_cli.tasks import BinaryClassification
 
 
 def _distinct(classes: tuple[int, int]) -> tuple[int, int]:
@@ -166,9 +167,9 @@ class KMNIST(MNIST):
 
 
 def two_classes(labels: np.ndarray, classes: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of two classes, and their labels: -1 for the first, +1 for the second."""
+    """Return the rows of two classes, and their coded labels."""
     rows = np.flatnonzero(np.isin(labels, classes))
-    return rows, np.where(labels[rows] == classes[1], 1.0, -1.0)
+    return rows, BinaryClassification.encode(labels[rows], classes)
 
 
 def parse_idx(data: bytes, shape: tuple[int, ...]) -> np.ndarray:

@@ -10,7 +10,6 @@ from nsvm_cli.datasets.base import Samples
 from nsvm_cli.errors import InputError
 from nsvm_cli.randomness import Stream, generator
 
-LABELS = (-1, 1)
 TEST_FRACTION = 0.1
 """Of data without an official split: 740 of Ringnorm's 7400 samples, as in the paper."""
 
@@ -30,13 +29,14 @@ def split_rows(samples: Samples, validation: int, seed: int) -> dict[str, np.nda
     else:
         test = _draw(samples, rows, _shares(samples), generator(seed, Stream.SPLIT))
         train = np.setdiff1d(rows, test, assume_unique=True)
-    for label, name in zip(LABELS, samples.classes, strict=True):
-        if validation >= (members := int((samples.y[train] == label).sum())):
+    for name, members in samples.task.strata(samples.y[train]):
+        if validation >= (size := int(members.sum())):
             raise InputError(
-                f"dataset.validation={validation}: expected less than the {members} training samples "
+                f"dataset.validation={validation}: expected less than the {size} training samples "
                 f"of class {name}"
             )
-    held_out = _draw(samples, train, [validation] * 2, generator(seed, Stream.SPLIT, 1))
+    counts = [validation] * len(samples.task.strata(samples.y))
+    held_out = _draw(samples, train, counts, generator(seed, Stream.SPLIT, 1))
     return {
         "train": np.setdiff1d(train, held_out, assume_unique=True),
         "validation": held_out,
@@ -47,21 +47,22 @@ def split_rows(samples: Samples, validation: int, seed: int) -> dict[str, np.nda
 
 def _shares(samples: Samples) -> list[int]:
     """How many test samples of each class: in all TEST_FRACTION, rounded up, by class to the nearest."""
-    sizes = np.array([(samples.y == label).sum() for label in LABELS])
-    positive = round(sizes[1] * TEST_FRACTION)
-    shares = [math.ceil(sizes.sum() * TEST_FRACTION) - positive, positive]
+    sizes = [int(members.sum()) for _, members in samples.task.strata(samples.y)]
+    others = [round(size * TEST_FRACTION) for size in sizes[1:]]
+    shares = [math.ceil(sum(sizes) * TEST_FRACTION) - sum(others), *others]
     if min(shares) < 1:
-        raise InputError(
-            f"{samples.source}: too few samples for a test set of a tenth: {sizes[0]} of class "
-            f"{samples.classes[0]}, {sizes[1]} of class {samples.classes[1]}"
+        found = ", ".join(
+            f"{size} of class {name}" for size, name in zip(sizes, samples.classes, strict=True)
         )
+        raise InputError(f"{samples.source}: too few samples for a test set of a tenth: {found}")
     return shares
 
 
 def _draw(samples: Samples, rows: np.ndarray, counts: list[int], rng: np.random.Generator) -> np.ndarray:
     """So many of the rows of each class, at random, in ascending order."""
+    strata = samples.task.strata(samples.y[rows])
     drawn = [
-        rng.choice(rows[samples.y[rows] == label], count, replace=False)
-        for label, count in zip(LABELS, counts, strict=True)
+        rng.choice(rows[members], count, replace=False)
+        for (_, members), count in zip(strata, counts, strict=True)
     ]
     return np.sort(np.concatenate(drawn))

@@ -13,6 +13,7 @@ import numpy as np
 
 from nsvm_cli.datasets.base import Samples
 from nsvm_cli.errors import InputError
+from nsvm_cli.tasks import BinaryClassification
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,5 +68,5 @@ def to_samples(features: pd.DataFrame, labels: pd.Series, source: str) -> Sample
             f"{source}: expected labels of exactly 2 classes, found {len(classes)}: {some or 'no rows'}"
         )
     x = features.apply(pd.to_numeric).to_numpy(np.float64)
-    y = np.where(labels.to_numpy() == classes[1], 1.0, -1.0)
+    y = BinaryClassification.encode(labels.to_numpy(), classes)
     return Samples(x, y, (str(classes[0]), str(classes[1])), source)

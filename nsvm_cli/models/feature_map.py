@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from nsvm_cli.errors import NotFiniteError
-from nsvm_cli.models.networks import Dropout, is_modeless
+from nsvm_cli.models.networks import Rows, dropout_masks_from, is_modeless
 from nsvm_cli.models.optimizers import OptimizerConfig
 from nsvm_cli.parallel.distributed import Processes
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
@@ -23,6 +23,9 @@ everywhere, and small enough for the activations to stay in a core's cache."""
 
 Objective = Callable[..., tuple[Float[Tensor, ""], Sequence[Float[Tensor, "_ n"]]]]
 """A function of features: its value, and its gradient with respect to each of its arguments."""
+
+Augment = Callable[[Float[Tensor, "p ..."], torch.Generator], Float[Tensor, "p ..."]]
+"""A random change of samples that leaves their labels as they are, drawn from the generator."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +41,13 @@ class Evaluation:
     graph: Float[Tensor, "p n"]
 
     def row(self, p: int) -> Evaluation:
-        """One of its samples."""
+        """Return one of its samples."""
         rows = slice(p, p + 1)
         return Evaluation(self.x[rows], self.z[rows], self.graph[rows])
 
 
 def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m n"]:
-    """F_theta(x_j) for all j, in chunks, without a graph. The network is in evaluation mode."""
+    """Return F_theta(x_j) for all j, in chunks, without a graph. The network is in evaluation mode."""
     rows = max(1, CHUNK // x[:1].numel()) if len(x) else 1
     with torch.no_grad():
         chunks = [network(chunk) for chunk in x.split(rows)]
@@ -52,7 +55,7 @@ def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m 
 
 
 def differentiate(objective: Callable[..., Float[Tensor, ""]]) -> Objective:
-    """The value and the gradients of an objective that has no closed form for them, by autograd."""
+    """Return an objective that gets its gradients from autograd, for want of a closed form."""
 
     def differentiated(*z: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         with torch.enable_grad():
@@ -68,27 +71,32 @@ class Shard:
     """One of several processes' part of an objective: which rows of the whole batch its own are."""
 
     processes: Processes
-    rows: tuple[int, Int64[Tensor, " p"]] | None = None
+    rows: Rows | None = None
 
 
 class FeatureMap:
-    """theta, with everything that moves it: the network, the optimizer, the dropout's generator.
+    """theta, with everything that moves it: the network, the optimizer, dropout and augmentation.
 
     ``F(x)`` is F_theta(x) with dropout off, and carries no gradient. Only ``F.descend`` moves theta, and
     ``theta_steps`` counts how often.
     """
 
-    def __init__(self, network: nn.Module, optimizer: OptimizerConfig, dropout_seed: int) -> None:
-        self.network = network
+    def __init__(
+        self,
+        network: nn.Module,
+        optimizer: OptimizerConfig,
+        dropout_seed: int,
+        augment: Augment | None = None,
+        augment_seed: int = 0,
+    ) -> None:
+        self.network, self.augment = network, augment
         self.theta_steps = 0
         self._parameters = [p for p in network.parameters() if p.requires_grad]
         self.optimizer = optimizer(self._parameters) if self._parameters else None
         device = self._parameters[0].device if self._parameters else torch.device("cpu")
         self.dropout = torch.Generator(device).manual_seed(dropout_seed)
-        for module in network.modules():
-            if isinstance(module, Dropout):
-                module.generator = self.dropout
-        self._has_modes = not (self.fixed or is_modeless(network))
+        self.augmentation = torch.Generator().manual_seed(augment_seed)
+        self._needs_training_pass = not self.fixed and (augment is not None or not is_modeless(network))
 
     @property
     def fixed(self) -> bool:
@@ -99,16 +107,17 @@ class FeatureMap:
         return features(self.network, x)
 
     def state_dict(self) -> StateDict:
-        """theta, what its optimizer remembers, the dropout's generator, and the count of moves."""
+        """Return theta, the optimizer's state, the states of the generators, and the count of theta steps."""
         return {
             **({"network": own} if (own := dict(self.network.state_dict())) else {}),
             **({} if self.optimizer is None else {"optimizer": self.optimizer.state_dict()}),
             "dropout": self.dropout.get_state(),
+            **({} if self.augment is None else {"augmentation": self.augmentation.get_state()}),
             "theta_steps": self.theta_steps,
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Makes this theta the one that was saved.
+        """Make this theta the one that was saved.
 
         Raises:
             ValueError: it is that of another network or optimizer.
@@ -121,17 +130,16 @@ class FeatureMap:
             self.network.load_state_dict(loaded)
         if self.optimizer is not None:
             self.optimizer.load_state_dict(saved["optimizer"])
-        try:
-            self.dropout.set_state(saved["dropout"])
-        except (RuntimeError, TypeError) as error:
-            raise ValueError(f"the dropout's generator: {error}") from None
+        _set_state(self.dropout, saved["dropout"], "the dropout's generator")
+        if self.augment is not None:
+            _set_state(self.augmentation, saved["augmentation"], "the augmentation's generator")
         if type(saved["theta_steps"]) is not int:
-            raise ValueError(f"theta_steps: expected int, got {saved['moves']!r}")
+            raise ValueError(f"theta_steps: expected int, got {saved['theta_steps']!r}")
         self.theta_steps = saved["theta_steps"]
 
     def evaluate(self, x: Float[Tensor, "p ..."]) -> Evaluation:
-        """F_theta(x), for an objective that may follow."""
-        if self._has_modes:
+        """Return F_theta(x), for an objective that may follow."""
+        if self._needs_training_pass:
             z = self(x)
             return Evaluation(x, z, z)
         graph = self.network(x)
@@ -141,27 +149,36 @@ class FeatureMap:
         self,
         at: Sequence[Evaluation | Tensor],
         objective: Objective,
-        progress: float,
-        share: Shard | None = None,
+        t: int,
+        T: int,
+        shard: Shard | None = None,
     ) -> Float[Tensor, ""]:
-        """One gradient descent step with respect to the objective at the features of these samples x, or
-        of samples that have been evaluated since theta last moved.
+        """Take one gradient descent step in theta, and return the objective's value before it.
 
-        ``progress`` is the share (t - 1) / T of the steps that come before step t: the learning rate may
-        depend on it. Returns the objective's value before it. Dropout is on in the forward pass that this
-        takes, and in no other. A network without parameters stays as it is. With a ``share``, the objective
-        is this process's part of a sum.
+        Args:
+            at: the samples x whose features the objective takes, or their evaluations, if theta has not moved
+                since.
+            objective: see ``Objective``.
+            t: this step.
+            T: the last step in which theta may move; the learning rate may depend on (t - 1) / T.
+            shard: where the objective is this process's part of a sum.
+
+        Dropout and augmentation act in the forward pass that this takes, and in no other. A network without
+        parameters stays as it is.
+
+        Raises:
+            NotFiniteError: the objective is not finite.
         """
-        if self._has_modes:
+        if self._needs_training_pass:
             x = [e if isinstance(e, Tensor) else e.x for e in at]
-            graphs = self._in_training_mode(torch.cat(x), share).split([len(part) for part in x])
+            graphs = self._training_pass(torch.cat(x), shard).split([len(part) for part in x])
         else:
             graphs = tuple(self.network(e) if isinstance(e, Tensor) else e.graph for e in at)
         value, gradients = objective(*(graph.detach() for graph in graphs))
-        if share:
-            value = share.processes.sum(value)
+        if shard:
+            value = shard.processes.sum(value)
         if not math.isfinite(value):
-            raise NotFiniteError("the objective")
+            raise NotFiniteError("the objective", t)
         if self.optimizer is not None:
             self.theta_steps += 1
             # Autograd imports a computer algebra system, a quarter of a second, to be given a gradient
@@ -170,14 +187,21 @@ class FeatureMap:
             by_theta = torch.autograd.grad(
                 sum(terms[1:], terms[0]), self._parameters, allow_unused=True, materialize_grads=True
             )
-            self.optimizer.step(share.processes.sum_all(by_theta) if share else by_theta, progress)
+            self.optimizer.step(shard.processes.sum_all(by_theta) if shard else by_theta, (t - 1) / T)
         return value
 
-    def _in_training_mode(self, x: Float[Tensor, "p ..."], share: Shard | None) -> Float[Tensor, "p n"]:
-        for module in self.network.modules():
-            if isinstance(module, Dropout):
-                module.rows = share.rows if share else None
+    def _training_pass(self, x: Float[Tensor, "p ..."], shard: Shard | None) -> Float[Tensor, "p n"]:
+        if self.augment is not None:
+            x = self.augment(x, self.augmentation)
         self.network.train()
-        z: Tensor = self.network(x)
+        with dropout_masks_from(self.dropout, shard.rows if shard else None):
+            z: Tensor = self.network(x)
         self.network.eval()
         return z
+
+
+def _set_state(generator: torch.Generator, state: Any, name: str) -> None:
+    try:
+        generator.set_state(state)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"{name}: {error}") from None

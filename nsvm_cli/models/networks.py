@@ -7,7 +7,9 @@ A network is an ``nn.Module`` whose first constructor argument is the shape of o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import fields
 from typing import Annotated, Any, cast
 
@@ -26,26 +28,47 @@ Widths = Annotated[list[PositiveInt], Field(min_length=1, max_length=1000)]
 validated = validate_call(config=ConfigDict(arbitrary_types_allowed=True))
 
 
-class Dropout(nn.Module):
-    """Sets whole channels of an image, or single values of a vector, to zero with probability ``p``.
+Rows = tuple[int, Int64[Tensor, " batch"]]
+"""The size of a larger batch, and which of its rows a batch holds."""
 
-    Unlike torch's own, it draws from ``generator``, which the run derives from its seed. Where a batch is
-    a part of a larger one, ``rows`` says how large that is and which of its rows these are: each row is
-    given what it would be given there.
+_masks: ContextVar[tuple[torch.Generator, Rows | None] | None] = ContextVar("masks", default=None)
+
+
+@contextmanager
+def dropout_masks_from(generator: torch.Generator, rows: Rows | None = None) -> Iterator[None]:
+    """Let every ``Dropout`` draw its masks from ``generator`` during the block.
+
+    Where the batch is a part of a larger one, ``rows`` says which: each row gets the mask that it would get
+    there.
+    """
+    token = _masks.set((generator, rows))
+    try:
+        yield
+    finally:
+        _masks.reset(token)
+
+
+class Dropout(nn.Module):
+    """Set whole channels of an image, or single values of a vector, to zero with probability ``p``.
+
+    Unlike torch's own, it never draws from the global generator: a forward pass in training mode runs inside
+    ``dropout_masks_from``.
     """
 
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
-        self.generator: torch.Generator | None = None
-        self.rows: tuple[int, Int64[Tensor, " batch"]] | None = None
 
     def forward(self, x: Float[Tensor, "batch channels *rest"]) -> Float[Tensor, "batch channels *rest"]:
         if not self.training or self.p == 0:
             return x
-        total, mine = self.rows or (len(x), slice(None))
+        masks = _masks.get()
+        if masks is None:
+            raise RuntimeError("Dropout in training mode needs a generator: see dropout_masks_from")
+        generator, rows = masks
+        total, mine = rows or (len(x), slice(None))
         keep = x.new_empty(total, x.shape[1], *(1,) * (x.ndim - 2))
-        keep.bernoulli_(1 - self.p, generator=self.generator)
+        keep.bernoulli_(1 - self.p, generator=generator)
         return x * keep[mine] / (1 - self.p)
 
 

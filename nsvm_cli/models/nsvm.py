@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import RunError
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.kernels import Kernel, kernel_sums
+from nsvm_cli.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -31,26 +33,27 @@ class Expansion:
     bias: float = 0.0
 
     def __call__(self, K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
-        """g at the features z."""
+        """Return g at the features z."""
         return kernel_sums(K, z, self.z, self.alpha * self.y) / self.scale + self.bias
 
 
 @dataclass(frozen=True)
 class NSVM:
-    """A trained neural support vector machine: raw samples in, classes out."""
+    """A trained neural support vector machine: raw samples in, predictions out."""
 
+    task: Task
     scaling: Scaling
     network: nn.Module
     kernel: Kernel
     expansion: Expansion
 
     def features(self, x: Float[Tensor, "p ..."]) -> Float[Tensor, "p n"]:
-        """F_theta(x) for raw samples, in any floating type and on any device."""
+        """Return F_theta(x) for raw samples, in any floating type and on any device."""
         like = self.expansion.z
         return features(self.network, self.scaling(x, like.dtype).to(like.device))
 
     def decision_function(self, x: Float[Tensor, "p ..."]) -> Float[Tensor, " p"]:
-        """g(x) for raw samples, as above.
+        """Return g(x) for raw samples.
 
         Raises:
             RunError: g is not finite somewhere.
@@ -61,10 +64,10 @@ class NSVM:
             raise RunError("the decision function is not finite on these samples; take another kernel")
         return g
 
-    def predict(self, x: Float[Tensor, "p ..."]) -> Bool[Tensor, " p"]:
-        """Whether x belongs to class +1: g(x) >= 0."""
-        return self.decision_function(x) >= 0
+    def predict(self, x: Float[Tensor, "p ..."]) -> Tensor:
+        """Return the predictions for raw samples, coded as the task codes labels: shape (p,)."""
+        return self.task.decide(self.decision_function(x))
 
-    def errors(self, x: Float[Tensor, "p ..."], y: Float[Tensor, " p"]) -> int:
-        """How many of the samples are misclassified; y holds -1 and +1."""
-        return int((self.predict(x).cpu() != (y.cpu() > 0)).sum())
+    def score(self, x: Float[Tensor, "p ..."], y: Float[Tensor, " p"]) -> dict[str, Any]:
+        """Return the task's figures for raw samples and their coded labels."""
+        return self.task.score(y.cpu(), self.predict(x).cpu())

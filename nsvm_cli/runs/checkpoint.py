@@ -1,9 +1,10 @@
-"""A run between two steps as one file: everything that it needs to go on, to the bit."""
+"""A checkpoint: a run between two steps as one file, with everything that it needs to resume to the bit."""
 
 from __future__ import annotations
 
 import math
 import platform
+import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,29 +16,49 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli import __version__
 from nsvm_cli.config.registry import STRICT, one_line
+from nsvm_cli.config.settings import Settings, plain
+from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.metrics_file import Position
-from nsvm_cli.storage.state_dict import StateDict, flatten, unflatten
+from nsvm_cli.storage.state_dict import StateDict, expect_keys, flatten, unflatten
 from nsvm_cli.storage.tensor_file import unusable
+from nsvm_cli.trainers import State
 
-TRAINING = "nsvm-training-1"
+KIND, FIRST_KIND = "nsvm-checkpoint-2", "nsvm-training-1"
+
+RENAMED = {
+    "exact": "bitwise",
+    "surroundings": "environment",
+    "stretch": "window",
+    "looked_at": "from_batch",
+    "moved": "last_violation",
+    "gap": "mean_gap",
+    "moves": "theta_steps",
+}
+"""What the first kind calls differently."""
+
+DATA_PATHS = ("dataset.path", "dataset.root")
+"""Where the data are; whether they are the same data is compared by their checksum."""
+
+WITHOUT_EFFECT = ("checkpoint", "curves", "plugins")
+"""Sections that change no bit of a result."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Checkpoint:
-    """Where a run has come to.
+    """A run after ``step`` steps.
 
-    ``seconds`` of training so far; the ``best`` validation accuracy so far, and its step; ``resumed`` counts
-    how often it was gone on with, and ``exact`` says whether always with the settings and in the environment
-    in which it was begun. ``values`` are those of theta ("F") and of the trainer's state ("state").
+    ``seconds`` of training so far; the ``best`` validation score so far, and its step; ``resumed`` counts how
+    often the run was resumed, and ``bitwise`` says whether always with the settings and in the environment
+    that it was started with. ``values`` are those of theta ("F") and of the trainer's state ("state").
     """
 
     step: NonNegativeInt
     seconds: NonNegativeFloat
     best: tuple[float, int] | None
     resumed: NonNegativeInt
-    exact: bool
+    bitwise: bool
     metrics: Position
     settings: dict[str, Any]
     environment: dict[str, str]
@@ -45,7 +66,7 @@ class Checkpoint:
 
 
 def environment(experiment: Experiment) -> dict[str, str]:
-    """What a run's bits depend on beside its settings."""
+    """Return what the bits of a run depend on beside its settings."""
     device = experiment.device
     return {
         "nsvm": __version__,
@@ -58,12 +79,60 @@ def environment(experiment: Experiment) -> dict[str, str]:
 
 
 def _cpu() -> str:
-    """Which of its instructions torch and its libraries choose by, rather than which one it is."""
+    """Return what torch and its libraries choose instructions by, rather than which processor it is."""
     return f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
 
 
+def mismatches(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return what differs between two runs, of what their bits depend on: settings and environment."""
+    was, now = _dotted(was), _dotted(now)
+    changed = sorted(key for key in was.keys() | now.keys() if was.get(key) != now.get(key))
+    return [
+        f"{key} was {_short(was.get(key))} and is {_short(now.get(key))}"
+        for key in changed
+        if key.split(".")[0] not in WITHOUT_EFFECT and key not in DATA_PATHS
+    ]
+
+
+def _short(value: object) -> str:
+    return textwrap.shorten(str(value), 60, placeholder=" ...")
+
+
+def _dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return values of nested sections by dotted keys."""
+    leaves: dict[str, Any] = {}
+    for key, value in values.items():
+        leaves |= _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return leaves
+
+
+def identity(settings: Settings, experiment: Experiment) -> dict[str, Any]:
+    """Return everything that the bits of a run depend on, for ``mismatches``."""
+    return {**plain(settings), **environment(experiment)}
+
+
+def restore_state(experiment: Experiment, checkpoint: Checkpoint) -> State:
+    """Return the state that was saved; theta becomes what it was.
+
+    Raises:
+        InputError: it is not that of a run with these settings.
+    """
+    trainer, F, values = experiment.trainer, experiment.F, checkpoint.values
+    try:
+        expect_keys(values, ["F", "state"])
+        F.load_state_dict(values["F"])
+        state: State = trainer.restore(experiment.problem, F, values["state"])
+        if not 0 <= state.t == checkpoint.step <= trainer.total:
+            raise ValueError(f"it is of step {checkpoint.step}, then {state.t} of {trainer.total}")
+        if state.violations < 0 or (state.objective is not None and state.objective.ndim > 0):
+            raise ValueError(f"violations {state.violations}, objective {state.objective}")
+    except (ValueError, TypeError) as error:
+        raise InputError(f"the checkpoint of step {checkpoint.step} does not fit this run: {error}") from None
+    return state
+
+
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Writes the file whole, or leaves what was there.
+    """Write the file whole, or leave what was there.
 
     Raises:
         RunError: it would be too large.
@@ -71,31 +140,40 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     tensors, numbers = flatten(checkpoint.values)
     about = {key: value for key, value in vars(checkpoint).items() if key not in ("values", "metrics")}
     content = {**about, "metrics": asdict(checkpoint.metrics), "numbers": numbers}
-    tensor_file.write(path, TRAINING, {k: v for k, v in content.items() if not k.startswith("_")}, tensors)
+    tensor_file.write(path, KIND, {k: v for k, v in content.items() if not k.startswith("_")}, tensors)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Reads and checks the file.
+    """Read and check the file.
 
     Raises:
         InputError: it is missing, damaged, of another kind, or contradicts itself.
     """
-    file = tensor_file.read(path, TRAINING)
+    file = tensor_file.read(path, KIND, FIRST_KIND)
     about: dict[str, Any] = dict(file.content)
     numbers = about.pop("numbers", None)
     try:
         if not isinstance(numbers, Mapping) or not all(_is_number(value) for value in numbers.values()):
             raise ValueError("expected numbers")
-        values = unflatten(
-            {**dict.fromkeys(file.specs), **numbers}
-        )  # that the names fit, before tensors are read
-        checkpoint = Checkpoint(**about, values=values)
+        values = unflatten({**dict.fromkeys(file.specs), **numbers})
+        if file.kind == FIRST_KIND:
+            about, values = _renamed(about), _renamed(values)
+        checkpoint = Checkpoint(**about, values=values)  # everything fits, before tensors are read
     except ValidationError as error:
         raise unusable(path, one_line(error)) from None
     except (ValueError, TypeError, RecursionError) as error:
         raise unusable(path, error) from None
     values = unflatten({**file.tensors(), **numbers})
+    values = _renamed(values) if file.kind == FIRST_KIND else values
     return Checkpoint(**{**vars(checkpoint), "values": values})
+
+
+def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a checkpoint of the first kind under today's names; settings stay as they are."""
+    return {
+        RENAMED.get(key, key): _renamed(value) if isinstance(value, dict) and key != "settings" else value
+        for key, value in values.items()
+    }
 
 
 def _is_number(value: object) -> bool:

@@ -1,9 +1,9 @@
-"""From settings to a trained model and its figures."""
+"""From settings to the objects of a run, and from these to a model and its figures."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -24,11 +24,9 @@ from nsvm_cli.models.optimizers import build_optimizer
 from nsvm_cli.parallel.device import select_device
 from nsvm_cli.parallel.distributed import init_distributed
 from nsvm_cli.randomness import Stream, derived_seed
-from nsvm_cli.runs.loop import Record, run
-from nsvm_cli.runs.model_file import Facts
+from nsvm_cli.runs.loop import Callback, run
+from nsvm_cli.runs.parts import check_parts
 from nsvm_cli.trainers import Problem, State, Trainer, build_trainer
-
-Observer = Callable[[Record], None]
 
 
 @dataclass(frozen=True)
@@ -44,47 +42,72 @@ class Experiment:
     trainer: Trainer[Any]
 
 
-def prepare(settings: Settings) -> Experiment:
-    """Loads the data and builds the parts.
+def load(settings: Settings) -> Data:
+    """Load and split the data of a run; of several processes, one downloads.
 
     Raises:
-        InputError: any setting is wrong, or the data are missing or damaged.
+        InputError: the data are missing or damaged.
     """
-    device, dtype = select_device(settings.device, settings.threads), getattr(torch, settings.dtype)
-    processes = init_distributed(device)
-    trainer, kernel = build_trainer(settings.algorithm), build_kernel(settings.kernel)
-    optimizer = build_optimizer(settings.optimizer)
-    data = processes.main_process_first(lambda: load_data(settings.dataset, settings.seed))  # it may download
+    processes = init_distributed(select_device(settings.device, settings.threads))
+    data = processes.main_process_first(lambda: load_data(settings.dataset, settings.seed))
     if settings.validation.every and not data.splits.sizes["validation"]:
         raise InputError("validation.every needs a validation set: expected dataset.validation above 0")
-    train = data.splits["train"]
+    return data
+
+
+def build(settings: Settings, data: Data) -> Experiment:
+    """Build the parts of a run on data that are at hand.
+
+    Raises:
+        InputError: a setting is wrong, or does not fit the data.
+    """
+    device, dtype = select_device(settings.device, settings.threads), getattr(torch, settings.dtype)
+    trainer, train = build_trainer(settings.algorithm), data.splits["train"]
     scaling = fit_scaling(train.x, data.global_scaling)
     x, y = scaling(train.x, dtype).to(device), train.y.to(device, dtype)
+    problem = Problem(
+        x,
+        y,
+        build_kernel(settings.kernel),
+        settings.seed,
+        init_distributed(device),
+        settings.memory_budget,
+        data.task,
+    )
     theta_seed, dropout_seed = (derived_seed(settings.seed, s) for s in (Stream.THETA, Stream.DROPOUT))
     network = build_network(settings.network, tuple(x.shape[1:]), theta_seed).to(device, dtype)
-    problem = Problem(x, y, kernel, settings.seed, processes, settings.memory_budget)
-    F = FeatureMap(network, optimizer, dropout_seed)
+    F = FeatureMap(network, build_optimizer(settings.optimizer), dropout_seed)
     trainer.check(problem, F)
     return Experiment(settings, device, data, scaling, problem, F, trainer)
 
 
-def trained(experiment: Experiment, observe: Observer) -> NSVM:
-    """Trains, and leaves no trace."""
+def prepare(settings: Settings) -> Experiment:
+    """Load the data and build the parts.
+
+    Raises:
+        InputError: any setting is wrong, or the data are missing or damaged.
+    """
+    check_parts(settings)  # before the data, which may take minutes
+    return build(settings, load(settings))
+
+
+def train_in_memory(experiment: Experiment, callbacks: Sequence[Callback] = ()) -> NSVM:
+    """Train and return the model; write nothing."""
     trainer, problem = experiment.trainer, experiment.problem
-    state = run(trainer, problem, experiment.F, log_every(experiment), observe)
+    state = run(trainer, problem, experiment.F, log_every(experiment), callbacks)
     return model_of(experiment, trainer.finish(problem, state))
 
 
 def log_every(experiment: Experiment) -> int:
-    """The number of steps between two records."""
+    """Return the number of steps between two records."""
     return experiment.settings.log_every or max(1, experiment.trainer.total // 100)
 
 
 def figures_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, Any]:
-    """What a result says of the trained model and of how it was trained."""
+    """Return what a result says of the trained model and of how it was trained."""
     problem, F = experiment.problem, experiment.F
     return {
-        **_accuracy(experiment, model),
+        **_scores(experiment, model),
         "steps": state.t,
         "violations": state.violations,
         "theta_steps": F.theta_steps,
@@ -95,38 +118,24 @@ def figures_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, A
 
 
 def model_of(experiment: Experiment, expansion: Expansion) -> NSVM:
-    """What predicts with the theta of now and these terms."""
-    return NSVM(experiment.scaling, experiment.F.network, experiment.problem.K, expansion)
-
-
-def facts(experiment: Experiment, model: NSVM, steps: int) -> Facts:
-    """What a checkpoint says of a model beside its tensors."""
-    data, expansion = experiment.data, model.expansion
-    shape = tuple(experiment.problem.x.shape[1:])
-    return Facts(
-        scale=expansion.scale,
-        bias=expansion.bias,
-        shape=shape,
-        classes=data.classes,
-        steps=steps,
-        source=data.source,
-        sha256=data.sha256,
+    """Return what predicts with the present theta and these terms."""
+    return NSVM(
+        experiment.data.task, experiment.scaling, experiment.F.network, experiment.problem.K, expansion
     )
 
 
-def _accuracy(experiment: Experiment, model: NSVM) -> dict[str, Any]:
-    """Accuracy and errors on the training set and on what was held out for judging this run."""
-    parts = experiment.data.splits
+def _scores(experiment: Experiment, model: NSVM) -> dict[str, Any]:
+    """Return the scores on the training set and on what was held out for evaluating this run."""
+    splits = experiment.data.splits
     figures: dict[str, Any] = {"test_accuracy": None, "test_errors": None}
-    for name in ("validation" if parts.sizes["validation"] else "test", "train"):
-        errors = model.errors(parts[name].x, parts[name].y)
-        figures[f"{name}_accuracy"] = 1 - errors / len(parts[name])
-        figures[f"{name}_errors"] = errors
+    for name in ("validation" if splits.sizes["validation"] else "test", "train"):
+        scores = model.score(splits[name].x, splits[name].y)
+        figures |= {f"{name}_{figure}": value for figure, value in scores.items()}
     return figures
 
 
 def versions() -> dict[str, str]:
-    """What the figures may depend on."""
+    """Return the versions that the figures may depend on."""
     packages = ("torch", "numpy", "scikit-learn", "safetensors")
     return {
         "nsvm": __version__,
@@ -149,7 +158,7 @@ def _circumstances(experiment: Experiment) -> dict[str, Any]:
         "data": {
             "source": data.source,
             "sha256": data.sha256,
-            "classes": list(data.classes),
+            "classes": list(data.task.classes),
             "official_split": data.official_split,
             "samples": {name: size for name, size in data.splits.sizes.items() if name != "all"},
         },

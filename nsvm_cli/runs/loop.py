@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nsvm_cli.errors import NotFiniteError, RunError
@@ -13,82 +12,119 @@ from nsvm_cli.trainers import Problem, State, Trainer
 
 Record = dict[str, Any]
 
-PATIENCE = 0.25
-"""Seconds between two pauses, about."""
+PAUSE_SECONDS = 0.25
+"""About the time between two calls of ``on_step_end``."""
 
 
-@dataclass(frozen=True)
-class Watch:
-    """Figures of a state beyond those of ``record``, taken after every ``every``-th step and the last."""
+class Callback:
+    """What happens beside training; it changes no bit of it. The loop calls the callbacks in their order.
 
-    every: int
-    figures: Callable[[State], Record]
+    ``log_every`` asks for a record after every so many steps and after the last one; ``step_every`` asks for
+    ``on_step_end`` after exactly these steps too.
+    """
+
+    log_every: int | None = None
+    step_every: int | None = None
+
+    def on_train_start(self) -> None:
+        """Called before the first step."""
+
+    def on_log(self, state: State, record: Record) -> None:
+        """Called with the record of a step; may add figures to it."""
+
+    def on_step_end(self, state: State) -> None:
+        """Called between two steps, several times a second."""
+
+    def should_stop(self, state: State) -> bool:
+        """Return whether training ends here; asked after ``on_step_end``."""
+        return False
+
+    def on_train_end(self, state: State, stopped: bool) -> None:
+        """Called after the last step, or where a callback has ``stopped`` the training."""
 
 
-@dataclass(frozen=True)
-class Pause:
-    """What is done between two steps, several times a second; after every ``every``-th step in any case."""
+class OnLog(Callback):
+    """Call a function with each record."""
 
-    do: Callable[[State], None]
-    every: int | None = None
+    def __init__(self, function: Callable[[Record], object]) -> None:
+        self.function = function
+
+    def on_log(self, state: State, record: Record) -> None:
+        self.function(record)
 
 
 def run(
     trainer: Trainer[Any],
     problem: Problem,
     F: FeatureMap,
-    every: int,
-    observe: Callable[[Record], None],
-    watch: Watch | None = None,
-    pause: Pause | None = None,
+    log_every: int,
+    callbacks: Sequence[Callback] = (),
     state: State | None = None,
 ) -> State:
-    """Trains to the end, from the beginning or from a ``state`` that was restored; ``observe`` gets a record
-    after every ``every``-th step, after every one that is watched, and after the last.
+    """Train to the end, from the first step or from a ``state`` that was restored.
+
+    There is a record after every ``log_every``-th step, wherever a callback asks for one, and after the last
+    step.
 
     Raises:
         RunError: theta, g or the objective is no longer finite.
     """
-    intervals = [every] if watch is None else [every, watch.every]
-
-    def figures(state: State) -> Record:
-        if watch and (state.t % watch.every == 0 or state.t == trainer.total):
-            return record(state) | watch.figures(state)
-        return record(state)
-
+    for callback in callbacks:
+        callback.on_train_start()
     if state is None:
         state = trainer.start(problem, F)
         if state.t == trainer.total:
-            observe(figures(state))
+            _log(state, callbacks)
+    stopped = _steps(trainer, problem, state, log_every, callbacks)
+    for callback in callbacks:
+        callback.on_train_end(state, stopped)
+    return state
+
+
+def _steps(
+    trainer: Trainer[Any], problem: Problem, state: State, log_every: int, callbacks: Sequence[Callback]
+) -> bool:
+    """Take the steps that are left; return whether a callback stopped them."""
+    logs = [log_every, *(c.log_every for c in callbacks if c.log_every)]
+    ends = [c.step_every for c in callbacks if c.step_every]
     piece = 1
     while state.t < trainer.total:
-        due = min(trainer.total, *(state.t + n - state.t % n for n in intervals))
-        stops = [due]
-        if pause:
-            piece = problem.processes.broadcast(piece)  # several pause at the same steps
-            stops.append(state.t + piece)
-        if pause and pause.every:
-            stops.append(state.t + pause.every - state.t % pause.every)
+        log_at = min(trainer.total, *(_next_multiple(state.t, n) for n in logs))
+        piece = problem.processes.broadcast(piece)  # several processes pause at the same steps
         began, before = time.monotonic(), state.t
-        _advance(trainer, problem, state, min(stops))
+        until = min(log_at, state.t + piece, *(_next_multiple(state.t, n) for n in ends))
+        _advance(trainer, problem, state, until)
         done = state.t - before
-        piece = 2 * done if time.monotonic() - began < PATIENCE / 2 else max(1, done // 2)
-        if state.t == due:
-            observe(figures(state))
-        if pause:
-            pause.do(state)
-    return state
+        piece = 2 * done if time.monotonic() - began < PAUSE_SECONDS / 2 else max(1, done // 2)
+        if state.t == log_at:
+            _log(state, callbacks)
+        for callback in callbacks:
+            callback.on_step_end(state)
+        answers = [callback.should_stop(state) for callback in callbacks]  # asks each: processes must agree
+        if any(answers):
+            return True
+    return False
+
+
+def _next_multiple(t: int, n: int) -> int:
+    return t + n - t % n
+
+
+def _log(state: State, callbacks: Sequence[Callback]) -> None:
+    figures = record(state)
+    for callback in callbacks:
+        callback.on_log(state, figures)
 
 
 def _advance(trainer: Trainer[Any], problem: Problem, state: State, until: int) -> None:
     try:
         trainer.advance(problem, state, until)
     except NotFiniteError as error:
-        raise diverged(state.t + 1, error.quantity) from None
+        raise diverged(error.step, error.quantity) from None
 
 
 def record(state: State) -> Record:
-    """The figures worth watching at a step; reads the state and changes nothing.
+    """Return the figures of a step; read the state and change nothing.
 
     Raises:
         RunError: theta is no longer finite.
@@ -104,7 +140,7 @@ def record(state: State) -> Record:
 
 
 def diverged(step: int, quantity: str) -> RunError:
-    """What is said of a quantity that is not finite, and what helps."""
+    """Return the error for a quantity that is not finite, with what helps."""
     return RunError(
         f"training diverged at step {step}: {quantity} is not finite; lower optimizer.lr, raise "
         "optimizer.weight_decay, or keep kernel values small with network.normalize or kernel.normalize"

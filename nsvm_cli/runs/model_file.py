@@ -1,4 +1,4 @@
-"""A trained model as one file: its tensors, and as JSON what prediction needs beside them."""
+"""The model file: the tensors of a trained model, and as JSON what prediction needs beside them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.kernels import build_kernel
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.nsvm import NSVM, Expansion
-from nsvm_cli.models.optimizers import build_optimizer
 from nsvm_cli.parallel.device import select_device
+from nsvm_cli.runs.experiment import Experiment
+from nsvm_cli.runs.parts import check_parts
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.tensor_file import DTYPES, Spec, TensorFile, spec, unusable
-from nsvm_cli.trainers import build_trainer
+from nsvm_cli.tasks import Task, task_for
 
 MODEL = "nsvm-model-1"
 THETA = "theta."
@@ -54,33 +55,50 @@ class Facts:
     scale: Positive
     bias: float
     shape: Shape
-    classes: tuple[Name, Name]
+    classes: Annotated[tuple[Name, ...], Field(min_length=2, max_length=2)]
     steps: NonNegativeInt
     source: Name
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
+    @property
+    def task(self) -> Task:
+        """What the model has learned."""
+        return task_for(self.classes)
+
 
 @dataclass(frozen=True, config={**STRICT, "arbitrary_types_allowed": True})
 class SavedModel:
-    """What a checkpoint file holds."""
+    """What a model file holds."""
 
     model: NSVM
     settings: Settings
     facts: Facts
 
 
-def save_model(path: Path, checkpoint: SavedModel) -> None:
-    """Writes the file whole, or leaves what was there."""
-    model, e = checkpoint.model, checkpoint.model.expansion
-    tensors = {THETA + name: tensor for name, tensor in model.network.state_dict().items()}
-    tensors |= {"z": e.z, "alpha": e.alpha, "y": e.y, "mean": model.scaling.mean, "std": model.scaling.std}
-    tensor_file.write(
-        path, MODEL, {"settings": plain(checkpoint.settings), "facts": asdict(checkpoint.facts)}, tensors
+def facts(experiment: Experiment, model: NSVM, steps: int) -> Facts:
+    """Return what the file of a model says beside its tensors."""
+    data, expansion = experiment.data, model.expansion
+    return Facts(
+        scale=expansion.scale,
+        bias=expansion.bias,
+        shape=tuple(experiment.problem.x.shape[1:]),
+        classes=data.task.classes,
+        steps=steps,
+        source=data.source,
+        sha256=data.sha256,
     )
 
 
+def save_model(path: Path, saved: SavedModel) -> None:
+    """Write the file whole, or leave what was there."""
+    model, e = saved.model, saved.model.expansion
+    tensors = {THETA + name: tensor for name, tensor in model.network.state_dict().items()}
+    tensors |= {"z": e.z, "alpha": e.alpha, "y": e.y, "mean": model.scaling.mean, "std": model.scaling.std}
+    tensor_file.write(path, MODEL, {"settings": plain(saved.settings), "facts": asdict(saved.facts)}, tensors)
+
+
 def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> SavedModel:
-    """Reads and checks a checkpoint, which need not be one's own; ``runtime`` replaces its ``device`` and
+    """Read and check a model file, which may come from others; ``runtime`` replaces its ``device`` and
     ``threads``.
 
     Its settings are typed and range-checked, its parts looked up by name, and its tensors compared with what
@@ -93,7 +111,9 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> SavedMod
     try:
         if file.content.keys() != {"settings", "facts"}:
             raise ValueError(f"expected settings and facts, got {', '.join(file.content) or 'nothing'}")
-        settings, facts = _settings(file.content["settings"]), Facts(**_mapping(file.content["facts"]))
+        settings = parse_settings(_mapping(file.content["settings"]))
+        check_parts(settings)
+        facts = Facts(**_mapping(file.content["facts"]))
         expected = _specs(settings, facts, z=file.specs.get("z", ("", (0, 0)))[1])
         _expect_specs(file.specs, expected)
     except ValidationError as error:
@@ -116,18 +136,8 @@ def _mapping(value: object) -> dict[str, Any]:
     return value
 
 
-def _settings(values: object) -> Settings:
-    """The settings of a file: each part has been registered, and each of its values is what it takes."""
-    settings = parse_settings(_mapping(values))
-    build_trainer(settings.algorithm)
-    build_kernel(settings.kernel)
-    build_optimizer(settings.optimizer)
-    build_source(settings.dataset)
-    return settings
-
-
 def _specs(settings: Settings, facts: Facts, z: tuple[int, ...]) -> dict[str, Spec]:
-    """The tensors of a model with these settings and with a z of that shape; nothing is allocated."""
+    """Return the tensors of a model with these settings and a z of that shape; allocate nothing."""
     dtype: torch.dtype = getattr(torch, settings.dtype)
     with torch.device("meta"):
         network = build_network(settings.network, facts.shape, seed=0).to(dtype)
@@ -160,14 +170,15 @@ def _model(file: TensorFile, settings: Settings, facts: Facts, device: torch.dev
     tensors = file.tensors()
     _expect(all(bool(t.isfinite().all()) for t in tensors.values()), "a tensor holds NaN or infinity")
     z, alpha, y, mean, std = (tensors[name] for name in ("z", "alpha", "y", "mean", "std"))
-    _expect(bool((y.abs() == 1).all() and (alpha > 0).all()), "y is not -1 or +1, or alpha is not positive")
+    _expect(facts.task.is_code(y), "y holds no labels")
+    _expect(bool((alpha > 0).all()), "alpha is not positive")
     _expect(bool((std > 0).all()), "std is not positive")
     network = build_network(settings.network, facts.shape, seed=0).to(device, z.dtype)
     network.load_state_dict({k.removeprefix(THETA): v for k, v in tensors.items() if k.startswith(THETA)})
     n = features(network, z.new_zeros(1, *facts.shape, device=device)).shape[1]
     _expect(z.shape[1] == n, f"z has {z.shape[1]} columns where the network gives {n} features")
     expansion = Expansion(z.to(device), alpha.to(device), y.to(device), facts.scale, facts.bias)
-    return NSVM(Scaling(mean, std), network, build_kernel(settings.kernel), expansion)
+    return NSVM(facts.task, Scaling(mean, std), network, build_kernel(settings.kernel), expansion)
 
 
 def _expect(condition: bool, otherwise: str) -> None:
@@ -176,7 +187,7 @@ def _expect(condition: bool, otherwise: str) -> None:
 
 
 def find_model_file(path: str | Path) -> Path:
-    """The checkpoint that a user names: a file, or the last one of a run directory."""
+    """Return the model file that a user names: the file, or that of a run directory."""
     path = Path(path)
     if not path.is_dir():
         return path

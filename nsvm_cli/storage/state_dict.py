@@ -1,6 +1,7 @@
-"""What a run needs to go on, as nested dicts of tensors and numbers: ``state_dict``, as PyTorch calls it.
+"""State dicts, as PyTorch calls them: what a run needs to resume, as nested dicts of tensors and numbers.
 
-Loading is into an object that has just been made, so that each value is held against what is there.
+They are loaded into an object that has just been made, so that each value can be checked against what is
+there.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SEPARATOR = "/"
 
 
 def save_fields(of: Any, but: Sequence[str] = ()) -> StateDict:
-    """The fields of a dataclass, except those named and those that are DERIVED.
+    """Return the fields of a dataclass, except those named and those that are DERIVED.
 
     Raises:
         InputError: one is neither a number nor a tensor, and has no ``state_dict``.
@@ -35,7 +36,7 @@ def save_fields(of: Any, but: Sequence[str] = ()) -> StateDict:
 
 
 def load_fields(into: Any, saved: Mapping[str, Any], but: Sequence[str] = ()) -> None:
-    """Sets the fields that ``save_fields`` has saved, except those that are RESTORED.
+    """Set the fields that ``save_fields`` has saved, except those that are RESTORED.
 
     Raises:
         ValueError: what was saved is of another kind than what is there.
@@ -84,14 +85,14 @@ def _loaded(name: str, now: Any, saved: Any) -> Any:
 
 
 def expect_keys(saved: object, keys: Iterable[str]) -> None:
-    """Raises a ValueError, unless these are saved and no other."""
+    """Raise a ValueError unless exactly these keys are saved."""
     if not isinstance(saved, Mapping) or saved.keys() != set(keys):
         got = ", ".join(map(str, saved)) if isinstance(saved, Mapping) else type(saved).__name__
         raise ValueError(f"expected {', '.join(keys)}, got {got}")
 
 
 def loaded_like(now: Tensor, saved: object, name: str) -> Tensor:
-    """The saved tensor, laid out like the present one, if it has its shape and type; else a ValueError."""
+    """Return the saved tensor, laid out like the present one; a ValueError unless shape and type agree."""
     if not isinstance(saved, Tensor) or saved.shape != now.shape or saved.dtype != now.dtype:
         got = f"{saved.dtype} {list(saved.shape)}" if isinstance(saved, Tensor) else type(saved).__name__
         raise ValueError(f"{name}: expected {now.dtype} {list(now.shape)}, got {got}")
@@ -99,7 +100,7 @@ def loaded_like(now: Tensor, saved: object, name: str) -> Tensor:
 
 
 def flatten(saved: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, int | float | None]]:
-    """Its tensors and its numbers, by the path of names that leads to each; an empty dict has no path."""
+    """Return its tensors and its numbers, by the path of names that leads to each; an empty dict has none."""
     tensors: dict[str, Tensor] = {}
     numbers: dict[str, int | float | None] = {}
     for name, value in saved.items():
@@ -117,7 +118,7 @@ def flatten(saved: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, int 
 
 
 def unflatten(values: Mapping[str, Any]) -> StateDict:
-    """The dicts that ``flat`` has taken apart; a ValueError if a path leads through a value."""
+    """Return the dicts that ``flatten`` has taken apart; a ValueError if a path leads through a value."""
     tree: StateDict = {}
     for path, value in values.items():
         *names, last = path.split(SEPARATOR)

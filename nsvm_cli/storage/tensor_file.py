@@ -1,6 +1,6 @@
-"""Files of tensors and JSON: safetensors with a checksum over every byte, written whole, read with care.
+"""Tensor files: tensors and JSON as safetensors, with a checksum over every byte, written whole.
 
-Such a file may come from a stranger. So it is held against fixed bounds first, by its header alone; then
+Such a file may come from a stranger. So its header alone is checked against fixed bounds first; then the file
 against its checksum; and only then are tensors read. No pickle.
 """
 
@@ -44,21 +44,22 @@ Spec = tuple[str, tuple[int, ...]]
 
 
 def spec(tensor: Tensor) -> Spec:
-    """What a tensor looks like in a file; a KeyError for a type that has no place there."""
+    """Return how a file describes a tensor; a KeyError for a type that has no place there."""
     return DTYPES[tensor.dtype], tuple(tensor.shape)
 
 
 @dataclass(frozen=True)
 class TensorFile:
-    """A file whose header has been read and checked: its JSON, and what tensors to expect."""
+    """A file whose header has been read and checked: its kind, its JSON, and what tensors to expect."""
 
     path: Path
+    kind: str
     content: dict[str, Any]
     specs: dict[str, Spec]
     digest: str
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors, once the checksum has been found right.
+        """Return all tensors, once the checksum has been found right.
 
         Raises:
             InputError: the file is not what it was when it was written.
@@ -75,10 +76,10 @@ class TensorFile:
 
 
 def write(path: Path, kind: str, content: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Writes a file; it is there with all of its content, or as it was before.
+    """Write a file of this kind whole, or leave what was there.
 
     Raises:
-        RunError: it would not be what ``unseal`` takes.
+        RunError: it would not be what ``read`` takes.
     """
     # the checksum is taken while zeros stand in its place
     text = json.dumps({"sha256": BLANK, **content}, allow_nan=False)
@@ -97,15 +98,15 @@ def write(path: Path, kind: str, content: Mapping[str, Any], tensors: Mapping[st
     write_atomically(path, data)
 
 
-def read(path: Path, kind: str) -> TensorFile:
-    """Reads the header of a file of this kind, and nothing else.
+def read(path: Path, *kinds: str) -> TensorFile:
+    """Read the header of a file of one of these kinds, and nothing else.
 
     Raises:
         InputError: there is no such file, or it is of another kind, or beyond bounds.
     """
     if not path.is_file():
         what = "is not a file" if path.exists() else "does not exist"
-        raise InputError(f"{path} {what}: expected a checkpoint")
+        raise InputError(f"{path} {what}: expected a file of nsvm")
     try:
         with path.open("rb") as file:
             text = _header(file, size := path.stat().st_size)
@@ -114,10 +115,11 @@ def read(path: Path, kind: str) -> TensorFile:
         metadata = header.pop("__metadata__", None)
         specs = _specs(header, size - 8 - len(text))
     except (ValueError, OSError) as error:
-        raise _refusal(path, "cannot be read as a checkpoint (a safetensors file)", error) from None
-    if not isinstance(metadata, dict) or list(metadata) != [kind]:
+        raise _refusal(path, "cannot be read as a safetensors file", error) from None
+    if not isinstance(metadata, dict) or len(metadata) != 1 or not metadata.keys() <= {*kinds}:
         found = ", ".join(map(repr, metadata)) if isinstance(metadata, dict) and metadata else "none"
-        raise _refusal(path, "is not what was expected", f"metadata {kind!r}, found {found}")
+        raise _refusal(path, "is not what was expected", f"metadata {kinds[0]!r}, found {found}")
+    (kind,) = metadata
     try:
         _expect(isinstance(metadata[kind], str), "its metadata are no text")
         content = json_within_bounds(metadata[kind])
@@ -126,12 +128,12 @@ def read(path: Path, kind: str) -> TensorFile:
         _expect(isinstance(digest, str) and len(digest) == len(BLANK), "it has no checksum")
     except ValueError as error:
         raise unusable(path, error) from None
-    return TensorFile(path, content, specs, digest)
+    return TensorFile(path, kind, content, specs, digest)
 
 
 def unusable(path: Path, reason: object) -> InputError:
-    """What is wrong with a checkpoint, which may have put long words into the reason."""
-    return _refusal(path, "is a checkpoint that cannot be used", reason)
+    """Return what is wrong with a file, which may have put long words into the reason."""
+    return _refusal(path, "cannot be used", reason)
 
 
 def _refusal(path: Path, what: str, reason: object) -> InputError:
@@ -139,7 +141,7 @@ def _refusal(path: Path, what: str, reason: object) -> InputError:
 
 
 def json_within_bounds(text: str) -> Any:
-    """Strict JSON of bounded depth, without NaN, names that occur twice, or control characters.
+    """Return strict JSON of bounded depth, without NaN, names that occur twice, or control characters.
 
     Raises:
         ValueError: it is not.

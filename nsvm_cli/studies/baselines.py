@@ -29,7 +29,7 @@ def svc_on_inputs(dataset: Section, seed: int) -> Figures:
     begin = time.perf_counter()
     machine = svm.SVC().fit(x, train.y.numpy())
     seconds = time.perf_counter() - begin
-    return _figures(machine.predict(x_test) > 0, data, seconds, len(machine.support_))
+    return _figures(machine.predict(x_test), data, seconds, len(machine.support_))
 
 
 def svc_on_features(checkpoint: Path) -> Figures:
@@ -46,22 +46,22 @@ def svc_on_features(checkpoint: Path) -> Figures:
     begin = time.perf_counter()
     g = SVC(lam).solve(problem, z)
     seconds = time.perf_counter() - begin
-    return _figures((g(model.kernel, z_test) >= 0).cpu().numpy(), data, seconds, len(g.alpha))
+    decisions = model.task.decide(g(model.kernel, z_test)).cpu().numpy()
+    return _figures(decisions, data, seconds, len(g.alpha))
 
 
 def bayes(dataset: Section, seed: int) -> Figures:
     """The best possible rule for Ringnorm, which knows the two distributions."""
     data = load_data(dataset, seed)
     test = data.splits["test"]
-    return _figures(bayes_rule(test.x.numpy(), data.splits["all"].x.numpy()), data, None, None)
+    likelier_B = bayes_rule(test.x.numpy(), data.splits["all"].x.numpy())
+    return _figures(np.where(likelier_B, 1, -1), data, None, None)
 
 
-def _figures(positive: np.ndarray, data: Data, seconds: float | None, vectors: int | None) -> Figures:
+def _figures(decisions: np.ndarray, data: Data, seconds: float | None, vectors: int | None) -> Figures:
     test = data.splits["test"]
-    errors = int((positive != (test.y.numpy() > 0)).sum())
     return {
-        "accuracy": 1 - errors / len(test),
-        "errors": errors,
+        **data.task.score(test.y.numpy(), decisions),
         "samples": len(test),
         "overlap": 0.0 if data.official_split else len(test) / data.splits.sizes["train"],
         "seconds": None if seconds is None else round(seconds, 3),

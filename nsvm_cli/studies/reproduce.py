@@ -14,7 +14,7 @@ from nsvm_cli.datasets import load_data
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.parallel.workers import Workers, outcome
 from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.runs.train import conduct
+from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.files import locked, write_atomically, write_csv
 from nsvm_cli.storage.run_directory import RunDirectory, has_run, is_finished, read_config
 from nsvm_cli.studies.baselines import Figures, bayes, svc_on_features, svc_on_inputs
@@ -158,7 +158,7 @@ def _run(settings: Settings, directory: Path) -> Figures:
         raise _other(directory)
     if not is_finished(directory):
         with RunDirectory(directory, plain(settings), "resume") as run:
-            conduct(prepare(settings), run)
+            train_run(prepare(settings), run)
     result = json.loads((directory / "result.json").read_text())
     return {
         "accuracy": result["test_accuracy"],

@@ -24,8 +24,8 @@ from nsvm_cli.config.registry import STRICT, Positive, one_line
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.parallel.workers import Workers, cores, outcome
-from nsvm_cli.runs.experiment import prepare, trained
-from nsvm_cli.runs.loop import Record
+from nsvm_cli.runs.experiment import prepare, train_in_memory
+from nsvm_cli.runs.loop import OnLog, Record
 from nsvm_cli.storage.files import locked, write_csv
 
 if TYPE_CHECKING:
@@ -197,9 +197,9 @@ def validation_accuracy(values: Mapping[str, Any], seed: int, seconds: float | N
             raise RunError(f"training takes more than {seconds} seconds")
 
     try:
-        model = trained(experiment, observe)
-        part = experiment.data.splits["validation"]
-        return 1 - model.errors(part.x, part.y) / len(part)
+        model = train_in_memory(experiment, [OnLog(observe)])
+        split = experiment.data.splits["validation"]
+        return float(model.score(split.x, split.y)[experiment.data.task.metric])
     except RunError:
         return 0.0
 

@@ -15,8 +15,9 @@ from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.models.feature_map import Evaluation, FeatureMap
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.storage.state_dict import StateDict
-from nsvm_cli.trainers.base import Problem, Rows, Steps
+from nsvm_cli.trainers.base import Problem, Steps
 from nsvm_cli.trainers.look_ahead import LookAheadState, LookAheadTrainer
+from nsvm_cli.trainers.rows import Rows
 
 
 @dataclass(kw_only=True)
@@ -33,7 +34,20 @@ class Alg1State(LookAheadState):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Alg1(LookAheadTrainer[Alg1State]):
-    """Gradient descent in f and theta at once (paper, Algorithm 1)."""
+    """Gradient descent in f and theta at once (paper, Algorithm 1). Its lines, and what does them::
+
+    choose i_1;  alpha_1 = 1;  z_1 = F_theta(x_i_1)               start
+    for t = 2, ..., T:                                            advance
+        choose i_t                                                _next_window: state.sampler
+        z_t = F_theta(x_i_t)                                      evaluate
+        g_t = 1/(lambda (t-1)) sum_s alpha_s y_i_s K(z_s, z_t)    s, g
+        if y_i_t g_t < 1:                                         violates: _find_violation
+            alpha_t = 1                                           on_violation: state.z, state.y
+            descend in theta on -y_i_t/(lambda (t-1)) sum_s
+                alpha_s y_i_s K(z_s, F_theta(x_i_t))              on_violation: objective, F.descend
+        else: alpha_t = 0                                         advance: the term is not stored
+    return alpha, y, z, theta                                     finish
+    """
 
     steps: Steps
     lam: Positive = 1e-4
@@ -46,7 +60,7 @@ class Alg1(LookAheadTrainer[Alg1State]):
     def s(self, problem: Problem, state: Alg1State, z: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
         return problem.sums(z, state.z.tensor, state.y.tensor)
 
-    def violation(self, problem: Problem, state: Alg1State, t: int, i: int, seen: Evaluation) -> float:
+    def on_violation(self, problem: Problem, state: Alg1State, t: int, i: int, at_i: Evaluation) -> float:
         K, F, lam = problem.K, state.F, self.lam
         y_t, z_s, y_s = problem.y[i : i + 1], state.z.tensor, state.y.tensor
 
@@ -55,9 +69,9 @@ class Alg1(LookAheadTrainer[Alg1State]):
             K_ts, c = K(z, z_s), -y_t / (lam * (t - 1)) * y_s
             return (K_ts @ c).sum(), [K.gradient(z, z_s, K_ts, c.unsqueeze(0))]
 
-        state.objective = F.descend([seen], objective, self.progress(t), problem.shard())
+        state.objective = F.descend([at_i], objective, t, self.last_theta_step, problem.shard())
         if problem.processes.owns(state.support_vectors):
-            state.z.append(seen.z)
+            state.z.append(at_i.z)
             state.y.append(y_t)
         return 1.0
 
@@ -77,6 +91,6 @@ class Alg1(LookAheadTrainer[Alg1State]):
         return Expansion(z, torch.ones_like(y), y, self.lam * state.t)
 
     def _terms(self, problem: Problem, state: Alg1State) -> tuple[Float[Tensor, "s n"], Float[Tensor, " s"]]:
-        """Those of all processes."""
-        everyone, s = problem.processes, state.support_vectors
-        return everyone.gather(state.z.tensor, s), everyone.gather(state.y.tensor, s)
+        """Return those of all processes."""
+        processes, s = problem.processes, state.support_vectors
+        return processes.gather(state.z.tensor, s), processes.gather(state.y.tensor, s)

@@ -15,7 +15,9 @@ from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.models.feature_map import Evaluation, FeatureMap, Shard
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.storage.state_dict import DERIVED
-from nsvm_cli.trainers.base import Problem, SampleState, Steps, coefficients, expansion
+from nsvm_cli.trainers.base import Problem, Steps
+from nsvm_cli.trainers.coefficients import SampleState, coefficients, expansion
+from nsvm_cli.trainers.derived import Derived
 from nsvm_cli.trainers.look_ahead import LookAheadState, LookAheadTrainer
 
 
@@ -24,19 +26,36 @@ class Support(NamedTuple):
 
     j: Int64[Tensor, " s"]
     ay: Float[Tensor, " s"]
-    seen: Evaluation
+    at_j: Evaluation
 
 
 @dataclass(kw_only=True)
 class Alg2State(SampleState, LookAheadState):
-    """``support`` stays what it is until theta and alpha move; then it is None."""
+    """``support`` serves all steps until theta and alpha change."""
 
-    support: Support | None = field(default=None, metadata=DERIVED)
+    support: Derived[Support] = field(default_factory=Derived, metadata=DERIVED)
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Alg2(LookAheadTrainer[Alg2State]):
-    """Optimizer in f, then in theta, then an approximate projection of f (paper, Algorithm 2)."""
+    """Descent in f, then in theta, then an approximate projection of f (paper, Algorithm 2).
+
+    Its lines, and what does them::
+
+        choose i_1;  alpha_i_1 = 1, all other alpha_j = 0             start
+        for t = 2, ..., T:                                            advance
+            choose i_t                                                _next_window: state.sampler
+            g_t = 1/(lambda (t-1)) sum_j alpha_j y_j
+                      K(F_theta(x_j), F_theta(x_i_t))                 evaluate, _support, s, g
+            if y_i_t g_t < 1:                                         violates: _find_violation
+                alpha_i_t = alpha_i_t + 1                             on_violation: coefficients.add
+                descend in theta on -y_i_t/(lambda (t-1)) sum_j
+                    alpha_j y_j K(F_theta(x_j), F_theta(x_i_t))       on_violation: objective, F.descend
+        z_j = F_theta(x_j);  return alpha, z, theta                   finish
+
+    Unlike in Algorithm 1, the features of the support vectors are those of the present theta, and the theta
+    step differentiates through them as well.
+    """
 
     steps: Steps
     lam: Positive = 1e-4
@@ -47,12 +66,12 @@ class Alg2(LookAheadTrainer[Alg2State]):
         return Alg2State(F=F, sampler=sampler, t=1, coefficients=alpha)
 
     def s(self, problem: Problem, state: Alg2State, z: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
-        _, ay, seen = self._support(problem, state)
-        return problem.sums(z, seen.z, ay)
+        _, ay, at_j = self._support(problem, state)
+        return problem.sums(z, at_j.z, ay)
 
-    def violation(self, problem: Problem, state: Alg2State, t: int, i: int, seen: Evaluation) -> float:
+    def on_violation(self, problem: Problem, state: Alg2State, t: int, i: int, at_i: Evaluation) -> float:
         K, F, y, lam = problem.K, state.F, problem.y, self.lam
-        j, ay, support = self._support(problem, state)
+        j, ay, at_j = self._support(problem, state)
         c = -y[i] / (lam * (t - 1)) * ay
 
         def objective(z_j: Tensor, z_i: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -68,24 +87,27 @@ class Alg2(LookAheadTrainer[Alg2State]):
             by_z_j[at] += by_z_i
             return value, [by_z_j]
 
-        at, share = (j == i).nonzero()[:, 0], self._share(problem, state, i)
+        at, T, shard = (j == i).nonzero()[:, 0], self.last_theta_step, self._shard(problem, state, i)
         if len(at):
-            state.objective = F.descend([support], within, self.progress(t), share)
+            state.objective = F.descend([at_j], within, t, T, shard)
         else:
-            state.objective = F.descend([support, seen], objective, self.progress(t), share)
+            state.objective = F.descend([at_j, at_i], objective, t, T, shard)
         state.coefficients.add(np.array([i]), 1.0)
-        state.support = None
         return 1.0
 
     def _support(self, problem: Problem, state: Alg2State) -> Support:
-        if state.support is None:
+        def compute() -> Support:
             j, ay = state.terms(problem)
-            state.support = Support(j, ay, state.F.evaluate(problem.at(j)))
-        return state.support
+            return Support(j, ay, state.F.evaluate(problem.at(j)))
 
-    def _share(self, problem: Problem, state: Alg2State, i: int) -> Shard | None:
-        """The whole batch is the whole support, and i behind it if it is not part of it; a process has its
-        share of that, and i."""
+        return state.support.get(state.version, compute)
+
+    def _shard(self, problem: Problem, state: Alg2State, i: int) -> Shard | None:
+        """Return which rows of the whole batch are this process's.
+
+        The whole batch is the whole support, with i behind it unless it is part of it; a process has its
+        shard of that, and i.
+        """
         support, processes = state.coefficients.support, problem.processes
         if processes.size == 1:
             return None

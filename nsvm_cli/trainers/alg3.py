@@ -11,20 +11,17 @@ from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import alignment, norm_surrogate
-from nsvm_cli.trainers.base import (
-    BatchSize,
-    BatchTrainer,
-    Problem,
-    SampleState,
-    Steps,
-    coefficients,
-    expansion,
-)
+from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, Steps
+from nsvm_cli.trainers.coefficients import SampleState, coefficients, expansion
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Alg3(BatchTrainer[SampleState]):
-    """Batched Pegasos in f, alignment in theta (paper, Algorithm 3). Needs K(a, a) != 0."""
+    """Batched Pegasos in f, alignment in theta (paper, Algorithm 3). Needs K(a, a) != 0.
+
+    ``start`` and ``finish`` are the lines before and after the loop, ``step`` is one pass of it, in the
+    paper's order.
+    """
 
     steps: Steps
     lam: Positive = 1e-4
@@ -46,8 +43,8 @@ class Alg3(BatchTrainer[SampleState]):
         z = F(problem.at(torch.cat([A, j])))
         g = problem.sums(z[:k], z[k:], ay) / (lam * (t - 1))
         if not g.isfinite().all():
-            raise NotFiniteError("the decision value g")
-        violating = A_t[(y[A] * g < 1).cpu().numpy()]
+            raise NotFiniteError("the decision value g", t)
+        violating = A_t[problem.task.violates(y[A], g).cpu().numpy()]
         alpha.add(violating, 1 / k)
         x_A, y_A, alpha_A = problem.at(A), y[A], torch.from_numpy(alpha.alpha[A_t]).to(y)
 
@@ -58,7 +55,7 @@ class Alg3(BatchTrainer[SampleState]):
             aligned, slope_aligned = alignment(K_A, y_A)
             return mu * norm - aligned, [2 * K.gradient(z, z, K_A, mu * slope_norm - slope_aligned)]
 
-        state.objective = F.descend([x_A], objective, self.progress(t))
+        state.objective = F.descend([x_A], objective, t, self.last_theta_step)
         state.violations += len(violating)
         state.t, state.g = t, float(g[0])
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive, entry_of
+from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import LOSSES, alignment
@@ -41,7 +42,8 @@ class Alg4State(State):
 class Alg4(BatchTrainer[Alg4State]):
     """Part 1 moves theta towards a better kernel alignment; Part 2 fits an SVM (paper, Algorithm 4).
 
-    ``state.t`` counts the steps of Part 1, then those of the solver. Needs K(a, a) != 0.
+    ``step`` is one pass of Part 1, ``svm`` does Part 2. ``state.t`` counts the steps of Part 1, then those of
+    the solver. Needs K(a, a) != 0.
     """
 
     steps: Steps
@@ -77,16 +79,12 @@ class Alg4(BatchTrainer[Alg4State]):
             state.part_2 = self.svm.restore(problem, F, saved["part_2"])
         return state
 
-    def step(self, problem: Problem, state: Alg4State) -> None:
-        self.advance(problem, state, state.t + 1)
-
     def advance(self, problem: Problem, state: Alg4State, until: int) -> None:
-        while state.t < min(until, self.steps):
-            self._align(problem, state)
+        super().advance(problem, state, min(until, self.steps))
         if state.t < until:
-            self._solve(problem, state, until)
+            self._advance_part_2(problem, state, until)
 
-    def _align(self, problem: Problem, state: Alg4State) -> None:
+    def step(self, problem: Problem, state: Alg4State) -> None:
         K, L = problem.K, LOSSES[self.loss]
         t = state.t + 1
         A = torch.from_numpy(state.sampler(t)).to(problem.y.device)
@@ -99,20 +97,23 @@ class Alg4(BatchTrainer[Alg4State]):
             loss, slope_loss = L(1.0, aligned)
             return loss, [2 * slope_loss * K.gradient(z, z, K_A, slope)]
 
-        state.objective = state.F.descend([x_A], objective, self.progress(t))
+        state.objective = state.F.descend([x_A], objective, t, self.last_theta_step)
         state.t = t
 
-    def _solve(self, problem: Problem, state: Alg4State, until: int) -> None:
+    def _advance_part_2(self, problem: Problem, state: Alg4State, until: int) -> None:
         if state.part_2 is None:
             state.part_2 = self.svm.start(problem, state.F)
-        self.svm.advance(problem, state.part_2, until - self.steps)
+        try:
+            self.svm.advance(problem, state.part_2, until - self.steps)
+        except NotFiniteError as error:
+            raise NotFiniteError(error.quantity, self.steps + error.step) from None
         state.violations, state.g = state.part_2.violations, state.part_2.g
-        state.objective = None  # theta has come to rest
+        state.objective = None  # theta no longer moves
         state.t = until
 
     def classifies(self, state: Alg4State) -> bool:
         return state.part_2 is not None or state.t == self.total
 
     def finish(self, problem: Problem, state: Alg4State) -> Expansion:
-        """Part 2's answer; where Part 1 is not done yet, that of a Part 2 begun now."""
+        """Return Part 2's answer; during Part 1, that of a Part 2 started now."""
         return self.svm.finish(problem, state.part_2 or self.svm.start(problem, state.F))

@@ -12,11 +12,11 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Linear
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.trainers.base import BareState, BatchTrainer, Problem, Steps
+from nsvm_cli.trainers.base import BatchTrainer, Problem, State, Steps
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class CrossEntropy(BatchTrainer[BareState]):
+class CrossEntropy(BatchTrainer[State]):
     """Mini-batch gradient descent on the cross-entropy of two classes, log(1 + exp(-y F_theta(x))).
 
     The network ends in its head, so that F_theta(x) in R^1 is the log-odds of class +1. With the linear
@@ -35,10 +35,10 @@ class CrossEntropy(BatchTrainer[BareState]):
                 f"{n} outputs and kernel {type(problem.K).__name__.lower()}"
             )
 
-    def start(self, problem: Problem, F: FeatureMap) -> BareState:
-        return BareState(F=F, sampler=problem.sampler(self.k), t=0)
+    def start(self, problem: Problem, F: FeatureMap) -> State:
+        return State(F=F, sampler=problem.sampler(self.k), t=0)
 
-    def step(self, problem: Problem, state: BareState) -> None:
+    def step(self, problem: Problem, state: State) -> None:
         t = state.t + 1
         A = torch.from_numpy(state.sampler(t)).to(problem.y.device)
         x_A, y_A = problem.at(A), problem.y[A].unsqueeze(1)
@@ -47,8 +47,8 @@ class CrossEntropy(BatchTrainer[BareState]):
             """1/k sum_A log(1 + exp(-y z)) and its derivative by each z"""
             return functional.softplus(-y_A * z).mean(), [-y_A * torch.sigmoid(-y_A * z) / self.k]
 
-        state.objective = state.F.descend([x_A], objective, self.progress(t))
+        state.objective = state.F.descend([x_A], objective, t, self.last_theta_step)
         state.t = t
 
-    def finish(self, problem: Problem, state: BareState) -> Expansion:
+    def finish(self, problem: Problem, state: State) -> Expansion:
         return Expansion(problem.y.new_ones(1, 1), problem.y.new_ones(1), problem.y.new_ones(1), 1.0)

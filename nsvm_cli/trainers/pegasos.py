@@ -13,7 +13,8 @@ from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.models.feature_map import Evaluation, FeatureMap
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.storage.state_dict import DERIVED
-from nsvm_cli.trainers.base import Problem, SampleState, Steps, coefficients
+from nsvm_cli.trainers.base import Problem, Steps
+from nsvm_cli.trainers.coefficients import SampleState, coefficients
 from nsvm_cli.trainers.look_ahead import LookAheadState, LookAheadTrainer
 
 
@@ -29,7 +30,15 @@ class Pegasos(LookAheadTrainer[PegasosState]):
     """Kernelized Pegasos (paper, Algorithm 0) on z_j = F_theta(x_j), theta fixed.
 
     With the identity for F this is the kernel SVM on the raw data; with the network that Part 1 of
-    Algorithm 4 has trained it is that algorithm's Part 2.
+    Algorithm 4 has trained it is that algorithm's Part 2. The paper's lines, and what does them::
+
+        choose i_1;  alpha_i_1 = 1, all other alpha_j = 0             start
+        for t = 2, ..., T:                                            advance
+            choose i_t                                                _next_window: state.sampler
+            if y_i_t / (lambda (t-1)) sum_j alpha_j y_j K(z_j, z_i_t) < 1:
+                                                                      s, g, violates: _find_violation
+                alpha_i_t = alpha_i_t + 1                             on_violation
+        return alpha                                                  finish
     """
 
     steps: Steps
@@ -43,7 +52,7 @@ class Pegasos(LookAheadTrainer[PegasosState]):
     def fixed(self, state: PegasosState) -> bool:
         return True
 
-    def look_at(self, problem: Problem, state: PegasosState, i: Int64[Tensor, " p"]) -> Evaluation:
+    def evaluate(self, problem: Problem, state: PegasosState, i: Int64[Tensor, " p"]) -> Evaluation:
         z = state.z.index_select(0, i)
         return Evaluation(z, z, z)  # features are all that Algorithm 0 knows of a sample
 
@@ -51,7 +60,7 @@ class Pegasos(LookAheadTrainer[PegasosState]):
         j, ay = state.terms(problem)
         return problem.sums(z, state.z.index_select(0, j), ay)
 
-    def violation(self, problem: Problem, state: PegasosState, t: int, i: int, seen: Evaluation) -> float:
+    def on_violation(self, problem: Problem, state: PegasosState, t: int, i: int, at_i: Evaluation) -> float:
         state.coefficients.add(np.array([i]), 1.0)
         return 1.0
 

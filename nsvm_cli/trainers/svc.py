@@ -16,11 +16,11 @@ from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Kernel, Linear, Polynomial
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import OVERFLOW, ROWS
-from nsvm_cli.trainers.base import BareState, Problem, Trainer
+from nsvm_cli.trainers.base import Problem, State, Trainer
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class SVC(Trainer[BareState]):
+class SVC(Trainer[State]):
     """The dual problem with a bias, solved to the end on z_j = F_theta(x_j).
 
     lambda/2 ||f||^2 + 1/m sum_j hinge_j is SVC's objective with C = 1/(lambda m). All of it happens in
@@ -42,13 +42,13 @@ class SVC(Trainer[BareState]):
                 f"of memory_budget={problem.memory_budget}: take solver=pegasos, or kernel=rbf"
             )
 
-    def start(self, problem: Problem, F: FeatureMap) -> BareState:
-        return BareState(F=F, sampler=problem.sampler(), t=0)
+    def start(self, problem: Problem, F: FeatureMap) -> State:
+        return State(F=F, sampler=problem.sampler(), t=0)
 
-    def step(self, problem: Problem, state: BareState) -> None:
-        raise AssertionError("SVC has no steps")
+    def advance(self, problem: Problem, state: State, until: int) -> None:
+        """Do nothing: there are no steps."""
 
-    def finish(self, problem: Problem, state: BareState) -> Expansion:
+    def finish(self, problem: Problem, state: State) -> Expansion:
         return self.solve(problem, state.F(problem.x))
 
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:

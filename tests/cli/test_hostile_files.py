@@ -15,10 +15,11 @@ from safetensors.torch import save
 from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.errors import Interrupted
 from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.runs.train import Hooks, conduct
+from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.storage.tensor_file import BLANK
 from tests.cli.witness import expect_refusal, witnessed
+from tests.runs.test_train import FakeSignals
 from tests.test_checkpoint import SETTINGS, contents, pickle_of_a_file, write_resealed
 
 Change = Callable[[dict[str, torch.Tensor], dict[str, Any]], object]
@@ -88,7 +89,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "run"
     settings = parse_settings(SETTINGS)
     with RunDirectory(path, plain(settings)) as run:
-        conduct(prepare(settings), run)
+        train_run(prepare(settings), run)
     return run.final
 
 
@@ -134,9 +135,8 @@ def test_run_directories_of_a_stranger(tmp_path: Path) -> None:
         (here / name).mkdir()
         (here / name / "config.yaml").write_text(text)
     settings = parse_settings({**SETTINGS, "checkpoint": {"every": 1}})
-    asked = iter([None] * 30 + [15])
     with RunDirectory(here / "evil", plain(settings)) as run, pytest.raises(Interrupted):
-        conduct(prepare(settings), run, Hooks(signal=lambda: next(asked)))
+        train_run(prepare(settings), run, [stop := FakeSignals(pauses=30)], stop)
     config = here / "evil" / "config.yaml"
     config.write_text(config.read_text().replace("plugins: []", "plugins: [evil]").replace("rbf", "evil"))
     names = sorted(path.name for path in here.iterdir())

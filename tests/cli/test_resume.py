@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.process import NSVM, nsvm, refusal
-from tests.test_conduct import bits
+from tests.runs.test_train import bits
 
 WORDS = ["algorithm=alg1", "algorithm.steps=12000", "log_every=50", "checkpoint.every=100", "curves=false"]
 

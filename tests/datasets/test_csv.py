@@ -61,7 +61,7 @@ def assert_the_table(data: Data) -> None:
 def test_the_two_classes_in_ascending_order(write: Write, classes: tuple[str, str]) -> None:
     data = load("csv", path=write(table(classes)))
     assert_the_table(data)
-    assert data.classes == classes
+    assert data.task.classes == classes
     assert not data.global_scaling
 
 
@@ -225,7 +225,7 @@ def test_labels_that_turn_to_text_far_down(write: Write) -> None:
     header = ",".join([*(f"f{i}" for i in range(2100)), "label"])
     cells = "0," * 2100
     rows = [f"{cells}{label}\n" for label in ["1"] * 600 + ["b"] * 20]
-    assert load("csv", path=write(header + "\n" + "".join(rows))).classes == ("1", "b")
+    assert load("csv", path=write(header + "\n" + "".join(rows))).task.classes == ("1", "b")
 
 
 @pytest.mark.parametrize(

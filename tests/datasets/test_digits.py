@@ -15,7 +15,7 @@ def test_zeros_and_ones_by_default() -> None:
     assert x.shape == (360, 1, 28, 28)
     assert y.eq(-1).sum() == 178
     assert y.eq(1).sum() == 182
-    assert data.classes == ("0", "1")
+    assert data.task.classes == ("0", "1")
     assert data.global_scaling
     assert (len(data.splits["train"]), len(data.splits["test"])) == (324, 36)
 

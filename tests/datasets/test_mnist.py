@@ -105,7 +105,7 @@ def test_samples_are_what_the_files_hold(files: Files, form: str) -> None:
     np.testing.assert_array_equal(data.splits["test"].x[:, 0], test[rows] / 255)
     np.testing.assert_array_equal(data.splits["train"].y, np.where(_labels(DRAWN)[rows] == 1, 1, -1))
     assert data.global_scaling
-    assert data.classes == ("0", "1")
+    assert data.task.classes == ("0", "1")
 
 
 def test_packed_and_unpacked_files_give_the_same_samples(files: Files) -> None:
@@ -127,7 +127,7 @@ def test_the_first_class_is_minus_one(files: Files, classes: tuple[int, int]) ->
     data = load("fake", root=str(files.packed), classes=classes)
     labels = _labels(DRAWN)[np.isin(_labels(DRAWN), classes)]
     assert data.splits["train"].y.tolist() == [-1 if label == classes[0] else 1 for label in labels]
-    assert data.classes == (str(classes[0]), str(classes[1]))
+    assert data.task.classes == (str(classes[0]), str(classes[1]))
 
 
 def test_home_is_expanded(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:

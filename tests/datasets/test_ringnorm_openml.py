@@ -48,7 +48,7 @@ def test_a_file_with_or_without_a_header(
     file.write_text(header + "".join(rows_of(drawn, classes)))
     data = load("ringnorm_openml", path=str(file))
     assert data.sha256 == drawn.sha256
-    assert data.classes == classes
+    assert data.task.classes == classes
     assert sizes(data) == {"train": 6660, "validation": 0, "test": 740, "all": 7400}
     assert not data.global_scaling
 
@@ -134,7 +134,7 @@ def test_the_published_rows(tmp_path: Path, header: str) -> None:
     np.testing.assert_array_equal(everything.x, table[:, :-1])
     np.testing.assert_array_equal(everything.y, 2 * table[:, -1] - 1)
     assert [int((everything.y == label).sum()) for label in (-1, 1)] == [3664, 3736]
-    assert data.classes == ("0", "1")
+    assert data.task.classes == ("0", "1")
     assert [len(data.splits[name]) for name in ("train", "validation", "test")] == [6260, 400, 740]
 
 
@@ -197,7 +197,7 @@ for mood, folder in json.loads(sys.argv[1]).items():
     connections.clear()
     try:
         data = load_data({"name": "ringnorm_openml"}, 0)
-        result = {"sha256": data.sha256, "classes": data.classes, "source": data.source}
+        result = {"sha256": data.sha256, "classes": data.task.classes, "source": data.source}
     except InputError as error:
         result = {"refused": str(error)}
     except Exception as error:

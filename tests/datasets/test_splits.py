@@ -134,7 +134,7 @@ def test_validation_is_a_count(validation: object) -> None:
 def test_load_data_takes_the_rows_of_the_split() -> None:
     data = load_data({"name": "ringnorm", "samples": 400, "validation": 30}, 4)
     everything = data.splits["all"]
-    samples = Samples(everything.x.numpy(), everything.y.numpy(), data.classes, data.source)
+    samples = Samples(everything.x.numpy(), everything.y.numpy(), data.task.classes, data.source)
     for name, rows in split_rows(samples, 30, 4).items():
         assert data.splits[name].x.equal(everything.x[rows])
         assert data.splits[name].y.equal(everything.y[rows])

@@ -10,7 +10,14 @@ from torch import nn
 
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import CHUNK, FeatureMap, features
-from nsvm_cli.models.networks import NETWORKS, Dropout, MaxPool, build_network, is_modeless
+from nsvm_cli.models.networks import (
+    NETWORKS,
+    Dropout,
+    MaxPool,
+    build_network,
+    dropout_masks_from,
+    is_modeless,
+)
 from nsvm_cli.models.optimizers import SGD
 
 MLP = {"name": "mlp", "widths": [40, 30, 20, 20]}
@@ -112,24 +119,28 @@ def test_a_network_that_may_mind_the_mode_is_run_in_both() -> None:
     x, seen = torch.randn(4, 3), []
     for network in (plain.eval(), minding.eval()):
         F = FeatureMap(network, SGD(0.0), dropout_seed=0)
-        F.descend([F.evaluate(x)], lambda z: (seen.append(z), (z.sum(), [torch.ones_like(z)]))[1], 0.0)
+        F.descend([F.evaluate(x)], lambda z: (seen.append(z), (z.sum(), [torch.ones_like(z)]))[1], 1, 1)
         torch.testing.assert_close(F(x), network(x).detach())
     torch.testing.assert_close(seen[1], -linear(x).detach())
 
 
 def test_a_part_of_a_batch_is_dropped_as_in_the_whole() -> None:
     x, dropout = torch.ones(6, 5, 2), Dropout(0.5)
-    dropout.generator = torch.Generator().manual_seed(0)
-    whole = dropout(x)
-    dropout.generator = torch.Generator().manual_seed(0)
-    dropout.rows = 6, torch.tensor([4, 1])
-    assert torch.equal(dropout(x[:2]), whole[[4, 1]])
+    with dropout_masks_from(torch.Generator().manual_seed(0)):
+        whole = dropout(x)
+    with dropout_masks_from(torch.Generator().manual_seed(0), (6, torch.tensor([4, 1]))):
+        assert torch.equal(dropout(x[:2]), whole[[4, 1]])
+
+
+def test_dropout_never_draws_from_the_global_generator() -> None:
+    with pytest.raises(RuntimeError, match="needs a generator"):
+        Dropout(0.5)(torch.ones(2, 3))
+    assert torch.equal(Dropout(0.5).eval()(torch.ones(2, 3)), torch.ones(2, 3))
 
 
 def test_dropout_drops_whole_channels_and_keeps_the_mean() -> None:
-    dropout = Dropout(0.3)
-    dropout.generator = torch.Generator().manual_seed(0)
-    y = dropout(torch.ones(400, 50, 2, 2))
+    with dropout_masks_from(torch.Generator().manual_seed(0)):
+        y = Dropout(0.3)(torch.ones(400, 50, 2, 2))
     per_channel = y.flatten(2)
     assert torch.equal(per_channel.amin(-1), per_channel.amax(-1))
     torch.testing.assert_close(y.unique(), torch.tensor([0.0, 1 / 0.7]))

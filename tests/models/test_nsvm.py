@@ -9,23 +9,24 @@ from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.models.feature_map import CHUNK
 from nsvm_cli.models.kernels import Linear
 from nsvm_cli.models.nsvm import NSVM, Expansion
+from nsvm_cli.tasks import BINARY
 
 
 def model(bias: float = 0.0) -> NSVM:
     """g(x) = ((x - 1)/2) * (3 * 1 * 2 + 1 * (-1) * 4) / 10 + bias = (x - 1)/10 + bias"""
     z, alpha, y = torch.tensor([[2.0], [4.0]]), torch.tensor([3.0, 1.0]), torch.tensor([1.0, -1.0])
     mean, std = torch.tensor([1.0]).double(), torch.tensor([2.0]).double()
-    return NSVM(Scaling(mean, std), nn.Flatten(), Linear(), Expansion(z, alpha, y, 10.0, bias))
+    return NSVM(BINARY, Scaling(mean, std), nn.Flatten(), Linear(), Expansion(z, alpha, y, 10.0, bias))
 
 
 def test_decision_function_predictions_and_errors() -> None:
     x = torch.tensor([[11.0], [1.0], [-9.0]]).double()
     torch.testing.assert_close(model().decision_function(x), torch.tensor([1.0, 0.0, -1.0]))
     torch.testing.assert_close(model(bias=0.5).decision_function(x), torch.tensor([1.5, 0.5, -0.5]))
-    assert model().predict(x).tolist() == [True, True, False], "g(x) = 0 is class +1"
+    assert model().predict(x).tolist() == [1, 1, -1], "g(x) = 0 is class +1"
     y = torch.tensor([1.0, -1.0, -1.0]).double()
-    assert model().errors(x, y) == 1
-    assert model().errors(x, -y) == 2
+    assert model().score(x, y) == {"accuracy": 1 - 1 / 3, "errors": 1}
+    assert model().score(x, -y)["errors"] == 2
 
 
 def test_chunks_change_nothing() -> None:

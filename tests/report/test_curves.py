@@ -12,7 +12,7 @@ from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.errors import InputError
 from nsvm_cli.report.curves import draw_curves
 from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.runs.train import conduct
+from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
 
 SETTINGS: dict[str, Any] = {
@@ -27,7 +27,7 @@ SETTINGS: dict[str, Any] = {
 def run(folder: Path, **changes: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     settings = parse_settings({**SETTINGS, **changes})
     with RunDirectory(folder, plain(settings)) as directory:
-        result = conduct(prepare(settings), directory)
+        result = train_run(prepare(settings), directory)
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()], result
 
 

@@ -20,7 +20,7 @@ from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.model_file import find_model_file, load_model, save_model
-from nsvm_cli.runs.train import conduct
+from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.storage.tensor_file import BLANK
@@ -44,7 +44,7 @@ def run(tmp_path: Path) -> Run:
         settings = parse_settings({**SETTINGS, **changes})
         path = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
         with RunDirectory(path, plain(settings)) as directory:
-            result = conduct(prepare(settings), directory)
+            result = train_run(prepare(settings), directory)
         return path, result
 
     return make
@@ -65,7 +65,7 @@ def test_the_loaded_model_has_the_same_decision_function(run: Run, dtype: str, s
     loaded = load_model(path / "final.safetensors")
     test = prepare(settings).data.splits["test"]
     assert loaded.settings == settings
-    assert loaded.model.errors(test.x, test.y) == result["test_errors"]
+    assert loaded.model.score(test.x, test.y)["errors"] == result["test_errors"]
     assert (loaded.model.expansion.bias != 0) == (solver == "svc")
     again = load_model(path / "final.safetensors").model.decision_function(test.x)
     assert torch.equal(loaded.model.decision_function(test.x), again)

@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,14 @@ from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.errors import InputError, Interrupted, RunError
 from nsvm_cli.runs.checkpoint import load_checkpoint, save_checkpoint
 from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.loop import Callback, Record
 from nsvm_cli.runs.model_file import load_model
-from nsvm_cli.runs.train import Hooks, conduct
+from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.metrics_file import START, Position
 from nsvm_cli.storage.run_directory import RunDirectory, checkpoints_in, read_config
-from nsvm_cli.trainers import TRAINERS, Problem
+from nsvm_cli.trainers import TRAINERS, Problem, State
 from nsvm_cli.trainers.alg3 import Alg3
-from nsvm_cli.trainers.base import SampleState
+from nsvm_cli.trainers.coefficients import SampleState
 
 VALUES: dict[str, Any] = {
     "dataset": {"name": "ringnorm", "samples": 300, "validation": 20},
@@ -44,27 +45,45 @@ def settings_with(**changes: Any) -> Settings:
     return parse_settings({**VALUES, **changes})
 
 
-QUIET = Hooks()
+class FakeSignals(Callback):
+    """What notes SIGTERM at a pause, or once a record of a step or a later one has been seen."""
+
+    def __init__(self, pauses: int | None = None, step: int | None = None) -> None:
+        self.pauses, self.step = pauses, step
+        self.noted: int | None = None
+        self.ended_with: str | None = None
+
+    def on_log(self, state: State, record: Record) -> None:
+        if self.step is not None and record["step"] >= self.step:
+            self.noted = 15
+
+    def on_step_end(self, state: State) -> None:
+        if self.pauses is not None:
+            self.pauses -= 1
+            self.noted = 15 if self.pauses < 0 else None
+
+    def end_at_once(self, message: str) -> None:
+        self.ended_with = message
 
 
-def go(path: Path, settings: Settings, hooks: Hooks = QUIET, inexact: bool = False) -> dict[str, Any]:
+def go(
+    path: Path,
+    settings: Settings,
+    signals: FakeSignals | None = None,
+    say: Callable[[str], object] = lambda line: None,
+    allow_mismatch: bool = False,
+) -> dict[str, Any]:
+    signals = signals or FakeSignals()
     with RunDirectory(path, plain(settings), "resume") as run:
-        return conduct(prepare(settings), run, hooks, inexact)
+        return train_run(prepare(settings), run, [signals], signals, say, allow_mismatch)
 
 
-def stopped_after(pauses: int) -> Hooks:
-    """Hooks that give SIGTERM at the so-manieth pause."""
-    asked: Iterator[int | None] = iter([None] * pauses + [15])
-    return Hooks(signal=lambda: next(asked))
+def stopped_after(pauses: int) -> FakeSignals:
+    return FakeSignals(pauses=pauses)
 
 
-def stopped_at(step: int) -> Hooks:
-    """Hooks that give SIGTERM once a record of that step or a later one has been seen."""
-    seen: list[int] = [0]
-    return Hooks(
-        observe=lambda figures: seen.append(figures["step"]),
-        signal=lambda: 15 if seen[-1] >= step else None,
-    )
+def stopped_at(step: int) -> FakeSignals:
+    return FakeSignals(step=step)
 
 
 def bits(path: Path) -> dict[str, Any]:
@@ -86,7 +105,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def half(tmp_path: Path) -> Path:
     """A run that was stopped, with two checkpoints."""
     path = tmp_path / "run"
-    with pytest.raises(Interrupted, match=r"after step \d+ of 300; go on with nsvm train resume="):
+    with pytest.raises(Interrupted, match=r"after step \d+ of 300; resume with nsvm train resume="):
         go(path, settings_with(), stopped_at(150))
     assert [file.name for file in checkpoints_in(path)] == ["last.safetensors", "previous.safetensors"]
     return path
@@ -112,10 +131,10 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole: Path, half: Pa
     data[len(data) // 2] ^= 1
     last.write_bytes(data)
     said: list[str] = []
-    go(half, settings_with(), Hooks(say=said.append))
+    go(half, settings_with(), say=said.append)
     assert "last.safetensors is damaged: its checksum is wrong" in said[0]
-    assert said[0].endswith("going back to the checkpoint before it")
-    assert said[1].startswith("going on after step ")
+    assert said[0].endswith("falling back to the previous checkpoint")
+    assert said[1].startswith("resuming after step ")
     assert bits(half) == bits(whole)
 
 
@@ -123,11 +142,11 @@ def test_without_a_whole_checkpoint_nothing_is_thrown_away(whole: Path, half: Pa
     for file in checkpoints_in(half):
         file.write_bytes(file.read_bytes()[:-1])
     before = {file: file.read_bytes() for file in half.iterdir()}
-    with pytest.raises(InputError, match=r"cannot be read .*; to begin anew, say overwrite"):
+    with pytest.raises(InputError, match=r"cannot be read .*; start over with overwrite"):
         go(half, settings_with())
     assert {file: file.read_bytes() for file in half.iterdir()} == before
     with RunDirectory(half, plain(settings_with()), "overwrite") as run:
-        conduct(prepare(settings_with()), run)
+        train_run(prepare(settings_with()), run)
     assert bits(half) == bits(whole)
 
 
@@ -136,7 +155,7 @@ def test_metrics_that_were_changed_fall_back_too(whole: Path, half: Path) -> Non
     lines = metrics.read_bytes().splitlines(keepends=True)
     metrics.write_bytes(b"".join(lines[:-1]) + b'{"step": 1')
     said: list[str] = []
-    go(half, settings_with(), Hooks(say=said.append))
+    go(half, settings_with(), say=said.append)
     assert "metrics.jsonl is not what it was at the checkpoint" in said[0]
     assert bits(half) == bits(whole)
 
@@ -147,8 +166,8 @@ def test_a_kill_between_two_renames_loses_nothing(whole: Path, half: Path) -> No
     last.rename(half / "next.safetensors")
     (half / ".last.safetensors.1234.tmp").write_bytes(b"half a checkpoint")
     said: list[str] = []
-    go(half, settings_with(), Hooks(say=said.append))
-    assert said == [f"going on after step {step} of 300"]
+    go(half, settings_with(), say=said.append)
+    assert said == [f"resuming after step {step} of 300"]
     assert bits(half) == bits(whole)
 
 
@@ -166,25 +185,25 @@ def test_other_settings_are_refused_or_make_another_result(
     changes: dict[str, Any], said: str, half: Path
 ) -> None:
     before = {file: file.read_bytes() for file in half.iterdir()}
-    with pytest.raises(InputError, match="cannot go on with the same bits") as caught:
+    with pytest.raises(InputError, match="cannot be resumed bit for bit") as caught:
         go(half, settings_with(**changes))
     assert said in str(caught.value)
-    assert "inexact=true" in str(caught.value)
+    assert "allow_mismatch=true" in str(caught.value)
     assert {file: file.read_bytes() for file in half.iterdir()} == before
     if "dataset" not in changes:
-        assert go(half, settings_with(**changes), inexact=True)["exact"] is False
+        assert go(half, settings_with(**changes), allow_mismatch=True)["exact"] is False
 
 
-def test_an_inexact_run_stays_one(half: Path) -> None:
+def test_a_mismatch_is_remembered(half: Path) -> None:
     faster = settings_with(optimizer={"name": "sgd", "lr": 0.02, "momentum": 0.9})
     with pytest.raises(Interrupted):
-        go(half, faster, stopped_after(6), inexact=True)
+        go(half, faster, stopped_after(6), allow_mismatch=True)
     assert go(half, faster)["exact"] is False
 
 
-def test_other_surroundings_are_refused(half: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_environment_is_refused(half: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", "9.9.0")
-    with pytest.raises(InputError, match=r"torch was .* and is 9\.9\.0; take the same again, or accept"):
+    with pytest.raises(InputError, match=r"torch was .* and is 9\.9\.0; restore these, or accept"):
         go(half, settings_with())
     monkeypatch.undo()
     torch.set_num_threads(2)
@@ -205,7 +224,7 @@ def test_what_changes_no_bit_may_change(whole: Path, half: Path) -> None:
 def test_a_checkpoint_that_does_not_fit_is_one_sentence(half: Path) -> None:
     other = settings_with(network={"name": "mlp", "widths": [10, 7], "dropout": 0.2})
     with pytest.raises(InputError, match=r"the checkpoint of step \d+ does not fit this run: .* expected"):
-        go(half, other, inexact=True)
+        go(half, other, allow_mismatch=True)
 
 
 def test_the_best_model_is_kept(whole: Path) -> None:
@@ -217,7 +236,7 @@ def test_the_best_model_is_kept(whole: Path) -> None:
     model = load_model(whole / "best.safetensors")
     part = prepare(settings_with()).data.splits["validation"]
     assert model.facts.steps == step
-    assert 1 - model.model.errors(part.x, part.y) / len(part) == best
+    assert model.model.score(part.x, part.y)["accuracy"] == best
 
 
 def test_a_finished_run_keeps_no_checkpoint(whole: Path) -> None:
@@ -381,15 +400,15 @@ def test_other_settings_before_the_first_checkpoint_are_refused_too(half: Path) 
     other = settings_with(seed=7)
     with pytest.raises(InputError, match="seed was 0 and is 7"):
         go(half, other)
-    assert go(half, other, inexact=True)["seed"] == 7
+    assert go(half, other, allow_mismatch=True)["seed"] == 7
     assert read_config(half) == plain(other)
 
 
 def test_there_and_back_again_is_the_run_that_it_was(whole: Path, half: Path) -> None:
-    """An inexact run that is killed before its first checkpoint leaves that of the run before it."""
+    """Other settings, killed before their first checkpoint, leave the checkpoint of the run before them."""
     before = {file: file.read_bytes() for file in checkpoints_in(half)}
     with pytest.raises(Interrupted):
-        go(half, settings_with(log_every=8), stopped_after(3), inexact=True)
+        go(half, settings_with(log_every=8), stopped_after(3), allow_mismatch=True)
     for file, data in before.items():
         file.write_bytes(data)
     go(half, settings_with())
@@ -417,11 +436,11 @@ def test_a_g_that_is_not_finite_is_a_divergence_in_algorithm_3_too(tmp_path: Pat
     "changes",
     [
         {"metrics": Position(2**31, START.sha256)},
-        {"state": {"gap": 1e308}},
-        {"state": {"gap": -1, "moved": 10**18}},
+        {"state": {"mean_gap": 1e308}},
+        {"state": {"mean_gap": -1, "last_violation": 10**18}},
         {"state": {"violations": -1}},
         {"state": {"objective": torch.ones(2, 2)}},
-        {"state": {"stretch": {"first": 1, "s": torch.ones(0, dtype=torch.float64), "looked_at": 0}}},
+        {"state": {"window": {"first": 1, "s": torch.ones(0, dtype=torch.float64), "from_batch": 0}}},
     ],
 )
 def test_values_that_no_run_has(changes: dict[str, Any], half: Path) -> None:
@@ -445,7 +464,7 @@ def test_a_pipe_in_the_place_of_metrics(half: Path) -> None:
 
 def test_a_best_model_of_steps_that_are_not_taken_again_goes(half: Path) -> None:
     assert (half / "best.safetensors").exists()
-    result = go(half, settings_with(validation={"every": None}), inexact=True)
+    result = go(half, settings_with(validation={"every": None}), allow_mismatch=True)
     assert "best_step" not in result
     assert not (half / "best.safetensors").exists()
 

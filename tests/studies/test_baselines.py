@@ -15,7 +15,7 @@ from nsvm_cli.datasets import load_data
 from nsvm_cli.datasets.ringnorm import bayes_accuracy, bayes_rule
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.runs.train import conduct
+from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.studies.baselines import bayes, svc_on_features, svc_on_inputs
 from tests.datasets.helpers import load
@@ -46,7 +46,7 @@ def test_svc_on_features_is_scikit_learns_on_what_the_network_computes(tmp_path:
     )
     experiment = prepare(settings)
     with RunDirectory(tmp_path / "run", plain(settings)) as run:
-        conduct(experiment, run)
+        train_run(experiment, run)
     z = features(experiment.F.network, experiment.problem.x).numpy()
     test = experiment.data.splits["test"]
     z_test = features(experiment.F.network, experiment.scaling(test.x)).numpy()

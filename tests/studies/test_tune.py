@@ -66,11 +66,11 @@ def test_a_point_takes_its_place_and_leaves_the_settings_alone() -> None:
 
 
 def test_the_score_is_what_a_run_on_validation_data_records() -> None:
-    from nsvm_cli.runs.experiment import prepare, trained
+    from nsvm_cli.runs.experiment import prepare, train_in_memory
 
     experiment = prepare(parse_settings({**SETTINGS, "seed": 3}))
-    model, part = trained(experiment, lambda figures: None), experiment.data.splits["validation"]
-    assert validation_accuracy(SETTINGS, 3) == 1 - model.errors(part.x, part.y) / 80
+    model, part = train_in_memory(experiment), experiment.data.splits["validation"]
+    assert validation_accuracy(SETTINGS, 3) == model.score(part.x, part.y)["accuracy"]
     assert validation_accuracy(placed(SETTINGS, {"optimizer.lr": 1e30}), 3) == 0, "it diverges"
     assert validation_accuracy(SETTINGS, 3, seconds=1e-9) == 0, "it takes longer"
 

@@ -19,7 +19,7 @@ import torch
 from nsvm_cli.models import feature_map as features
 from nsvm_cli.models import kernels
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.networks import build_network
+from nsvm_cli.models.networks import build_network, dropout_masks_from
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.randomness import Sampler
 from nsvm_cli.trainers import State, Trainer, look_ahead
@@ -59,8 +59,8 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     if request.param == 0:
         return
     rng = random.Random(request.param)
-    monkeypatch.setattr(look_ahead, "look_ahead", lambda gap: rng.randint(1, 100))
-    monkeypatch.setattr(look_ahead, "FIXED", rng.randint(1, 100))
+    monkeypatch.setattr(look_ahead, "window_length", lambda gap: rng.randint(1, 100))
+    monkeypatch.setattr(look_ahead, "FIXED_WINDOW", rng.randint(1, 100))
     monkeypatch.setattr(features, "CHUNK", rng.randint(10, 500))
     monkeypatch.setattr(kernels, "block_shape", lambda *_: (rng.randint(3, 100), rng.randint(10, 200)))
 
@@ -154,13 +154,10 @@ def test_images_and_dropout(trainer: Trainer[Any], k: int, lr: float, network: M
     built = build_network(network, (1, 16, 16), seed=4).double()
     s = Small(look_ahead.Problem(x, y, kernels.RBF(1.0), 0), built)
     ours, theirs = theta(s, lr), eager(s, lr, k)
-    noise = torch.Generator().manual_seed(5)
-    for module in theirs.net.modules():
-        if hasattr(module, "generator"):
-            module.generator = noise
     third = lambda T: theirs.algorithm_3(T, k, mu=0.7)  # noqa: E731
     run = {Alg1: theirs.algorithm_1, Alg2: theirs.algorithm_2, Alg3: third}
-    finish(run[type(trainer)](trainer.total))
+    with dropout_masks_from(torch.Generator().manual_seed(5)):
+        finish(run[type(trainer)](trainer.total))
     state, g = train(trainer, s.problem, ours)
     assert_same(state, theirs, parameters(s.network), moved=1e-3)
     if isinstance(trainer, Alg1):
@@ -171,18 +168,18 @@ def test_images_and_dropout(trainer: Trainer[Any], k: int, lr: float, network: M
 
 
 @pytest.mark.parametrize("trainer", [Alg1(4000, LAM), Alg2(4000, LAM)], ids=["alg1", "alg2"])
-def test_a_long_quiet_stretch_is_looked_up(
+def test_after_many_quiet_steps_scores_are_looked_up(
     trainer: Trainer[Any], small: MakeSmall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With few samples and many steps, every s_i is computed once and kept until theta moves."""
     looked_up: list[int] = []
-    look_up = look_ahead.LookAheadTrainer._look_up
+    look_up = look_ahead.LookAheadTrainer._window_from_scores
 
-    def spy(self: Any, problem: Any, state: Any, first: int, coming: Any) -> Any:
+    def spy(self: Any, problem: Any, state: Any, first: int, i: Any) -> Any:
         looked_up.append(first)
-        return look_up(self, problem, state, first, coming)
+        return look_up(self, problem, state, first, i)
 
-    monkeypatch.setattr(look_ahead.LookAheadTrainer, "_look_up", spy)
+    monkeypatch.setattr(look_ahead.LookAheadTrainer, "_window_from_scores", spy)
     s, lr = small(2, m=10, network=WIDE), 2e-4
     theirs = eager(s, lr)
     finish({Alg1: theirs.algorithm_1, Alg2: theirs.algorithm_2}[type(trainer)](4000))
@@ -194,7 +191,7 @@ def test_a_long_quiet_stretch_is_looked_up(
 class Half(Pegasos):
     """A violation adds 1/2."""
 
-    def violation(self, problem: Any, state: Any, t: int, i: int, seen: Any) -> float:
+    def on_violation(self, problem: Any, state: Any, t: int, i: int, at_i: Any) -> float:
         state.coefficients.add(np.array([i]), 0.5)
         return 0.5
 

@@ -14,7 +14,7 @@ from sklearn.svm import SVC
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Kernel, Polynomial, build_kernel
-from nsvm_cli.runs.loop import run
+from nsvm_cli.runs.loop import OnLog, run
 from nsvm_cli.trainers import TRAINERS, Problem, Trainer, build_trainer
 from nsvm_cli.trainers.alg4 import SOLVERS
 from tests.conftest import Small, parameters, train
@@ -54,7 +54,7 @@ def test_being_watched_changes_no_bit(trainer: Trainer[Any], small: MakeSmall) -
     thetas, alphas = [], []
     for every in (1, 7, 10_000):
         s = small(1)
-        state = run(trainer, s.problem, s.theta(), every, lambda record: None)
+        state = run(trainer, s.problem, s.theta(), every)
         thetas.append(parameters(state.F.network))
         alphas.append(trainer.finish(s.problem, state).alpha)
     for theta, alpha in zip(thetas[1:], alphas[1:], strict=True):
@@ -82,7 +82,7 @@ def test_finishing_early_is_a_shorter_run(trainer: Trainer[Any], small: MakeSmal
 
 def test_records_count_up_and_end_with_the_last_step(trainer: Trainer[Any], small: MakeSmall) -> None:
     s, records = small(1), []
-    run(trainer, s.problem, s.theta(), 40, records.append)
+    run(trainer, s.problem, s.theta(), 40, [OnLog(records.append)])
     steps = [record["step"] for record in records]
     assert steps == sorted(set(steps))
     assert steps[-1] == trainer.total
@@ -97,7 +97,7 @@ def test_divergence_stops_the_run(trainer: Trainer[Any], small: MakeSmall) -> No
     with torch.no_grad():
         next(F.network.parameters()).fill_(float("nan"))
     with pytest.raises(RunError, match=r"diverged at step \d+.*lower optimizer\.lr"):
-        run(trainer, s.problem, F, 10, lambda record: None)
+        run(trainer, s.problem, F, 10)
 
 
 @pytest.mark.parametrize("steps", [0, -3, "many", 2.5, None])

@@ -18,7 +18,7 @@ from nsvm_cli.errors import InputError, NotFiniteError, RunError
 from nsvm_cli.models.feature_map import Evaluation, FeatureMap
 from nsvm_cli.models.kernels import RBF, Polynomial
 from nsvm_cli.models.optimizers import OPTIMIZERS, SGD, Adam, OptimizerConfig
-from nsvm_cli.runs.loop import record, run
+from nsvm_cli.runs.loop import OnLog, record, run
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.state_dict import flatten, unflatten
 from nsvm_cli.trainers import TRAINERS, Problem, build_trainer
@@ -60,7 +60,7 @@ def test_a_resumed_run_has_the_same_bits(
         return FeatureMap(deepcopy(s.network), OPTIMISERS[optimiser], dropout_seed=5)
 
     whole: list[Any] = []
-    twin = run(trainer, s.problem, theta(), 10, whole.append)
+    twin = run(trainer, s.problem, theta(), 10, [OnLog(whole.append)])
     rng = random.Random(f"{name} {network} {optimiser}")
     stops = sorted(rng.sample(range(2, trainer.total), 5))
     pieces: list[Any] = []
@@ -77,7 +77,7 @@ def test_a_resumed_run_has_the_same_bits(
         F.load_state_dict(values["F"])
         state = trainer.restore(s.problem, F, values["state"])
         assert state.t == stop
-    state = run(trainer, s.problem, F, 10, pieces.append, state=state)
+    state = run(trainer, s.problem, F, 10, [OnLog(pieces.append)], state)
     assert pieces == whole
     if network != "identity":
         assert torch.equal(parameters(F.network), parameters(twin.F.network))
@@ -141,7 +141,7 @@ def test_the_state_of_another_run_is_refused(small: MakeSmall) -> None:
         {**saved, "t": True},
         {**saved, "coefficients": 3},
         {**saved, "extra": 1},
-        {key: value for key, value in saved.items() if key != "gap"},
+        {key: value for key, value in saved.items() if key != "mean_gap"},
     ]:
         with pytest.raises((ValueError, TypeError)):
             trainer.restore(s.problem, s.theta(), changed)
@@ -176,7 +176,7 @@ def test_polynomial_divergence_names_step_and_quantity(small: MakeSmall) -> None
     s = small(1, K=Polynomial(degree=5, gamma=1e60), network=NETWORKS["identity"])
     trainer = build_trainer({"name": "pegasos", "steps": 50})
     with pytest.raises(RunError, match=r"diverged at step \d+: the decision value g is not finite"):
-        run(trainer, s.problem, s.theta(), 10, lambda record: None)
+        run(trainer, s.problem, s.theta(), 10)
 
 
 @pytest.mark.parametrize("every", [1, 10_000])
@@ -185,7 +185,7 @@ def test_a_divergence_is_said_to_be_at_its_step(every: int, small: MakeSmall) ->
     s = small(1, K=RBF(50.0), network=NETWORKS["identity"])  # where violations are rare
     trainer = FailingTrainer(4000, lam=1e-3)
     with pytest.raises(RunError, match=r"diverged at step \d+: theta of step (\d+) is") as caught:
-        run(trainer, s.problem, s.theta(), every, lambda record: None)
+        run(trainer, s.problem, s.theta(), every)
     at, actual = re.findall(r"step (\d+)", str(caught.value))
     assert at == actual != "1001"
 
@@ -194,7 +194,7 @@ def test_a_divergence_is_said_to_be_at_its_step(every: int, small: MakeSmall) ->
 class FailingTrainer(Pegasos):
     """Fails at its first violation after step 1000."""
 
-    def violation(self, problem: Problem, state: PegasosState, t: int, i: int, seen: Evaluation) -> float:
+    def on_violation(self, problem: Problem, state: PegasosState, t: int, i: int, at_i: Evaluation) -> float:
         if t > 1000:
-            raise NotFiniteError(f"theta of step {t}")
-        return super().violation(problem, state, t, i, seen)
+            raise NotFiniteError(f"theta of step {t}", t)
+        return super().on_violation(problem, state, t, i, at_i)

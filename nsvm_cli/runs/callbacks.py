@@ -1,0 +1,255 @@
+"""What a run does beside training: checkpoints, the best model, metrics, stopping on a signal.
+
+Of several processes all have the same callbacks, and the first one decides; only it has a ``directory``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from nsvm_cli.config.settings import plain
+from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.parallel.distributed import Processes
+from nsvm_cli.runs.checkpoint import (
+    Checkpoint,
+    environment,
+    identity,
+    load_checkpoint,
+    mismatches,
+    restore_state,
+    save_checkpoint,
+)
+from nsvm_cli.runs.experiment import Experiment, model_of
+from nsvm_cli.runs.loop import Callback, Record, record
+from nsvm_cli.runs.model_file import SavedModel, facts, save_model
+from nsvm_cli.storage.metrics_file import START
+from nsvm_cli.storage.run_directory import RunDirectory, checkpoints_in
+from nsvm_cli.storage.state_dict import flatten
+from nsvm_cli.trainers import State
+
+WORTH_SAVING = 1.0
+"""Seconds of work since the last checkpoint that are worth another one when training has ended."""
+
+Say = Callable[[str], object]
+"""Shows a line that a person should read."""
+
+
+class MetricsWriter(Callback):
+    """Append each record to the metrics of the run."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self.directory = directory
+
+    def on_log(self, state: State, record: Record) -> None:
+        self.directory.metrics.append(record)
+
+
+class BestModel(Callback):
+    """Score the model on the validation set after every ``validation.every``-th step, and keep the best one.
+
+    ``best`` is the best score so far, and its step.
+    """
+
+    def __init__(self, experiment: Experiment, directory: RunDirectory | None) -> None:
+        self.experiment, self.directory = experiment, directory
+        self.log_every = experiment.settings.validation.every
+        self.best: tuple[float, int] | None = None
+
+    def on_log(self, state: State, record: Record) -> None:
+        e = self.experiment
+        if self.log_every and (state.t % self.log_every == 0 or state.t == e.trainer.total):
+            record |= self._validate(state)
+
+    def _validate(self, state: State) -> Record:
+        e = self.experiment
+        if not e.trainer.classifies(state):
+            return {}
+        split, metric = e.data.splits["validation"], e.data.task.metric
+        model = model_of(e, e.trainer.finish(e.problem, state))
+        score = model.score(split.x, split.y)[metric]
+        if self.best is None or score > self.best[0]:
+            self.best = score, state.t
+            if self.directory is not None:
+                save_model(self.directory.best, SavedModel(model, e.settings, facts(e, model, state.t)))
+        return {f"validation_{metric}": score}
+
+    def figures(self) -> dict[str, Any]:
+        """Return what the result says of the best model."""
+        names = (f"best_validation_{self.experiment.data.task.metric}", "best_step")
+        return dict(zip(names, self.best or (), strict=False))
+
+    def finish(self) -> None:
+        """Remove a best model that is not this run's, but of steps that were not taken again."""
+        if self.best is None and self.directory is not None:
+            self.directory.best.unlink(missing_ok=True)
+
+
+class CheckpointManager(Callback):
+    """Write checkpoints in the course of a run, and find the way back from them.
+
+    ``directory`` is the one at ``path``, for the process that writes to it; ``best`` is part of a checkpoint.
+    """
+
+    def __init__(
+        self, experiment: Experiment, path: Path, directory: RunDirectory | None, best: BestModel, say: Say
+    ) -> None:
+        self.experiment, self.path, self.directory = experiment, path, directory
+        self.best, self.say = best, say
+        self.every = experiment.settings.checkpoint
+        self.step_every = self.every.steps
+        self.resumed, self.bitwise = 0, True
+        self.failure: Exception | None = None
+        self._seconds_before = 0.0
+        self._first_call = True
+
+    def restore(self, allow_mismatch: bool) -> State | None:
+        """Return the state of the newest checkpoint that is whole; None where there is no checkpoint yet.
+
+        Raises:
+            InputError: it is of other settings or another environment, or does not fit them, or every
+                checkpoint is damaged.
+        """
+        e = self.experiment
+        checkpoint = self._agreed_checkpoint()
+        changes = self._mismatches(checkpoint)
+        if changes and not allow_mismatch:
+            raise InputError(
+                f"{self.path} cannot be resumed bit for bit: {'; '.join(changes)}; restore these, or accept "
+                "a different result with allow_mismatch=true"
+            )
+        state = None if checkpoint is None else restore_state(e, checkpoint)
+        if self.directory is not None:
+            self.directory.update_config(plain(e.settings))
+            self.directory.open_metrics(START if checkpoint is None else checkpoint.metrics)
+        if checkpoint is not None and state is not None:
+            self._seconds_before, self.best.best = checkpoint.seconds, None if changes else checkpoint.best
+            self.resumed, self.bitwise = checkpoint.resumed + 1, checkpoint.bitwise and not changes
+            self.say(f"resuming after step {state.t} of {e.trainer.total}")
+        return state
+
+    def _agreed_checkpoint(self) -> Checkpoint | None:
+        processes = self.experiment.problem.processes
+        if self.directory is not None:
+            number, checkpoint = self._newest(self.directory)
+            processes.broadcast(number)
+            return checkpoint
+        number = processes.broadcast(0)
+        return load_checkpoint(checkpoints_in(self.path)[number]) if number >= 0 else None
+
+    def _newest(self, directory: RunDirectory) -> tuple[int, Checkpoint | None]:
+        """Return the newest checkpoint that is whole, and its number; -1 where the run begins."""
+        paths = checkpoints_in(self.path)
+        for number, path in enumerate(paths):
+            try:
+                checkpoint = load_checkpoint(path)
+                directory.check_metrics(checkpoint.metrics)
+                return number, checkpoint
+            except ValueError as error:
+                if number + 1 == len(paths):
+                    raise InputError(f"{error}; start over with overwrite=true") from None
+                self.say(f"{error}; falling back to the previous checkpoint")
+        return -1, None
+
+    def _mismatches(self, checkpoint: Checkpoint | None) -> list[str]:
+        e = self.experiment
+        if checkpoint is not None:
+            return mismatches({**checkpoint.settings, **checkpoint.environment}, identity(e.settings, e))
+        return [] if self.directory is None else mismatches(self.directory.recorded, plain(e.settings))
+
+    def on_train_start(self) -> None:
+        self.began = self.saved = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training so far."""
+        return self._seconds_before + time.monotonic() - self.began
+
+    def on_step_end(self, state: State) -> None:
+        e = self.experiment
+        if self._first_call and self.every.every is not None:  # what cannot be saved is found out at once
+            flatten(e.trainer.save(e.problem, state))
+        self._first_call = False
+        due = bool(self.every.steps and state.t % self.every.steps == 0) or (
+            self.every.seconds is not None and time.monotonic() - self.saved >= self.every.seconds
+        )
+        if e.problem.processes.broadcast(int(due)):
+            self.save(state)
+
+    def on_train_end(self, state: State, stopped: bool) -> None:
+        self.train_seconds = self.seconds
+        if self.every.every is None:
+            return
+        if stopped:
+            try:
+                self.save(state)
+            except (OSError, RunError) as error:  # the wish to stop comes first
+                self.failure = error
+        elif self.experiment.problem.processes.broadcast(int(time.monotonic() - self.saved > WORTH_SAVING)):
+            self.save(state)
+
+    def save(self, state: State) -> None:
+        """Write a checkpoint.
+
+        Raises:
+            RunError: the run has diverged; its last good checkpoint stays.
+        """
+        record(state)  # raises if theta is not finite
+        e = self.experiment
+        values = {"F": e.F.state_dict(), "state": e.trainer.save(e.problem, state)}
+        if self.directory is not None:
+            checkpoint = Checkpoint(
+                step=state.t,
+                seconds=self.seconds,
+                best=self.best.best,
+                resumed=self.resumed,
+                bitwise=self.bitwise,
+                metrics=self.directory.metrics.position(),
+                settings=plain(e.settings),
+                environment=environment(e),
+                values=values,
+            )
+            self.directory.add_checkpoint(lambda path: save_checkpoint(path, checkpoint))
+        self.saved = time.monotonic()
+
+    def figures(self) -> dict[str, Any]:
+        """Return what the result says of time and resuming."""
+        return {
+            "train_seconds": round(self.train_seconds, 3),
+            "resumed": self.resumed,
+            "exact": self.bitwise,
+        }
+
+
+@runtime_checkable
+class StopSignals(Protocol):
+    """What ``StopOnSignal`` needs of ``nsvm_cli.parallel.signals.Signals``."""
+
+    @property
+    def noted(self) -> int | None:
+        """The signal that should end the run, if there was one."""
+
+    def end_at_once(self, message: str) -> None:
+        """Let a signal end the process from now on."""
+
+
+class StopOnSignal(Callback):
+    """Stop between two steps once a signal has been noted.
+
+    ``signum`` is the signal that has stopped the run. After a run that was not stopped there is nothing more
+    to save: a signal then ends the process at once, with ``message``.
+    """
+
+    def __init__(self, signals: StopSignals | None, processes: Processes, message: str) -> None:
+        self.signals, self.processes, self.message = signals, processes, message
+        self.signum = 0
+
+    def should_stop(self, state: State) -> bool:
+        self.signum = self.processes.broadcast((self.signals and self.signals.noted) or 0)
+        return self.signum != 0
+
+    def on_train_end(self, state: State, stopped: bool) -> None:
+        if self.signals and not stopped:
+            self.signals.end_at_once(self.message)

@@ -1,0 +1,21 @@
+"""The parts that the settings of a run name."""
+
+from __future__ import annotations
+
+from nsvm_cli.config.settings import Settings
+from nsvm_cli.datasets import build_source
+from nsvm_cli.models.kernels import build_kernel
+from nsvm_cli.models.optimizers import build_optimizer
+from nsvm_cli.trainers import build_trainer
+
+
+def check_parts(settings: Settings) -> None:
+    """Check that each part is registered and takes its settings; load no data and allocate nothing.
+
+    Raises:
+        InputError: one is not, or does not.
+    """
+    build_trainer(settings.algorithm)
+    build_kernel(settings.kernel)
+    build_optimizer(settings.optimizer)
+    build_source(settings.dataset)
