@@ -30,7 +30,7 @@ def test_descending_is_the_optimizers_step() -> None:
     z.square().sum().backward()
     assert W.grad is not None
     assert b.grad is not None
-    assert F.descend([x], closed, 0.0) == z.square().sum()
+    assert F.descend([x], closed, 1, 1) == z.square().sum()
     torch.testing.assert_close(F.network[0].weight, W - 0.1 * W.grad)
     torch.testing.assert_close(F.network[0].bias, b - 0.1 * b.grad)
 
@@ -43,14 +43,14 @@ def test_evaluations_and_autograd_lead_to_the_same_theta() -> None:
         seen = F.evaluate(x)
         if way == "rows":
             two = lambda a, b: (a.sum() * 0, [*closed(a)[1], *closed(b)[1]])  # noqa: E731
-            F.descend([seen.row(1), seen.row(3)], two, 0.0)
+            F.descend([seen.row(1), seen.row(3)], two, 1, 1)
             other = theta()
-            other.descend([x[[1, 3]]], closed, 0.0)
+            other.descend([x[[1, 3]]], closed, 1, 1)
             torch.testing.assert_close(F(x), other(x))
             continue
         at = seen if way == "evaluation" else x
         objective = differentiate(lambda z: z.square().sum()) if way == "autograd" else closed
-        F.descend([at], objective, 0.0)
+        F.descend([at], objective, 1, 1)
         results.append(F(x))
     for result in results[1:]:
         torch.testing.assert_close(result, results[0])
@@ -62,5 +62,5 @@ def test_a_network_without_free_parameters_is_never_moved() -> None:
     F, x = FeatureMap(network, SGD(0.1), dropout_seed=0), torch.randn(6, 3)
     assert F.fixed
     before = F(x)
-    F.descend([F.evaluate(x)], closed, 0.0)
+    F.descend([F.evaluate(x)], closed, 1, 1)
     assert torch.equal(F(x), before)

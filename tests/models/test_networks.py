@@ -80,13 +80,13 @@ def test_dropout_acts_only_while_theta_moves() -> None:
         return z.sum(), [torch.ones_like(z)]
 
     before = F(x)
-    F.descend([x], objective, 0.0)
-    F.descend([F.evaluate(x)], objective, 0.0)
+    F.descend([x], objective, 1, 1)
+    F.descend([F.evaluate(x)], objective, 1, 1)
     assert torch.equal(F(x), before), "the rate is 0, and dropout is off again"
     assert not torch.equal(seen[0], seen[1])
     assert not torch.equal(seen[0], F(x))
     again = FeatureMap(network, SGD(0.0), dropout_seed=3)
-    again.descend([x], objective, 0.0)
+    again.descend([x], objective, 1, 1)
     assert torch.equal(seen[0], seen[2])
 
 

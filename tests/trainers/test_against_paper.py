@@ -159,7 +159,7 @@ def test_a_margin_of_exactly_1_is_no_violation(trainer: Trainer) -> None:
     state, g = train(trainer, problem, F)
     assert state.violations == 0
     torch.testing.assert_close(g(problem.K, problem.x), 0.5 * y)  # 1/(lambda T) with T = 2
-    trainer.step(problem, state)
+    trainer.advance(problem, state, state.t + 1)
     assert state.violations == state.sampler.k
 
 
@@ -170,7 +170,7 @@ def test_no_violation_moves_nothing(small: MakeSmall) -> None:
         state, quiet = trainer.start(s.problem, F := s.theta(2e-3)), 0
         for _ in range(299):
             before, violations = parameters(F.network), state.violations
-            trainer.step(s.problem, state)
+            trainer.advance(s.problem, state, state.t + 1)
             moved = not torch.equal(before, parameters(F.network))
             assert moved == (state.violations > violations)
             quiet += not moved
