@@ -2,58 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-from nsvm_cli import __version__
-from nsvm_cli.errors import InputError, Interrupted, RunError, did_you_mean, plainly
+from nsvm_cli.cli.parser import build_parser
+from nsvm_cli.errors import InputError, Interrupted, RunError, plainly
 
-HELP = """\
-usage: nsvm COMMAND [ARGUMENTS]
-
-Train and evaluate neural support vector machines (Simon & Radons 2023).
-
-commands:
-  train [OVERRIDE ...]          train a model:  nsvm train algorithm=alg3 dataset=mnist
-  reproduce [KEY=VALUE ...]     run the paper's experiments over many seeds, beside peers
-  tune [OVERRIDE ...]           choose hyperparameters on validation data
-  evaluate PATH [OVERRIDE ...]  evaluate a trained model, given its run directory or checkpoint file
-  curves RUN ...                draw the training curves of runs
-  completion SHELL              print completion for bash, zsh or fish
-
-options:
-  -h, --help                    this text; nsvm COMMAND --help tells more
-  --version                     the version
-"""
-
-COMMANDS = {name: name for name in ("train", "tune", "reproduce", "evaluate", "curves", "completion")}
 LONGEST = 1500
 """Characters of a line about an error."""
 
-COMMANDS["__complete"] = "completion"
-
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs one command and exits: 0 done, 1 the run failed, 2 bad input, 130 SIGINT, 143 SIGTERM."""
+    """Run one command and exit: 0 done, 1 the run failed, 2 bad input, 130 SIGINT, 143 SIGTERM."""
     sys.exit(_main(list(sys.argv[1:] if argv is None else argv)))
 
 
 def _main(argv: list[str]) -> int:
-    if not argv or argv[0] in ("-h", "--help", "help"):
-        print(HELP, end="")
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks for completions
+        from nsvm_cli.cli.completion import complete
+
+        complete()
+    if not argv or argv[0] == "help":
+        build_parser().print_help()
         return 0 if argv else 2
-    if argv[0] == "--version":
-        print(f"nsvm {__version__}")
-        return 0
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
         signal.signal(signal.SIGTERM, _end)
     try:
-        _command(argv[0])(argv[1:])
+        _run(argv)
     except InputError as error:
         return _complain(error, 2)
     except RunError as error:
@@ -70,17 +50,18 @@ def _main(argv: list[str]) -> int:
     return 0
 
 
+def _run(argv: list[str]) -> None:
+    if argv[0] == "train":  # Hydra parses its arguments
+        from nsvm_cli.cli.train import train
+
+        train(argv[1:])
+        return
+    options = build_parser(argv[0]).parse_args(argv)
+    options.run(options)
+
+
 def _end(signum: int, frame: FrameType | None) -> NoReturn:
     raise Interrupted(signum)
-
-
-def _command(name: str) -> Callable[[list[str]], None]:
-    if name not in COMMANDS:
-        shown = [command for command in COMMANDS if not command.startswith("_")]
-        raise InputError(f"there is no command {name!r}; {did_you_mean(name, shown)}; see nsvm --help")
-    module = import_module(f"nsvm_cli.cli.{COMMANDS[name]}")
-    command: Callable[[list[str]], None] = getattr(module, name.strip("_"))
-    return command
 
 
 def _complain(what: object, code: int) -> int:

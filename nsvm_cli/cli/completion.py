@@ -1,118 +1,89 @@
-"""Shell completion for commands, flags, groups, options and keys."""
+"""``nsvm completion``, and what the shells are told that have read its script."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import os
+from collections.abc import Sequence
+from dataclasses import fields
+from functools import partial
+from typing import Any
 
-from nsvm_cli.cli import COMMANDS
-from nsvm_cli.errors import InputError, did_you_mean
+import argcomplete
+from argcomplete.shell_integration import shellcode
 
-BASH = """\
-_nsvm() {
-    local IFS=$'\\n' line="${COMP_LINE:0:COMP_POINT}"
-    local word="${line##* }"
-    COMPREPLY=($(nsvm __complete "$line" 2>/dev/null))
-    # bash replaces only what follows the last "=" where that character breaks words
-    if [[ $word == *=* && $COMP_WORDBREAKS == *=* ]]; then
-        COMPREPLY=("${COMPREPLY[@]#"${word%"${word##*=}"}"}")
-    fi
-    if [[ ${COMPREPLY[0]} == *[=.] ]]; then compopt -o nospace 2>/dev/null; fi
-}
-complete -o default -F _nsvm nsvm
+from nsvm_cli.cli.parser import CommandParser, Key, Parser, build_parser
+
+SHELLS = ("bash", "zsh", "fish")
+DESCRIPTION = """\
+Print a script that completes commands, flags, groups, options and keys. To have
+it in every new shell:
+
+  bash   eval "$(nsvm completion bash)"    in ~/.bashrc
+  zsh    eval "$(nsvm completion zsh)"     in ~/.zshrc
+  fish   nsvm completion fish | source     in ~/.config/fish/config.fish
 """
-
-ZSH = """\
-(( $+functions[compdef] )) || { autoload -U compinit && compinit -u; }
-_nsvm() {
-    local -a found
-    found=(${(f)"$(nsvm __complete "$LBUFFER" 2>/dev/null)"})
-    if (( $#found )); then compadd -Q -S '' -- $found; else _files; fi
-}
-compdef _nsvm nsvm
-"""
-
-SCRIPTS = {
-    "bash": BASH,
-    "zsh": ZSH,
-    "fish": "complete -c nsvm -a '(nsvm __complete (commandline -cp))'\n",
-}
-
-FLAGS = {
-    "": ["--help", "--version"],
-    "train": ["--help", "--multirun", "--cfg", "--resolve", "--config-dir", "--info", "--hydra-help"],
-    "tune": ["--help", "--config-dir"],
-    "reproduce": ["--help"],
-    "evaluate": ["--help", "--json"],
-    "curves": ["--help"],
-}
-
-EVALUATE = [
-    "split=test",
-    "split=train",
-    "split=validation",
-    "split=all",
-    "dataset=",
-    "dataset.root=",
-    "dataset.path=",
-]
-EVALUATE += ["device=auto", "device=cpu", "device=cuda", "threads=", "plugins="]
-
-TRAIN = ["resume=", "inexact=true", "overwrite=true"]
-
-TUNE = ["tune.trials=", "tune.seeds=", "tune.first_seed=", "tune.finalists=", "tune.final_seeds="]
-TUNE += ["tune.validation=", "tune.directory=", "tune.seconds=", "tune.jobs=", "tune.space."]
-
-REPRODUCE = ["seeds=", "cells=", "ringnorm=", "mnist=", "directory=", "jobs=", "quick=true"]
-
-HELP = """\
-usage: nsvm completion SHELL
-
-Print completion for bash, zsh or fish. For this session and bash: eval "$(nsvm completion bash)"
-"""
+COMPINIT = "(( $+functions[compdef] )) || { autoload -U compinit && compinit -u; }\n"
+"""For a zsh whose start-up file does not turn completion on."""
 
 
-def completion(arguments: list[str]) -> None:
-    """Prints the script for a shell."""
-    if arguments in (["-h"], ["--help"]):
-        print(HELP, end="")
-        return
-    if len(arguments) != 1 or arguments[0] not in SCRIPTS:
-        raise InputError(f"completion needs one shell; {did_you_mean(' '.join(arguments), SCRIPTS)}")
-    print(SCRIPTS[arguments[0]], end="")
+def configure(parser: CommandParser) -> None:
+    """Add the arguments of the command."""
+    parser.description = DESCRIPTION
+    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help="bash, zsh or fish")
+    parser.set_defaults(run=completion)
 
 
-def complete(arguments: list[str]) -> None:
-    """Prints what may stand in place of the last word of a command line; called by the scripts."""
-    words = (arguments[0] if arguments else "").split(" ")[1:]
-    *before, word = words or [""]
-    print("\n".join(c for c in _candidates([b for b in before if b], word) if c.startswith(word)))
+def completion(options: argparse.Namespace) -> None:
+    """Print the script for a shell."""
+    script = shellcode(["nsvm"], shell=options.shell)
+    print((COMPINIT if options.shell == "zsh" else "") + script, end="")
 
 
-def _candidates(before: list[str], word: str) -> list[str]:
-    command = before[0] if before else ""
-    if word.startswith("-"):
-        return FLAGS.get(command, [])
-    if not before:
-        return [command for command in COMMANDS if not command.startswith("_")]
-    if command == "completion":
-        return list(SCRIPTS)
-    if command == "evaluate":
-        return EVALUATE if len(before) > 1 else []
-    if command == "reproduce":
-        return REPRODUCE
-    if command == "curves":
-        return []  # the shell knows files
-    own = {"train": TRAIN, "tune": TUNE}.get(command, [])
-    return _hydra(" ".join([*before, word])) + own
+def complete() -> None:
+    """Answer the script, which has put the command line into the environment, and exit."""
+    line = os.environ["COMP_LINE"]
+    argcomplete.autocomplete(parser_for(line), always_complete_options=False)
 
 
-def _hydra(line: str) -> list[str]:
-    """Hydra's own answer, which it gives for the line in COMP_LINE."""
-    from nsvm_cli.cli.train import train
+def parser_for(line: str) -> Parser:
+    """Return the parser that knows what may follow on a command line."""
+    command = [*line.split(), ""][1]
+    parser = build_parser(command)
+    if command == "train":
+        _configure_train(parser.commands.choices["train"])
+    return parser
 
-    os.environ["COMP_LINE"] = line
+
+def _configure_train(parser: CommandParser) -> None:
+    """Add the arguments that Hydra and ``nsvm train`` itself would parse."""
+    from hydra._internal.utils import get_args_parser
+
+    from nsvm_cli.cli.train import RunOptions
+
+    for action in get_args_parser()._actions:
+        if action.option_strings:
+            parser._add_action(action)
+    defaults = {field.name: field.default for field in fields(RunOptions)}
+    keys = [Key(name, "true", "", ["true"]) for name, default in defaults.items() if default is False]
+    keys += [Key(name, "PATH", "") for name, default in defaults.items() if default is None]
+    parser.add_keys("overrides", keys, more=partial(complete_overrides, []))
+
+
+def complete_overrides(
+    given: Sequence[str], prefix: str, parsed_args: argparse.Namespace, **_: Any
+) -> list[str]:
+    """Return Hydra's own completions of a word, after given overrides and those on the command line."""
+    from nsvm_cli.cli.train import train  # imports Hydra
+
+    folder = parsed_args.config_dir
+    # Hydra reads the line from there
+    os.environ["COMP_LINE"] = " ".join(["nsvm", *given, *parsed_args.words, prefix])
     with contextlib.redirect_stdout(io.StringIO()) as answer:
-        train(["-sc", "query=bash"])
-    return answer.getvalue().split()
+        train(["-sc", "query=bash", *([] if folder is None else ["--config-dir", folder])])
+    found = answer.getvalue().split()
+    if len(found) == 1 and found[0].endswith(".") and found[0] != prefix:
+        return complete_overrides(given, found[0], parsed_args)  # or the shell would end the word there
+    return found

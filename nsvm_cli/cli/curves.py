@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
-from nsvm_cli.errors import InputError
+from nsvm_cli.cli.parser import CommandParser
 
-HELP = """\
-usage: nsvm curves RUN [RUN ...]
-
-Draw the training curves of runs, finished or not, as curves.png in their directories: objective,
-violations per step, support vectors, and validation accuracy where it was recorded (validation.every=).
-nsvm train does so at its end.
-
-options:
-  -h, --help           this text
+DESCRIPTION = """\
+Draw the training curves of runs, finished or not, as curves.png in their
+directories: the objective, violations per step, support vectors, and the
+validation accuracy where it was recorded (validation.every=). nsvm train draws
+them at the end of a run, unless it was told curves=false.
+"""
+EPILOG = """\
+examples:
+  nsvm curves outputs/mnist_alg3/*
 """
 
 
-def curves(arguments: list[str]) -> None:
-    """Draws, and prints where the pictures are."""
-    if "-h" in arguments or "--help" in arguments:
-        print(HELP, end="")
-        return
-    if not arguments:
-        raise InputError("curves needs a RUN: the directory of a run; see nsvm curves --help")
+def configure(parser: CommandParser) -> None:
+    """Add the arguments of the command."""
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="run directory")
+    parser.set_defaults(run=curves)
+
+
+def curves(options: argparse.Namespace) -> None:
+    """Draw the curves, and print where the pictures are."""
     from nsvm_cli.report.curves import draw_curves  # takes a while to import
 
-    for run in arguments:
-        print(draw_curves(Path(run)))
+    for run in options.runs:
+        print(draw_curves(run))

@@ -2,48 +2,53 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
 
+from nsvm_cli.cli.parser import CommandParser, Key, split_words
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.errors import InputError, did_you_mean
 
-HELP = """\
-usage: nsvm evaluate PATH [OVERRIDE ...] [--json]
-
-Judge the trained model in PATH, a run directory or a checkpoint file, on its test set (on its
-validation set, if it was trained with dataset.validation).
-
-overrides:
-  split=NAME           test, train, validation, or all: every sample of the data set
-  dataset.KEY=VALUE    where the data are now, for instance dataset.root=FOLDER or dataset.path=FILE
-  dataset=NAME         other data, for instance dataset=csv dataset.path=new.csv split=all
-  device=NAME          auto, cpu or cuda
-  threads=N            threads on the CPU
-  plugins=[MODULE]     modules of your own that the model's kernel or network comes from
-
-options:
-  --json               print one JSON object instead of a table
-  -h, --help           this text
+DESCRIPTION = """\
+Evaluate a trained model on its test set, or on its validation set if it was
+trained with dataset.validation. Writes no file.
+"""
+EPILOG = """\
+examples:
+  nsvm evaluate run
+  nsvm evaluate run/final.safetensors dataset.root=data split=train --json
+  nsvm evaluate run dataset=csv dataset.path=new.csv split=all
 """
 
 SPLITS = ("test", "train", "validation", "all")
-RUNTIME = ("device", "threads")
+KEYS = (
+    Key("split", "NAME", "samples to evaluate on: test, train, validation or all", SPLITS),
+    Key("dataset", "NAME", "evaluate on another data set"),
+    Key("dataset.root", "FOLDER", "folder of the data set, if it has moved"),
+    Key("dataset.path", "FILE", "file of the data set, if it has moved"),
+    Key("dataset.KEY", "VALUE", "any other setting of the data set"),
+    Key("device", "NAME", "auto, cpu or cuda", ("auto", "cpu", "cuda")),
+    Key("threads", "N", "number of threads on the CPU"),
+    Key("plugins", "[MODULE]", "modules of your own that the model's kernel or network comes from"),
+)
 
 
-def evaluate(arguments: list[str]) -> None:
-    """Prints how the model does, as a table or as JSON. Writes no file."""
-    if "-h" in arguments or "--help" in arguments:
-        print(HELP, end="")
-        return
-    words = [word for word in arguments if word != "--json"]
-    if not words or words[0].startswith("-"):
-        raise InputError(
-            "evaluate needs a PATH: a run directory or a checkpoint file; see nsvm evaluate --help"
-        )
-    path, overrides = words[0], _overrides(words[1:])
+def configure(parser: CommandParser) -> None:
+    """Add the arguments of the command."""
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument("path", metavar="PATH", help="run directory or model file")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_keys("overrides", KEYS)
+    parser.set_defaults(run=evaluate)
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """Print how the model does, as a table or as JSON. Writes no file."""
+    overrides = _overrides(options.words)
     load_plugins(overrides.pop("plugins"))
     name = overrides.pop("dataset", None)
     changes = {
@@ -53,8 +58,8 @@ def evaluate(arguments: list[str]) -> None:
     from nsvm_cli.runs.evaluation import evaluate_model  # torch takes seconds to import
 
     dataset = None if name is None else _dataset(name)
-    figures = evaluate_model(path, overrides.pop("split", None), overrides, dataset, changes)
-    if "--json" in arguments:
+    figures = evaluate_model(options.path, overrides.pop("split", None), overrides, dataset, changes)
+    if options.json:
         print(json.dumps(figures, allow_nan=False))
     else:
         from nsvm_cli.report.console import show_evaluation
@@ -68,17 +73,14 @@ def _dataset(name: str) -> dict[str, Any]:
     return compose_section("dataset", name)
 
 
-def _overrides(words: list[str]) -> dict[str, Any]:
-    """``dataset.root=x split=all`` as values; text stays text, for the settings know their types."""
-    values: dict[str, Any] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        known = [*RUNTIME, "split", "plugins", "dataset", "dataset.root", "dataset.path"]
-        if not equals:
-            raise InputError(f"expected an override KEY=VALUE, got {word!r}; PATH comes first, once")
-        if key not in known and not key.startswith("dataset."):
-            raise InputError(f"{key}: there is nothing of this name to override; {did_you_mean(key, known)}")
-        values[key] = _parse(value) if value.startswith("[") or value == "null" else value
+def _overrides(words: Sequence[str]) -> dict[str, Any]:
+    """Return ``dataset.root=x split=all`` as values; text stays text, for the settings know their types."""
+    of_dataset = (key for key in (word.partition("=")[0] for word in words) if key.startswith("dataset."))
+    given = split_words(words, [*(key.name for key in KEYS), *of_dataset])
+    values = {
+        key: _parse(value) if value.startswith("[") or value == "null" else value
+        for key, value in given.items()
+    }
     if values.get("split", "test") not in SPLITS:
         raise InputError(
             f"split={values['split']}: there is no such split; {did_you_mean(values['split'], SPLITS)}"

@@ -1,7 +1,8 @@
-"""``nsvm reproduce``: the paper's experiments over many seeds, beside its figures and beside peers."""
+"""``nsvm reproduce``: the paper's experiments and baselines over many seeds, next to the paper's figures."""
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import sys
 from collections.abc import Sequence
@@ -14,29 +15,23 @@ from rich.console import Console
 from rich.table import Table
 
 from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.cli.parser import CommandParser, described, keys_of, split_words
 from nsvm_cli.config.registry import STRICT, one_line
 from nsvm_cli.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from nsvm_cli.studies.reproduce import Row
 
-HELP = """\
-usage: nsvm reproduce [KEY=VALUE ...]
-
-Run the experiments of the paper over many seeds, and peers on the same splits: scikit-learn's SVC on
-the inputs and on the trained features, and the same network without an SVM. Writes runs.csv, table.md
-and figure.png. Interrupted, the same command goes on where it was.
-
-  seeds=10             seeds 0 to 9: a split (of Ringnorm), an initialisation and a sampling each
-  cells=A,B            some of the experiments: ringnorm_alg1 ... ringnorm_alg4, mnist_alg1 ... mnist_alg4,
-                       and ringnorm_alg4_wide, which is not the paper's
-  ringnorm=FILE        the published draw as a CSV file; by default from OpenML
-  mnist=FOLDER         where MNIST/raw/ is; by default the cache, downloaded if need be
-  directory=PATH       outputs/reproduce
-  jobs=N               runs at a time; by default one a core
-  quick=true           a minute instead of ten: two seeds of generated Ringnorm, and of
-                       scikit-learn's digits in few steps; needs no network
-  -h, --help           this text
+DESCRIPTION = """\
+Run the experiments of the paper over many seeds, and baselines on the same
+splits: scikit-learn's SVC on the inputs and on the trained features, and the
+same network without an SVM. Writes runs.csv, table.md and figure.png. To resume
+after an interruption, run the same command again.
+"""
+EPILOG = """\
+examples:
+  nsvm reproduce quick=true
+  nsvm reproduce seeds=3 cells=ringnorm_alg4,mnist_alg4 mnist=data
 """
 
 ALGORITHMS = ("alg1", "alg2", "alg3", "alg4")
@@ -48,23 +43,46 @@ QUICK_CELLS = [f"{family}_{algorithm}" for family in ("ringnorm", "digits") for 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class Request:
-    """The words of the command line. ``seeds`` None stands for 10, or 2 if it is to be quick."""
+    """The words of the command line. ``seeds`` None stands for 10, or 2 with ``quick``."""
 
-    seeds: PositiveInt | None = None
-    cells: list[str] | None = None
-    ringnorm: str | None = None
-    mnist: str | None = None
-    directory: Path | None = None
-    jobs: PositiveInt | None = None
-    quick: bool = False
+    seeds: PositiveInt | None = described(
+        "N",
+        "number of seeds, from 0 on (default: 10, or 2 with quick=true); each has its own split of Ringnorm, "
+        "initialization and order of samples",
+    )
+    cells: list[str] | None = described(
+        "A,B",
+        "which experiments (default: all): ringnorm_alg1 to ringnorm_alg4, mnist_alg1 to mnist_alg4 "
+        "(digits_alg1 to digits_alg4 with quick=true), and ringnorm_alg4_wide, which is not in the paper",
+        values=[*dict.fromkeys(CELLS + BEYOND + QUICK_CELLS)],
+    )
+    ringnorm: str | None = described("FILE", "the published data as a CSV file (default: from OpenML)")
+    mnist: str | None = described(
+        "FOLDER", "folder that holds MNIST/raw (default: the cache, downloaded if need be)"
+    )
+    directory: Path | None = described(
+        "FOLDER", "where results go (default: outputs/reproduce, or outputs/reproduce_quick)"
+    )
+    jobs: PositiveInt | None = described("N", "number of runs at a time (default: one per core)")
+    quick: bool = described(
+        "true",
+        "take a minute instead of ten: two seeds of generated Ringnorm, and few steps on scikit-learn's "
+        "digits; needs no network",
+        default=False,
+        values=["true"],
+    )
 
 
-def reproduce(arguments: list[str]) -> None:
-    """Runs what is not there yet, and prints the table."""
-    if "-h" in arguments or "--help" in arguments:
-        print(HELP, end="")
-        return
-    request = _parse(arguments)
+def configure(parser: CommandParser) -> None:
+    """Add the arguments of the command."""
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_keys("settings", keys_of(Request))
+    parser.set_defaults(run=reproduce)
+
+
+def reproduce(options: argparse.Namespace) -> None:
+    """Run what is not there yet, and print the table."""
+    request = _parse(options.words)
     known = QUICK_CELLS if request.quick else CELLS + BEYOND
     for name in (chosen := dict.fromkeys(request.cells or known)):
         if name not in known:
@@ -81,7 +99,7 @@ def reproduce(arguments: list[str]) -> None:
     directory = request.directory or Path("outputs/reproduce_quick" if request.quick else "outputs/reproduce")
     seeds = request.seeds or (2 if request.quick else 10)
     rows = run(cells, seeds, directory, jobs := request.jobs or cores(), _progress)
-    about = f"`{shlex.join(['nsvm', 'reproduce', *arguments])}` with "
+    about = f"`{shlex.join(['nsvm', 'reproduce', *options.words])}` with "
     about += ", ".join(f"{package} {version}" for package, version in versions().items())
     about += f"; threads of a run: {cells[0].nsvm.threads or 'all'}; runs at a time: {jobs}."
     _show(rows, directory, not request.quick, about)
@@ -116,14 +134,10 @@ def _quoted(path: str) -> str:
     return "'" + path.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _parse(words: list[str]) -> Request:
-    known = [*Request.__dataclass_fields__]
-    values: dict[str, Any] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or key not in known:
-            raise InputError(f"reproduce takes KEY=VALUE, got {word!r}; {did_you_mean(key, known)}")
-        values[key] = value.strip("[]").split(",") if key == "cells" else value
+def _parse(words: Sequence[str]) -> Request:
+    values: dict[str, Any] = {**split_words(words, (key.name for key in keys_of(Request)))}
+    if "cells" in values:
+        values["cells"] = values["cells"].strip("[]").split(",")
     try:
         return Request(**values)
     except ValidationError as error:
@@ -131,14 +145,14 @@ def _parse(words: list[str]) -> Request:
 
 
 def _progress(row: Row, done: int, total: int) -> None:
-    """A line for each row, whether it has just been run or was there already; on stderr."""
+    """Print a line for a row, whether it has just been run or was there already; on stderr."""
     line = f"{done:3d} of {total}  {row.cell}  {row.method}  seed {row.seed}: {100 * row.accuracy:.2f} %"
     line += f", {row.errors} of {row.samples} wrong"
     print(line, file=sys.stderr, flush=True)
 
 
 def _show(rows: Sequence[Row], directory: Path, full: bool, about: str) -> None:
-    """Writes the tables and the figure, and prints what a screen has room for."""
+    """Write the tables and the figure, and print what a screen has room for."""
     from nsvm_cli.storage.files import write_atomically
     from nsvm_cli.studies.figure import draw_results  # takes a while to import
     from nsvm_cli.studies.reproduce import METHODS

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
+import re
 import sys
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from nsvm_cli.cli.hydra_app import compose_settings, search_folder
+from nsvm_cli.cli.completion import complete_overrides
+from nsvm_cli.cli.hydra_app import compose_settings, conf_folder, search_folder
+from nsvm_cli.cli.parser import CommandParser, Key
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError
@@ -21,39 +24,44 @@ from nsvm_cli.errors import InputError
 if TYPE_CHECKING:
     from nsvm_cli.studies.tune import Candidate, Search
 
-HELP = """\
-usage: nsvm tune [OVERRIDE ...]
-
-Search learning rate, momentum, weight decay, dropout and schedule by the paper's protocol: every
-candidate is trained on several seeds and judged on validation data; the test set is never read.
-Interrupted, the same command goes on where it was.
-
-overrides are those of nsvm train, and:
-  tune.trials=100      candidates
-  tune.seeds=8         seeds of each, from tune.first_seed=1000 on; a hopeless candidate gets fewer
-  tune.finalists=5     the best candidates, judged once more ...
-  tune.final_seeds=20  ... on so many fresh seeds; the best of them is the answer
-  tune.seconds=S       a run that takes longer has failed; by default there is no limit
-  tune.validation=N    validation samples per class (the paper: 200 for Ringnorm, 500 for MNIST)
-  tune.directory=PATH  where study.db, the search's memory, and finalists.csv are
-  tune.jobs=N          runs at a time; by default one a core
-  tune.space.KEY=[...] values to choose from;  tune.space.KEY.low= and .high= for a range
-  +tune.space.KEY=     one more key of the settings; ~tune.space.KEY leaves one out
-
-options:
-  --config-dir FOLDER  more configurations, your own
-  -h, --help           this text
+DESCRIPTION = """\
+Search learning rate, momentum, weight decay, dropout and schedule by the
+paper's protocol: every candidate is trained on several seeds and evaluated on
+validation data; the test set is never read. To resume after an interruption,
+run the same command again.
+"""
+EPILOG = """\
+examples:
+  nsvm tune dataset=mnist algorithm=alg3 tune.trials=20 tune.seconds=600
+  nsvm tune tune.space.network.dropout.high=0.3 '~tune.space.optimizer.warmup'
+  nsvm tune +tune.space.kernel.gamma.low=0.1 +tune.space.kernel.gamma.high=10
 """
 
 
-def tune(arguments: list[str]) -> None:
-    """Searches, and prints the finalists."""
-    if "-h" in arguments or "--help" in arguments:
-        print(HELP, end="")
-        return
+def configure(parser: CommandParser) -> None:
+    """Add the arguments of the command."""
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument("--config-dir", metavar="FOLDER", help="folder of your own configurations")
+    more = functools.partial(complete_overrides, ["+tune=default"])
+    parser.add_keys("overrides (and those of nsvm train)", [*_keys()], "OVERRIDE", more)
+    parser.set_defaults(run=tune)
+
+
+def _keys() -> Iterator[Key]:
+    """Yield the keys of the search, which their configuration documents in its comments."""
+    text = (conf_folder() / "tune" / "default.yaml").read_text()
+    for name, default, comment in re.findall(r"^(\w+):(.*?) +# (.+)$", text, re.MULTILINE):
+        yield Key(f"tune.{name}", default.strip(), comment)
+    yield Key("tune.space.KEY", "[A,B]", "values to choose from")
+    yield Key("tune.space.KEY.low", "X", "lower end of a range; likewise high, and log=true")
+    yield Key("+tune.space.KEY", "...", "search one more setting; ~tune.space.KEY leaves one out")
+
+
+def tune(options: argparse.Namespace) -> None:
+    """Search, and print the finalists."""
     # one's own configurations come by --config-dir, as for nsvm train
-    folders = [search_folder(word) for flag, word in pairwise(arguments) if flag == "--config-dir"]
-    words = [w for before, w in pairwise(["", *arguments]) if "--config-dir" not in (before, w)]
+    folders = [search_folder(options.config_dir)] if options.config_dir is not None else []
+    words = options.words
     values = compose_settings(["+tune=default", "dataset.validation=${tune.validation}", *folders, *words])
     section = values.pop("tune")
     del section["validation"]  # has become dataset.validation
@@ -75,14 +83,14 @@ def tune(arguments: list[str]) -> None:
 
 
 class Progress:
-    """A line for each candidate that beats those before it, and now and then a count; on stderr."""
+    """Print a line for each candidate that beats those before it, and a count every ten; on stderr."""
 
     def __init__(self, title: str, search: Search) -> None:
         self.seeds, self.tried, self.best = search.seeds, 0, 0.0
         self.title = f"{title}: {search.trials} candidates on {search.seeds} seeds, in {search.directory}"
 
     def show(self, candidate: Candidate) -> None:
-        """Shows a candidate that has just been tried."""
+        """Show a candidate that has just been tried."""
         if self.tried == 0:  # not before anything has been found wrong with the search
             print(self.title, file=sys.stderr, flush=True)
         self.tried += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import textwrap
@@ -11,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+import platformdirs
 
 from nsvm_cli.storage.files import locked
 
@@ -22,8 +23,8 @@ TIMEOUT = (10, 60)
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept: ``$XDG_CACHE_HOME/nsvm``, by default ``~/.cache/nsvm``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nsvm"
+    """Return the folder for downloads; on Linux ``$XDG_CACHE_HOME/nsvm``, by default ``~/.cache/nsvm``."""
+    return platformdirs.user_cache_path("nsvm", appauthor=False)
 
 
 @contextmanager

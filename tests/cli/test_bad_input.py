@@ -50,13 +50,19 @@ CASES = [
     ("train dataset=null", ""),
     ("train seed=99999999999999999999", "seed should be less than"),
     ("evaluate x plugins=null", "plugins: "),
-    ("evaluate", "evaluate needs a PATH"),
+    ("evaluate", "evaluate needs PATH; see nsvm evaluate --help"),
     ("evaluate nowhere", "nowhere does not exist: expected a checkpoint"),
     ("evaluate .", ". has no final.safetensors: expected the directory of a finished run"),
-    ("evaluate x splt=test", "splt: there is nothing of this name to override; did you mean split?"),
+    ("evaluate x splt=test", "splt: there is no such setting; did you mean split?"),
     ("evaluate x split=tests", "split=tests: there is no such split; did you mean test?"),
-    ("evaluate x y", "expected an override KEY=VALUE, got 'y'"),
-    ("completion tcsh", "completion needs one shell"),
+    ("evaluate x y", "expected KEY=VALUE, got 'y'"),
+    ("evaluate x --jsn", "there is no flag --jsn; did you mean --json?"),
+    ("--verison", "there is no flag --verison; did you mean --version?"),
+    ("completion", "completion needs SHELL; see nsvm completion --help"),
+    ("completion tcsh", "there is no shell 'tcsh'; (known: bash, fish, zsh)"),
+    ("completion bash zsh", "completion takes no 'zsh' here"),
+    ("curves", "curves needs RUN"),
+    ("tune algorithm=alg3 --config-dir", "argument --config-dir: expected one argument"),
 ]
 
 

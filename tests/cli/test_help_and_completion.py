@@ -1,4 +1,4 @@
-"""What the command says about itself, and how fast it gets there."""
+"""What the command says about itself and to a shell, and how fast it gets there."""
 
 from __future__ import annotations
 
@@ -6,26 +6,31 @@ import subprocess
 import sys
 from pathlib import Path
 
+import argcomplete
 import pytest
+import yaml
 
 from nsvm_cli import __version__
-from nsvm_cli.cli.completion import SCRIPTS
+from nsvm_cli.cli.completion import SHELLS, parser_for
+from nsvm_cli.cli.hydra_app import conf_folder
+from nsvm_cli.cli.parser import COMMANDS
 from tests.cli.process import nsvm
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--help", "usage: nsvm COMMAND"),
+        ("--help", "usage: nsvm "),
+        ("help", "usage: nsvm "),
         ("--version", f"nsvm {__version__}"),
         ("train --help", "algorithm: alg1, alg2, alg3, alg4, cross_entropy, pegasos"),
         ("train --hydra-help", "Hydra"),
         ("train algorithm=alg3 --info", "alg3"),
-        ("evaluate --help", "usage: nsvm evaluate PATH"),
-        ("tune --help", "usage: nsvm tune"),
-        ("reproduce --help", "usage: nsvm reproduce"),
-        ("curves --help", "usage: nsvm curves RUN"),
-        ("completion --help", "usage: nsvm completion SHELL"),
+        ("evaluate --help", "usage: nsvm evaluate [-h] [--json] PATH [KEY=VALUE ...]"),
+        ("tune --help", "usage: nsvm tune [-h] [--config-dir FOLDER] [OVERRIDE ...]"),
+        ("reproduce --help", "usage: nsvm reproduce [-h] [KEY=VALUE ...]"),
+        ("curves --help", "usage: nsvm curves [-h] RUN [RUN ...]"),
+        ("completion --help", "usage: nsvm completion [-h] SHELL"),
     ],
 )
 def test_help(words: str, said: str, tmp_path: Path) -> None:
@@ -35,10 +40,31 @@ def test_help(words: str, said: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("command", ["", *sorted(COMMANDS.keys() - {"train"})])
+def test_help_fits_into_80_columns(command: str, tmp_path: Path) -> None:
+    done = nsvm(*command.split(), "--help", cwd=tmp_path, env={"COLUMNS": "80"})
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
 def test_no_command_shows_the_help_and_fails(tmp_path: Path) -> None:
     done = nsvm(cwd=tmp_path)
     assert done.returncode == 2
-    assert "usage: nsvm COMMAND" in done.stdout
+    assert all(command in done.stdout for command in COMMANDS)
+
+
+def test_help_describes_every_key_of_a_search(tmp_path: Path) -> None:
+    text = nsvm("tune", "--help", cwd=tmp_path).stdout
+    for key in yaml.safe_load((conf_folder() / "tune" / "default.yaml").read_text()):
+        assert f"  tune.{key}" in text
+
+
+def test_flags_may_stand_anywhere(tmp_path: Path) -> None:
+    for words in (
+        ["--json", "nowhere", "split=all"],
+        ["nowhere", "--json", "split=all"],
+        ["nowhere", "split=all", "--json"],
+    ):
+        assert "nowhere does not exist" in nsvm("evaluate", *words, cwd=tmp_path).stderr
 
 
 def test_cfg_job_composes_the_papers_setting(tmp_path: Path) -> None:
@@ -52,7 +78,7 @@ LIGHT = {
     "--help": [],
     "--version": [],
     "evaluate --help": [],
-    "completion bash": [],
+    "completion bash": ["argcomplete"],
     "train --help": ["hydra"],
     "train --cfg job": ["hydra"],
 }
@@ -64,6 +90,7 @@ try:
 except SystemExit as done:
     assert done.code == 0
 heavy = {"torch", "pandas", "sklearn", "openml", "pooch", "requests", "hydra", "rich", "pydantic"}
+heavy |= {"argcomplete"}
 print("IMPORTED", *sorted(heavy & set(sys.modules)))
 """
 
@@ -76,6 +103,14 @@ def test_what_needs_no_torch_imports_none(words: str) -> None:
     assert done.stdout.splitlines()[-1].split()[1:] == LIGHT[words], done.stderr
 
 
+def completions(line: str) -> set[str]:
+    """Return what may stand in place of the last word of a command line."""
+    finder = argcomplete.CompletionFinder(parser_for(line), always_complete_options=False)
+    words = line.removeprefix("nsvm ")
+    found = (finder.rl_complete(words, n) for n in range(100))
+    return {word.split()[-1] for word in found if word is not None}
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -83,20 +118,35 @@ def test_what_needs_no_torch_imports_none(words: str) -> None:
         ("nsvm ev", {"evaluate"}),
         ("nsvm train dataset=m", {"dataset=mnist"}),
         ("nsvm train dataset=mnist algorithm=al", {f"algorithm=alg{i}" for i in (1, 2, 3, 4)}),
+        ("nsvm train seed=1 -m dataset=m", {"dataset=mnist"}),
         ("nsvm train algorithm=alg3 algorithm.m", {"algorithm.mu="}),
         ("nsvm train optimizer=adam optimizer.b", {"optimizer.beta1=", "optimizer.beta2="}),
+        ("nsvm train chec", {"checkpoint.every="}),
+        ("nsvm train res", {"resume="}),
+        ("nsvm train over", {"overwrite=true"}),
         ("nsvm train --mu", {"--multirun"}),
         ("nsvm tune dataset=m", {"dataset=mnist"}),
         ("nsvm tune tune.see", {"tune.seeds="}),
+        ("nsvm tune tune.space.optimizer.lr.h", {"tune.space.optimizer.lr.high="}),
+        ("nsvm tune --c", {"--config-dir"}),
         ("nsvm reproduce q", {"quick=true"}),
+        ("nsvm reproduce cells=mn", {f"cells=mnist_alg{i}" for i in (1, 2, 3, 4)}),
         ("nsvm completion f", {"fish"}),
+        ("nsvm evaluate run --j", {"--json"}),
         ("nsvm evaluate run split=t", {"split=test", "split=train"}),
+        ("nsvm evaluate run --json split=t", {"split=test", "split=train"}),
+        ("nsvm evaluate run device=cpu dataset.path=ta", {"dataset.path=table.csv"}),
+        ("nsvm curves ta", {"table.csv"}),
     ],
 )
-def test_completion(line: str, expected: set[str], tmp_path: Path) -> None:
-    done = nsvm("__complete", line, cwd=tmp_path)
-    assert set(done.stdout.split()) == expected
-    assert list(tmp_path.iterdir()) == []
+def test_completion(line: str, expected: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "table.csv").touch()
+    monkeypatch.chdir(tmp_path)
+    for variable in ("COMP_LINE", "HYDRA_FULL_ERROR"):  # changed by Hydra's completion: restored afterwards
+        monkeypatch.setenv(variable, "")
+    monkeypatch.setattr(sys, "argv", [*sys.argv])
+    assert completions(line) == expected
+    assert [file.name for file in tmp_path.iterdir()] == ["table.csv"]
 
 
 def test_completion_in_a_real_bash(tmp_path: Path) -> None:
@@ -105,17 +155,19 @@ def test_completion_in_a_real_bash(tmp_path: Path) -> None:
     (tmp_path / "nsvm").chmod(0o755)
     script = """
         PATH=$PWD:$PATH; eval "$(nsvm completion bash)"
-        COMP_LINE="nsvm train dataset=dig"; COMP_POINT=${#COMP_LINE}
-        _nsvm; echo "${COMPREPLY[@]}"
-        COMP_WORDBREAKS=" "; _nsvm; echo "${COMPREPLY[@]}"
         complete -p nsvm
+        COMP_LINE="nsvm train dataset=dig"; COMP_POINT=${#COMP_LINE}
+        _python_argcomplete nsvm; echo ${COMPREPLY[@]}
+        COMP_WORDBREAKS=" "; _python_argcomplete nsvm; echo ${COMPREPLY[@]}
     """
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.stdout.splitlines() == ["digits", "dataset=digits", "complete -o default -F _nsvm nsvm"]
+    how, *found = done.stdout.splitlines()
+    assert "-o default" in how, "the shell completes files"
+    assert found == ["digits", "dataset=digits"]
 
 
-@pytest.mark.parametrize("shell", sorted(SCRIPTS))
+@pytest.mark.parametrize("shell", SHELLS)
 def test_a_script_for_every_shell(shell: str, tmp_path: Path) -> None:
     done = nsvm("completion", shell, cwd=tmp_path)
     assert done.returncode == 0
-    assert "__complete" in done.stdout
+    assert "_ARGCOMPLETE" in done.stdout

@@ -1,0 +1,191 @@
+"""The parser of the ``nsvm`` command, which its help and its completion derive from."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from importlib import import_module
+from typing import Any, NoReturn
+
+from nsvm_cli import __version__
+from nsvm_cli.errors import InputError, did_you_mean
+
+COMMANDS = {
+    "train": "train a model",
+    "tune": "choose hyperparameters on validation data",
+    "reproduce": "run the paper's experiments and baselines over many seeds",
+    "evaluate": "evaluate a trained model",
+    "curves": "draw the training curves of runs",
+    "completion": "print a completion script for bash, zsh or fish",
+}
+DESCRIPTION = "Train and evaluate neural support vector machines (Simon & Radons 2023)."
+EPILOG = """\
+examples:
+  nsvm train algorithm=alg3 dataset=mnist hydra.run.dir=run
+  nsvm evaluate run
+  nsvm train -m algorithm=alg3,alg4 seed=0,1,2
+
+Every command has its own help: nsvm COMMAND --help
+"""
+
+Completer = Callable[..., Iterable[str]]
+"""Gets ``prefix`` and ``parsed_args`` by keyword, as argcomplete calls it."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """A word ``KEY=VALUE`` that a command takes, described once for help, parsing and completion.
+
+    ``metavar`` stands for the value in the help; ``values`` are those that completion offers.
+    """
+
+    name: str
+    metavar: str
+    help: str
+    values: Sequence[str] = ()
+
+    @property
+    def words(self) -> list[str]:
+        """Return the word as completion offers it: with each of its values, or up to the ``=``."""
+        return [f"{self.name}={value}" for value in self.values or ("",)]
+
+
+def described(metavar: str, help: str, default: Any = None, values: Sequence[str] = ()) -> Any:
+    """Return a dataclass field that documents the key of its name."""
+    return field(default=default, metadata={"metavar": metavar, "help": help, "values": values})
+
+
+def keys_of(settings: type) -> list[Key]:
+    """Return the keys that a dataclass documents, see ``described``."""
+    return [Key(f.name, **f.metadata) for f in fields(settings)]
+
+
+def split_words(words: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+    """Return the values of words ``KEY=VALUE``.
+
+    Raises:
+        InputError: a word has no ``=``, or its key is not a known one.
+    """
+    values = {}
+    known = list(known)
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise InputError(
+                f"expected KEY=VALUE, got {word!r}; {did_you_mean(f'{word}=', (f'{key}=' for key in known))}"
+            )
+        if key not in known:
+            raise InputError(f"{key}: there is no such setting; {did_you_mean(key, known)}")
+        values[key] = value
+    return values
+
+
+class Parser(argparse.ArgumentParser):
+    """An argparse parser that raises an InputError of one line where argparse would print and exit."""
+
+    commands: argparse._SubParsersAction[CommandParser]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("allow_abbrev", False)
+        super().__init__(*args, **options)
+
+    @property
+    def name(self) -> str:
+        """Return the name of the command, without the program's."""
+        return self.prog.removeprefix("nsvm ")
+
+    def error(self, message: str) -> NoReturn:
+        message = message.replace("the following arguments are required:", f"{self.name} needs")
+        raise InputError(f"{message}; see {self.prog} --help")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = did_you_mean(value, action.choices)
+            raise InputError(f"there is no {str(action.metavar).lower()} {value!r}; {known}")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse as argparse does, but refuse what the parser does not know."""
+        namespace, unknown = super().parse_known_args(args, namespace)
+        if unknown and unknown[0].startswith("-"):
+            known = did_you_mean(unknown[0], (flag for flag in self._option_string_actions if "--" in flag))
+            raise InputError(f"there is no flag {unknown[0]}; {known}")
+        if unknown:
+            raise InputError(f"{self.name} takes no {unknown[0]!r} here; see {self.prog} --help")
+        return namespace, unknown
+
+
+class CommandParser(Parser):
+    """The parser of one command. Its flags may stand anywhere among its other arguments."""
+
+    def add_keys(
+        self, title: str, keys: Sequence[Key], metavar: str = "KEY=VALUE", more: Completer | None = None
+    ) -> None:
+        """Take any number of words ``KEY=VALUE``, as ``words``; the help lists the keys in a section.
+
+        ``more`` returns further words for completion.
+        """
+        group = self.add_argument_group(title)
+        words = group.add_argument("words", nargs="*", default=[], metavar=metavar)
+        words.completer = partial(_complete_key, keys, more)  # type: ignore[attr-defined]
+        _list(group, {f"{key.name}={key.metavar}": key.help for key in keys})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse the arguments with the flags in front: for argparse, a flag ends the list of words."""
+        return super().parse_known_args(self._flags_first(args or []), namespace)
+
+    def _flags_first(self, args: Sequence[str]) -> list[str]:
+        flags: list[str] = []
+        others: list[str] = []
+        rest = iter(args)
+        for word in rest:
+            action = self._option_string_actions.get(word)
+            if action is None or action.nargs is not None:
+                (flags if word.startswith("-") else others).append(word)
+            elif (value := next(rest, None)) is not None:
+                flags += [word, value]
+            else:
+                others.append(word)  # without its value: at the end, where argparse misses it
+        return flags + others
+
+
+def _list(group: argparse._ArgumentGroup, entries: Mapping[str, str]) -> None:
+    """Let the help of a group list these, in place of the one argument that takes them all."""
+    group._group_actions = [
+        argparse.Action([], "", metavar=name, help=text.replace("%", "%%")) for name, text in entries.items()
+    ]
+
+
+def _complete_key(keys: Sequence[Key], more: Completer | None, prefix: str, **known: Any) -> dict[str, str]:
+    """Return the words that begin with a prefix, with their descriptions; or files, if there are none."""
+    words = dict.fromkeys(more(prefix=prefix, **known) if more else [], "")
+    # a name in capitals stands for any
+    words |= {word: key.help for key in keys if key.name.islower() for word in key.words}
+    found = {word: help for word, help in words.items() if word.startswith(prefix) and word != prefix}
+    key, equals, value = prefix.partition("=")
+    if equals and not found:
+        from argcomplete.completers import FilesCompleter
+
+        return {f"{key}={file}": "" for file in FilesCompleter()(value)}
+    return found
+
+
+def build_parser(command: str | None = None) -> Parser:
+    """Return the parser of ``nsvm``.
+
+    Args:
+        command: the command whose arguments are wanted: only its module is imported. ``train`` has none
+            here, for Hydra parses its arguments.
+    """
+    parser = Parser("nsvm", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument("--version", action="version", version=f"nsvm {__version__}", help="show the version")
+    parser.commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=CommandParser)
+    for name, summary in COMMANDS.items():
+        parser.commands.add_parser(name, help=summary, add_help=name != "train")
+    assert parser._subparsers is not None
+    _list(parser._subparsers, COMMANDS)
+    if command in COMMANDS and command != "train":
+        import_module(f"nsvm_cli.cli.{command}").configure(parser.commands.choices[command])
+    return parser
