@@ -1,0 +1,55 @@
+"""Files that version 0.1.0 wrote before its checkpoints were renamed: model files and run directories."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from nsvm_cli.config.settings import parse_settings, plain
+from nsvm_cli.runs.checkpoint import load_checkpoint, restore_state
+from nsvm_cli.runs.evaluation import evaluate_model
+from nsvm_cli.runs.experiment import prepare, train_in_memory
+from nsvm_cli.runs.model_file import load_model
+from nsvm_cli.runs.train import train_run
+from nsvm_cli.storage.run_directory import RunDirectory, read_config
+from tests.conftest import parameters
+
+WRITTEN = Path(__file__).parents[1] / "data" / "v0.1.0"
+ALGORITHMS = ["pegasos", "alg1", "alg2", "alg3", "alg4"]
+
+
+def test_a_model_file_is_read_and_evaluated() -> None:
+    figures = evaluate_model(WRITTEN / "model.safetensors", None, {}, None, {})
+    assert (figures["errors"], figures["samples"], figures["same_data"]) == (20, 40, True)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_run_is_resumed_to_what_it_would_have_been(algorithm: str, tmp_path: Path) -> None:
+    run = shutil.copytree(WRITTEN / algorithm, tmp_path / "run")
+    settings = parse_settings(read_config(run))
+    # which processor wrote the file makes a difference of rounding
+    with RunDirectory(run, plain(settings), "resume") as directory:
+        result = train_run(prepare(settings), directory, allow_mismatch=True)
+    assert (result["steps"], result["resumed"]) == (150, 1)
+    resumed, whole = load_model(run / "final.safetensors").model, train_in_memory(prepare(settings))
+    if algorithm != "pegasos":
+        torch.testing.assert_close(parameters(resumed.network), parameters(whole.network))
+    for ours, theirs in [(resumed.expansion, whole.expansion)]:
+        torch.testing.assert_close(ours.z, theirs.z)
+        assert torch.equal(ours.alpha, theirs.alpha)
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 7
+
+
+def test_a_checkpoint_of_the_first_kind_keeps_its_facts() -> None:
+    checkpoint = load_checkpoint(WRITTEN / "alg2" / "last.safetensors")
+    assert (checkpoint.step, checkpoint.bitwise, checkpoint.resumed) == (100, True, 0)
+    assert checkpoint.environment["nsvm"] == "0.1.0"
+    assert {"window", "last_violation", "mean_gap"} <= checkpoint.values["state"].keys()
+    experiment = prepare(parse_settings(read_config(WRITTEN / "alg2")))
+    assert restore_state(experiment, checkpoint).t == 100
+    with pytest.raises(ValueError, match="does not fit this run"):
+        restore_state(experiment, replace(checkpoint, step=99))
