@@ -28,6 +28,9 @@ Change = Callable[[Float[Tensor, "c h w"]], Float[Tensor, "c h w"]]
 
 Size = tuple[int, int]
 
+MOST = 16
+"""The most transforms that one run applies."""
+
 
 def _ascending(values: tuple[float, float]) -> tuple[float, float]:
     if values[0] > values[1]:
@@ -185,8 +188,6 @@ def _as_list(sections: object) -> object:
         raise ValueError(f"expected at most {MOST} augmentations, got {len(sections)}")
     return sections
 
-
-MOST = 16
 
 Augment = Annotated[
     tuple[Annotated[Transform, PlainValidator(build_transform)], ...], BeforeValidator(_as_list)
