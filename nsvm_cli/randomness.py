@@ -20,6 +20,7 @@ class Stream(IntEnum):
     DROPOUT = 3
     SAMPLING = 4
     SUBSAMPLE = 5
+    AUGMENT = 6
 
 
 def generator(seed: int, stream: Stream, *key: int) -> np.random.Generator:

@@ -10,6 +10,7 @@ from pydantic.dataclasses import dataclass
 from torch.nn import functional
 
 from nsvm_cli.config.registry import STRICT
+from nsvm_cli.datasets.augmentation import Augment
 from nsvm_cli.datasets.base import Samples, Source
 from nsvm_cli.datasets.mnist import Classes, two_classes
 
@@ -21,6 +22,7 @@ class SklearnDigits(Source):
     global_scaling: ClassVar[bool] = True
 
     classes: Classes = (0, 1)
+    augment: Augment = ()
 
     def load(self, rng: np.random.Generator) -> Samples:
         from sklearn.datasets import load_digits  # slow to import, and wanted only here

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
+from nsvm_cli.datasets.augmentation import Augment
 from nsvm_cli.datasets.base import Samples, Source
 from nsvm_cli.datasets.download import cache_folder, fetch
 from nsvm_cli.errors import InputError
@@ -63,6 +64,7 @@ class MNIST(Source):
 
     classes: Classes = (0, 1)
     root: str | None = None
+    augment: Augment = ()
 
     def load(self, rng: np.random.Generator) -> Samples:
         raw = self._raw()

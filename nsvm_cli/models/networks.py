@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from nsvm_cli.config.registry import STRICT, Fraction, Positive, build, one_line
 from nsvm_cli.errors import InputError
+from nsvm_cli.models import torchvision_networks
 
 Shape = tuple[int, ...]
 Widths = Annotated[list[PositiveInt], Field(min_length=1, max_length=1000)]
@@ -193,19 +194,36 @@ class Output:
 
 OUTPUT = tuple(field.name for field in fields(Output))
 
-NETWORKS: dict[str, Callable[..., nn.Module]] = {"mlp": MLP, "cnn": CNN, "identity": Identity}
+NETWORKS: dict[str, Callable[..., nn.Module]] = {
+    "mlp": MLP,
+    "cnn": CNN,
+    "identity": Identity,
+    "resnet18": torchvision_networks.resnet18,
+    "mobilenet_v3_small": torchvision_networks.mobilenet_v3_small,
+}
 
 
 _MODELESS = {nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.MaxPool2d}
+_MODELESS |= {nn.GroupNorm, nn.AdaptiveAvgPool2d, nn.Hardswish, nn.Hardsigmoid, nn.Identity}
 _MODELESS |= {Identity, MLP, CNN, MaxPool, Normalize}
 
 
 def is_modeless(network: nn.Module) -> bool:
     """Whether it certainly computes the same in training as in evaluation mode."""
     return all(
-        type(module) in _MODELESS or (isinstance(module, Dropout) and module.p == 0)
+        type(module) in _MODELESS
+        or f"{type(module).__module__}.{type(module).__qualname__}" in torchvision_networks.MODELESS
+        or (isinstance(module, Dropout) and module.p == 0)
         for module in network.modules()
     )
+
+
+def uses_batch_statistics(network: nn.Module) -> bool:
+    """Return whether, in training mode, the features of a sample depend on the other samples of its batch.
+
+    Several processes, each with a part of the batch, would then disagree about theta.
+    """
+    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules())
 
 
 def build_network(settings: Mapping[str, Any], shape: Shape, seed: int) -> nn.Module:

@@ -1,0 +1,247 @@
+"""Augmentation: random changes to the images that move theta, made by torchvision's ``transforms.v2``.
+
+``dataset.augment`` lists names registered in ``AUGMENTATIONS``, or sections of a name and its settings; they
+are applied in this order. Like dropout, they act only in the pass whose gradient moves theta: margins, stored
+features and predictions are those of the images as they are.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+import torch
+from jaxtyping import Float, Int64
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from nsvm_cli.config.registry import STRICT, build
+from nsvm_cli.datasets.scaling import Scaling
+from nsvm_cli.errors import InputError
+from nsvm_cli.torchvision_import import import_torchvision
+
+Change = Callable[[Float[Tensor, "c h w"]], Float[Tensor, "c h w"]]
+"""A change to one image, its pixels in 0..1, that draws from torch's global generator on the CPU."""
+
+Size = tuple[int, int]
+
+MOST = 16
+"""The most transforms that one run applies."""
+
+
+def _ascending(values: tuple[float, float]) -> tuple[float, float]:
+    if values[0] > values[1]:
+        raise ValueError(f"expected a lower and an upper limit, got {list(values)}")
+    return values
+
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+Factor = Annotated[float, Field(gt=0, le=10)]
+FactorRange = Annotated[tuple[Factor, Factor], AfterValidator(_ascending)]
+AreaRange = Annotated[tuple[Probability, Probability], AfterValidator(_ascending)]
+
+
+class Transform(ABC):
+    """A random change to an image. One of your own derives from this and is listed in ``AUGMENTATIONS``."""
+
+    @abstractmethod
+    def change(self, size: Size) -> Change:
+        """Return the change for images of this height and width, which keeps their shape."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class Crop(Transform):
+    """Shift the image by up to ``padding`` pixels each way: pad it with zeros, then cut a part of its size
+    out at random (RandomCrop)."""
+
+    padding: Annotated[int, Field(ge=1, le=64)] = 2
+
+    def change(self, size: Size) -> Change:
+        crop: Change = _v2().RandomCrop(size, padding=self.padding)
+        return crop
+
+
+@dataclass(frozen=True, config=STRICT)
+class Flip(Transform):
+    """Mirror the image left to right with probability ``p`` (RandomHorizontalFlip). For clothes, not for
+    digits."""
+
+    p: Probability = 0.5
+
+    def change(self, size: Size) -> Change:
+        flip: Change = _v2().RandomHorizontalFlip(self.p)
+        return flip
+
+
+@dataclass(frozen=True, config=STRICT)
+class Affine(Transform):
+    """Rotate, shift, scale and shear the image about its centre (RandomAffine, bilinear).
+
+    ``degrees`` and ``shear`` limit the angles on either side, ``translate`` the shift as a fraction of height
+    and width; ``scale`` is the range of the factor. What comes in from outside the image is 0.
+    """
+
+    degrees: Annotated[float, Field(ge=0, le=180)] = 10.0
+    translate: Probability = 0.1
+    scale: FactorRange = (1.0, 1.0)
+    shear: Annotated[float, Field(ge=0, lt=90)] = 0.0
+
+    def change(self, size: Size) -> Change:
+        v2 = _v2()
+        affine: Change = v2.RandomAffine(
+            self.degrees,
+            translate=(self.translate, self.translate),
+            scale=self.scale,
+            shear=self.shear,
+            interpolation=v2.InterpolationMode.BILINEAR,
+        )
+        return affine
+
+
+@dataclass(frozen=True, config=STRICT)
+class Elastic(Transform):
+    """Displace each pixel by a smooth random field (ElasticTransform, bilinear; Simard et al., 2003).
+
+    The field is uniform noise of up to ``alpha`` pixels, smoothed by a Gaussian of standard deviation
+    ``sigma`` pixels: with the defaults, a pixel moves by about one.
+    """
+
+    alpha: Annotated[float, Field(gt=0, le=1000)] = 20.0
+    sigma: Annotated[float, Field(ge=0.5, le=100)] = 4.0
+
+    def change(self, size: Size) -> Change:
+        if 4 * self.sigma + 1 >= min(size):  # the Gaussian is cut off there, and may not reach over an edge
+            raise InputError(
+                f"dataset.augment: elastic.sigma={self.sigma} is too much for images of {size[0]}x{size[1]} "
+                f"pixels: expected less than {(min(size) - 1) / 4}"
+            )
+        # torchvision counts alpha in half pixels
+        elastic: Change = _v2().ElasticTransform(2 * self.alpha, self.sigma)
+        return elastic
+
+
+@dataclass(frozen=True, config=STRICT)
+class Jitter(Transform):
+    """Multiply brightness and contrast by random factors from 1 - ``brightness`` to 1 + ``brightness``, and
+    likewise for ``contrast`` (ColorJitter)."""
+
+    brightness: Probability = 0.2
+    contrast: Probability = 0.2
+
+    def change(self, size: Size) -> Change:
+        jitter: Change = _v2().ColorJitter(self.brightness, self.contrast)
+        return jitter
+
+
+@dataclass(frozen=True, config=STRICT)
+class Erase(Transform):
+    """Set a random rectangle to 0 with probability ``p`` (RandomErasing).
+
+    ``scale`` is the range of its area, as a fraction of the image's; ``ratio`` that of height over width.
+    """
+
+    p: Probability = 0.5
+    scale: AreaRange = (0.02, 0.33)
+    ratio: FactorRange = (0.3, 3.3)
+
+    def change(self, size: Size) -> Change:
+        erase: Change = _v2().RandomErasing(self.p, scale=self.scale, ratio=self.ratio)
+        return erase
+
+
+AUGMENTATIONS: dict[str, type[Transform]] = {
+    "crop": Crop,
+    "flip": Flip,
+    "affine": Affine,
+    "elastic": Elastic,
+    "jitter": Jitter,
+    "erase": Erase,
+}
+
+
+def _v2() -> Any:
+    return import_torchvision("transforms.v2")
+
+
+def build_transform(section: object) -> Transform:
+    """Return the transform that a name, or a section of a name and its settings, stands for."""
+    if isinstance(section, Transform):
+        return section
+    values = {"name": section} if isinstance(section, str) else section
+    if not isinstance(values, Mapping):
+        raise InputError(
+            "expected the name of an augmentation, or a section of its name and settings, got "
+            f"{reprlib.repr(section)}"
+        )
+    return build(AUGMENTATIONS, "augmentation", values)
+
+
+def _as_list(sections: object) -> object:
+    if sections is None:
+        return []
+    if not isinstance(sections, list | tuple):
+        raise ValueError(f"expected a list, such as [crop], got {reprlib.repr(sections)}")
+    if len(sections) > MOST:
+        raise ValueError(f"expected at most {MOST} augmentations, got {len(sections)}")
+    return sections
+
+
+Augment = Annotated[
+    tuple[Annotated[Transform, PlainValidator(build_transform)], ...], BeforeValidator(_as_list)
+]
+"""The type of the setting ``augment`` of a source of images."""
+
+
+class Augmentation:
+    """Transforms for standardised images, each image with its own draw.
+
+    An image depends on its seed alone, which is drawn from the generator for each image of the batch in turn.
+    So the same state of the generator gives the same images, and part of a batch gives what the whole would.
+    """
+
+    def __init__(self, transforms: Sequence[Transform], scaling: Scaling, size: Size) -> None:
+        self._changes = [transform.change(size) for transform in transforms]
+        self._scaling = scaling
+
+    def __call__(
+        self,
+        x: Float[Tensor, "p c h w"],
+        generator: torch.Generator,
+        rows: tuple[int, Int64[Tensor, " p"]] | None = None,
+    ) -> Float[Tensor, "p c h w"]:
+        """Return changed copies of the images x.
+
+        Args:
+            x: standardised images.
+            generator: what all randomness comes from; torch's global generator stays as it is.
+            rows: where x is part of a larger batch, the size of that batch and which of its rows these are.
+        """
+        total, mine = rows or (len(x), torch.arange(len(x)))
+        seeds = torch.randint(2**63 - 1, (total,), generator=generator, device=generator.device)
+        mean, std = self._scaling.mean, self._scaling.std
+        images = x.to("cpu", torch.float64) * std + mean
+        with torch.random.fork_rng(devices=[]):
+            for i, seed in enumerate(seeds.cpu()[mine.cpu()].tolist()):
+                torch.default_generator.manual_seed(seed)  # torchvision draws from no other
+                for change in self._changes:
+                    images[i] = change(images[i])
+        return ((images - mean) / std).to(x)
+
+
+def build_augmentation(
+    sections: Sequence[object] | None, scaling: Scaling, shape: tuple[int, ...]
+) -> Augmentation | None:
+    """Return what ``dataset.augment`` says, for samples of this shape; None, and torchvision is not imported,
+    if it says nothing.
+
+    Raises:
+        InputError: a transform or a setting is unknown, or is not for images of this size.
+    """
+    if not sections:
+        return None
+    if len(shape) != 3:
+        raise InputError(f"dataset.augment expects images, got samples of shape {shape}")
+    return Augmentation([build_transform(section) for section in sections], scaling, (shape[1], shape[2]))

@@ -1,0 +1,77 @@
+"""torchvision is imported by one module, when it is needed, and also beside a torch for the CPU."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from nsvm_cli.config.settings import parse_settings
+from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.models.networks import build_network, is_modeless
+from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.torchvision_import import import_torchvision
+
+PACKAGE = Path(__file__).parents[1] / "nsvm_cli"
+
+
+@pytest.fixture
+def missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if torchvision were not installed."""
+    for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+
+
+def test_it_can_be_imported_again_and_again() -> None:
+    first = import_torchvision("models")
+    assert import_torchvision("models") is first
+    assert first is sys.modules["torchvision.models"]
+
+
+def test_its_operators_are_declared_whichever_build_of_torch_this_is() -> None:
+    import_torchvision("ops")
+    schema = str(torch.ops.torchvision.nms.default._schema)
+    assert schema == "torchvision::nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+
+
+def test_no_module_imports_it_when_it_is_imported_itself() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        tree = ast.parse(file.read_text())
+        inside = {
+            id(node)
+            for function in ast.walk(tree)
+            if isinstance(function, ast.FunctionDef)
+            for node in ast.walk(function)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [getattr(node, "module", None), *(alias.name for alias in node.names)]
+                assert not any((name or "").split(".")[0] == "torchvision" for name in names), file
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "import_torchvision":
+                assert id(node) in inside, file
+
+
+@pytest.mark.usefixtures("missing")
+def test_a_run_without_images_does_without_it() -> None:
+    settings = {
+        "dataset": {"name": "ringnorm", "samples": 60},
+        "network": {"name": "mlp", "widths": [4], "dropout": 0.1},
+        "kernel": {"name": "rbf"},
+        "optimizer": {"name": "sgd", "lr": 0.1},
+        "algorithm": {"name": "alg4", "steps": 2, "solver_steps": 2},
+        "device": "cpu",
+    }
+    experiment = prepare(parse_settings(settings))
+    assert not is_modeless(experiment.F.network)
+
+
+@pytest.mark.usefixtures("missing")
+def test_what_needs_it_says_so_in_one_line() -> None:
+    with pytest.raises(RunError, match=r"torchvision cannot be imported .*: install the version that"):
+        import_torchvision("models")
+    with pytest.raises(InputError, match="network resnet18 cannot be made: torchvision cannot be imported"):
+        build_network({"name": "resnet18"}, (1, 28, 28), seed=0)
