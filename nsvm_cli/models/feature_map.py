@@ -24,8 +24,8 @@ everywhere, and small enough for the activations to stay in a core's cache."""
 Objective = Callable[..., tuple[Float[Tensor, ""], Sequence[Float[Tensor, "_ n"]]]]
 """A function of features: its value, and its gradient with respect to each of its arguments."""
 
-Augment = Callable[[Float[Tensor, "p ..."], torch.Generator], Float[Tensor, "p ..."]]
-"""A random change of samples that leaves their labels as they are, drawn from the generator."""
+Augment = Callable[[Float[Tensor, "p ..."], torch.Generator, Rows | None], Float[Tensor, "p ..."]]
+"""A random change of samples that leaves their labels as they are, drawn from the generator; see ``Rows``."""
 
 
 @dataclass(frozen=True)
@@ -191,10 +191,11 @@ class FeatureMap:
         return value
 
     def _training_pass(self, x: Float[Tensor, "p ..."], shard: Shard | None) -> Float[Tensor, "p n"]:
+        rows = shard.rows if shard else None
         if self.augment is not None:
-            x = self.augment(x, self.augmentation)
+            x = self.augment(x, self.augmentation, rows)
         self.network.train()
-        with dropout_masks_from(self.dropout, shard.rows if shard else None):
+        with dropout_masks_from(self.dropout, rows):
             z: Tensor = self.network(x)
         self.network.eval()
         return z

@@ -13,11 +13,12 @@ import torch
 from nsvm_cli import __version__
 from nsvm_cli.config.settings import Settings
 from nsvm_cli.datasets import Data, load_data
+from nsvm_cli.datasets.augmentation import build_augmentation
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap, features
 from nsvm_cli.models.kernels import build_kernel
-from nsvm_cli.models.networks import build_network
+from nsvm_cli.models.networks import build_network, uses_batch_statistics
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.models.objectives import dataset_alignment
 from nsvm_cli.models.optimizers import build_optimizer
@@ -65,20 +66,26 @@ def build(settings: Settings, data: Data) -> Experiment:
     trainer, train = build_trainer(settings.algorithm), data.splits["train"]
     scaling = fit_scaling(train.x, data.global_scaling)
     x, y = scaling(train.x, dtype).to(device), train.y.to(device, dtype)
-    problem = Problem(
-        x,
-        y,
-        build_kernel(settings.kernel),
-        settings.seed,
-        init_distributed(device),
-        settings.memory_budget,
-        data.task,
-    )
-    theta_seed, dropout_seed = (derived_seed(settings.seed, s) for s in (Stream.THETA, Stream.DROPOUT))
-    network = build_network(settings.network, tuple(x.shape[1:]), theta_seed).to(device, dtype)
-    F = FeatureMap(network, build_optimizer(settings.optimizer), dropout_seed)
+    kernel, processes = build_kernel(settings.kernel), init_distributed(device)
+    problem = Problem(x, y, kernel, settings.seed, processes, settings.memory_budget, data.task)
+    F = _feature_map(settings, problem, scaling)
     trainer.check(problem, F)
     return Experiment(settings, device, data, scaling, problem, F, trainer)
+
+
+def _feature_map(settings: Settings, problem: Problem, scaling: Scaling) -> FeatureMap:
+    """Return F_theta, freshly initialised, with what moves it."""
+    shape = tuple(problem.x.shape[1:])
+    seeds = {stream: derived_seed(settings.seed, stream) for stream in Stream}
+    network = build_network(settings.network, shape, seeds[Stream.THETA]).to(problem.x)
+    if problem.processes.size > 1 and uses_batch_statistics(network):
+        raise InputError(
+            "network.norm=batch takes one process: the statistics of a batch differ between several; "
+            "take network.norm=group"
+        )
+    augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
+    optimizer = build_optimizer(settings.optimizer)
+    return FeatureMap(network, optimizer, seeds[Stream.DROPOUT], augment, seeds[Stream.AUGMENT])
 
 
 def prepare(settings: Settings) -> Experiment:

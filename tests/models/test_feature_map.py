@@ -64,3 +64,32 @@ def test_a_network_without_free_parameters_is_never_moved() -> None:
     before = F(x)
     F.descend([F.evaluate(x)], closed, 1, 1)
     assert torch.equal(F(x), before)
+
+
+def test_augmentation_acts_only_in_the_pass_that_moves_theta() -> None:
+    x, seen = torch.ones(4, 2), []
+
+    def augment(x: torch.Tensor, generator: torch.Generator, rows: object) -> torch.Tensor:
+        return x + torch.rand(x.shape, generator=generator)
+
+    def objective(z: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        seen.append(z)
+        return z.sum(), [torch.ones_like(z)]
+
+    def feature_map() -> FeatureMap:
+        network = torch.nn.Sequential(torch.nn.Linear(2, 2))
+        torch.nn.init.eye_(network[0].weight)
+        torch.nn.init.zeros_(network[0].bias)
+        return FeatureMap(network, SGD(0.0), 0, augment, augment_seed=7)
+
+    F = feature_map()
+    assert torch.equal(F.evaluate(x).z, x)
+    assert torch.equal(F(x), x)
+    F.descend([F.evaluate(x)], objective, 1, 2)
+    assert (seen[0] > x).all()
+    again = feature_map()
+    again.load_state_dict(F.state_dict())
+    for each in (F, again):
+        each.descend([x], objective, 2, 2)
+    assert torch.equal(seen[1], seen[2]), "a resumed run augments as the run that never stopped"
+    assert not torch.equal(seen[0], seen[1])
