@@ -138,7 +138,8 @@ def _sentence(error: Exception, arguments: list[str]) -> str:
     if isinstance(error, RecursionError):
         return "the configurations lead back to themselves, or too deep"
     lines = text.splitlines() or [type(error).__name__]
-    return " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])
+    key = getattr(error, "full_key", None)
+    return " ".join(lines[:2] if lines[0].endswith(":") else lines[:1]) + (f" (in {key})" if key else "")
 
 
 def _keys_beside(key: str, arguments: list[str]) -> set[str]:

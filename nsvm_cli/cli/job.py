@@ -196,9 +196,10 @@ def _leave_alone(place: Place, settings: Settings) -> None:
     """Say that a run is finished, and complete what a kill or a full disk has kept from being written."""
     from nsvm_cli.storage.run_directory import CURVES, read_status, remove_checkpoints, write_status
 
-    directory = place.directory
+    directory, status = place.directory, read_status(place.directory) or {}
     remove_checkpoints(directory)
-    if (read_status(directory) or {}).get("status") != "finished":
+    of_another_sweep = place.number is not None and status.get("sweep") != place.about["sweep"]
+    if status.get("status") != "finished" or of_another_sweep:
         write_status(directory, "finished", **place.about)
     if settings.curves and not (directory / CURVES).exists():
         from nsvm_cli.report.curves import draw_curves
