@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from joblib.externals.loky import get_reusable_executor
 
+from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.cli.sweep import KILLED, Outcome, outcomes
 from nsvm_cli.storage.files import locked
-from nsvm_cli.storage.run_directory import read_status, write_status
+from nsvm_cli.storage.run_directory import read_status, write_config, write_status
 from tests.cli.process import nsvm
 
 TINY = ["algorithm=alg3", "algorithm.steps=15", "algorithm.batch_size=4"]
@@ -169,3 +170,22 @@ def test_a_single_run_writes_its_status_too(tmp_path: Path) -> None:
     assert status.keys() == {"status", "message", "job", "sweep", "overrides"}
     assert (status["status"], status["message"]) == ("finished", "")
     assert status["overrides"] == [*TINY, "kernel=polynomial"]
+
+
+@pytest.mark.parametrize("word", ["allow_mismatch", "inexact"])
+def test_a_resumed_run_rewrites_its_status(word: str, tmp_path: Path) -> None:
+    """And despite changes it is resumed only when that is asked for, by the word or its earlier name."""
+    run = tmp_path / "run"
+    run.mkdir()
+    write_config(run, compose_settings(TINY))
+    write_status(run, "interrupted", "interrupted after step 0", job=None, sweep=None, overrides=TINY)
+    refused = nsvm("train", "resume=run", "seed=3", cwd=tmp_path)
+    assert refused.returncode == 2
+    status = read_status(run)
+    assert status is not None
+    assert (status["status"], status["exit_code"]) == ("failed", 2)
+    assert f"nsvm: {status['message']}" == refused.stderr.splitlines()[-1]
+    assert nsvm("train", "resume=run", "seed=3", f"{word}=true", cwd=tmp_path).returncode == 0
+    status = read_status(run)
+    assert status is not None
+    assert (status["status"], status["message"]) == ("finished", "")
