@@ -30,7 +30,7 @@ REGISTRIES = {
 
 # From the ground up; a module imports only from its own room or from those below.
 ROOMS = [
-    ["errors", "randomness"],
+    ["errors", "randomness", "tasks"],
     ["config"],
     ["storage"],
     ["parallel"],
