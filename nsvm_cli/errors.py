@@ -38,6 +38,9 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(message)
         self.signum = signum
 
+    def __reduce__(self) -> tuple[type[Interrupted], tuple[int, str]]:
+        return Interrupted, (self.signum, str(self))  # it may be raised in a worker process
+
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Return the end of a sentence about an unknown name: the nearest known one, and all of them."""

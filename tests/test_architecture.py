@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
 from nsvm_cli.cli.hydra_app import compose, plain_values
 from nsvm_cli.config.settings import parse_settings
@@ -29,7 +30,7 @@ REGISTRIES = {
 
 # From the ground up; a module imports only from its own room or from those below.
 ROOMS = [
-    ["errors", "randomness", "torchvision_import"],
+    ["errors", "randomness", "tasks", "torchvision_import"],
     ["config"],
     ["storage"],
     ["parallel"],
@@ -102,6 +103,32 @@ def test_every_pair_composes_and_builds(algorithm: str, dataset: str) -> None:
     build_all([f"algorithm={algorithm}", f"dataset={dataset}", *extra], shape)
 
 
+EXPERIMENTS = sorted((ROOT / "conf" / "experiment").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
+def test_every_experiment_composes_and_builds(file: Path) -> None:
+    experiment = str(file.relative_to(ROOT / "conf" / "experiment").with_suffix(""))
+    # ringnorm_openml_alg1 is of ringnorm_openml, not of ringnorm
+    dataset = max((name for name in DATASETS if file.stem.startswith(name)), key=len, default="mnist")
+    algorithm = next((name for name in TRAINERS if file.stem.split("_")[-1] == name), "alg4")
+    algorithm = "cross_entropy" if file.parent.name == "baseline" else algorithm
+    shape = (20,) if dataset.startswith("ringnorm") or dataset == "csv" else (1, 28, 28)
+    extra = PLACEHOLDERS if dataset == "csv" else []
+    words = [f"dataset={dataset}", f"algorithm={algorithm}", f"experiment={experiment}", *extra]
+    build_all(words, shape)
+
+
+def test_an_experiment_mirrors_the_sections_that_its_values_go_to() -> None:
+    base = OmegaConf.to_container(compose([])["experiment"])
+    assert isinstance(base, dict)
+    for file in EXPERIMENTS:
+        values = yaml.safe_load(file.read_text())
+        for section, keys in values.items():
+            if section != "defaults":
+                assert keys.keys() <= base[section].keys(), f"{file.name}: nothing refers to {section}"
+
+
 def build_all(overrides: list[str], shape: tuple[int, ...]) -> None:
     values = plain_values(compose(overrides))
     settings = parse_settings(values)
@@ -144,6 +171,16 @@ def test_the_papers_eight_settings(dataset: str, algorithm: str) -> None:
     assert network["normalize"] == (scale is not None)
     if scale is not None:
         assert network["scale"] == scale
+
+
+def test_a_data_set_of_ones_own_gets_the_base_values(tmp_path: Path) -> None:
+    (tmp_path / "dataset").mkdir()
+    (tmp_path / "dataset" / "moons.yaml").write_text("name: moons\n")
+    settings = plain_values(compose([f"hydra.searchpath=['{tmp_path}']", "dataset=moons"]))
+    assert settings["dataset"] == {"name": "moons"}
+    assert (settings["algorithm"]["steps"], settings["optimizer"]["lr"]) == (10000, 3e-3)
+    words = [f"hydra.searchpath=['{tmp_path}']", "dataset=moons", "experiment=ringnorm_alg4"]
+    assert plain_values(compose(words))["algorithm"]["steps"] == 4200
 
 
 def test_what_the_user_says_wins_over_the_papers_setting() -> None:

@@ -14,13 +14,14 @@ from nsvm_cli.cli.reproduce import BEYOND, CELLS
 from nsvm_cli.studies.tune import parse_search, placed
 
 FOLDER = Path(__file__).parents[1] / "conf" / "experiment"
-TUNED = [*CELLS, *BEYOND, *(f"{cell}_network" for cell in [*CELLS, *BEYOND])]
+TUNED = [*CELLS, *BEYOND, *(f"baseline/{cell}" for cell in [*CELLS, *BEYOND])]
 
 
-def compose(cell: str) -> dict[str, Any]:
+def compose(experiment: str) -> dict[str, Any]:
+    folder, _, cell = experiment.rpartition("/")
     dataset = {"ringnorm": "ringnorm_openml"}.get(cell.split("_")[0], cell.split("_")[0])
-    algorithm = "cross_entropy" if cell.endswith("_network") else cell.split("_")[1]
-    return compose_settings([f"dataset={dataset}", f"algorithm={algorithm}", f"experiment={cell}"])
+    algorithm = "cross_entropy" if folder == "baseline" else cell.split("_")[1]
+    return compose_settings([f"dataset={dataset}", f"algorithm={algorithm}", f"experiment={experiment}"])
 
 
 PAPER = {

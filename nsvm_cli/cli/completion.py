@@ -61,7 +61,7 @@ def _configure_train(parser: CommandParser) -> None:
     """Add the arguments that Hydra and ``nsvm train`` itself would parse."""
     from hydra._internal.utils import get_args_parser
 
-    from nsvm_cli.cli.train import RunOptions
+    from nsvm_cli.cli.job import RunOptions
 
     for action in get_args_parser()._actions:
         if action.option_strings:

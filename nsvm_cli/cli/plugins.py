@@ -10,9 +10,10 @@ from nsvm_cli.errors import InputError
 
 
 def load_plugins(modules: Iterable[str]) -> None:
-    """Imports modules that the user has named; the current folder counts as on the path, as its end.
+    """Import modules that the user has named; the current folder counts as the last one on the path.
 
-    That they are named by the user and by no file, ``guard`` sees to.
+    Their names come from the command line or the user's own configuration folder, never from a model file or
+    a run directory: importing a module runs its code.
 
     Raises:
         InputError: there is no such module.

@@ -118,12 +118,11 @@ def _cell(name: str, request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
             *([f"dataset.path={_quoted(request.ringnorm)}"] if request.ringnorm else []),
         ],
     }[family]
-    of_network = f"experiment={name.replace('digits', 'mnist')}_network"
     nsvm, network = (
         compose_settings([*words, *more])
         for more in (
             [f"algorithm={algorithm}", f"experiment={name}"],
-            ["algorithm=cross_entropy", of_network],
+            ["algorithm=cross_entropy", f"experiment=baseline/{name.replace('digits', 'mnist')}"],
         )
     )
     return nsvm, network

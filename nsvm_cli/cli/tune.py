@@ -19,7 +19,6 @@ from nsvm_cli.cli.hydra_app import compose_settings, conf_folder, search_folder
 from nsvm_cli.cli.parser import CommandParser, Key
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.config.settings import parse_settings
-from nsvm_cli.errors import InputError
 
 if TYPE_CHECKING:
     from nsvm_cli.studies.tune import Candidate, Search
@@ -72,11 +71,6 @@ def tune(options: argparse.Namespace) -> None:
     from nsvm_cli.studies.tune import tune as run
 
     search = parse_search(section)
-    folder = Path(search.directory)
-    if "tune.directory" not in {word.partition("=")[0].lstrip("+") for word in words} and (
-        ".." in folder.parts or folder.parts[:1] != ("outputs",)
-    ):
-        raise InputError(f"tune.directory={folder}: name a folder outside outputs/ on the command line")
     progress = Progress(f"tune {values['algorithm']['name']} on {values['dataset']['name']}", search)
     finalists = run(values, search, functools.partial(load_plugins, plugins), progress.show)
     _show(finalists, Path(search.directory))

@@ -16,7 +16,8 @@ class Signals:
     """Notes a signal for the run to act on between two steps.
 
     A thread listens, because Python's own handlers wait for the main thread to come back from whatever
-    library it is in, which may take minutes.
+    library it is in, which may take minutes. Outside the main thread, where Python allows no handlers, no
+    signal is noted: whoever owns the main thread acts on them.
     """
 
     def __init__(self) -> None:
@@ -24,6 +25,9 @@ class Signals:
         self._last_words: str | None = None
 
     def __enter__(self) -> Signals:
+        self._handling = threading.current_thread() is threading.main_thread()
+        if not self._handling:
+            return self
         listening, self._writing = os.pipe()
         os.set_blocking(self._writing, False)  # as set_wakeup_fd asks
         # what nohup or a shell's & has had ignored stays ignored
@@ -34,6 +38,8 @@ class Signals:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if not self._handling:
+            return
         for signum, handler in self._before.items():
             signal.signal(signum, handler)
         signal.set_wakeup_fd(self._wakeup_before)

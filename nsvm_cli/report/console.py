@@ -16,11 +16,16 @@ from nsvm_cli.runs.loop import Record
 
 
 class Progress:
-    """A bar with the live figures on a terminal, and about ten plain lines elsewhere; on stderr."""
+    """A bar with the live figures on a terminal, and about ten plain lines elsewhere; on stderr.
 
-    def __init__(self, title: str, total: int) -> None:
-        self.total = total
+    With a ``label``, which each line then begins with, it is plain lines everywhere: several processes share
+    the terminal.
+    """
+
+    def __init__(self, title: str, total: int, label: str = "") -> None:
+        self.total, self.label = total, label
         self.console = Console(stderr=True)
+        self.live = self.console.is_terminal and not label
         self.next_line = 0.0
         columns = (
             TextColumn("{task.description}"),
@@ -30,9 +35,9 @@ class Progress:
             TimeRemainingColumn(),
             TextColumn("{task.fields[figures]}"),
         )
-        self.bar = Bar(*columns, console=self.console, disable=not self.console.is_terminal)
+        self.bar = Bar(*columns, console=self.console, disable=not self.live)
         self.task = self.bar.add_task(escape(title), total=total, figures="")
-        if not self.console.is_terminal:
+        if not self.live:
             self.say(f"{title}: {total} steps")
 
     def __enter__(self) -> Progress:
@@ -44,13 +49,13 @@ class Progress:
 
     def say(self, line: str) -> None:
         """A line that a person should read."""
-        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self.console.print(self.label + line, markup=False, highlight=False, soft_wrap=True)
 
     def show(self, record: Record) -> None:
         """Shows one record of the loop."""
         step, violations, vectors = record["step"], record["violations"], record["support_vectors"]
         objective = "" if record["objective"] is None else f"{record['objective']:.3g}"
-        if self.console.is_terminal:  # short enough for 80 columns
+        if self.live:  # short enough for 80 columns
             self.bar.update(
                 self.task, completed=step, figures=f"viol {violations} SV {vectors} obj {objective}"
             )

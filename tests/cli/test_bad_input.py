@@ -128,4 +128,4 @@ def test_a_job_that_fails_does_not_end_the_sweep(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "nsvm: job 0 (algorithm.batch_size=1 algorithm.steps=5" in done.stderr
     assert (tmp_path / "sweep" / "1" / "result.json").is_file()
-    assert not (tmp_path / "sweep" / "0").exists()
+    assert {file.name for file in (tmp_path / "sweep" / "0").iterdir()} == {".lock", "status.json"}

@@ -167,7 +167,7 @@ def test_one_of_many_starts_owns_the_directory(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["resume=nothing"], "resume=nothing: expected the directory of a run, with its config.yaml"),
-        (["resume=run", "-m"], "the same sweep, started again, goes on by itself"),
+        (["resume=run", "-m"], "the same sweep, started again, resumes by itself"),
         (["resume=run", "overwrite=true"], "expected one of them"),
         (["resume=run", "inexact=yes"], "inexact: expected true or false, got 'yes'"),
         (["overwrite"], "overwrite: expected true or false, got ''"),

@@ -90,7 +90,8 @@ def bits(path: Path) -> dict[str, Any]:
     result = json.loads((path / "result.json").read_text())
     for key in ("train_seconds", "resumed"):
         del result[key]
-    files = {file.name: file.read_bytes() for file in path.iterdir() if file.name != "result.json"}
+    apart = ("result.json", "status.json")  # the overrides of a resumed run are its own
+    files = {file.name: file.read_bytes() for file in path.iterdir() if file.name not in apart}
     return {"result": result, **files}
 
 

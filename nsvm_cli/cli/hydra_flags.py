@@ -1,0 +1,55 @@
+"""The order of Hydra's flags. Hydra's argument parser is private to it; nothing else of nsvm uses what is."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import NoReturn
+
+from hydra._internal.utils import get_args_parser
+
+from nsvm_cli.errors import InputError, did_you_mean
+
+INFO = ("--info", "-i")
+
+
+def flags_first(arguments: list[str]) -> list[str]:
+    """Return the arguments with the flags in front, since Hydra's parser takes none after an override.
+
+    Raises:
+        InputError: an unknown flag, or one with a wrong value.
+    """
+    parser = get_args_parser()
+    parser.error = _refuse  # type: ignore[method-assign]
+    flags, overrides = [], []
+    rest = iter(arguments)
+    for word in rest:
+        if word in INFO:  # its value is optional, and would be the next override
+            flags.append("--info=all")
+        elif word.startswith("-"):
+            flags += [word, *_value(parser, word, rest)]
+        else:
+            overrides.append(word)
+    parser.parse_args(ordered := [*flags, *overrides])
+    return ordered
+
+
+def _value(parser: argparse.ArgumentParser, flag: str, rest: Iterator[str]) -> list[str]:
+    """Return the word after a flag that takes one, such as ``--config-dir FOLDER``."""
+    name, has_value, _ = flag.partition("=")
+    known = parser._option_string_actions
+    matching = (
+        [known[name]]
+        if name in known
+        else [known[o] for o in known if o.startswith(name) and name[1:2] == "-"]
+    )
+    if not matching:
+        raise InputError(
+            f"there is no flag {flag}; {did_you_mean(flag, [o for o in known if o.startswith('--')])}"
+        )
+    takes_value = matching[0].nargs is None and not has_value
+    return [word for word in [next(rest, None)] if word is not None] if takes_value else []
+
+
+def _refuse(message: str) -> NoReturn:
+    raise InputError(message)

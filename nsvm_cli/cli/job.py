@@ -1,0 +1,295 @@
+"""One job of ``nsvm train``: trains what Hydra has composed, and writes what became of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from nsvm_cli.cli.hydra_app import plain_values
+from nsvm_cli.cli.plugins import load_plugins
+from nsvm_cli.errors import InputError, RunError, plainly
+
+if TYPE_CHECKING:
+    from nsvm_cli.config.settings import Settings
+    from nsvm_cli.runs.experiment import Experiment
+    from nsvm_cli.storage.run_directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What the command line says about run directories; these words are not part of a configuration."""
+
+    resume: Path | None = None
+    allow_mismatch: bool = False
+    overwrite: bool = False
+    changes: tuple[str, ...] = ()
+
+
+@dataclass
+class Job:
+    """Train with one configuration; Hydra calls it for each.
+
+    A launcher may do so in another process, with a copy. So a job of a sweep that fails returns all the same,
+    and the process that started it reads the failure in ``status.json``. A single run, which has no launcher,
+    leaves its failure in ``error``: its directory may be gone again.
+
+    Args:
+        options: about run directories.
+        sweep: a name for the sweep that these words start, the same each time.
+    """
+
+    options: RunOptions
+    sweep: str
+    started: float = field(default_factory=time.time)
+    process: int = field(default_factory=os.getpid)
+    error: Exception | None = None
+
+    def __call__(self, config: DictConfig) -> None:
+        place = _place(self)
+        try:
+            _train(_settings(config, self.options), place, self.options)
+        except Exception as error:
+            if place.number is None:
+                self.error = _explained(error, place)
+            else:
+                _leave_in_status(error, place)
+        finally:
+            _remove_if_unused(place.directory, self.started)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a job writes, and what its status says about it.
+
+    ``number`` is None for a single run; ``alone`` says whether no other job is written about on the same
+    terminal at the same time.
+    """
+
+    directory: Path
+    number: int | None
+    alone: bool
+    about: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The beginning of a line about the job."""
+        return "" if self.number is None else f"job {self.number} ({' '.join(self.about['overrides'])}): "
+
+
+def _place(job: Job) -> Place:
+    hydra = HydraConfig.get()
+    sweep = hydra.mode == RunMode.MULTIRUN
+    number = int(hydra.job.num) if sweep else None
+    overrides = OmegaConf.to_container(hydra.overrides.task)  # ${oc.env:X} stays as it was written
+    about = {"job": number, "sweep": job.sweep if sweep else None, "overrides": overrides}
+    directory = job.options.resume or Path(hydra.runtime.output_dir)
+    return Place(directory, number, os.getpid() == job.process, about)
+
+
+def _settings(config: DictConfig, options: RunOptions) -> Settings:
+    """Return the composed settings, or those of the run to resume with what the command line changes."""
+    from nsvm_cli.config.settings import parse_settings
+    from nsvm_cli.storage.run_directory import read_config
+
+    composed = plain_values(config)
+    values = composed
+    if options.resume:
+        values = read_config(options.resume)
+        for key in (word.lstrip("+~").partition("=")[0].partition("@")[0] for word in options.changes):
+            _copy(composed, values, key.replace("/", ".").split("."))
+    settings = parse_settings(values)
+    load_plugins(parse_settings(composed).plugins)  # never those of a run directory, which may be another's
+    return settings
+
+
+def _copy(source: dict[str, Any], target: dict[str, Any], names: list[str]) -> None:
+    """Copy what lies at a dotted key; remove it where the source has nothing there."""
+    name, *below = names
+    if name not in source:
+        target.pop(name, None)
+    elif below and isinstance(target.get(name), dict) and isinstance(source[name], dict):
+        _copy(source[name], target[name], below)
+    else:
+        target[name] = source[name]
+
+
+def _train(settings: Settings, place: Place, options: RunOptions) -> None:
+    # torch takes seconds to import: not before the configuration is known to compose
+    from nsvm_cli.config.settings import plain
+    from nsvm_cli.parallel.distributed import launched
+    from nsvm_cli.runs.experiment import prepare
+    from nsvm_cli.storage.run_directory import IfExists, RunDirectory, is_finished
+
+    directory, sweep = place.directory, place.number is not None
+    if sweep and launched() > 1:
+        raise InputError("-m takes one process: expected one run under torchrun, or a sweep without it")
+    if sweep and not options.overwrite:
+        _check_same_run(directory, settings)
+    resuming = sweep or options.resume is not None
+    if resuming and is_finished(directory) and not options.overwrite:
+        _leave_alone(place, settings)
+        return
+    experiment = prepare(settings)
+    if experiment.problem.processes.rank > 0:
+        _run_worker(experiment, directory)
+        return
+    if_exists: IfExists = "overwrite" if options.overwrite else "resume" if resuming else "refuse"
+    with RunDirectory(directory, plain(settings), if_exists) as run:
+        if is_finished(directory):  # by another process, meanwhile
+            _leave_alone(place, settings)
+            return
+        with _status(place):
+            result = _train_run(experiment, run, place, options)
+    _show(result, directory, settings)
+
+
+def _check_same_run(directory: Path, settings: Settings) -> None:
+    from nsvm_cli.config.settings import plain
+    from nsvm_cli.storage.run_directory import has_run, read_config
+
+    if has_run(directory) and read_config(directory) != plain(settings):
+        raise InputError(
+            f"{directory} holds a run with other settings: name another hydra.sweep.dir, or overwrite=true"
+        )
+
+
+def _train_run(
+    experiment: Experiment, run: RunDirectory, place: Place, options: RunOptions
+) -> dict[str, Any]:
+    """Train, with progress on stderr; the first SIGINT or SIGTERM ends the run in order."""
+    from nsvm_cli.parallel.signals import Signals
+    from nsvm_cli.report.console import Progress
+    from nsvm_cli.runs.loop import OnLog
+    from nsvm_cli.runs.train import train_run
+
+    settings, total = experiment.settings, experiment.trainer.total
+    title = f"{settings.algorithm['name']} on {settings.dataset['name']}"
+    label = "" if place.number is None else f"job {place.number}: "
+    shown = Progress(label + title, total) if place.alone else Progress(title, total, label)
+    with shown as progress, Signals() as signals:
+        callbacks = [OnLog(progress.show)]
+        return train_run(experiment, run, callbacks, signals, progress.say, options.allow_mismatch)
+
+
+def _run_worker(experiment: Experiment, directory: Path) -> None:
+    """Train along with the process that writes the run directory."""
+    from nsvm_cli.parallel.signals import Signals
+    from nsvm_cli.runs.train import run_worker
+
+    with Signals() as signals:
+        run_worker(experiment, directory, signals=signals)
+
+
+def _leave_alone(place: Place, settings: Settings) -> None:
+    """Say that a run is finished, and complete what a kill or a full disk has kept from being written."""
+    from nsvm_cli.storage.run_directory import CURVES, read_status, remove_checkpoints, write_status
+
+    directory, status = place.directory, read_status(place.directory) or {}
+    remove_checkpoints(directory)
+    of_another_sweep = place.number is not None and status.get("sweep") != place.about["sweep"]
+    if status.get("status") != "finished" or of_another_sweep:
+        write_status(directory, "finished", **place.about)
+    if settings.curves and not (directory / CURVES).exists():
+        from nsvm_cli.report.curves import draw_curves
+
+        draw_curves(directory)
+    print(f"Finished already: {directory}")
+
+
+def _show(result: dict[str, Any], directory: Path, settings: Settings) -> None:
+    from nsvm_cli.report.console import show_result
+
+    show_result(result, directory)
+    if settings.curves:
+        # takes a while to import: what is worth knowing comes first
+        from nsvm_cli.report.curves import draw_curves
+
+        draw_curves(directory)
+
+
+@contextlib.contextmanager
+def _status(place: Place) -> Iterator[None]:
+    """Write the status of a job that holds its directory."""
+    from nsvm_cli.storage.run_directory import write_status
+
+    write_status(place.directory, "running", **place.about)
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        with contextlib.suppress(OSError):  # the disk may be full
+            write_status(place.directory, "interrupted", str(error), **place.about)
+        raise
+    except Exception as error:
+        with contextlib.suppress(OSError):
+            write_status(place.directory, **_failure(error, place))
+        raise
+    write_status(place.directory, "finished", **place.about)
+
+
+def _leave_in_status(error: Exception, place: Place) -> None:
+    """Leave the failure of a sweep's job where the process that started the sweep looks for it.
+
+    Raises:
+        Exception: the directory is not the job's to write in; then Hydra passes the error on.
+    """
+    from nsvm_cli.storage.files import locked
+    from nsvm_cli.storage.run_directory import has_run, read_status, write_status
+
+    if not isinstance(error, (InputError, RunError, OSError)):
+        traceback.print_exception(error)
+    if read_status(place.directory) == _failure(error, place):
+        return
+    if not has_run(place.directory):
+        with contextlib.suppress(InputError, OSError), locked(place.directory):
+            write_status(place.directory, **_failure(error, place))
+            return
+    raise _explained(error, place) from None
+
+
+def _failure(error: Exception, place: Place) -> dict[str, Any]:
+    """Return the status of a job that has failed."""
+    code = 2 if isinstance(error, InputError) else 1
+    return {"status": "failed", "message": _message(error), **place.about, "exit_code": code}
+
+
+def _explained(error: Exception, place: Place) -> Exception:
+    """Return the error with the name of the job and what is left of its run; an unexpected one as it is."""
+    if isinstance(error, InputError):
+        return InputError(f"{place.name}{error}")
+    if isinstance(error, (RunError, OSError)):
+        return RunError(f"{place.name}{_message(error)}{_way_on(place.directory)}")
+    return error
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return plainly(error)
+    return str(error) if isinstance(error, (InputError, RunError)) else f"{type(error).__name__}: {error}"
+
+
+def _way_on(directory: Path) -> str:
+    """Return what to do about a run that has failed, once the cause has been mended."""
+    from nsvm_cli.storage.run_directory import checkpoints_in
+
+    with contextlib.suppress(OSError):
+        if checkpoints_in(directory):
+            return f"; its last checkpoint is good: nsvm train resume={shlex.quote(str(directory))}"
+    return ""
+
+
+def _remove_if_unused(directory: Path, started: float) -> None:
+    """Remove the directory that Hydra has made for a job, but not one of the user's own, if it is empty."""
+    with contextlib.suppress(OSError):
+        if directory.stat().st_mtime >= started:
+            directory.rmdir()

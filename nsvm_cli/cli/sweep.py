@@ -1,0 +1,137 @@
+"""The jobs of a sweep, as they say themselves in their directories, and the closing table."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+
+from nsvm_cli.errors import InputError, RunError
+
+KILLED = "ended without a result: its process was killed"
+
+
+class SweepDirectory(Callback):
+    """Hydra's callback that tells the process that starts a sweep where its jobs are."""
+
+    path: ClassVar[Path | None] = None
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """Remember the directory."""
+        SweepDirectory.path = Path(config.hydra.sweep.dir)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one job; ``status`` is that of a run directory."""
+
+    job: int
+    overrides: list[str]
+    status: str
+    message: str
+    exit_code: int | None
+
+
+@contextlib.contextmanager
+def closing_table(sweep: str) -> Iterator[None]:
+    """Show what became of the jobs once the block ends, if it has started a sweep.
+
+    Raises:
+        InputError, RunError: a job failed.
+    """
+    SweepDirectory.path = None
+    try:
+        yield
+    except (InputError, RunError):
+        _report(sweep)
+        raise
+    except KeyboardInterrupt:
+        _report(sweep, interrupted=True)
+        raise
+    except Exception as error:  # the launcher's own, such as a process of it that was killed
+        if not any(outcome.status == "failed" for outcome in _report(sweep)):
+            raise
+        raise RunError(f"the sweep ended early: {str(error).partition('. ')[0]}") from None
+    if failed := [outcome for outcome in _report(sweep) if outcome.status == "failed"]:
+        raise _failure(failed)
+
+
+def _failure(failed: Sequence[Outcome]) -> InputError | RunError:
+    first, more = failed[0], len(failed) - 1
+    line = f"job {first.job} ({' '.join(first.overrides)}): {first.message}"
+    line += f"; {more} more of the sweep's jobs failed" if more else ""
+    return InputError(line) if all(outcome.exit_code == 2 for outcome in failed) else RunError(line)
+
+
+def _report(sweep: str, interrupted: bool = False) -> list[Outcome]:
+    if SweepDirectory.path is None:
+        return []
+    found = outcomes(SweepDirectory.path, sweep, interrupted)
+    if found:
+        _show(SweepDirectory.path, found)
+    return found
+
+
+def outcomes(directory: Path, sweep: str, interrupted: bool = False) -> list[Outcome]:
+    """Return what became of the jobs of a sweep, in their order.
+
+    Args:
+        directory: the directory of the sweep.
+        sweep: the name that its jobs' statuses bear; others may share the directory.
+        interrupted: whether the sweep was, so that jobs were stopped that could not say so themselves.
+    """
+    from nsvm_cli.storage.run_directory import STATUS, read_status
+
+    statuses = ((file.parent, read_status(file.parent) or {}) for file in directory.rglob(STATUS))
+    found = [_outcome(job, status, interrupted) for job, status in statuses if status.get("sweep") == sweep]
+    return sorted(found, key=lambda outcome: outcome.job)
+
+
+def _outcome(directory: Path, status: dict[str, Any], interrupted: bool) -> Outcome:
+    known: dict[str, Any] = {field.name: status.get(field.name) for field in fields(Outcome)}
+    outcome = Outcome(**known)
+    if outcome.status != "running" or _in_use(directory):
+        return outcome
+    # its process could not say so itself
+    if interrupted:
+        return replace(outcome, status="interrupted")
+    return replace(outcome, status="failed", message=KILLED, exit_code=1)
+
+
+def _in_use(directory: Path) -> bool:
+    """Return whether a process, of another command then, works in the directory."""
+    from nsvm_cli.storage.files import locked
+
+    try:
+        with locked(directory):
+            return False
+    except (InputError, OSError):
+        return True
+
+
+def _show(directory: Path, found: Sequence[Outcome]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    count = Counter(outcome.status for outcome in found)
+    shown = [f"{count[status]} {status}" for status in ("finished", "failed", "interrupted")]
+    shown += [f"{count['running']} running"] if count["running"] else []
+    console = Console()
+    console.print(f"{directory}: {', '.join(shown)}", markup=False, highlight=False, soft_wrap=True)
+    table = Table()
+    for column in ("job", "overrides", "", "message"):
+        table.add_column(column, overflow="fold")
+    common = set.intersection(*(set(outcome.overrides) for outcome in found))
+    for o in found:
+        if o.status != "finished":
+            overrides = [word for word in o.overrides if word not in common] or o.overrides
+            table.add_row(*map(escape, (str(o.job), " ".join(overrides), o.status, o.message)))
+    if table.row_count:
+        console.print(table)

@@ -1,0 +1,132 @@
+"""A folder of configurations of the user's own: everything that Hydra documents works in it."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.errors import InputError
+from tests.cli.process import nsvm
+
+
+def write(folder: Path, **files: str) -> None:
+    for name, text in files.items():
+        path = folder / f"{name.replace('__', '/')}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+
+
+MINE = """\
+    # @package _global_
+    defaults:
+      - ringnorm_alg3@experiment
+      - /shared
+      - override /algorithm: alg3
+      - override /kernel: theirs
+    algorithm: {steps: 10}
+    dataset: {samples: 300}
+    seed: ${oc.decode:${oc.env:SEED}}
+    plugins: [said]
+    curves: false
+    hydra:
+      run: {dir: "run_${oc.env:SEED}"}
+      sweep: {dir: my_sweep}
+      output_subdir: .hydra
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A folder with configurations, and beside it a module of one's own and a second folder."""
+    kernel = "{name: rbf, gamma: 0.25, normalize: false}"
+    write(tmp_path, conf__experiment__mine=MINE, conf__shared="threads: 2\n", more__kernel__theirs=kernel)
+    write(
+        tmp_path,
+        conf__primary="defaults: [train, _self_]\nhydra: {searchpath: [file://more]}\nlog_every: 4\n",
+    )
+    (tmp_path / "said.py").write_text("print('imported')")
+    return tmp_path
+
+
+def test_an_experiment_may_say_what_hydra_documents(mine: Path) -> None:
+    words = ["train", "--config-dir", "conf", "--config-name", "primary", "experiment=mine"]
+    done = nsvm(*words, cwd=mine, env={"SEED": "7"})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("imported\n")
+    assert (mine / "run_7" / ".hydra" / "overrides.yaml").exists()
+    recorded = yaml.safe_load((mine / "run_7" / "config.yaml").read_text())
+    assert recorded["kernel"]["gamma"] == 0.25
+    assert recorded["algorithm"]["batch_size"] == 16
+    recorded_keys = ("seed", "threads", "log_every", "plugins")
+    assert [recorded[key] for key in recorded_keys] == [7, 2, 4, ["said"]]
+
+
+def test_a_sweep_goes_where_an_experiment_says(mine: Path) -> None:
+    words = ["train", "--config-dir", "conf", "hydra.searchpath=[more]", "experiment=mine"]
+    done = nsvm(*words, "-m", "optimizer.lr=1e-3,2e-3", cwd=mine, env={"SEED": "7"})
+    assert done.returncode == 0, done.stderr
+    assert "my_sweep: 2 finished, 0 failed, 0 interrupted" in done.stdout
+
+
+def test_an_environment_variable_on_the_command_line(tmp_path: Path) -> None:
+    words = ["algorithm=pegasos", "algorithm.steps=5", "dataset.samples=300", "curves=false"]
+    run = "hydra.run.dir=run"
+    done = nsvm("train", *words, "seed=${oc.env:SEED}", run, cwd=tmp_path, env={"SEED": "5"})
+    assert done.returncode == 0, done.stderr
+    assert "seed: 5\n" in (tmp_path / "run" / "config.yaml").read_text()
+    assert "seed=${oc.env:SEED}" in (tmp_path / "run" / "status.json").read_text()
+    refused = nsvm("train", "seed=${oc.env:NO}", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr.endswith("Environment variable 'NO' not found\" (in seed)\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("seed: [\n", r"experiment/mine.yaml, line 3: expected the node content"),
+        ("seed: !!python/object/apply:os.system [touch]", "could not determine a constructor for the tag"),
+        (
+            "[1, 2]",
+            r"In 'experiment/mine': ConfigTypeError raised .*: Cannot merge DictConfig with ListConfig",
+        ),
+        ("defaults: [mine]", "the configurations lead back to themselves, or too deep"),
+        ("defaults: [nothing]", "In 'experiment/mine': Could not load 'experiment/nothing'"),
+        ("seed: ${nothing}", "Interpolation key 'nothing' not found"),
+        ("kernel: {gamma: 1, c: '${.d}'}", r"Interpolation key 'd' not found \(in kernel.c\)"),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_line(text: str, said: str, tmp_path: Path) -> None:
+    write(tmp_path, experiment__mine=f"# @package _global_\n{text}")
+    with pytest.raises(InputError, match=said) as caught:
+        compose_settings([f"hydra.searchpath=['{tmp_path}']", "experiment=mine"])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["../../evil", "rbf@hydra.callbacks", "${oc.env:HOME}", "a b", ""])
+def test_a_run_directory_names_parts_and_no_files(name: str, tmp_path: Path) -> None:
+    """What a resumed run records of its parts chooses among the configurations; the run may be another's."""
+    write(tmp_path, evil="# @package _global_\nhydra: {callbacks: {evil: {_target_: evil.Evil}}}\n")
+    write(tmp_path, run__config=yaml.safe_dump({"kernel": {"name": name}, "seed": 1}))
+    done = nsvm("train", "resume=run", "kernel.gamma=1", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert f"run/config.yaml: kernel.name: expected a name, got {name!r}" in done.stderr
+
+
+def test_a_run_directory_resolves_nothing_and_imports_nothing(tmp_path: Path) -> None:
+    values = compose_settings(["dataset.samples=300", "algorithm=pegasos", "algorithm.steps=5"])
+    (tmp_path / "evil.py").write_text("open('imported', 'w')")
+    for key, value, said in [
+        ("device", "${oc.env:SECRET}", "device should be 'auto', 'cpu' or 'cuda', got '${oc.env:SECRET}'"),
+        ("kernel", {"name": "evil", "gamma": 1.0}, "there is no kernel 'evil'"),
+    ]:
+        write(tmp_path, run__config=yaml.safe_dump({**values, "plugins": ["evil"], key: value}))
+        done = nsvm("train", "resume=run", cwd=tmp_path, env={"SECRET": "hush"})
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert "hush" not in done.stderr
+    assert not (tmp_path / "imported").exists()

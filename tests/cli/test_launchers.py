@@ -1,0 +1,191 @@
+"""Sweeps with Hydra's launchers: each job says itself what became of it, and the command says it of all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from joblib.externals.loky import get_reusable_executor
+
+from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.cli.sweep import KILLED, Outcome, outcomes
+from nsvm_cli.storage.files import locked
+from nsvm_cli.storage.run_directory import read_status, write_config, write_status
+from tests.cli.process import nsvm
+
+TINY = ["algorithm=alg3", "algorithm.steps=15", "algorithm.batch_size=4"]
+TINY += ["dataset.samples=300", "curves=false", "log_every=5"]
+QUARTER = "optimizer.lr=1e-3,2e-3,3e-3,1e25"  # the last of them makes a polynomial kernel overflow
+WIDE = {"COLUMNS": "500"}
+
+
+@pytest.fixture
+def no_idle_workers() -> Iterator[None]:
+    """Workers of joblib would wait for more work, in the folder in which they were started."""
+    yield
+    get_reusable_executor().shutdown()
+
+
+def statuses(sweep: Path) -> list[dict[str, Any]]:
+    found = [read_status(sweep / str(number)) for number in range(len([*sweep.glob("*/status.json")]))]
+    return [status for status in found if status is not None]
+
+
+@pytest.mark.parametrize("launcher", ["basic", "joblib"])
+@pytest.mark.usefixtures("no_idle_workers")
+def test_two_of_eight_jobs_diverge(launcher: str, tmp_path: Path) -> None:
+    sweep = tmp_path / "sweep"
+    words = [f"hydra/launcher={launcher}", f"hydra.sweep.dir='{sweep}'", *TINY, "kernel=polynomial"]
+    done = nsvm("train", "-m", *words, QUARTER, "seed=0,1", cwd=tmp_path, env=WIDE)
+    assert done.returncode == 1
+    assert f"{sweep}: 6 finished, 2 failed, 0 interrupted" in done.stdout
+    table = done.stdout.partition("6 finished")[2]
+    for job, seed in ((6, 0), (7, 1)):
+        (row,) = [line for line in table.splitlines() if line.startswith(f"│ {job} ")]
+        assert f"│ optimizer.lr=1e+25 seed={seed} │ failed │ training diverged at step " in row
+        assert "is not finite; lower optimizer.lr" in row
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("nsvm: job 6 (algorithm=alg3 algorithm.steps=15 ")
+    assert last.endswith("; 1 more of the sweep's jobs failed")
+    assert "Traceback" not in done.stderr
+    assert [s["status"] for s in statuses(sweep)] == ["finished"] * 6 + ["failed"] * 2
+    assert [s["job"] for s in statuses(sweep)] == [*range(8)]
+    for number in range(6):
+        result = json.loads((sweep / str(number) / "result.json").read_text())
+        assert result["seed"] == number % 2
+
+
+def test_the_same_sweep_again_skips_what_is_finished(tmp_path: Path) -> None:
+    words = ["train", "-m", *TINY, "kernel=polynomial", "optimizer.lr=1e-3,1e25"]
+    assert nsvm(*words, cwd=tmp_path).returncode == 1
+    (sweep,) = (tmp_path / "outputs" / "sweep").iterdir()
+    before = {file: file.stat().st_mtime_ns for file in (sweep / "0").iterdir()}
+    again = nsvm(*words, "hydra/launcher=basic", cwd=tmp_path)
+    assert again.returncode == 1
+    assert f"Finished already: {sweep / '0'}" in again.stdout
+    assert "1 finished, 1 failed, 0 interrupted" in again.stdout
+    assert {file: file.stat().st_mtime_ns for file in (sweep / "0").iterdir()} == before
+    assert list((tmp_path / "outputs" / "sweep").iterdir()) == [sweep], "a launcher makes no other sweep"
+
+
+def test_bad_input_of_all_jobs_that_failed_is_2_and_can_be_mended(tmp_path: Path) -> None:
+    words = ["train", *TINY, "hydra.sweep.dir=sweep"]
+    done = nsvm(*words, "-m", "seed=-1,0", cwd=tmp_path, env=WIDE)
+    assert done.returncode == 2
+    assert "1 finished, 1 failed" in done.stdout
+    said = "seed should be greater than or equal to 0, got -1"
+    assert f"│ seed=-1   │ failed │ {said} │" in done.stdout
+    assert {"status": "failed", "message": said, "exit_code": 2}.items() <= statuses(tmp_path / "sweep")[
+        0
+    ].items()
+    mended = nsvm(*words, "-m", "seed=5,0", cwd=tmp_path)
+    assert mended.returncode == 0, mended.stderr
+    assert "2 finished, 0 failed, 0 interrupted" in mended.stdout
+    assert [status["message"] for status in statuses(tmp_path / "sweep")] == ["", ""]
+
+
+def test_a_directory_of_another_run_stays_as_it_is(tmp_path: Path) -> None:
+    words = ["train", *TINY, "hydra.sweep.dir=sweep", "-m"]
+    assert nsvm(*words, "seed=3", cwd=tmp_path).returncode == 0
+    before = (tmp_path / "sweep" / "0" / "status.json").read_bytes()
+    other = nsvm(*words, "seed=4,5", cwd=tmp_path)
+    assert other.returncode == 2
+    last = other.stderr.splitlines()[-1]
+    assert "holds a run with other settings: name another hydra.sweep.dir, or overwrite=true" in last
+    assert last.startswith("nsvm: job 0 (")
+    assert (tmp_path / "sweep" / "0" / "status.json").read_bytes() == before
+    assert (tmp_path / "sweep" / "1" / "result.json").exists(), "the other jobs go on"
+    assert nsvm(*words, "seed=4,5", "overwrite=true", cwd=tmp_path).returncode == 0
+    assert [status["overrides"][-1] for status in statuses(tmp_path / "sweep")] == ["seed=4", "seed=5"]
+
+
+PLUGIN = """
+import os, signal, time
+from pathlib import Path
+from nsvm_cli.models.kernels import KERNELS, RBF
+
+class Odd(RBF):
+    def __call__(self, a, b):
+        {what}
+        return super().__call__(a, b)
+
+KERNELS["odd"] = Odd
+"""
+
+
+def test_a_bug_in_a_part_shows_its_traceback_and_is_a_failure_of_its_job(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(PLUGIN.format(what="raise KeyError('no such thing')"))
+    words = ["train", "-m", *TINY, "plugins=[odd]", "kernel.name=odd,rbf", "hydra.sweep.dir=sweep"]
+    done = nsvm(*words, cwd=tmp_path, env=WIDE)
+    assert done.returncode == 1
+    assert "1 finished, 1 failed, 0 interrupted" in done.stdout
+    assert "│ failed │ KeyError: 'no such thing' │" in done.stdout
+    assert "odd.py" in done.stderr
+    assert done.stderr.count("Traceback") == 1
+
+
+def test_a_signal_ends_the_sweep_and_the_job_says_so(tmp_path: Path) -> None:
+    kill = "Path('killed').touch(); os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.2)"
+    (tmp_path / "odd.py").write_text(PLUGIN.format(what=f"if not Path('killed').exists(): {kill}"))
+    words = ["train", "-m", *TINY, "plugins=[odd]", "kernel.name=odd", "seed=0,1", "hydra.sweep.dir=sweep"]
+    done = nsvm(*words, cwd=tmp_path, env=WIDE)
+    assert done.returncode == 143
+    assert "0 finished, 0 failed, 1 interrupted" in done.stdout
+    assert done.stderr.splitlines()[-1].startswith("nsvm: interrupted after step ")
+    (status,) = statuses(tmp_path / "sweep")
+    assert (status["status"], status["job"]) == ("interrupted", 0)
+    assert status["message"].startswith("interrupted after step ")
+
+
+def test_what_jobs_leave_behind(tmp_path: Path) -> None:
+    """One that ended well, one that was killed, one of another sweep, one that another command works on."""
+    write_status(tmp_path / "1", "finished", job=1, sweep="mine", overrides=["a=1"])
+    write_status(tmp_path / "0", "running", job=0, sweep="mine", overrides=["a=0"])
+    write_status(tmp_path / "2", "failed", "no", job=2, sweep="other", overrides=[], exit_code=2)
+    write_status(tmp_path / "deep" / "3", "running", job=3, sweep="mine", overrides=["a=3"])
+    (tmp_path / "4").mkdir()
+    (tmp_path / "4" / "status.json").write_text("{")
+    held = Outcome(3, ["a=3"], "running", "", None)
+    finished = Outcome(1, ["a=1"], "finished", "", None)
+    with locked(tmp_path / "deep" / "3"):
+        assert outcomes(tmp_path, "mine") == [Outcome(0, ["a=0"], "failed", KILLED, 1), finished, held]
+        stopped = Outcome(0, ["a=0"], "interrupted", "", None)
+        assert outcomes(tmp_path, "mine", interrupted=True) == [stopped, finished, held]
+
+
+def test_a_single_run_writes_its_status_too(tmp_path: Path) -> None:
+    words = ["train", *TINY, "hydra.run.dir=run", "kernel=polynomial"]
+    done = nsvm(*words, "optimizer.lr=1e25", cwd=tmp_path)
+    assert done.returncode == 1
+    status = read_status(tmp_path / "run")
+    assert status is not None
+    assert (status["status"], status["job"], status["exit_code"]) == ("failed", None, 1)
+    assert done.stderr.splitlines()[-1] == f"nsvm: {status['message']}"
+    assert nsvm(*words, "overwrite=true", cwd=tmp_path).returncode == 0
+    status = read_status(tmp_path / "run")
+    assert status is not None
+    assert status.keys() == {"status", "message", "job", "sweep", "overrides"}
+    assert (status["status"], status["message"]) == ("finished", "")
+    assert status["overrides"] == [*TINY, "kernel=polynomial"]
+
+
+@pytest.mark.parametrize("word", ["allow_mismatch", "inexact"])
+def test_a_resumed_run_rewrites_its_status(word: str, tmp_path: Path) -> None:
+    """And despite changes it is resumed only when that is asked for, by the word or its earlier name."""
+    run = tmp_path / "run"
+    run.mkdir()
+    write_config(run, compose_settings(TINY))
+    write_status(run, "interrupted", "interrupted after step 0", job=None, sweep=None, overrides=TINY)
+    refused = nsvm("train", "resume=run", "seed=3", cwd=tmp_path)
+    assert refused.returncode == 2
+    status = read_status(run)
+    assert status is not None
+    assert (status["status"], status["exit_code"]) == ("failed", 2)
+    assert f"nsvm: {status['message']}" == refused.stderr.splitlines()[-1]
+    assert nsvm("train", "resume=run", "seed=3", f"{word}=true", cwd=tmp_path).returncode == 0
+    status = read_status(run)
+    assert status is not None
+    assert (status["status"], status["message"]) == ("finished", "")
