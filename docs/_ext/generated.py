@@ -12,13 +12,14 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from html import escape
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import yaml
 from pydantic import TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema
 from sphinx.application import Sphinx
 
 import nsvm_cli
@@ -144,7 +145,14 @@ def _types(part: Any) -> dict[str, str]:
     annotated = part.__init__ if isinstance(part, type) and not is_dataclass(part) else part
     hints = get_type_hints(annotated, include_extras=True)
     names = [name for name in inspect.signature(part).parameters if name in hints]
-    return {name: _words(TypeAdapter(hints[name]).json_schema()) for name in names if name != "shape"}
+    return {name: _type(hints[name]) for name in names if name != "shape"}
+
+
+def _type(hint: Any) -> str:
+    try:
+        return _words(TypeAdapter(hint).json_schema())
+    except PydanticInvalidForJsonSchema:  # checked by code of its own
+        return ""
 
 
 def _words(schema: Mapping[str, Any]) -> str:
@@ -174,7 +182,8 @@ def _words(schema: Mapping[str, Any]) -> str:
 def run_settings(_: str) -> str:
     """Return the settings of the run itself, from train.yaml."""
     text = (CONF / "train.yaml").read_text()
-    values = {key: value for key, value in yaml.safe_load(text).items() if key != "hydra"}
+    known = [field.name for field in fields(Settings)]
+    values = {key: value for key, value in yaml.safe_load(text).items() if key in known}
     plain = {key: value for key, value in values.items() if not isinstance(value, dict)}
     rows = _rows("", plain, _types(Settings), text)
     for key in [key for key in values if key not in plain]:
