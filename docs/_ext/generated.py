@@ -52,6 +52,8 @@ MEANINGS = {
     "checkpoint.every": "time between checkpoints (`30s`, `5min`, `1h`), or steps; null: none",
     "channels": "output channels of the two convolutions",
     "degree": "the power",
+    "device": "`auto` takes a GPU if there is one",
+    "dtype": "precision of all computations",
     "dropout": "probability of dropping a channel or a value in the pass whose gradient moves θ",
     "eps": "lower bound of the norm that `normalize` divides by",
     "gamma": "null: 1/n for features in R^n",
@@ -163,7 +165,7 @@ def _words(schema: Mapping[str, Any]) -> str:
     if schema.get("type") == "array":
         items = schema.get("items") or next(iter(schema.get("prefixItems", [])), {})
         fixed = "prefixItems" in schema
-        return f"{schema['minItems']} values, each: {_words(items)}" if fixed else f"list of: {_words(items)}"
+        return f"{schema['minItems']} values, each {_words(items)}" if fixed else f"list of {_words(items)}"
     bounds = [
         f"{sign} {schema[key]:g}"
         for key, sign in (
