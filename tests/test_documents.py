@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
+import pkgutil
 import re
 import shlex
 import signal
@@ -16,6 +18,7 @@ from typing import Any
 
 import pytest
 
+import nsvm_cli
 from docs._ext import generated
 from nsvm_cli.cli.hydra_app import compose_settings
 from tests.cli.process import nsvm
@@ -178,3 +181,20 @@ def test_the_page_on_files_names_every_field_of_a_result(tmp_path: Path) -> None
         assert [key for key in content if f"`{key}`" not in text] == []
     for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines():
         assert [key for key in json.loads(line) if f"`{key}`" not in text] == []
+
+
+def test_the_names_in_the_page_on_the_paper_are_in_the_code() -> None:
+    known = {}
+    for module in pkgutil.walk_packages(nsvm_cli.__path__, "nsvm_cli."):
+        if not module.name.startswith(("nsvm_cli.cli", "nsvm_cli.__main__")):
+            known |= vars(importlib.import_module(module.name))
+    spans = re.findall(r"`([^`]+)`", (ROOT / "docs" / "paper.md").read_text())
+    assert len(spans) > 60
+    for name in spans:
+        if re.fullmatch(r"[\w/]+\.py", name):
+            assert (ROOT / name).exists() or (ROOT / "nsvm_cli" / name).exists(), name
+        elif found := re.fullmatch(r"([A-Z]\w+)(?:\.(\w+))?", name):
+            assert found[1] in known, name
+            assert hasattr(known[found[1]], found[2] or "__doc__"), name
+        elif re.fullmatch(r"[a-z]+_[a-z_]+", name) and name != "batch_size":
+            assert name in known, name

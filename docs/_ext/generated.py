@@ -14,7 +14,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any, get_type_hints
 
 import yaml
@@ -218,6 +221,31 @@ def help_text(command: str) -> str:
     return f"```text\n{shown.getvalue().strip()}\n```\n"
 
 
+def api(package: str) -> str:
+    """Return directives that document the modules of a package; without a name, those beside the packages."""
+    parent = import_module(f"nsvm_cli.{package}" if package else "nsvm_cli")
+    names = [module.name for module in iter_modules(parent.__path__) if not module.ispkg]
+    blocks = [_automodule(parent, f":members: {', '.join(_defined_in(parent))}")] if package else []
+    for name in (name for name in names if not name.startswith("_")):
+        module = import_module(f"{parent.__name__}.{name}")
+        blocks.append(
+            f"## {package}.{name}".replace("## .", "## ") + "\n\n" + _automodule(module, ":members:")
+        )
+    return "\n".join(blocks)
+
+
+def _automodule(module: ModuleType, members: str) -> str:
+    options = members if members != ":members: " else ":no-members:"
+    return f"```{{eval-rst}}\n.. automodule:: {module.__name__}\n   {options}\n```\n"
+
+
+def _defined_in(module: ModuleType) -> list[str]:
+    """Return what a package defines itself, rather than re-exports."""
+    return [
+        name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
+    ]
+
+
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     if not rows:
         return ""
@@ -226,6 +254,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 GENERATORS: dict[str, Callable[[str], str]] = {
+    "api": api,
     "experiments": experiments,
     "group": group,
     "help": help_text,

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from docutils import nodes
+from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
+from sphinx.util import logging
 from sphinx.writers.html5 import HTML5Translator
+
+logger = logging.getLogger(__name__)
 
 
 def visit_inline(translator: HTML5Translator, node: nodes.math) -> None:
     """Write a formula within a line."""
-    translator.body.append(tex2mathml(node.astext()))
+    translator.body.append(_mathml(node, as_block=False))
     raise nodes.SkipNode
 
 
 def visit_display(translator: HTML5Translator, node: nodes.math_block) -> None:
     """Write a formula on lines of its own; a wide one scrolls."""
-    formula = tex2mathml(node.astext(), as_block=True)
-    translator.body.append(f'<div class="formula">{formula}</div>')
+    translator.body.append(f'<div class="formula">{_mathml(node, as_block=True)}</div>')
     raise nodes.SkipNode
+
+
+def _mathml(node: nodes.Element, as_block: bool) -> str:
+    try:
+        return str(tex2mathml(node.astext(), as_block=as_block))
+    except MathError as error:
+        logger.warning("cannot render %r: %s", node.astext(), error, location=node)
+        return ""
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
