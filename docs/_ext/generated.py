@@ -17,6 +17,7 @@ from html import escape
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from textwrap import fill
 from types import ModuleType
 from typing import Any, get_type_hints
 
@@ -215,10 +216,13 @@ def experiments(_: str) -> str:
 def help_text(command: str) -> str:
     """Return what ``nsvm COMMAND --help`` prints."""
     shown = io.StringIO()
-    os.environ["COLUMNS"] = "100"
+    os.environ["COLUMNS"] = "92"
     with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
         main([*([command] if command else []), "--help"])
-    return f"```text\n{shown.getvalue().strip()}\n```\n"
+    # what Hydra shows of the composed settings is the page on settings
+    text = re.sub(r"== Config ==.*?\n\n\n", "", shown.getvalue(), flags=re.S).strip()
+    lines = [fill(line, 92, subsequent_indent="  ") if len(line) > 92 else line for line in text.splitlines()]
+    return "```text\n" + "\n".join(lines) + "\n```\n"
 
 
 def api(package: str) -> str:
