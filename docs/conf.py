@@ -33,6 +33,8 @@ autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints = "signature"
 add_module_names = False
+# a type may bear the same name in two modules, and an annotation names no module
+suppress_warnings = ["ref.python"]
 python_maximum_signature_line_length = 88
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
