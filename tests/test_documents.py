@@ -183,18 +183,25 @@ def test_the_page_on_files_names_every_field_of_a_result(tmp_path: Path) -> None
         assert [key for key in json.loads(line) if f"`{key}`" not in text] == []
 
 
-def test_the_names_in_the_page_on_the_paper_are_in_the_code() -> None:
+@pytest.mark.parametrize("page", ["paper.md", "development.md"])
+def test_the_names_in_the_page_are_in_the_code(page: str) -> None:
     known = {}
     for module in pkgutil.walk_packages(nsvm_cli.__path__, "nsvm_cli."):
         if not module.name.startswith(("nsvm_cli.cli", "nsvm_cli.__main__")):
             known |= vars(importlib.import_module(module.name))
-    spans = re.findall(r"`([^`]+)`", (ROOT / "docs" / "paper.md").read_text())
-    assert len(spans) > 60
-    for name in spans:
+    names = re.findall(r"`([^`]+)`", (ROOT / "docs" / page).read_text())
+    assert len(names) > 40
+    for name in names:
         if re.fullmatch(r"[\w/]+\.py", name):
             assert (ROOT / name).exists() or (ROOT / "nsvm_cli" / name).exists(), name
         elif found := re.fullmatch(r"([A-Z]\w+)(?:\.(\w+))?", name):
             assert found[1] in known, name
             assert hasattr(known[found[1]], found[2] or "__doc__"), name
-        elif re.fullmatch(r"[a-z]+_[a-z_]+", name) and name != "batch_size":
+        elif re.fullmatch(r"[a-z]+_[a-z_]+", name) and name not in ("batch_size", "nsvm_cli"):
             assert name in known, name
+
+
+def test_the_page_on_development_lists_every_folder() -> None:
+    text = (ROOT / "docs" / "development.md").read_text()
+    folders = [f"  {file.parent.name}/ " for file in (ROOT / "nsvm_cli").glob("*/__init__.py")]
+    assert [folder for folder in folders if folder not in text] == []
