@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import nsvm_cli
 from docs._ext import generated
@@ -205,3 +206,8 @@ def test_the_page_on_development_lists_every_folder() -> None:
     text = (ROOT / "docs" / "development.md").read_text()
     folders = [f"  {file.parent.name}/ " for file in (ROOT / "nsvm_cli").glob("*/__init__.py")]
     assert [folder for folder in folders if folder not in text] == []
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert (citation["version"], citation["license"]) == (nsvm_cli.__version__, "MIT")
