@@ -59,13 +59,11 @@ def parser_for(line: str) -> Parser:
 
 def _configure_train(parser: CommandParser) -> None:
     """Add the arguments that Hydra and ``nsvm train`` itself would parse."""
-    from hydra._internal.utils import get_args_parser
-
+    from nsvm_cli.cli.hydra_flags import flag_actions
     from nsvm_cli.cli.job import RunOptions
 
-    for action in get_args_parser()._actions:
-        if action.option_strings:
-            parser._add_action(action)
+    for action in flag_actions():
+        parser._add_action(action)
     defaults = {field.name: field.default for field in fields(RunOptions)}
     keys = [Key(name, "true", "", ["true"]) for name, default in defaults.items() if default is False]
     keys += [Key(name, "PATH", "") for name, default in defaults.items() if default is None]

@@ -1,4 +1,4 @@
-"""The order of Hydra's flags. Hydra's argument parser is private to it; nothing else of nsvm uses what is."""
+"""Hydra's flags. Its argument parser is private to it: nothing else of nsvm uses what is."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from hydra._internal.utils import get_args_parser
 from nsvm_cli.errors import InputError, did_you_mean
 
 INFO = ("--info", "-i")
+
+
+def flag_actions() -> list[argparse.Action]:
+    """Return Hydra's flags, as argparse describes them."""
+    return [action for action in get_args_parser()._actions if action.option_strings]
 
 
 def flags_first(arguments: list[str]) -> list[str]:

@@ -22,7 +22,7 @@ from nsvm_cli.tasks import Task, task_for
 class Samples:
     """All samples of a source.
 
-    ``x`` is (m, *shape); ``y`` is (m,) and holds -1 and +1, which stand for ``classes`` in that order.
+    ``x`` is ``(m, *shape)``; ``y`` is ``(m,)`` and holds -1 and +1, for ``classes`` in this order.
     Rows from ``official_test`` on are the official test set, where there is one.
     """
 
@@ -76,7 +76,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Split:
-    """Some of the samples, raw: x (m, *shape) and labels y (m,), -1 and +1."""
+    """Some of the samples, raw: ``x`` is ``(m, *shape)``, the labels ``y`` are -1 and +1."""
 
     x: Float64[Tensor, "m ..."]
     y: Float64[Tensor, " m"]

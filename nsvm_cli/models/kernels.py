@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeAlias
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, NonNegativeFloat
+from pydantic import ConfigDict, Field, NonNegativeFloat
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
@@ -139,7 +139,7 @@ class Polynomial(Kernel):
         return or_one_over_n(self.gamma, a) * a @ b.mT + self.c
 
 
-@dataclass(frozen=True, config={**STRICT, "arbitrary_types_allowed": True})
+@dataclass(frozen=True, config=ConfigDict(**STRICT, arbitrary_types_allowed=True))
 class Normalized(Kernel):
     """K~(a, b) = K(a, b) / (sqrt K(a, a) sqrt K(b, b))  (paper, "Adjusting the Kernel").
 

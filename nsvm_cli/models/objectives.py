@@ -22,9 +22,11 @@ Slope = Float[Tensor, "k k"]
 
 
 def alignment(K: Float[Tensor, "k k"], y: Float[Tensor, " k"]) -> tuple[Value, Slope]:
-    """The kernel-target alignment, in [-1, 1]  (paper, Algorithm 4), and its derivative by K::
+    """Return the kernel-target alignment, in [-1, 1] (paper, Algorithm 4), and its derivative by K.
 
-    A = sum_ij y_i y_j K_ij  /  (k * sqrt(sum_ij K_ij^2))
+    The alignment is::
+
+        A = sum_ij y_i y_j K_ij  /  (k * sqrt(sum_ij K_ij^2))
     """
     return _cosine(K, torch.outer(y, y) / len(y))
 
@@ -32,11 +34,11 @@ def alignment(K: Float[Tensor, "k k"], y: Float[Tensor, " k"]) -> tuple[Value, S
 def norm_surrogate(
     K: Float[Tensor, "k k"], alpha: Float[Tensor, " k"], y: Float[Tensor, " k"]
 ) -> tuple[Value, Slope]:
-    """The stand-in for ||f||^2_H of Algorithm 3, first fraction, and its derivative by K::
+    """Return Algorithm 3's stand-in for ||f||^2_H (its first fraction) and the derivative by K.
+
+    It is 0 where every alpha is 0, and otherwise::
 
         sum_ij alpha_i alpha_j y_i y_j K_ij  /  (sqrt(sum_ij (alpha_i alpha_j)^2) * sqrt(sum_ij K_ij^2))
-
-    0 where every alpha is 0.
     """
     ay = alpha * y
     norm = alpha @ alpha  # whose square is sum_ij (alpha_i alpha_j)^2

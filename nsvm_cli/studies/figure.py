@@ -25,7 +25,7 @@ COLOURS = {
 
 
 def draw_results(summaries: Sequence[Summary], full: bool, file: Path) -> None:
-    """Every cell and its peers: seeds as dots, means with their intervals, the paper's figures."""
+    """Draw every cell and its baselines: seeds as dots, means with their intervals, the paper's figures."""
     units = by_unit(summaries)
     figure = Figure(figsize=(9, 3.6 * len(units)), layout="constrained")
     axes: list[Axes] = list(figure.subplots(len(units), 1, squeeze=False)[:, 0])

@@ -1,4 +1,4 @@
-"""A reproduction, summed up: mean, spread and interval over the seeds, and the table that shows them."""
+"""Statistics of a reproduction: means, deviations and intervals over the seeds, and the tables of them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ PAPER = {
     "mnist_alg3": 0.0,
     "mnist_alg4": 0.0,
 }
-"""What the paper reports (Section 5), for one run each: accuracy in % for Ringnorm, errors for MNIST."""
+"""The results that the paper reports (Section 5), for one run each: % on Ringnorm, errors on MNIST."""
 
 NOTES = """\
-SVC on its features: scikit-learn's, with the cell's kernel and C = 1/(λm). Same network, no SVM: a linear
-head and cross-entropy, for as many gradient steps, each on a batch of the size that the algorithm draws.
-SVC on the inputs: scikit-learn's with its own C and gamma, not tuned.
+SVC on its features: scikit-learn's SVC on the trained features, with the cell's kernel and C = 1/(λm). Same
+network, no SVM: a linear head and cross-entropy, trained for as many gradient steps, with as many samples a
+step as the algorithm draws. SVC on the inputs: scikit-learn's SVC with its default C and gamma, not tuned.
 """
 LEVEL = 0.95
 
@@ -36,7 +36,7 @@ LEVEL = 0.95
 class Estimate:
     """Mean, sample standard deviation, and Student's 95 % interval of the mean, over the seeds.
 
-    From a single seed there is but a mean; the rest is NaN.
+    With a single seed only the mean is known; the rest is NaN.
     """
 
     mean: float
@@ -47,8 +47,8 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Summary:
-    """One method in one cell. ``scores``, one a seed, are in ``unit``; ``gain`` is the neural SVM's less
-    this method's, seed by seed. The remaining figures are means.
+    """One method in one cell. ``scores``, one per seed, are in ``unit``; ``gain`` is the neural SVM's score
+    minus this method's, seed by seed. The remaining figures are means.
     """
 
     cell: str
@@ -64,10 +64,10 @@ class Summary:
 
 
 def estimate(values: Sequence[float], overlap: float = 0.0) -> Estimate:
-    """The mean of the values and how well it is known.
+    """Estimate the mean of the values and its interval.
 
-    Values that come from overlapping splits of the same data are alike; ``overlap``, test over training
-    samples, takes account of it (Nadeau & Bengio, Inference for the generalization error, 2003).
+    Scores from overlapping splits of the same data are correlated; ``overlap``, the ratio of test to training
+    samples, corrects for that (Nadeau & Bengio, Inference for the generalization error, 2003).
     """
     m = mean(values)
     if len(values) == 1:
@@ -78,9 +78,9 @@ def estimate(values: Sequence[float], overlap: float = 0.0) -> Estimate:
 
 
 def summarise(rows: Sequence[Row]) -> list[Summary]:
-    """One summary for each cell and method, in the order of the rows.
+    """Summarise each method in each cell, in the order of the rows.
 
-    Methods that need no network are computed once for a data set, and stand in each of its cells.
+    Methods that need no network are computed once for a data set and repeated in each of its cells.
     """
     cells = dict.fromkeys((row.cell, row.dataset) for row in rows if row.method == "nsvm")
     summaries = []
@@ -113,7 +113,7 @@ def _unit(row: Row) -> str:
 
 
 def _score(row: Row) -> float:
-    """The paper gives accuracy for Ringnorm, and for images, with their few errors, the number of these."""
+    """Return accuracy for Ringnorm and the number of errors for images, as the paper does."""
     return 100 * row.accuracy if is_ringnorm(row.dataset) else float(row.errors)
 
 
@@ -127,7 +127,7 @@ Cells = dict[str, dict[str, Summary]]
 
 
 def by_unit(summaries: Sequence[Summary]) -> dict[str, Cells]:
-    """What is measured in the same unit, and so belongs into one table."""
+    """Group the summaries by unit: one table each."""
     units: dict[str, Cells] = {}
     for s in summaries:
         units.setdefault(s.unit, {}).setdefault(s.cell, {})[s.method] = s
@@ -135,16 +135,16 @@ def by_unit(summaries: Sequence[Summary]) -> dict[str, Cells]:
 
 
 def baselines_of(cells: Cells) -> list[str]:
-    """The methods that the neural SVMs are compared with there."""
+    """Return the methods that the neural SVMs are compared with."""
     return [method for method in next(iter(cells.values())) if method != "nsvm"]
 
 
 def markdown(summaries: Sequence[Summary], full: bool) -> str:
-    """The tables: what each cell gave, and how far it is from its peers.
+    """Return the Markdown tables: the scores of each cell, and its differences to the baselines.
 
     Args:
         summaries: what ``summarise`` returns.
-        full: whether these are the paper's experiments, to be compared with its figures.
+        full: whether to compare with the figures that the paper reports for these experiments.
     """
     parts = []
     for unit, cells in by_unit(summaries).items():
@@ -153,38 +153,38 @@ def markdown(summaries: Sequence[Summary], full: bool) -> str:
 
 
 def _scores(cells: Cells, unit: str, full: bool) -> str:
-    peers = baselines_of(cells)
+    baselines = baselines_of(cells)
     head = ["", "neural SVM", "95 % interval", *(["paper, one run"] if full else []), "training, s"]
-    head += ["support vectors", *(METHODS[p] for p in peers)]
+    head += ["support vectors", *(METHODS[b] for b in baselines)]
     rows = []
     for cell, by_method in cells.items():
         nsvm = by_method["nsvm"]
         row = [f"`{cell}`", spread(nsvm.score), _interval(nsvm.score)]
         row += [f"{PAPER[cell]:g}" if cell in PAPER else ""] if full else []
         row += [f"{nsvm.seconds:.1f}", f"{nsvm.support_vectors:.0f}"]
-        rows.append(row + [spread(by_method[p].score) for p in peers])
+        rows.append(row + [spread(by_method[b].score) for b in baselines])
     title = f"{unit[0].upper()}{unit[1:]}: mean ± standard deviation of {nsvm.seeds} seeds"
-    if "bayes" in peers:
-        title += f"; the best possible on average over all draws is {100 * bayes_accuracy():.2f}"
+    if "bayes" in baselines:
+        title += f"; the best possible, averaged over all draws, is {100 * bayes_accuracy():.2f}"
     return f"{title}. {_interval_means(nsvm.overlap)}\n\n{_table(head, rows)}"
 
 
 def _interval_means(overlap: float) -> str:
     if overlap:
         return "Each seed has its own split; the intervals allow for their overlap (Nadeau & Bengio, 2003)."
-    return "All seeds share one test set: the intervals are about initialisation and sampling, not about it."
+    return "All seeds share one test set: the intervals cover initialisation and sampling, not its choice."
 
 
 def _gains(cells: Cells, unit: str) -> str:
-    peers = baselines_of(cells)
-    head = ["", *(f"less {METHODS[p]}" for p in peers)]
+    baselines = baselines_of(cells)
+    head = ["", *(f"minus {METHODS[b]}" for b in baselines)]
     rows = []
     for cell, by_method in cells.items():
-        rows.append([f"`{cell}`", *(f"{_signed(g := by_method[p].gain)} {_interval(g, '+')}" for p in peers)])
+        gains = [by_method[b].gain for b in baselines]
+        rows.append([f"`{cell}`", *(f"{_signed(g)} {_interval(g, '+')}" for g in gains)])
     better = "below 0 is better" if unit.startswith("errors") else "above 0 is better"
-    return f"The neural SVM less each peer, seed by seed ({better}): mean and 95 % interval.\n\n" + _table(
-        head, rows
-    )
+    title = f"The neural SVM minus each baseline, seed by seed ({better}): mean and 95 % interval."
+    return f"{title}\n\n{_table(head, rows)}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -193,7 +193,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def spread(e: Estimate) -> str:
-    """Mean and standard deviation."""
+    """Format mean and standard deviation."""
     return f"{e.mean:.2f}" if math.isnan(e.std) else f"{e.mean:.2f} ± {e.std:.2f}"
 
 

@@ -34,19 +34,21 @@ class Alg1State(LookAheadState):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Alg1(LookAheadTrainer[Alg1State]):
-    """Gradient descent in f and theta at once (paper, Algorithm 1). Its lines, and what does them::
+    """Gradient descent in f and theta at once (paper, Algorithm 1).
 
-    choose i_1;  alpha_1 = 1;  z_1 = F_theta(x_i_1)               start
-    for t = 2, ..., T:                                            advance
-        choose i_t                                                _next_window: state.sampler
-        z_t = F_theta(x_i_t)                                      evaluate
-        g_t = 1/(lambda (t-1)) sum_s alpha_s y_i_s K(z_s, z_t)    s, g
-        if y_i_t g_t < 1:                                         violates: _find_violation
-            alpha_t = 1                                           on_violation: state.z, state.y
-            descend in theta on -y_i_t/(lambda (t-1)) sum_s
-                alpha_s y_i_s K(z_s, F_theta(x_i_t))              on_violation: objective, F.descend
-        else: alpha_t = 0                                         advance: the term is not stored
-    return alpha, y, z, theta                                     finish
+    The paper's lines, and what does them::
+
+        choose i_1;  alpha_1 = 1;  z_1 = F_theta(x_i_1)               start
+        for t = 2, ..., T:                                            advance
+            choose i_t                                                _next_window: state.sampler
+            z_t = F_theta(x_i_t)                                      evaluate
+            g_t = 1/(lambda (t-1)) sum_s alpha_s y_i_s K(z_s, z_t)    s, g
+            if y_i_t g_t < 1:                                         violates: _find_violation
+                alpha_t = 1                                           on_violation: state.z, state.y
+                descend in theta on -y_i_t/(lambda (t-1)) sum_s
+                    alpha_s y_i_s K(z_s, F_theta(x_i_t))              on_violation: objective, F.descend
+            else: alpha_t = 0                                         advance: the term is not stored
+        return alpha, y, z, theta                                     finish
     """
 
     steps: Steps

@@ -1,4 +1,4 @@
-"""Parts added from outside the package: the README's own examples, run as a user runs them."""
+"""Parts added from outside the package: the examples of the how-to page, run as a user runs them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 from tests.cli.process import evaluated, nsvm, trained
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "adding-parts.md"
 
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Path:
-    """A folder with the files that the README shows under "Adding parts", to the letter."""
-    section = README.read_text().split("## Adding parts", 1)[1].split("\n## ", 1)[0]
+    """Return a folder with the files that the page shows under "Adding parts", to the letter."""
+    section = PAGE.read_text().split("## Adding parts", 1)[1].split("\n## ", 1)[0]
     blocks = re.findall(r"`([\w/.]+)`:\n\n```\w+\n(.*?)```", section, flags=re.DOTALL)
     assert {"my_parts.py", "my_conf/kernel/cauchy.yaml"} <= {name for name, _ in blocks}
     for name, text in blocks:

@@ -1,4 +1,4 @@
-"""The peers against their definitions."""
+"""The baselines, compared with their definitions."""
 
 from __future__ import annotations
 

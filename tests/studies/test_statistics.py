@@ -59,7 +59,7 @@ def test_accuracy_for_ringnorm_and_errors_for_images() -> None:
     assert by["ringnorm_alg1", "nsvm"].seconds == 3.0
 
 
-def test_peers_are_compared_seed_by_seed() -> None:
+def test_baselines_are_compared_seed_by_seed() -> None:
     by = {(s.cell, s.method): s for s in summarise(ROWS)}
     assert "share one test set" in markdown(summarise(ROWS), full=True)
     gain = by["ringnorm_alg1", "svc"].gain

@@ -1,0 +1,213 @@
+"""The documents: their commands run, with fewer steps, and what they repeat agrees with its source."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import pkgutil
+import re
+import shlex
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import nsvm_cli
+from docs._ext import generated
+from nsvm_cli.cli.hydra_app import compose_settings
+from tests.cli.process import nsvm
+
+ROOT = Path(__file__).parents[1]
+RUN = ("README.md", "docs/tutorial.md")
+"""The pages whose commands are run."""
+PAGES = [*RUN, *(str(page.relative_to(ROOT)) for page in sorted(ROOT.glob("docs/howto/*.md")))]
+FEWER = ["experiment.algorithm.steps=20", "experiment.algorithm.solver_steps=20"]
+UNKNOWN = re.compile(r"RUN|resume=|[$]|my_")
+"""In a command whose settings cannot be composed here: it names a run, a variable or a plugin."""
+BLOCK = re.compile(r"(?:<!-- not run: (.+?) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
+
+
+@dataclass
+class Command:
+    """A command as a page shows it: its words, its output where that is shown, and why it is not run."""
+
+    words: list[str]
+    not_run: str
+    output: list[str] = field(default_factory=list)
+
+
+def commands(page: str) -> list[Command]:
+    """Return the commands of a page; a block of Python counts as ``python -c``."""
+    found = []
+    for not_run, language, text in BLOCK.findall((ROOT / page).read_text()):
+        if language == "python":
+            found.append(Command(["python", "-c", text], not_run))
+        elif language == "sh":
+            lines = [shlex.split(line, comments=True) for line in text.replace("\\\n", "").splitlines()]
+            found += [Command(words, not_run) for words in lines if words]
+        elif language == "console":
+            for line in text.splitlines():
+                if line.startswith("$ "):
+                    found.append(Command(shlex.split(line[2:]), not_run))
+                elif not not_run:
+                    found[-1].output.append(line)
+    return found
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_every_command_runs(page: str, tmp_path: Path) -> None:
+    ran = 0
+    for command in commands(page):
+        if not command.not_run:
+            with told_which(command):
+                run(command, tmp_path)
+            ran += 1
+    assert ran > 5
+
+
+@contextlib.contextmanager
+def told_which(command: Command) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"the command: {shlex.join(command.words)}")
+        raise
+
+
+def run(command: Command, folder: Path) -> None:
+    program, *words = command.words
+    if program == "python":
+        assert words[0] == "-c"
+        with contextlib.chdir(folder):
+            exec(words[1], {"__name__": "__main__"})
+        return
+    assert program == "nsvm", "expected nsvm or python, or a comment in the page that says why it is not run"
+    if words[0] == "train" and not words[1].startswith("resume="):
+        words += [*FEWER, "curves=false"]
+    interrupted, refused = "^C" in command.output, "".join(command.output).startswith("nsvm: ")
+    with ctrl_c_once_training(folder) if interrupted else contextlib.nullcontext():
+        done = nsvm(*words, cwd=folder)
+    assert done.returncode == (130 if interrupted else 2 if refused else 0), done.stderr
+    said = {*re.findall(r"[a-z]{3,}", done.stdout + done.stderr)}
+    shown = {*re.findall(r"[a-z]{3,}", " ".join(command.output))}
+    assert shown <= said, f"the page shows {shown - said}"
+
+
+@contextlib.contextmanager
+def ctrl_c_once_training(folder: Path) -> Iterator[None]:
+    """Send this process SIGINT as soon as a run in the folder has written a line of metrics."""
+    done = threading.Event()
+    before = {*folder.glob("*/metrics.jsonl")}
+
+    def watch() -> None:
+        while not done.wait(0.01):
+            if any(file.stat().st_size for file in {*folder.glob("*/metrics.jsonl")} - before):
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_that_are_not_run_compose(page: str) -> None:
+    for command in commands(page):
+        train = command.words[:2] == ["nsvm", "train"]
+        if train and command.not_run and not UNKNOWN.search(str(command.words)):
+            settings = [word for word in command.words[2:] if not word.startswith(("-", "hydra"))]
+            with told_which(command):
+                compose_settings([first_value(word) for word in settings])
+
+
+def first_value(word: str) -> str:
+    """Return an override with the first of the values that a sweep would take."""
+    key, _, values = word.partition("=")
+    if values.startswith(("[", "'")):
+        return word
+    return f"{key}={'0' if values.startswith('range(') else values.split(',')[0]}"
+
+
+def test_the_pages_name_files_that_are_there() -> None:
+    for page in [*PAGES, *(file.name for file in ROOT.glob("*.md"))]:
+        for link in re.findall(r"\]\(([^):#]+)(?:#[^)]*)?\)", (ROOT / page).read_text()):
+            assert (ROOT / page).parent.joinpath(link).exists(), f"{page} leads to {link}"
+
+
+def test_the_readme_is_short_and_lists_every_option() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert text.count("\n") <= 150
+    for group in generated.GROUPS:
+        (row,) = re.findall(rf"^\| `{group}` \|.*$", text, flags=re.M)
+        options = {file.stem for file in (generated.CONF / group).glob("*.yaml")}
+        assert options <= {*re.findall(r"`(\w+)`", row)}
+
+
+def test_the_readmes_results_are_those_of_the_tables() -> None:
+    tables = (ROOT / "outputs" / "paper" / "table.md").read_text()
+    cells = dict(re.findall(r"^\| (`\w+`) \|(.*)$", tables, flags=re.M)[::-1])
+    rows = re.findall(r"^\| (`\w+_alg\w+`) \|(.*)$", (ROOT / "README.md").read_text(), flags=re.M)
+    assert len(rows) == 9
+    for name, row in rows:
+        assert {*row.split("|")} <= {*cells[name].split("|")}, name
+
+
+def test_the_reference_explains_every_setting() -> None:
+    pages = [generated.group(name) for name in generated.GROUPS] + [generated.run_settings("")]
+    rows = re.findall(r"^\| `([\w.]+)` \|.*\| (.*?) \|$", "\n".join(pages), flags=re.M)
+    assert len(rows) > 40
+    assert [name for name, meaning in rows if not meaning] == []
+
+
+def test_the_page_on_files_names_every_field_of_a_result(tmp_path: Path) -> None:
+    words = ["dataset=digits", "dataset.validation=20", "validation.every=10", *FEWER, "hydra.run.dir=run"]
+    assert nsvm("train", *words, cwd=tmp_path).returncode == 0
+    text = (ROOT / "docs" / "files.md").read_text()
+    for file in (tmp_path / "run").iterdir():
+        assert f"`{file.name}`" in text
+    for name in ("result.json", "status.json"):
+        content: dict[str, Any] = json.loads((tmp_path / "run" / name).read_text())
+        content |= {f"data.{key}": None for key in content.pop("data", {})}
+        assert [key for key in content if f"`{key}`" not in text] == []
+    for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines():
+        assert [key for key in json.loads(line) if f"`{key}`" not in text] == []
+
+
+@pytest.mark.parametrize("page", ["paper.md", "development.md"])
+def test_the_names_in_the_page_are_in_the_code(page: str) -> None:
+    known = {}
+    for module in pkgutil.walk_packages(nsvm_cli.__path__, "nsvm_cli."):
+        if not module.name.startswith(("nsvm_cli.cli", "nsvm_cli.__main__")):
+            known |= vars(importlib.import_module(module.name))
+    names = re.findall(r"`([^`]+)`", (ROOT / "docs" / page).read_text())
+    assert len(names) > 40
+    for name in names:
+        if re.fullmatch(r"[\w/]+\.py", name):
+            assert (ROOT / name).exists() or (ROOT / "nsvm_cli" / name).exists(), name
+        elif found := re.fullmatch(r"([A-Z]\w+)(?:\.(\w+))?", name):
+            assert found[1] in known, name
+            assert hasattr(known[found[1]], found[2] or "__doc__"), name
+        elif re.fullmatch(r"[a-z]+_[a-z_]+", name) and name not in ("batch_size", "nsvm_cli"):
+            assert name in known, name
+
+
+def test_the_page_on_development_lists_every_folder() -> None:
+    text = (ROOT / "docs" / "development.md").read_text()
+    folders = [f"  {file.parent.name}/ " for file in (ROOT / "nsvm_cli").glob("*/__init__.py")]
+    assert [folder for folder in folders if folder not in text] == []
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert (citation["version"], citation["license"]) == (nsvm_cli.__version__, "MIT")
