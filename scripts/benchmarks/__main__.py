@@ -42,7 +42,7 @@ def main() -> None:
             parser.error(f"{path} does not exist")
     torch.set_num_threads(1)
     report = Report(arguments.out)
-    for name in arguments.splits:
+    for name in arguments.parts:
         PARTS[name](report, arguments)
     print(f"written: {report.folder}")
 

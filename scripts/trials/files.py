@@ -31,7 +31,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def settings_of(algorithm: str) -> Settings:
-    """A run of a second or less."""
+    """Return the settings of a run that takes a second or less."""
     section = {"name": algorithm, "steps": 120}
     if algorithm == "alg4":
         section = {"name": algorithm, "steps": 20, "solver_steps": 100}
@@ -39,7 +39,7 @@ def settings_of(algorithm: str) -> Settings:
 
 
 def make(folder: Path, algorithm: str) -> tuple[Path, Path]:
-    """A model, and a checkpoint from the middle of its training."""
+    """Return a model file, and a checkpoint from the middle of its training."""
     settings = settings_of(algorithm)
     with RunDirectory(folder / f"{algorithm}_whole", plain(settings)) as run:
         conduct(prepare(settings), run)
@@ -51,13 +51,13 @@ def make(folder: Path, algorithm: str) -> tuple[Path, Path]:
 
 
 def split(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """The header of a safetensors file, and what follows it."""
+    """Return the header of a safetensors file, and what follows it."""
     length = int.from_bytes(data[:8], "little")
     return json.loads(data[8 : 8 + length]), data[8 + length :]
 
 
 def join(header: str, rest: bytes) -> bytes:
-    """The reverse; the checksum is made right again where there is a place for it."""
+    """Undo ``split``, with the right checksum where there is a place for it."""
     text = header.encode(errors="surrogatepass")
     data = bytearray(len(text).to_bytes(8, "little") + text + rest)
     if data.count(BLANK.encode()) == 1:
@@ -75,7 +75,7 @@ class Reader:
         self.experiment = prepare(self.settings)
 
     def __call__(self, file: Path) -> str:
-        """'taken', or the sentence with which it was refused; anything else that is raised is a defect."""
+        """Return 'taken', or the sentence of a refusal; anything else that is raised is a defect."""
         try:
             if self.kind == MODEL:
                 checkpoint = load_model(file, {"device": "cpu", "threads": 1})
