@@ -22,7 +22,7 @@ FLIPS, CUTS = 10_000, 1_000
 
 
 def damage(folder: Path, arguments: Namespace) -> list[str]:
-    """Refuse every file that is cut or flipped, in one line."""
+    """Check that every file that is cut or flipped is refused, in one line."""
     lines = []
     file = folder / "file.safetensors"
     for kind, whole in zip((MODEL, TRAINING), make(folder, "alg2"), strict=True):

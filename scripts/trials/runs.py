@@ -79,7 +79,7 @@ def lines_are_whole(run: Path) -> None:
 
 
 def kills(folder: Path, arguments: Namespace) -> list[str]:
-    """Kill at random moments, over at least 60 runs; each must end with the bits of its twin, never killed."""
+    """Kill at random moments, over at least 60 runs; each must end with the bits of an undisturbed twin."""
     rng = random.Random(0)
     killed: Counter[str] = Counter()
     runs, in_training, without_run = 0, 0, 0
