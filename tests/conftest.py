@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import signal
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import pytest
 import torch
 from torch import Tensor, nn
@@ -19,10 +21,14 @@ from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.trainers import Problem, State, Trainer
+from tests.inline_workers import InlineWorkers
 
-# Tests of whole processes run several at a time on two cores.
+# Several workers share the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)
+
+# A shell's & has Ctrl-C ignored, and the processes that tests start and interrupt would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REAL_DATA = Path(os.environ.get("NSVM_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -32,6 +38,24 @@ def real(path: str) -> Path:
     if not (REAL_DATA / path).exists():
         pytest.skip(f"needs {path} below {REAL_DATA} (NSVM_TEST_DATA names another folder)")
     return REAL_DATA / path
+
+
+@pytest.fixture(scope="module")
+def unchecked() -> Iterator[None]:
+    """Leave the shapes in signatures unchecked in a module that trains for thousands of steps.
+
+    The checks take twice as long as the training, and what they find they find in the first steps.
+    """
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def inline_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spare a study its worker processes, each of which would import torch."""
+    for study in ("reproduce", "tune"):
+        monkeypatch.setattr(f"nsvm_cli.studies.{study}.Workers", InlineWorkers)
 
 
 @dataclass

@@ -1,6 +1,8 @@
-"""Trains every algorithm in as many processes as torchrun starts; the first writes what came out.
+"""Train every algorithm in as many processes as torchrun starts, and then run a command of nsvm.
 
-usage: torchrun tests/every_algorithm.py FILE
+usage: torchrun tests/every_algorithm.py FILE ARGUMENT ...
+
+The first process writes what came out to FILE; the arguments are those of nsvm.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from nsvm_cli.cli import main
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF
 from nsvm_cli.models.networks import build_network
@@ -19,6 +22,7 @@ from nsvm_cli.parallel.distributed import Processes, init_distributed
 from nsvm_cli.trainers import TRAINERS, Problem, Trainer, build_trainer
 from tests.conftest import parameters, train
 
+STEPS = 150
 NETWORKS = {
     "plain": {"name": "mlp", "widths": [8, 6], "normalize": True},
     "dropout": {"name": "mlp", "widths": [8, 6], "dropout": 0.3, "normalize": True},
@@ -26,7 +30,7 @@ NETWORKS = {
 
 
 def train_all(processes: Processes) -> dict[str, torch.Tensor]:
-    """z, alpha and theta by the names of algorithm and network."""
+    """Return z, alpha and theta by the names of algorithm and network."""
     y = torch.where(torch.arange(120) % 2 == 0, -1.0, 1.0).double()
     x = (
         torch.randn(120, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -35,10 +39,11 @@ def train_all(processes: Processes) -> dict[str, torch.Tensor]:
     problem = Problem(x, y, RBF(1.0), 0, processes)
     out: dict[str, torch.Tensor] = {}
     for name in sorted(TRAINERS.keys() - {"cross_entropy"}):
+        solver = {"solver_steps": STEPS} if "solver_steps" in TRAINERS[name].__dataclass_fields__ else {}
         for kind, settings in NETWORKS.items():
             network = build_network(settings, (5,), seed=1).double()
             F = FeatureMap(network, SGD(1e-4, 0.9, 1e-3), dropout_seed=2)
-            trainer = build_trainer({"name": name, "steps": 400, "lam": 1e-2})
+            trainer = build_trainer({"name": name, "steps": STEPS, "lam": 1e-2, **solver})
             state, g = train(trainer, problem, F)
             theta = parameters(network)
             if kind == "dropout":
@@ -54,7 +59,7 @@ def train_all(processes: Processes) -> dict[str, torch.Tensor]:
 
 
 def theta_in_two_parts(trainer: Trainer[Any], problem: Problem, settings: dict[str, Any]) -> torch.Tensor:
-    """theta after a run that is saved in the middle, and gone on with by processes that know nothing else."""
+    """Return theta after a run that is saved in the middle and resumed with nothing but what was saved."""
     first, second = (
         FeatureMap(build_network(settings, (5,), seed=1).double(), SGD(1e-4, 0.9, 1e-3), dropout_seed=2)
         for _ in range(2)
@@ -68,7 +73,9 @@ def theta_in_two_parts(trainer: Trainer[Any], problem: Problem, settings: dict[s
 
 
 if __name__ == "__main__":
+    file, *arguments = sys.argv[1:]
     processes = init_distributed(torch.device("cpu"))
     tensors = train_all(processes)
     if processes.rank == 0:
-        save_file(tensors, sys.argv[1])
+        save_file(tensors, file)
+    main(arguments)

@@ -1,10 +1,17 @@
-"""Tries what SECURITY.md promises, in the long run.
+"""Try in the long run what the gate has no time for; to be run before a release.
 
-usage: scripts/try [--parts kills signals damage disk starts fuzz] [--kills 300] [--minutes 60]
-                   [--out outputs/trials]
+usage: scripts/try [--parts PART ...] [--kills 300] [--signals 50] [--minutes 60] [--out outputs/trials]
 
-Each part writes what it has seen to PART.md in the output folder, and fails where a promise is broken. The
-disk needs root: it is a small tmpfs.
+parts, by default all:
+  thorough  the tests that take long and find little, which scripts/test leaves out
+  kills     runs that are killed at random moments, and resumed
+  signals   runs that are interrupted at random moments, and resumed
+  damage    files that are cut short or have a bit turned
+  disk      runs on disks that are too small; needs root, for the disk is a small tmpfs
+  starts    twenty commands at once in one directory
+  fuzz      files that nobody wrote in good faith, made by hypothesis
+
+Each part writes what it has seen to PART.md in the output folder, and fails where a promise is broken.
 """
 
 from __future__ import annotations
@@ -16,10 +23,12 @@ from pathlib import Path
 
 import torch
 
-from trials import damage, fuzz, runs
+from trials import damage, fuzz, runs, thorough
 
-USAGE = (__doc__ or "").split("usage: ")[1].split("\n\n")[0]
+ABOUT, REST = (__doc__ or "").split("usage: ")
+USAGE, _, DETAILS = REST.partition("\n\n")
 PARTS = {
+    "thorough": thorough.thorough,
     "kills": runs.kills,
     "signals": runs.signals,
     "damage": damage.damage,
@@ -31,7 +40,11 @@ PARTS = {
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(usage=USAGE)
+    parser = argparse.ArgumentParser(
+        usage=USAGE,
+        description=f"{ABOUT}\n{DETAILS}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
     parser.add_argument("--minutes", type=float, default=60, help="of fuzzing")
     parser.add_argument("--kills", type=int, default=300)
@@ -42,7 +55,7 @@ def main() -> None:
     # a shell's & has it ignored, and what is started from here would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for name in arguments.splits:
+    for name in arguments.parts:
         with tempfile.TemporaryDirectory() as folder:
             lines = PARTS[name](Path(folder), arguments)
         (arguments.out / f"{name}.md").write_text("\n".join(lines) + "\n")

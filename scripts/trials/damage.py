@@ -22,7 +22,7 @@ FLIPS, CUTS = 10_000, 1_000
 
 
 def damage(folder: Path, arguments: Namespace) -> list[str]:
-    """Every file that is cut or flipped must be refused, in one line."""
+    """Check that every file that is cut or flipped is refused, in one line."""
     lines = []
     file = folder / "file.safetensors"
     for kind, whole in zip((MODEL, TRAINING), make(folder, "alg2"), strict=True):
@@ -55,7 +55,7 @@ def damage(folder: Path, arguments: Namespace) -> list[str]:
 
 
 def _by_command(data: bytes, header: int, file: Path, rng: random.Random) -> str:
-    """Some of them, by the command itself."""
+    """Hand some of them to the command itself."""
     for n in range(20):
         damaged = bytearray(data)
         place = rng.randrange(8 * len(data)) if n % 2 else rng.randrange(8 * header)
@@ -68,7 +68,7 @@ def _by_command(data: bytes, header: int, file: Path, rng: random.Random) -> str
 
 
 def disk(folder: Path, arguments: Namespace) -> list[str]:
-    """A run on a tmpfs that has room for ever more; whatever is missing, it goes on where there is room."""
+    """Run on a tmpfs that has room for ever more; whatever is missing, the run resumes once there is room."""
     small = folder / "small"
     small.mkdir()
     words = ["algorithm=alg2", "algorithm.steps=3000", "seed=3", "log_every=10", "checkpoint.every=300"]
@@ -93,7 +93,7 @@ def disk(folder: Path, arguments: Namespace) -> list[str]:
                     f"{kilobytes} KiB: exit code 1 and one line each time, no traceback",
                     *(f"- {count} times at {what}" for what, count in ends.most_common()),
                     f"{kept} times there was a checkpoint already: it loads; {resumed} of these runs were "
-                    "gone on with after the disk had been made larger",
+                    "resumed after the disk had been made larger",
                 ]
             last = errors.splitlines()[-1]
             if run.returncode != 1 or "Traceback" in errors or "No space left" not in last:
@@ -109,7 +109,7 @@ def disk(folder: Path, arguments: Namespace) -> list[str]:
                     again = start(["resume=small/run"], folder)
                     _, errors = again.communicate(timeout=300)
                     if again.returncode != 0 or "going on after step" not in errors:
-                        raise SystemExit(f"{kilobytes} KiB: could not go on: {errors}")
+                        raise SystemExit(f"{kilobytes} KiB: could not be resumed: {errors}")
                     resumed += 1
         except InputError as error:
             raise SystemExit(f"{kilobytes} KiB: {error}") from None
@@ -119,13 +119,13 @@ def disk(folder: Path, arguments: Namespace) -> list[str]:
 
 
 def _what(line: str) -> str:
-    """Which file could not be written."""
+    """Return which file could not be written."""
     path = line.removeprefix("nsvm: ").partition(": No space left")[0]
     return "/".join(Path(path).parts[-2:])
 
 
 def starts(folder: Path, arguments: Namespace) -> list[str]:
-    """Twenty commands at once, and one directory."""
+    """Start twenty commands at once in one directory."""
     words = ["algorithm=alg1", "algorithm.steps=30000", "log_every=50", "curves=false", "hydra.run.dir=run"]
     began = time.monotonic()
     runs = [start(words, folder) for _ in range(20)]

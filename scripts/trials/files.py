@@ -12,12 +12,13 @@ import torch
 
 from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.errors import InputError, Interrupted, RunError
-from nsvm_cli.runs.checkpoint import load_checkpoint
+from nsvm_cli.runs.checkpoint import load_checkpoint, restore_state
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.model_file import MODEL, load_model
-from nsvm_cli.runs.train import Hooks, conduct, restored
+from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.storage.tensor_file import BLANK
+from tests.runs.test_train import FakeSignals
 
 SETTINGS: dict[str, Any] = {
     "dataset": {"name": "ringnorm", "samples": 300},
@@ -31,7 +32,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def settings_of(algorithm: str) -> Settings:
-    """A run of a second or less."""
+    """Return the settings of a run that takes a second or less."""
     section = {"name": algorithm, "steps": 120}
     if algorithm == "alg4":
         section = {"name": algorithm, "steps": 20, "solver_steps": 100}
@@ -39,25 +40,24 @@ def settings_of(algorithm: str) -> Settings:
 
 
 def make(folder: Path, algorithm: str) -> tuple[Path, Path]:
-    """A model, and a checkpoint from the middle of its training."""
+    """Return a model file, and a checkpoint from the middle of its training."""
     settings = settings_of(algorithm)
     with RunDirectory(folder / f"{algorithm}_whole", plain(settings)) as run:
-        conduct(prepare(settings), run)
+        train_run(prepare(settings), run)
     with RunDirectory(folder / f"{algorithm}_half", plain(settings)) as half:
-        asked = iter([None] * 50 + [15])
         with contextlib.suppress(Interrupted):
-            conduct(prepare(settings), half, Hooks(signal=lambda: next(asked)))
+            train_run(prepare(settings), half, [stop := FakeSignals(pauses=50)], stop)
     return run.final, half.path / "last.safetensors"
 
 
 def split(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """The header of a safetensors file, and what follows it."""
+    """Return the header of a safetensors file, and what follows it."""
     length = int.from_bytes(data[:8], "little")
     return json.loads(data[8 : 8 + length]), data[8 + length :]
 
 
 def join(header: str, rest: bytes) -> bytes:
-    """The reverse; the checksum is made right again where there is a place for it."""
+    """Undo ``split``, with the right checksum where there is a place for it."""
     text = header.encode(errors="surrogatepass")
     data = bytearray(len(text).to_bytes(8, "little") + text + rest)
     if data.count(BLANK.encode()) == 1:
@@ -75,13 +75,13 @@ class Reader:
         self.experiment = prepare(self.settings)
 
     def __call__(self, file: Path) -> str:
-        """'taken', or the sentence with which it was refused; anything else that is raised is a defect."""
+        """Return 'taken', or the sentence of a refusal; anything else that is raised is a defect."""
         try:
             if self.kind == MODEL:
                 checkpoint = load_model(file, {"device": "cpu", "threads": 1})
                 checkpoint.model.decision_function(torch.zeros(2, *checkpoint.facts.shape))
             else:
-                restored(self.experiment, load_checkpoint(file))
+                restore_state(self.experiment, load_checkpoint(file))
         except (InputError, RunError) as error:
             return str(error)
         return "taken"

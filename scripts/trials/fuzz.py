@@ -42,7 +42,7 @@ VALUES = st.recursive(
 
 
 def paths(tree: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place in nested dicts and lists."""
+    """Return every place in nested dicts and lists."""
     found = [at]
     if isinstance(tree, dict):
         for key, value in tree.items():
@@ -54,7 +54,7 @@ def paths(tree: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def changed(data: st.DataObject, tree: Any) -> Any:
-    """The tree with one to three of its places changed, added to or removed."""
+    """Return the tree with one to three of its places changed, added to or removed."""
     tree = copy.deepcopy(tree)
     for _ in range(data.draw(st.integers(1, 3))):
         if not (places := paths(tree)[1:]):
@@ -82,7 +82,7 @@ def changed(data: st.DataObject, tree: Any) -> Any:
 
 
 def mangled(data: st.DataObject, whole: bytes, kind: str) -> bytes:
-    """A file made from a whole one."""
+    """Return a file made from a whole one."""
     how = data.draw(st.sampled_from(["bytes", "header", "content", "content", "tensors", "text"]))
     header, rest = split(whole)
     content = json.loads(header["__metadata__"][kind])
@@ -108,13 +108,13 @@ def mangled(data: st.DataObject, whole: bytes, kind: str) -> bytes:
 
 
 def _way(said: str) -> str:
-    """A refusal without what is peculiar to one file."""
+    """Return a refusal without what is peculiar to one file."""
     words = re.sub(r"^.*?: |'[^']*'|\[.*?\]|-?[0-9][0-9.e+-]*", " ", said)
     return "taken" if said == "taken" else " ".join(words.split()[:7])
 
 
 def fuzz(folder: Path, arguments: Namespace) -> list[str]:
-    """For so many minutes; raises whatever else than the documented errors the readers raise."""
+    """Hand files to the readers for some minutes; any error but the documented ones is a defect."""
     whole = {
         (kind, a): file.read_bytes()
         for a in ALGORITHMS

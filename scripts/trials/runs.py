@@ -1,4 +1,4 @@
-"""Real runs that are killed, interrupted, or out of disk, and gone on with."""
+"""Real runs that are killed or interrupted, and resumed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VARIANTS = ["checkpoint.every=0.05s", "checkpoint.every=17", "checkpoint.every=0
 
 
 def command(algorithm: str, seed: int) -> list[str]:
-    """A run of some seconds on generated data."""
+    """Return the words of a run that takes some seconds on generated data."""
     every = VARIANTS[seed % len(VARIANTS)]
     if every.endswith("17") and algorithm in ("pegasos", "alg1", "alg2"):
         every += "00"
@@ -37,7 +37,7 @@ def command(algorithm: str, seed: int) -> list[str]:
 
 
 def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
-    """``nsvm train`` in a folder."""
+    """Start ``nsvm train`` in a folder."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [*NSVM, "train", *words],
@@ -50,7 +50,7 @@ def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
 
 
 def finished(words: list[str], folder: Path) -> None:
-    """The same, to its end."""
+    """Run ``nsvm train`` to its end."""
     run = start(words, folder)
     _, errors = run.communicate(timeout=600)
     if run.returncode != 0:
@@ -58,7 +58,7 @@ def finished(words: list[str], folder: Path) -> None:
 
 
 def bits(run: Path) -> dict[str, object]:
-    """Everything that a run has written, but for how long it took and how often it was gone on with."""
+    """Return what a run has written, except how long it took and how often it was resumed."""
     result = json.loads((run / "result.json").read_text())
     for key in ("train_seconds", "resumed"):
         del result[key]
@@ -67,7 +67,7 @@ def bits(run: Path) -> dict[str, object]:
 
 
 def lines_are_whole(run: Path) -> None:
-    """No line of the metrics is torn, doubled or missing, whatever has just happened."""
+    """Check that no line of the metrics is torn or written twice, whatever has just happened."""
     if not (run / "metrics.jsonl").exists():
         return
     text = (run / "metrics.jsonl").read_text()
@@ -79,7 +79,7 @@ def lines_are_whole(run: Path) -> None:
 
 
 def kills(folder: Path, arguments: Namespace) -> list[str]:
-    """SIGKILL at random moments, over at least 60 runs; each must end with its twin's bits."""
+    """Kill at random moments, over at least 60 runs; each must end with the bits of an undisturbed twin."""
     rng = random.Random(0)
     killed: Counter[str] = Counter()
     runs, in_training, without_run = 0, 0, 0
@@ -96,12 +96,12 @@ def kills(folder: Path, arguments: Namespace) -> list[str]:
             if quota == 0:
                 _, errors = run.communicate(timeout=600)
                 if run.returncode != 0:
-                    raise SystemExit(f"{words}: could not go on: {errors}")
+                    raise SystemExit(f"{words}: could not be resumed: {errors}")
                 break
             try:
                 run.communicate(timeout=rng.uniform(0.3, max(2.5, 0.8 * takes)))
                 if run.returncode != 0:
-                    raise SystemExit(f"{words}: could not go on")
+                    raise SystemExit(f"{words}: could not be resumed")
                 break
             except subprocess.TimeoutExpired:
                 run.send_signal(signal.SIGKILL)
@@ -129,7 +129,7 @@ def kills(folder: Path, arguments: Namespace) -> list[str]:
 
 
 def signals(folder: Path, arguments: Namespace) -> list[str]:
-    """SIGTERM and SIGINT at random moments of training: a checkpoint soon, then the twin's bits."""
+    """Interrupt at random moments of training: a checkpoint soon, and in the end the twin's bits."""
     rng = random.Random(1)
     waits: list[float] = []
     number = 0
@@ -169,7 +169,7 @@ def signals(folder: Path, arguments: Namespace) -> list[str]:
         shutil.rmtree(folder / "twin")
         number += 1
     return [
-        f"{len(waits)} signals, SIGTERM and SIGINT by turns, in {number} runs: exit code 143 or 130, the "
+        f"{len(waits)} signals, SIGTERM and SIGINT alternately, in {number} runs: exit code 143 or 130, the "
         f"process gone after {sorted(waits)[len(waits) // 2]:.2f} s (median; longest {max(waits):.2f} s), "
-        "every run gone on with to its twin's bits",
+        "every run resumed to its twin's bits",
     ]

@@ -1,28 +1,104 @@
-"""The command as a real process."""
+"""The command as its users type it, run in this process: to start Python and import torch takes seconds.
+
+Tests about processes themselves (signals, kills) start a real one with ``start``.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import logging
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+
+from nsvm_cli.cli import main
+from nsvm_cli.datasets import DATASETS
+from nsvm_cli.models.kernels import KERNELS
+from nsvm_cli.models.networks import NETWORKS
+from nsvm_cli.models.optimizers import OPTIMIZERS
+from nsvm_cli.trainers import TRAINERS
 
 NSVM = [sys.executable, "-m", "nsvm_cli"]
+REGISTRIES: list[dict[str, Any]] = [DATASETS, KERNELS, NETWORKS, OPTIMIZERS, TRAINERS]
 
 
 def nsvm(
-    *arguments: str | Path, cwd: Path, env: dict[str, str] | None = None, command: list[str] | None = None
+    *arguments: str | Path, cwd: Path, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs ``nsvm`` in a folder, without a terminal and without a network to speak of."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(cwd / "cache"), **(env or {})}
-    words = [*(command or NSVM), *map(str, arguments)]
-    return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+    """Run ``nsvm`` in a folder, without a terminal; an unexpected exception fails the test."""
+    words = [str(argument) for argument in arguments]
+    out, errors = io.StringIO(), io.StringIO()
+    with (
+        as_if_started(cwd, env or {}),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(errors),
+        pytest.raises(SystemExit) as exit,
+    ):
+        main(words)
+    code = exit.value.code or 0
+    assert isinstance(code, int)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), errors.getvalue())
+
+
+def start(*arguments: str | Path, cwd: Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    """Start ``nsvm`` in a folder as a process of its own."""
+    words, pipe = [*NSVM, *map(str, arguments)], subprocess.PIPE
+    environment = {**os.environ, **environment_of(cwd), **(env or {})}
+    return subprocess.Popen(words, cwd=cwd, env=environment, text=True, stdout=pipe, stderr=pipe)
+
+
+def environment_of(cwd: Path) -> dict[str, str]:
+    """Return the environment of a command in a folder: a cache of its own, and lines of 80 characters."""
+    return {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(cwd / "cache"), "COLUMNS": "80"}
+
+
+@contextlib.contextmanager
+def as_if_started(cwd: Path, env: dict[str, str]) -> Iterator[None]:
+    """Enter a folder and an environment, and afterwards restore whatever a command changes in its process."""
+    with contextlib.ExitStack() as after:
+        after.enter_context(contextlib.chdir(cwd))
+        after.enter_context(mock.patch.dict(os.environ, {**environment_of(cwd), **env}))
+        for registry in REGISTRIES:
+            after.enter_context(mock.patch.dict(registry))
+        after.enter_context(mock.patch.object(sys, "argv", [*sys.argv]))
+        after.enter_context(mock.patch.object(sys, "path", [*sys.path]))
+        after.callback(_forget_modules_of, cwd)
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            after.callback(signal.signal, signum, signal.getsignal(signum))
+        after.callback(torch.set_num_threads, torch.get_num_threads())
+        root = logging.getLogger()
+        after.enter_context(mock.patch.object(root, "handlers", [*root.handlers]))
+        after.callback(root.setLevel, root.level)
+        after.callback(_forget_hydra)
+        yield
+
+
+def _forget_modules_of(folder: Path) -> None:
+    """Forget the plugins that a command imported from its folder."""
+    for name, module in [*sys.modules.items()]:
+        if (getattr(module, "__file__", None) or "").startswith(f"{folder}/"):
+            del sys.modules[name]
+
+
+def _forget_hydra() -> None:
+    GlobalHydra.instance().clear()
+    HydraConfig.instance().cfg = None
 
 
 def trained(*overrides: str, cwd: Path, env: dict[str, str] | None = None) -> tuple[Path, dict[str, Any]]:
-    """The run directory and the result of ``nsvm train``."""
+    """Return the run directory and the result of ``nsvm train``."""
     run = cwd / "run"
     done = nsvm("train", *overrides, f"hydra.run.dir='{run}'", cwd=cwd, env=env)
     assert done.returncode == 0, done.stderr
@@ -30,7 +106,7 @@ def trained(*overrides: str, cwd: Path, env: dict[str, str] | None = None) -> tu
 
 
 def evaluated(path: Path, *overrides: str, cwd: Path, env: dict[str, str] | None = None) -> dict[str, Any]:
-    """What ``nsvm evaluate --json`` says."""
+    """Return what ``nsvm evaluate --json`` says."""
     done = nsvm("evaluate", path, *overrides, "--json", cwd=cwd, env=env)
     assert done.returncode == 0, done.stderr
     figures: dict[str, Any] = json.loads(done.stdout)
@@ -38,7 +114,7 @@ def evaluated(path: Path, *overrides: str, cwd: Path, env: dict[str, str] | None
 
 
 def refusal(*arguments: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
-    """The one line that is said about bad input; nothing else is printed, and no run directory is left."""
+    """Return the one line about bad input; nothing else is printed, and no run directory is left."""
     done = nsvm(*arguments, cwd=cwd, env=env)
     assert done.returncode == 2, (done.returncode, done.stderr)
     assert done.stdout == ""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from tests.cli.process import nsvm, refusal
+from tests.cli.process import nsvm, refusal, start
 
 CASES = [
     ("trian", "there is no command 'trian'; did you mean train?"),
@@ -71,6 +72,15 @@ def test_is_refused_in_one_line(line: str, said: str, tmp_path: Path) -> None:
     assert said in refusal(*line.split(), cwd=tmp_path)
 
 
+def test_a_process_ends_with_the_same_line_and_code(tmp_path: Path) -> None:
+    words = ["train", "algorithm.lam=0"]
+    process = start(*words, cwd=tmp_path)
+    out, errors = process.communicate(timeout=60)
+    done = nsvm(*words, cwd=tmp_path)
+    assert (process.returncode, out, errors) == (done.returncode, done.stdout, done.stderr)
+    assert done.returncode == 2
+
+
 def test_data_that_are_not_what_they_should_be(tmp_path: Path) -> None:
     rows = "\n".join(f"{i % 7},{i % 5},{'yes' if i % 2 else 'no'}" for i in range(60))
     file = tmp_path / "table.csv"
@@ -103,6 +113,7 @@ def test_a_run_that_diverges_fails_with_1_and_does_not_look_finished(tmp_path: P
 
 def test_a_folder_that_the_user_made_outlives_a_refusal(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
+    os.utime(tmp_path / "mine", (0, 0))  # it was there before the command started
     refusal("train", "algorithm.lam=0", "hydra.run.dir=mine", cwd=tmp_path)
     assert (tmp_path / "mine").is_dir()
 

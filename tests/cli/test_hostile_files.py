@@ -18,9 +18,9 @@ from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.storage.tensor_file import BLANK
-from tests.cli.witness import expect_refusal, witnessed
+from tests.cli.witness import Answer, expect_refusal, witnessed
+from tests.runs.test_model_file import SETTINGS, contents, pickle_of_a_file, write_resealed
 from tests.runs.test_train import FakeSignals
-from tests.test_checkpoint import SETTINGS, contents, pickle_of_a_file, write_resealed
 
 Change = Callable[[dict[str, torch.Tensor], dict[str, Any]], object]
 
@@ -84,18 +84,33 @@ REFUSED_FILES = {
 }
 
 
+LAUGHS = "\n".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]" for i in range(1, 12))
+CONFIGS = {
+    "constructor": "seed: !!python/object/apply:os.system ['touch marker']",
+    "bomb": f"l0: &l0 [1]\n{LAUGHS}",
+    "nested": f"seed: {'[' * 100_000}",
+    "large": "seed: [" + "1, " * 1_000_000 + "1]",
+    "list": "[1, 2]",
+    "target": "_target_: os.system",
+    "resolver": "seed: ${oc.env:SECRET}",
+}
+
+
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "run"
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Model files and run directories, made from one that is as it should be."""
+    folder = tmp_path_factory.mktemp("strangers")
     settings = parse_settings(SETTINGS)
-    with RunDirectory(path, plain(settings)) as run:
+    with RunDirectory(folder / "run", plain(settings)) as run:
         train_run(prepare(settings), run)
-    return run.final
+    (folder / "files").mkdir()
+    (folder / "runs").mkdir()
+    make_files(folder / "files", folder / "run" / "final.safetensors")
+    make_run_directories(folder / "runs")
+    return folder
 
 
-def test_checkpoints_of_a_stranger(model: Path, tmp_path: Path) -> None:
-    here = tmp_path / "here"
-    here.mkdir()
+def make_files(here: Path, model: Path) -> None:
     for name, change in REFUSED_CONTENT.items():
         tensors, metadata = contents(model)
         content = json.loads(metadata["nsvm-model-1"])
@@ -110,27 +125,9 @@ def test_checkpoints_of_a_stranger(model: Path, tmp_path: Path) -> None:
         sparse.truncate(2**40)
     os.mkfifo(here / "pipe.safetensors")
     (here / "zero.safetensors").symlink_to("/dev/zero")
-    files = sorted(path.name for path in here.iterdir())
-    assert len(files) == len(REFUSED_CONTENT) + len(REFUSED_FILES) + 3
-    for answer in witnessed([(here, ["evaluate", name]) for name in files], tmp_path):
-        expect_refusal(answer)
 
 
-LAUGHS = "\n".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]" for i in range(1, 12))
-CONFIGS = {
-    "constructor": "seed: !!python/object/apply:os.system ['touch marker']",
-    "bomb": f"l0: &l0 [1]\n{LAUGHS}",
-    "nested": f"seed: {'[' * 100_000}",
-    "large": "seed: [" + "1, " * 1_000_000 + "1]",
-    "list": "[1, 2]",
-    "target": "_target_: os.system",
-    "resolver": "seed: ${oc.env:SECRET}",
-}
-
-
-def test_run_directories_of_a_stranger(tmp_path: Path) -> None:
-    here = tmp_path / "here"
-    here.mkdir()
+def make_run_directories(here: Path) -> None:
     for name, text in CONFIGS.items():
         (here / name).mkdir()
         (here / name / "config.yaml").write_text(text)
@@ -139,7 +136,21 @@ def test_run_directories_of_a_stranger(tmp_path: Path) -> None:
         train_run(prepare(settings), run, [stop := FakeSignals(pauses=30)], stop)
     config = here / "evil" / "config.yaml"
     config.write_text(config.read_text().replace("plugins: []", "plugins: [evil]").replace("rbf", "evil"))
-    names = sorted(path.name for path in here.iterdir())
-    assert len(names) == len(CONFIGS) + 1
-    for answer in witnessed([(here, ["train", f"resume={name}"]) for name in names], tmp_path):
-        expect_refusal(answer)
+
+
+@pytest.fixture(scope="module")
+def answers(folder: Path) -> list[Answer]:
+    files, runs = (sorted((folder / name).iterdir()) for name in ("files", "runs"))
+    assert len(files) == len(REFUSED_CONTENT) + len(REFUSED_FILES) + 3
+    assert len(runs) == len(CONFIGS) + 1
+    commands = [(folder / "files", ["evaluate", path.name]) for path in files]
+    return witnessed(
+        [*commands, *((folder / "runs", ["train", f"resume={path.name}"]) for path in runs)], folder
+    )
+
+
+@pytest.mark.parametrize("command", ["evaluate", "train"])
+def test_what_a_stranger_has_made_is_refused(command: str, answers: list[Answer]) -> None:
+    for answer in answers:
+        if answer.words[0] == command:
+            expect_refusal(answer)

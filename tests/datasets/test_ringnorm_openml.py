@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import importlib
+import io
 import os
-import subprocess
-import sys
+import socket
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import nsvm_cli
-from nsvm_cli.datasets import Samples
+from nsvm_cli.datasets import Samples, ringnorm_openml
 from nsvm_cli.datasets.ringnorm_openml import SORTED_ROWS, sha256_of_rows
+from nsvm_cli.errors import InputError
 from tests.conftest import real
 from tests.datasets.fake_openml import FakeOpenML
 from tests.datasets.helpers import load, refusal, sizes
@@ -175,36 +178,7 @@ def test_the_sum_does_not_depend_on_the_order(drawn: Samples, rows: slice, same:
     assert sha256_of_rows(other) != sha256_of_rows(drawn)
 
 
-# OpenML, played by a server of ours; the openml package runs in a process and a cache of its own
-
-JOBS = """
-import importlib, json, os, sys
-
-connections = []
-NETWORK = ("socket.connect", "socket.getaddrinfo")
-sys.addaudithook(lambda event, args: connections.append(event) if event in NETWORK else None)
-
-import openml
-
-from nsvm_cli.datasets import load_data, ringnorm_openml
-from nsvm_cli.errors import InputError
-
-ringnorm_openml.SORTED_ROWS = sys.argv[2]
-results = {}
-for mood, folder in json.loads(sys.argv[1]).items():
-    os.environ["XDG_CONFIG_HOME"] = folder
-    importlib.reload(openml.config)
-    connections.clear()
-    try:
-        data = load_data({"name": "ringnorm_openml"}, 0)
-        result = {"sha256": data.sha256, "classes": data.task.classes, "source": data.source}
-    except InputError as error:
-        result = {"refused": str(error)}
-    except Exception as error:
-        result = {"crashed": repr(error)}
-    results[mood] = {**result, "connections": len(connections)}
-print(json.dumps(results))
-"""
+# OpenML, played by a server of ours; the openml package has a configuration and a cache of its own
 
 LOADED = ("arff", "no-parquet", "backwards")
 REFUSED = {
@@ -239,35 +213,44 @@ class Rounds:
 class Jobs:
     """Loads in each mood, each with an openml configuration and cache of its own."""
 
-    def __init__(self, home: Path, authority: Authority, drawn: Samples) -> None:
-        self.home, self.said = home, []
-        self._sum = sha256_of_rows(drawn)
-        unwanted = {"OPENML_CACHE_DIR", "OPENML_SKIP_PARQUET"}
-        self._env = {k: v for k, v in os.environ.items() if k not in unwanted and "proxy" not in k.lower()}
-        self._env |= {"HOME": str(home), "XDG_CACHE_HOME": str(home), "OMP_NUM_THREADS": "1"}
-        self._env |= {"PYTHONPATH": str(Path(nsvm_cli.__file__).parents[1])}
-        self._env |= {"REQUESTS_CA_BUNDLE": str(authority.bundle)}
+    def __init__(self, home: Path, patch: pytest.MonkeyPatch) -> None:
+        self.home, self.said = home, io.StringIO()
+        self._patch = patch
+        self._connections = 0
+        self._count(socket, "getaddrinfo")
+        self._count(socket.socket, "connect")
+
+    def _count(self, owner: object, name: str) -> None:
+        function = getattr(owner, name)
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            self._connections += 1
+            return function(*arguments, **options)
+
+        self._patch.setattr(owner, name, counted)
 
     def run(self, fake: FakeOpenML, *moods: str) -> dict[str, Any]:
-        folders = {mood: self.home / mood for mood in moods}
-        for mood, folder in folders.items():
-            (folder / "openml").mkdir(parents=True, exist_ok=True)
-            (folder / "openml" / "config").write_text(
-                f"server = {fake.url(mood)}\ncachedir = {folder / 'cache'}\nconnection_n_retries = 1\n"
-            )
-        arguments = json.dumps({mood: str(folder) for mood, folder in folders.items()})
-        done = subprocess.run(
-            [sys.executable, "-c", JOBS, arguments, self._sum],
-            env={**self._env, "XDG_CONFIG_HOME": str(folders[moods[0]])},
-            cwd=self.home,
-            capture_output=True,
-            text=True,
-            timeout=300,
+        with contextlib.redirect_stderr(self.said), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of the packages that openml imports
+            return {mood: self._load(fake, mood) for mood in moods}
+
+    def _load(self, fake: FakeOpenML, mood: str) -> dict[str, Any]:
+        folder = self.home / mood
+        (folder / "openml").mkdir(parents=True, exist_ok=True)
+        (folder / "openml" / "config").write_text(
+            f"server = {fake.url(mood)}\ncachedir = {folder / 'cache'}\nconnection_n_retries = 1\n"
         )
-        assert done.returncode == 0, done.stderr
-        self.said += done.stderr.splitlines()
-        results: dict[str, Any] = json.loads(done.stdout)
-        return results
+        self._patch.setenv("XDG_CONFIG_HOME", str(folder))
+        importlib.reload(importlib.import_module("openml.config"))
+        self._connections = 0
+        try:
+            data = load("ringnorm_openml")
+            result = {"sha256": data.sha256, "classes": data.task.classes, "source": data.source}
+        except InputError as error:
+            result = {"refused": str(error)}
+        except Exception as error:
+            result = {"crashed": repr(error)}
+        return {**result, "connections": self._connections}
 
     def cached(self, mood: str, name: str) -> Path:
         (file,) = (self.home / mood).rglob(name)
@@ -282,18 +265,29 @@ def cut(file: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def rounds(drawn: Samples, authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Rounds:
-    jobs = Jobs(tmp_path_factory.mktemp("openml"), authority, drawn)
-    fake = FakeOpenML(drawn.x, np.where(drawn.y > 0, "2", "1"))
-    with authority.serving(fake) as fake.base:
-        first = jobs.run(fake, *LOADED, "cut", "half a pickle", "damaged", *REFUSED)
-        cut(jobs.cached("cut", "dataset.arff"))
-        jobs.cached("cut", "dataset.pkl.py3").unlink()
-        cut(jobs.cached("half a pickle", "dataset.pkl.py3"))
-        again = jobs.run(fake, "cut", "half a pickle", "changed")
-    cut(jobs.cached("damaged", "dataset.pkl.py3"))
-    alone = jobs.run(fake, "arff", "cut", "damaged", "down")
-    return Rounds(first, again, alone, jobs.said, fake.asked)
+def rounds(
+    drawn: Samples, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Rounds]:
+    with pytest.MonkeyPatch.context() as patch:
+        home = tmp_path_factory.mktemp("openml")
+        for name in os.environ:
+            if name in ("OPENML_CACHE_DIR", "OPENML_SKIP_PARQUET") or "proxy" in name.lower():
+                patch.delenv(name)
+        for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+            patch.setenv(name, str(home))
+        patch.setenv("REQUESTS_CA_BUNDLE", str(authority.bundle))
+        patch.setattr(ringnorm_openml, "SORTED_ROWS", sha256_of_rows(drawn))
+        jobs = Jobs(home, patch)
+        fake = FakeOpenML(drawn.x, np.where(drawn.y > 0, "2", "1"))
+        with authority.serving(fake) as fake.base:
+            first = jobs.run(fake, *LOADED, "cut", "half a pickle", "damaged", *REFUSED)
+            cut(jobs.cached("cut", "dataset.arff"))
+            jobs.cached("cut", "dataset.pkl.py3").unlink()
+            cut(jobs.cached("half a pickle", "dataset.pkl.py3"))
+            again = jobs.run(fake, "cut", "half a pickle", "changed")
+        cut(jobs.cached("damaged", "dataset.pkl.py3"))
+        alone = jobs.run(fake, "arff", "cut", "damaged", "down")
+        yield Rounds(first, again, alone, jobs.said.getvalue().splitlines(), fake.asked)
 
 
 def assert_says_ways_on(message: str) -> None:
@@ -305,7 +299,7 @@ def assert_says_ways_on(message: str) -> None:
 
 @pytest.mark.parametrize("mood", ["arff", "no-parquet"])
 def test_openml_gives_what_is_served(rounds: Rounds, drawn: Samples, mood: str) -> None:
-    expected = {"sha256": drawn.sha256, "classes": ["1", "2"], "source": "OpenML 1496"}
+    expected = {"sha256": drawn.sha256, "classes": ("1", "2"), "source": "OpenML 1496"}
     assert rounds.first[mood] == {**expected, "connections": rounds.first[mood]["connections"]}
     assert rounds.first[mood]["connections"] > 0
 

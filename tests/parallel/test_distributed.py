@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,40 +16,45 @@ from tests.cli.process import nsvm
 from tests.every_algorithm import train_all
 
 ROOT = Path(__file__).parents[2]
+RUN = ["train", "algorithm=alg2", "dataset=digits", "dtype=float64", "algorithm.steps=100", "curves=false"]
+PROCESSES = 3
+"""An odd number: the shares of an even number of support vectors differ in size then."""
+
+pytestmark = pytest.mark.usefixtures("unchecked")
 
 
-def torchrun(processes: int, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    return nsvm(*words, cwd=cwd, env={"PYTHONPATH": str(ROOT)}, command=command)
-
-
-@pytest.mark.parametrize("processes", [2, 4])
-def test_shares_add_up(processes: int, tmp_path: Path) -> None:
-    done = torchrun(processes, str(ROOT / "tests" / "every_algorithm.py"), "out", cwd=tmp_path)
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder that one torchrun has left behind, and what it printed."""
+    folder = tmp_path_factory.mktemp("together")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={PROCESSES}"]
+    command += [str(ROOT / "tests" / "every_algorithm.py"), "out", *RUN]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    together, alone = load_file(tmp_path / "out"), train_all(Processes())
-    assert together.keys() == alone.keys()
-    for name, tensor in alone.items():
-        torch.testing.assert_close(
-            together[name], tensor, rtol=0, atol=1e-10, msg=lambda m, n=name: f"{n}: {m}"
-        )
+    return folder, done.stdout
 
 
-def test_a_run_on_two_processes_is_one_run(tmp_path: Path) -> None:
-    """The first of them writes the run directory; the other leaves nothing behind."""
-    words = ["train", "algorithm=alg2", "dataset=digits", "dtype=float64", "algorithm.steps=300"]
-    done = torchrun(2, "-m", "nsvm_cli", *words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert nsvm(*words, "hydra.run.dir=alone", cwd=tmp_path).returncode == 0
-    (together,) = tmp_path.glob("outputs/*/*")
-    theirs, ours = (load_file(run / "final.safetensors") for run in (tmp_path / "alone", together))
+def test_shares_add_up(together: tuple[Path, str]) -> None:
+    ours, theirs = load_file(together[0] / "out"), train_all(Processes())
+    assert ours.keys() == theirs.keys()
+    for name, tensor in theirs.items():
+        torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-10, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_a_run_on_several_processes_is_one_run(together: tuple[Path, str], tmp_path: Path) -> None:
+    """The first of them writes the run directory; the others leave nothing behind."""
+    folder, printed = together
+    assert nsvm(*RUN, "hydra.run.dir=alone", cwd=tmp_path).returncode == 0
+    (run,) = folder.glob("outputs/*/*")
+    ours, theirs = (load_file(path / "final.safetensors") for path in (run, tmp_path / "alone"))
     for name, tensor in theirs.items():
         torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-10)
-    assert done.stdout.count("test accuracy") == 1
+    assert printed.count("test accuracy") == 1
 
 
 def test_a_sweep_on_several_processes_is_refused(tmp_path: Path) -> None:
-    done = torchrun(2, "-m", "nsvm_cli", "train", "-m", "seed=0,1", cwd=tmp_path)
+    done = nsvm("train", "-m", "seed=0,1", cwd=tmp_path, env={"WORLD_SIZE": "2"})
     assert done.returncode != 0
     assert "expected one run under torchrun" in done.stderr
 

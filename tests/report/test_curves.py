@@ -41,6 +41,8 @@ def test_validation_accuracy_is_recorded_and_ends_with_the_results(tmp_path: Pat
 @pytest.mark.parametrize("algorithm", ["pegasos", "alg1", "alg2", "alg3", "alg4"])
 def test_looking_changes_nothing(algorithm: str, tmp_path: Path) -> None:
     chosen = {"name": algorithm, "steps": 150}
+    if algorithm == "alg4":
+        chosen["solver_steps"] = 150
     results = []
     for name, every in (("blind", None), ("watched", 7)):
         _, result = run(tmp_path / name, algorithm=chosen, validation={"every": every})

@@ -12,6 +12,8 @@ from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.storage.run_directory import locked
 from nsvm_cli.studies.reproduce import Cell, Row, reproduce
 
+pytestmark = pytest.mark.usefixtures("inline_workers")
+
 
 def settings(lr: float, **changes: Any) -> Settings:
     return parse_settings(
