@@ -6,23 +6,33 @@
 from __future__ import annotations
 
 MUTANTS = {
-    "trainers/look_ahead.py": [
-        ("s / (self.lam * (t - 1))", "s / (self.lam * t)"),
+    "tasks.py": [
         ("y * g < 1", "y * g <= 1"),
         ("y * g < 1", "-y * g < 1"),
-        ("violating: np.ndarray = y * g < 1", "violating: np.ndarray = y * g < np.inf"),
-        ("added * stretch.y[at] * stretch.K[at]", "added * stretch.K[at]"),
-        ("added * stretch.y[at] * stretch.K[at]", "0 * added"),
-        ("self._find_violation(stretch, t + 1)", "self._find_violation(stretch, t)"),
-        ("state.moved, state.all_s = t, None", "state.moved = t"),
-        ("            state.stretch = None\n", "            pass\n"),
+        ("y * g < 1", "y * g < np.inf"),
+        ("(g >= 0) * 2 - 1", "(g > 0) * 2 - 1"),
+        ("(y != decisions).sum()", "(y == decisions).sum()"),
+        ("labels == classes[1], 1.0, -1.0", "labels == classes[1], -1.0, 1.0"),
+        ("zip(self.classes, (-1, 1)", "zip(self.classes, (1, -1)"),
+    ],
+    "trainers/look_ahead.py": [
+        ("s / (self.lam * (t - 1))", "s / (self.lam * t)"),
+        ("added * window.y[at] * window.K[at]", "added * window.K[at]"),
+        ("added * window.y[at] * window.K[at]", "0 * added"),
+        ("added * window.y[at] * window.K[at]", "window.y[at] * window.K[at]"),
+        ("self._find_violation(problem, window, t + 1)", "self._find_violation(problem, window, t)"),
+        ("state.scores.get(state.version, compute)", "state.scores.get(0, compute)"),
+        ("            state.window = None\n", "            pass\n"),
         ("first, quiet = state.t + 1,", "first, quiet = state.t,"),
-        ("t = min(until, stretch.violation", "t = min(stretch.violation"),
-        ("stretch.seen.row(at)", "stretch.seen.row(0)"),
-        ("added * stretch.y[at] * stretch.K[at]", "stretch.y[at] * stretch.K[at]"),
-        ("                state.stretch.s = s\n", "                pass\n"),
-        ("_find_violation(state.stretch, state.t + 1)", "_find_violation(state.stretch, first)"),
-        ("state.t = t - 1  # what", "pass  # what"),
+        ("t = min(until, window.violation", "t = min(window.violation"),
+        ("window.evaluation.row(at)", "window.evaluation.row(0)"),
+        ("            window.s = s\n", "            pass\n"),
+        ("_find_violation(problem, window, state.t + 1)", "_find_violation(problem, window, first)"),
+        ('NotFiniteError("the decision value g", t)', 'NotFiniteError("the decision value g", until)'),
+    ],
+    "trainers/derived.py": [
+        ("self._value is None or self._version != version", "self._value is None"),
+        ("self._value, self._version = compute(), version", "self._value = compute()"),
     ],
     "trainers/pegasos.py": [
         ("self.lam * state.t", "self.lam * (state.t - 1)"),
@@ -31,15 +41,16 @@ MUTANTS = {
     "trainers/alg1.py": [
         ("-y_t / (lam", "y_t / (lam"),
         ("(lam * (t - 1)) * y_s", "(lam * t) * y_s"),
-        ("state.z.append(seen.z)", "state.z.append(F(seen.x))"),
+        ("state.z.append(at_i.z)", "state.z.append(F(at_i.x))"),
         ("self.lam * state.t", "self.lam"),
         (", problem.shard())", ")"),
         ("Rows(shard(state.z.tensor)), Rows(shard(", "Rows((state.z.tensor)), Rows(("),
+        ("objective, t, self.last", "objective, t + 1, self.last"),
     ],
     "trainers/alg2.py": [
         ("-y[i] / (lam", "y[i] / (lam"),
         ("(lam * (t - 1)) * ay", "(lam * t) * ay"),
-        ("        state.support = None\n", ""),
+        ("state.support.get(state.version, compute)", "state.support.get(0, compute)"),
         ("by_z_j[at] += by_z_i", "pass"),
         ("[by_z_j, by_z_i]\n", "[by_z_j, 0 * by_z_i]\n"),
         ("if len(at):", "if False:"),
@@ -47,8 +58,7 @@ MUTANTS = {
     ],
     "trainers/alg3.py": [
         ("/ (lam * (t - 1))", "/ (lam * t)"),
-        ("y[A] * g < 1", "y[A] * g <= 1"),
-        ("y[A] * g < 1", "y[A] * g > 1"),
+        ("task.violates(y[A], g)", "task.violates(-y[A], g)"),
         ("add(violating, 1 / k)", "add(violating, 1.0)"),
         ("add(violating, 1 / k)", "add(A_t, 1 / k)"),
         ("sampler(1), 1 / self.k", "sampler(1), 1.0"),
@@ -61,17 +71,18 @@ MUTANTS = {
         ("L(1.0,", "L(-1.0,"),
         ("[2 * slope_loss", "[slope_loss"),
         ("min(until, self.steps)", "min(until, self.steps + 1)"),
-        ("until - self.steps", "until - self.steps - 1"),
+        ("state.part_2, until - self.steps", "state.part_2, until - self.steps - 1"),
+        ("self.steps + error.step", "error.step"),
         ('self.svm.restore(problem, F, saved["part_2"])', "self.svm.start(problem, F)"),
     ],
-    "trainers/base.py": [
+    "trainers/coefficients.py": [
         ("lam * state.t", "lam"),
         ("i[self.alpha[i] == 0]", "i[self.alpha[i] >= 0]"),
         ("return j, alpha * problem.y[j]", "return j, problem.y[j]"),
-        ("room[: self._filled] = self.tensor", "pass"),
-        ("(t - 1) / self.last_theta_step", "t / self.last_theta_step"),
-        ("(t - 1) / self.last_theta_step", "(t - 1) / self.total"),
         ("self._order[:s], self.alpha[j] = j,", "self._order[:s], self.alpha[j] = np.sort(j),"),
+    ],
+    "trainers/rows.py": [
+        ("room[: self._filled] = self.tensor", "pass"),
     ],
     "trainers/cross_entropy.py": [
         ("softplus(-y_A * z)", "softplus(y_A * z)"),
@@ -96,13 +107,15 @@ MUTANTS = {
         ("GK @ (b - origin)", "GK @ b"),
     ],
     "models/feature_map.py": [
-        ("self.fixed or is_modeless(network)", "True"),
-        ("self.fixed or is_modeless(network)", "is_modeless(network)"),
+        ("not self.fixed and (augment is not None or not is_modeless(network))", "False"),
+        ("not self.fixed and (augment is not None or not is_modeless(network))", "not is_modeless(network)"),
+        ("augment is not None or not is_modeless(network)", "not is_modeless(network)"),
         ("        self.network.eval()\n", ""),
         ("self.graph[rows]", "self.graph[:1]"),
-        ("value = share.processes.sum(value)", "pass"),
-        ("share.processes.sum_all(by_theta) if share", "by_theta if share"),
-        ('self.dropout.set_state(saved["dropout"])', "pass"),
+        ("value = shard.processes.sum(value)", "pass"),
+        ("shard.processes.sum_all(by_theta) if shard", "by_theta if shard"),
+        ("(t - 1) / T", "t / T"),
+        ('_set_state(self.dropout, saved["dropout"]', "_set_state(self.dropout, self.dropout.get_state()"),
         ('self.theta_steps = saved["theta_steps"]', "pass"),
     ],
     "models/optimizers.py": [
@@ -121,7 +134,7 @@ MUTANTS = {
     "models/nsvm.py": [
         ("/ self.scale", "/ 1"),
         ("self.alpha * self.y", "self.alpha"),
-        ("self.predict(x).cpu() != (y.cpu() > 0)", "self.predict(x).cpu() == (y.cpu() > 0)"),
+        ("self.task.decide(self.decision_function(x))", "self.task.decide(-self.decision_function(x))"),
     ],
     "randomness.py": [
         ("replace=False", "replace=True"),
@@ -131,10 +144,21 @@ MUTANTS = {
         ("j[self.rank :: self.size]", "j[:: self.size]"),
         ("whole[rank :: self.size] = share", "whole[: len(share)] = share"),
     ],
-    "runs/train.py": [
-        ("None if differences else checkpoint.best", "None"),
-        ("checkpoint.exact and not differences", "not differences"),
-        ("record(state)  # nothing", "pass  # nothing"),
+    "runs/callbacks.py": [
+        ("None if changes else checkpoint.best", "None"),
+        ("checkpoint.bitwise and not changes", "not changes"),
+        ("record(state)  # raises", "pass  # raises"),
+        ("score > self.best[0]", "score >= self.best[0]"),
+        ("self.failure = error", "raise"),
+    ],
+    "runs/checkpoint.py": [
+        ("was.get(key) != now.get(key)", "False"),
+        ("0 <= state.t == checkpoint.step <= trainer.total", "True"),
+        ("RENAMED.get(key, key)", "key"),
+    ],
+    "runs/loop.py": [
+        ("diverged(error.step, error.quantity)", "diverged(state.t, error.quantity)"),
+        ("if any(answers):", "if all(answers):"),
     ],
     "storage/run_directory.py": [
         ("last.replace(previous)", "last.unlink()"),
@@ -155,13 +179,16 @@ PAPER, EAGER, CONTRACT, RESUME, BASELINE = (
     for name in ("against_paper", "against_eager", "contract", "resume", "cross_entropy")
 )
 FIRST = {
+    "tasks.py": ["tests/test_tasks.py", PAPER],
     "trainers/look_ahead.py": [PAPER, EAGER, RESUME, CONTRACT],
+    "trainers/derived.py": ["tests/trainers/test_derived.py", EAGER],
     "trainers/pegasos.py": [PAPER],
     "trainers/alg1.py": [PAPER, EAGER, "tests/parallel"],
     "trainers/alg2.py": [PAPER, EAGER, "tests/parallel"],
     "trainers/alg3.py": [PAPER],
     "trainers/alg4.py": [PAPER, RESUME],
-    "trainers/base.py": [PAPER, CONTRACT, RESUME],
+    "trainers/coefficients.py": [PAPER, CONTRACT, RESUME],
+    "trainers/rows.py": [PAPER, EAGER],
     "trainers/cross_entropy.py": [BASELINE],
     "models/objectives.py": ["tests/models/test_objectives.py", PAPER],
     "models/kernels.py": ["tests/models/test_kernels.py"],
@@ -171,13 +198,22 @@ FIRST = {
     "models/nsvm.py": ["tests/models/test_nsvm.py"],
     "randomness.py": ["tests/test_randomness.py"],
     "parallel/distributed.py": ["tests/parallel/test_distributed.py"],
-    "runs/train.py": ["tests/runs"],
+    "runs/callbacks.py": ["tests/runs/test_train.py"],
+    "runs/checkpoint.py": ["tests/runs/test_earlier_versions.py", "tests/runs/test_train.py"],
+    "runs/loop.py": [RESUME, "tests/runs/test_train.py"],
     "storage/run_directory.py": ["tests/runs"],
     "storage/metrics_file.py": ["tests/runs"],
     "storage/tensor_file.py": ["tests/runs/test_model_file.py"],
 }
 """The tests that look at a file most closely."""
 
-REST = ["tests/models", "tests/test_randomness.py", "tests/storage", "tests/runs", "tests/trainers"]
+REST = [
+    "tests/models",
+    "tests/test_randomness.py",
+    "tests/test_tasks.py",
+    "tests/storage",
+    "tests/runs",
+    "tests/trainers",
+]
 REST += ["tests/report", "tests/parallel"]
 """The tests that are run where those have noticed nothing."""

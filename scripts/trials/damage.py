@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from nsvm_cli.errors import InputError
-from nsvm_cli.runs.checkpoint import TRAINING, load_checkpoint
+from nsvm_cli.runs.checkpoint import KIND, load_checkpoint
 from nsvm_cli.runs.model_file import MODEL
 from nsvm_cli.storage.run_directory import checkpoints_in
 from trials.files import Reader, make
@@ -25,7 +25,7 @@ def damage(folder: Path, arguments: Namespace) -> list[str]:
     """Check that every file that is cut or flipped is refused, in one line."""
     lines = []
     file = folder / "file.safetensors"
-    for kind, whole in zip((MODEL, TRAINING), make(folder, "alg2"), strict=True):
+    for kind, whole in zip((MODEL, KIND), make(folder, "alg2"), strict=True):
         data = whole.read_bytes()
         read, rng = Reader(kind, "alg2"), random.Random(0)
         header = 8 + int.from_bytes(data[:8], "little")

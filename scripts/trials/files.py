@@ -44,9 +44,11 @@ def make(folder: Path, algorithm: str) -> tuple[Path, Path]:
     settings = settings_of(algorithm)
     with RunDirectory(folder / f"{algorithm}_whole", plain(settings)) as run:
         train_run(prepare(settings), run)
-    with RunDirectory(folder / f"{algorithm}_half", plain(settings)) as half:
-        with contextlib.suppress(Interrupted):
-            train_run(prepare(settings), half, [stop := FakeSignals(pauses=50)], stop)
+    with (
+        RunDirectory(folder / f"{algorithm}_half", plain(settings)) as half,
+        contextlib.suppress(Interrupted),
+    ):
+        train_run(prepare(settings), half, [stop := FakeSignals(pauses=50)], stop)
     return run.final, half.path / "last.safetensors"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from nsvm_cli.runs.checkpoint import TRAINING
+from nsvm_cli.runs.checkpoint import KIND
 from nsvm_cli.runs.model_file import MODEL
 from nsvm_cli.storage.tensor_file import BLANK
 from trials.files import Reader, join, make, split
@@ -118,7 +118,7 @@ def fuzz(folder: Path, arguments: Namespace) -> list[str]:
     whole = {
         (kind, a): file.read_bytes()
         for a in ALGORITHMS
-        for kind, file in zip((MODEL, TRAINING), make(folder, a), strict=True)
+        for kind, file in zip((MODEL, KIND), make(folder, a), strict=True)
     }
     readers = {(kind, a): Reader(kind, a) for kind, a in whole}
     file = folder / "file.safetensors"
