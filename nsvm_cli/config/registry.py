@@ -1,7 +1,7 @@
-"""From a name and its settings to an object, or to a sentence that says why not.
+"""Build objects from a registered name and its settings, or explain in one line why that is impossible.
 
-A registry is a plain dict, name -> class. The settings of a part are what its YAML file holds: ``name``,
-and one key for each parameter of the class.
+A registry is a plain dict, name -> class. The settings are those of a YAML file in ``conf/``: ``name``, and
+one key for each parameter of the class.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nsvm_cli.errors import InputError, did_you_mean
 T = TypeVar("T")
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
-"""For the pydantic dataclasses that hold settings: no unknown field, no NaN, no infinity."""
+"""Configuration of the pydantic dataclasses that hold settings: no unknown fields, no NaN, no infinity."""
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -26,17 +26,21 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 def lookup(registry: Mapping[str, T], kind: str, name: object) -> T:
-    """The entry of that name; an unknown one is an InputError with the nearest known name."""
+    """Return the entry with this name.
+
+    Raises:
+        InputError: the name is unknown; the message suggests the nearest known one.
+    """
     if not isinstance(name, str) or name not in registry:
         raise InputError(
             f"{kind}: there is no {kind} {name!r}; {did_you_mean(name, registry)}; "
-            "one of your own needs its module named: plugins=[MODULE]"
+            "to use your own, name its module: plugins=[MODULE]"
         )
     return registry[name]
 
 
 def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
-    """For a setting that is a name: it must be in the registry."""
+    """Return a pydantic validator for a setting that names an entry of the registry."""
 
     def check(name: str) -> str:
         if name not in registry:
@@ -47,11 +51,10 @@ def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
 
 
 def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping[str, Any], *args: Any) -> T:
-    """``registry[settings["name"]](*args, **the other settings)``.
+    """Return ``registry[settings["name"]](*args, **other_settings)``.
 
     Raises:
-        InputError: no such name, a setting the class does not have or cannot do without, or a value
-            that it refuses.
+        InputError: the name is unknown, a setting is unknown, missing or has a value that the class rejects.
     """
     values = dict(settings)
     name = values.pop("name", None)
@@ -71,15 +74,15 @@ def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping
 
 
 def one_line(error: ValidationError, prefix: str = "") -> str:
-    """Pydantic's findings as one line: ``algorithm.lam should be greater than 0, got 0``."""
+    """Return pydantic's findings as one line, such as ``algorithm.lam should be greater than 0, got 0``."""
     findings = []
     for finding in error.errors():
-        where = ".".join([prefix, *(str(part) for part in finding["loc"])]).strip(".")
+        where = ".".join([prefix, *map(str, finding["loc"])]).strip(".")
         if finding["type"] == "missing":
             findings.append(f"{where} needs a value")
         elif finding["type"] == "value_error":
             findings.append(f"{where}: {finding['ctx']['error']}")
         else:
-            said = finding["msg"].replace("Input should be", "should be")
-            findings.append(f"{where} {said}, got {reprlib.repr(finding['input'])}")
+            message = finding["msg"].replace("Input should be", "should be")
+            findings.append(f"{where} {message}, got {reprlib.repr(finding['input'])}")
     return "; ".join(dict.fromkeys(findings))

@@ -1,4 +1,4 @@
-"""A whole run as settings: what conf/ composes, a run directory records and a checkpoint carries."""
+"""The settings of a run, as composed from conf/ and stored in run directories, checkpoints and models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Section = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Validation:
-    """What a run is watched by: its accuracy on the validation set after every ``every``-th step."""
+    """Measure the accuracy on the validation set after every ``every`` steps, or never (None)."""
 
     every: PositiveInt | None = None
 
@@ -27,20 +27,21 @@ UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Checkpoints:
-    """How often a run writes what it needs to go on: after so many steps (an integer), after so much time
-    (text, such as 30s, 5min or 1h), or never (None).
+    """How often a run writes a checkpoint.
+
+    ``every`` is a number of steps (an integer), a duration (text such as 30s, 5min or 1h), or None for never.
     """
 
     every: PositiveInt | Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?(s|min|h)$")] | None = "60s"
 
     @property
     def steps(self) -> int | None:
-        """The number of steps between two, where it was given so."""
+        """The number of steps between two checkpoints; None if ``every`` is not a number of steps."""
         return self.every if isinstance(self.every, int) else None
 
     @property
     def seconds(self) -> float | None:
-        """The number of seconds between two, where it was given so."""
+        """The number of seconds between two checkpoints; None if ``every`` is not a duration."""
         if not isinstance(self.every, str):
             return None
         number = self.every.rstrip("".join(UNITS))
@@ -49,12 +50,15 @@ class Checkpoints:
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """The sections each name a registered part, and hold its settings; see ``registry.build``.
+    """The settings of a run. Each section names a registered class and holds its settings.
 
-    ``log_every`` None means a hundred records a run; ``threads`` None means all cores;
-    ``memory_budget`` is in MiB, for kernel values.
-    ``curves`` says whether ``nsvm train`` draws them at its end.
-    ``plugins`` records which modules of the user's own were loaded; it never loads any.
+    Attributes:
+        dataset, network, kernel, optimizer, algorithm: see ``registry.build``.
+        threads: None for all cores.
+        memory_budget: MiB for kernel values.
+        log_every: steps between two records; None for about a hundred records per run.
+        curves: whether ``nsvm train`` draws the training curves.
+        plugins: the user's modules that were loaded; a record only, nothing is imported from it.
     """
 
     dataset: Section
@@ -75,7 +79,11 @@ class Settings:
 
 
 def parse_settings(values: Mapping[str, Any]) -> Settings:
-    """Settings from plain values, each checked; an InputError names what is wrong."""
+    """Return the settings for plain values.
+
+    Raises:
+        InputError: a setting is unknown or out of range; the message names it.
+    """
     known = [f.name for f in fields(Settings)]
     for key in values:
         if key not in known:
@@ -87,5 +95,5 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
 
 
 def plain(settings: Settings) -> dict[str, Any]:
-    """Settings as plain values, for YAML and JSON."""
+    """Return the settings as plain values, for YAML and JSON."""
     return asdict(settings)

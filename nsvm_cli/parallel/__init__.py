@@ -1,1 +1,1 @@
-"""Processes and devices: torch.distributed, a pool of workers, signals."""
+"""Processes and devices: torch.distributed, a worker pool, signals."""

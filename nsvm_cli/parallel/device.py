@@ -1,4 +1,4 @@
-"""Where and with how many threads this process computes."""
+"""The device and the number of threads of this process."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from nsvm_cli.errors import InputError
 
 
 def select_device(name: str, threads: int | None) -> torch.device:
-    """The device for ``auto``, ``cpu`` or ``cuda``; sets the number of threads of this process.
+    """Return the device for ``auto``, ``cpu`` or ``cuda``, and set the number of threads of this process.
 
     Raises:
-        InputError: ``cuda``, and there is none.
+        InputError: ``cuda`` was requested, but torch finds no CUDA device.
     """
     if threads is not None:
         torch.set_num_threads(threads)
     if name == "cuda" and not torch.cuda.is_available():
-        raise InputError("device=cuda: torch finds no CUDA device here; take device=auto or device=cpu")
+        raise InputError("device=cuda: torch finds no CUDA device; use device=auto or device=cpu")
     if name == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
-    torch.backends.cudnn.allow_tf32 = False  # float32 means float32,
-    torch.backends.cudnn.deterministic = True  # and the same bits twice
+    torch.backends.cudnn.allow_tf32 = False  # full float32 precision
+    torch.backends.cudnn.deterministic = True  # bit-reproducible convolutions
     return torch.device("cuda")

@@ -1,4 +1,4 @@
-"""Several processes that train one model together, each with its share of the support vectors."""
+"""Several processes that train one model together, each holding a shard of the support vectors."""
 
 from __future__ import annotations
 
@@ -19,37 +19,38 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Processes:
-    """This process, and how many there are; alone unless torch.distributed has been initialised.
+    """The rank of this process and the number of processes.
 
-    All of them take the same steps with the same theta. A sum over the support vectors is the sum of what
-    each process adds up over its own: every ``size``-th, beginning with the ``rank``-th.
+    All processes take the same steps with the same theta. Each holds a shard of the support vectors: every
+    ``size``-th one, starting with the ``rank``-th. A sum over all support vectors is the all-reduced sum over
+    the shards.
     """
 
     rank: int = 0
     size: int = 1
 
     def shard(self, j: T) -> T:
-        """What falls to this process of a list of support vectors, in the order in which they joined."""
+        """Return this process's shard of a sequence of support vectors, in the order in which they joined."""
         return j[self.rank :: self.size] if self.size > 1 else j  # type: ignore[index]
 
     def owns(self, position: int) -> bool:
-        """Whether the support vector that joined at this position falls to this process."""
+        """Return whether the support vector that joined at this position is in this process's shard."""
         return position % self.size == self.rank
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes, the same bits in each; in place."""
+        """Sum over all processes, in place, and return the sum: the same bits in each process."""
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
 
     def sum_all(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The sum of each over all processes, by one message."""
+        """Return the sum of each tensor over all processes, with a single all-reduce."""
         whole = self.sum(torch.cat([tensor.flatten() for tensor in tensors]))
-        parts = whole.split([tensor.numel() for tensor in tensors])
-        return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
+        sums = whole.split([tensor.numel() for tensor in tensors])
+        return [flat.view_as(tensor) for flat, tensor in zip(sums, tensors, strict=True)]
 
     def main_process_first(self, task: Callable[[], T]) -> T:
-        """Its result, in every process; the first one is through with it before the others begin."""
+        """Run ``task`` in the main process, then in all others; return its result in each."""
         if self.size == 1:
             return task()
         try:
@@ -60,27 +61,27 @@ class Processes:
         return task()
 
     def broadcast(self, number: int) -> int:
-        """The first process's number, in every process."""
+        """Return the main process's number in every process."""
         if self.size == 1:
             return number
-        agreed = torch.tensor(number)
-        if dist.get_backend() == "nccl":  # knows no other memory
-            agreed = agreed.cuda()
-        dist.broadcast(agreed, src=0)
-        return int(agreed)
+        tensor = torch.tensor(number)
+        if dist.get_backend() == "nccl":  # handles tensors on a GPU only
+            tensor = tensor.cuda()
+        dist.broadcast(tensor, src=0)
+        return int(tensor)
 
     def gather(self, tensor: Tensor, total: int) -> Tensor:
-        """The rows of all shares, back in their order; ``total`` rows in all."""
+        """Return the rows of all shards in their original order, ``total`` rows in all."""
         if self.size == 1:
             return tensor
         rows = -(-total // self.size)
         padded = tensor.new_zeros(rows, *tensor.shape[1:])
         padded[: len(tensor)] = tensor
-        everyone = [padded.clone() for _ in range(self.size)]
-        dist.all_gather(everyone, padded)
+        shards = [padded.clone() for _ in range(self.size)]
+        dist.all_gather(shards, padded)
         whole = tensor.new_empty(rows * self.size, *tensor.shape[1:])
-        for rank, share in enumerate(everyone):
-            whole[rank :: self.size] = share
+        for rank, shard in enumerate(shards):
+            whole[rank :: self.size] = shard
         return whole[:total]
 
 
@@ -88,19 +89,23 @@ SINGLE_PROCESS = Processes()
 
 
 def launched() -> int:
-    """How many processes torchrun has started; 1 if it has not."""
+    """Return the number of processes that torchrun has started; 1 without torchrun."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def init_distributed(device: torch.device) -> Processes:
-    """This process among those that torchrun has started; alone if it has not."""
+    """Join the processes that torchrun has started; without torchrun, return ``SINGLE_PROCESS``.
+
+    Raises:
+        InputError: there are fewer GPUs than processes on this machine.
+    """
     if launched() == 1:
         return SINGLE_PROCESS
     if not dist.is_initialized():
         if device.type == "cuda":
             local, devices = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
             if local >= devices:
-                raise InputError(f"{devices} GPUs: expected at most one process for each, or device=cpu")
+                raise InputError(f"found {devices} GPUs: expected at most one process per GPU, or device=cpu")
             torch.cuda.set_device(local)
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
         atexit.register(dist.destroy_process_group)

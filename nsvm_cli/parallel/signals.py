@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM while a run trains: the first one ends it in order, the second one at once."""
+"""SIGINT and SIGTERM during training: the first signal stops the run cleanly, the second one at once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SHOW_CURSOR = "\x1b[?25h"
 
 
 class Signals:
-    """Notes a signal for the run to act on between two steps.
+    """Context manager that records a signal, for the run to act on between two steps.
 
-    A thread listens, because Python's own handlers wait for the main thread to come back from whatever
-    library it is in, which may take minutes. Outside the main thread, where Python allows no handlers, no
-    signal is noted: whoever owns the main thread acts on them.
+    A thread listens for signals, because Python runs its handlers only once the main thread returns from
+    native code, which may take minutes. Outside the main thread, where Python allows no handlers, it records
+    nothing: signals are up to whoever owns the main thread.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Signals:
             return self
         listening, self._writing = os.pipe()
         os.set_blocking(self._writing, False)  # as set_wakeup_fd asks
-        # what nohup or a shell's & has had ignored stays ignored
+        # signals that nohup or a shell's & had ignored stay ignored
         heeded = [signum for signum in SIGNALS if signal.getsignal(signum) is not signal.SIG_IGN]
         self._wakeup_before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         self._before = {signum: signal.signal(signum, _do_nothing) for signum in heeded}
@@ -46,7 +46,7 @@ class Signals:
         os.close(self._writing)
 
     def end_at_once(self, last_words: str) -> None:
-        """From now on a first signal ends the process too, with this line: nothing would be lost."""
+        """Let the first signal end the process too, printing this line: nothing is left to save."""
         self._last_words = last_words
         if self.noted is not None:
             self._leave(self.noted)
@@ -58,7 +58,7 @@ class Signals:
                 signum = byte[0]
                 if signum not in SIGNALS:
                     continue
-                # a launcher passes its own SIGTERM on after the terminal's SIGINT: that is one wish, not two
+                # after Ctrl-C a launcher also forwards its own SIGTERM: together they are one request to stop
                 if self._last_words is not None or signum in seen:
                     self._leave(signum)
                 seen.add(signum)
@@ -72,4 +72,4 @@ class Signals:
 
 
 def _do_nothing(signum: int, frame: FrameType | None) -> None:
-    """Python passes signals on to the pipe only where there is a handler."""
+    """Ignore the signal. Python writes a signal to the wakeup pipe only if a Python handler is set."""

@@ -1,4 +1,4 @@
-"""Independent pieces of work, spread over the cores of this machine."""
+"""A pool of worker processes for independent tasks."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ T = TypeVar("T")
 
 
 class Workers:
-    """Processes that take one piece of work at a time, and end when the process that started them does,
-    however it ends: none of them writes on after it was killed.
+    """A pool of processes that run one task at a time.
+
+    They exit as soon as their parent does, even if it was killed, so that no orphan keeps writing files.
     """
 
     def __init__(self, count: int, begin: Callable[[], object] = int) -> None:
-        """Starts ``count`` processes; each calls ``begin`` first, which must be picklable."""
+        """Start ``count`` processes, each of which first calls ``begin``; it must be picklable."""
         context = multiprocessing.get_context("spawn")
         theirs, self._lifeline = context.Pipe(duplex=False)
         self._pool = ProcessPoolExecutor(count, context, initializer=_begin, initargs=(theirs, begin))
-        with _interrupts_ignored():  # inherited: Ctrl-C is for us to act on, even while they start
+        with _interrupts_ignored():  # inherited: only the parent acts on Ctrl-C, even while they start
             for _ in range(count):
                 self._pool.submit(int)
 
@@ -42,16 +43,16 @@ class Workers:
         self._lifeline.close()
 
     def stop(self) -> None:
-        """Ends the processes at once, whatever they are doing."""
+        """Terminate the processes at once, whatever they are doing."""
         self._lifeline.close()
 
     def submit(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Has a process do ``work``, a function of a module, with picklable arguments."""
+        """Run ``work``, a module-level function, in a worker process; the arguments must be picklable."""
         return self._pool.submit(work, *arguments)
 
 
 def outcome(future: Future[T]) -> T:
-    """What a piece of work returned or raised.
+    """Return the result of a task, or raise what it raised.
 
     Raises:
         RunError: its process died.
@@ -60,12 +61,12 @@ def outcome(future: Future[T]) -> T:
         return future.result()
     except BrokenProcessPool:
         raise RunError(
-            "a worker process died (out of memory?): with fewer jobs at a time it may not"
+            "a worker process died (out of memory?); fewer jobs at a time need less memory"
         ) from None
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -85,5 +86,5 @@ def _begin(lifeline: Connection, begin: Callable[[], object]) -> None:
 
 def _end_with(lifeline: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
-        lifeline.recv()  # nothing is ever sent: this returns when the other end is closed
+        lifeline.recv()  # nothing is ever sent; this returns once the other end is closed
     os._exit(1)

@@ -18,7 +18,7 @@ from tests.every_algorithm import train_all
 ROOT = Path(__file__).parents[2]
 RUN = ["train", "algorithm=alg2", "dataset=digits", "dtype=float64", "algorithm.steps=100", "curves=false"]
 PROCESSES = 3
-"""An odd number: the shares of an even number of support vectors differ in size then."""
+"""An odd number: the shards of an even number of support vectors differ in size then."""
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -35,7 +35,7 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, done.stdout
 
 
-def test_shares_add_up(together: tuple[Path, str]) -> None:
+def test_shards_add_up(together: tuple[Path, str]) -> None:
     ours, theirs = load_file(together[0] / "out"), train_all(Processes())
     assert ours.keys() == theirs.keys()
     for name, tensor in theirs.items():
@@ -61,6 +61,6 @@ def test_a_sweep_on_several_processes_is_refused(tmp_path: Path) -> None:
 
 def test_gathering_restores_the_order() -> None:
     rows = torch.arange(7)
-    shares = [Processes(rank, 3).shard(rows) for rank in range(3)]
-    assert [share.tolist() for share in shares] == [[0, 3, 6], [1, 4], [2, 5]]
-    assert all(Processes(rank, 3).owns(int(row)) for rank, share in enumerate(shares) for row in share)
+    shards = [Processes(rank, 3).shard(rows) for rank in range(3)]
+    assert [shard.tolist() for shard in shards] == [[0, 3, 6], [1, 4], [2, 5]]
+    assert all(Processes(rank, 3).owns(int(row)) for rank, shard in enumerate(shards) for row in shard)
