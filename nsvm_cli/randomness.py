@@ -1,4 +1,4 @@
-"""One seed, several independent streams; the samples of step t depend on the seed and t alone."""
+"""Independent random streams derived from one seed; the samples of step t depend only on the seed and t."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Int64
 
 BLOCK = 1024
-"""Steps that are drawn at a time: part of what a seed means, so never a setting."""
+"""Number of steps drawn at a time. It determines which samples a seed gives, so it must never change."""
 
 
 class Stream(IntEnum):
-    """What a seed decides, each with its own generator."""
+    """The random choices of a run, each with its own generator."""
 
     DATA = 0
     SPLIT = 1
@@ -24,29 +24,29 @@ class Stream(IntEnum):
 
 
 def generator(seed: int, stream: Stream, *key: int) -> np.random.Generator:
-    """The generator of one stream; ``key`` names a part of it."""
+    """Return the generator of a stream, or of the substream that ``key`` identifies."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream, *key)))
 
 
 def derived_seed(seed: int, stream: Stream) -> int:
-    """A seed for a library that wants a number of its own."""
+    """Return an integer seed for a library that has its own generator."""
     return int(generator(seed, stream).integers(2**31))
 
 
 class Sampler:
-    """i_t, or the subset A_t of size k, uniform on {0, ..., m-1} and for every t its own."""
+    """Draw i_t, or the subset A_t of size k, uniformly from {0, ..., m-1}, independently for every step t."""
 
     def __init__(self, seed: int, m: int, k: int = 1) -> None:
         self.seed, self.m, self.k = seed, m, k
         self._block, self._drawn = -1, np.empty((BLOCK, k), np.int64)
 
     def __call__(self, t: int) -> Int64[np.ndarray, " k"]:
-        """What step t draws, without repeats."""
+        """Return the k indices of step t, without repeats."""
         drawn: np.ndarray = self.ahead(t)[0]
         return drawn
 
     def ahead(self, t: int) -> Int64[np.ndarray, "steps k"]:
-        """What the steps from t on draw, to the end of the block of steps that are drawn together."""
+        """Return the indices of step t and the steps after it, to the end of their block; see ``BLOCK``."""
         block, row = divmod(t, BLOCK)
         if block != self._block:
             self._block, self._drawn = block, self._draw(generator(self.seed, Stream.SAMPLING, self.k, block))

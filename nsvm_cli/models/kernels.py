@@ -1,4 +1,4 @@
-"""Kernels as formulas: ``(p, n), (q, n) -> (p, q)``, any leading dimensions in front."""
+"""Kernels as formulas: ``(p, n), (q, n) -> (p, q)``, with any leading batch dimensions."""
 
 from __future__ import annotations
 
@@ -23,48 +23,48 @@ Gram: TypeAlias = Float[Tensor, "*batch p q"]
 class Kernel:
     """A positive semidefinite kernel K on R^n (paper, Section 2).
 
-    A kernel of your own defines ``__call__`` and is listed in ``KERNELS``. Write it with operations
-    that accept leading dimensions (``b.mT``, ``sum(-1)``), and ``diag`` comes for free.
+    To add a kernel, implement ``__call__`` and list the class in ``KERNELS``. Use operations that accept
+    leading dimensions (``b.mT``, ``sum(-1)``): ``diag`` relies on them.
     """
 
     def __init_subclass__(cls) -> None:
         if "__call__" in vars(cls) and "gradient" not in vars(cls):
-            cls.gradient = Kernel.gradient  # type: ignore[method-assign]  # not that of another formula
+            cls.gradient = Kernel.gradient  # type: ignore[method-assign]  # an inherited one is of another formula
 
     def __call__(self, a: Points, b: Others) -> Gram:
-        """K(a_i, b_j) for all i, j."""
+        """Return K(a_i, b_j) for all i, j."""
         raise NotImplementedError
 
     def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
-        """The gradient of sum_ij G_ij K(a_i, b_j) with respect to a, where ``K`` holds K(a_i, b_j).
+        """Return the gradient of sum_ij G_ij K(a_i, b_j) with respect to a, given ``K`` = K(a_i, b_j).
 
-        A kernel that knows it in closed form says so; this one asks autograd.
+        This default uses autograd; override it where a closed form is known.
         """
         with torch.enable_grad():
             a = a.detach().requires_grad_()
             return torch.autograd.grad(self(a, b), a, G)[0]
 
     def diag(self, a: Points) -> Float[Tensor, "*batch p"]:
-        """K(a_i, a_i) for all i."""
+        """Return K(a_i, a_i) for all i."""
         return self(a.unsqueeze(-2), a.unsqueeze(-2)).squeeze((-2, -1))
 
 
 def _few(a: Points, b: Others) -> bool:
-    """Whether the differences themselves are quicker than a matrix product in their place."""
+    """Return whether explicit differences are faster than a matrix product."""
     p, q, n = a.shape[-2], *b.shape[-2:]
     return min(p, q) == 1 or p * q * n <= 2**13
 
 
 def _differences(a: Points, b: Others) -> Float[Tensor, "*batch p q n"]:
-    """b_j - a_i."""
+    """Return b_j - a_i for all i, j."""
     return b.unsqueeze(-3) - a.unsqueeze(-2)
 
 
 def squared_distances(a: Points, b: Others) -> Gram:
-    """||a_i - b_j||^2, by one matrix product where there are many of them."""
+    """Return ||a_i - b_j||^2 for all i, j; for many points, with a single matrix product."""
     if _few(a, b):
         return _differences(a, b).square().sum(-1)
-    # Distances do not change with the origin; near the data, less cancels in the three-term form.
+    # Distances are translation invariant; centring the data reduces cancellation in the three-term form.
     origin = b.detach().mean(-2, keepdim=True)
     a, b = a - origin, b - origin
     square_a, square_b = (c.square().sum(-1, keepdim=True) for c in (a, b))
@@ -72,7 +72,7 @@ def squared_distances(a: Points, b: Others) -> Gram:
 
 
 def or_one_over_n(gamma: float | None, a: Tensor) -> float:
-    """gamma, where None stands for 1/n (Section 5.2 uses 1/320 on R^320)."""
+    """Return gamma, or 1/n if it is None (Section 5.2 uses 1/320 on R^320)."""
     return 1 / a.shape[-1] if gamma is None else gamma
 
 
@@ -83,11 +83,11 @@ class RBF(Kernel):
     gamma: Positive | None = None
 
     def __call__(self, a: Points, b: Others) -> Gram:
-        # exp(x) = 2^(x / ln 2); torch takes powers of two several times faster than of e
+        # exp(x) = 2^(x / ln 2); torch computes exp2 several times faster than exp
         return squared_distances(a, b).mul_(-or_one_over_n(self.gamma, a) / math.log(2)).exp2_()
 
     def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
-        """sum_j G_ij K_ij 2 gamma (b_j - a_i)."""
+        """Return sum_j G_ij K_ij 2 gamma (b_j - a_i) for all i."""
         GK, gamma = G * K, or_one_over_n(self.gamma, a)
         if a.shape[-2] == 1:
             return 2 * gamma * GK @ (b - a)
@@ -115,7 +115,7 @@ class Linear(Kernel):
         return a @ b.mT
 
     def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
-        """sum_j G_ij b_j."""
+        """Return sum_j G_ij b_j for all i."""
         return G @ b
 
 
@@ -131,7 +131,7 @@ class Polynomial(Kernel):
         return self._base(a, b) ** self.degree
 
     def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
-        """sum_j G_ij degree (gamma <a_i, b_j> + c)^(degree - 1) gamma b_j."""
+        """Return sum_j G_ij degree (gamma <a_i, b_j> + c)^(degree - 1) gamma b_j for all i."""
         slope = self.degree * self._base(a, b) ** (self.degree - 1)
         return or_one_over_n(self.gamma, a) * ((G * slope) @ b)
 
@@ -143,8 +143,8 @@ class Polynomial(Kernel):
 class Normalized(Kernel):
     """K~(a, b) = K(a, b) / (sqrt K(a, a) sqrt K(b, b))  (paper, "Adjusting the Kernel").
 
-    The paper needs K(a, a) != 0 for every a. A network may give a = 0 all the same, so K(a, a) is
-    bounded from below by 1e-12, as the norm is where outputs are normalised.
+    The paper requires K(a, a) != 0 for every a. Since a network may still output a = 0, K(a, a) is clamped
+    to at least 1e-12, just as ``Normalize`` clamps the norm of an output.
     """
 
     K: Kernel
@@ -155,16 +155,16 @@ class Normalized(Kernel):
 
 
 def block_shape(a: Float[Tensor, "p n"], memory_budget: int) -> tuple[int, int]:
-    """How many rows and columns of K(a, b) to compute at a time."""
-    cells = memory_budget * 2**20 // (4 * a.element_size())  # a block, and what computing it takes
+    """Return how many rows and columns of K(a, b) to compute at a time, for a budget in MiB."""
+    cells = memory_budget * 2**20 // (4 * a.element_size())  # the block itself, and temporaries
     if a.device.type == "cpu":
-        cells = min(cells, 2**18)  # as many as stay in a core's cache
+        cells = min(cells, 2**18)  # what fits in a core's cache
     rows = max(1, min(len(a), math.isqrt(cells) // 2))
     return rows, max(1, cells // rows)
 
 
 MEMORY_BUDGET = 1024
-"""MiB for kernel values, where nothing else is said."""
+"""Default budget for kernel values, in MiB."""
 
 
 def kernel_sums(
@@ -174,7 +174,7 @@ def kernel_sums(
     w: Float[Tensor, " q"],
     memory_budget: int = MEMORY_BUDGET,
 ) -> Float[Tensor, " p"]:
-    """sum_j w_j K(a_i, b_j) for all i, from blocks of the kernel matrix that fit in ``memory_budget`` MiB."""
+    """Return sum_j w_j K(a_i, b_j) for all i, in blocks of the kernel matrix within ``memory_budget`` MiB."""
     rows, columns = block_shape(a, memory_budget)
     if len(a) <= rows and 0 < len(b) <= columns:
         return K(a, b) @ w
@@ -182,8 +182,8 @@ def kernel_sums(
     if len(b) == 0:
         return sums
     for b_block, w_block in zip(b.split(columns), w.split(columns), strict=True):
-        for part, a_block in zip(sums.split(rows), a.split(rows), strict=True):
-            part += K(a_block, b_block) @ w_block
+        for sums_block, a_block in zip(sums.split(rows), a.split(rows), strict=True):
+            sums_block += K(a_block, b_block) @ w_block
     return sums
 
 
@@ -196,7 +196,11 @@ KERNELS: dict[str, type[Kernel]] = {
 
 
 def build_kernel(settings: Mapping[str, Any]) -> Kernel:
-    """The kernel that a ``kernel:`` section names; ``normalize: true`` wraps any of them."""
+    """Return the kernel that a ``kernel:`` section names, wrapped in ``Normalized`` if ``normalize: true``.
+
+    Raises:
+        InputError: the kernel or one of its settings is wrong.
+    """
     values = dict(settings)
     normalize = values.pop("normalize", False)
     if not isinstance(normalize, bool):

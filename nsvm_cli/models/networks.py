@@ -1,4 +1,4 @@
-"""The family F_theta of networks, and the normalisation of their output.
+"""The networks F_theta, and the normalisation of their output.
 
 A network is an ``nn.Module`` whose first constructor argument is the shape of one sample. It maps
 ``(batch, *shape)`` to ``(batch, n)``.
@@ -30,17 +30,16 @@ validated = validate_call(config=ConfigDict(arbitrary_types_allowed=True))
 
 
 Rows = tuple[int, Int64[Tensor, " batch"]]
-"""The size of a larger batch, and which of its rows a batch holds."""
+"""The size of a full batch, and the indices of the rows that a partial batch holds."""
 
 _masks: ContextVar[tuple[torch.Generator, Rows | None] | None] = ContextVar("masks", default=None)
 
 
 @contextmanager
 def dropout_masks_from(generator: torch.Generator, rows: Rows | None = None) -> Iterator[None]:
-    """Let every ``Dropout`` draw its masks from ``generator`` during the block.
+    """Let every ``Dropout`` draw its masks from ``generator`` within the context.
 
-    Where the batch is a part of a larger one, ``rows`` says which: each row gets the mask that it would get
-    there.
+    For part of a larger batch, ``rows`` says which: each row gets the mask that it has in the full batch.
     """
     token = _masks.set((generator, rows))
     try:
@@ -50,10 +49,10 @@ def dropout_masks_from(generator: torch.Generator, rows: Rows | None = None) -> 
 
 
 class Dropout(nn.Module):
-    """Set whole channels of an image, or single values of a vector, to zero with probability ``p``.
+    """Zero whole channels of an image, or single values of a vector, with probability ``p``.
 
-    Unlike torch's own, it never draws from the global generator: a forward pass in training mode runs inside
-    ``dropout_masks_from``.
+    Unlike torch's dropout, it never uses the global generator: a forward pass in training mode must run
+    within ``dropout_masks_from``.
     """
 
     def __init__(self, p: float) -> None:
@@ -74,7 +73,7 @@ class Dropout(nn.Module):
 
 
 class Identity(nn.Flatten):
-    """F(x) = x, images flattened: the kernel SVM on the raw data."""
+    """F(x) = x, with images flattened: a kernel SVM on the raw data."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -93,15 +92,15 @@ class MLP(nn.Module):
     def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch n"]:
         z = x.flatten(1)
         for i, layer in enumerate(self.layers):
-            if i > 0 and self.dropout.p > 0:  # the features themselves are never dropped
+            if i > 0 and self.dropout.p > 0:  # no dropout on the features themselves
                 z = self.dropout(z)
-            # not layer(z): with so few numbers, half the time goes into calling modules
+            # not layer(z): for so few values, half the time would go into module calls
             z = functional.linear(z, layer.weight, layer.bias).relu()
         return z
 
 
 class _Maximum2x2(torch.autograd.Function):
-    """The maximum of each 2x2 square, with max_pool2d's gradient to the bit."""
+    """The maximum of each 2x2 square, with bitwise the same gradient as max_pool2d."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor) -> Tensor:
@@ -111,7 +110,7 @@ class _Maximum2x2(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        """The gradient goes to the largest of the four; of equals to the first, row by row."""
+        """Pass the gradient to the largest of the four values, or the first in row-major order."""
         (h,) = ctx.saved_tensors
         upper, lower = h[:, :, ::2], h[:, :, 1::2]
         down = (lower - upper).sign_().clamp_min_(0)
@@ -126,9 +125,9 @@ class _Maximum2x2(torch.autograd.Function):
 
 
 class MaxPool(nn.Module):
-    """The maximum of each 2x2 square; an odd row or column at the end is left out.
+    """The maximum of each 2x2 square; a trailing odd row or column is dropped.
 
-    torch's own takes most of the time of a small network on a CPU, but for the smallest batches.
+    Except for the smallest batches, torch's max pooling would take most of a small network's time on a CPU.
     """
 
     def forward(self, h: Float[Tensor, "batch c p q"]) -> Float[Tensor, "batch c r s"]:
@@ -182,8 +181,10 @@ class Normalize(nn.Module):
 
 @dataclass(frozen=True, config=STRICT)
 class Output:
-    """What happens to the output of a network, whichever it is: ``normalize`` it; then ``head``, a linear
-    layer onto R, makes a classifier of the network, which needs no SVM.
+    """Settings that apply to the output of any network.
+
+    ``normalize`` adds ``Normalize(scale, eps)``. ``head`` adds a linear layer onto R, which turns the network
+    into a classifier of its own, without an SVM.
     """
 
     normalize: bool = False
@@ -209,7 +210,7 @@ _MODELESS |= {Identity, MLP, CNN, MaxPool, Normalize}
 
 
 def is_modeless(network: nn.Module) -> bool:
-    """Whether it certainly computes the same in training as in evaluation mode."""
+    """Return whether the network is known to compute the same in training and in evaluation mode."""
     return all(
         type(module) in _MODELESS
         or f"{type(module).__module__}.{type(module).__qualname__}" in torchvision_networks.MODELESS
@@ -221,30 +222,33 @@ def is_modeless(network: nn.Module) -> bool:
 def uses_batch_statistics(network: nn.Module) -> bool:
     """Return whether, in training mode, the features of a sample depend on the other samples of its batch.
 
-    Several processes, each with a part of the batch, would then disagree about theta.
+    If so, several processes that each see part of the batch would disagree about theta.
     """
     return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules())
 
 
 def build_network(settings: Mapping[str, Any], shape: Shape, seed: int) -> nn.Module:
-    """The network that a ``network:`` section names, freshly initialised, in evaluation mode.
+    """Return the network that a ``network:`` section names, freshly initialised, in evaluation mode.
 
     Args:
         settings: ``name``, the settings of that network, and optionally those of ``Output``.
         shape: the shape of one sample.
-        seed: decides the initial theta, alone.
+        seed: determines the initial theta.
+
+    Raises:
+        InputError: a setting is wrong, or does not fit the shape.
     """
     values = dict(settings)
     try:
         output = Output(**{key: values.pop(key) for key in OUTPUT if key in values})
     except ValidationError as error:
         raise InputError(one_line(error, "network")) from None
-    # Modules initialise themselves from torch's global generator and take no other, so lend it to them.
+    # Modules are initialised from torch's global generator, so seed it here and restore it afterwards.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
             network = build(NETWORKS, "network", values, shape)
-        except (RuntimeError, MemoryError, OverflowError) as error:  # torch's words about sizes are many
+        except (RuntimeError, MemoryError, OverflowError) as error:  # torch's messages can be long
             reason = str(error).splitlines()[0]
             raise InputError(f"network {settings['name']} cannot be made: {reason[:200]}") from None
         if output.normalize:
@@ -254,7 +258,7 @@ def build_network(settings: Mapping[str, Any], shape: Shape, seed: int) -> nn.Mo
             network = nn.Sequential(network, nn.Linear(n, 1))
     if any(isinstance(module, nn.modules.dropout._DropoutNd) for module in network.modules()):
         raise InputError(
-            f"network {settings['name']} uses torch's dropout, which no run's seed decides: "
+            f"network {settings['name']} uses torch's dropout, which ignores the run's seed: "
             "use nsvm_cli.models.networks.Dropout"
         )
     return network.eval()

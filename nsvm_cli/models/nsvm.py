@@ -18,12 +18,11 @@ from nsvm_cli.tasks import Task
 
 @dataclass(frozen=True)
 class Expansion:
-    """f in H as its non-zero terms, so that (paper, Section 4)::
+    """The non-zero terms of f in H, so that (paper, Section 4)::
 
         g(x) = 1/scale * sum_s alpha_s y_s K(z_s, F_theta(x)) + bias
 
-    ``scale`` is lambda T, or lambda t for a run stopped at step t. Only a solver other than Pegasos
-    has a bias.
+    ``scale`` is lambda T, or lambda t after step t. Only solvers other than Pegasos have a bias.
     """
 
     z: Float[Tensor, "s n"]
@@ -33,7 +32,7 @@ class Expansion:
     bias: float = 0.0
 
     def __call__(self, K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
-        """Return g at the features z."""
+        """Return g at features z of shape (p, n)."""
         return kernel_sums(K, z, self.z, self.alpha * self.y) / self.scale + self.bias
 
 
@@ -56,18 +55,18 @@ class NSVM:
         """Return g(x) for raw samples.
 
         Raises:
-            RunError: g is not finite somewhere.
+            RunError: a decision value is not finite.
         """
         with torch.no_grad():
             g = self.expansion(self.kernel, self.features(x))
         if not g.isfinite().all():
-            raise RunError("the decision function is not finite on these samples; take another kernel")
+            raise RunError("the decision function is not finite on these samples; use another kernel")
         return g
 
     def predict(self, x: Float[Tensor, "p ..."]) -> Tensor:
-        """Return the predictions for raw samples, coded as the task codes labels: shape (p,)."""
+        """Return the predictions for raw samples, of shape (p,), in the task's label coding."""
         return self.task.decide(self.decision_function(x))
 
     def score(self, x: Float[Tensor, "p ..."], y: Float[Tensor, " p"]) -> dict[str, Any]:
-        """Return the task's figures for raw samples and their coded labels."""
+        """Return the task's scores for raw samples and their coded labels."""
         return self.task.score(y.cpu(), self.predict(x).cpu())

@@ -1,7 +1,7 @@
-"""What theta is trained to minimise: pure functions of a batch's kernel matrix.
+"""Objectives and losses for theta, as pure functions of a batch's kernel matrix.
 
-``K`` is (k, k), ``y`` the labels -1 and +1, ``alpha`` the coefficients of the same k samples. Each returns
-its value and its derivative.
+``K`` is the (k, k) kernel matrix, ``y`` the labels -1 and +1, and ``alpha`` the coefficients of the same k
+samples. Each function returns its value and its derivative.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def alignment(K: Float[Tensor, "k k"], y: Float[Tensor, " k"]) -> tuple[Value, S
 def norm_surrogate(
     K: Float[Tensor, "k k"], alpha: Float[Tensor, " k"], y: Float[Tensor, " k"]
 ) -> tuple[Value, Slope]:
-    """Return Algorithm 3's stand-in for ||f||^2_H (its first fraction) and the derivative by K.
+    """Return Algorithm 3's surrogate for ||f||^2_H (its first fraction), and its derivative by K.
 
-    It is 0 where every alpha is 0, and otherwise::
+    It is 0 if every alpha is 0, and otherwise::
 
         sum_ij alpha_i alpha_j y_i y_j K_ij  /  (sqrt(sum_ij (alpha_i alpha_j)^2) * sqrt(sum_ij K_ij^2))
     """
@@ -46,7 +46,7 @@ def norm_surrogate(
 
 
 def _cosine(K: Slope, U: Slope) -> tuple[Value, Slope]:
-    """The inner product of U and K / ||K||, and its derivative by K. The norm of U is 1, or 0."""
+    """Return <U, K / ||K||> and its derivative by K. The norm of U is 1 or 0."""
     norm = torch.linalg.vector_norm(K)
     direction = K / norm
     value = (U * direction).sum()
@@ -54,12 +54,15 @@ def _cosine(K: Slope, U: Slope) -> tuple[Value, Slope]:
 
 
 def squared(beta: float, gamma: Value) -> tuple[Value, Value]:
-    """L(beta, gamma) = (beta - gamma)^2  (paper, Section 5), and its derivative by gamma."""
+    """Return L(beta, gamma) = (beta - gamma)^2  (paper, Section 5), and its derivative by gamma."""
     return (beta - gamma) ** 2, -2 * (beta - gamma)
 
 
 def linear(beta: float, gamma: Value) -> tuple[Value, Value]:
-    """L(beta, gamma) = -beta gamma: with beta = 1, the alignment itself  (Algorithm 4, derivation)."""
+    """Return L(beta, gamma) = -beta gamma, and its derivative by gamma.
+
+    With beta = 1, minimising it maximises the alignment itself  (paper, derivation of Algorithm 4).
+    """
     return -beta * gamma, torch.full_like(gamma, -beta)
 
 
@@ -67,23 +70,23 @@ LOSSES: dict[str, Callable[[float, Value], tuple[Value, Value]]] = {"squared": s
 
 OVERFLOW = (
     "the kernel matrix of the training data holds values that are not finite; "
-    "take another kernel, kernel.normalize=true, or dtype=float64"
+    "use another kernel, kernel.normalize=true, or dtype=float64"
 )
 
 ALIGNMENT_SAMPLES = 10_000
-"""The alignment of a whole data set takes m^2 kernel values: of more samples, a random part is taken."""
-
+"""Largest number of samples in ``dataset_alignment``, which takes m^2 kernel values; a random subset of this
+size stands in for more."""
 
 ROWS = 64
-"""Rows of the kernel matrix of a whole data set at a time."""
+"""Rows of a data set's kernel matrix that are computed at a time."""
 
 
 def dataset_alignment(
     K: Kernel, z: Float[Tensor, "m n"], y: Float[Tensor, " m"], seed: int
 ) -> dict[str, float | int | None]:
-    """The kernel-target alignment of all samples at once, summed over chunks of the kernel matrix.
+    """Return the kernel-target alignment of a whole data set, and the number of samples that it is based on.
 
-    It is None where it is not defined: every kernel value is 0.
+    The alignment is None where it is undefined, because every kernel value is 0.
 
     Raises:
         RunError: a kernel value is not finite.
@@ -94,7 +97,7 @@ def dataset_alignment(
         z, y = z[chosen], y[chosen]
     target = squares = 0.0
     for row in range(0, len(y), ROWS):
-        # the blocks from the diagonal on; those behind it stand for their mirror images too
+        # the matrix is symmetric: blocks right of the diagonal count twice, for their mirror images too
         z_i, y_i = z[row : row + ROWS], y[row : row + ROWS].double()
         K_ij = K(z_i, z[row:]).double()
         K_ii, K_rest = K_ij[:, : len(y_i)], K_ij[:, len(y_i) :]

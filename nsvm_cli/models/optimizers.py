@@ -1,6 +1,6 @@
-"""How theta moves: gradient descent with what the paper leaves open (Section 4).
+"""Optimizers: the gradient descent in theta, whose details the paper leaves open (Section 4).
 
-``progress`` is the share of the steps that come before the present one: (t - 1) / T, from 0 to below 1.
+``progress`` is the fraction of steps before the current one: (t - 1) / T, in [0, 1).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-# The functions behind torch's optimizer classes. The classes import the compiler: a second at every start.
+# torch's optimizer classes import the compiler, which takes a second; the functions behind them do not.
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
@@ -25,27 +25,31 @@ from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 
 @runtime_checkable
 class Optimizer(Protocol):
-    """Moves theta, and remembers what its rule remembers."""
+    """An update rule for theta, with its state."""
 
     def step(self, gradients: Sequence[Tensor], progress: float) -> None:
-        """One step, given the gradient of each parameter."""
+        """Update each parameter, given the gradient of each."""
 
     def state_dict(self) -> StateDict:
-        """What it remembers."""
+        """Return the state, such as momenta."""
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Remembers what was saved, for the same parameters; a ValueError if these are others."""
+        """Restore a saved state.
+
+        Raises:
+            ValueError: it is that of other parameters or of another rule.
+        """
 
 
 @runtime_checkable
 class OptimizerConfig(Protocol):
-    """Settings of a rule for the descent of given parameters."""
+    """The settings of an optimizer; calling them with parameters gives the optimizer."""
 
     def __call__(self, parameters: Sequence[Tensor]) -> Optimizer: ...
 
 
 def _laid_out_like(parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Tensor]:
-    """The gradients with the strides of their parameters, which the fused functions take for granted."""
+    """Return the gradients with the strides of their parameters, as the fused functions require."""
     return [
         gradient if gradient.stride() == p.stride() else torch.empty_like(p).copy_(gradient)
         for p, gradient in zip(parameters, gradients, strict=True)
@@ -57,9 +61,9 @@ def _by_number(tensors: Sequence[Tensor | None]) -> StateDict:
 
 
 def _loaded(like: Sequence[Tensor], saved: Mapping[str, Any]) -> list[Tensor]:
-    """The saved tensors, one for each of these."""
+    """Return the saved tensors, each checked against its counterpart in ``like``."""
     expect_keys(saved, _by_number(like))
-    return [loaded_like(now, saved[str(n)], str(n)) for n, now in enumerate(like)]
+    return [loaded_like(tensor, saved[str(n)], str(n)) for n, tensor in enumerate(like)]
 
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
@@ -67,14 +71,15 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
     "linear": lambda progress: 1.0 - progress,
     "cosine": lambda progress: (1.0 + math.cos(math.pi * progress)) / 2,
 }
-"""What the learning rate is multiplied with in the course of a run."""
+"""The factor of the learning rate as a function of ``progress``."""
 
 
 @dataclass(frozen=True, config=STRICT)
 class Rate:
-    """The learning rate: ``lr`` times the schedule, after a rise from 0 over the first ``warmup`` of a run.
+    """The learning rate: ``lr`` times the schedule, with a linear warmup from 0.
 
-    ``warmup=1`` rises to the end: in Algorithms 1 and 2 it outweighs the factor 1/(t-1) of the objective.
+    ``warmup`` is the fraction of the run that the warmup takes. With ``warmup=1`` the rate rises to the end,
+    which in Algorithms 1 and 2 compensates the factor 1/(t-1) of the objective.
     """
 
     lr: NonNegative
@@ -83,7 +88,7 @@ class Rate:
     warmup: Annotated[float, Field(ge=0, le=1)] = 0.0
 
     def rate(self, progress: float) -> float:
-        """The learning rate at this point of the run."""
+        """Return the learning rate at this point of the run."""
         rise = min(1.0, progress / self.warmup) if self.warmup else 1.0
         return self.lr * rise * SCHEDULES[self.schedule](progress)
 
@@ -110,7 +115,7 @@ class _SGDOptimizer:
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         expect_keys(saved, ["momenta"])
         expect_keys(saved["momenta"], _by_number(self.parameters))
-        if any(momentum is not None for momentum in saved["momenta"].values()):  # it has moved
+        if any(momentum is not None for momentum in saved["momenta"].values()):  # at least one step was taken
             self.momenta = [*_loaded(self.parameters, saved["momenta"])]
 
     @torch.no_grad()
@@ -180,5 +185,9 @@ OPTIMIZERS: dict[str, type[OptimizerConfig]] = {"sgd": SGD, "adam": Adam}
 
 
 def build_optimizer(settings: Mapping[str, Any]) -> OptimizerConfig:
-    """The optimizer that an ``optimizer:`` section names."""
+    """Return the optimizer settings that an ``optimizer:`` section holds.
+
+    Raises:
+        InputError: the optimizer or one of its settings is wrong.
+    """
     return build(OPTIMIZERS, "optimizer", settings)

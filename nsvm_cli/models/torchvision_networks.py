@@ -1,6 +1,6 @@
-"""Networks of torchvision at the size of the data: a stem for small images, and no classifier.
+"""torchvision's networks without their classifier, and with a stem that suits small images.
 
-Their weights are initialised as torchvision does it, and never downloaded.
+Weights are initialised as in torchvision and never downloaded.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.torchvision_import import import_torchvision
 
 SMALL = 64
-"""Images of fewer pixels a side meet a stem that keeps their size: torchvision's own is made for 224 pixels,
-and divides the sides by 2 or 4."""
+"""Images with fewer pixels per side get a stem that keeps their size: torchvision's stems are made for 224
+pixels, and divide the sides by 2 or 4."""
 
 GROUPS = 8
-"""Groups of channels in GroupNorm; divides the number of channels of every layer."""
+"""Number of groups in GroupNorm; it divides the number of channels of every layer."""
 
 Norm = Literal["group", "batch"]
 
@@ -33,20 +33,23 @@ MODELESS = frozenset(
         "torchvision.ops.misc.SqueezeExcitation",
     }
 )
-"""Modules that compute the same in both modes if their submodules do. By name, so that whoever asks about
-another network need not import torchvision."""
+"""Modules that compute the same in both modes if their submodules do; by name, so that other networks can be
+checked without importing torchvision."""
 
 
 @validate_call
 def resnet18(shape: tuple[int, ...], norm: Norm = "group") -> nn.Module:
-    """Return torchvision's ResNet-18, whose features are in R^512.
+    """Return torchvision's ResNet-18, with features in R^512.
 
-    Below 64 pixels a side, its stem is one 3x3 convolution of stride 1 and no max-pooling.
+    For images below 64 pixels per side, the stem is a 3x3 convolution of stride 1 without max-pooling.
 
     Args:
         shape: channels, height and width of an image.
-        norm: ``group`` for GroupNorm; ``batch`` for BatchNorm, with which F_theta(x) depends on the other
-            samples of the batch while theta moves, and on running averages otherwise.
+        norm: ``group`` for GroupNorm; ``batch`` for BatchNorm, which makes F_theta(x) depend on the other
+            samples of the batch in theta steps, and on running averages otherwise.
+
+    Raises:
+        InputError: samples of this shape are not images, or too small.
     """
     _expect_images("resnet18", shape, smallest=9)
     network = import_torchvision("models").resnet18(weights=None, norm_layer=_norm_layer(norm))
@@ -61,13 +64,16 @@ def resnet18(shape: tuple[int, ...], norm: Norm = "group") -> nn.Module:
 
 @validate_call
 def mobilenet_v3_small(shape: tuple[int, ...], norm: Norm = "group") -> nn.Module:
-    """Return torchvision's small MobileNetV3, whose features are in R^576: a tenth of ResNet-18's time.
+    """Return torchvision's small MobileNetV3, with features in R^576. It takes a tenth of ResNet-18's time.
 
-    Below 64 pixels a side, its first convolution has stride 1.
+    For images below 64 pixels per side, the first convolution has stride 1.
 
     Args:
         shape: channels, height and width of an image.
         norm: as in ``resnet18``.
+
+    Raises:
+        InputError: samples of this shape are not images, or too small.
     """
     _expect_images("mobilenet_v3_small", shape, smallest=17)
     network = import_torchvision("models").mobilenet_v3_small(weights=None, norm_layer=_norm_layer(norm))
@@ -78,8 +84,11 @@ def mobilenet_v3_small(shape: tuple[int, ...], norm: Norm = "group") -> nn.Modul
 
 
 def _expect_images(name: str, shape: tuple[int, ...], smallest: int) -> None:
-    """With ``smallest`` pixels a side the last layers see 2x2 pixels; of one alone, BatchNorm could not tell
-    a variance where a batch is a single sample."""
+    """Raise an InputError for anything but images of at least ``smallest`` pixels per side.
+
+    At that size the last layers see 2x2 pixels: with a single one, BatchNorm could not estimate a variance
+    from a batch of one sample.
+    """
     if len(shape) != 3 or min(shape[1:]) < smallest:
         raise InputError(
             f"network {name} expects images of at least {smallest}x{smallest} pixels, got samples of "
@@ -92,7 +101,7 @@ def _norm_layer(norm: Norm) -> Callable[[int], nn.Module]:
 
 
 def _convolution(channels: int, out: int, size: int, stride: int) -> nn.Conv2d:
-    """Return a first convolution, initialised as torchvision does it."""
+    """Return a first convolution, initialised as in torchvision."""
     convolution = nn.Conv2d(channels, out, size, stride, padding=size // 2, bias=False)
     nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
     return convolution
