@@ -110,7 +110,7 @@ class _Maximum2x2(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        """Pass the gradient to the largest of the four values, or the first in row-major order."""
+        """Pass the gradient to the largest of the four values, or to the first of equal ones, row by row."""
         (h,) = ctx.saved_tensors
         upper, lower = h[:, :, ::2], h[:, :, 1::2]
         down = (lower - upper).sign_().clamp_min_(0)
