@@ -101,7 +101,7 @@ MUTANTS = {
         ("return 2 * gamma * (GK", "return gamma * (GK"),
         ("2 * gamma * GK @ (b - a)", "2 * gamma * GK @ b"),
         ("(self.degree - 1)", "self.degree"),
-        ("part += K", "part[:] = K"),
+        ("sums_block += K", "sums_block[:] = K"),
         ("/ math.log(2)", ""),
         ("cls.gradient = Kernel.gradient", "pass"),
         ("GK @ (b - origin)", "GK @ b"),
@@ -142,7 +142,7 @@ MUTANTS = {
     ],
     "parallel/distributed.py": [
         ("j[self.rank :: self.size]", "j[:: self.size]"),
-        ("whole[rank :: self.size] = share", "whole[: len(share)] = share"),
+        ("whole[rank :: self.size] = shard", "whole[: len(shard)] = shard"),
     ],
     "runs/callbacks.py": [
         ("None if changes else checkpoint.best", "None"),
