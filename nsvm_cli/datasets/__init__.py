@@ -1,4 +1,4 @@
-"""Data sets: a name, a class, a YAML file each; splits and scaling are the same for all."""
+"""Data sets: one class and one YAML file per source; splits and scaling are shared by all."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ DATASETS: dict[str, type[Source]] = {
 
 
 class Splits(Mapping[str, Split]):
-    """``train``, ``validation``, ``test`` and ``all``, raw; each is taken from the samples when it is first
-    asked for, so that a test set which nobody asks for stays closed."""
+    """The raw splits ``train``, ``validation``, ``test`` and ``all``.
+
+    Each split is created on first access, so a test set that is not asked for is never touched.
+    """
 
     def __init__(self, samples: Samples, rows: Mapping[str, np.ndarray]) -> None:
         self._samples, self._rows = samples, rows
@@ -42,7 +44,7 @@ class Splits(Mapping[str, Split]):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The number of samples in each split; takes none of them."""
+        """The number of samples in each split, without creating any."""
         return {name: len(rows) for name, rows in self._rows.items()}
 
     def __getitem__(self, name: str) -> Split:
@@ -59,7 +61,7 @@ class Splits(Mapping[str, Split]):
 
 @dataclass(frozen=True)
 class Data:
-    """A data set, split; ``official_split`` says whether into the same splits with every seed."""
+    """A data set and its splits; with ``official_split`` the test set is the same for every seed."""
 
     splits: Splits
     official_split: bool
@@ -70,15 +72,15 @@ class Data:
 
 
 def build_source(settings: Mapping[str, Any]) -> Source:
-    """Return the source that a ``dataset:`` section names; load nothing."""
+    """Return the source that a ``dataset:`` section names, without loading data."""
     return build(DATASETS, "dataset", settings)
 
 
 def load_data(settings: Mapping[str, Any], seed: int) -> Data:
-    """Return the data set that a ``dataset:`` section names, split.
+    """Load and split the data set that a ``dataset:`` section names.
 
     Raises:
-        InputError: the settings are wrong, or the data are missing or damaged.
+        InputError: a setting is wrong, or the data are missing or damaged.
     """
     source = build_source(settings)
     samples = source.load(generator(seed, Stream.DATA))
@@ -86,7 +88,7 @@ def load_data(settings: Mapping[str, Any], seed: int) -> Data:
 
 
 def split_data(samples: Samples, validation: int, seed: int, global_scaling: bool) -> Data:
-    """Return samples, split; see ``split_rows`` and ``Source``.
+    """Split samples; see ``split_rows`` and ``Source``.
 
     Raises:
         InputError: there are too few samples for such a split.

@@ -1,8 +1,8 @@
-"""Augmentation: random changes to the images that move theta, made by torchvision's ``transforms.v2``.
+"""Image augmentation with torchvision's ``transforms.v2``.
 
-``dataset.augment`` lists names registered in ``AUGMENTATIONS``, or sections of a name and its settings; they
-are applied in this order. Like dropout, they act only in the pass whose gradient moves theta: margins, stored
-features and predictions are those of the images as they are.
+``dataset.augment`` lists transforms in the order in which they apply: names registered in ``AUGMENTATIONS``,
+or sections of a name and its settings. Like dropout, augmentation acts only in the forward pass of a theta
+step; margins, stored features and predictions are those of the original images.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.torchvision_import import import_torchvision
 
 Change = Callable[[Float[Tensor, "c h w"]], Float[Tensor, "c h w"]]
-"""A change to one image, its pixels in 0..1, that draws from torch's global generator on the CPU."""
+"""A random change to one image with pixels in 0..1, which draws from torch's global CPU generator."""
 
 Size = tuple[int, int]
 
 MOST = 16
-"""The most transforms that one run applies."""
+"""The largest number of transforms in a run."""
 
 
 def _ascending(values: tuple[float, float]) -> tuple[float, float]:
@@ -45,17 +45,17 @@ AreaRange = Annotated[tuple[Probability, Probability], AfterValidator(_ascending
 
 
 class Transform(ABC):
-    """A random change to an image. One of your own derives from this and is listed in ``AUGMENTATIONS``."""
+    """A random change to an image. To add one, derive from this class and list it in ``AUGMENTATIONS``."""
 
     @abstractmethod
     def change(self, size: Size) -> Change:
-        """Return the change for images of this height and width, which keeps their shape."""
+        """Return the change for images of this height and width; it keeps their shape."""
 
 
 @dataclass(frozen=True, config=STRICT)
 class Crop(Transform):
-    """Shift the image by up to ``padding`` pixels each way: pad it with zeros, then cut a part of its size
-    out at random (RandomCrop)."""
+    """Shift the image by up to ``padding`` pixels each way: pad it with zeros, then crop it to its size at a
+    random position (RandomCrop)."""
 
     padding: Annotated[int, Field(ge=1, le=64)] = 2
 
@@ -66,7 +66,7 @@ class Crop(Transform):
 
 @dataclass(frozen=True, config=STRICT)
 class Flip(Transform):
-    """Mirror the image left to right with probability ``p`` (RandomHorizontalFlip). For clothes, not for
+    """Mirror the image left to right with probability ``p`` (RandomHorizontalFlip). Suits clothes, but not
     digits."""
 
     p: Probability = 0.5
@@ -80,8 +80,8 @@ class Flip(Transform):
 class Affine(Transform):
     """Rotate, shift, scale and shear the image about its centre (RandomAffine, bilinear).
 
-    ``degrees`` and ``shear`` limit the angles on either side, ``translate`` the shift as a fraction of height
-    and width; ``scale`` is the range of the factor. What comes in from outside the image is 0.
+    ``degrees`` and ``shear`` limit the angles in either direction, and ``translate`` the shift as a fraction
+    of height and width; ``scale`` is the range of the scaling factor. Pixels from outside the image are 0.
     """
 
     degrees: Annotated[float, Field(ge=0, le=180)] = 10.0
@@ -106,27 +106,27 @@ class Elastic(Transform):
     """Displace each pixel by a smooth random field (ElasticTransform, bilinear; Simard et al., 2003).
 
     The field is uniform noise of up to ``alpha`` pixels, smoothed by a Gaussian of standard deviation
-    ``sigma`` pixels: with the defaults, a pixel moves by about one.
+    ``sigma`` pixels. With the defaults, pixels move by about one pixel.
     """
 
     alpha: Annotated[float, Field(gt=0, le=1000)] = 20.0
     sigma: Annotated[float, Field(ge=0.5, le=100)] = 4.0
 
     def change(self, size: Size) -> Change:
-        if 4 * self.sigma + 1 >= min(size):  # the Gaussian is cut off there, and may not reach over an edge
+        if 4 * self.sigma + 1 >= min(size):  # the truncated Gaussian must fit in the image
             raise InputError(
-                f"dataset.augment: elastic.sigma={self.sigma} is too much for images of {size[0]}x{size[1]} "
+                f"dataset.augment: elastic.sigma={self.sigma} is too large for images of {size[0]}x{size[1]} "
                 f"pixels: expected less than {(min(size) - 1) / 4}"
             )
-        # torchvision counts alpha in half pixels
+        # torchvision measures alpha in half pixels
         elastic: Change = _v2().ElasticTransform(2 * self.alpha, self.sigma)
         return elastic
 
 
 @dataclass(frozen=True, config=STRICT)
 class Jitter(Transform):
-    """Multiply brightness and contrast by random factors from 1 - ``brightness`` to 1 + ``brightness``, and
-    likewise for ``contrast`` (ColorJitter)."""
+    """Multiply the brightness by a random factor in [1 - ``brightness``, 1 + ``brightness``], and likewise
+    the contrast (ColorJitter)."""
 
     brightness: Probability = 0.2
     contrast: Probability = 0.2
@@ -167,7 +167,11 @@ def _v2() -> Any:
 
 
 def build_transform(section: object) -> Transform:
-    """Return the transform that a name, or a section of a name and its settings, stands for."""
+    """Return the transform for a name, or for a section of a name and its settings.
+
+    Raises:
+        InputError: the transform or one of its settings is unknown or out of range.
+    """
     if isinstance(section, Transform):
         return section
     values = {"name": section} if isinstance(section, str) else section
@@ -192,14 +196,14 @@ def _as_list(sections: object) -> object:
 Augment = Annotated[
     tuple[Annotated[Transform, PlainValidator(build_transform)], ...], BeforeValidator(_as_list)
 ]
-"""The type of the setting ``augment`` of a source of images."""
+"""The type of the setting ``augment`` of image data sets."""
 
 
 class Augmentation:
-    """Transforms for standardised images, each image with its own draw.
+    """Apply transforms to standardised images, independently for each image.
 
-    An image depends on its seed alone, which is drawn from the generator for each image of the batch in turn.
-    So the same state of the generator gives the same images, and part of a batch gives what the whole would.
+    Each image gets a seed of its own, drawn from the generator in the order of the batch. The same state of
+    the generator thus gives the same images, and part of a batch gives the same rows as the whole.
     """
 
     def __init__(self, transforms: Sequence[Transform], scaling: Scaling, size: Size) -> None:
@@ -216,8 +220,8 @@ class Augmentation:
 
         Args:
             x: standardised images.
-            generator: what all randomness comes from; torch's global generator stays as it is.
-            rows: where x is part of a larger batch, the size of that batch and which of its rows these are.
+            generator: the source of all randomness; torch's global generator is left unchanged.
+            rows: if x is part of a larger batch, the size of that batch and the indices of these rows in it.
         """
         total, mine = rows or (len(x), torch.arange(len(x)))
         seeds = torch.randint(2**63 - 1, (total,), generator=generator, device=generator.device)
@@ -234,11 +238,12 @@ class Augmentation:
 def build_augmentation(
     sections: Sequence[object] | None, scaling: Scaling, shape: tuple[int, ...]
 ) -> Augmentation | None:
-    """Return what ``dataset.augment`` says, for samples of this shape; None, and torchvision is not imported,
-    if it says nothing.
+    """Return the augmentation that ``dataset.augment`` lists, for samples of this shape.
+
+    Return None if the list is empty; torchvision is then not imported.
 
     Raises:
-        InputError: a transform or a setting is unknown, or is not for images of this size.
+        InputError: a transform or a setting is unknown, or does not suit images of this size.
     """
     if not sections:
         return None

@@ -1,4 +1,4 @@
-"""What a data set is: labelled samples, and how its training and test sets come about."""
+"""The contract of a data set: a source loads labelled samples, from which splits are taken."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Samples:
 
     @property
     def task(self) -> Task:
-        """What is learned from y."""
+        """The task that y defines."""
         return task_for(self.classes)
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of x and y as little-endian float64, whatever file they came from."""
+        """The SHA-256 of x and y as little-endian float64, independent of the file format."""
         digest = hashlib.sha256()
         for array in (self.x, self.y):
             digest.update(np.ascontiguousarray(array, dtype="<f8").data)
@@ -58,19 +58,23 @@ class Samples:
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class Source:
-    """Where samples come from. A data set of your own derives from this and is listed in ``DATASETS``.
+    """A data set. To add one, derive from this class and list it in ``DATASETS``.
 
-    ``validation`` is the number of samples per class that are split off the training set. Where it is
-    not 0, a run is judged on these, and the test set stays closed.
+    ``validation`` is the number of samples per class that are split off the training set. If it is not 0, a
+    run is evaluated on these, and the test set is never touched.
     """
 
     global_scaling: ClassVar[bool] = False
-    """Standardise with one mean and one deviation, rather than with one per feature."""
+    """Standardise with a single mean and standard deviation, rather than with one per feature."""
 
     validation: NonNegativeInt = 0
 
     def load(self, rng: np.random.Generator) -> Samples:
-        """All samples. ``rng`` is for sources that generate them."""
+        """Return all samples; ``rng`` is for sources that generate them.
+
+        Raises:
+            InputError: the data are missing or damaged.
+        """
         raise NotImplementedError
 
 
@@ -86,10 +90,10 @@ class Split:
 
 
 def take(samples: Samples, rows: np.ndarray) -> Split:
-    """Return these rows, in this order; without a copy where they follow each other."""
+    """Return these rows in this order; consecutive rows are not copied."""
     chosen: slice | np.ndarray = rows
     if len(rows) and np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
         chosen = slice(rows[0], rows[0] + len(rows))
-    # torch takes no array that cannot be written to, or that runs backwards
+    # torch rejects read-only arrays and negative strides
     x, y = (np.require(array[chosen], requirements=["C", "W"]) for array in (samples.x, samples.y))
     return Split(torch.from_numpy(x), torch.from_numpy(y))

@@ -1,4 +1,4 @@
-"""Any table of your own with two classes."""
+"""CSV files with two classes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from nsvm_cli.errors import InputError, did_you_mean
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class CSV(Source):
-    """A CSV file with a header: one label column, every other column a numeric feature.
+    """A CSV file with a header: one column of labels, all other columns numeric features.
 
-    Labels may be numbers or text; the two classes, in ascending order, become -1 and +1.
+    Labels may be numbers or text. The two classes, in ascending order, become -1 and +1.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Handwritten digits that ship with scikit-learn: real images with no download."""
+"""Handwritten digits that come with scikit-learn: real images without a download."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SklearnDigits(Source):
     augment: Augment = ()
 
     def load(self, rng: np.random.Generator) -> Samples:
-        from sklearn.datasets import load_digits  # slow to import, and wanted only here
+        from sklearn.datasets import load_digits  # slow to import, and needed only here
 
         digits = load_digits()
         images = torch.from_numpy(digits.images[:, None] / 16.0)

@@ -1,4 +1,4 @@
-"""Downloads: over https alone, verified, and under the final name only when they are whole."""
+"""Downloads over https only, verified before they get their final name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from requests import PreparedRequest, Response, Session
 
 TIMEOUT = (10, 60)
-"""Seconds to wait for a connection, and for the next bytes."""
+"""Seconds to wait for a connection and between two reads."""
 
 
 def cache_folder() -> Path:
@@ -29,9 +29,9 @@ def cache_folder() -> Path:
 
 @contextmanager
 def https_only() -> Iterator[None]:
-    """Meanwhile requests, whoever uses it, sends nothing over plain http and waits for nothing for ever.
+    """Restrict the requests library to https, and give every request a timeout, within the context.
 
-    All that it sends goes through ``Session.send``: the first request, and each that follows a redirect.
+    It patches ``Session.send``, which redirects pass through too.
     """
     from requests import Session  # slow to import, and most runs download nothing
     from requests.exceptions import InvalidSchema
@@ -51,21 +51,21 @@ def https_only() -> Iterator[None]:
 
 
 def fetch(folder: Path, sums: Mapping[str, str], mirrors: Sequence[str]) -> None:
-    """Downloads what the folder lacks of the files with these SHA-256 sums.
+    """Download the files that a folder lacks.
 
-    Of several processes one downloads, and the others wait for its files.
+    If several processes need them, one downloads and the others wait.
 
     Args:
-        folder: where the files belong.
-        sums: the SHA-256 sum of each name.
-        mirrors: addresses that the names are appended to, tried in this order.
+        folder: the folder.
+        sums: the name and the SHA-256 checksum of each file.
+        mirrors: base addresses, tried in this order.
 
     Raises:
         OSError: no mirror has the right files, or the folder cannot be written to.
     """
     with locked(folder, wait=True), https_only():
         partial = folder / ".partial"
-        shutil.rmtree(partial, ignore_errors=True)  # what a download left that was killed
+        shutil.rmtree(partial, ignore_errors=True)  # left by a download that was killed
         failures = []
         for mirror in mirrors:
             missing = {name: known for name, known in sums.items() if not (folder / name).is_file()}
@@ -101,11 +101,11 @@ def _retrieve(folder: Path, name: str, known: str, mirror: str) -> Path:
 
 
 def _as_stored(response: Response, **_: Any) -> None:
-    """Some servers call a .gz file the encoding of another; requests would unpack it."""
+    """Drop the content encoding: some servers send .gz files with one, and requests would unpack them."""
     response.raw.headers.pop("content-encoding", None)
 
 
 def reason(error: Exception) -> str:
-    """Why something failed, for the middle of a sentence: urllib3 wraps it in words about retries."""
+    """Return the cause of a failure in a few words, without urllib3's text about retries."""
     cause = getattr(error.args[0], "reason", error) if error.args else error
     return textwrap.shorten(str(cause) or type(cause).__name__, 200, placeholder=" ...")

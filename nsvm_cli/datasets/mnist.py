@@ -1,4 +1,4 @@
-"""MNIST, and the data sets that come in the same files: two of the ten classes."""
+"""MNIST and the data sets that share its file format, each reduced to two of its ten classes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Class = Annotated[int, Field(ge=0, le=9)]
 Classes = Annotated[tuple[Class, Class], AfterValidator(_distinct)]
 
 IMAGES = {"train": 60000, "t10k": 10000}
-FILES = [f"{part}-{what}" for part in IMAGES for what in ("images-idx3-ubyte", "labels-idx1-ubyte")]
+FILES = [f"{split}-{kind}" for split in IMAGES for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")]
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -38,8 +38,8 @@ class MNIST(Source):
     """Two classes of MNIST with the official split; pixels in 0..1 (paper, Section 5.2: 0 versus 1).
 
     The files are read from ``root`` in torchvision's layout, ``root/MNIST/raw/*-ubyte``, as ``.gz`` or
-    unpacked, and verified. Without ``root`` they are taken from the user's cache folder, and downloaded
-    first if they are missing.
+    unpacked, and verified. Without ``root`` they are read from the user's cache folder, and downloaded first
+    if they are missing.
     """
 
     global_scaling: ClassVar[bool] = True
@@ -48,7 +48,7 @@ class MNIST(Source):
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
     )
-    # SHA-256 sums in the order of FILES
+    # SHA-256 checksums in the order of FILES
     packed: ClassVar[tuple[str, ...]] = (
         "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
         "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
@@ -69,9 +69,9 @@ class MNIST(Source):
     def load(self, rng: np.random.Generator) -> Samples:
         raw = self._raw()
         x, y, rows = [], [], []
-        for part, count in IMAGES.items():
-            images = self._read(raw, f"{part}-images-idx3-ubyte", (count, 28, 28))
-            labels = self._read(raw, f"{part}-labels-idx1-ubyte", (count,))
+        for split, count in IMAGES.items():
+            images = self._read(raw, f"{split}-images-idx3-ubyte", (count, 28, 28))
+            labels = self._read(raw, f"{split}-labels-idx1-ubyte", (count,))
             chosen, signs = two_classes(labels, self.classes)
             x.append(images[chosen, None] / 255.0)
             y.append(signs)
@@ -86,15 +86,13 @@ class MNIST(Source):
         )
 
     def _raw(self) -> Path:
-        """The folder that holds the files, after a download where that is called for."""
+        """Return the folder that holds the files, after downloading them if necessary."""
         try:
             root = cache_folder() if self.root is None else Path(self.root).expanduser()
             raw = root / self.folder / "raw"
             missing = [name for name in FILES if not _find(raw, name)]
         except (OSError, RuntimeError) as error:
-            raise InputError(
-                f"dataset.root={self.root} cannot be looked into ({error}): {self._ways()}"
-            ) from None
+            raise InputError(f"dataset.root={self.root} cannot be read ({error}): {self._ways()}") from None
         if missing and self.root is not None:
             raise InputError(
                 f"dataset.root={self.root} has no {self.folder}/raw/{missing[0]}[.gz]: {self._ways()}"
@@ -104,10 +102,10 @@ class MNIST(Source):
         return raw
 
     def _ways(self) -> str:
-        """How to get at the files, for the end of a sentence."""
+        """Return advice on how to obtain the files, for the end of a message."""
         return (
-            f"name a folder that holds {self.folder}/raw/*-ubyte[.gz] with dataset.root=FOLDER, leave it "
-            "out to have them downloaded, or take dataset=digits, which needs no network"
+            f"name a folder that holds {self.folder}/raw/*-ubyte[.gz] with dataset.root=FOLDER, omit "
+            "dataset.root to download them, or use dataset=digits, which needs no network"
         )
 
     def _download(self, raw: Path, missing: list[str]) -> None:
@@ -119,7 +117,7 @@ class MNIST(Source):
             ) from None
 
     def _read(self, raw: Path, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """One file, unpacked, verified and parsed."""
+        """Return the content of one file, unpacked, verified and parsed."""
         file = _find(raw, name)
         if file is None:
             raise InputError(f"{raw} has no {name}[.gz]: {self._ways()}")
@@ -131,14 +129,14 @@ class MNIST(Source):
             if sums and got != (expected := sums[FILES.index(name)]):
                 raise ValueError(f"it is not the published file, expected SHA-256 {expected}, got {got}")
         except (ValueError, OSError, EOFError, zlib.error) as error:
-            again = "delete it to have it downloaded again, or " if self.root is None else ""
+            again = "delete it to download it again, or " if self.root is None else ""
             raise InputError(f"{file} is damaged ({error}): {again}{self._ways()}") from None
         return array
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class FashionMNIST(MNIST):
-    """Two classes of Fashion-MNIST. No sums of its unpacked files are published: their shape is checked."""
+    """Two classes of Fashion-MNIST. There are no published checksums for its unpacked files."""
 
     folder: ClassVar[str] = "FashionMNIST"
     mirrors: ClassVar[tuple[str, ...]] = (
@@ -155,7 +153,7 @@ class FashionMNIST(MNIST):
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class KMNIST(MNIST):
-    """Two classes of Kuzushiji-MNIST. No sums of its unpacked files are published: their shape is checked."""
+    """Two classes of Kuzushiji-MNIST. There are no published checksums for its unpacked files."""
 
     folder: ClassVar[str] = "KMNIST"
     mirrors: ClassVar[tuple[str, ...]] = ("https://codh.rois.ac.jp/kmnist/dataset/kmnist/",)
@@ -169,16 +167,16 @@ class KMNIST(MNIST):
 
 
 def two_classes(labels: np.ndarray, classes: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of two classes, and their coded labels."""
+    """Return the rows that belong to two classes, and their labels as -1 and +1."""
     rows = np.flatnonzero(np.isin(labels, classes))
     return rows, BinaryClassification.encode(labels[rows], classes)
 
 
 def parse_idx(data: bytes, shape: tuple[int, ...]) -> np.ndarray:
-    """The unsigned bytes of an IDX file: magic number, sizes as big-endian int32, content.
+    """Return the unsigned bytes of an IDX file: magic number, sizes as big-endian int32, content.
 
     Raises:
-        ValueError: the header or the length is not that of this shape.
+        ValueError: the header or the length does not match this shape.
     """
     header = np.array([0x0800 + len(shape), *shape], dtype=">i4").tobytes()
     size = len(header) + int(np.prod(shape))

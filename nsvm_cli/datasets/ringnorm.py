@@ -1,4 +1,4 @@
-"""Breiman's Ringnorm, generated: needs no file and no network."""
+"""Breiman's Ringnorm, generated without a file or network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DIMENSION = 20
 MEAN = 2 / np.sqrt(DIMENSION)
 """a, the mean of class B in every feature."""
 MIXED_STD = np.sqrt((4 + 1) / 2 + MEAN**2 / 4)
-"""The standard deviation of each feature over both classes; the mean is a/2."""
+"""The standard deviation of each feature over both classes, whose mean is a/2."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -36,7 +36,7 @@ class Ringnorm(Source):
         return Samples(x, y, ("A", "B"), f"Breiman's generator, {self.samples} samples")
 
 
-# Class B is the likelier one where 3/4 |x - 4/3 a|^2 - |a|^2/3 < 40 log 2 (|a|^2 = 4): inside a ball.
+# Class B is the more likely one where 3/4 |x - 4/3 a|^2 - |a|^2/3 < 40 log 2 (|a|^2 = 4): inside a ball.
 CENTRE = 4 / 3 * MEAN
 SQUARED_RADIUS = 4 / 3 * (2 * DIMENSION * np.log(2) + 4 / 3)
 
@@ -44,10 +44,10 @@ SQUARED_RADIUS = 4 / 3 * (2 * DIMENSION * np.log(2) + 4 / 3)
 def bayes_rule(
     x: Float64[np.ndarray, "m n"], scaled_as: Float64[np.ndarray, "p n"]
 ) -> Bool[np.ndarray, " m"]:
-    """Whether class B is the likelier one; nothing can be right more often.
+    """Return whether class B is the more likely one for each row: the Bayes-optimal decision.
 
-    Any scaling of single features is undone first, judged by the moments of ``scaled_as``, a large sample:
-    the published rows are standardised.
+    The published rows are standardised. Any scaling of the features is first undone, by matching the moments
+    of ``scaled_as``, a large sample with the same scaling.
     """
     x = (x - scaled_as.mean(0)) / scaled_as.std(0) * MIXED_STD + MEAN / 2
     inside: np.ndarray = ((x - CENTRE) ** 2).sum(1) < SQUARED_RADIUS
@@ -55,8 +55,8 @@ def bayes_rule(
 
 
 def bayes_accuracy() -> float:
-    """How often the rule is right, on average over all draws."""
-    from scipy.stats import ncx2  # slow to import, and wanted only here
+    """Return the expected accuracy of ``bayes_rule``."""
+    from scipy.stats import ncx2  # slow to import, and needed only here
 
     a, c = MEAN**2 * DIMENSION, CENTRE**2 * DIMENSION
     right_on_B = ncx2.cdf(SQUARED_RADIUS, DIMENSION, a / 9)  # |a - 4/3 a|^2 = |a|^2 / 9

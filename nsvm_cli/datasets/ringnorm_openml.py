@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 OPENML_ID = 1496
 SHAPE = (7400, 21)
 SORTED_ROWS = "f87d98057c63f0c4dc65b9b6bc56836ddd4378241a1fc33e0451abc30f621a9c"
-"""``sha256_of_rows`` of OpenML's table, worked out from the published draw: its test says how."""
+"""``sha256_of_rows`` of OpenML's table, derived from the published draw as its test shows."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class RingnormOpenML(Source):
-    """7400 samples of 20 features and their class.
+    """The published draw of Ringnorm: 7400 samples of 20 features and a class.
 
-    Read from ``path``, a CSV file with the class in its last column, with or without a header; else
-    from OpenML through the openml package and its cache, and verified.
+    It is read from ``path``, a CSV file with the class in its last column, with or without a header. Without
+    ``path`` the openml package downloads it into its cache, and it is verified.
     """
 
     path: str | None = None
@@ -46,7 +46,7 @@ def _to_samples(table: pd.DataFrame, source: str) -> Samples:
     if table.shape != SHAPE:
         raise InputError(
             f"{source}: expected {SHAPE[0]} rows of 20 features and a class, got {table.shape[0]} rows "
-            f"of {table.shape[1]} columns; another table goes with dataset=csv"
+            f"of {table.shape[1]} columns; use dataset=csv for another table"
         )
     return to_samples(table.iloc[:, :-1], table.iloc[:, -1], source)
 
@@ -60,10 +60,10 @@ def _from_csv(path: str) -> pd.DataFrame:
 
 
 def _from_openml() -> Samples:
-    logging.disable(logging.WARNING)  # what goes wrong is said below, in one line
-    os.environ["OPENML_SKIP_PARQUET"] = "true"  # openml gets parquet over plain http, without a check sum
+    logging.disable(logging.WARNING)  # errors are reported below, in one line
+    os.environ["OPENML_SKIP_PARQUET"] = "true"  # openml gets parquet over plain http, without a checksum
     try:
-        import openml  # slow to import, and wanted only here
+        import openml  # slow to import, and needed only here
 
         cache = Path(openml.config.get_cache_directory())
         with locked(cache, wait=True), https_only():
@@ -72,15 +72,15 @@ def _from_openml() -> Samples:
                 if cached:
                     return _get(openml)
             except OSError:
-                raise  # a full disk, say: no reason to throw away what is there
+                raise  # such as a full disk: no reason to discard the cache
             except Exception:
-                pass  # openml writes in place: what a download left that was killed
+                pass  # a killed download leaves a partial file: openml writes in place
             print(f"Downloading OpenML {OPENML_ID} from {openml.config.server}", file=sys.stderr)
             return _get(openml, force_refresh_cache=True)
-    except Exception as error:  # whatever openml, its HTTP client or its cache raise
+    except Exception as error:  # anything that openml, its HTTP client or its cache raises
         raise InputError(
-            f"dataset=ringnorm_openml: OpenML {OPENML_ID} cannot be had ({reason(error)}): connect to the "
-            "network, name a local copy with dataset.path=FILE.csv, or take dataset=ringnorm (generated) or "
+            f"dataset=ringnorm_openml: OpenML {OPENML_ID} cannot be obtained ({reason(error)}): connect to "
+            "the network, name a local copy with dataset.path=FILE.csv, or use dataset=ringnorm (generated) or "
             "dataset=digits (comes with scikit-learn), which need no network"
         ) from None
     finally:
@@ -88,7 +88,7 @@ def _from_openml() -> Samples:
 
 
 def _get(openml: Any, **options: bool) -> Samples:
-    """The samples, verified. openml itself checks the MD5 sum of what it downloads, not of what is cached."""
+    """Return the verified samples. openml checks the MD5 sum of downloads, but not of its cache."""
     data = openml.datasets.get_dataset(
         OPENML_ID,
         download_data=True,
@@ -106,9 +106,9 @@ def _get(openml: Any, **options: bool) -> Samples:
 
 
 def sha256_of_rows(samples: Samples) -> str:
-    """SHA-256 of the rows in ascending order, each x and then y, as little-endian float64.
+    """Return the SHA-256 of the sorted rows (x, y) as little-endian float64.
 
-    It does not depend on the order in which a server or a format has the rows.
+    It does not depend on the order in which a server or a file format holds the rows.
     """
     rows = np.column_stack([samples.x, samples.y]).astype("<f8")
     return hashlib.sha256(rows[np.lexsort(rows.T[::-1])].tobytes()).hexdigest()

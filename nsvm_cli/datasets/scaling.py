@@ -1,4 +1,4 @@
-"""Standardisation (paper, Section 5.1), learnt on the training set and applied to everything."""
+"""Standardisation (paper, Section 5.1), fitted on the training set and applied to all splits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 ROWS = 256
-"""Samples at a time, for the sake of memory."""
+"""Samples to scale at a time, to save memory."""
 
 
 @dataclass(frozen=True)
@@ -22,21 +22,21 @@ class Scaling:
     def __call__(
         self, x: Float64[Tensor, "m ..."], dtype: torch.dtype = torch.float64
     ) -> Float[Tensor, "m ..."]:
-        """Computed in float64; ``dtype`` is that of the result."""
+        """Return the scaled samples, computed in float64 and converted to ``dtype``."""
         scaled = torch.empty(x.shape, dtype=dtype)
-        for part, rows in zip(scaled.split(ROWS), x.split(ROWS), strict=True):
-            part.copy_((rows - self.mean) / self.std)
+        for block, rows in zip(scaled.split(ROWS), x.split(ROWS), strict=True):
+            block.copy_((rows - self.mean) / self.std)
         return scaled
 
 
 def fit_scaling(x: Float64[Tensor, "m ..."], global_scaling: bool) -> Scaling:
-    """The scaling that gives x mean 0 and *sample* standard deviation 1.
+    """Return the scaling that gives x mean 0 and *sample* standard deviation 1.
+
+    A constant feature becomes 0, rather than being divided by 0.
 
     Args:
         x: the training samples.
-        global_scaling: one mean and one deviation over everything, rather than one per feature.
-
-    A feature that never changes is left at 0 rather than divided by 0.
+        global_scaling: whether to use one mean and deviation for all features, rather than one for each.
     """
     dim = tuple(range(x.ndim)) if global_scaling else 0
     std, mean = torch.std_mean(x, dim=dim, correction=1)

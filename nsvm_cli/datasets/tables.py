@@ -1,4 +1,4 @@
-"""Tables of numbers: a CSV file as samples and labels."""
+"""CSV files as samples and labels."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DAMAGED = (EOFError, lzma.LZMAError, zipfile.BadZipFile, zlib.error)
-"""What packed files raise; pandas' own errors are ValueErrors."""
+"""Errors from damaged compressed files; pandas' own errors are ValueErrors."""
 
 
 def read_csv(path: str, **options: Any) -> pd.DataFrame:
-    """pandas' ``read_csv``, its failures as InputErrors. Only regular files are opened."""
+    """Read a CSV file with pandas. Only regular files are opened.
+
+    Raises:
+        InputError: there is no such file, or it is not a CSV file.
+    """
     import pandas as pd  # slow to import, and most runs read no table
 
     try:
@@ -33,8 +37,8 @@ def read_csv(path: str, **options: Any) -> pd.DataFrame:
             raise InputError(f"dataset.path={path} {what}: expected a CSV file")
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # rows with more cells than the header
-            # Not low_memory, which guesses a column's type piece by piece; no index_col, or the first
-            # column would silently become row names.
+            # low_memory would infer a column's type block by block, and index_col would silently turn the
+            # first column into row names.
             table: pd.DataFrame = pd.read_csv(file, low_memory=False, index_col=False, **options)
     except InputError:
         raise
@@ -44,10 +48,11 @@ def read_csv(path: str, **options: Any) -> pd.DataFrame:
 
 
 def to_samples(features: pd.DataFrame, labels: pd.Series, source: str) -> Samples:
-    """Samples of a table. The two classes, in ascending order, become -1 and +1.
+    """Return the samples of a table. The two classes, in ascending order, become -1 and +1.
 
     Raises:
-        InputError: no feature, text or a gap in a feature, a label missing, or not exactly two classes.
+        InputError: there is no feature, a feature is not a number, a label is missing, or there are not
+            exactly two classes.
     """
     import pandas as pd
 

@@ -199,7 +199,7 @@ def test_other_data_sets_have_no_augmentation() -> None:
     ("section", "shape", "said"),
     [
         ("crop", (20,), "dataset.augment expects images, got samples of shape (20,)"),
-        ({"name": "elastic", "sigma": 7}, SHAPE, "elastic.sigma=7.0 is too much for images of 28x28 pixels"),
+        ({"name": "elastic", "sigma": 7}, SHAPE, "elastic.sigma=7.0 is too large for images of 28x28 pixels"),
     ],
 )
 def test_what_does_not_suit_the_images_is_refused(section: object, shape: tuple[int, ...], said: str) -> None:

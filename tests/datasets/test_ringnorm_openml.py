@@ -61,7 +61,7 @@ def test_a_file_with_or_without_a_header(
     ("rows", "says"),
     [
         (slice(7399), "expected 7400 rows of 20 features and a class, got 7399 rows of 21 columns"),
-        (slice(100), "got 100 rows of 21 columns; another table goes with dataset=csv"),
+        (slice(100), "got 100 rows of 21 columns; use dataset=csv for another table"),
         (slice(0), ""),
     ],
 )
@@ -291,7 +291,7 @@ def rounds(
 
 
 def assert_says_ways_on(message: str) -> None:
-    assert message.startswith("dataset=ringnorm_openml: OpenML 1496 cannot be had (")
+    assert message.startswith("dataset=ringnorm_openml: OpenML 1496 cannot be obtained (")
     assert len(message.splitlines()) == 1
     for way in ("dataset.path=FILE.csv", "dataset=ringnorm (generated)", "dataset=digits"):
         assert way in message
