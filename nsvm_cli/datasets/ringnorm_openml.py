@@ -80,8 +80,8 @@ def _from_openml() -> Samples:
     except Exception as error:  # anything that openml, its HTTP client or its cache raises
         raise InputError(
             f"dataset=ringnorm_openml: OpenML {OPENML_ID} cannot be obtained ({reason(error)}): connect to "
-            "the network, name a local copy with dataset.path=FILE.csv, or use dataset=ringnorm (generated) or "
-            "dataset=digits (comes with scikit-learn), which need no network"
+            "the network, name a local copy with dataset.path=FILE.csv, or use dataset=ringnorm (generated) "
+            "or dataset=digits (comes with scikit-learn), which need no network"
         ) from None
     finally:
         logging.disable(logging.NOTSET)

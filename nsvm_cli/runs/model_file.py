@@ -170,7 +170,7 @@ def _model(file: TensorFile, settings: Settings, facts: Facts, device: torch.dev
     tensors = file.tensors()
     _expect(all(bool(t.isfinite().all()) for t in tensors.values()), "a tensor holds NaN or infinity")
     z, alpha, y, mean, std = (tensors[name] for name in ("z", "alpha", "y", "mean", "std"))
-    _expect(facts.task.is_code(y), "y holds no labels")
+    _expect(facts.task.is_code(y), "y holds values that are not labels")
     _expect(bool((alpha > 0).all()), "alpha is not positive")
     _expect(bool((std > 0).all()), "std is not positive")
     network = build_network(settings.network, facts.shape, seed=0).to(device, z.dtype)

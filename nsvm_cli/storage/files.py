@@ -1,4 +1,4 @@
-"""Files written whole, and folders with one owner at a time."""
+"""Atomic file writes, and folders locked by one process at a time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from nsvm_cli.errors import InputError
 
 TEMPORARY = ".tmp"
 ORPHAN = re.compile(r"\..+\.(json|jsonl|yaml|png|safetensors|csv|md)\.[0-9]+\.tmp")
-"""What ``write_atomically`` was writing when its process was killed."""
+"""Temporary files that ``write_atomically`` leaves behind if its process is killed."""
 
 
 def write_atomically(path: Path, content: bytes | bytearray) -> None:
-    """Write a file such that, even after a power cut, it has all of the new content or all of the old.
+    """Replace a file atomically: even after a power cut, it has either the new content or the old.
 
     Raises:
         OSError: the system refused; its ``filename`` is ``path``.
@@ -43,12 +43,12 @@ def write_atomically(path: Path, content: bytes | bytearray) -> None:
 
 
 def with_filename(error: OSError, path: Path) -> OSError:
-    """Return the same error about the file name that the user knows."""
+    """Return the same error with a file name that the user knows."""
     return OSError(error.errno, error.strerror, str(path))
 
 
 def fsync_folder(path: Path) -> None:
-    """Make the names in a folder as durable as the files."""
+    """Flush the names in a folder to disk, so that renames are durable."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
@@ -57,7 +57,7 @@ def fsync_folder(path: Path) -> None:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a table of at least one row; all rows have the same keys."""
+    """Write a CSV file atomically; there is at least one row, and all rows have the same keys."""
     text = io.StringIO()
     table = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
     table.writeheader()
@@ -66,7 +66,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def open_for_append(path: Path) -> io.FileIO:
-    """Open a file to read and append, creating it if it is missing.
+    """Open a file for reading and appending; create it if it is missing.
 
     Raises:
         InputError: ``path`` is a symbolic link, which could lead out of the folder.
@@ -82,19 +82,17 @@ def open_for_append(path: Path) -> io.FileIO:
 
 @contextlib.contextmanager
 def locked(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Hold a folder, created if it is missing, for this process until the block ends.
-
-    Removes what a killed holder left half written.
+    """Lock a folder within the context, and remove temporary files of killed processes from it.
 
     Args:
-        folder: the folder; its lock is the file ``.lock`` in it.
-        wait: whether to wait for another process that holds it, rather than to refuse.
+        folder: the folder, created if it is missing; its lock is the file ``.lock`` in it.
+        wait: whether to wait for a process that holds the lock, instead of raising.
 
     Raises:
-        InputError: another process holds it, or its lock file is a link.
+        InputError: another process holds the lock, or the lock file is a link.
         OSError: the folder cannot be written to.
     """
-    from filelock import FileLock, Timeout  # slow to import, and no command needs it before its work begins
+    from filelock import FileLock, Timeout  # slow to import, and not needed to parse a command
 
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock", mode=0o666, blocking=wait)
@@ -116,4 +114,4 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
 
 
 def _is_a_link(path: Path) -> InputError:
-    return InputError(f"{path} is a link: expected a file of this folder")
+    return InputError(f"{path} is a link: expected a regular file in this folder")

@@ -1,4 +1,4 @@
-"""metrics.jsonl: one JSON object a line, appended while a run trains, cut back when it resumes."""
+"""metrics.jsonl: one JSON object per line, appended during training and truncated on resuming."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nsvm_cli.storage.files import open_for_append, with_filename
 
 @dataclass(frozen=True, config=STRICT)
 class Position:
-    """How much of the metrics there was at a checkpoint: length and SHA-256."""
+    """The length and SHA-256 of the metrics at the time of a checkpoint."""
 
     bytes: Annotated[int, Field(ge=0, le=2**31)]
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -28,9 +28,9 @@ START = Position(0, hashlib.sha256().hexdigest())
 
 
 class MetricsFile:
-    """The metrics of a run that is in progress.
+    """The metrics of a run in progress.
 
-    Opening it at a position cuts off what lies behind: the records of steps that will be taken again.
+    Opening the file at a position truncates it there: the steps behind it will be taken again.
     """
 
     def __init__(self, path: Path, at: Position = START) -> None:
@@ -42,7 +42,7 @@ class MetricsFile:
         self._bytes = at.bytes
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Append one line of strict JSON: all of it, or none where the disk is full."""
+        """Append one line of strict JSON; if the disk is full, append nothing and raise."""
         line = memoryview(json.dumps(record, allow_nan=False).encode() + b"\n")
         try:
             left = line
@@ -55,7 +55,7 @@ class MetricsFile:
         self._bytes += len(line)
 
     def position(self) -> Position:
-        """Return where the metrics have come to, once all of that is on the disk."""
+        """Flush the metrics to disk and return their end."""
         os.fsync(self._file.fileno())
         return Position(self._bytes, self._digest.hexdigest())
 
@@ -64,13 +64,13 @@ class MetricsFile:
 
 
 def check_metrics(path: Path, at: Position) -> None:
-    """Raise a ValueError where the metrics up to a position are not what they were."""
+    """Raise a ValueError unless the metrics up to a position are unchanged."""
     if not path.is_file() or path.stat().st_size < at.bytes or _sha256(path, at.bytes) != at.sha256:
         raise ValueError(f"{path} is not what it was at the checkpoint")
 
 
 def _sha256(path: Path, length: int) -> str:
-    """SHA-256 of a file's first ``length`` bytes."""
+    """Return the SHA-256 of a file's first ``length`` bytes."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while length and (chunk := file.read(min(length, 2**20))):

@@ -1,4 +1,4 @@
-"""A run directory: configuration, metrics, checkpoints, result and model of one run, held by one process."""
+"""Run directories: the configuration, metrics, checkpoints, result and model of one run."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ CURVES = "curves.png"
 STATUS = "status.json"
 
 CHECKPOINTS = ("next.safetensors", "last.safetensors", "previous.safetensors")
-"""The newest first. ``next`` exists only until it is renamed to ``last``, or after a kill in between."""
+"""The newest first. ``next`` is renamed to ``last`` as soon as it is written, unless nsvm is killed before."""
 
 FILES = (
     *CHECKPOINTS,
     *("result.json", "final.safetensors", "best.safetensors", CURVES, METRICS, STATUS, "config.yaml"),
 )
-"""Everything that belongs to a run, in the order of removal: a kill then leaves less of one run."""
+"""All files of a run, in the order of removal: if nsvm is killed meanwhile, the rest is still seen as a run."""
 
 IfExists = Literal["refuse", "resume", "overwrite"]
 Status = Literal["running", "finished", "failed", "interrupted"]
 
 
 class RunDirectory:
-    """The files of one run. ``result.json`` is written last: where it exists, the run is finished."""
+    """The files of one run, locked by one process. A run is finished once ``result.json`` exists."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any], if_exists: IfExists = "refuse") -> None:
         """Lock the directory and record the settings.
 
         Args:
             path: the directory; created if it is missing.
-            settings: written to ``config.yaml``, unless a run is resumed.
-            if_exists: what to do where the directory holds a run already.
+            settings: written to ``config.yaml``, unless the directory already holds a run to resume.
+            if_exists: what to do if the directory already holds a run.
 
         Raises:
-            InputError: another process holds the directory, or it holds another run.
+            InputError: another process holds the directory, or it already holds a run.
         """
         self.path = path
         self._open = contextlib.ExitStack()
@@ -69,12 +69,12 @@ class RunDirectory:
 
     @property
     def final(self) -> Path:
-        """The trained model."""
+        """The path of the trained model."""
         return self.path / "final.safetensors"
 
     @property
     def best(self) -> Path:
-        """The model with the best validation accuracy."""
+        """The path of the model with the best validation score."""
         return self.path / "best.safetensors"
 
     def update_config(self, settings: Mapping[str, Any]) -> None:
@@ -83,7 +83,7 @@ class RunDirectory:
             write_config(self.path, settings)
 
     def add_checkpoint(self, write: Callable[[Path], None]) -> None:
-        """Call ``write`` with the path of a new checkpoint, and keep the one before it."""
+        """Call ``write`` with the path of the new checkpoint, and keep the previous checkpoint."""
         new, last, previous = (self.path / name for name in CHECKPOINTS)
         write(new)
         if last.exists():
@@ -92,7 +92,7 @@ class RunDirectory:
         fsync_folder(self.path)
 
     def check_metrics(self, at: Position) -> None:
-        """Raise a ValueError where the metrics up to a position are not what they were."""
+        """Raise a ValueError unless the metrics up to a position are unchanged."""
         check_metrics(self.path / METRICS, at)
 
     def open_metrics(self, at: Position = START) -> None:
@@ -107,7 +107,7 @@ class RunDirectory:
 
 
 def checkpoints_in(path: Path) -> list[Path]:
-    """Return the checkpoints in a run directory, the newest first."""
+    """Return the checkpoints in a run directory, newest first."""
     return [file for name in CHECKPOINTS if (file := path / name).is_file()]
 
 
@@ -123,30 +123,30 @@ def has_run(path: Path) -> bool:
 
 
 def is_finished(path: Path) -> bool:
-    """Return whether the run in the directory has its result."""
+    """Return whether the directory holds a finished run."""
     return (path / "result.json").is_file()
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write strict JSON."""
+    """Write strict JSON atomically."""
     write_atomically(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
 
 
 def write_status(path: Path, status: Status, message: str = "", **about: Any) -> None:
-    """Write what became of the job in a directory: the status, and for a failure its message.
+    """Write the status of a job to its directory.
 
     Args:
-        path: the directory of the job; created if it is missing.
-        status: ``running`` until the job itself says otherwise.
-        message: one line.
-        about: further facts of the job, such as its overrides.
+        path: the directory, created if it is missing.
+        status: ``running`` until the job writes another one.
+        message: one line, for a failure.
+        about: further facts about the job, such as its overrides.
     """
     path.mkdir(parents=True, exist_ok=True)
     write_json(path / STATUS, {"status": status, "message": message, **about})
 
 
 def read_status(path: Path) -> dict[str, Any] | None:
-    """Return what ``write_status`` wrote in a directory; None if it wrote nothing, or it cannot be read."""
+    """Return the status of the job in a directory; None if there is none, or it cannot be read."""
     try:
         status = json.loads((path / STATUS).read_bytes())
     except (OSError, ValueError):
@@ -167,7 +167,7 @@ CONFIG_BYTES = 2**16
 
 
 def write_config(path: Path, settings: Mapping[str, Any]) -> None:
-    """Record the settings of the run in a directory."""
+    """Write the settings of a run to ``config.yaml``."""
     text = yaml.dump(dict(settings), Dumper=_Plain, sort_keys=False, allow_unicode=True)
     write_atomically(path / "config.yaml", text.encode())
 
@@ -176,7 +176,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """Return the settings that a run directory records, as plain values.
 
     Raises:
-        InputError: there are none, or they are not what ``RunDirectory`` writes.
+        InputError: there are none, or they are not plain values.
     """
     file = path / "config.yaml"
     if not file.is_file():
@@ -193,14 +193,14 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes a list that occurs twice twice, without the anchors that are refused at reading."""
+    """Writes repeated values in full, since anchors are refused on reading."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 class _WithoutAliases(yaml.SafeLoader):
-    """Plain values only. A few lines of aliases can stand for gigabytes."""
+    """Reads plain values and refuses aliases, with which a few lines can expand to gigabytes."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):

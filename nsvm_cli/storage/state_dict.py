@@ -1,7 +1,6 @@
-"""State dicts, as PyTorch calls them: what a run needs to resume, as nested dicts of tensors and numbers.
+"""State dicts, as in PyTorch: nested dicts of tensors and numbers, from which a run can resume.
 
-They are loaded into an object that has just been made, so that each value can be checked against what is
-there.
+They are loaded into a newly constructed object, so that each value can be checked against its counterpart.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from torch import Tensor
 from nsvm_cli.errors import InputError
 
 StateDict = dict[str, Any]
-"""By name: tensors, numbers, None, and such dicts."""
+"""Maps names to tensors, numbers, None and nested state dicts."""
 
 DERIVED = {"saved": "no: computed again where it is missing, to the same bits"}
 RESTORED = {"saved": "by state_dict, and brought back by the trainer's restore"}
@@ -27,19 +26,19 @@ SEPARATOR = "/"
 
 
 def save_fields(of: Any, but: Sequence[str] = ()) -> StateDict:
-    """Return the fields of a dataclass, except those named and those that are DERIVED.
+    """Return the fields of a dataclass as a state dict, except those in ``but`` and those that are DERIVED.
 
     Raises:
-        InputError: one is neither a number nor a tensor, and has no ``state_dict``.
+        InputError: a field is neither a number nor a tensor, and has no ``state_dict``.
     """
     return {f.name: _saved(f.name, getattr(of, f.name)) for f in _kept(of, but)}
 
 
 def load_fields(into: Any, saved: Mapping[str, Any], but: Sequence[str] = ()) -> None:
-    """Set the fields that ``save_fields`` has saved, except those that are RESTORED.
+    """Set the fields of a dataclass to what ``save_fields`` returned, except those that are RESTORED.
 
     Raises:
-        ValueError: what was saved is of another kind than what is there.
+        ValueError: a saved value does not match the type or shape of the current one.
     """
     expect_keys(saved, [f.name for f in _kept(into, but)])
     for f in _kept(into, but):
@@ -64,12 +63,12 @@ def _saved(name: str, value: Any) -> Any:
 def _unsaved(name: str, value: object) -> InputError:
     return InputError(
         f"the state's field {name} cannot be saved: expected a number, a tensor, or an object with "
-        f"state_dict and load_state_dict, got {type(value).__name__}; checkpoint.every=null does without"
+        f"state_dict and load_state_dict, got {type(value).__name__}; checkpoint.every=null avoids that"
     )
 
 
 def _loaded(name: str, now: Any, saved: Any) -> Any:
-    """The saved value in place of what a fresh object has there."""
+    """Return the saved value, checked against the current one."""
     if hasattr(now, "load_state_dict"):
         now.load_state_dict(saved)
         return now
@@ -77,7 +76,7 @@ def _loaded(name: str, now: Any, saved: Any) -> Any:
         return loaded_like(torch.from_numpy(now), saved, name).numpy()
     if isinstance(now, Tensor):
         return loaded_like(now, saved, name)
-    # what is None at first may have come to hold something
+    # a field that is None at first may hold any value later
     kinds = (int, float, Tensor, type(None)) if now is None else (int,) if type(now) is int else (int, float)
     if not isinstance(saved, kinds) or isinstance(saved, bool):
         raise ValueError(f"{name}: expected {type(now).__name__}, got {type(saved).__name__}")
@@ -85,14 +84,18 @@ def _loaded(name: str, now: Any, saved: Any) -> Any:
 
 
 def expect_keys(saved: object, keys: Iterable[str]) -> None:
-    """Raise a ValueError unless exactly these keys are saved."""
+    """Raise a ValueError unless ``saved`` has exactly these keys."""
     if not isinstance(saved, Mapping) or saved.keys() != set(keys):
         got = ", ".join(map(str, saved)) if isinstance(saved, Mapping) else type(saved).__name__
         raise ValueError(f"expected {', '.join(keys)}, got {got}")
 
 
 def loaded_like(now: Tensor, saved: object, name: str) -> Tensor:
-    """Return the saved tensor, laid out like the present one; a ValueError unless shape and type agree."""
+    """Return the saved tensor with the strides of the current one.
+
+    Raises:
+        ValueError: it is not a tensor of the same shape and dtype.
+    """
     if not isinstance(saved, Tensor) or saved.shape != now.shape or saved.dtype != now.dtype:
         got = f"{saved.dtype} {list(saved.shape)}" if isinstance(saved, Tensor) else type(saved).__name__
         raise ValueError(f"{name}: expected {now.dtype} {list(now.shape)}, got {got}")
@@ -100,7 +103,10 @@ def loaded_like(now: Tensor, saved: object, name: str) -> Tensor:
 
 
 def flatten(saved: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, int | float | None]]:
-    """Return its tensors and its numbers, by the path of names that leads to each; an empty dict has none."""
+    """Return the tensors and the numbers of a state dict, by their paths such as ``state/window/s``.
+
+    Empty dicts are lost.
+    """
     tensors: dict[str, Tensor] = {}
     numbers: dict[str, int | float | None] = {}
     for name, value in saved.items():
@@ -118,7 +124,11 @@ def flatten(saved: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, int 
 
 
 def unflatten(values: Mapping[str, Any]) -> StateDict:
-    """Return the dicts that ``flatten`` has taken apart; a ValueError if a path leads through a value."""
+    """Return the nested dicts for values by path, the inverse of ``flatten``.
+
+    Raises:
+        ValueError: a path occurs twice, or leads through a value.
+    """
     tree: StateDict = {}
     for path, value in values.items():
         *names, last = path.split(SEPARATOR)
@@ -126,8 +136,8 @@ def unflatten(values: Mapping[str, Any]) -> StateDict:
         for name in names:
             at = at.setdefault(name, {})
             if not isinstance(at, dict):
-                raise ValueError(f"{path} lies below a value")
+                raise ValueError(f"{path} leads through a value")
         if last in at:
-            raise ValueError(f"{path} is there twice")
+            raise ValueError(f"{path} occurs twice")
         at[last] = value
     return tree

@@ -1,7 +1,7 @@
-"""Tensor files: tensors and JSON as safetensors, with a checksum over every byte, written whole.
+"""Tensor files: tensors and JSON in one safetensors file, with a checksum over every byte.
 
-Such a file may come from a stranger. So its header alone is checked against fixed bounds first; then the file
-against its checksum; and only then are tensors read. No pickle.
+A file may come from an untrusted source. Reading first checks its header against fixed limits, then the whole
+file against its checksum, and only then loads tensors. No pickle.
 """
 
 from __future__ import annotations
@@ -30,27 +30,32 @@ TENSORS = 4096
 DIMENSIONS = 8
 DEPTH = 16
 DIGITS = 20
-"""The most that a file may have: bytes of its header, bytes, tensors, their dimensions; levels of nesting and
-digits of an integer in its JSON."""
+"""Limits of a file: bytes in its header and in total, number of tensors and of their dimensions, and in its
+JSON the nesting depth and the digits of an integer."""
 
 DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16"}
 DTYPES |= {torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
 SIZES = {"F32": 4, "F64": 8, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "U8": 1, "BOOL": 1}
 
 BLANK = "0" * 64
+ENTRY = {"dtype", "shape", "data_offsets"}
 
 Spec = tuple[str, tuple[int, ...]]
-"""The type and the shape of a tensor, as safetensors names them."""
+"""The dtype, as safetensors names it, and the shape of a tensor."""
 
 
 def spec(tensor: Tensor) -> Spec:
-    """Return how a file describes a tensor; a KeyError for a type that has no place there."""
+    """Return the dtype and shape of a tensor as a file describes them.
+
+    Raises:
+        KeyError: tensor files do not support the dtype.
+    """
     return DTYPES[tensor.dtype], tuple(tensor.shape)
 
 
 @dataclass(frozen=True)
 class TensorFile:
-    """A file whose header has been read and checked: its kind, its JSON, and what tensors to expect."""
+    """A file whose header has been checked: its kind, its JSON content and the specs of its tensors."""
 
     path: Path
     kind: str
@@ -59,29 +64,29 @@ class TensorFile:
     digest: str
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return all tensors, once the checksum has been found right.
+        """Verify the checksum and return all tensors.
 
         Raises:
-            InputError: the file is not what it was when it was written.
+            InputError: the file is damaged or cannot be read.
         """
         try:
             with self.path.open("rb") as file:
                 if _checksum(file, self.digest) != self.digest:
-                    raise InputError(f"{self.path} is damaged: its checksum is wrong; get it again")
+                    raise InputError(f"{self.path} is damaged: its checksum is wrong; use an intact copy")
             with safe_open(self.path, framework="pt") as file:
-                # a copy: sums may depend on where in memory something lies, and this lies where the file says
+                # copied, because sums may depend on the alignment in memory, which here depends on the file
                 return {name: file.get_tensor(name).clone() for name in self.specs}
         except (SafetensorError, OSError) as error:
             raise InputError(f"{self.path} cannot be read: {error}") from None
 
 
 def write(path: Path, kind: str, content: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Write a file of this kind whole, or leave what was there.
+    """Write a file of this kind atomically.
 
     Raises:
-        RunError: it would not be what ``read`` takes.
+        RunError: ``read`` would refuse the file.
     """
-    # the checksum is taken while zeros stand in its place
+    # the checksum is computed with zeros in its place
     text = json.dumps({"sha256": BLANK, **content}, allow_nan=False)
     try:
         json_within_bounds(text)
@@ -92,38 +97,40 @@ def write(path: Path, kind: str, content: Mapping[str, Any], tensors: Mapping[st
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     data = bytearray(save(ready, {kind: text}))
     if len(data) > FILE_BYTES or int.from_bytes(data[:8], "little") > HEADER_BYTES or len(ready) > TENSORS:
-        raise RunError(f"{path} would have {len(data)} bytes and {len(ready)} tensors: too large a model")
+        raise RunError(
+            f"{path} would have {len(data)} bytes and {len(ready)} tensors: the model is too large"
+        )
     at = data.index(BLANK.encode())
     data[at : at + len(BLANK)] = hashlib.sha256(data).hexdigest().encode()
     write_atomically(path, data)
 
 
 def read(path: Path, *kinds: str) -> TensorFile:
-    """Read the header of a file of one of these kinds, and nothing else.
+    """Read and check the header of a file of one of these kinds, and nothing else.
 
     Raises:
-        InputError: there is no such file, or it is of another kind, or beyond bounds.
+        InputError: there is no such file, or it is of another kind, or it exceeds a limit.
     """
     if not path.is_file():
         what = "is not a file" if path.exists() else "does not exist"
-        raise InputError(f"{path} {what}: expected a file of nsvm")
+        raise InputError(f"{path} {what}: expected a model file or checkpoint")
     try:
         with path.open("rb") as file:
             text = _header(file, size := path.stat().st_size)
         header = json_within_bounds(text.decode())
-        _expect(isinstance(header, dict), "its header is no JSON object")
+        _expect(isinstance(header, dict), "its header is not a JSON object")
         metadata = header.pop("__metadata__", None)
         specs = _specs(header, size - 8 - len(text))
     except (ValueError, OSError) as error:
         raise _refusal(path, "cannot be read as a safetensors file", error) from None
     if not isinstance(metadata, dict) or len(metadata) != 1 or not metadata.keys() <= {*kinds}:
         found = ", ".join(map(repr, metadata)) if isinstance(metadata, dict) and metadata else "none"
-        raise _refusal(path, "is not what was expected", f"metadata {kinds[0]!r}, found {found}")
+        raise _refusal(path, "is of another kind", f"expected metadata {kinds[0]!r}, found {found}")
     (kind,) = metadata
     try:
-        _expect(isinstance(metadata[kind], str), "its metadata are no text")
+        _expect(isinstance(metadata[kind], str), "its metadata are not text")
         content = json_within_bounds(metadata[kind])
-        _expect(isinstance(content, dict), "its metadata are no JSON object")
+        _expect(isinstance(content, dict), "its metadata are not a JSON object")
         digest = content.pop("sha256", None)
         _expect(isinstance(digest, str) and len(digest) == len(BLANK), "it has no checksum")
     except ValueError as error:
@@ -132,7 +139,7 @@ def read(path: Path, *kinds: str) -> TensorFile:
 
 
 def unusable(path: Path, reason: object) -> InputError:
-    """Return what is wrong with a file, which may have put long words into the reason."""
+    """Return the error for a file that cannot be used; a long reason is shortened."""
     return _refusal(path, "cannot be used", reason)
 
 
@@ -141,10 +148,10 @@ def _refusal(path: Path, what: str, reason: object) -> InputError:
 
 
 def json_within_bounds(text: str) -> Any:
-    """Return strict JSON of bounded depth, without NaN, names that occur twice, or control characters.
+    """Parse strict JSON of bounded depth, without NaN, duplicate names or control characters.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the text is anything else.
     """
     try:
         value = json.loads(
@@ -169,7 +176,7 @@ def json_within_bounds(text: str) -> Any:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
-    _expect(len(members) == len(pairs), "its JSON has a name twice")
+    _expect(len(members) == len(pairs), "its JSON has duplicate names")
     return members
 
 
@@ -183,7 +190,7 @@ def _bounded_int(digits: str) -> int:
 
 
 def _is_control(character: str) -> bool:
-    # halves of surrogate pairs too, which cannot be printed; a separator of tables may well be a tab
+    # surrogates cannot be printed either; a tab may be the separator of a table
     return unicodedata.category(character) in ("Cc", "Cs") and character not in "\t\n"
 
 
@@ -192,32 +199,34 @@ def _header(file: BinaryIO, size: int) -> bytes:
     _expect(size <= FILE_BYTES, f"it has {size} bytes, expected at most {FILE_BYTES}")
     _expect(length <= HEADER_BYTES, f"its header has {length} bytes, expected at most {HEADER_BYTES}")
     header = file.read(length)
-    _expect(size >= 8 and len(header) == length, "it ends before its header does")
+    _expect(size >= 8 and len(header) == length, "it ends within its header")
     return header
 
 
 def _specs(header: Mapping[str, Any], room: int) -> dict[str, Spec]:
-    """What the header says of the tensors; they take up the rest of the file, all of it."""
+    """Return the specs of the tensors in a header, which must fill the rest of the file exactly."""
     _expect(len(header) <= TENSORS, f"it has {len(header)} tensors, expected at most {TENSORS}")
     specs, total = {}, 0
     for name, entry in header.items():
-        _expect(isinstance(entry, dict) and entry.keys() == {"dtype", "shape", "data_offsets"}, "odd header")
+        _expect(isinstance(entry, dict) and entry.keys() == ENTRY, "its header is malformed")
         dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         _expect(isinstance(dtype, str) and dtype in SIZES, f"{name} is of type {dtype!r}")
         for numbers in (shape, offsets):
-            _expect(isinstance(numbers, list) and len(numbers) <= DIMENSIONS, f"{name} has odd dimensions")
+            _expect(
+                isinstance(numbers, list) and len(numbers) <= DIMENSIONS, f"{name} has malformed dimensions"
+            )
             _expect(all(type(n) is int and 0 <= n <= FILE_BYTES for n in numbers), f"{name} is too large")
-        _expect(len(offsets) == 2, f"{name} is nowhere")
+        _expect(len(offsets) == 2, f"{name} has malformed offsets")
         bytes_ = math.prod(shape) * SIZES[dtype]
-        _expect(offsets[1] - offsets[0] == bytes_, f"{name} has another size than its shape")
+        _expect(offsets[1] - offsets[0] == bytes_, f"the size of {name} does not match its shape")
         total += bytes_
         specs[name] = (dtype, tuple(shape))
-    _expect(total == room, f"its tensors take {total} bytes, and it has {room} for them")
+    _expect(total == room, f"its tensors take {total} bytes, expected {room}")
     return specs
 
 
 def _checksum(file: BinaryIO, digest: str) -> str:
-    """That of the file with zeros in place of the digest, which its header holds once."""
+    """Return the checksum of the file with zeros in place of the digest, which its header holds once."""
     length = file.read(8)
     header = file.read(int.from_bytes(length, "little"))
     if header.count(digest.encode()) != 1:

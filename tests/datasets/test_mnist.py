@@ -326,7 +326,7 @@ def test_a_damaged_file_in_the_cache_is_to_be_deleted(files: Files, cache: Path,
     name = f"{FILES[3]}.gz"
     damaged = linked(cache, files.packed, without=name) / name
     damaged.write_bytes(b"\x1f\x8b")
-    assert "delete it to have it downloaded again" in refusal("fake")
+    assert "delete it to download it again" in refusal("fake")
     damaged.unlink()
     load("fake")
     assert asked == [name]

@@ -1,4 +1,4 @@
-"""Checkpoints: what goes in comes out, and nothing else is let in."""
+"""Model files: a saved model loads unchanged, and anything else is refused."""
 
 from __future__ import annotations
 
@@ -107,34 +107,34 @@ def refused(path: Path, said: str) -> None:
     assert str(path) in str(caught.value)
 
 
-def test_missing_truncated_or_of_another_kind(run: Run, tmp_path: Path) -> None:
+def test_missing_truncated_and_foreign_files_are_refused(run: Run, tmp_path: Path) -> None:
     file = run()[0] / "final.safetensors"
     data = file.read_bytes()
-    refused(tmp_path / "nothing", "does not exist: expected a checkpoint")
+    refused(tmp_path / "nothing", "does not exist: expected a model file or checkpoint")
     refused(tmp_path, "is not a file")
     for size in [*range(0, 300, 7), len(data) // 2, len(data) - 1]:
         file.write_bytes(data[:size])
-        refused(file, "cannot be read as a checkpoint")
+        refused(file, "cannot be read as a safetensors file")
     file.write_text("theta: 3")
-    refused(file, "cannot be read as a checkpoint")
+    refused(file, "cannot be read as a safetensors file")
     file.write_bytes(pickle_of_a_file())
     refused(file, "its header has [0-9]+ bytes, expected at most")
     save_file({"weight": torch.ones(3)}, file)
-    refused(file, "expected: metadata 'nsvm-model-1', found none")
+    refused(file, "is of another kind: expected metadata 'nsvm-model-1', found none")
     tensor_file.write(file, "nsvm-training-1", {}, {"weight": torch.ones(3)})
-    refused(file, "expected: metadata 'nsvm-model-1', found 'nsvm-training-1'")
+    refused(file, "is of another kind: expected metadata 'nsvm-model-1', found 'nsvm-training-1'")
     with pytest.raises(InputError, match="expected the directory of a finished run"):
         find_model_file(tmp_path)
 
 
 def pickle_of_a_file() -> bytes:
-    """What torch.save writes, under a false name."""
+    """Return what torch.save writes."""
     buffer = io.BytesIO()
     torch.save({"z": torch.ones(100)}, buffer)
     return buffer.getvalue()
 
 
-def test_a_flipped_bit_is_noticed_wherever_it_is(run: Run) -> None:
+def test_any_flipped_bit_is_noticed(run: Run) -> None:
     file = run()[0] / "final.safetensors"
     data = file.read_bytes()
     rng = random.Random(0)
@@ -143,7 +143,7 @@ def test_a_flipped_bit_is_noticed_wherever_it_is(run: Run) -> None:
         flipped = bytearray(data)
         flipped[place // 8] ^= 1 << place % 8
         file.write_bytes(flipped)
-        refused(file, "cannot be read|cannot be used|not what was expected|checksum")
+        refused(file, "cannot be read|cannot be used|of another kind|checksum")
 
 
 def test_saving_again_gives_the_same_file(run: Run) -> None:
@@ -182,7 +182,7 @@ def facts_with(**changes: object) -> Mutation:
         (lambda t, m: t.update({str(i): torch.ones(1) for i in range(5000)}), "header has|tensors, expected"),
         (lambda t, m: t["z"].fill_(float("nan")), "NaN or infinity"),
         (lambda t, m: t["theta.layers.0.bias"].fill_(float("inf")), "NaN or infinity"),
-        (lambda t, m: t["y"].fill_(7), "y is not -1 or "),
+        (lambda t, m: t["y"].fill_(7), "y holds values that are not labels"),
         (lambda t, m: t["alpha"].fill_(0), "alpha is not positive"),
         (lambda t, m: t["std"].fill_(0), "std is not positive"),
         (lambda t, m: t.update(z=t["z"][:, :-1]), "z has 5 columns where the network gives 6"),
@@ -219,15 +219,15 @@ def facts_with(**changes: object) -> Mutation:
         (settings_with(seed=-1), "seed should be greater"),
     ],
 )
-def test_one_that_contradicts_itself_is_refused(run: Run, mutate: Mutation, said: str) -> None:
-    """Though its checksum is right."""
+def test_a_file_that_contradicts_itself_is_refused(run: Run, mutate: Mutation, said: str) -> None:
+    """Even if its checksum is right."""
     file = run()[0] / "final.safetensors"
     tensors, metadata = contents(file)
     content = json.loads(metadata["nsvm-model-1"])
     del content["sha256"]
     mutate(tensors, content)
     header = json.dumps({"sha256": BLANK, **content})
-    write_resealed(
+    write_with_checksum(
         file, save({name: t.contiguous() for name, t in tensors.items()}, {"nsvm-model-1": header})
     )
     refused(file, said)
@@ -238,28 +238,28 @@ def test_one_that_contradicts_itself_is_refused(run: Run, mutate: Mutation, said
     [
         ("", "Expecting value"),
         ("{", "Expecting property"),
-        ("[]", "no JSON object"),
-        ("3", "no JSON object"),
+        ("[]", "not a JSON object"),
+        ("3", "not a JSON object"),
         ("[" * 100_000, "nested deeper|cannot be read"),
         ('{"a": ' * 20 + "1" + "}" * 20, "nested deeper than 16"),
         (f'{{"sha256": "{BLANK}", "facts": NaN}}', "holds NaN"),
-        (f'{{"sha256": "{BLANK}", "a": 1, "a": 2}}', "a name twice"),
+        (f'{{"sha256": "{BLANK}", "a": 1, "a": 2}}', "duplicate names"),
         ('{"sha256": 3}', "no checksum"),
     ],
 )
-def test_metadata_that_are_no_settings_are_refused(run: Run, text: str, said: str) -> None:
+def test_malformed_metadata_are_refused(run: Run, text: str, said: str) -> None:
     file = run()[0] / "final.safetensors"
-    write_resealed(file, save(contents(file)[0], {"nsvm-model-1": text}))
+    write_with_checksum(file, save(contents(file)[0], {"nsvm-model-1": text}))
     refused(file, said)
 
 
-def write_resealed(file: Path, data: bytes) -> None:
-    """With the right checksum in the place that is left for it."""
+def write_with_checksum(file: Path, data: bytes) -> None:
+    """Write a file with its checksum filled in."""
     file.write_bytes(data.replace(BLANK.encode(), hashlib.sha256(data).hexdigest().encode(), 1))
 
 
-def test_a_header_that_promises_more_than_there_is(run: Run) -> None:
-    """Nothing of that size is allocated: what the header says is held against the size of the file."""
+def test_a_header_that_promises_more_than_the_file_holds(run: Run) -> None:
+    """Sizes in the header are checked against the size of the file before anything is allocated."""
     file = run()[0] / "final.safetensors"
     data = file.read_bytes()
     length = int.from_bytes(data[:8], "little")
@@ -267,7 +267,7 @@ def test_a_header_that_promises_more_than_there_is(run: Run) -> None:
     for change in ({"shape": [10**9, 6]}, {"data_offsets": [0, 10**9]}, {"dtype": "BF16"}, {"shape": [-1]}):
         text = json.dumps({**header, "z": {**header["z"], **change}}).encode()
         file.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
-        refused(file, "cannot be read as a checkpoint")
+        refused(file, "cannot be read as a safetensors file")
 
 
 def test_no_pickle_anywhere() -> None:
