@@ -1,1 +1,1 @@
-"""What a person sees of a run: the console and the training curves."""
+"""Console output and training curves."""

@@ -1,4 +1,4 @@
-"""What a person sees: progress while training, and closing tables."""
+"""Console output: progress during training, and tables of results."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from nsvm_cli.runs.loop import Record
 class Progress:
     """A bar with the live figures on a terminal, and about ten plain lines elsewhere; on stderr.
 
-    With a ``label``, which each line then begins with, it is plain lines everywhere: several processes share
-    the terminal.
+    With a ``label``, the output is always plain lines that begin with it: several processes share the
+    terminal.
     """
 
     def __init__(self, title: str, total: int, label: str = "") -> None:
@@ -48,11 +48,11 @@ class Progress:
         self.bar.stop()
 
     def say(self, line: str) -> None:
-        """A line that a person should read."""
+        """Print a line to stderr."""
         self.console.print(self.label + line, markup=False, highlight=False, soft_wrap=True)
 
     def show(self, record: Record) -> None:
-        """Shows one record of the loop."""
+        """Show a record of the training loop."""
         step, violations, vectors = record["step"], record["violations"], record["support_vectors"]
         objective = "" if record["objective"] is None else f"{record['objective']:.3g}"
         if self.live:  # short enough for 80 columns
@@ -67,15 +67,15 @@ class Progress:
 
 
 def show_result(result: Mapping[str, Any], directory: Path) -> None:
-    """The closing table of a run."""
+    """Print the result of a run as a table."""
     held_out = "test" if result["test_accuracy"] is not None else "validation"
     _print_table(
         f"{result['algorithm']} on {result['dataset']}, seed {result['seed']}",
         {
             f"{held_out} accuracy": _percent(result[f"{held_out}_accuracy"]),
-            f"{held_out} errors": _share(result, held_out),
+            f"{held_out} errors": _errors(result, held_out),
             "train accuracy": _percent(result["train_accuracy"]),
-            "train errors": _share(result, "train"),
+            "train errors": _errors(result, "train"),
             "steps": result["steps"],
             "violations": result["violations"],
             "support vectors": result["support_vectors"],
@@ -87,7 +87,7 @@ def show_result(result: Mapping[str, Any], directory: Path) -> None:
 
 
 def show_evaluation(figures: Mapping[str, Any]) -> None:
-    """The table of ``nsvm evaluate``."""
+    """Print the result of ``nsvm evaluate`` as a table."""
     _print_table(
         str(figures["checkpoint"]),
         {
@@ -113,5 +113,5 @@ def _percent(accuracy: float) -> str:
     return f"{100 * accuracy:.2f} %"
 
 
-def _share(result: Mapping[str, Any], part: str) -> str:
-    return f"{result[f'{part}_errors']} of {result['data']['samples'][part]}"
+def _errors(result: Mapping[str, Any], split: str) -> str:
+    return f"{result[f'{split}_errors']} of {result['data']['samples'][split]}"

@@ -1,4 +1,4 @@
-"""The training curves of a run, as a picture."""
+"""Plots of the training curves of a run."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ BLUE, GRAY = "#1f5fa8", "#777777"
 
 WINDOW = 10
 NOISY = ("objective", "violations per step")
-"""What belongs to single samples or batches, and is read by its mean over some records."""
+"""Curves of single samples or batches, which are drawn with a moving average over ``WINDOW`` records."""
 
 
 def draw_curves(run: Path) -> Path:
-    """Writes ``curves.png`` into a run directory, from its ``metrics.jsonl``.
+    """Draw the ``metrics.jsonl`` of a run directory as ``curves.png``, and return its path.
 
     Raises:
-        InputError: it is not the directory of a run.
+        InputError: it is not the directory of a run, or there are no metrics yet.
     """
     file = run / "metrics.jsonl"
     if not file.is_file():
@@ -38,7 +38,7 @@ def draw_curves(run: Path) -> Path:
     whole_lines, _, _ = file.read_text().rpartition("\n")
     records = [json.loads(line) for line in whole_lines.splitlines()]
     if not records:
-        raise InputError(f"{file} is empty: this run has nothing to draw yet")
+        raise InputError(f"{file} is empty: expected a run with at least one record")
     write_atomically(run / CURVES, png(_curves(records, run.name)))
     return run / CURVES
 
@@ -64,7 +64,7 @@ def _curves(records: Sequence[Mapping[str, Any]], title: str) -> Figure:
         else:
             axis.plot(steps, values, color=BLUE, linewidth=1.2, marker=marker)
         usual = median(abs(value) for value in values)
-        if max(abs(value) for value in values) > 50 * usual > 0:  # Algorithms 1 and 2 begin at 1/lambda
+        if max(abs(value) for value in values) > 50 * usual > 0:  # Algorithms 1 and 2 start at 1/lambda
             axis.set_yscale("symlog", linthresh=usual)
         style_axis(axis, name)
         axis.grid(alpha=0.3)
@@ -73,7 +73,7 @@ def _curves(records: Sequence[Mapping[str, Any]], title: str) -> Figure:
 
 
 def moving_mean(values: Sequence[float]) -> list[float]:
-    """The mean of each value and those before it, from the first that has enough of them."""
+    """Return the means of every ``WINDOW`` consecutive values."""
     return [mean(values[n - WINDOW : n]) for n in range(WINDOW, len(values) + 1)]
 
 
@@ -82,7 +82,7 @@ def _series(records: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, f
 
 
 def _rates(records: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
-    """Violations per step between two records, at the later one."""
+    """Return the violations per step between each two records, at the later one."""
     ends = [{"step": 0, "violations": 0}, *records]
     return [
         (b["step"], (b["violations"] - a["violations"]) / (b["step"] - a["step"])) for a, b in pairwise(ends)
@@ -90,13 +90,13 @@ def _rates(records: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
 
 
 def style_axis(axis: Axes, title: str) -> None:
-    """What all our pictures look like."""
+    """Apply the common style of all plots to an axis."""
     axis.set_title(title, loc="left", fontsize=10)
     axis.spines[["top", "right"]].set_visible(False)
 
 
 def png(figure: Figure) -> bytes:
-    """The picture as the content of a PNG file."""
+    """Return a figure as the content of a PNG file."""
     buffer = io.BytesIO()
     FigureCanvasAgg(figure)
     figure.savefig(buffer, format="png", dpi=150)

@@ -19,13 +19,13 @@ CURVES = "curves.png"
 STATUS = "status.json"
 
 CHECKPOINTS = ("next.safetensors", "last.safetensors", "previous.safetensors")
-"""The newest first. ``next`` is renamed to ``last`` as soon as it is written, unless nsvm is killed before."""
+"""The newest first. ``next`` is renamed to ``last`` right after it is written, unless nsvm is killed."""
 
 FILES = (
     *CHECKPOINTS,
     *("result.json", "final.safetensors", "best.safetensors", CURVES, METRICS, STATUS, "config.yaml"),
 )
-"""All files of a run, in the order of removal: if nsvm is killed meanwhile, the rest is still seen as a run."""
+"""All files of a run, in the order of removal: if nsvm is killed meanwhile, the rest counts as a run."""
 
 IfExists = Literal["refuse", "resume", "overwrite"]
 Status = Literal["running", "finished", "failed", "interrupted"]

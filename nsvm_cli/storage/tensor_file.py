@@ -212,9 +212,7 @@ def _specs(header: Mapping[str, Any], room: int) -> dict[str, Spec]:
         dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         _expect(isinstance(dtype, str) and dtype in SIZES, f"{name} is of type {dtype!r}")
         for numbers in (shape, offsets):
-            _expect(
-                isinstance(numbers, list) and len(numbers) <= DIMENSIONS, f"{name} has malformed dimensions"
-            )
+            _expect(isinstance(numbers, list) and len(numbers) <= DIMENSIONS, f"{name} has a malformed shape")
             _expect(all(type(n) is int and 0 <= n <= FILE_BYTES for n in numbers), f"{name} is too large")
         _expect(len(offsets) == 2, f"{name} has malformed offsets")
         bytes_ = math.prod(shape) * SIZES[dtype]

@@ -1,1 +1,1 @@
-"""Many runs: tuning, reproducing the paper's tables, baselines, statistics."""
+"""Studies of many runs: tuning, reproducing the paper, baselines, statistics."""

@@ -1,4 +1,4 @@
-"""What a user would pick instead of a neural SVM, on the same split of the same data."""
+"""Baselines: alternatives to a neural SVM, evaluated on the same split of the same data."""
 
 from __future__ import annotations
 
@@ -21,22 +21,27 @@ Figures = dict[str, Any]
 
 
 def svc_on_inputs(dataset: Section, seed: int) -> Figures:
-    """scikit-learn's SVC as it comes (RBF, C = 1, gamma = "scale") on the standardised inputs."""
+    """Evaluate scikit-learn's SVC with its defaults on the standardised inputs.
+
+    The defaults are an RBF kernel, C = 1 and gamma = "scale".
+    """
     data = load_data(dataset, seed)
     train, test = data.splits["train"], data.splits["test"]
     scaling = fit_scaling(train.x, data.global_scaling)
-    x, x_test = (scaling(part.x).flatten(1).numpy() for part in (train, test))
+    x, x_test = (scaling(split.x).flatten(1).numpy() for split in (train, test))
     begin = time.perf_counter()
     machine = svm.SVC().fit(x, train.y.numpy())
     seconds = time.perf_counter() - begin
     return _figures(machine.predict(x_test), data, seconds, len(machine.support_))
 
 
-def svc_on_features(checkpoint: Path) -> Figures:
-    """scikit-learn's SVC on the features of a trained model, with its kernel: the problem that Pegasos
-    approximates, with a bias, solved to the end (C = 1/(lambda m))."""
-    loaded = load_model(checkpoint)
-    model, settings = loaded.model, loaded.settings
+def svc_on_features(model_file: Path) -> Figures:
+    """Evaluate scikit-learn's SVC on the features of a trained model, with the model's kernel.
+
+    It solves to optimality, with a bias, the problem that Pegasos approximates: C = 1/(lambda m).
+    """
+    saved = load_model(model_file)
+    model, settings = saved.model, saved.settings
     data = load_data(settings.dataset, settings.seed)
     train, test = data.splits["train"], data.splits["test"]
     like = model.expansion.z
@@ -51,7 +56,7 @@ def svc_on_features(checkpoint: Path) -> Figures:
 
 
 def bayes(dataset: Section, seed: int) -> Figures:
-    """The best possible rule for Ringnorm, which knows the two distributions."""
+    """Evaluate the Bayes rule for Ringnorm, which knows the two distributions."""
     data = load_data(dataset, seed)
     test = data.splits["test"]
     likelier_B = bayes_rule(test.x.numpy(), data.splits["all"].x.numpy())

@@ -1,4 +1,4 @@
-"""The results of a reproduction, as a picture."""
+"""A plot of the results of a reproduction."""
 
 from __future__ import annotations
 
@@ -61,6 +61,6 @@ def _draw_unit(axis: Axes, by_cell: Cells, full: bool) -> None:
     dots = [score for s in summaries for score in s.scores]
     dots += [PAPER[cell] for cell in cells if full and cell in PAPER]
     room = 0.08 * (max(dots) - min(dots)) or 1.0
-    axis.set_ylim(min(dots) - room, max(dots) + room)  # intervals of very few seeds reach beyond
+    axis.set_ylim(min(dots) - room, max(dots) + room)  # the intervals of very few seeds may extend beyond
     axis.set_xticks(range(len(cells)), cells)
     axis.grid(alpha=0.3, axis="y")

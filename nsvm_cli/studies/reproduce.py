@@ -1,4 +1,4 @@
-"""The paper's experiments over many seeds, beside its figures, beside peers, beside the best possible."""
+"""Reproduction of the paper's experiments over many seeds, together with baselines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nsvm_cli.studies.baselines import Figures, bayes, svc_on_features, svc_on_i
 
 @dataclass(frozen=True)
 class Cell:
-    """One of the paper's experiments, and the same network without an SVM, as settings."""
+    """The settings of one of the paper's experiments, and of the same network without an SVM."""
 
     name: str
     nsvm: Settings
@@ -30,15 +30,16 @@ class Cell:
 
     @property
     def dataset(self) -> str:
-        """The data set, whose figures that need no network are shared by its cells."""
+        """The name of the data set. Cells with the same data set share the methods that need no network."""
         return str(self.nsvm.dataset["name"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What one method gave on one seed. ``cell`` is the data set for a method that needs no network.
+    """The result of one method with one seed.
 
-    ``overlap`` is test over training samples where each seed has its own split of the data, else 0.
+    ``cell`` is the name of the data set for methods that need no network. ``overlap`` is the ratio of test to
+    training samples if each seed has its own split of the data, else 0.
     """
 
     cell: str
@@ -61,18 +62,18 @@ def reproduce(
     jobs: int,
     observe: Callable[[Row, int, int], None],
 ) -> list[Row]:
-    """Runs every cell and its peers on the seeds 0, 1, ...; what is finished already is not run again.
+    """Run every cell and its baselines with the seeds 0, 1, ..., except for runs that are already finished.
 
     Args:
         cells: the experiments.
-        seeds: how many.
-        directory: where the runs are kept, and where the rows are written, as ``runs.csv``.
-        jobs: how many processes.
-        observe: gets each row, how many there are so far, and how many there will be.
+        seeds: the number of seeds.
+        directory: holds the runs, and their results as ``runs.csv``.
+        jobs: the number of worker processes.
+        observe: called with each new row, the number of rows so far, and the total.
 
     Raises:
         InputError: data or settings are wrong, or the directory is in use or holds runs with other settings.
-        RunError: a run failed; the others have been finished all the same.
+        RunError: a run failed; the others were completed nevertheless.
     """
     with locked(directory):
         return _reproduce(list(cells), seeds, directory, jobs, observe)
@@ -82,29 +83,29 @@ def _reproduce(
     cells: list[Cell], seeds: int, directory: Path, jobs: int, observe: Callable[[Row, int, int], None]
 ) -> list[Row]:
     shared = {cell.dataset: cell.nsvm.dataset for cell in cells}
-    for dataset in shared.values():  # may download: once, and before there are several of us
+    for dataset in shared.values():  # a download happens here, before several processes need it
         load_data(dataset, 0)
     rows: list[Row] = []
     failures: list[RunError] = []
     with Workers(jobs) as workers:
-        work = {
+        futures = {
             workers.submit(_cell, c, seed, directory / c.name): (c.name, seed)
             for seed in range(seeds)
             for c in cells
         }
-        work |= {
+        futures |= {
             workers.submit(_shared, name, dataset, seed, directory / name): (name, seed)
             for seed in range(seeds)
             for name, dataset in shared.items()
         }
         total = 3 * seeds * len(cells) + sum(1 + is_ringnorm(name) for name in shared) * seeds
-        for future in as_completed(work):
+        for future in as_completed(futures):
             try:
                 for row in outcome(future):
                     rows.append(row)
                     observe(row, len(rows), total)
-            except RunError as error:  # the others may well succeed
-                name, seed = work[future]
+            except RunError as error:  # the other runs may still succeed
+                name, seed = futures[future]
                 failures.append(RunError(f"{name}, seed {seed}: {error}"))
     if failures:
         raise failures[0]
@@ -121,7 +122,7 @@ METHODS = {
     "svc": "SVC on the inputs",
     "bayes": "Bayes rule",
 }
-"""What they are called in tables, in the order of these."""
+"""The methods with their names in tables, in the order of the columns."""
 
 
 def _cell(cell: Cell, seed: int, directory: Path) -> list[Row]:
@@ -139,7 +140,7 @@ def _cell(cell: Cell, seed: int, directory: Path) -> list[Row]:
 
 
 def _shared(name: str, dataset: Mapping[str, Any], seed: int, directory: Path) -> list[Row]:
-    """What is the same for every cell of a data set."""
+    """Return the rows that all cells of a data set share."""
     section = dict(dataset)
     figures = {"svc": _kept(directory / f"svc_{seed}.json", section, lambda: svc_on_inputs(section, seed))}
     if is_ringnorm(name):
@@ -148,12 +149,12 @@ def _shared(name: str, dataset: Mapping[str, Any], seed: int, directory: Path) -
 
 
 def is_ringnorm(dataset: str) -> bool:
-    """Whether it is that distribution, whose best possible rule is known."""
+    """Return whether a data set is Ringnorm, whose Bayes rule is known."""
     return dataset.startswith("ringnorm")
 
 
 def _run(settings: Settings, directory: Path) -> Figures:
-    """A run like that of ``nsvm train``; one that is not finished goes on, one that is is left alone."""
+    """Return the figures of a run like that of ``nsvm train``; start or resume it if it is not finished."""
     if has_run(directory) and read_config(directory) != plain(settings):
         raise _other(directory)
     if not is_finished(directory):
@@ -172,7 +173,7 @@ def _run(settings: Settings, directory: Path) -> Figures:
 
 
 def _kept(file: Path, settings: Section, compute: Callable[[], Figures]) -> Figures:
-    """Figures that are computed once, from these settings."""
+    """Return figures from a file, computing and writing them if it does not exist."""
     if not file.is_file():
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, json.dumps({"settings": settings, "figures": compute()}, indent=2).encode())
@@ -185,5 +186,5 @@ def _kept(file: Path, settings: Section, compute: Callable[[], Figures]) -> Figu
 
 def _other(path: Path) -> InputError:
     return InputError(
-        f"{path} was made with other settings: expected a new folder in directory=, or the same words"
+        f"{path} was made with other settings: expected a new folder in directory=, or the same settings"
     )

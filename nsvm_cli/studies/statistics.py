@@ -123,7 +123,7 @@ def _mean(values: Sequence[float | int | None]) -> float | None:
 
 
 Cells = dict[str, dict[str, Summary]]
-"""Summaries by cell and method; every cell has the same methods."""
+"""Summaries by cell, then by method; every cell has the same methods."""
 
 
 def by_unit(summaries: Sequence[Summary]) -> dict[str, Cells]:

@@ -1,4 +1,4 @@
-"""Hyperparameters by the paper's protocol: chosen on validation data, over several seeds."""
+"""Hyperparameter search by the paper's protocol: on validation data, over several seeds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Point = dict[str, Value]
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Range:
-    """Numbers from ``low`` to ``high``: whole ones if both are."""
+    """Numbers from ``low`` to ``high``; integers if both are integers."""
 
     low: int | float
     high: int | float
@@ -56,7 +56,7 @@ class Range:
         return isinstance(value, (int, float)) and self.low <= value <= self.high
 
     def suggest(self, trial: optuna.Trial, key: str) -> Value:
-        """A number to two digits: what is tried is what can be written down."""
+        """Suggest an integer, or a float rounded to two digits, so that it can be reported exactly."""
         if isinstance(self.low, int) and isinstance(self.high, int):
             return trial.suggest_int(key, self.low, self.high, log=self.log)
         return float(f"{trial.suggest_float(key, self.low, self.high, log=self.log):.2g}")
@@ -82,12 +82,12 @@ class Choice:
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class Search:
-    """What to search, and how hard. ``space`` has the form of the settings, with a list of values or a
-    range ``{low, high, log}`` at its leaves.
+    """The search space and budget of a search.
 
-    ``trials`` candidates are tried on ``seeds`` seeds each, from ``first_seed`` on (a hopeless one on
-    fewer, and 0 is the accuracy of a run that takes longer than ``seconds``); then the best ``finalists``
-    on ``final_seeds`` fresh ones. Each seed has its own split.
+    ``space`` is nested like the settings; its leaves are lists of values or ranges ``{low, high, log}``.
+    Each of ``trials`` candidates is trained with ``seeds`` seeds from ``first_seed`` on; hopeless ones are
+    pruned, and a run that takes longer than ``seconds`` counts as accuracy 0. The best ``finalists`` are then
+    trained with ``final_seeds`` further seeds. Each seed has its own split.
     """
 
     directory: str
@@ -101,13 +101,13 @@ class Search:
     jobs: PositiveInt | None = None
 
     def ranges(self) -> dict[str, Range | Choice]:
-        """The space by dotted keys."""
+        """Return the space by dotted keys."""
         return dict(_leaves(self.space, ""))
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A point of the space and its validation accuracies; ``final`` are those on fresh seeds."""
+    """A point of the space and its validation accuracies; ``final`` holds those with further seeds."""
 
     number: int
     point: Point
@@ -126,12 +126,16 @@ class Candidate:
 
     @property
     def overrides(self) -> str:
-        """The point as ``nsvm train`` takes it."""
+        """The point as overrides for ``nsvm train``."""
         return " ".join(f"{key}={'null' if value is None else value}" for key, value in self.point.items())
 
 
 def parse_search(values: Mapping[str, Any]) -> Search:
-    """The ``tune:`` section, checked; an InputError names what is wrong."""
+    """Return the search that a ``tune:`` section describes.
+
+    Raises:
+        InputError: a setting is unknown or out of range; the message names it.
+    """
     try:
         search = Search(**values)
         if not search.ranges():
@@ -160,10 +164,10 @@ def _leaves(space: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Range 
 
 
 def placed(values: Mapping[str, Any], point: Point) -> dict[str, Any]:
-    """The settings with the point's values in their places.
+    """Return a copy of the settings with the values of a point.
 
     Raises:
-        InputError: there is no such section.
+        InputError: the settings have no section of this name.
     """
     changed = deepcopy(dict(values))
     for key, value in point.items():
@@ -184,10 +188,9 @@ def _at(values: Mapping[str, Any], key: str) -> Any:
 
 
 def validation_accuracy(values: Mapping[str, Any], seed: int, seconds: float | None = None) -> float:
-    """Trains once, and returns the accuracy on the validation set; 0 if training diverged, or was not done
-    after so many seconds.
+    """Train once and return the accuracy on the validation set; 0 if training diverged or timed out.
 
-    Nothing here asks for the test set: see ``nsvm_cli.datasets.Splits``.
+    The test set is never touched; see ``nsvm_cli.datasets.Splits``.
     """
     experiment = prepare(parse_settings({**values, "seed": seed}))
     end = math.inf if seconds is None else time.monotonic() + seconds
@@ -210,17 +213,17 @@ def tune(
     begin: Callable[[], None],
     observe: Callable[[Candidate], None],
 ) -> list[Candidate]:
-    """Searches, or goes on with a search of the same directory; returns the finalists, the best first.
+    """Start or resume the search in ``search.directory``, and return the finalists, best first.
 
     Args:
         values: the settings that the search starts from, as plain values.
-        search: what to search.
-        begin: what a worker process does first.
-        observe: gets each candidate once it has been tried.
+        search: the space and the budget.
+        begin: called first in each worker process.
+        observe: called with each candidate after its trial.
 
     Raises:
-        InputError: the settings or a corner of the space are wrong, or the directory holds another search
-            or is in use.
+        InputError: the settings or a corner of the space are invalid, or the directory is in use or holds
+            another search.
         RunError: every candidate failed.
     """
     ranges = search.ranges()
@@ -229,25 +232,25 @@ def tune(
         if not prepare(settings).data.splits.sizes["validation"]:
             raise InputError("tune chooses on validation data: expected dataset.validation above 0")
     directory = Path(search.directory)
-    with locked(directory), _failing_in_one_line(directory / "study.db"):
+    with locked(directory), _errors_in_one_line(directory / "study.db"):
         study = _study(values, search)
-        if not study.get_trials(deepcopy=False):  # the settings as they are come first
+        if not study.get_trials(deepcopy=False):  # try the given settings first
             study.enqueue_trial({k: v for k, r in ranges.items() if (v := _at(values, k)) in r})
         with Workers(jobs := search.jobs or cores(), begin) as workers:
             objective = partial(_accuracy, values, search, workers, observe)
             _optimize(study, objective, search.trials, jobs, workers)
             finalists = _final(study, search, values, workers)
     if not finalists or finalists[0].mean == 0:
-        raise RunError("no candidate was trained to the end on every seed: expected a smaller tune.space")
+        raise RunError("no candidate completed training with every seed: expected a smaller tune.space")
     _write(finalists, directory / "finalists.csv")
     return finalists
 
 
 @contextlib.contextmanager
-def _failing_in_one_line(database: Path) -> Iterator[None]:
+def _errors_in_one_line(database: Path) -> Iterator[None]:
     try:
         import optuna
-        import sqlalchemy  # Optuna's own way to its database
+        import sqlalchemy  # the database layer of Optuna
     except ImportError:
         raise InputError("tune needs Optuna: pip install 'optuna>=5,<6'") from None
     try:
@@ -264,7 +267,7 @@ def _accuracy(
     observe: Callable[[Candidate], None],
     trial: optuna.Trial,
 ) -> float:
-    """The mean over the search's seeds, or over those before the trial was pruned."""
+    """Return the mean accuracy over the seeds of the search, or over those before the trial was pruned."""
     point = {key: r.suggest(trial, key) for key, r in search.ranges().items()}
     trial.set_user_attr("point", point)
     accuracies: list[float] = []
@@ -283,13 +286,13 @@ def _optimize(
 ) -> None:
     from optuna.trial import TrialState
 
-    for trial in study.get_trials(states=[TrialState.RUNNING]):  # cut off: tried again
+    for trial in study.get_trials(states=[TrialState.RUNNING]):  # interrupted: queue it again
         study.tell(trial.number, state=TrialState.FAIL)
         study.enqueue_trial(trial.params)
-    one_at_a_time = threading.Lock()  # or two might be given the same waiting trial
+    ask_lock = threading.Lock()  # or two threads might get the same queued trial
 
     def attempt() -> None:
-        with one_at_a_time:
+        with ask_lock:
             trial = study.ask()
         study.tell(trial, objective(trial))
 
@@ -300,20 +303,20 @@ def _optimize(
             for trial_done in as_completed(running):
                 trial_done.result()
         except BaseException:
-            workers.stop()  # what waits for them in a thread ends too
+            workers.stop()  # so that the threads that wait for them end too
             threads.shutdown(cancel_futures=True)
             raise
 
 
 def _study(values: Mapping[str, Any], search: Search) -> optuna.Study:
-    import optuna  # slow to import, and wanted only here
+    import optuna  # slow to import, and needed only here
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of the pruner that we mean
+    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # about the pruner below
     directory = Path(search.directory)
     storage = optuna.storages.RDBStorage(
         f"sqlite:///{directory / 'study.db'}",
-        engine_kwargs={"connect_args": {"timeout": 100}},  # several threads write, on a disk that may be slow
+        engine_kwargs={"connect_args": {"timeout": 100}},  # several threads write
     )
     study = optuna.create_study(
         storage=storage,
@@ -322,7 +325,7 @@ def _study(values: Mapping[str, Any], search: Search) -> optuna.Study:
         direction="maximize",
         pruner=optuna.pruners.WilcoxonPruner(p_threshold=0.1, n_startup_steps=4),
     )
-    # a search that goes on must not draw its first candidates again
+    # a resumed search must not draw the same candidates again
     study.sampler = optuna.samplers.TPESampler(seed=len(study.get_trials(deepcopy=False)), multivariate=True)
     asked = {key: getattr(search, key) for key in ("space", "first_seed", "seeds", "seconds")}
     question = json.dumps({"settings": dict(values), **asked}, sort_keys=True)
@@ -335,7 +338,7 @@ def _study(values: Mapping[str, Any], search: Search) -> optuna.Study:
 def _final(
     study: optuna.Study, search: Search, values: Mapping[str, Any], workers: Workers
 ) -> list[Candidate]:
-    """The best candidates on fresh seeds: the one that was lucky on the first ones is found out."""
+    """Return the best candidates, ranked with further seeds: the first ones favour lucky candidates."""
     seeds = range(search.first_seed + search.seeds, search.first_seed + search.seeds + search.final_seeds)
     known: dict[str, float] = dict(study.user_attrs.get("final", {}))
     finalists = [c for c in candidates(study) if len(c.accuracies) == search.seeds][: search.finalists]
@@ -350,11 +353,11 @@ def _final(
     for future in as_completed(futures):
         known[futures[future]] = outcome(future)
         study.set_user_attr("final", known)
-    judged = [
+    finals = [
         Candidate(c.number, c.point, c.accuracies, [known[f"{c.number} {seed}"] for seed in seeds])
         for c in finalists
     ]
-    return sorted(judged, key=lambda c: c.mean, reverse=True)
+    return sorted(finals, key=lambda c: c.mean, reverse=True)
 
 
 def _write(finalists: Sequence[Candidate], file: Path) -> None:
@@ -372,7 +375,7 @@ def _write(finalists: Sequence[Candidate], file: Path) -> None:
 
 
 def candidates(study: optuna.Study) -> list[Candidate]:
-    """All that have been tried, the best first."""
+    """Return all completed candidates of a study, best first."""
     tried = [
         Candidate(t.number, t.user_attrs["point"], [*t.intermediate_values.values()], [])
         for t in study.get_trials(deepcopy=False)

@@ -66,5 +66,5 @@ def test_any_run_can_be_drawn(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no metrics\.jsonl: expected the directory of a run"):
         draw_curves(tmp_path)
     (tmp_path / "metrics.jsonl").touch()
-    with pytest.raises(InputError, match="nothing to draw yet"):
+    with pytest.raises(InputError, match="expected a run with at least one record"):
         draw_curves(tmp_path)
