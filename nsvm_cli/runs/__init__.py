@@ -1,1 +1,1 @@
-"""One run: from settings to objects, the loop over t, callbacks, checkpoints, the model file, evaluation."""
+"""One run: building it from settings, the loop over t, callbacks, checkpoints, model files, evaluation."""

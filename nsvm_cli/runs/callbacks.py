@@ -1,6 +1,7 @@
-"""What a run does beside training: checkpoints, the best model, metrics, stopping on a signal.
+"""Callbacks of a run: metrics, the best model, checkpoints, and stopping on a signal.
 
-Of several processes all have the same callbacks, and the first one decides; only it has a ``directory``.
+With several processes, each has the same callbacks, but the main process decides, and only it has a
+``directory`` to write to.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from nsvm_cli.storage.state_dict import flatten
 from nsvm_cli.trainers import State
 
 WORTH_SAVING = 1.0
-"""Seconds of work since the last checkpoint that are worth another one when training has ended."""
+"""Seconds of training since the last checkpoint that justify another one at the end of training."""
 
 Say = Callable[[str], object]
-"""Shows a line that a person should read."""
+"""Shows a message to the user."""
 
 
 class MetricsWriter(Callback):
@@ -48,9 +49,9 @@ class MetricsWriter(Callback):
 
 
 class BestModel(Callback):
-    """Score the model on the validation set after every ``validation.every``-th step, and keep the best one.
+    """Score the model on the validation set after every ``validation.every`` steps, and save the best one.
 
-    ``best`` is the best score so far, and its step.
+    ``best`` holds the best score so far and its step.
     """
 
     def __init__(self, experiment: Experiment, directory: RunDirectory | None) -> None:
@@ -77,20 +78,21 @@ class BestModel(Callback):
         return {f"validation_{metric}": score}
 
     def figures(self) -> dict[str, Any]:
-        """Return what the result says of the best model."""
+        """Return the fields of the result about the best model."""
         names = (f"best_validation_{self.experiment.data.task.metric}", "best_step")
         return dict(zip(names, self.best or (), strict=False))
 
     def finish(self) -> None:
-        """Remove a best model that is not this run's, but of steps that were not taken again."""
+        """Remove a best model left by an interrupted run whose steps were not repeated."""
         if self.best is None and self.directory is not None:
             self.directory.best.unlink(missing_ok=True)
 
 
 class CheckpointManager(Callback):
-    """Write checkpoints in the course of a run, and find the way back from them.
+    """Write checkpoints during a run, and restore a run from them.
 
-    ``directory`` is the one at ``path``, for the process that writes to it; ``best`` is part of a checkpoint.
+    ``directory`` is the run directory at ``path``, in the process that writes to it, else None. The score of
+    ``best`` is part of a checkpoint.
     """
 
     def __init__(
@@ -106,11 +108,11 @@ class CheckpointManager(Callback):
         self._first_call = True
 
     def restore(self, allow_mismatch: bool) -> State | None:
-        """Return the state of the newest checkpoint that is whole; None where there is no checkpoint yet.
+        """Return the state of the newest intact checkpoint; None if there is no checkpoint yet.
 
         Raises:
-            InputError: it is of other settings or another environment, or does not fit them, or every
-                checkpoint is damaged.
+            InputError: the checkpoint does not fit this run, its settings or environment differ without
+                ``allow_mismatch``, or every checkpoint is damaged.
         """
         e = self.experiment
         checkpoint = self._agreed_checkpoint()
@@ -140,7 +142,7 @@ class CheckpointManager(Callback):
         return load_checkpoint(checkpoints_in(self.path)[number]) if number >= 0 else None
 
     def _newest(self, directory: RunDirectory) -> tuple[int, Checkpoint | None]:
-        """Return the newest checkpoint that is whole, and its number; -1 where the run begins."""
+        """Return the newest intact checkpoint and its number; None and number -1 if there is no checkpoint."""
         paths = checkpoints_in(self.path)
         for number, path in enumerate(paths):
             try:
@@ -164,12 +166,12 @@ class CheckpointManager(Callback):
 
     @property
     def seconds(self) -> float:
-        """Seconds of training so far."""
+        """Seconds of training so far, including those before the run was resumed."""
         return self._seconds_before + time.monotonic() - self.began
 
     def on_step_end(self, state: State) -> None:
         e = self.experiment
-        if self._first_call and self.every.every is not None:  # what cannot be saved is found out at once
+        if self._first_call and self.every.every is not None:  # fail early if the state cannot be saved
             flatten(e.trainer.save(e.problem, state))
         self._first_call = False
         due = bool(self.every.steps and state.t % self.every.steps == 0) or (
@@ -185,7 +187,7 @@ class CheckpointManager(Callback):
         if stopped:
             try:
                 self.save(state)
-            except (OSError, RunError) as error:  # the wish to stop comes first
+            except (OSError, RunError) as error:  # stopping takes precedence
                 self.failure = error
         elif self.experiment.problem.processes.broadcast(int(time.monotonic() - self.saved > WORTH_SAVING)):
             self.save(state)
@@ -194,7 +196,7 @@ class CheckpointManager(Callback):
         """Write a checkpoint.
 
         Raises:
-            RunError: the run has diverged; its last good checkpoint stays.
+            RunError: the run has diverged; its last good checkpoint is kept.
         """
         record(state)  # raises if theta is not finite
         e = self.experiment
@@ -215,7 +217,7 @@ class CheckpointManager(Callback):
         self.saved = time.monotonic()
 
     def figures(self) -> dict[str, Any]:
-        """Return what the result says of time and resuming."""
+        """Return the fields of the result about time and resuming."""
         return {
             "train_seconds": round(self.train_seconds, 3),
             "resumed": self.resumed,
@@ -225,21 +227,21 @@ class CheckpointManager(Callback):
 
 @runtime_checkable
 class StopSignals(Protocol):
-    """What ``StopOnSignal`` needs of ``nsvm_cli.parallel.signals.Signals``."""
+    """The interface of ``nsvm_cli.parallel.signals.Signals`` that ``StopOnSignal`` uses."""
 
     @property
     def noted(self) -> int | None:
-        """The signal that should end the run, if there was one."""
+        """The signal that should stop the run, or None."""
 
     def end_at_once(self, message: str) -> None:
-        """Let a signal end the process from now on."""
+        """From now on, let a signal end the process at once."""
 
 
 class StopOnSignal(Callback):
-    """Stop between two steps once a signal has been noted.
+    """Stop between two steps after a signal.
 
-    ``signum`` is the signal that has stopped the run. After a run that was not stopped there is nothing more
-    to save: a signal then ends the process at once, with ``message``.
+    ``signum`` is the signal that stopped the run, or 0. Once training is complete there is nothing more to
+    save, so that a signal then ends the process at once, with ``message``.
     """
 
     def __init__(self, signals: StopSignals | None, processes: Processes, message: str) -> None:

@@ -1,4 +1,4 @@
-"""A checkpoint: a run between two steps as one file, with everything that it needs to resume to the bit."""
+"""Checkpoints: one file with everything that a run needs to resume bit for bit."""
 
 from __future__ import annotations
 
@@ -36,22 +36,26 @@ RENAMED = {
     "gap": "mean_gap",
     "moves": "theta_steps",
 }
-"""What the first kind calls differently."""
+"""Names in checkpoints of the first kind, and today's names."""
 
 DATA_PATHS = ("dataset.path", "dataset.root")
-"""Where the data are; whether they are the same data is compared by their checksum."""
+"""Paths of the data, which may change: the data are compared by their checksum."""
 
 WITHOUT_EFFECT = ("checkpoint", "curves", "plugins")
-"""Sections that change no bit of a result."""
+"""Settings that do not affect the result."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Checkpoint:
     """A run after ``step`` steps.
 
-    ``seconds`` of training so far; the ``best`` validation score so far, and its step; ``resumed`` counts how
-    often the run was resumed, and ``bitwise`` says whether always with the settings and in the environment
-    that it was started with. ``values`` are those of theta ("F") and of the trainer's state ("state").
+    Attributes:
+        seconds: seconds of training so far.
+        best: the best validation score so far and its step.
+        resumed: how often the run was resumed.
+        bitwise: whether settings and environment were the same throughout.
+        metrics: the end of the metrics at this step.
+        values: the state dicts of theta ("F") and of the trainer's state ("state").
     """
 
     step: NonNegativeInt
@@ -66,7 +70,7 @@ class Checkpoint:
 
 
 def environment(experiment: Experiment) -> dict[str, str]:
-    """Return what the bits of a run depend on beside its settings."""
+    """Return everything that determines the bits of a result, apart from the settings."""
     device = experiment.device
     return {
         "nsvm": __version__,
@@ -79,12 +83,12 @@ def environment(experiment: Experiment) -> dict[str, str]:
 
 
 def _cpu() -> str:
-    """Return what torch and its libraries choose instructions by, rather than which processor it is."""
+    """Return the CPU capability by which torch selects its kernels; the processor model does not matter."""
     return f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
 
 
 def mismatches(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return what differs between two runs, of what their bits depend on: settings and environment."""
+    """Return the differences in settings and environment that may change the bits of a result."""
     was, now = _dotted(was), _dotted(now)
     changed = sorted(key for key in was.keys() | now.keys() if was.get(key) != now.get(key))
     return [
@@ -99,7 +103,7 @@ def _short(value: object) -> str:
 
 
 def _dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return values of nested sections by dotted keys."""
+    """Return the values of nested sections by dotted keys."""
     leaves: dict[str, Any] = {}
     for key, value in values.items():
         leaves |= _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
@@ -107,15 +111,15 @@ def _dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def identity(settings: Settings, experiment: Experiment) -> dict[str, Any]:
-    """Return everything that the bits of a run depend on, for ``mismatches``."""
+    """Return everything that determines the bits of a result, for ``mismatches``."""
     return {**plain(settings), **environment(experiment)}
 
 
 def restore_state(experiment: Experiment, checkpoint: Checkpoint) -> State:
-    """Return the state that was saved; theta becomes what it was.
+    """Restore theta in ``experiment.F``, and return the state of the trainer.
 
     Raises:
-        InputError: it is not that of a run with these settings.
+        InputError: the checkpoint does not fit a run with these settings.
     """
     trainer, F, values = experiment.trainer, experiment.F, checkpoint.values
     try:
@@ -123,7 +127,7 @@ def restore_state(experiment: Experiment, checkpoint: Checkpoint) -> State:
         F.load_state_dict(values["F"])
         state: State = trainer.restore(experiment.problem, F, values["state"])
         if not 0 <= state.t == checkpoint.step <= trainer.total:
-            raise ValueError(f"it is of step {checkpoint.step}, then {state.t} of {trainer.total}")
+            raise ValueError(f"its state is of step {state.t} of {trainer.total}")
         if state.violations < 0 or (state.objective is not None and state.objective.ndim > 0):
             raise ValueError(f"violations {state.violations}, objective {state.objective}")
     except (ValueError, TypeError) as error:
@@ -132,7 +136,7 @@ def restore_state(experiment: Experiment, checkpoint: Checkpoint) -> State:
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write the file whole, or leave what was there.
+    """Write a checkpoint atomically.
 
     Raises:
         RunError: it would be too large.
@@ -144,21 +148,21 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read and check the file.
+    """Read and check a checkpoint.
 
     Raises:
-        InputError: it is missing, damaged, of another kind, or contradicts itself.
+        InputError: the file is missing, damaged, of another kind, or inconsistent.
     """
     file = tensor_file.read(path, KIND, FIRST_KIND)
     about: dict[str, Any] = dict(file.content)
     numbers = about.pop("numbers", None)
     try:
         if not isinstance(numbers, Mapping) or not all(_is_number(value) for value in numbers.values()):
-            raise ValueError("expected numbers")
+            raise ValueError("its numbers are malformed")
         values = unflatten({**dict.fromkeys(file.specs), **numbers})
         if file.kind == FIRST_KIND:
             about, values = _renamed(about), _renamed(values)
-        checkpoint = Checkpoint(**about, values=values)  # everything fits, before tensors are read
+        checkpoint = Checkpoint(**about, values=values)  # checks everything before tensors are read
     except ValidationError as error:
         raise unusable(path, one_line(error)) from None
     except (ValueError, TypeError, RecursionError) as error:
@@ -169,7 +173,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a checkpoint of the first kind under today's names; settings stay as they are."""
+    """Return the values of a checkpoint of the first kind under today's names, apart from its settings."""
     return {
         RENAMED.get(key, key): _renamed(value) if isinstance(value, dict) and key != "settings" else value
         for key, value in values.items()

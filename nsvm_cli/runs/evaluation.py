@@ -1,4 +1,4 @@
-"""Evaluating a trained model that comes from a file."""
+"""Evaluation of a saved model."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def evaluate_model(
     Args:
         path: a run directory or a model file.
         split: ``test``, ``train``, ``validation`` or ``all``; None for what its run was evaluated on.
-        runtime: ``device`` and ``threads``, where they should differ from the run's.
+        runtime: ``device`` and ``threads``, if they should differ from the run's.
         dataset: another data set, as a ``dataset:`` section; None for the run's own.
-        changes: settings that replace those of this section.
+        changes: settings that override those of the data set.
 
     Raises:
-        InputError: the model file or the data are missing, damaged, or do not fit together.
+        InputError: the model file or the data are missing or damaged, or do not match.
     """
     file = find_model_file(path)
     saved = load_model(file, runtime)
     settings, facts = saved.settings, saved.facts
     data = load_data({**(dataset or settings.dataset), **changes}, settings.seed)
     name = split or ("validation" if settings.dataset.get("validation") else "test")
-    chosen = _fitting(facts, data, name)
+    chosen = _checked_split(facts, data, name)
     return {
         "checkpoint": str(file),
         "algorithm": settings.algorithm["name"],
@@ -50,8 +50,8 @@ def evaluate_model(
     }
 
 
-def _fitting(facts: Facts, data: Data, split: str) -> Split:
-    """Return that split of the data, if it has samples and is what the model was made for."""
+def _checked_split(facts: Facts, data: Data, split: str) -> Split:
+    """Return a split, or raise an InputError if it is empty or does not match the model."""
     chosen = data.splits[split]
     if len(chosen) == 0:
         raise InputError(f"split={split}: {data.source} has no {split} samples with these settings")

@@ -1,4 +1,4 @@
-"""From settings to the objects of a run, and from these to a model and its figures."""
+"""The objects of a run: building them from settings, and a model and its figures from them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from nsvm_cli.trainers import Problem, State, Trainer, build_trainer
 
 @dataclass(frozen=True)
 class Experiment:
-    """A run, ready to begin: its settings have been checked."""
+    """A run that is ready to start; its settings have been checked."""
 
     settings: Settings
     device: torch.device
@@ -44,7 +44,7 @@ class Experiment:
 
 
 def load(settings: Settings) -> Data:
-    """Load and split the data of a run; of several processes, one downloads.
+    """Load and split the data of a run; with several processes, the main process loads them first.
 
     Raises:
         InputError: the data are missing or damaged.
@@ -57,10 +57,10 @@ def load(settings: Settings) -> Data:
 
 
 def build(settings: Settings, data: Data) -> Experiment:
-    """Build the parts of a run on data that are at hand.
+    """Build the objects of a run on loaded data.
 
     Raises:
-        InputError: a setting is wrong, or does not fit the data.
+        InputError: a setting is wrong, or does not suit the data.
     """
     device, dtype = select_device(settings.device, settings.threads), getattr(torch, settings.dtype)
     trainer, train = build_trainer(settings.algorithm), data.splits["train"]
@@ -74,14 +74,14 @@ def build(settings: Settings, data: Data) -> Experiment:
 
 
 def _feature_map(settings: Settings, problem: Problem, scaling: Scaling) -> FeatureMap:
-    """Return F_theta, freshly initialised, with what moves it."""
+    """Return F_theta, freshly initialised, with its optimizer and augmentation."""
     shape = tuple(problem.x.shape[1:])
     seeds = {stream: derived_seed(settings.seed, stream) for stream in Stream}
     network = build_network(settings.network, shape, seeds[Stream.THETA]).to(problem.x)
     if problem.processes.size > 1 and uses_batch_statistics(network):
         raise InputError(
-            "network.norm=batch takes one process: the statistics of a batch differ between several; "
-            "take network.norm=group"
+            "network.norm=batch needs a single process: batch statistics differ between processes; "
+            "use network.norm=group"
         )
     augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
     optimizer = build_optimizer(settings.optimizer)
@@ -89,17 +89,17 @@ def _feature_map(settings: Settings, problem: Problem, scaling: Scaling) -> Feat
 
 
 def prepare(settings: Settings) -> Experiment:
-    """Load the data and build the parts.
+    """Load the data and build the objects of a run.
 
     Raises:
-        InputError: any setting is wrong, or the data are missing or damaged.
+        InputError: a setting is wrong, or the data are missing or damaged.
     """
-    check_parts(settings)  # before the data, which may take minutes
+    check_parts(settings)  # before loading the data, which may take minutes
     return build(settings, load(settings))
 
 
 def train_in_memory(experiment: Experiment, callbacks: Sequence[Callback] = ()) -> NSVM:
-    """Train and return the model; write nothing."""
+    """Train and return the model, without writing files."""
     trainer, problem = experiment.trainer, experiment.problem
     state = run(trainer, problem, experiment.F, log_every(experiment), callbacks)
     return model_of(experiment, trainer.finish(problem, state))
@@ -111,7 +111,7 @@ def log_every(experiment: Experiment) -> int:
 
 
 def figures_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, Any]:
-    """Return what a result says of the trained model and of how it was trained."""
+    """Return the fields of a result about the trained model and its training."""
     problem, F = experiment.problem, experiment.F
     return {
         **_scores(experiment, model),
@@ -125,14 +125,14 @@ def figures_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, A
 
 
 def model_of(experiment: Experiment, expansion: Expansion) -> NSVM:
-    """Return what predicts with the present theta and these terms."""
+    """Return the model with the current theta and these terms."""
     return NSVM(
         experiment.data.task, experiment.scaling, experiment.F.network, experiment.problem.K, expansion
     )
 
 
 def _scores(experiment: Experiment, model: NSVM) -> dict[str, Any]:
-    """Return the scores on the training set and on what was held out for evaluating this run."""
+    """Return the scores on the training set, and on the validation set or, without one, the test set."""
     splits = experiment.data.splits
     figures: dict[str, Any] = {"test_accuracy": None, "test_errors": None}
     for name in ("validation" if splits.sizes["validation"] else "test", "train"):
@@ -142,7 +142,7 @@ def _scores(experiment: Experiment, model: NSVM) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that the figures may depend on."""
+    """Return the versions of Python and of the packages that may affect the figures."""
     packages = ("torch", "numpy", "scikit-learn", "safetensors")
     return {
         "nsvm": __version__,

@@ -1,4 +1,4 @@
-"""The only loop over t."""
+"""The training loop: the only loop over t, for all algorithms."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from nsvm_cli.trainers import Problem, State, Trainer
 Record = dict[str, Any]
 
 PAUSE_SECONDS = 0.25
-"""About the time between two calls of ``on_step_end``."""
+"""Approximate time between two calls of ``on_step_end``."""
 
 
 class Callback:
-    """What happens beside training; it changes no bit of it. The loop calls the callbacks in their order.
+    """Base class of callbacks, which observe training without affecting its result.
 
-    ``log_every`` asks for a record after every so many steps and after the last one; ``step_every`` asks for
-    ``on_step_end`` after exactly these steps too.
+    The loop calls them in their order. ``log_every`` requests ``on_log`` after every so many steps and after
+    the last one; ``step_every`` requests ``on_step_end`` after exactly every so many steps too.
     """
 
     log_every: int | None = None
@@ -30,17 +30,17 @@ class Callback:
         """Called before the first step."""
 
     def on_log(self, state: State, record: Record) -> None:
-        """Called with the record of a step; may add figures to it."""
+        """Called with the record of a step; may add fields to it."""
 
     def on_step_end(self, state: State) -> None:
         """Called between two steps, several times a second."""
 
     def should_stop(self, state: State) -> bool:
-        """Return whether training ends here; asked after ``on_step_end``."""
+        """Return whether to stop training; called after ``on_step_end``."""
         return False
 
     def on_train_end(self, state: State, stopped: bool) -> None:
-        """Called after the last step, or where a callback has ``stopped`` the training."""
+        """Called after the last step, or when a callback has ``stopped`` training."""
 
 
 class OnLog(Callback):
@@ -61,10 +61,10 @@ def run(
     callbacks: Sequence[Callback] = (),
     state: State | None = None,
 ) -> State:
-    """Train to the end, from the first step or from a ``state`` that was restored.
+    """Train from the first step, or from a restored ``state``, to the last, and return the final state.
 
-    There is a record after every ``log_every``-th step, wherever a callback asks for one, and after the last
-    step.
+    Callbacks get a record after every ``log_every`` steps, wherever one of them requests it, and after the
+    last step.
 
     Raises:
         RunError: theta, g or the objective is no longer finite.
@@ -84,13 +84,13 @@ def run(
 def _steps(
     trainer: Trainer[Any], problem: Problem, state: State, log_every: int, callbacks: Sequence[Callback]
 ) -> bool:
-    """Take the steps that are left; return whether a callback stopped them."""
+    """Take the remaining steps, and return whether a callback stopped training."""
     logs = [log_every, *(c.log_every for c in callbacks if c.log_every)]
     ends = [c.step_every for c in callbacks if c.step_every]
     piece = 1
     while state.t < trainer.total:
         log_at = min(trainer.total, *(_next_multiple(state.t, n) for n in logs))
-        piece = problem.processes.broadcast(piece)  # several processes pause at the same steps
+        piece = problem.processes.broadcast(piece)  # all processes pause at the same steps
         began, before = time.monotonic(), state.t
         until = min(log_at, state.t + piece, *(_next_multiple(state.t, n) for n in ends))
         _advance(trainer, problem, state, until)
@@ -100,7 +100,7 @@ def _steps(
             _log(state, callbacks)
         for callback in callbacks:
             callback.on_step_end(state)
-        answers = [callback.should_stop(state) for callback in callbacks]  # asks each: processes must agree
+        answers = [callback.should_stop(state) for callback in callbacks]  # ask all: processes must agree
         if any(answers):
             return True
     return False
@@ -124,7 +124,7 @@ def _advance(trainer: Trainer[Any], problem: Problem, state: State, until: int) 
 
 
 def record(state: State) -> Record:
-    """Return the figures of a step; read the state and change nothing.
+    """Return the record of a step.
 
     Raises:
         RunError: theta is no longer finite.
@@ -140,7 +140,7 @@ def record(state: State) -> Record:
 
 
 def diverged(step: int, quantity: str) -> RunError:
-    """Return the error for a quantity that is not finite, with what helps."""
+    """Return the error for a quantity that is not finite, with advice."""
     return RunError(
         f"training diverged at step {step}: {quantity} is not finite; lower optimizer.lr, raise "
         "optimizer.weight_decay, or keep kernel values small with network.normalize or kernel.normalize"

@@ -1,4 +1,4 @@
-"""The model file: the tensors of a trained model, and as JSON what prediction needs beside them."""
+"""Model files: the tensors of a trained model, and the settings and facts that prediction needs, as JSON."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VALUES = 2**24
 
 def _few_values(shape: tuple[int, ...]) -> tuple[int, ...]:
     if math.prod(shape) > VALUES:
-        raise ValueError(f"a sample has at most {VALUES} values")
+        raise ValueError(f"expected at most {VALUES} values per sample")
     return shape
 
 
@@ -46,9 +46,9 @@ Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=8), Af
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Facts:
-    """What prediction and its report need beside tensors and settings.
+    """What prediction and evaluation need beside tensors and settings.
 
-    ``scale`` and ``bias`` belong to g (see ``Expansion``); ``shape`` is that of one sample; ``sha256``
+    ``scale`` and ``bias`` are those of g (see ``Expansion``), ``shape`` is that of one sample, and ``sha256``
     is the checksum of the data that the model was trained on.
     """
 
@@ -62,13 +62,13 @@ class Facts:
 
     @property
     def task(self) -> Task:
-        """What the model has learned."""
+        """The task that the model was trained for."""
         return task_for(self.classes)
 
 
 @dataclass(frozen=True, config={**STRICT, "arbitrary_types_allowed": True})
 class SavedModel:
-    """What a model file holds."""
+    """The content of a model file."""
 
     model: NSVM
     settings: Settings
@@ -76,7 +76,7 @@ class SavedModel:
 
 
 def facts(experiment: Experiment, model: NSVM, steps: int) -> Facts:
-    """Return what the file of a model says beside its tensors."""
+    """Return the facts for the file of a model."""
     data, expansion = experiment.data, model.expansion
     return Facts(
         scale=expansion.scale,
@@ -90,7 +90,11 @@ def facts(experiment: Experiment, model: NSVM, steps: int) -> Facts:
 
 
 def save_model(path: Path, saved: SavedModel) -> None:
-    """Write the file whole, or leave what was there."""
+    """Write a model file atomically.
+
+    Raises:
+        RunError: it would be too large.
+    """
     model, e = saved.model, saved.model.expansion
     tensors = {THETA + name: tensor for name, tensor in model.network.state_dict().items()}
     tensors |= {"z": e.z, "alpha": e.alpha, "y": e.y, "mean": model.scaling.mean, "std": model.scaling.std}
@@ -98,14 +102,17 @@ def save_model(path: Path, saved: SavedModel) -> None:
 
 
 def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> SavedModel:
-    """Read and check a model file, which may come from others; ``runtime`` replaces its ``device`` and
-    ``threads``.
+    """Read and check a model file, which may come from an untrusted source.
 
-    Its settings are typed and range-checked, its parts looked up by name, and its tensors compared with what
-    these make, before anything is read or built that is larger than the header.
+    Before anything larger than the header is read or built, the settings are type- and range-checked, classes
+    are looked up by registered name, and the tensors are compared with those that the settings imply.
+
+    Args:
+        path: the file.
+        runtime: ``device`` and ``threads`` that override those of the file.
 
     Raises:
-        InputError: the file is missing, damaged, of another kind, or contradicts itself.
+        InputError: the file is missing, damaged, of another kind, or inconsistent.
     """
     file = tensor_file.read(path, MODEL)
     try:
@@ -120,7 +127,8 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> SavedMod
         raise unusable(path, one_line(error)) from None
     except (ValueError, TypeError, RuntimeError, OverflowError, RecursionError) as error:
         raise unusable(path, error) from None
-    threads = min(settings.threads, os.cpu_count() or 1) if settings.threads else None  # not the file's say
+    # the file may come from a machine with more cores
+    threads = min(settings.threads, os.cpu_count() or 1) if settings.threads else None
     settings = parse_settings({**plain(settings), "threads": threads, **(runtime or {})})
     device = select_device(settings.device, settings.threads)
     try:
@@ -137,14 +145,14 @@ def _mapping(value: object) -> dict[str, Any]:
 
 
 def _specs(settings: Settings, facts: Facts, z: tuple[int, ...]) -> dict[str, Spec]:
-    """Return the tensors of a model with these settings and a z of that shape; allocate nothing."""
+    """Return the specs of the tensors of a model with these settings and z, without allocating memory."""
     dtype: torch.dtype = getattr(torch, settings.dtype)
     with torch.device("meta"):
         network = build_network(settings.network, facts.shape, seed=0).to(dtype)
     theta = network.state_dict()
     channels = max((len(tensor) for tensor in theta.values() if tensor.ndim > 2), default=1)
     if channels * math.prod(facts.shape) > VALUES:
-        raise ValueError(f"its network would make more than {VALUES} values of one sample")
+        raise ValueError(f"its network would compute more than {VALUES} values per sample")
     if len(z) != 2:
         raise ValueError(f"z should be a matrix, got shape {list(z)}")
     specs = {THETA + name: spec(tensor) for name, tensor in theta.items()}
@@ -187,7 +195,11 @@ def _expect(condition: bool, otherwise: str) -> None:
 
 
 def find_model_file(path: str | Path) -> Path:
-    """Return the model file that a user names: the file, or that of a run directory."""
+    """Return the model file for a path: the path itself, or the model file of a run directory.
+
+    Raises:
+        InputError: the directory holds no finished run.
+    """
     path = Path(path)
     if not path.is_dir():
         return path

@@ -1,4 +1,4 @@
-"""The parts that the settings of a run name."""
+"""A check of the classes that the settings of a run name."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from nsvm_cli.trainers import build_trainer
 
 
 def check_parts(settings: Settings) -> None:
-    """Check that each part is registered and takes its settings; load no data and allocate nothing.
+    """Check that each named class is registered and accepts its settings, without loading data.
 
     Raises:
-        InputError: one is not, or does not.
+        InputError: a name or a setting is wrong.
     """
     build_trainer(settings.algorithm)
     build_kernel(settings.kernel)

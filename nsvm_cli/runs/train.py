@@ -1,4 +1,4 @@
-"""A run, from its first step or from a checkpoint, to its result."""
+"""Train a run, from its first step or from a checkpoint, to its result."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def train_run(
     say: Say = lambda line: None,
     allow_mismatch: bool = False,
 ) -> dict[str, Any]:
-    """Train, evaluate the model once on held-out data, save it, write the result and return it.
+    """Train, evaluate the model once on held-out data, save it, and return the result.
 
-    Resume from the directory's newest checkpoint that is whole, if there is one: with the same bits as if the
-    run had never stopped.
+    If the directory holds a checkpoint, training resumes from the newest intact one, and the result has the
+    same bits as if the run had never stopped.
 
     Args:
         experiment: the run.
-        directory: where it writes.
-        callbacks: further ones, such as a progress bar.
-        signals: what may stop the run.
-        say: gets lines that a person should read.
-        allow_mismatch: whether to resume with other settings or in another environment, and so with other
-            bits; the result then says ``"exact": false``.
+        directory: the run directory to write to.
+        callbacks: additional callbacks, such as a progress bar.
+        signals: the signals that may stop the run.
+        say: shows a message to the user.
+        allow_mismatch: whether to resume even if settings or environment have changed. The result may then
+            differ, and says ``"exact": false``.
 
     Raises:
         InputError: the checkpoint does not belong to this run, or every checkpoint is damaged.
@@ -69,7 +69,7 @@ def run_worker(
     callbacks: Sequence[Callback] = (),
     signals: StopSignals | None = None,
 ) -> None:
-    """Train along with the process that does ``train_run`` in ``path``; see ``parallel.distributed``."""
+    """Train together with the main process, which calls ``train_run`` in ``path``."""
     best = BestModel(experiment, None)
     checkpoints = CheckpointManager(experiment, path, None, best, lambda line: None)
     state = checkpoints.restore(allow_mismatch=True)
@@ -84,7 +84,11 @@ def _train(
     checkpoints: CheckpointManager,
     signals: StopSignals | None,
 ) -> State:
-    """Run the loop from a state to the last step, or until a signal stops it."""
+    """Run the loop from a state to the last step.
+
+    Raises:
+        Interrupted: a signal stopped it.
+    """
     trainer, problem = experiment.trainer, experiment.problem
     how_to_resume = ""
     if checkpoints.directory and checkpoints.every.every is not None:
