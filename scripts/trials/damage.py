@@ -108,7 +108,7 @@ def disk(folder: Path, arguments: Namespace) -> list[str]:
                     subprocess.run(["mount", "-o", "remount,size=100m", str(small)], check=True)
                     again = start(["resume=small/run"], folder)
                     _, errors = again.communicate(timeout=300)
-                    if again.returncode != 0 or "going on after step" not in errors:
+                    if again.returncode != 0 or "resuming after step" not in errors:
                         raise SystemExit(f"{kilobytes} KiB: could not be resumed: {errors}")
                     resumed += 1
         except InputError as error:
