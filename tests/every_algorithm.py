@@ -22,7 +22,7 @@ from nsvm_cli.parallel.distributed import Processes, init_distributed
 from nsvm_cli.trainers import TRAINERS, Problem, Trainer, build_trainer
 from tests.conftest import parameters, train
 
-STEPS = 150
+STEPS = 100
 NETWORKS = {
     "plain": {"name": "mlp", "widths": [8, 6], "normalize": True},
     "dropout": {"name": "mlp", "widths": [8, 6], "dropout": 0.3, "normalize": True},

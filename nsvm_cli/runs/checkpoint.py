@@ -153,7 +153,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     Raises:
         InputError: the file is missing, damaged, of another kind, or inconsistent.
     """
-    file = tensor_file.read(path, KIND, FIRST_KIND)
+    file = tensor_file.read(path, KIND, FIRST_KIND, noun="checkpoint")
     about: dict[str, Any] = dict(file.content)
     numbers = about.pop("numbers", None)
     try:

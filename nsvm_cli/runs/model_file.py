@@ -114,7 +114,7 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> SavedMod
     Raises:
         InputError: the file is missing, damaged, of another kind, or inconsistent.
     """
-    file = tensor_file.read(path, MODEL)
+    file = tensor_file.read(path, MODEL, noun="model file")
     try:
         if file.content.keys() != {"settings", "facts"}:
             raise ValueError(f"expected settings and facts, got {', '.join(file.content) or 'nothing'}")

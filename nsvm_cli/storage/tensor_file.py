@@ -105,7 +105,7 @@ def write(path: Path, kind: str, content: Mapping[str, Any], tensors: Mapping[st
     write_atomically(path, data)
 
 
-def read(path: Path, *kinds: str) -> TensorFile:
+def read(path: Path, *kinds: str, noun: str = "tensor file") -> TensorFile:
     """Read and check the header of a file of one of these kinds, and nothing else.
 
     Raises:
@@ -113,7 +113,7 @@ def read(path: Path, *kinds: str) -> TensorFile:
     """
     if not path.is_file():
         what = "is not a file" if path.exists() else "does not exist"
-        raise InputError(f"{path} {what}: expected a model file or checkpoint")
+        raise InputError(f"{path} {what}: expected a {noun}")
     try:
         with path.open("rb") as file:
             text = _header(file, size := path.stat().st_size)
@@ -122,7 +122,7 @@ def read(path: Path, *kinds: str) -> TensorFile:
         metadata = header.pop("__metadata__", None)
         specs = _specs(header, size - 8 - len(text))
     except (ValueError, OSError) as error:
-        raise _refusal(path, "cannot be read as a safetensors file", error) from None
+        raise _refusal(path, f"cannot be read as a {noun} (a safetensors file)", error) from None
     if not isinstance(metadata, dict) or len(metadata) != 1 or not metadata.keys() <= {*kinds}:
         found = ", ".join(map(repr, metadata)) if isinstance(metadata, dict) and metadata else "none"
         raise _refusal(path, "is of another kind", f"expected metadata {kinds[0]!r}, found {found}")

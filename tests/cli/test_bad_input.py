@@ -52,7 +52,7 @@ CASES = [
     ("train seed=99999999999999999999", "seed should be less than"),
     ("evaluate x plugins=null", "plugins: "),
     ("evaluate", "evaluate needs PATH; see nsvm evaluate --help"),
-    ("evaluate nowhere", "nowhere does not exist: expected a model file or checkpoint"),
+    ("evaluate nowhere", "nowhere does not exist: expected a model file"),
     ("evaluate .", ". has no final.safetensors: expected the directory of a finished run"),
     ("evaluate x splt=test", "splt: there is no such setting; did you mean split?"),
     ("evaluate x split=tests", "split=tests: there is no such split; did you mean test?"),
@@ -98,7 +98,7 @@ def test_data_that_are_not_what_they_should_be(tmp_path: Path) -> None:
 def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "final.safetensors"
     file.write_bytes(b"\x80\x04 not a model")
-    assert "cannot be read as a safetensors file" in refusal("evaluate", file, cwd=tmp_path)
+    assert "cannot be read as a model file" in refusal("evaluate", file, cwd=tmp_path)
 
 
 def test_a_run_that_diverges_fails_with_1_and_does_not_look_finished(tmp_path: Path) -> None:

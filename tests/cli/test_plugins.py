@@ -1,4 +1,4 @@
-"""Parts added from outside the package: the examples of the how-to page, run as a user runs them."""
+"""Parts added from outside the package: the examples of the how-to page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def parts(tmp_path: Path) -> Path:
     return tmp_path
 
 
-MINE = ["--config-dir", "my_conf", "plugins=[my_parts]"]
+MINE = ["--config-dir", "my_conf", "plugins=[my_parts]", "curves=false"]
 
 
 @pytest.mark.parametrize(

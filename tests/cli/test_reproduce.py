@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.process import nsvm, refusal, start
 
-SHORT = ["reproduce", "quick=true", "cells=digits_alg4", "seeds=2", "jobs=2", "directory=out"]
+SHORT = ["reproduce", "quick=true", "cells=digits_alg4", "seeds=2", "jobs=1", "directory=out"]
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 

@@ -54,10 +54,10 @@ def test_killed_and_resumed(twin: Path, tmp_path: Path) -> None:
     )
     refused = nsvm("train", "resume=run", "threads=2", cwd=tmp_path)
     assert refused.returncode == 2
-    assert "threads was 1 and is 2; take the same again, or accept another result" in refused.stderr
+    assert "threads was 1 and is 2; restore these, or accept a different result" in refused.stderr
     done = nsvm("train", "resume=run", "algorithm=alg1", f"algorithm.steps={STEPS}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "going on after step " in done.stderr
+    assert "resuming after step " in done.stderr
     assert bits(tmp_path / "run") == bits(twin)
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").iterdir()}
     again = nsvm("train", "resume=run", cwd=tmp_path)
@@ -75,7 +75,7 @@ def test_a_signal_ends_a_run_in_order(signum: int, twin: Path, tmp_path: Path) -
     assert run.returncode == 128 + signum
     last = errors.splitlines()[-1]
     assert re.match(rf"nsvm: interrupted after step \d+ of {STEPS}; ", last)
-    assert last.endswith(f"go on with nsvm train resume={tmp_path / 'run'}")
+    assert last.endswith(f"resume with nsvm train resume={tmp_path / 'run'}")
     assert "Traceback" not in errors
     assert (tmp_path / "run" / "last.safetensors").exists()
     assert not (tmp_path / "run" / "result.json").exists()
@@ -122,7 +122,7 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
 
 
 def test_a_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
-    words = ["-m", "algorithm=alg1", f"algorithm.steps={STEPS}", "seed=0,1,2"]
+    words = ["-m", "algorithm=alg1", "algorithm.steps=1500", "seed=0,1,2"]
     words += ["curves=false", "checkpoint.every=100"]
     run = start("train", *words, cwd=tmp_path, env=SECRET)
     sweeps = tmp_path / "outputs" / "sweep"
@@ -135,7 +135,7 @@ def test_a_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert list(sweeps.iterdir()) == [sweep]
     assert f"Finished already: {sweep / '0'}" in done.stdout
-    assert "going on after step" in done.stderr
+    assert "resuming after step" in done.stderr
     assert {file: file.stat().st_mtime_ns for file in (sweep / "0").iterdir()} == first
     resumed = [json.loads((sweep / str(job) / "result.json").read_text())["resumed"] for job in range(3)]
     assert resumed == [0, 1, 0]

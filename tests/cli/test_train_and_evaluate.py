@@ -15,7 +15,7 @@ import yaml
 from tests.cli.process import evaluated, nsvm, trained
 from tests.conftest import real
 
-QUICK = ["algorithm.steps=60", "threads=1"]
+QUICK = ["algorithm.steps=60", "threads=1", "curves=false"]
 
 
 @pytest.mark.parametrize(
@@ -113,6 +113,12 @@ def test_a_sweep_with_flags_after_overrides(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     seeds = [json.loads((tmp_path / "sweep" / str(i) / "result.json").read_text())["seed"] for i in (0, 1)]
     assert seeds == [1, 2]
+    pictures = [tmp_path / "sweep" / str(i) / "curves.png" for i in (0, 1)]
+    assert all(picture.is_file() for picture in pictures)
+    pictures[0].unlink()
+    again = nsvm("curves", *(picture.parent for picture in pictures), cwd=tmp_path)
+    assert (again.returncode, again.stdout.split()) == (0, [str(picture) for picture in pictures])
+    assert pictures[0].is_file()
 
 
 def test_every_run_has_a_default_directory_of_its_own(tmp_path: Path) -> None:

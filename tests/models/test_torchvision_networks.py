@@ -19,6 +19,7 @@ from nsvm_cli.models.networks import build_network, is_modeless, uses_batch_stat
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.runs.model_file import Facts, SavedModel, load_model, save_model
+from nsvm_cli.tasks import BINARY
 
 FEATURES = {"resnet18": 512, "mobilenet_v3_small": 576}
 SMALLEST = {"resnet18": 9, "mobilenet_v3_small": 17}
@@ -31,7 +32,7 @@ def network(name: str, norm: str = "group", shape: tuple[int, ...] = MNIST, **ou
 
 
 def step(F: FeatureMap, x: Tensor) -> None:
-    F.descend([x], lambda z: (z.square().sum(), [2 * z]), 0.0)
+    F.descend([x], lambda z: (z.square().sum(), [2 * z]), 1, 1)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -122,7 +123,7 @@ def test_saved_and_loaded(name: str, norm: str, tmp_path: Path) -> None:
     facts = Facts(
         scale=1.0, bias=0.0, shape=MNIST, classes=("0", "1"), steps=1, source="here", sha256="0" * 64
     )
-    model = NSVM(scaling, built, RBF(0.5), expansion)
+    model = NSVM(BINARY, scaling, built, RBF(0.5), expansion)
     save_model(tmp_path / "model", SavedModel(model, settings, facts))
     loaded = load_model(tmp_path / "model")
     assert loaded.settings == settings

@@ -15,6 +15,8 @@ from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 SETTINGS: dict[str, Any] = {
     "dataset": {"name": "ringnorm", "samples": 600, "validation": 60},
     "network": {"name": "mlp", "widths": [8, 6]},

@@ -110,13 +110,13 @@ def refused(path: Path, said: str) -> None:
 def test_missing_truncated_and_foreign_files_are_refused(run: Run, tmp_path: Path) -> None:
     file = run()[0] / "final.safetensors"
     data = file.read_bytes()
-    refused(tmp_path / "nothing", "does not exist: expected a model file or checkpoint")
+    refused(tmp_path / "nothing", "does not exist: expected a model file")
     refused(tmp_path, "is not a file")
     for size in [*range(0, 300, 7), len(data) // 2, len(data) - 1]:
         file.write_bytes(data[:size])
-        refused(file, "cannot be read as a safetensors file")
+        refused(file, "cannot be read as a model file")
     file.write_text("theta: 3")
-    refused(file, "cannot be read as a safetensors file")
+    refused(file, "cannot be read as a model file")
     file.write_bytes(pickle_of_a_file())
     refused(file, "its header has [0-9]+ bytes, expected at most")
     save_file({"weight": torch.ones(3)}, file)
@@ -267,7 +267,7 @@ def test_a_header_that_promises_more_than_the_file_holds(run: Run) -> None:
     for change in ({"shape": [10**9, 6]}, {"data_offsets": [0, 10**9]}, {"dtype": "BF16"}, {"shape": [-1]}):
         text = json.dumps({**header, "z": {**header["z"], **change}}).encode()
         file.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
-        refused(file, "cannot be read as a safetensors file")
+        refused(file, "cannot be read as a model file")
 
 
 def test_no_pickle_anywhere() -> None:
