@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from nsvm_cli.models.kernels import RBF, Kernel
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.optimizers import SGD
-from nsvm_cli.trainers import Problem, State, Trainer
+from nsvm_cli.trainers import TRAINERS, Problem, State, Trainer, build_trainer
 from tests.inline_workers import InlineWorkers
 
 # Several workers share the cores.
@@ -87,6 +88,12 @@ def small() -> Callable[..., Small]:
         return Small(Problem(x, y, K or RBF(1.0), seed), built)
 
     return make
+
+
+def short(name: str, steps: int, **settings: Any) -> Trainer[Any]:
+    """Return the trainer of that name; every part of it takes so many steps."""
+    lengths = {key: steps for key in signature(TRAINERS[name]).parameters if key.endswith("steps")}
+    return build_trainer({"name": name, **lengths, **settings})
 
 
 def train(

@@ -142,7 +142,7 @@ class CheckpointManager(Callback):
         return load_checkpoint(checkpoints_in(self.path)[number]) if number >= 0 else None
 
     def _newest(self, directory: RunDirectory) -> tuple[int, Checkpoint | None]:
-        """Return the newest intact checkpoint and its number; None and number -1 if there is no checkpoint."""
+        """Return the newest intact checkpoint and its number; -1 and None if there is none."""
         paths = checkpoints_in(self.path)
         for number, path in enumerate(paths):
             try:

@@ -17,14 +17,14 @@ from nsvm_cli.models.kernels import RBF, Kernel, Polynomial, build_kernel
 from nsvm_cli.runs.loop import OnLog, run
 from nsvm_cli.trainers import TRAINERS, Problem, Trainer, build_trainer
 from nsvm_cli.trainers.alg4 import SOLVERS
-from tests.conftest import Small, parameters, train
+from tests.conftest import Small, parameters, short, train
 
 MakeSmall = Callable[..., Small]
 STEPS = 150
 
 
 def make(name: str) -> Trainer[Any]:
-    return build_trainer({"name": name, "steps": STEPS})
+    return short(name, STEPS)
 
 
 @pytest.fixture(params=sorted(TRAINERS.keys() - {"cross_entropy"}))

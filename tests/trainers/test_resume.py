@@ -23,10 +23,11 @@ from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.state_dict import flatten, unflatten
 from nsvm_cli.trainers import TRAINERS, Problem, build_trainer
 from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
-from tests.conftest import Small, parameters
+from tests.conftest import Small, parameters, short
 
+pytestmark = pytest.mark.usefixtures("unchecked")
 MakeSmall = Callable[..., Small]
-STEPS = 400
+STEPS = 200
 
 NETWORKS = {
     "mlp": {"name": "mlp", "widths": [8, 6], "normalize": True},
@@ -54,7 +55,7 @@ def test_a_resumed_run_has_the_same_bits(
     name: str, network: str, optimiser: str, small: MakeSmall, tmp_path: Path
 ) -> None:
     s = small(1, network=NETWORKS[network], K=RBF(1.0), m=60)
-    trainer = build_trainer({"name": name, "steps": STEPS, "lam": 1e-2})
+    trainer = short(name, STEPS, lam=1e-2)
 
     def theta() -> FeatureMap:
         return FeatureMap(deepcopy(s.network), OPTIMISERS[optimiser], dropout_seed=5)
@@ -92,7 +93,7 @@ def test_a_resumed_run_has_the_same_bits(
 def test_every_field_of_a_state_is_accounted_for(name: str, small: MakeSmall) -> None:
     """What is saved of a state in the middle of a run, loaded and saved again, is the same."""
     s = small(1)
-    trainer = build_trainer({"name": name, "steps": 100})
+    trainer = short(name, 100)
     F = s.theta(1e-3)
     state = trainer.start(s.problem, F)
     trainer.advance(s.problem, state, trainer.total * 2 // 3)
