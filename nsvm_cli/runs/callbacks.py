@@ -142,7 +142,7 @@ class CheckpointManager(Callback):
         return load_checkpoint(checkpoints_in(self.path)[number]) if number >= 0 else None
 
     def _newest(self, directory: RunDirectory) -> tuple[int, Checkpoint | None]:
-        """Return the newest intact checkpoint and its number; None and number -1 if there is no checkpoint."""
+        """Return the number of the newest intact checkpoint, and it; -1 and None without a checkpoint."""
         paths = checkpoints_in(self.path)
         for number, path in enumerate(paths):
             try:
