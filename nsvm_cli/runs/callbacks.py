@@ -234,7 +234,7 @@ class StopSignals(Protocol):
         """The signal that should stop the run, or None."""
 
     def end_at_once(self, message: str) -> None:
-        """From now on, let a signal end the process at once."""
+        """Let any further signal end the process at once, printing this message."""
 
 
 class StopOnSignal(Callback):

@@ -70,7 +70,7 @@ class SVC(Trainer[State]):
 
 
 def _scikit_learns_own(K: Kernel, n: int) -> dict[str, Any] | None:
-    """Return scikit-learn's settings for the same kernel, with which it never stores the whole matrix."""
+    """Return scikit-learn's settings for a kernel that it can compute in blocks, or None."""
     # exact types, because a subclass is another kernel
     gamma = 1 / n if getattr(K, "gamma", None) is None else K.gamma  # type: ignore[attr-defined]
     if type(K) is RBF:
