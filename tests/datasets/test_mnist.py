@@ -152,16 +152,16 @@ DAMAGE: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     "no gzip": (".gz", lambda _: b"<html>404</html>", "is damaged"),
     "gzip of nonsense": (".gz", lambda content: content[:10] + b"\xff" * 50, "is damaged"),
     "other check sum": (".gz", lambda content: content[:-8] + b"\0" * 8, "is damaged"),
-    "empty": (".gz", lambda _: b"", "is damaged (its header does not say "),
+    "empty": (".gz", lambda _: b"", "is damaged (its header is not that of "),
     "packed, wrong magic": (
         ".gz",
         repacked(lambda c: b"\0\0\x09" + c[3:]),
-        "is damaged (its header does not say ",
+        "is damaged (its header is not that of ",
     ),
     "packed, other sizes": (
         ".gz",
         repacked(lambda c: c[:7] + b"\0" + c[8:]),
-        "is damaged (its header does not say ",
+        "is damaged (its header is not that of ",
     ),
     "packed, short": (".gz", repacked(lambda c: c[:-1]), "is damaged (expected "),
     "packed, long": (".gz", repacked(lambda c: c + b"\0"), "is damaged (expected "),
@@ -171,16 +171,16 @@ DAMAGE: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
         "is damaged (it is not the published file, expected SHA-256 ",
     ),
     "unpacked, cut short": ("", lambda content: content[:1000], "is damaged (expected "),
-    "unpacked, only a header": ("", lambda content: content[:6], "is damaged (its header does not say "),
-    "unpacked, empty": ("", lambda _: b"", "is damaged (its header does not say "),
+    "unpacked, only a header": ("", lambda content: content[:6], "is damaged (its header is not that of "),
+    "unpacked, empty": ("", lambda _: b"", "is damaged (its header is not that of "),
     "unpacked, wrong magic": (
         "",
         lambda content: b"\1" + content[1:],
-        "is damaged (its header does not say ",
+        "is damaged (its header is not that of ",
     ),
     "unpacked, long": ("", lambda content: content + b"\0", "is damaged (expected "),
     "unpacked, other pixel": ("", other_pixel, "is damaged (it is not the published file, expected SHA-256 "),
-    "unpacked, still packed": ("", gzip.compress, "is damaged (its header does not say "),
+    "unpacked, still packed": ("", gzip.compress, "is damaged (its header is not that of "),
 }
 
 
@@ -273,7 +273,7 @@ def test_related_data_sets_have_their_own_folders_and_checksums(
 def test_parse_idx() -> None:
     array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
     np.testing.assert_array_equal(parse_idx(idx(array), (2, 3, 4)), array)
-    with pytest.raises(ValueError, match="its header does not say 2x12 bytes"):
+    with pytest.raises(ValueError, match="its header is not that of 2x12 bytes"):
         parse_idx(idx(array), (2, 12))
 
 

@@ -157,7 +157,7 @@ def test_metrics_that_were_changed_fall_back_too(whole: Path, half: Path) -> Non
     metrics.write_bytes(b"".join(lines[:-1]) + b'{"step": 1')
     said: list[str] = []
     go(half, settings_with(), say=said.append)
-    assert "metrics.jsonl is not what it was at the checkpoint" in said[0]
+    assert "metrics.jsonl has changed since the checkpoint" in said[0]
     assert bits(half) == bits(whole)
 
 
@@ -369,7 +369,7 @@ def test_a_link_in_an_untrusted_directory_is_not_followed(name: str, half: Path,
     precious.write_text("mine")
     (half / name).unlink()
     (half / name).symlink_to(precious)
-    with pytest.raises(InputError, match=r"is a link|not what it was at the checkpoint"):
+    with pytest.raises(InputError, match=r"is a link|has changed since the checkpoint"):
         go(half, settings_with())
     for file in checkpoints_in(half):
         file.unlink()
@@ -452,14 +452,14 @@ def test_impossible_values_are_refused(changes: dict[str, Any], half: Path) -> N
     save_checkpoint(last, replace(checkpoint, values=values, **changes))
     for file in checkpoints_in(half)[1:]:
         file.unlink()
-    with pytest.raises(InputError, match=r"does not fit this run|not what it was at the checkpoint"):
+    with pytest.raises(InputError, match=r"does not fit this run|has changed since the checkpoint"):
         go(half, settings_with())
 
 
 def test_a_pipe_in_place_of_the_metrics(half: Path) -> None:
     (half / "metrics.jsonl").unlink()
     os.mkfifo(half / "metrics.jsonl")
-    with pytest.raises(InputError, match="not what it was at the checkpoint"):
+    with pytest.raises(InputError, match="has changed since the checkpoint"):
         go(half, settings_with())
 
 
