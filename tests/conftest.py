@@ -1,4 +1,4 @@
-"""What the tests share: small problems, and where real data are, if they are."""
+"""Shared fixtures: small problems, and the paths of real data, if available."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REAL_DATA = Path(os.environ.get("NSVM_TEST_DATA", Path(__file__).parents[2] / "s
 
 
 def real(path: str) -> Path:
-    """A file or folder of real data; the test skips where it is not at hand."""
+    """Return a file or folder of real data, or skip the test if it is not available."""
     if not (REAL_DATA / path).exists():
         pytest.skip(f"needs {path} below {REAL_DATA} (NSVM_TEST_DATA names another folder)")
     return REAL_DATA / path
@@ -61,13 +61,13 @@ def inline_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Small:
-    """A small two-class problem in float64, and a network for it."""
+    """A small problem with two classes in float64, and a network for it."""
 
     problem: Problem
     network: nn.Module
 
     def theta(self, lr: float = 0.05) -> FeatureMap:
-        """The network as a trainer takes it, its own copy."""
+        """Return a copy of the network as a trainer takes it."""
         return FeatureMap(deepcopy(self.network), SGD(lr, momentum=0.9, weight_decay=0.01), dropout_seed=5)
 
 
@@ -99,12 +99,12 @@ def short(name: str, steps: int, **settings: Any) -> Trainer[Any]:
 def train(
     trainer: Trainer[Any], problem: Problem, F: FeatureMap, steps: int | None = None
 ) -> tuple[State, Expansion]:
-    """The loop without anything around it."""
+    """Run the training loop and nothing else."""
     state = trainer.start(problem, F)
     trainer.advance(problem, state, trainer.total if steps is None else steps)
     return state, trainer.finish(problem, state)
 
 
 def parameters(network: nn.Module) -> Tensor:
-    """theta as one vector."""
+    """Return theta as one vector."""
     return torch.cat([p.detach().flatten() for p in network.parameters()])

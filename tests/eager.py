@@ -1,10 +1,10 @@
-"""The paper's pseudocode as one writes it in PyTorch: one step at a time, autograd throughout.
+"""The paper's pseudocode in straightforward PyTorch: one step at a time, with autograd throughout.
 
-Unlike ``reference.py`` it takes the sum over the support vectors at once, so that thousands of steps take
-seconds. It is what ``scripts/benchmark`` measures the trainers against, and a second judge of them.
+Unlike ``reference.py`` it sums over the support vectors with one operation, so that thousands of steps take
+seconds. It is a second reference for the trainers, and the baseline of ``scripts/benchmark``.
 
-Each algorithm is a generator that yields after every step, so that a benchmark may time any part of a run.
-``net(x)`` is F_theta; the network is in evaluation mode but for the forward pass that moves theta.
+Each algorithm is a generator that yields after every step, so that a benchmark can time any part of a run.
+``net(x)`` is F_theta; the network is in evaluation mode except in the forward pass of a theta step.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def rbf(gamma: float) -> VectorKernel:
 
 @dataclass
 class Eager:
-    """What a run is made of, and what it has come to."""
+    """The inputs and the state of a run."""
 
     x: Tensor
     y: Tensor
@@ -37,7 +37,7 @@ class Eager:
     rate: Callable[[int], float] | None = None  # of step t, where it is not the optimizer's own throughout
     alpha: Tensor = field(init=False)  # of Algorithms 0, 2, 3: one a sample
     j: Tensor = field(init=False)  # and those that are not 0, in the order in which they joined
-    objective: Tensor = field(init=False)  # its value before the latest move of theta
+    objective: Tensor = field(init=False)  # its value before the latest theta step
     z: Tensor = field(init=False)  # of Algorithm 1: the evaluations that are kept, and their labels
     labels: Tensor = field(init=False)
 
@@ -95,7 +95,7 @@ class Eager:
             yield t
 
     def algorithm_2(self, T: int, begin: int = 1) -> Iterator[int]:
-        """From step ``begin`` on, where alpha holds what the steps up to it have made."""
+        """Run from step ``begin`` on; alpha holds the result of the steps before it."""
         if begin == 1:
             self.add(self.draw(1), 1)
         for t in range(begin + 1, T + 1):
@@ -122,7 +122,7 @@ class Eager:
             yield t
 
     def algorithm_3(self, T: int, k: int, mu: float = 1.0, begin: int = 1) -> Iterator[int]:
-        """From step ``begin`` on, as in ``algorithm_2``."""
+        """Run from step ``begin`` on, as in ``algorithm_2``."""
         if begin == 1:
             self.add(self.draw(1), 1 / k)
         for t in range(begin + 1, T + 1):

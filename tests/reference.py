@@ -1,6 +1,6 @@
-"""A literal transcription of the paper's pseudocode: slow, dense, loop by loop, autograd throughout.
+"""A literal transcription of the paper's pseudocode: slow, dense, loop by loop, with autograd throughout.
 
-The judge of every trainer. It shares with the package only what the paper takes as given: the sampled
+Every trainer is compared with it. It shares with the package only what the paper takes as given: the sampled
 indices, the network, the optimizer, and the kernel as a Python function of two vectors.
 """
 
@@ -20,18 +20,18 @@ def rbf(gamma: float) -> VectorKernel:
 
 
 class Data:
-    """x_j and y_j, and the paper's F_theta(x_j)."""
+    """The samples x_j, the labels y_j, and the paper's F_theta(x_j)."""
 
     def __init__(self, x: Tensor, y: Tensor, network: nn.Module) -> None:
         self.x, self.y, self.network, self.m = x, y, network, len(y)
 
     def F(self, j: int) -> Tensor:
-        """F_theta(x_j) as a vector, for the current theta."""
+        """Return F_theta(x_j) as a vector, for the current theta."""
         return self.network(self.x[j : j + 1])[0]
 
 
 def descend(optimizer: torch.optim.Optimizer | None, objective: Tensor) -> None:
-    """One gradient descent step; None is a theta that stays fixed."""
+    """Take one gradient descent step; None stands for a fixed theta."""
     if optimizer is not None:
         optimizer.zero_grad()
         objective.backward()

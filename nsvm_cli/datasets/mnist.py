@@ -181,7 +181,7 @@ def parse_idx(data: bytes, shape: tuple[int, ...]) -> np.ndarray:
     header = np.array([0x0800 + len(shape), *shape], dtype=">i4").tobytes()
     size = len(header) + int(np.prod(shape))
     if not data.startswith(header):
-        raise ValueError(f"its header does not say {'x'.join(map(str, shape))} bytes")
+        raise ValueError(f"its header is not that of {'x'.join(map(str, shape))} bytes")
     if len(data) != size:
         raise ValueError(f"expected {size} bytes, got {len(data)}")
     return np.frombuffer(data, dtype=np.uint8, offset=len(header)).reshape(shape)

@@ -250,7 +250,7 @@ def build_network(settings: Mapping[str, Any], shape: Shape, seed: int) -> nn.Mo
             network = build(NETWORKS, "network", values, shape)
         except (RuntimeError, MemoryError, OverflowError) as error:  # torch's messages can be long
             reason = str(error).splitlines()[0]
-            raise InputError(f"network {settings['name']} cannot be made: {reason[:200]}") from None
+            raise InputError(f"network {settings['name']} cannot be built: {reason[:200]}") from None
         if output.normalize:
             network = nn.Sequential(network, Normalize(output.scale, output.eps))
         if output.head:

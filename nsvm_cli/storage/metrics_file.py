@@ -66,7 +66,7 @@ class MetricsFile:
 def check_metrics(path: Path, at: Position) -> None:
     """Raise a ValueError unless the metrics up to a position are unchanged."""
     if not path.is_file() or path.stat().st_size < at.bytes or _sha256(path, at.bytes) != at.sha256:
-        raise ValueError(f"{path} is not what it was at the checkpoint")
+        raise ValueError(f"{path} has changed since the checkpoint")
 
 
 def _sha256(path: Path, length: int) -> str:

@@ -18,8 +18,8 @@ from nsvm_cli.errors import InputError
 StateDict = dict[str, Any]
 """Maps names to tensors, numbers, None and nested state dicts."""
 
-DERIVED = {"saved": "no: computed again where it is missing, to the same bits"}
-RESTORED = {"saved": "by state_dict, and brought back by the trainer's restore"}
+DERIVED = {"saved": "no: recomputed when it is needed, with the same bits"}
+RESTORED = {"saved": "by state_dict, and restored by the trainer"}
 """For ``dataclasses.field(metadata=...)``."""
 
 SEPARATOR = "/"

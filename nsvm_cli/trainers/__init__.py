@@ -1,4 +1,4 @@
-"""The algorithms, by the name that ``algorithm=`` takes."""
+"""The algorithms, by the names that ``algorithm=`` accepts."""
 
 from __future__ import annotations
 
@@ -27,5 +27,9 @@ TRAINERS: dict[str, type[Trainer[Any]]] = {
 
 
 def build_trainer(settings: Mapping[str, Any]) -> Trainer[Any]:
-    """The trainer that an ``algorithm:`` section names."""
+    """Return the trainer that an ``algorithm:`` section names.
+
+    Raises:
+        InputError: the algorithm or one of its settings is wrong.
+    """
     return build(TRAINERS, "algorithm", settings)

@@ -1,4 +1,4 @@
-"""Algorithm 1: support vectors keep the features that they had when they joined."""
+"""Algorithm 1: support vectors keep the features that they had when they were added."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Alg1State(LookAheadState):
 class Alg1(LookAheadTrainer[Alg1State]):
     """Gradient descent in f and theta at once (paper, Algorithm 1).
 
-    The paper's lines, and what does them::
+    The paper's lines, and where they are implemented::
 
         choose i_1;  alpha_1 = 1;  z_1 = F_theta(x_i_1)               start
         for t = 2, ..., T:                                            advance
@@ -93,6 +93,6 @@ class Alg1(LookAheadTrainer[Alg1State]):
         return Expansion(z, torch.ones_like(y), y, self.lam * state.t)
 
     def _terms(self, problem: Problem, state: Alg1State) -> tuple[Float[Tensor, "s n"], Float[Tensor, " s"]]:
-        """Return those of all processes."""
+        """Return the terms z and y of all processes."""
         processes, s = problem.processes, state.support_vectors
         return processes.gather(state.z.tensor, s), processes.gather(state.y.tensor, s)

@@ -1,4 +1,4 @@
-"""Algorithm 2: support vectors follow theta."""
+"""Algorithm 2: the features of support vectors change with theta."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Support(NamedTuple):
 
 @dataclass(kw_only=True)
 class Alg2State(SampleState, LookAheadState):
-    """``support`` serves all steps until theta and alpha change."""
+    """``support`` is valid until theta or alpha changes."""
 
     support: Derived[Support] = field(default_factory=Derived, metadata=DERIVED)
 
@@ -40,7 +40,7 @@ class Alg2State(SampleState, LookAheadState):
 class Alg2(LookAheadTrainer[Alg2State]):
     """Descent in f, then in theta, then an approximate projection of f (paper, Algorithm 2).
 
-    Its lines, and what does them::
+    The paper's lines, and where they are implemented::
 
         choose i_1;  alpha_i_1 = 1, all other alpha_j = 0             start
         for t = 2, ..., T:                                            advance
@@ -53,8 +53,8 @@ class Alg2(LookAheadTrainer[Alg2State]):
                     alpha_j y_j K(F_theta(x_j), F_theta(x_i_t))       on_violation: objective, F.descend
         z_j = F_theta(x_j);  return alpha, z, theta                   finish
 
-    Unlike in Algorithm 1, the features of the support vectors are those of the present theta, and the theta
-    step differentiates through them as well.
+    Unlike in Algorithm 1, the features of the support vectors are those of the current theta, and theta steps
+    differentiate through them as well.
     """
 
     steps: Steps
@@ -82,7 +82,7 @@ class Alg2(LookAheadTrainer[Alg2State]):
             return c @ K_ji[:, 0], [by_z_j, by_z_i]
 
         def within(z_j: Tensor) -> tuple[Tensor, list[Tensor]]:
-            """The same where x_i is one of the x_j, and so goes through F once, under dropout too."""
+            """The same if x_i is one of the x_j, so that it passes through F only once, also with dropout."""
             value, (by_z_j, by_z_i) = objective(z_j, z_j[at])
             by_z_j[at] += by_z_i
             return value, [by_z_j]
@@ -103,10 +103,10 @@ class Alg2(LookAheadTrainer[Alg2State]):
         return state.support.get(state.version, compute)
 
     def _shard(self, problem: Problem, state: Alg2State, i: int) -> Shard | None:
-        """Return which rows of the whole batch are this process's.
+        """Return this process's rows of the full batch, or None for a single process.
 
-        The whole batch is the whole support, with i behind it unless it is part of it; a process has its
-        shard of that, and i.
+        The full batch consists of the whole support, followed by i unless it belongs to the support. Each
+        process holds its shard of the support, and i.
         """
         support, processes = state.coefficients.support, problem.processes
         if processes.size == 1:

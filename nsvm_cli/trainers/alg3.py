@@ -1,4 +1,4 @@
-"""Algorithm 3: mini-batches, and an objective made of kernel alignments."""
+"""Algorithm 3: mini-batches, with an alignment objective for theta."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from nsvm_cli.trainers.coefficients import SampleState, coefficients, expansion
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Alg3(BatchTrainer[SampleState]):
-    """Batched Pegasos in f, alignment in theta (paper, Algorithm 3). Needs K(a, a) != 0.
+    """Mini-batch Pegasos in f, alignment in theta (paper, Algorithm 3). It requires K(a, a) != 0.
 
-    ``start`` and ``finish`` are the lines before and after the loop, ``step`` is one pass of it, in the
+    ``start`` and ``finish`` implement the lines before and after the loop, and ``step`` one iteration, in the
     paper's order.
     """
 
@@ -49,7 +49,7 @@ class Alg3(BatchTrainer[SampleState]):
         x_A, y_A, alpha_A = problem.at(A), y[A], torch.from_numpy(alpha.alpha[A_t]).to(y)
 
         def objective(z: Tensor) -> tuple[Tensor, list[Tensor]]:
-            """mu * first fraction - alignment; K_A is symmetric, so each feature is met twice."""
+            """mu * first fraction - alignment; the factor 2 is due to the symmetry of K_A."""
             K_A = K(z, z)
             norm, slope_norm = norm_surrogate(K_A, alpha_A, y_A)
             aligned, slope_aligned = alignment(K_A, y_A)

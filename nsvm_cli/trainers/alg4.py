@@ -1,4 +1,4 @@
-"""Algorithm 4: align the kernel, then fit an SVM."""
+"""Algorithm 4: align the kernel, then train an SVM."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SOLVERS: dict[str, Callable[[int, float], Trainer[Any]]] = {
     "pegasos": lambda steps, lam: Pegasos(steps, lam),
     "svc": lambda steps, lam: SVC(lam),
 }
-"""What may fit the SVM of Part 2, from ``solver_steps`` and ``lam``: trainers that leave theta as it is."""
+"""Solvers for the SVM of Part 2, from ``solver_steps`` and ``lam``: trainers that keep theta fixed."""
 
 
 @dataclass(kw_only=True)
 class Alg4State(State):
-    """``part_2`` is the solver's own state, once Part 1 is done."""
+    """``part_2`` is the state of the solver, once Part 1 is done."""
 
     part_2: State | None = field(default=None, metadata=RESTORED)
 
@@ -40,10 +40,10 @@ class Alg4State(State):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Alg4(BatchTrainer[Alg4State]):
-    """Part 1 moves theta towards a better kernel alignment; Part 2 fits an SVM (paper, Algorithm 4).
+    """Part 1 improves the kernel alignment in theta; Part 2 trains an SVM (paper, Algorithm 4).
 
-    ``step`` is one pass of Part 1, ``svm`` does Part 2. ``state.t`` counts the steps of Part 1, then those of
-    the solver. Needs K(a, a) != 0.
+    ``step`` implements one iteration of Part 1, and ``svm`` is the solver of Part 2. ``state.t`` counts the
+    steps of Part 1, then those of the solver. It requires K(a, a) != 0.
     """
 
     steps: Steps
@@ -55,7 +55,7 @@ class Alg4(BatchTrainer[Alg4State]):
 
     @property
     def svm(self) -> Trainer[Any]:
-        """What does Part 2."""
+        """The solver of Part 2."""
         return SOLVERS[self.solver](self.solver_steps, self.lam)
 
     @property
@@ -91,7 +91,7 @@ class Alg4(BatchTrainer[Alg4State]):
         x_A, y_A = problem.at(A), problem.y[A]
 
         def objective(z: Tensor) -> tuple[Tensor, list[Tensor]]:
-            """L(1, alignment); K_A is symmetric, so each feature is met twice."""
+            """L(1, alignment); the factor 2 is due to the symmetry of K_A."""
             K_A = K(z, z)
             aligned, slope = alignment(K_A, y_A)
             loss, slope_loss = L(1.0, aligned)
@@ -108,12 +108,12 @@ class Alg4(BatchTrainer[Alg4State]):
         except NotFiniteError as error:
             raise NotFiniteError(error.quantity, self.steps + error.step) from None
         state.violations, state.g = state.part_2.violations, state.part_2.g
-        state.objective = None  # theta no longer moves
+        state.objective = None  # theta is fixed from now on
         state.t = until
 
     def classifies(self, state: Alg4State) -> bool:
         return state.part_2 is not None or state.t == self.total
 
     def finish(self, problem: Problem, state: Alg4State) -> Expansion:
-        """Return Part 2's answer; during Part 1, that of a Part 2 started now."""
+        """Return the expansion of Part 2; during Part 1, that of a Part 2 started now."""
         return self.svm.finish(problem, state.part_2 or self.svm.start(problem, state.F))

@@ -26,9 +26,10 @@ BatchSize = Annotated[int, Field(ge=2)]
 
 @dataclass(frozen=True)
 class Problem:
-    """What every algorithm is given (paper, Section 4): the data set D, the kernel K; and the seed.
+    """The input of every algorithm (paper, Section 4): the data set D, the kernel K, and the seed.
 
-    ``memory_budget`` is in MiB, for kernel values.
+    ``x`` holds the m standardised training samples, ``y`` their labels -1 and +1. ``memory_budget`` is the
+    memory for kernel values, in MiB.
     """
 
     x: Float[Tensor, "m ..."]
@@ -44,7 +45,7 @@ class Problem:
         return self.x.index_select(0, i)  # several times faster than x[i]
 
     def sampler(self, k: int = 1) -> Sampler:
-        """Return what draws i_t, or A_t of size k.
+        """Return the sampler that draws i_t, or A_t of size k.
 
         Raises:
             InputError: k > m.
@@ -55,7 +56,7 @@ class Problem:
         return Sampler(self.seed, m, k)
 
     def shard(self, rows: tuple[int, Int64[Tensor, " p"]] | None = None) -> Shard | None:
-        """Return this process's part of an objective for ``F.descend``; None for a single process."""
+        """Return the shard for ``F.descend``: this process's rows of the batch; None for a single process."""
         return Shard(self.processes, rows) if self.processes.size > 1 else None
 
     def sums(
@@ -67,13 +68,13 @@ class Problem:
 
 @dataclass(kw_only=True)
 class State:
-    """Everything that a step reads or writes beside the problem.
+    """Everything that a step reads or writes, apart from the problem.
 
-    ``t`` counts the steps done, as the paper does: the initialisation of Algorithms 0 to 3 is step 1.
-    ``g`` is the latest decision value, ``objective`` the value before the latest move of theta,
-    ``violations`` the number of samples that were found to violate the margin.
+    ``t`` is the number of steps taken, counted as in the paper: the initialisation of Algorithms 0 to 3 is
+    step 1. ``g`` is the latest decision value, ``objective`` the value of the objective before the latest
+    theta step, and ``violations`` the number of margin violations so far.
 
-    Every field is saved, but for those that say otherwise: see ``nsvm_cli.storage.state_dict``.
+    Every field is saved, unless its metadata say otherwise: see ``nsvm_cli.storage.state_dict``.
     """
 
     F: FeatureMap
@@ -85,27 +86,27 @@ class State:
 
     @property
     def support_vectors(self) -> int:
-        """The number of non-zero coefficients so far; 0 for an algorithm without any while it trains."""
+        """The current number of non-zero coefficients; 0 if the algorithm has none during training."""
         return 0
 
     @property
     def version(self) -> tuple[int, int]:
-        """What changes whenever theta or alpha does; see ``Derived``."""
+        """A key that changes whenever theta or alpha does; see ``Derived``."""
         return self.F.theta_steps, self.violations
 
     def state_dict(self) -> StateDict:
-        """Return what there is to save, without theta and the sampler.
+        """Return the state as a state dict, without theta and the sampler.
 
         Raises:
-            InputError: a field holds what cannot be saved.
+            InputError: a field cannot be saved.
         """
         return save_fields(self, but=("F", "sampler"))
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Make this state, which has just been started, the one that was saved.
+        """Restore the saved state into this one, which has just been started.
 
         Raises:
-            ValueError: what was saved is not of this kind.
+            ValueError: the saved state is not of this kind.
         """
         load_fields(self, saved, but=("F", "sampler"))
 
@@ -114,16 +115,16 @@ S = TypeVar("S", bound=State)
 
 
 class Trainer(ABC, Generic[S]):
-    """An algorithm. Its constructor takes what its YAML file holds, and it is listed in ``TRAINERS``.
+    """An algorithm. Its fields are the settings in its YAML file, and it is listed in ``TRAINERS``.
 
-    ``nsvm_cli.runs.loop.run`` is the only caller of ``start``, then ``advance`` until ``total`` steps are
-    done, then ``finish``. Derive from ``StepTrainer``, or from ``LookAheadTrainer`` for an algorithm that
-    acts on violations only.
+    ``nsvm_cli.runs.loop.run`` calls ``start``, then ``advance`` until ``total`` steps are taken; ``finish``
+    then returns g. Derive from ``StepTrainer``, or from ``LookAheadTrainer`` for an algorithm that acts only
+    on violations.
     """
 
     def __init_subclass__(cls) -> None:
         if "step" in vars(cls) and "advance" not in vars(cls) and not issubclass(cls, StepTrainer):
-            raise TypeError(f"{cls.__name__} defines step, which the advance it inherits never calls")
+            raise TypeError(f"{cls.__name__} defines step, but inherits an advance that never calls it")
 
     @property
     @abstractmethod
@@ -132,29 +133,29 @@ class Trainer(ABC, Generic[S]):
 
     @property
     def k(self) -> int:
-        """The number of samples that a step draws."""
+        """The number of samples drawn per step."""
         return 1
 
     @property
     def last_theta_step(self) -> int:
-        """The last step in which theta may move."""
+        """The last step that may change theta."""
         return self.total
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
-        """Refuse, before anything is computed, a problem that this algorithm cannot take.
+        """Check, before any computation, that this algorithm can handle the problem.
 
         Raises:
-            InputError: what does not fit together.
+            InputError: it cannot.
         """
         problem.sampler(self.k)
 
     @abstractmethod
     def start(self, problem: Problem, F: FeatureMap) -> S:
-        """Return the state before the first pass of the loop."""
+        """Return the state before the first iteration of the loop."""
 
     @abstractmethod
     def advance(self, problem: Problem, state: S, until: int) -> None:
-        """Do all passes of the loop up to step ``until``. Where the caller stops in between changes no bit.
+        """Take all steps up to ``until``. The steps at which a caller pauses do not affect the result.
 
         Raises:
             NotFiniteError: a quantity is no longer finite.
@@ -166,33 +167,33 @@ class Trainer(ABC, Generic[S]):
 
     @abstractmethod
     def finish(self, problem: Problem, state: S) -> Expansion:
-        """Return what g is made of after ``state.t`` steps; leave the state as it was."""
+        """Return the expansion of g after ``state.t`` steps, without changing the state."""
 
     def save(self, problem: Problem, state: S) -> StateDict:
-        """Return what ``restore`` needs beside theta; of several processes, each is given all of it."""
+        """Return what ``restore`` needs besides theta; with several processes, each returns all of it."""
         return state.state_dict()
 
     def restore(self, problem: Problem, F: FeatureMap, saved: Mapping[str, Any]) -> S:
-        """Return the state that was saved, to the bit; theta has been restored already.
+        """Return the saved state, bit for bit, after theta has been restored.
 
         Raises:
-            ValueError: what was saved is not of this algorithm, or of another problem.
+            ValueError: the saved state is of another algorithm or problem.
         """
         state = self.start(problem, F)
         self.load(problem, state, saved)
         return state
 
     def load(self, problem: Problem, state: S, saved: Mapping[str, Any]) -> None:
-        """Make a state that has just been started the one that was saved; a part of ``restore``."""
+        """Load the saved state into one that has just been started; part of ``restore``."""
         state.load_state_dict(saved)
 
 
 class StepTrainer(Trainer[S]):
-    """An algorithm that is written step by step."""
+    """An algorithm that is defined by a single step."""
 
     @abstractmethod
     def step(self, problem: Problem, state: S) -> None:
-        """Do one pass of the loop: step ``state.t + 1``."""
+        """Take step ``state.t + 1``: one iteration of the loop."""
 
     def advance(self, problem: Problem, state: S, until: int) -> None:
         while state.t < until:
@@ -200,7 +201,7 @@ class StepTrainer(Trainer[S]):
 
 
 class BatchTrainer(StepTrainer[S]):
-    """An algorithm whose every step draws ``batch_size`` samples."""
+    """An algorithm that draws ``batch_size`` samples per step."""
 
     steps: int
     batch_size: int

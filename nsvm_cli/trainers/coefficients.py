@@ -1,4 +1,4 @@
-"""alpha with one entry for each training sample: Algorithms 0, 2 and 3."""
+"""Coefficients with one entry per training sample, for Algorithms 0, 2 and 3."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from nsvm_cli.trainers.base import Problem, State
 
 
 class Coefficients:
-    """alpha in R^m, of which only the non-zero part is ever computed with.
+    """alpha in R^m, stored so that only its non-zero entries enter computations.
 
-    ``support`` holds the indices j with alpha_j > 0, in the order in which they joined. Both stay in the
-    host's memory: single entries change at every step.
+    ``support`` holds the indices j with alpha_j > 0, in the order in which they were added. Both stay in host
+    memory, since each step changes single entries.
     """
 
     def __init__(self, m: int) -> None:
@@ -34,19 +34,19 @@ class Coefficients:
         return self._order[: self._joined]
 
     def add(self, i: Int64[np.ndarray, " k"], amount: float) -> None:
-        """Do alpha_j += amount for every j in i (no repeats)."""
+        """Add ``amount`` to alpha_j for every j in i, which has no repeats."""
         joining = i[self.alpha[i] == 0]
         self._order[self._joined : self._joined + len(joining)] = joining
         self._joined += len(joining)
         self.alpha[i] += amount
 
     def state_dict(self) -> StateDict:
-        """Return the support, in its order, and its alphas."""
+        """Return the support in its order, and its coefficients."""
         j = self.support.copy()
         return {"support": torch.from_numpy(j), "alpha": torch.from_numpy(self.alpha[j])}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take over the saved coefficients; see ``State.load_state_dict``."""
+        """Restore saved coefficients; see ``State.load_state_dict``."""
         expect_keys(saved, ["support", "alpha"])
         s = len(saved["support"])
         j = loaded_like(torch.empty(s, dtype=torch.int64), saved["support"], "support").numpy()
@@ -60,13 +60,13 @@ class Coefficients:
     def on(
         self, like: Float[Tensor, " m"], processes: Processes = SINGLE_PROCESS
     ) -> tuple[Int64[Tensor, " s"], Float[Tensor, " s"]]:
-        """Return the support (or one process's shard of it), and its alphas, as tensors like y."""
-        j = processes.shard(self.support).copy()  # torch minds memory that goes on changing
+        """Return the support, or one process's shard of it, and its coefficients as tensors like y."""
+        j = processes.shard(self.support).copy()  # a copy: later steps change this memory
         return torch.from_numpy(j).to(like.device), torch.from_numpy(self.alpha[j]).to(like)
 
 
 def coefficients(problem: Problem, i: Int64[np.ndarray, " k"], amount: float) -> Coefficients:
-    """Return alpha^(2): ``amount`` on the first samples drawn, 0 elsewhere."""
+    """Return alpha^(2): ``amount`` for the samples i of the first step, 0 elsewhere."""
     alpha = Coefficients(len(problem.y))
     alpha.add(i, amount)
     return alpha
@@ -74,7 +74,7 @@ def coefficients(problem: Problem, i: Int64[np.ndarray, " k"], amount: float) ->
 
 @dataclass(kw_only=True)
 class SampleState(State):
-    """The state of an algorithm whose alpha has one entry for each training sample."""
+    """The state of an algorithm with one coefficient per training sample."""
 
     coefficients: Coefficients
 
@@ -89,6 +89,6 @@ class SampleState(State):
 
 
 def expansion(problem: Problem, state: SampleState, lam: float) -> Expansion:
-    """Return g(x) = 1/(lambda t) sum_j alpha_j y_j K(F_theta(x_j), F_theta(x)), its non-zero terms."""
+    """Return the non-zero terms of g(x) = 1/(lambda t) sum_j alpha_j y_j K(F_theta(x_j), F_theta(x))."""
     j, alpha = state.coefficients.on(problem.y)
     return Expansion(state.F(problem.at(j)), alpha, problem.y[j], lam * state.t)

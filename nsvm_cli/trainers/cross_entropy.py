@@ -1,4 +1,4 @@
-"""A network with a linear head, trained end to end: what neural SVMs are compared with."""
+"""A network with a linear head trained end to end: a baseline for neural SVMs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that a state can always compute again, and that know what they were computed from."""
+"""Cached values that a state can recompute, and that know what they were computed from."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 class Derived(Generic[T]):
-    """A value together with the version of the state that it was computed from.
+    """A cached value, with the version of the state that it was computed from.
 
-    ``get`` computes it again when the version has changed; nothing has to invalidate it. It is not part of a
-    checkpoint: computed again, it has the same bits.
+    ``get`` recomputes the value whenever the version has changed, so that it never has to be invalidated. It
+    is not part of a checkpoint, since recomputing it gives the same bits.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Derived(Generic[T]):
         self._value: T | None = None
 
     def get(self, version: Hashable, compute: Callable[[], T]) -> T:
-        """Return the value for this version, calling ``compute`` if the one at hand is of another."""
+        """Return the value for this version, calling ``compute`` if the cached one is of another version."""
         if self._value is None or self._version != version:
             self._value, self._version = compute(), version
         return self._value

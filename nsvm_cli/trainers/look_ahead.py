@@ -1,12 +1,12 @@
-"""Look-ahead: the steps up to the next violation, computed at once (Algorithms 0, 1 and 2).
+"""Look-ahead: all steps up to the next violation are evaluated in one batch (Algorithms 0, 1 and 2).
 
-A step without a violation moves neither theta nor alpha. So while there is none, the score
+A step without a violation changes neither theta nor alpha. Until the next violation, the score
 
     s_i = sum_j alpha_j y_j K(z_j, F_theta(x_i))
 
-stays what it is for every sample, and g_t = s_i / (lambda (t - 1)) is known for as many coming steps as one
-likes. A window of them is evaluated in one batch, up to the first violation. What lies behind it is thrown
-away or, where theta never moves, updated with the one term that joined.
+of every sample is therefore constant, and g_t = s_i / (lambda (t - 1)) can be computed any number of steps
+ahead. A window of steps is evaluated in one batch and used up to its first violation. The rest is discarded
+or, if theta is fixed, updated with the new term.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.derived import Derived
 
 FIXED_WINDOW = 256
-"""Steps in a window where theta never moves."""
+"""Steps per window if theta is fixed."""
 
 YAndScores = Float64[np.ndarray, "2 m"]
 
 
 @dataclass
 class Window:
-    """The steps first, first + 1, ..., their samples i, and s_i for the present theta and alpha.
+    """The steps first, first + 1, ..., with their samples i, labels y and scores s_i for the current theta.
 
-    ``violation`` is the next step with a violation (or with a g that is not finite), or the step after the
-    window. ``K`` holds the kernel values of the samples, where theta never moves. ``evaluation`` holds their
-    features, unless s_i was looked up among the scores of all samples.
+    ``g`` holds the decision values. ``violation`` is the next step with a violation or a non-finite g, or the
+    step after the window if there is none. ``K`` holds the kernel matrix of the samples if theta is fixed.
+    ``evaluation`` holds their features, unless s_i was looked up in the scores of all samples.
     """
 
     first: int
@@ -60,7 +60,7 @@ class Window:
         return self.first + len(self.i) - 1
 
     def state_dict(self) -> StateDict:
-        """Return what ``restore`` needs: where theta never moves, s grew in the order of the violations."""
+        """Return what ``restore`` needs. s is saved because its bits depend on the order of past updates."""
         return {
             "first": self.first,
             "s": torch.from_numpy(self.s.copy()),
@@ -70,8 +70,11 @@ class Window:
 
 @dataclass(kw_only=True)
 class LookAheadState(State):
-    """``last_violation`` is the step of the latest violation, ``mean_gap`` the mean of the latest gaps
-    between two. ``scores`` holds y_i and s_i of every sample, once m steps have passed without a violation.
+    """The state of an algorithm with look-ahead.
+
+    ``last_violation`` is the step of the latest violation, and ``mean_gap`` a moving average of the gaps
+    between violations. ``scores`` holds y_i and s_i of every sample, once m steps have passed without a
+    violation.
     """
 
     window: Window | None = field(default=None, metadata=RESTORED)
@@ -84,9 +87,9 @@ S = TypeVar("S", bound=LookAheadState)
 
 
 class LookAheadTrainer(Trainer[S]):
-    """An algorithm that draws one sample a step, and does something only if it violates the margin.
+    """An algorithm that draws one sample per step, and acts only if it violates the margin.
 
-    ``advance`` is the loop over t. An algorithm says what s_i is (``s``), and what a step does about a
+    ``advance`` implements the loop over t. An algorithm defines s_i (``s``), and the update of a step with a
     violation (``on_violation``).
     """
 
@@ -98,7 +101,7 @@ class LookAheadTrainer(Trainer[S]):
         return self.steps
 
     def fixed(self, state: S) -> bool:
-        """Return whether theta never moves."""
+        """Return whether theta is fixed."""
         return state.F.fixed
 
     def evaluate(self, problem: Problem, state: S, i: Int64[Tensor, " p"]) -> Evaluation:
@@ -107,28 +110,28 @@ class LookAheadTrainer(Trainer[S]):
 
     @abstractmethod
     def s(self, problem: Problem, state: S, z: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
-        """Return s_i for the samples with the features z."""
+        """Return s_i for the samples with features z of shape (p, n)."""
 
     def g(self, s: Float64[np.ndarray, " p"], t: Int64[np.ndarray, " p"]) -> Float64[np.ndarray, " p"]:
-        """Return the decision value of step t, s / (lambda (t - 1))."""
+        """Return the decision values s / (lambda (t - 1)) of the steps t."""
         g: np.ndarray = s / (self.lam * (t - 1))
         return g
 
     def violates(
         self, problem: Problem, y: Float64[np.ndarray, " p"], g: Float64[np.ndarray, " p"]
     ) -> Bool[np.ndarray, " p"]:
-        """Return whether a sample violates the margin."""
+        """Return which samples violate the margin."""
         return problem.task.violates(y, g)
 
     @abstractmethod
     def on_violation(self, problem: Problem, state: S, t: int, i: int, at_i: Evaluation) -> float:
-        """Do what step t does when its sample i violates the margin; ``at_i`` is F_theta(x_i).
+        """Update theta and alpha in step t, whose sample i violates the margin; ``at_i`` is F_theta(x_i).
 
-        It may move theta, and add to alpha_i; return what was added to alpha_i.
+        Return the increment of alpha_i.
         """
 
     def advance(self, problem: Problem, state: S, until: int) -> None:
-        """Go from violation to violation; the steps between them only count."""
+        """Take all steps up to ``until``, from violation to violation."""
         while state.t < until:
             if state.window is None or state.t == state.window.last:
                 state.window = self._next_window(problem, state)
@@ -183,7 +186,7 @@ class LookAheadTrainer(Trainer[S]):
     def _window_from_batch(
         self, problem: Problem, state: S, first: int, i: Int64[np.ndarray, " p"]
     ) -> Window:
-        """Evaluate the samples of the coming steps."""
+        """Evaluate the samples of the next steps as one batch."""
         samples = torch.from_numpy(i).to(problem.y.device)
         evaluation = self.evaluate(problem, state, samples)
         s = self.s(problem, state, evaluation.z)
@@ -194,7 +197,7 @@ class LookAheadTrainer(Trainer[S]):
     def _window_from_scores(
         self, problem: Problem, state: S, first: int, i: Int64[np.ndarray, " p"]
     ) -> Window:
-        """Look s_i up among the scores of all samples: after m quiet steps, these pay within m more."""
+        """Look up s_i in the scores of all m samples, which pay off after m steps without a violation."""
 
         def compute() -> YAndScores:
             s = self.s(problem, state, state.F(problem.x))
@@ -205,10 +208,10 @@ class LookAheadTrainer(Trainer[S]):
         return Window(first, i, y, s)
 
     def _find_violation(self, problem: Problem, window: Window, t: int) -> None:
-        """Find the first violation from step t on."""
+        """Set ``window.violation`` to the first violation from step t on."""
         at = t - window.first
         s, y = window.s[at:], window.y[at:]
-        with np.errstate(all="ignore"):  # a g that is not finite ends the window, and is an error of its step
+        with np.errstate(all="ignore"):  # a non-finite g ends the window and raises at its step
             window.g[at:] = g = self.g(s, np.arange(t, t + len(s)))
         found = (self.violates(problem, y, g) | ~np.isfinite(g)).nonzero()[0]
         window.violation = t + int(found[0]) if len(found) else window.last + 1
@@ -229,9 +232,9 @@ class LookAheadTrainer(Trainer[S]):
 
 
 def window_length(gap: float) -> int:
-    """Return how many steps to look ahead, with a violation every ``gap`` steps or so.
+    """Return the number of steps to look ahead if there is a violation about every ``gap`` steps.
 
-    Evaluating a batch costs about as much as 32 samples do, whatever its size. So B steps at a time cost
-    (32 + B) for each B (1 - B / (2 gap)) that are made use of, which is least near B = sqrt(64 gap).
+    The overhead of a batch is that of about 32 samples. A window of B steps thus costs 32 + B, of which about
+    B (1 - B / (2 gap)) steps are used. The cost per used step is least near B = sqrt(64 gap).
     """
     return max(1, round(math.sqrt(64 * gap)))

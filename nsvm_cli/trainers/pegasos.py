@@ -1,4 +1,4 @@
-"""Algorithm 0: kernelized Pegasos, on features that stay fixed."""
+"""Algorithm 0: kernelized Pegasos on fixed features."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from nsvm_cli.trainers.look_ahead import LookAheadState, LookAheadTrainer
 
 @dataclass(kw_only=True)
 class PegasosState(SampleState, LookAheadState):
-    """``z`` holds F_theta(x_j) for every j: theta never moves."""
+    """``z`` holds F_theta(x_j) for every j, since theta is fixed."""
 
     z: Float[Tensor, "m n"] = field(metadata=DERIVED)
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Pegasos(LookAheadTrainer[PegasosState]):
-    """Kernelized Pegasos (paper, Algorithm 0) on z_j = F_theta(x_j), theta fixed.
+    """Kernelized Pegasos (paper, Algorithm 0) on z_j = F_theta(x_j), with theta fixed.
 
-    With the identity for F this is the kernel SVM on the raw data; with the network that Part 1 of
-    Algorithm 4 has trained it is that algorithm's Part 2. The paper's lines, and what does them::
+    If F is the identity, this is a kernel SVM on the raw data; with the network of Part 1 of Algorithm 4 it
+    is that algorithm's Part 2. The paper's lines, and where they are implemented::
 
         choose i_1;  alpha_i_1 = 1, all other alpha_j = 0             start
         for t = 2, ..., T:                                            advance
@@ -54,7 +54,7 @@ class Pegasos(LookAheadTrainer[PegasosState]):
 
     def evaluate(self, problem: Problem, state: PegasosState, i: Int64[Tensor, " p"]) -> Evaluation:
         z = state.z.index_select(0, i)
-        return Evaluation(z, z, z)  # features are all that Algorithm 0 knows of a sample
+        return Evaluation(z, z, z)  # Algorithm 0 uses only the features of a sample
 
     def s(self, problem: Problem, state: PegasosState, z: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
         j, ay = state.terms(problem)

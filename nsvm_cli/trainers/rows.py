@@ -1,4 +1,4 @@
-"""A tensor that grows by rows: what Algorithm 1 keeps of its support vectors."""
+"""A tensor that grows by rows, for the support vectors of Algorithm 1."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 
 
 class Rows:
-    """A tensor that grows at its end, with room to spare."""
+    """A tensor to which rows can be appended in amortised constant time."""
 
     def __init__(self, first: Float[Tensor, "s ..."]) -> None:
         self._room, self._filled = first, len(first)
@@ -35,7 +35,7 @@ class Rows:
         return {"rows": self.tensor}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take over the saved rows; see ``State.load_state_dict``."""
+        """Restore saved rows; see ``State.load_state_dict``."""
         expect_keys(saved, ["rows"])
         like = self._room.new_empty(len(saved["rows"]), *self._room.shape[1:])
         self._room = loaded_like(like, saved["rows"], "rows")

@@ -1,4 +1,4 @@
-"""scikit-learn's SVC as a solver for Part 2 of Algorithm 4: the dual route that the paper allows."""
+"""scikit-learn's SVC as a solver for Part 2 of Algorithm 4: the dual approach, which the paper allows."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from nsvm_cli.trainers.base import Problem, State, Trainer
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class SVC(Trainer[State]):
-    """The dual problem with a bias, solved to the end on z_j = F_theta(x_j).
+    """The dual problem with a bias, solved to optimality on z_j = F_theta(x_j).
 
-    lambda/2 ||f||^2 + 1/m sum_j hinge_j is SVC's objective with C = 1/(lambda m). All of it happens in
-    ``finish``: the solver has no steps that the loop could drive.
+    lambda/2 ||f||^2 + 1/m sum_j hinge_j is SVC's objective with C = 1/(lambda m). The solver runs in
+    ``finish``, because it has no steps that the loop could drive.
     """
 
     lam: Positive = 1e-4
@@ -39,7 +39,7 @@ class SVC(Trainer[State]):
         if needed > problem.memory_budget and not _scikit_learns_own(problem.K, n=1):
             raise InputError(
                 f"algorithm.solver=svc needs the {m} x {m} kernel matrix with this kernel, {needed:.1f} MiB "
-                f"of memory_budget={problem.memory_budget}: take solver=pegasos, or kernel=rbf"
+                f"of memory_budget={problem.memory_budget}: use solver=pegasos, or kernel=rbf"
             )
 
     def start(self, problem: Problem, F: FeatureMap) -> State:
@@ -52,8 +52,8 @@ class SVC(Trainer[State]):
         return self.solve(problem, state.F(problem.x))
 
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
-        """The SVM on the features z of the training samples."""
-        from sklearn import svm  # slow to import, and wanted only here
+        """Return the SVM trained on the features z, (m, n), of the training samples."""
+        from sklearn import svm  # slow to import, and needed only here
 
         y, K = problem.y, problem.K
         C, labels = 1 / (self.lam * len(y)), y.cpu().numpy()
@@ -70,8 +70,8 @@ class SVC(Trainer[State]):
 
 
 def _scikit_learns_own(K: Kernel, n: int) -> dict[str, Any] | None:
-    """The settings of the same kernel in scikit-learn, which then never holds the whole matrix."""
-    # exactly these: what derives from them is another kernel
+    """Return scikit-learn's settings for a kernel that it can compute in blocks, or None."""
+    # exact types, because a subclass is another kernel
     gamma = 1 / n if getattr(K, "gamma", None) is None else K.gamma  # type: ignore[attr-defined]
     if type(K) is RBF:
         return {"kernel": "rbf", "gamma": gamma}
@@ -83,7 +83,7 @@ def _scikit_learns_own(K: Kernel, n: int) -> dict[str, Any] | None:
 
 
 def _gram(problem: Problem, z: Float[Tensor, "m n"]) -> Float64[np.ndarray, "m m"]:
-    """The kernel matrix; ``check`` has seen to it that there is room."""
+    """Return the kernel matrix, (m, m); ``check`` has verified that it fits in memory."""
     gram = np.empty((len(z), len(z)))
     for row in range(0, len(z), ROWS):
         gram[row : row + ROWS] = problem.K(z[row : row + ROWS], z).cpu().numpy()

@@ -1,9 +1,9 @@
-"""Measures how fast nsvm is, and against whom. See BENCHMARKS.md.
+"""Measure how fast nsvm is, compared with baselines. See BENCHMARKS.md.
 
 usage: scripts/benchmark [--parts trainers profile svc predict growth] [--pairs 5] [--out outputs/benchmark]
                          [--ringnorm FILE.csv] [--mnist FOLDER] [--algorithms alg1 alg2 ...]
 
-Everything runs on one thread, the two sides of a ratio by turns. Writes one CSV a table, the figures, and
+Everything runs on one thread, and the two sides of a ratio alternate. Writes one CSV per table, plots, and
 report.md. Without --ringnorm the data are generated; without --mnist the cells that need MNIST are left out.
 """
 
@@ -14,16 +14,16 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import peers, trainers
+from benchmarks import baselines, trainers
 from benchmarks.report import Report
 
 USAGE = (__doc__ or "").split("usage: ")[1].split("\n\n")[0]
 PARTS = {
     "trainers": trainers.measure,
     "profile": trainers.profile,
-    "svc": peers.fit,
-    "predict": peers.predict,
-    "growth": peers.growth,
+    "svc": baselines.fit,
+    "predict": baselines.predict,
+    "growth": baselines.growth,
 }
 
 

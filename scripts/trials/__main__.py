@@ -11,7 +11,7 @@ parts, by default all:
   starts    twenty commands at once in one directory
   fuzz      files that nobody wrote in good faith, made by hypothesis
 
-Each part writes what it has seen to PART.md in the output folder, and fails where a promise is broken.
+Each part writes its findings to PART.md in the output folder, and fails if a promise is broken.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the tests of downloads share."""
+"""Shared fixtures for the tests of downloads."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture
 def trusted(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> Authority:
-    """The authority, trusted by this process and its children."""
+    """A certificate authority that this process and its children trust."""
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.bundle))
     return authority

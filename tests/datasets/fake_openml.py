@@ -1,4 +1,4 @@
-"""A server that answers the openml package as OpenML does, for one data set, in several moods."""
+"""A server that answers the openml package like OpenML, for one data set, in several moods."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def features() -> str:
 
 
 class FakeOpenML:
-    """What is answered to a path. Its first part is the mood, so that one server does for all."""
+    """Return the answer to a path, which starts with the mood: one server serves them all."""
 
     def __init__(self, x: np.ndarray, classes: np.ndarray) -> None:
         self.asked: list[str] = []

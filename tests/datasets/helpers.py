@@ -1,4 +1,4 @@
-"""What the tests of the data sets share."""
+"""Shared helpers for the tests of data sets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def load(name: str, seed: int = 0, **settings: Any) -> Data:
 
 
 def refusal(name: str, **settings: Any) -> str:
-    """What is said, in one line, where a data set cannot be had with such settings."""
+    """Return the one-line error for a data set that cannot be loaded with these settings."""
     with pytest.raises(InputError) as caught:
         load(name, **settings)
     message = str(caught.value)
@@ -30,7 +30,7 @@ def sizes(data: Data) -> dict[str, int]:
 
 
 def labelled(negative: int, positive: int, official_test: int | None = None) -> Samples:
-    """Samples whose only feature is the number of their row, the classes mixed."""
+    """Return samples of mixed classes whose only feature is the number of their row."""
     y = np.concatenate([np.full(negative, -1.0), np.full(positive, 1.0)])
     y = np.random.default_rng(3).permutation(y)
     return Samples(np.arange(len(y), dtype=np.float64)[:, None], y, ("no", "yes"), "a table", official_test)

@@ -1,4 +1,4 @@
-"""A server on this machine that speaks https, and the authority that vouches for it."""
+"""A local https server, and the certificate authority that signs its certificate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 class Authority:
-    """Signs the servers' certificate; requests trusts it where REQUESTS_CA_BUNDLE names ``bundle``."""
+    """Signs the server's certificate; requests trusts it if REQUESTS_CA_BUNDLE names ``bundle``."""
 
     def __init__(self, folder: Path) -> None:
         authority = trustme.CA()
@@ -27,14 +27,14 @@ class Authority:
 
     @contextmanager
     def serving(self, answer: Answer) -> Iterator[str]:
-        """The address of a server; ``answer`` is called with each request, in a thread of its own."""
+        """Start a server that calls ``answer`` for each request in a new thread; return its address."""
         with listening(answer, self._context) as port:
             yield f"https://127.0.0.1:{port}/"
 
 
 @contextmanager
 def listening(answer: Answer, context: ssl.SSLContext | None = None) -> Iterator[int]:
-    """The port of a server, over plain http without a context."""
+    """Start a server, over plain http without a context, and return its port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

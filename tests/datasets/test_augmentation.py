@@ -1,4 +1,4 @@
-"""Augmentation: torchvision's transforms on standardised images, each image with its own draw."""
+"""Augmentation: torchvision's transforms on standardised images, drawn independently for each image."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 def images(m: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Standardised images, all different, with pixels in 0..1."""
+    """Return standardised images, all different, with pixels in 0..1."""
     pixels = torch.rand(m, *SHAPE, generator=seeded(9), dtype=torch.float64)
     return SCALING(pixels, dtype)
 
@@ -56,7 +56,7 @@ def test_images_change_and_stay_images(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(AUGMENTATIONS))
-def test_the_generator_alone_decides(name: str) -> None:
+def test_images_depend_only_on_the_generator(name: str) -> None:
     augment, x, before = augmentation(name), images(12), torch.get_rng_state()
     generator = seeded(3)
     first = augment(x, generator)
@@ -68,8 +68,8 @@ def test_the_generator_alone_decides(name: str) -> None:
     assert not torch.equal(augment(x, seeded(4)), first)
 
 
-def test_what_follows_depends_on_the_generators_state_alone() -> None:
-    """As a resumed run needs it."""
+def test_images_depend_only_on_the_state_of_the_generator() -> None:
+    """A resumed run relies on it."""
     generator, x = seeded(), images(4)
     augmentation("affine", "erase")(x, generator)
     state = generator.get_state()
@@ -142,7 +142,7 @@ def test_elastic_moves_pixels_by_about_one() -> None:
     assert 0.5 < inner.std() < 2
 
 
-def test_they_are_applied_in_order() -> None:
+def test_transforms_are_applied_in_order() -> None:
     x = images(3)
     half = {"name": "affine", "degrees": 0, "translate": 0, "scale": [0.5, 0.5]}
     erase = {"name": "erase", "p": 1, "scale": [0.3, 0.3], "ratio": [1, 1]}
@@ -202,10 +202,10 @@ def test_other_data_sets_have_no_augmentation() -> None:
         ({"name": "elastic", "sigma": 7}, SHAPE, "elastic.sigma=7.0 is too large for images of 28x28 pixels"),
     ],
 )
-def test_what_does_not_suit_the_images_is_refused(section: object, shape: tuple[int, ...], said: str) -> None:
+def test_unsuitable_transforms_are_refused(section: object, shape: tuple[int, ...], said: str) -> None:
     with pytest.raises(InputError, match=re.escape(said)):
         build_augmentation([section], SCALING, shape)
 
 
-def test_the_largest_sigma_that_is_taken_works() -> None:
+def test_the_largest_accepted_sigma_works() -> None:
     augmentation({"name": "elastic", "sigma": 6.7})(images(1), seeded())

@@ -1,4 +1,4 @@
-"""Tables of one's own: what is read, and what each broken table is told."""
+"""CSV tables: what is read, and the errors for broken tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def table(
     header: tuple[str, ...] = ("a", "b", "label"),
     label_at: int = 2,
 ) -> str:
-    """The rows of X and Y as CSV."""
+    """Return the rows of X and Y as CSV."""
     lines = [list(header)]
     for (a, b), y in zip(X.tolist(), Y.tolist(), strict=True):
         cells = [repr(a), repr(b)]
@@ -78,7 +78,7 @@ def test_a_separator_is_one_character(write: Write, separator: str) -> None:
 
 @pytest.mark.parametrize("label_at", [0, 1, 2])
 @pytest.mark.parametrize("label", ["label", "kind of mail", "7", "größe"])
-def test_the_label_column_has_any_name_and_place(write: Write, label: str, label_at: int) -> None:
+def test_the_label_column_may_have_any_name_and_position(write: Write, label: str, label_at: int) -> None:
     header = ["a", "b"]
     header.insert(label_at, label)
     path = write(table(header=tuple(header), label_at=label_at))
@@ -88,11 +88,11 @@ def test_the_label_column_has_any_name_and_place(write: Write, label: str, label
 @pytest.mark.parametrize(
     ("name", "pack"), [("t.csv.gz", gzip.compress), ("t.csv.bz2", bz2.compress), ("t.csv.xz", lzma.compress)]
 )
-def test_packed_tables(write: Write, name: str, pack: Callable[[bytes], bytes]) -> None:
+def test_compressed_tables(write: Write, name: str, pack: Callable[[bytes], bytes]) -> None:
     assert_the_table(load("csv", path=write(pack(table().encode()), name)))
 
 
-def test_the_same_table_in_other_clothes_has_the_same_sum(write: Write) -> None:
+def test_the_checksum_does_not_depend_on_the_file_format(write: Write) -> None:
     plain = load("csv", path=write(table()))
     other = load("csv", path=write("\ufeff" + table(separator=";").replace("\n", "\r\n")), separator=";")
     changed = load("csv", path=write(table().replace(repr(X[0, 0].item()), "0.25")))
@@ -115,7 +115,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["folder", "/dev/zero"])
-def test_no_regular_file(tmp_path: Path, what: str) -> None:
+def test_only_regular_files_are_opened(tmp_path: Path, what: str) -> None:
     (tmp_path / "folder").mkdir()
     path = str(tmp_path / what)
     assert refusal("csv", path=path) == f"dataset.path={path} is not a file: expected a CSV file"
@@ -127,7 +127,7 @@ def test_paths_that_name_no_file(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["x" * 300, "~nobody-of-that-name/table.csv"], ids=["long", "user"])
-def test_paths_that_cannot_even_be_looked_up(path: str) -> None:
+def test_invalid_paths_are_refused(path: str) -> None:
     refusal("csv", path=path)
 
 
@@ -173,7 +173,7 @@ def test_broken_tables(write: Write, content: str | bytes, says: str) -> None:
 @pytest.mark.parametrize(
     ("label", "meant"), [("labels", "label"), ("Label", "label"), ("bb", "b"), ("outcome", "")]
 )
-def test_no_such_label_column(write: Write, label: str, meant: str) -> None:
+def test_an_unknown_label_column_is_refused(write: Write, label: str, meant: str) -> None:
     message = refusal("csv", path=write(table()), label=label)
     assert message.startswith("dataset.label: ")
     assert f"has no column {label!r}" in message
@@ -181,16 +181,16 @@ def test_no_such_label_column(write: Write, label: str, meant: str) -> None:
     assert "(known: a, b, label)" in message
 
 
-def test_another_separator_than_the_files(write: Write) -> None:
+def test_a_wrong_separator_is_refused(write: Write) -> None:
     assert "has no column 'label'" in refusal("csv", path=write(table()), separator=";")
 
 
-def test_more_validation_than_the_table_has(write: Write) -> None:
+def test_a_validation_set_larger_than_the_table_is_refused(write: Write) -> None:
     message = refusal("csv", path=write(table()), validation=18)
     assert message.startswith("dataset.validation=18: expected less than the 18 training samples of class ")
 
 
-def test_a_gap_is_called_a_gap(write: Write) -> None:
+def test_an_empty_cell_is_reported_as_one(write: Write) -> None:
     assert "np.float64" not in refusal("csv", path=write(table() + "1,,ham\n"))
 
 
@@ -205,7 +205,7 @@ def test_a_gap_is_called_a_gap(write: Write) -> None:
     ],
     ids=["no gz", "no bz2", "gz cut short", "no xz", "no zip"],
 )
-def test_packed_tables_that_are_damaged(write: Write, name: str, content: bytes) -> None:
+def test_damaged_compressed_tables_are_refused(write: Write, name: str, content: bytes) -> None:
     path = write(content, name)
     assert refusal("csv", path=path).startswith(f"dataset.path={path} cannot be read as CSV: ")
 
@@ -216,12 +216,12 @@ def test_rows_that_are_all_longer_than_the_header_are_refused(write: Write) -> N
     assert "cannot be read as CSV" in refusal("csv", path=write("\n".join([header, *longer])))
 
 
-def test_a_comma_at_the_end_of_every_row_does_no_harm(write: Write) -> None:
+def test_trailing_commas_are_ignored(write: Write) -> None:
     header, *rows = table().splitlines()
     assert_the_table(load("csv", path=write("\n".join([header, *(f"{row}," for row in rows)]))))
 
 
-def test_labels_that_turn_to_text_far_down(write: Write) -> None:
+def test_labels_that_become_text_late_in_the_file(write: Write) -> None:
     header = ",".join([*(f"f{i}" for i in range(2100)), "label"])
     cells = "0," * 2100
     rows = [f"{cells}{label}\n" for label in ["1"] * 600 + ["b"] * 20]

@@ -1,4 +1,4 @@
-"""Names and settings of data sets: what is not known is refused with the nearest thing that is."""
+"""Names and settings of data sets: unknown ones are refused with the nearest known one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_an_unknown_name(name: str, meant: str) -> None:
 
 
 @pytest.mark.parametrize("name", [None, 3, ["mnist"]])
-def test_a_name_that_is_no_text(name: str) -> None:
+def test_a_name_that_is_not_text(name: str) -> None:
     assert refusal(name).startswith(f"dataset: there is no dataset {name!r}")
 
 
@@ -67,7 +67,7 @@ def test_a_value_of_the_wrong_kind(name: str, settings: dict[str, object], says:
     assert refusal(name, **settings).startswith(says)
 
 
-def test_everything_wrong_is_named_at_once() -> None:
+def test_all_errors_are_reported_together() -> None:
     message = refusal("ringnorm", samples=3, validation=-1)
     assert "dataset.samples should be" in message
     assert "dataset.validation should be" in message

@@ -21,7 +21,7 @@ def test_zeros_and_ones_by_default() -> None:
 
 
 @pytest.mark.parametrize("classes", [(0, 1), (1, 0), (3, 8), (9, 4)])
-def test_images_are_enlarged_and_nothing_else(classes: tuple[int, int]) -> None:
+def test_images_are_enlarged_but_otherwise_unchanged(classes: tuple[int, int]) -> None:
     digits = load_digits()
     rows = np.isin(digits.target, classes)
     part = load("digits", classes=classes).splits["all"]

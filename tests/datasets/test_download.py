@@ -1,4 +1,4 @@
-"""Downloads: the right files whole, or none; from a server of ours over https."""
+"""Downloads from a local https server: the right files in full, or none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SUMS = {name: hashlib.sha256(content).hexdigest() for name, content in FILES.ite
 
 
 class Files:
-    """A server of FILES, which can change its ways between two requests."""
+    """A server of FILES, whose behaviour can change between two requests."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -45,13 +45,13 @@ def changed(change: Callable[[bytes], bytes]) -> Answer:
 
 
 def half(request: BaseHTTPRequestHandler) -> None:
-    """Half of what was promised, and then nothing."""
+    """Send half of the promised bytes, and then nothing."""
     content = FILES[request.path[1:]]
     reply(request, 200, content[: len(content) // 2], Content_Length=str(len(content)))
 
 
 class Halfway:
-    """Half of a file; the rest when the test says so."""
+    """Send half of a file, and the rest when the test says so."""
 
     def __init__(self) -> None:
         self.reached, self.released = threading.Event(), threading.Event()
@@ -77,7 +77,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def held(folder: Path) -> dict[str, bytes]:
-    """What is in the folder, but for the lock."""
+    """Return the content of the folder, apart from the lock."""
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.name != ".lock"}
 
 
@@ -93,7 +93,7 @@ def test_the_right_files_arrive(server: Files, folder: Path, capfd: pytest.Captu
     assert capfd.readouterr() == ("", f"Downloading a.gz, b.gz, c.gz from {server.address}\n")
 
 
-def test_only_what_is_missing_is_asked_for(
+def test_only_missing_files_are_requested(
     server: Files, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder.mkdir(parents=True)
@@ -105,7 +105,7 @@ def test_only_what_is_missing_is_asked_for(
     assert capfd.readouterr().err.count("\n") == 1
 
 
-def test_a_gz_file_that_is_called_an_encoding(server: Files, folder: Path) -> None:
+def test_a_gz_file_with_a_content_encoding_is_stored_as_it_is(server: Files, folder: Path) -> None:
     server.ways = lambda request: reply(request, 200, FILES[request.path[1:]], Content_Encoding="x-gzip")
     fetch(folder, SUMS, [server.address])
     assert held(folder) == FILES
@@ -124,7 +124,7 @@ BAD: dict[str, tuple[Answer, str]] = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_nothing_stays_of_a_bad_download(server: Files, folder: Path, kind: str) -> None:
+def test_a_bad_download_leaves_no_files(server: Files, folder: Path, kind: str) -> None:
     server.ways, says = BAD[kind]
     message = refused(folder, server.address)
     assert message.startswith(f"{server.address}: ")
@@ -135,7 +135,7 @@ def test_nothing_stays_of_a_bad_download(server: Files, folder: Path, kind: str)
     assert held(folder) == FILES
 
 
-def test_what_was_right_stays(server: Files, folder: Path) -> None:
+def test_intact_files_are_kept(server: Files, folder: Path) -> None:
     server.ways = lambda request: half(request) if request.path == "/b.gz" else right(request)
     refused(folder, server.address)
     assert held(folder) == {"a.gz": FILES["a.gz"]}
@@ -166,7 +166,7 @@ def test_a_redirect_to_https_is_followed(server: Files, trusted: Authority, fold
     assert held(folder) == FILES
 
 
-def test_the_guard_ends_with_its_block() -> None:
+def test_the_guard_ends_with_its_context() -> None:
     from requests import Session
 
     before = Session.send
@@ -175,7 +175,7 @@ def test_the_guard_ends_with_its_block() -> None:
     assert Session.send is before
 
 
-def test_a_certificate_that_nobody_vouches_for(
+def test_an_untrusted_certificate_is_refused(
     server: Files, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("REQUESTS_CA_BUNDLE")
@@ -189,7 +189,7 @@ def test_no_network(folder: Path) -> None:
     assert "Connection refused" in refused(folder, f"https://127.0.0.1:{port}/")
 
 
-def test_the_next_mirror_has_what_the_first_has_not(server: Files, trusted: Authority, folder: Path) -> None:
+def test_the_next_mirror_is_tried_if_the_first_fails(server: Files, trusted: Authority, folder: Path) -> None:
     server.ways = lambda request: half(request) if request.path == "/b.gz" else right(request)
     second = Files()
     with trusted.serving(second) as second.address:
@@ -198,7 +198,7 @@ def test_the_next_mirror_has_what_the_first_has_not(server: Files, trusted: Auth
     assert held(folder) == FILES
 
 
-def test_every_mirror_is_named_where_none_is_right(server: Files, trusted: Authority, folder: Path) -> None:
+def test_every_mirror_is_named_if_all_fail(server: Files, trusted: Authority, folder: Path) -> None:
     server.ways = half
     with trusted.serving(lambda request: reply(request, 404)) as second:
         message = refused(folder, server.address, second)
@@ -206,14 +206,14 @@ def test_every_mirror_is_named_where_none_is_right(server: Files, trusted: Autho
     assert second in message
 
 
-def test_a_folder_that_cannot_be_made(server: Files, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created(server: Files, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert str(tmp_path / "file") in refused(tmp_path / "file" / "folder", server.address)
     assert server.asked == []
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
-def test_a_download_that_ends_in_the_middle(
+def test_a_truncated_download_is_refused(
     server: Files, folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -249,7 +249,7 @@ def start(folder: Path, mirror: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT])
-def test_a_process_that_is_stopped_in_the_middle(server: Files, folder: Path, signum: int) -> None:
+def test_a_process_killed_during_a_download_leaves_no_harm(server: Files, folder: Path, signum: int) -> None:
     server.ways = halfway = Halfway()
     with start(folder, server.address) as process:
         assert halfway.reached.wait(60)
@@ -263,7 +263,7 @@ def test_a_process_that_is_stopped_in_the_middle(server: Files, folder: Path, si
     assert held(folder) == FILES
 
 
-def test_of_several_processes_one_downloads(server: Files, folder: Path) -> None:
+def test_only_one_of_several_processes_downloads(server: Files, folder: Path) -> None:
     server.ways = halfway = Halfway()
     processes = [start(folder, server.address) for _ in range(4)]
     for process in processes:

@@ -1,4 +1,4 @@
-"""MNIST's files: read in either form, verified, and what is said where they are not right."""
+"""MNIST's files: read in either form, verified, and the errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.datasets.helpers import load, refusal, sizes
 from tests.datasets.https_server import Authority, reply
 
 DRAWN = 30
-"""Images that are not black, at the beginning of each file; their labels are 0 to 8, again and again."""
+"""Number of images at the start of each file that are not black; their labels cycle through 0 to 8."""
 
 
 def _labels(count: int) -> np.ndarray:
@@ -40,7 +40,7 @@ def idx(array: np.ndarray) -> bytes:
 
 
 class Files:
-    """Files of MNIST's shapes with other images, packed and unpacked, and the class that reads them."""
+    """Files with MNIST's shapes but other images, packed and unpacked, and the class that reads them."""
 
     def __init__(self, root: Path) -> None:
         self.packed, self.unpacked = root / "packed", root / "unpacked"
@@ -73,13 +73,13 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 @pytest.fixture
 def files(written: Files, monkeypatch: pytest.MonkeyPatch) -> Files:
-    """The files; the data set that reads them is called fake."""
+    """The files; ``fake`` is the name of the data set that reads them."""
     monkeypatch.setitem(DATASETS, "fake", written.source)
     return written
 
 
 def linked(root: Path, folder: Path, without: str = "", called: str = "MNIST") -> Path:
-    """A new root with links to the files in a folder, all but one."""
+    """Return a new root with links to all files in a folder but one."""
     raw = root / called / "raw"
     raw.mkdir(parents=True)
     for file in (folder / "MNIST" / "raw").iterdir():
@@ -88,7 +88,7 @@ def linked(root: Path, folder: Path, without: str = "", called: str = "MNIST") -
     return raw
 
 
-def assert_says_ways_on(message: str) -> None:
+def assert_gives_advice(message: str) -> None:
     for way in ("dataset.root=FOLDER", "MNIST/raw/*-ubyte[.gz]", "dataset=digits"):
         assert way in message
 
@@ -152,16 +152,16 @@ DAMAGE: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     "no gzip": (".gz", lambda _: b"<html>404</html>", "is damaged"),
     "gzip of nonsense": (".gz", lambda content: content[:10] + b"\xff" * 50, "is damaged"),
     "other check sum": (".gz", lambda content: content[:-8] + b"\0" * 8, "is damaged"),
-    "empty": (".gz", lambda _: b"", "is damaged (its header does not say "),
+    "empty": (".gz", lambda _: b"", "is damaged (its header is not that of "),
     "packed, wrong magic": (
         ".gz",
         repacked(lambda c: b"\0\0\x09" + c[3:]),
-        "is damaged (its header does not say ",
+        "is damaged (its header is not that of ",
     ),
     "packed, other sizes": (
         ".gz",
         repacked(lambda c: c[:7] + b"\0" + c[8:]),
-        "is damaged (its header does not say ",
+        "is damaged (its header is not that of ",
     ),
     "packed, short": (".gz", repacked(lambda c: c[:-1]), "is damaged (expected "),
     "packed, long": (".gz", repacked(lambda c: c + b"\0"), "is damaged (expected "),
@@ -171,22 +171,22 @@ DAMAGE: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
         "is damaged (it is not the published file, expected SHA-256 ",
     ),
     "unpacked, cut short": ("", lambda content: content[:1000], "is damaged (expected "),
-    "unpacked, only a header": ("", lambda content: content[:6], "is damaged (its header does not say "),
-    "unpacked, empty": ("", lambda _: b"", "is damaged (its header does not say "),
+    "unpacked, only a header": ("", lambda content: content[:6], "is damaged (its header is not that of "),
+    "unpacked, empty": ("", lambda _: b"", "is damaged (its header is not that of "),
     "unpacked, wrong magic": (
         "",
         lambda content: b"\1" + content[1:],
-        "is damaged (its header does not say ",
+        "is damaged (its header is not that of ",
     ),
     "unpacked, long": ("", lambda content: content + b"\0", "is damaged (expected "),
     "unpacked, other pixel": ("", other_pixel, "is damaged (it is not the published file, expected SHA-256 "),
-    "unpacked, still packed": ("", gzip.compress, "is damaged (its header does not say "),
+    "unpacked, still packed": ("", gzip.compress, "is damaged (its header is not that of "),
 }
 
 
 @pytest.mark.parametrize("name", ["train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"])
 @pytest.mark.parametrize("damage", ["cut short", "unpacked, cut short"])
-def test_a_file_that_is_cut_short(files: Files, tmp_path: Path, name: str, damage: str) -> None:
+def test_a_truncated_file_is_refused(files: Files, tmp_path: Path, name: str, damage: str) -> None:
     assert_refused(files, tmp_path, name, damage)
 
 
@@ -211,13 +211,13 @@ def assert_refused(files: Files, root: Path, name: str, damage: str) -> None:
         *("packed, wrong magic", "packed, short", "unpacked, cut short"),
     ],
 )
-def test_a_damaged_file_is_told_ways_on(files: Files, tmp_path: Path, damage: str) -> None:
+def test_the_error_for_a_damaged_file_gives_advice(files: Files, tmp_path: Path, damage: str) -> None:
     suffix, change, _ = DAMAGE[damage]
     folder = files.packed if suffix else files.unpacked
     name = f"{FILES[0]}{suffix}"
     content = (folder / "MNIST" / "raw" / name).read_bytes()
     (linked(tmp_path, folder, without=name) / name).write_bytes(change(content))
-    assert_says_ways_on(refusal("fake", root=str(tmp_path)))
+    assert_gives_advice(refusal("fake", root=str(tmp_path)))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -225,7 +225,7 @@ def test_a_missing_file_is_named(files: Files, tmp_path: Path, name: str) -> Non
     linked(tmp_path, files.packed, without=f"{name}.gz")
     message = refusal("fake", root=str(tmp_path))
     assert message.startswith(f"dataset.root={tmp_path} has no MNIST/raw/{name}[.gz]: ")
-    assert_says_ways_on(message)
+    assert_gives_advice(message)
 
 
 @pytest.mark.parametrize("root", ["nowhere", "", "file"])
@@ -234,21 +234,21 @@ def test_a_root_without_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     Path("file").touch()
     message = refusal("mnist", root=root)
     assert message.startswith(f"dataset.root={root} has no MNIST/raw/train-images-idx3-ubyte[.gz]: ")
-    assert_says_ways_on(message)
+    assert_gives_advice(message)
 
 
-def test_the_raw_folder_itself_is_no_root(files: Files) -> None:
-    assert_says_ways_on(refusal("fake", root=str(files.packed / "MNIST" / "raw")))
+def test_the_raw_folder_itself_is_not_a_root(files: Files) -> None:
+    assert_gives_advice(refusal("fake", root=str(files.packed / "MNIST" / "raw")))
 
 
-def test_a_folder_in_the_place_of_a_file(files: Files, tmp_path: Path) -> None:
+def test_a_folder_in_place_of_a_file(files: Files, tmp_path: Path) -> None:
     raw = linked(tmp_path, files.packed, without=f"{FILES[3]}.gz")
     (raw / f"{FILES[3]}.gz").mkdir()
     assert f"has no MNIST/raw/{FILES[3]}[.gz]" in refusal("fake", root=str(tmp_path))
 
 
 @pytest.mark.parametrize("root", ["x" * 300, "~nobody-of-that-name"], ids=["long", "user"])
-def test_roots_that_cannot_even_be_looked_up(root: str) -> None:
+def test_invalid_roots_are_refused(root: str) -> None:
     refusal("mnist", root=root)
 
 
@@ -259,7 +259,7 @@ def test_two_different_classes(name: str, classes: object) -> None:
 
 
 @pytest.mark.parametrize(("name", "source"), [("fashion_mnist", FashionMNIST), ("kmnist", KMNIST)])
-def test_kin_have_their_own_folder_and_sums(
+def test_related_data_sets_have_their_own_folders_and_checksums(
     files: Files, tmp_path: Path, name: str, source: type[MNIST]
 ) -> None:
     assert not set(source.packed) & set(MNIST.packed)
@@ -273,7 +273,7 @@ def test_kin_have_their_own_folder_and_sums(
 def test_parse_idx() -> None:
     array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
     np.testing.assert_array_equal(parse_idx(idx(array), (2, 3, 4)), array)
-    with pytest.raises(ValueError, match="its header does not say 2x12 bytes"):
+    with pytest.raises(ValueError, match="its header is not that of 2x12 bytes"):
         parse_idx(idx(array), (2, 12))
 
 
@@ -282,14 +282,14 @@ def test_parse_idx() -> None:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder of the test's own."""
+    """A temporary cache folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "nsvm"
 
 
 @pytest.fixture
 def asked(files: Files, trusted: Authority, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What is asked of the only mirror, which has the packed files."""
+    """The requests to the only mirror, which has the packed files."""
     asked: list[str] = []
 
     def answer(request: BaseHTTPRequestHandler) -> None:
@@ -314,15 +314,13 @@ def test_missing_files_are_downloaded_once(
 
 
 @pytest.mark.parametrize("form", ["packed", "unpacked"])
-def test_a_cache_that_lacks_a_file_is_completed(
-    files: Files, cache: Path, asked: list[str], form: str
-) -> None:
+def test_a_missing_file_is_added_to_the_cache(files: Files, cache: Path, asked: list[str], form: str) -> None:
     linked(cache, getattr(files, form), without=FILES[2] + (".gz" if form == "packed" else ""))
     assert load("fake").sha256 == load("fake", root=str(files.packed)).sha256
     assert asked == [f"{FILES[2]}.gz"]
 
 
-def test_a_damaged_file_in_the_cache_is_to_be_deleted(files: Files, cache: Path, asked: list[str]) -> None:
+def test_a_damaged_cached_file_is_to_be_deleted(files: Files, cache: Path, asked: list[str]) -> None:
     name = f"{FILES[3]}.gz"
     damaged = linked(cache, files.packed, without=name) / name
     damaged.write_bytes(b"\x1f\x8b")
@@ -332,7 +330,7 @@ def test_a_damaged_file_in_the_cache_is_to_be_deleted(files: Files, cache: Path,
     assert asked == [name]
 
 
-def test_a_root_of_ones_own_is_never_downloaded_into(files: Files, tmp_path: Path, asked: list[str]) -> None:
+def test_nothing_is_downloaded_into_a_given_root(files: Files, tmp_path: Path, asked: list[str]) -> None:
     refusal("fake", root=str(tmp_path))
     assert asked == []
     assert list(tmp_path.iterdir()) == []
@@ -355,7 +353,7 @@ def test_a_download_that_fails(
         message = refusal("fake")
     raw = cache / "MNIST" / "raw"
     assert message.startswith(f"MNIST: {raw} lacks files, and they cannot be downloaded ({address}: 404 ")
-    assert_says_ways_on(message)
+    assert_gives_advice(message)
 
 
 def test_a_cache_that_cannot_be_written_to(files: Files, cache: Path, asked: list[str]) -> None:
@@ -363,7 +361,7 @@ def test_a_cache_that_cannot_be_written_to(files: Files, cache: Path, asked: lis
     (cache / "MNIST").touch()
     message = refusal("fake")
     assert "cannot be downloaded ([Errno " in message
-    assert_says_ways_on(message)
+    assert_gives_advice(message)
     assert asked == []
 
 
@@ -374,7 +372,7 @@ def test_mirrors_are_https(source: type[MNIST]) -> None:
 
 
 def test_cached_files_need_no_network(files: Files, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor the packages that would use one, which are slow to import."""
+    """The packages for downloads, which are slow to import, are not imported either."""
     linked(cache, files.packed)
     for package in ("requests", "pooch"):
         monkeypatch.setitem(sys.modules, package, None)  # to import it is an error now

@@ -16,7 +16,7 @@ def many() -> Split:
     return load("ringnorm", samples=200_000).splits["all"]
 
 
-def test_it_is_the_papers_size_by_default() -> None:
+def test_the_default_size_is_that_of_the_paper() -> None:
     data = load("ringnorm")
     sizes = {name: tuple(part.x.shape) for name, part in data.splits.items()}
     assert sizes == {"train": (6660, 20), "validation": (0, 20), "test": (740, 20), "all": (7400, 20)}
@@ -46,7 +46,7 @@ def test_bayes_rule_reaches_the_known_limit(many: Split) -> None:
     assert accuracy == pytest.approx(0.9875, abs=0.001)
 
 
-def test_a_seed_names_a_draw() -> None:
+def test_the_seed_determines_the_draw() -> None:
     first, again, other = (load("ringnorm", seed, samples=100) for seed in (5, 5, 6))
     for name, part in first.splits.items():
         assert part.x.equal(again.splits[name].x)
@@ -56,19 +56,19 @@ def test_a_seed_names_a_draw() -> None:
     assert not np.isin(first.splits["all"].x, other.splits["all"].x).any()
 
 
-def test_a_validation_set_leaves_the_draw_as_it_is() -> None:
+def test_a_validation_set_does_not_change_the_draw() -> None:
     assert load("ringnorm", validation=200).sha256 == load("ringnorm").sha256
 
 
 @pytest.mark.parametrize("samples", [20, 101, 7401])
-def test_as_many_samples_as_asked_for(samples: int) -> None:
+def test_the_number_of_samples_is_as_requested(samples: int) -> None:
     data = load("ringnorm", samples=samples)
     assert len(data.splits["all"]) == samples
     assert len(data.splits["train"]) + len(data.splits["test"]) == samples
 
 
 @pytest.mark.parametrize("samples", [19, 0, -7400, 100.5, "many", None])
-def test_too_few_samples_or_no_number_are_refused(samples: object) -> None:
+def test_an_invalid_number_of_samples_is_refused(samples: object) -> None:
     message = refusal("ringnorm", samples=samples)
     assert message.startswith("dataset.samples should be ")
     assert message.endswith(f"got {samples!r}")

@@ -1,4 +1,4 @@
-"""The published draw of Ringnorm: from a file, from OpenML, from the openml package's cache."""
+"""The published draw of Ringnorm: from a file, from OpenML and from the openml package's cache."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEADER = ",".join([*(f"V{i + 1}" for i in range(20)), "Class"]) + "\n"
 
 @pytest.fixture(scope="module")
 def drawn() -> Samples:
-    """Values like those of the published draw, another 7400 samples."""
+    """7400 other samples from the same distribution as the published draw."""
     rng = np.random.default_rng(0)
     y = np.repeat([-1.0, 1.0], [3664, 3736])
     return Samples(rng.normal(size=(7400, 20)).round(5), rng.permutation(y), ("1", "2"), "drawn")
@@ -87,7 +87,7 @@ def test_a_file_with_other_rows_or_columns(drawn: Samples, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("cut", [2, 10, 100, 400_000])
 @pytest.mark.parametrize("header", ["", HEADER], ids=["bare", "header"])
-def test_a_file_cut_short(drawn: Samples, tmp_path: Path, cut: int, header: str) -> None:
+def test_a_truncated_file_is_refused(drawn: Samples, tmp_path: Path, cut: int, header: str) -> None:
     file, content = tmp_path / "r.csv", header + "".join(rows_of(drawn))
     file.write_text(content[:-cut])
     assert str(file) in refusal("ringnorm_openml", path=str(file))
@@ -113,7 +113,7 @@ def test_a_bad_cell(drawn: Samples, tmp_path: Path, at: int, cell: str, says: st
     assert says.format(f"V{at + 1}" if header else at) in message
 
 
-def test_a_file_that_is_none(tmp_path: Path) -> None:
+def test_a_path_without_a_readable_file_is_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "none.csv")
     assert refusal("ringnorm_openml", path=path) == (
         f"dataset.path={path} does not exist: expected a CSV file"
@@ -142,7 +142,7 @@ def test_the_published_rows(tmp_path: Path, header: str) -> None:
 
 
 @pytest.mark.parametrize("cut", [3, 40, 200_000])
-def test_the_published_rows_cut_short(tmp_path: Path, cut: int) -> None:
+def test_truncated_published_rows_are_refused(tmp_path: Path, cut: int) -> None:
     file = tmp_path / "r.csv"
     file.write_text(real("ringnorm/ringnorm.csv").read_text()[:-cut])
     assert str(file) in refusal("ringnorm_openml", path=str(file))
@@ -162,7 +162,7 @@ MEANS = (
 )
 
 
-def test_the_sum_is_that_of_the_published_draw_as_openml_has_it() -> None:
+def test_the_checksum_is_that_of_the_published_draw_in_openmls_form() -> None:
     published = load("ringnorm_openml", path=str(real("ringnorm/ringnorm.csv"))).splits["all"]
     x = np.rint(np.rint(published.x.numpy() * SCALES + MEANS) / 10)
     for _ in range(3):
@@ -171,7 +171,7 @@ def test_the_sum_is_that_of_the_published_draw_as_openml_has_it() -> None:
 
 
 @pytest.mark.parametrize(("rows", "same"), [(slice(None, None, -1), True), (slice(1, None), False)])
-def test_the_sum_does_not_depend_on_the_order(drawn: Samples, rows: slice, same: bool) -> None:
+def test_the_checksum_does_not_depend_on_the_order(drawn: Samples, rows: slice, same: bool) -> None:
     other = Samples(drawn.x[rows], drawn.y[rows], drawn.classes, "other")
     assert (sha256_of_rows(other) == sha256_of_rows(drawn)) == same
     other = Samples(drawn.x, -drawn.y, drawn.classes, "other classes")
@@ -200,8 +200,8 @@ REFUSED = {
 
 @dataclass
 class Rounds:
-    """What came of loading in each mood: first from the server, then from the cache that this left and that
-    was damaged in some moods, and then, for some, with the server gone."""
+    """The results of loading in each mood: first from the server, then from the resulting cache, which was
+    damaged in some moods, and finally, for some, without the server."""
 
     first: dict[str, Any]
     again: dict[str, Any]
@@ -211,7 +211,7 @@ class Rounds:
 
 
 class Jobs:
-    """Loads in each mood, each with an openml configuration and cache of its own."""
+    """Load in each mood, each with an openml configuration and cache of its own."""
 
     def __init__(self, home: Path, patch: pytest.MonkeyPatch) -> None:
         self.home, self.said = home, io.StringIO()
@@ -258,7 +258,7 @@ class Jobs:
 
 
 def cut(file: Path) -> None:
-    """Leaves the first half, to the end of a line where there are lines."""
+    """Truncate a file to its first half, or a text file to the end of a line."""
     content = file.read_bytes()
     half = len(content) // 2
     file.write_bytes(content[: content.find(b"\n", half) + 1 or half])
@@ -290,7 +290,7 @@ def rounds(
         yield Rounds(first, again, alone, jobs.said.getvalue().splitlines(), fake.asked)
 
 
-def assert_says_ways_on(message: str) -> None:
+def assert_gives_advice(message: str) -> None:
     assert message.startswith("dataset=ringnorm_openml: OpenML 1496 cannot be obtained (")
     assert len(message.splitlines()) == 1
     for way in ("dataset.path=FILE.csv", "dataset=ringnorm (generated)", "dataset=digits"):
@@ -298,7 +298,7 @@ def assert_says_ways_on(message: str) -> None:
 
 
 @pytest.mark.parametrize("mood", ["arff", "no-parquet"])
-def test_openml_gives_what_is_served(rounds: Rounds, drawn: Samples, mood: str) -> None:
+def test_samples_are_those_that_openml_serves(rounds: Rounds, drawn: Samples, mood: str) -> None:
     expected = {"sha256": drawn.sha256, "classes": ("1", "2"), "source": "OpenML 1496"}
     assert rounds.first[mood] == {**expected, "connections": rounds.first[mood]["connections"]}
     assert rounds.first[mood]["connections"] > 0
@@ -308,27 +308,27 @@ def test_rows_may_come_in_another_order(rounds: Rounds, drawn: Samples) -> None:
     assert rounds.first["backwards"]["sha256"] != drawn.sha256
 
 
-def test_parquet_which_openml_gets_over_plain_http_is_not_asked_for(rounds: Rounds) -> None:
+def test_parquet_is_never_requested_because_openml_gets_it_over_plain_http(rounds: Rounds) -> None:
     assert "/arff/ringnorm.arff" in rounds.asked
     assert not [path for path in rounds.asked if path.endswith(".pq")]
 
 
 @pytest.mark.parametrize("mood", REFUSED)
-def test_answers_that_are_of_no_use(rounds: Rounds, mood: str) -> None:
+def test_unusable_answers_are_refused(rounds: Rounds, mood: str) -> None:
     assert "crashed" not in rounds.first[mood]
-    assert_says_ways_on(rounds.first[mood]["refused"])
+    assert_gives_advice(rounds.first[mood]["refused"])
     assert REFUSED[mood] in rounds.first[mood]["refused"]
 
 
 @pytest.mark.parametrize("mood", ["arff", "cut"])
-def test_the_cache_is_enough_without_a_network(rounds: Rounds, drawn: Samples, mood: str) -> None:
+def test_the_cache_suffices_without_a_network(rounds: Rounds, drawn: Samples, mood: str) -> None:
     result = rounds.alone[mood]
     assert result.get("sha256") == drawn.sha256
     assert result["connections"] == 0
 
 
 @pytest.mark.parametrize("mood", ["cut", "half a pickle"])
-def test_a_damaged_cache_is_made_anew(rounds: Rounds, drawn: Samples, mood: str) -> None:
+def test_a_damaged_cache_is_replaced(rounds: Rounds, drawn: Samples, mood: str) -> None:
     assert rounds.again[mood].get("sha256") == drawn.sha256
     assert rounds.again[mood]["connections"] > 0
 
@@ -338,13 +338,13 @@ def test_other_rows_are_refused_from_the_cache_too(rounds: Rounds) -> None:
 
 
 def test_no_network(rounds: Rounds) -> None:
-    assert_says_ways_on(rounds.alone["down"]["refused"])
+    assert_gives_advice(rounds.alone["down"]["refused"])
 
 
 def test_a_damaged_cache_and_no_network(rounds: Rounds) -> None:
-    assert_says_ways_on(rounds.alone["damaged"]["refused"])
+    assert_gives_advice(rounds.alone["damaged"]["refused"])
 
 
-def test_a_line_for_each_download_and_nothing_else_on_the_side(rounds: Rounds) -> None:
+def test_each_download_prints_one_line_and_nothing_else(rounds: Rounds) -> None:
     assert all(line.startswith("Downloading OpenML 1496 from https://") for line in rounds.said)
     assert len(rounds.said) == len(rounds.first) + len(rounds.again) + len({"damaged", "down"})

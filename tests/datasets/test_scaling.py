@@ -1,4 +1,4 @@
-"""Standardisation, learnt on the training set."""
+"""Standardisation, fitted on the training set."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_training_samples_get_mean_0_and_sample_deviation_1() -> None:
     torch.testing.assert_close(scaled.std(0, correction=1), torch.ones(4).double())
 
 
-def test_by_pixel_is_one_mean_and_one_deviation() -> None:
+def test_global_scaling_has_one_mean_and_one_deviation() -> None:
     x = random(6, 1, 3, 2) * torch.arange(1, 7).double().view(1, 1, 3, 2)
     scaling = fit_scaling(x, global_scaling=True)
     assert scaling.mean.shape == scaling.std.shape == ()
@@ -45,7 +45,7 @@ def test_by_pixel_is_one_mean_and_one_deviation() -> None:
     torch.testing.assert_close(scaling(x), (x - x.mean()) / x.std())
 
 
-def test_images_can_be_scaled_pixel_by_pixel() -> None:
+def test_images_can_be_scaled_per_pixel() -> None:
     x = random(6, 1, 3, 2)
     scaling = fit_scaling(x, global_scaling=False)
     assert scaling.mean.shape == scaling.std.shape == (1, 3, 2)
@@ -79,7 +79,7 @@ def test_constant_images_become_0() -> None:
     assert fit_scaling(x, global_scaling=True)(x).eq(0).all()
 
 
-def test_the_training_samples_are_left_as_they_are() -> None:
+def test_the_training_samples_are_not_modified() -> None:
     x = random(6, 3)
     before = x.clone()
     fit_scaling(x, global_scaling=False)(x)
@@ -93,7 +93,7 @@ def write(file: Path, x: np.ndarray) -> Path:
 
 
 def fitted(file: Path, validation: int) -> tuple[Scaling, np.ndarray]:
-    """The scaling of a whole experiment, and its training samples."""
+    """Return the scaling of an experiment, and its training samples."""
     settings = Settings(
         dataset={"name": "csv", "path": str(file), "validation": validation},
         network={"name": "identity"},

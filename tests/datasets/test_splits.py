@@ -24,7 +24,7 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.mark.parametrize("validation", [0, 1, 200])
-def test_parts_are_disjoint_and_cover_everything(seed: int, validation: int) -> None:
+def test_splits_are_disjoint_and_cover_everything(seed: int, validation: int) -> None:
     rows = split_rows(labelled(*RINGNORM), validation, seed)
     parts = [rows[name] for name in ("train", "validation", "test")]
     assert [len(part) for part in parts] == [6660 - 2 * validation, 2 * validation, 740]
@@ -59,7 +59,7 @@ def same(first: Rows, second: Rows) -> bool:
     return all(np.array_equal(first[name], second[name]) for name in first)
 
 
-def test_a_seed_names_a_split(seed: int) -> None:
+def test_the_seed_determines_the_split(seed: int) -> None:
     samples = labelled(60, 40)
     rows = split_rows(samples, 5, seed)
     assert same(rows, split_rows(samples, 5, seed))
@@ -77,7 +77,7 @@ def test_a_split_is_random(seed: int) -> None:
     assert (seen > 0).mean() > 0.99
 
 
-def test_the_features_do_not_move_a_split() -> None:
+def test_the_split_does_not_depend_on_the_features() -> None:
     samples = labelled(60, 40)
     other = Samples(-3 * samples.x, samples.y, samples.classes, samples.source)
     assert same(split_rows(samples, 5, 0), split_rows(other, 5, 0))
@@ -100,7 +100,7 @@ def test_validation_leaves_an_official_test_set_alone(seed: int) -> None:
     np.testing.assert_array_equal(np.union1d(rows["train"], rows["validation"]), np.arange(70))
 
 
-def test_a_seed_names_a_validation_set(seed: int) -> None:
+def test_the_seed_determines_the_validation_set(seed: int) -> None:
     samples = labelled(60, 40, official_test=70)
     rows, other = split_rows(samples, 10, seed), split_rows(samples, 10, seed + 1)
     assert same(rows, split_rows(samples, 10, seed))
@@ -108,13 +108,13 @@ def test_a_seed_names_a_validation_set(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("validation", "short"), [(18, "18 training samples of class yes"), (882, "no|yes")])
-def test_more_validation_than_there_are_samples_is_refused(validation: int, short: str) -> None:
+def test_a_validation_set_larger_than_the_training_set_is_refused(validation: int, short: str) -> None:
     with pytest.raises(InputError, match=short) as caught:
         split_rows(labelled(980, 20), validation, 0)
     assert str(caught.value).startswith(f"dataset.validation={validation}: expected less than ")
 
 
-def test_one_less_leaves_a_sample_of_each_class_to_train_on() -> None:
+def test_the_largest_validation_set_leaves_a_training_sample_per_class() -> None:
     samples = labelled(980, 20)
     assert counts(samples, split_rows(samples, 17, 0)["train"]) == [865, 1]
 

@@ -1,4 +1,4 @@
-"""Moving theta: in closed form, by autograd, from evaluations that were made before."""
+"""Theta steps: with closed forms, with autograd, and from earlier evaluations."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def closed(z: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
     return z.square().sum(), [2 * z]
 
 
-def test_descending_is_the_optimizers_step() -> None:
-    """By hand: theta - 0.1 times the gradient of ||W x + b||^2."""
+def test_descend_takes_an_optimizer_step() -> None:
+    """Compare with theta - 0.1 times the gradient of ||W x + b||^2."""
     x = torch.tensor([[1.0, -2.0, 0.5]]).double()
     before, F = theta(), theta()
     W, b = before.network[0].weight, before.network[0].bias
@@ -35,7 +35,7 @@ def test_descending_is_the_optimizers_step() -> None:
     torch.testing.assert_close(F.network[0].bias, b - 0.1 * b.grad)
 
 
-def test_evaluations_and_autograd_lead_to_the_same_theta() -> None:
+def test_evaluations_and_autograd_give_the_same_theta() -> None:
     x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)).double()
     results = []
     for way in ("x", "evaluation", "rows", "autograd"):
@@ -56,8 +56,8 @@ def test_evaluations_and_autograd_lead_to_the_same_theta() -> None:
         torch.testing.assert_close(result, results[0])
 
 
-def test_a_network_without_free_parameters_is_never_moved() -> None:
-    """Not even what it keeps count of in training mode."""
+def test_a_network_without_free_parameters_stays_unchanged() -> None:
+    """This includes its buffers, such as running averages."""
     network = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).eval().requires_grad_(False)
     F, x = FeatureMap(network, SGD(0.1), dropout_seed=0), torch.randn(6, 3)
     assert F.fixed

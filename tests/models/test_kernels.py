@@ -49,7 +49,7 @@ def test_agrees_with_scikit_learn(
     torch.testing.assert_close(build_kernel(settings)(a, b), sklearn_gram(settings, a, b))
 
 
-def test_paper_kernel_letter_by_letter(points: tuple[torch.Tensor, torch.Tensor]) -> None:
+def test_paper_kernel_written_out(points: tuple[torch.Tensor, torch.Tensor]) -> None:
     a, b = points
     expected = torch.exp(-((a[3] - b[5]) ** 2).sum() / 320)
     torch.testing.assert_close(build_kernel({"name": "rbf", "gamma": 1 / 320})(a, b)[3, 5], expected)
@@ -130,7 +130,7 @@ def test_sums_do_not_depend_on_the_blocks(
 
 
 def test_no_block_is_larger_than_the_memory_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quarter of it for the block itself; what else computing it takes is of the same size."""
+    """A block takes a quarter of the budget; the rest is for temporaries of the same size."""
     sizes = []
 
     class Watched(Kernel):
@@ -145,14 +145,14 @@ def test_no_block_is_larger_than_the_memory_budget(monkeypatch: pytest.MonkeyPat
 
 
 def test_distances_far_from_the_origin_keep_their_digits() -> None:
-    """In float32, ||a||^2 + ||b||^2 - 2ab alone would lose them all."""
+    """In float32, ||a||^2 + ||b||^2 - 2ab without centring would lose all digits."""
     a = 1000 + torch.randn(100, 5, generator=torch.Generator().manual_seed(0))
     exact = torch.cdist(a.double(), a.double()).square()
     K = build_kernel({"name": "rbf", "gamma": 1.0})
     torch.testing.assert_close(K(a, a).double(), torch.exp(-exact), atol=1e-4, rtol=0)
 
 
-def test_one_outlier_costs_the_others_no_digits() -> None:
+def test_one_outlier_does_not_affect_the_precision_of_others() -> None:
     b = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
     b[0] *= 300
     K = build_kernel({"name": "rbf", "gamma": 1.0})
@@ -170,7 +170,7 @@ def test_gradients_far_from_the_origin_keep_their_digits(p: int) -> None:
     torch.testing.assert_close(ours.double(), exact, atol=1e-4, rtol=1e-4)
 
 
-def test_a_formula_of_ones_own_never_inherits_anothers_gradient() -> None:
+def test_a_subclass_with_another_formula_does_not_inherit_the_gradient() -> None:
     class Wider(RBF):
         def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             return super().__call__(a / 2, b / 2)
@@ -202,7 +202,7 @@ def test_bad_settings_are_refused_in_one_line(settings: dict[str, object], said:
     assert "\n" not in str(caught.value)
 
 
-def test_a_kernel_of_ones_own_needs_only_its_formula(points: tuple[torch.Tensor, torch.Tensor]) -> None:
+def test_a_custom_kernel_needs_only_its_formula(points: tuple[torch.Tensor, torch.Tensor]) -> None:
     class Quadratic(Kernel):
         def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             return (a @ b.mT) ** 2
@@ -214,7 +214,7 @@ def test_a_kernel_of_ones_own_needs_only_its_formula(points: tuple[torch.Tensor,
     )
 
 
-def test_normalized_is_finite_where_a_network_gives_nothing() -> None:
+def test_normalized_is_finite_for_features_that_are_all_0() -> None:
     K = build_kernel({"name": "linear", "normalize": True})
     a = torch.zeros(2, 3, requires_grad=True)
     gram = K(a, torch.ones(4, 3))

@@ -57,7 +57,7 @@ def test_output_normalisation(scale: float) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(NETWORKS))
-def test_the_seed_alone_decides_theta(name: str) -> None:
+def test_theta_depends_only_on_the_seed(name: str) -> None:
     settings, shape = ({**MLP, "name": name} if name == "mlp" else {"name": name}), (1, 28, 28)
     before = torch.get_rng_state()
     first, again, other = (build_network(settings, shape, seed) for seed in (1, 1, 2))
@@ -92,7 +92,7 @@ def test_dropout_acts_only_while_theta_moves() -> None:
 
 @pytest.mark.parametrize("shape", [(3, 2, 6, 8), (20, 2, 6, 8), (20, 1, 7, 5)])
 def test_pooling_is_torchs_to_the_bit(shape: tuple[int, ...]) -> None:
-    """Equal values among the four included; of those the first is the one that the gradient goes to."""
+    """This includes ties, for which the gradient goes to the first of the equal values."""
     h = torch.randint(0, 3, shape, generator=torch.Generator().manual_seed(0)).float().requires_grad_()
     ours, theirs = MaxPool()(h), torch.nn.functional.max_pool2d(h, 2)
     weights = torch.randn(ours.shape)
@@ -103,13 +103,13 @@ def test_pooling_is_torchs_to_the_bit(shape: tuple[int, ...]) -> None:
 
 
 class Swapping(nn.Module):
-    """A module of somebody's own that minds the mode."""
+    """A custom module that depends on the mode."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return -x if self.training else x
 
 
-def test_a_network_that_may_mind_the_mode_is_run_in_both() -> None:
+def test_a_network_that_may_depend_on_the_mode_is_run_in_both() -> None:
     linear = nn.Linear(3, 2)
     plain, minding = nn.Sequential(linear, nn.ReLU()), nn.Sequential(linear, Swapping())
     assert is_modeless(plain)
@@ -124,7 +124,7 @@ def test_a_network_that_may_mind_the_mode_is_run_in_both() -> None:
     torch.testing.assert_close(seen[1], -linear(x).detach())
 
 
-def test_a_part_of_a_batch_is_dropped_as_in_the_whole() -> None:
+def test_part_of_a_batch_gets_the_same_masks_as_in_the_whole() -> None:
     x, dropout = torch.ones(6, 5, 2), Dropout(0.5)
     with dropout_masks_from(torch.Generator().manual_seed(0)):
         whole = dropout(x)

@@ -1,4 +1,4 @@
-"""The decision function, counted by hand."""
+"""The decision function, compared with values computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each rule against torch's optimizer of the same name."""
+"""Each optimizer against torch's optimizer of the same name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RULES = [
 
 
 @pytest.mark.parametrize(("settings", "theirs", "options"), RULES)
-def test_is_torchs(settings: dict[str, Any], theirs: Any, options: dict[str, Any]) -> None:
+def test_steps_equal_those_of_torch(settings: dict[str, Any], theirs: Any, options: dict[str, Any]) -> None:
     ours = [torch.arange(6.0).double().view(2, 3), torch.ones(4).double()]
     reference = [tensor.clone().requires_grad_() for tensor in ours]
     descent, optimizer = build_optimizer(settings)(ours), theirs(reference, **options)

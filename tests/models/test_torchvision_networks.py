@@ -54,7 +54,7 @@ def test_the_stem_keeps_the_size_of_small_images(name: str, below_64: int, from_
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_with_group_norm_it_is_a_function_of_x_and_theta(name: str) -> None:
+def test_with_group_norm_features_depend_only_on_x_and_theta(name: str) -> None:
     built, x = network(name), torch.randn(4, *MNIST)
     assert is_modeless(built)
     assert not uses_batch_statistics(built)

@@ -28,7 +28,7 @@ def test_a_model_file_is_read_and_evaluated() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_run_is_resumed_to_what_it_would_have_been(algorithm: str, tmp_path: Path) -> None:
+def test_a_resumed_run_gives_the_uninterrupted_result(algorithm: str, tmp_path: Path) -> None:
     run = shutil.copytree(WRITTEN / algorithm, tmp_path / "run")
     settings = parse_settings(read_config(run))
     # which processor wrote the file makes a difference of rounding

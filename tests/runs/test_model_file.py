@@ -92,7 +92,7 @@ def test_validation_keeps_the_test_set_closed(run: Run) -> None:
     assert result["validation_errors"] == round(40 * (1 - result["validation_accuracy"]))
 
 
-def test_a_directory_belongs_to_one_run(run: Run) -> None:
+def test_a_directory_holds_one_run(run: Run) -> None:
     path, _ = run()
     before = {file: file.read_bytes() for file in path.iterdir()}
     with pytest.raises(InputError, match="already holds a run"):

@@ -1,4 +1,4 @@
-"""Runs that are cut off, damaged, moved, or out of disk; in this process."""
+"""Runs that are interrupted, damaged, relocated, or out of disk space, in this process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def settings_with(**changes: Any) -> Settings:
 
 
 class FakeSignals(Callback):
-    """What notes SIGTERM at a pause, or once a record of a step or a later one has been seen."""
+    """Records SIGTERM at a pause, or after the record of a step has been seen."""
 
     def __init__(self, pauses: int | None = None, step: int | None = None) -> None:
         self.pauses, self.step = pauses, step
@@ -104,7 +104,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def half(tmp_path: Path) -> Path:
-    """A run that was stopped, with two checkpoints."""
+    """An interrupted run with two checkpoints."""
     path = tmp_path / "run"
     with pytest.raises(Interrupted, match=r"after step \d+ of 300; resume with nsvm train resume="):
         go(path, settings_with(), stopped_at(150))
@@ -112,7 +112,7 @@ def half(tmp_path: Path) -> Path:
     return path
 
 
-def test_every_pause_is_a_good_place_to_stop(whole: Path, tmp_path: Path) -> None:
+def test_a_run_can_stop_at_every_pause(whole: Path, tmp_path: Path) -> None:
     stops, run = 0, tmp_path / "run"
     while True:
         try:
@@ -126,7 +126,7 @@ def test_every_pause_is_a_good_place_to_stop(whole: Path, tmp_path: Path) -> Non
     assert bits(run) == bits(whole)
 
 
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole: Path, half: Path) -> None:
+def test_a_damaged_checkpoint_falls_back_to_the_previous_one(whole: Path, half: Path) -> None:
     last = checkpoints_in(half)[0]
     data = bytearray(last.read_bytes())
     data[len(data) // 2] ^= 1
@@ -139,7 +139,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole: Path, half: Pa
     assert bits(half) == bits(whole)
 
 
-def test_without_a_whole_checkpoint_nothing_is_thrown_away(whole: Path, half: Path) -> None:
+def test_a_run_without_an_intact_checkpoint_is_not_overwritten(whole: Path, half: Path) -> None:
     for file in checkpoints_in(half):
         file.write_bytes(file.read_bytes()[:-1])
     before = {file: file.read_bytes() for file in half.iterdir()}
@@ -157,7 +157,7 @@ def test_metrics_that_were_changed_fall_back_too(whole: Path, half: Path) -> Non
     metrics.write_bytes(b"".join(lines[:-1]) + b'{"step": 1')
     said: list[str] = []
     go(half, settings_with(), say=said.append)
-    assert "metrics.jsonl is not what it was at the checkpoint" in said[0]
+    assert "metrics.jsonl has changed since the checkpoint" in said[0]
     assert bits(half) == bits(whole)
 
 
@@ -182,7 +182,7 @@ def test_a_kill_between_two_renames_loses_nothing(whole: Path, half: Path) -> No
         ({"seed": 1}, "seed was 0 and is 1"),
     ],
 )
-def test_other_settings_are_refused_or_make_another_result(
+def test_other_settings_are_refused_or_change_the_result(
     changes: dict[str, Any], said: str, half: Path
 ) -> None:
     before = {file: file.read_bytes() for file in half.iterdir()}
@@ -215,14 +215,14 @@ def test_another_environment_is_refused(half: Path, monkeypatch: pytest.MonkeyPa
         torch.set_num_threads(1)
 
 
-def test_what_changes_no_bit_may_change(whole: Path, half: Path) -> None:
+def test_settings_without_effect_on_the_result_may_change(whole: Path, half: Path) -> None:
     go(half, settings_with(checkpoint={"every": "1h"}))
     ours, theirs = bits(half), bits(whole)
     assert ours["result"] == theirs["result"]
     assert ours["metrics.jsonl"] == theirs["metrics.jsonl"]
 
 
-def test_a_checkpoint_that_does_not_fit_is_one_sentence(half: Path) -> None:
+def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(half: Path) -> None:
     other = settings_with(network={"name": "mlp", "widths": [10, 7], "dropout": 0.2})
     with pytest.raises(InputError, match=r"the checkpoint of step \d+ does not fit this run: .* expected"):
         go(half, other, allow_mismatch=True)
@@ -272,7 +272,7 @@ def test_divergence_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
 
 
 class Broken(Alg3):
-    """Its theta is lost in step 10, after everything that the step has looked at."""
+    """A trainer whose theta becomes infinite at the end of step 10."""
 
     def step(self, problem: Problem, state: SampleState) -> None:
         super().step(problem, state)
@@ -281,7 +281,7 @@ class Broken(Alg3):
                 next(state.F.network.parameters()).fill_(float("inf"))
 
 
-def test_theta_that_was_lost_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_non_finite_theta_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TRAINERS, "broken", Broken)
     settings = settings_with(
         algorithm={"name": "broken", "steps": 50, "batch_size": 8}, checkpoint={"every": 1}, log_every=50
@@ -292,7 +292,7 @@ def test_theta_that_was_lost_is_not_saved(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def failing_from(number: int, name: str) -> Callable[..., Any]:
-    """A function of ``os`` that works so many times, and then finds the disk full."""
+    """Return a function of ``os`` that works a number of times, and then finds the disk full."""
     calls, real = iter(range(number)), getattr(os, name)
 
     def function(*arguments: Any, **options: Any) -> Any:
@@ -305,7 +305,7 @@ def failing_from(number: int, name: str) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("name", ["fsync", "replace"])
 def test_a_full_disk_at_every_write(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever could not be written, the run goes on to the same bits from what could."""
+    """Whichever write fails, resuming the run gives the same bits."""
     settings = settings_with(
         algorithm={"name": "alg2", "steps": 60},
         checkpoint={"every": 25},
@@ -332,8 +332,8 @@ def test_a_full_disk_at_every_write(name: str, tmp_path: Path, monkeypatch: pyte
     assert number > 8
 
 
-def test_a_line_that_cannot_be_written_is_taken_back(tmp_path: Path) -> None:
-    """A full disk takes a part of a line first, and then none."""
+def test_a_partly_written_line_is_removed(tmp_path: Path) -> None:
+    """A full disk accepts part of a line, and then nothing."""
     path = tmp_path / "run"
     with RunDirectory(path, {}) as run:
         run.open_metrics()
@@ -364,12 +364,12 @@ def test_a_line_that_cannot_be_written_is_taken_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".lock", "metrics.jsonl"])
-def test_a_link_in_a_strangers_directory_is_not_followed(name: str, half: Path, tmp_path: Path) -> None:
+def test_a_link_in_an_untrusted_directory_is_not_followed(name: str, half: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("mine")
     (half / name).unlink()
     (half / name).symlink_to(precious)
-    with pytest.raises(InputError, match=r"is a link|not what it was at the checkpoint"):
+    with pytest.raises(InputError, match=r"is a link|has changed since the checkpoint"):
         go(half, settings_with())
     for file in checkpoints_in(half):
         file.unlink()
@@ -378,7 +378,7 @@ def test_a_link_in_a_strangers_directory_is_not_followed(name: str, half: Path, 
     assert precious.read_text() == "mine"
 
 
-def test_one_owner(tmp_path: Path) -> None:
+def test_a_directory_is_locked_by_one_process(tmp_path: Path) -> None:
     with RunDirectory(tmp_path / "run", {"seed": 1}):
         for if_exists in ("refuse", "resume", "overwrite"):
             with pytest.raises(InputError, match="in use by another nsvm"):
@@ -405,8 +405,8 @@ def test_other_settings_before_the_first_checkpoint_are_refused_too(half: Path) 
     assert read_config(half) == plain(other)
 
 
-def test_there_and_back_again_is_the_run_that_it_was(whole: Path, half: Path) -> None:
-    """Other settings, killed before their first checkpoint, leave the checkpoint of the run before them."""
+def test_settings_changed_and_restored_resume_bit_for_bit(whole: Path, half: Path) -> None:
+    """A run with other settings that is killed before its first checkpoint leaves the earlier checkpoint."""
     before = {file: file.read_bytes() for file in checkpoints_in(half)}
     with pytest.raises(Interrupted):
         go(half, settings_with(log_every=8), stopped_after(3), allow_mismatch=True)
@@ -416,7 +416,7 @@ def test_there_and_back_again_is_the_run_that_it_was(whole: Path, half: Path) ->
     assert bits(half) == bits(whole)
 
 
-def test_a_signal_counts_where_no_checkpoint_can_be_written(
+def test_a_signal_stops_a_run_even_if_no_checkpoint_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RunDirectory, "add_checkpoint", failing_from(0, "fsync"))
@@ -427,7 +427,7 @@ def test_a_signal_counts_where_no_checkpoint_can_be_written(
     assert caught.value.signum == 15
 
 
-def test_a_g_that_is_not_finite_is_a_divergence_in_algorithm_3_too(tmp_path: Path) -> None:
+def test_a_non_finite_g_is_a_divergence_in_algorithm_3_too(tmp_path: Path) -> None:
     wild = settings_with(algorithm={"name": "alg3", "steps": 50, "lam": 1e-40, "batch_size": 8})
     with pytest.raises(RunError, match="diverged at step 2: the decision value g"):
         go(tmp_path / "run", wild)
@@ -444,33 +444,35 @@ def test_a_g_that_is_not_finite_is_a_divergence_in_algorithm_3_too(tmp_path: Pat
         {"state": {"window": {"first": 1, "s": torch.ones(0, dtype=torch.float64), "from_batch": 0}}},
     ],
 )
-def test_values_that_no_run_has(changes: dict[str, Any], half: Path) -> None:
-    """A stranger can make the checksum right."""
+def test_impossible_values_are_refused(changes: dict[str, Any], half: Path) -> None:
+    """An attacker can compute a valid checksum."""
     last = checkpoints_in(half)[0]
     checkpoint = load_checkpoint(last)
     values = {**checkpoint.values, "state": {**checkpoint.values["state"], **changes.pop("state", {})}}
     save_checkpoint(last, replace(checkpoint, values=values, **changes))
     for file in checkpoints_in(half)[1:]:
         file.unlink()
-    with pytest.raises(InputError, match=r"does not fit this run|not what it was at the checkpoint"):
+    with pytest.raises(InputError, match=r"does not fit this run|has changed since the checkpoint"):
         go(half, settings_with())
 
 
-def test_a_pipe_in_the_place_of_metrics(half: Path) -> None:
+def test_a_pipe_in_place_of_the_metrics(half: Path) -> None:
     (half / "metrics.jsonl").unlink()
     os.mkfifo(half / "metrics.jsonl")
-    with pytest.raises(InputError, match="not what it was at the checkpoint"):
+    with pytest.raises(InputError, match="has changed since the checkpoint"):
         go(half, settings_with())
 
 
-def test_a_best_model_of_steps_that_are_not_taken_again_goes(half: Path) -> None:
+def test_a_best_model_of_unrepeated_steps_is_removed(half: Path) -> None:
     assert (half / "best.safetensors").exists()
     result = go(half, settings_with(validation={"every": None}), allow_mismatch=True)
     assert "best_step" not in result
     assert not (half / "best.safetensors").exists()
 
 
-def test_what_cannot_be_saved_is_found_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_that_cannot_be_saved_is_found_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Alg3, "save", lambda *_: {"odd": {1, 2}})
     hopeless = settings_with(
         algorithm={"name": "alg3", "steps": 50, "batch_size": 8}, checkpoint={"every": "1h"}, log_every=1

@@ -75,7 +75,7 @@ def test_the_score_is_what_a_run_on_validation_data_records() -> None:
     assert validation_accuracy(SETTINGS, 3, seconds=1e-9) == 0, "it takes longer"
 
 
-def test_a_finalist_is_judged_by_its_fresh_seeds() -> None:
+def test_finalists_are_ranked_by_their_further_seeds() -> None:
     lucky = Candidate(0, {"optimizer.lr": 0.1, "kernel.gamma": None}, [0.99, 0.99], [0.90, 0.94])
     assert lucky.mean == pytest.approx(0.92)
     assert lucky.error == pytest.approx(0.02)

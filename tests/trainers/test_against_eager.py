@@ -1,8 +1,8 @@
 """The trainers over thousands of steps, in float64, against the same algorithms written step by step.
 
-How many steps are looked ahead, and into what blocks the kernel matrix and the forward passes are cut, is
-drawn at random: it changes nothing but rounding. Training may amplify that: with some seeds, changing
-theta in its last bit at the start moves it by 1e-9 in the end. So the seed is one where it does not.
+The window lengths and the block sizes of kernel matrices and forward passes are drawn at random, as they only
+affect rounding. Training may amplify rounding errors: with some seeds, changing the last bit of the initial
+theta changes the final one by 1e-9. The seed is one with which this does not happen.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def finish(steps: Iterator[int]) -> None:
 
 @pytest.fixture(params=[0, 1], ids=lambda seed: f"cut{seed}")
 def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """0: as it comes. Otherwise any length from 1 up, another one each time."""
+    """Randomise window lengths and block sizes, except for parameter 0."""
     if request.param == 0:
         return
     rng = random.Random(request.param)
@@ -148,7 +148,7 @@ DROPPING: Mapping[str, Any] = {"name": "mlp", "widths": [8, 6], "dropout": 0.3, 
     ids=lambda value: type(value).__name__,
 )
 def test_images_and_dropout(trainer: Trainer[Any], k: int, lr: float, network: Mapping[str, Any]) -> None:
-    """Dropout draws the same numbers: the same samples go through F in training mode, in the same order."""
+    """Dropout draws the same masks, because the same samples pass through F in the same order."""
     generator = torch.Generator().manual_seed(3)
     y = torch.where(torch.arange(100) % 2 == 0, -1.0, 1.0).double()
     x = torch.randn(100, 1, 16, 16, generator=generator, dtype=torch.float64) + 0.1 * y[:, None, None, None]
@@ -169,10 +169,10 @@ def test_images_and_dropout(trainer: Trainer[Any], k: int, lr: float, network: M
 
 
 @pytest.mark.parametrize("trainer", [Alg1(4000, LAM), Alg2(4000, LAM)], ids=["alg1", "alg2"])
-def test_after_many_quiet_steps_scores_are_looked_up(
+def test_scores_are_looked_up_after_many_steps_without_a_violation(
     trainer: Trainer[Any], small: MakeSmall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With few samples and many steps, every s_i is computed once and kept until theta moves."""
+    """With few samples and many steps, every s_i is computed once and kept until the next theta step."""
     looked_up: list[int] = []
     look_up = look_ahead.LookAheadTrainer._window_from_scores
 

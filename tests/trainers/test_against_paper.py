@@ -1,4 +1,4 @@
-"""Every trainer against the literal transcription of the paper, in float64, on the same indices."""
+"""Every trainer against the literal transcription of the paper, in float64, with the same indices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MakeSmall = Callable[..., Small]
 
 
 class Literal:
-    """The problem, prepared for the transcription, with its own copy of the same theta."""
+    """Return the problem for the transcription, with its own copy of the same theta."""
 
     def __init__(self, small: Small, lr: float, k: int = 1) -> None:
         problem = small.problem
@@ -151,7 +151,7 @@ def test_algorithms_1_and_2_with_a_fixed_network_are_algorithm_0(
 
 
 @pytest.mark.parametrize("trainer", [Pegasos(2, 1.0), Alg1(2, 1.0), Alg2(2, 1.0), Alg3(2, 1.0, 1.0, 2)])
-def test_a_margin_of_exactly_1_is_no_violation(trainer: Trainer) -> None:
+def test_a_margin_of_exactly_1_is_not_a_violation(trainer: Trainer) -> None:
     """x = y = +-1 and a linear kernel: at t = 2 with lambda = 1 every margin is 1, at t = 3 it is 1/2."""
     y = torch.tensor([-1.0, 1.0] * 5, dtype=torch.float64)
     problem = Problem(y[:, None].clone(), y, Linear(), seed=0)
@@ -163,8 +163,8 @@ def test_a_margin_of_exactly_1_is_no_violation(trainer: Trainer) -> None:
     assert state.violations == state.sampler.k
 
 
-def test_no_violation_moves_nothing(small: MakeSmall) -> None:
-    """Not even momentum or weight decay: theta after a step without a violation has the same bits."""
+def test_a_step_without_a_violation_changes_nothing(small: MakeSmall) -> None:
+    """theta keeps its bits after a step without a violation, even with momentum and weight decay."""
     for trainer in (Alg1(300, LAM), Alg2(300, LAM)):
         s = small(0)
         state, quiet = trainer.start(s.problem, F := s.theta(2e-3)), 0

@@ -1,4 +1,4 @@
-"""What every algorithm of the paper promises, whichever it is."""
+"""The contract that every algorithm fulfils."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def trainer(request: pytest.FixtureRequest) -> Trainer[Any]:
 
 
 def test_learns(trainer: Trainer[Any], small: MakeSmall) -> None:
-    """On samples that it has never seen; one feature alone is right for three in four."""
+    """The accuracy is measured on unseen samples, of which a single feature classifies three in four."""
     s = small(1, m=200, d=8, network={"name": "mlp", "widths": [32]})
     unseen = small(2, m=400, d=8).problem
     state, g = train(trainer, s.problem, F := s.theta(1e-3))
@@ -42,7 +42,7 @@ def test_learns(trainer: Trainer[Any], small: MakeSmall) -> None:
     assert right.double().mean() > 0.85
 
 
-def test_repeats_to_the_bit(trainer: Trainer[Any], small: MakeSmall) -> None:
+def test_results_are_reproducible_bit_for_bit(trainer: Trainer[Any], small: MakeSmall) -> None:
     results = [train(trainer, s.problem, s.theta()) for s in (small(1), small(1))]
     (first, g), (second, h) = results
     assert torch.equal(parameters(first.F.network), parameters(second.F.network))
@@ -50,7 +50,7 @@ def test_repeats_to_the_bit(trainer: Trainer[Any], small: MakeSmall) -> None:
     assert torch.equal(g.alpha, h.alpha)
 
 
-def test_being_watched_changes_no_bit(trainer: Trainer[Any], small: MakeSmall) -> None:
+def test_callbacks_do_not_change_the_result(trainer: Trainer[Any], small: MakeSmall) -> None:
     thetas, alphas = [], []
     for every in (1, 7, 10_000):
         s = small(1)
@@ -62,7 +62,7 @@ def test_being_watched_changes_no_bit(trainer: Trainer[Any], small: MakeSmall) -
         assert torch.equal(alpha, alphas[0])
 
 
-def test_stores_only_what_is_not_zero(trainer: Trainer[Any], small: MakeSmall) -> None:
+def test_only_non_zero_coefficients_are_stored(trainer: Trainer[Any], small: MakeSmall) -> None:
     s = small(1)
     state, g = train(trainer, s.problem, s.theta())
     assert (g.alpha > 0).all()
@@ -70,7 +70,7 @@ def test_stores_only_what_is_not_zero(trainer: Trainer[Any], small: MakeSmall) -
 
 
 def test_finishing_early_is_a_shorter_run(trainer: Trainer[Any], small: MakeSmall) -> None:
-    """g divides by lambda t, and asking for it leaves the run as it was."""
+    """g divides by lambda t, and computing it does not affect the run."""
     s = small(1)
     state, g = train(trainer, s.problem, s.theta(), steps=60)
     again = trainer.finish(s.problem, state)
@@ -157,7 +157,7 @@ def primal(problem: Problem, g: torch.Tensor, norm: torch.Tensor, lam: float) ->
 
 
 def test_pegasos_reaches_the_primal_optimum(small: MakeSmall) -> None:
-    """Within 2 % of the optimal objective without a bias, found by coordinate ascent on the dual."""
+    """The optimal objective without a bias, from coordinate ascent on the dual, is reached within 2 %."""
     s, lam, m = small(4, m=60, K=RBF(0.5), network={"name": "identity"}), 0.02, 60
     K, y = s.problem.K(s.problem.x, s.problem.x), s.problem.y
     Q, a = torch.outer(y, y) * K, torch.zeros(m, dtype=torch.float64)
@@ -183,10 +183,8 @@ def test_pegasos_reaches_the_primal_optimum(small: MakeSmall) -> None:
         {"name": "laplacian"},
     ],
 )
-def test_the_dual_solver_uses_the_kernel_that_was_asked_for(
-    kernel: dict[str, object], small: MakeSmall
-) -> None:
-    """Whether scikit-learn computes its values or we do."""
+def test_the_dual_solver_uses_the_requested_kernel(kernel: dict[str, object], small: MakeSmall) -> None:
+    """This holds whether scikit-learn or nsvm computes its values."""
     K = build_kernel(kernel)
     s, lam = small(1, m=150, K=K), 0.02
     trainer = build_trainer({"name": "alg4", "steps": 1, "solver": "svc", "lam": lam, "batch_size": 4})
@@ -202,7 +200,7 @@ def test_the_dual_solver_keeps_to_the_memory_budget(small: MakeSmall) -> None:
     problem = replace(s.problem, memory_budget=1)
     trainer = build_trainer({"name": "alg4", "steps": 1, "solver": "svc", "batch_size": 4})
     with pytest.raises(
-        InputError, match=r"400 x 400 kernel matrix.* 1\.2 MiB of memory_budget=1: take solver="
+        InputError, match=r"400 x 400 kernel matrix.* 1\.2 MiB of memory_budget=1: use solver="
     ):
         trainer.check(problem, s.theta())
     trainer.check(replace(problem, K=RBF()), s.theta())
@@ -224,7 +222,7 @@ def test_the_dual_solver_says_when_the_kernel_overflows(kernel: Kernel, small: M
 
 
 class Spy:
-    """An optimizer that leaves theta alone and remembers when it was asked to move it."""
+    """An optimizer that leaves theta unchanged and records the progress of its calls."""
 
     def __init__(self) -> None:
         self.progress: list[float] = []
@@ -243,7 +241,7 @@ class Spy:
 
 
 @pytest.mark.parametrize("name", ["alg1", "alg2", "alg3", "alg4"])
-def test_the_optimizer_is_told_how_far_the_run_has_come(name: str, small: MakeSmall) -> None:
+def test_the_optimizer_gets_the_progress_of_the_run(name: str, small: MakeSmall) -> None:
     s = small(1)
     moving: list[int] = []
     trainer, F = make(name), FeatureMap(s.network, spy := Spy(), dropout_seed=0)

@@ -1,4 +1,4 @@
-"""The peer without an SVM, against the same thing written with torch's own parts."""
+"""The baseline without an SVM, against the same algorithm written with torch's own modules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NETWORK = {"name": "mlp", "widths": [8, 6], "normalize": True, "head": True}
 
 
 @pytest.mark.parametrize("k", [1, 5])
-def test_is_logistic_regression_on_features(k: int, small: MakeSmall) -> None:
+def test_equals_logistic_regression_on_features(k: int, small: MakeSmall) -> None:
     s = small(1, K=Linear(), network=NETWORK)
     _, g = train(CrossEntropy(200, k), s.problem, F := s.theta())
     theirs = small(1, K=Linear(), network=NETWORK).network
@@ -36,7 +36,7 @@ def test_is_logistic_regression_on_features(k: int, small: MakeSmall) -> None:
     torch.testing.assert_close(g(s.problem.K, F(s.problem.x)), log_odds)
 
 
-def test_needs_a_head_and_nothing_behind_it(small: MakeSmall) -> None:
+def test_requires_a_head_and_a_linear_kernel(small: MakeSmall) -> None:
     without = small(1, K=Linear())
     with pytest.raises(InputError, match=r"head=true and kernel=linear, got a network with 6 outputs"):
         CrossEntropy(1).check(without.problem, without.theta())

@@ -1,4 +1,4 @@
-"""Derived values follow what they are derived from."""
+"""Derived values are recomputed when their version changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that is cut off and gone on with is the run that never stopped: theta, g and records, bit for bit."""
+"""Interrupted and resumed runs equal uninterrupted ones: theta, g and records, bit for bit."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def test_a_resumed_run_has_the_same_bits(
 
 
 @pytest.mark.parametrize("name", sorted(TRAINERS.keys() - {"cross_entropy"}))
-def test_every_field_of_a_state_is_accounted_for(name: str, small: MakeSmall) -> None:
-    """What is saved of a state in the middle of a run, loaded and saved again, is the same."""
+def test_a_restored_state_is_saved_as_the_same_values(name: str, small: MakeSmall) -> None:
+    """Save a state in the middle of a run, restore it and save it again."""
     s = small(1)
     trainer = short(name, 100)
     F = s.theta(1e-3)
@@ -107,20 +107,20 @@ def test_every_field_of_a_state_is_accounted_for(name: str, small: MakeSmall) ->
 
 @dataclass(kw_only=True)
 class Odd(PegasosState):
-    """A state with something that no file can hold."""
+    """A state with a field that cannot be saved."""
 
     history: list[int] = field(default_factory=list)
 
 
 @pydantic.dataclasses.dataclass(frozen=True)
 class OddTrainer(Pegasos):
-    """Keeps it."""
+    """An algorithm with such a state."""
 
     def start(self, problem: Problem, F: FeatureMap) -> Odd:
         return Odd(**{**vars(super().start(problem, F)), "history": [1]})
 
 
-def test_what_cannot_be_saved_says_so(small: MakeSmall) -> None:
+def test_a_field_that_cannot_be_saved_is_refused(small: MakeSmall) -> None:
     s = small(1)
     trainer = OddTrainer(50)
     with pytest.raises(InputError, match=r"field history cannot be saved.*list; checkpoint\.every=null"):
@@ -153,8 +153,8 @@ def test_the_state_of_another_run_is_refused(small: MakeSmall) -> None:
         FeatureMap(deepcopy(s.network), Adam(), 0).load_state_dict(theta)
 
 
-def test_every_optimizer_remembers(small: MakeSmall) -> None:
-    """A fresh optimizer goes another way than one that was told what the first half of the run knew."""
+def test_every_optimizer_restores_its_state(small: MakeSmall) -> None:
+    """A fresh optimizer takes other steps than one whose state was restored."""
     s = small(1)
     for name, kind in OPTIMIZERS.items():
         settings = {"lr": 0.01, **({"momentum": 0.9} if name == "sgd" else {})}
@@ -181,8 +181,8 @@ def test_polynomial_divergence_names_step_and_quantity(small: MakeSmall) -> None
 
 
 @pytest.mark.parametrize("every", [1, 10_000])
-def test_a_divergence_is_said_to_be_at_its_step(every: int, small: MakeSmall) -> None:
-    """Behind quiet steps that were looked at together, too."""
+def test_a_divergence_is_reported_with_its_step(every: int, small: MakeSmall) -> None:
+    """This includes a divergence within a window."""
     s = small(1, K=RBF(50.0), network=NETWORKS["identity"])  # where violations are rare
     trainer = FailingTrainer(4000, lam=1e-3)
     with pytest.raises(RunError, match=r"diverged at step \d+: theta of step (\d+) is") as caught:
@@ -193,7 +193,7 @@ def test_a_divergence_is_said_to_be_at_its_step(every: int, small: MakeSmall) ->
 
 @pydantic.dataclasses.dataclass(frozen=True)
 class FailingTrainer(Pegasos):
-    """Fails at its first violation after step 1000."""
+    """Raises at its first violation after step 1000."""
 
     def on_violation(self, problem: Problem, state: PegasosState, t: int, i: int, at_i: Evaluation) -> float:
         if t > 1000:
