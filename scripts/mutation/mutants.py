@@ -39,7 +39,7 @@ MUTANTS = {
         ("np.array([i]), 1.0", "np.array([i]), 0.5"),
     ],
     "trainers/alg1.py": [
-        ("-y_t / (lam", "y_t / (lam"),
+        ("-y_t / (lam * ", "y_t / (lam * "),
         ("(lam * (t - 1)) * y_s", "(lam * t) * y_s"),
         ("state.z.append(at_i.z)", "state.z.append(F(at_i.x))"),
         ("self.lam * state.t", "self.lam"),

@@ -16,7 +16,7 @@ from nsvm_cli.storage.files import locked
 from tests.cli.process import nsvm, refusal, start
 from tests.runs.test_train import bits
 
-STEPS = 3000
+STEPS = 6000
 WORDS = ["algorithm=alg1", f"algorithm.steps={STEPS}", "log_every=50", "checkpoint.every=100", "curves=false"]
 SECRET = {"SECRET_TOKEN": "hush-hush"}
 
@@ -122,7 +122,7 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
 
 
 def test_a_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
-    words = ["-m", "algorithm=alg1", "algorithm.steps=1500", "seed=0,1,2"]
+    words = ["-m", "algorithm=alg1", "algorithm.steps=4000", "seed=0,1,2"]
     words += ["curves=false", "checkpoint.every=100"]
     run = start("train", *words, cwd=tmp_path, env=SECRET)
     sweeps = tmp_path / "outputs" / "sweep"

@@ -17,18 +17,18 @@ from tests.every_algorithm import train_all
 
 ROOT = Path(__file__).parents[2]
 RUN = ["train", "algorithm=alg2", "dataset=digits", "dtype=float64", "algorithm.steps=100", "curves=false"]
-PROCESSES = 3
-"""An odd number: the shards of an even number of support vectors differ in size then."""
+# three: their shards differ in size
+PROCESSES = [3, *(pytest.param(number, marks=pytest.mark.thorough) for number in (2, 4))]
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 
-@pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+@pytest.fixture(scope="module", params=PROCESSES)
+def together(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder that one torchrun has left behind, and what it printed."""
     folder = tmp_path_factory.mktemp("together")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={PROCESSES}"]
-    command += [str(ROOT / "tests" / "every_algorithm.py"), "out", *RUN]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += [f"--nproc-per-node={request.param}", str(ROOT / "tests" / "every_algorithm.py"), "out", *RUN]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
