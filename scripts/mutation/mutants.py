@@ -114,7 +114,7 @@ MUTANTS = {
         ("self.graph[rows]", "self.graph[:1]"),
         ("value = shard.processes.sum(value)", "pass"),
         ("shard.processes.sum_all(by_theta) if shard", "by_theta if shard"),
-        ("(t - 1) / T", "t / T"),
+        ("else by_theta, (t - 1) / T", "else by_theta, t / T"),
         ('_set_state(self.dropout, saved["dropout"]', "_set_state(self.dropout, self.dropout.get_state()"),
         ('self.theta_steps = saved["theta_steps"]', "pass"),
     ],
