@@ -19,7 +19,7 @@ from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.storage.tensor_file import BLANK
 from tests.cli.witness import Answer, expect_refusal, witnessed
-from tests.runs.test_model_file import SETTINGS, contents, pickle_of_a_file, write_resealed
+from tests.runs.test_model_file import SETTINGS, contents, pickle_of_a_file, write_with_checksum
 from tests.runs.test_train import FakeSignals
 
 Change = Callable[[dict[str, torch.Tensor], dict[str, Any]], object]
@@ -117,7 +117,7 @@ def make_files(here: Path, model: Path) -> None:
         del content["sha256"]
         change(tensors, content)
         text = json.dumps({"sha256": BLANK, **content})
-        write_resealed(here / f"{name}.safetensors", save(tensors, {"nsvm-model-1": text}))
+        write_with_checksum(here / f"{name}.safetensors", save(tensors, {"nsvm-model-1": text}))
     for name, make in REFUSED_FILES.items():
         (here / f"{name}.safetensors").write_bytes(make())
     with (here / "sparse.safetensors").open("wb") as sparse:
