@@ -1,4 +1,4 @@
-"""Independent random streams derived from one seed; the samples of step t depend only on the seed and t."""
+"""Independent random streams from one seed; what step t draws depends on the seed, t, m and k alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hydra: composes configurations and starts jobs, its errors turned into one line each."""
+"""Hydra: compose configurations, start jobs, and report errors as one line."""
 
 from __future__ import annotations
 
@@ -72,16 +72,20 @@ def compose_settings(overrides: list[str]) -> dict[str, Any]:
         return plain_values(compose(overrides))
 
 
-def plain_values(config: DictConfig) -> dict[str, Any]:
+def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     """Return the configuration as plain values, every interpolation resolved.
 
     ``experiment``, which the interpolations refer to, is left out.
+
+    Args:
+        config: what Hydra composed.
+        complete: whether every mandatory value must be there.
 
     Raises:
         InputError: a value is missing or refers to one that does not exist.
     """
     with _in_one_line([]):
-        values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        values = OmegaConf.to_container(config, resolve=True, throw_on_missing=complete)
     assert isinstance(values, dict)
     return {str(key): value for key, value in values.items() if key != "experiment"}
 

@@ -1,4 +1,4 @@
-"""One job of ``nsvm train``: trains what Hydra has composed, and writes what became of it."""
+"""One job of ``nsvm train``: trains what Hydra has composed, and records the outcome."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class RunOptions:
 class Job:
     """Train with one configuration; Hydra calls it for each.
 
-    A launcher may do so in another process, with a copy. So a job of a sweep that fails returns all the same,
+    A launcher may do so in another process, with a copy. So a job of a sweep that fails returns normally,
     and the process that started it reads the failure in ``status.json``. A single run, which has no launcher,
-    leaves its failure in ``error``: its directory may be gone again.
+    leaves its failure in ``error``: its directory may have been removed already.
 
     Args:
         options: about run directories.
-        sweep: a name for the sweep that these words start, the same each time.
+        sweep: the name of the sweep, derived from the words of the command line.
     """
 
     options: RunOptions
@@ -72,8 +72,7 @@ class Job:
 class Place:
     """Where a job writes, and what its status says about it.
 
-    ``number`` is None for a single run; ``alone`` says whether no other job is written about on the same
-    terminal at the same time.
+    ``number`` is None for a single run; ``alone`` says whether the job has the terminal to itself.
     """
 
     directory: Path
@@ -102,7 +101,7 @@ def _settings(config: DictConfig, options: RunOptions) -> Settings:
     from nsvm_cli.config.settings import parse_settings
     from nsvm_cli.storage.run_directory import read_config
 
-    composed = plain_values(config)
+    composed = plain_values(config, complete=options.resume is None)  # the run has what is missing
     values = composed
     if options.resume:
         values = read_config(options.resume)
@@ -192,7 +191,7 @@ def _run_worker(experiment: Experiment, directory: Path) -> None:
 
 
 def _leave_alone(place: Place, settings: Settings) -> None:
-    """Say that a run is finished, and complete what a kill or a full disk has kept from being written."""
+    """Say that a run is finished, and write what a kill or a full disk kept from being written."""
     from nsvm_cli.storage.run_directory import CURVES, read_status, remove_checkpoints, write_status
 
     directory, status = place.directory, read_status(place.directory) or {}
@@ -212,7 +211,7 @@ def _show(result: dict[str, Any], directory: Path, settings: Settings) -> None:
 
     show_result(result, directory)
     if settings.curves:
-        # takes a while to import: what is worth knowing comes first
+        # slow to import: the result is shown first
         from nsvm_cli.report.curves import draw_curves
 
         draw_curves(directory)
@@ -279,7 +278,7 @@ def _message(error: Exception) -> str:
 
 
 def _way_on(directory: Path) -> str:
-    """Return what to do about a run that has failed, once the cause has been mended."""
+    """Return what to do about a run that has failed, once the cause is fixed."""
     from nsvm_cli.storage.run_directory import checkpoints_in
 
     with contextlib.suppress(OSError):

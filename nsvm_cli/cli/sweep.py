@@ -1,4 +1,4 @@
-"""The jobs of a sweep, as they say themselves in their directories, and the closing table."""
+"""The jobs of a sweep, as their status files report them, and the closing table."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def closing_table(sweep: str) -> Iterator[None]:
     except Exception as error:  # the launcher's own, such as a process of it that was killed
         if not any(outcome.status == "failed" for outcome in _report(sweep)):
             raise
-        raise RunError(f"the sweep ended early: {str(error).partition('. ')[0]}") from None
+        raise RunError(f"the sweep ended early: {next(iter(str(error).splitlines()), '')}") from None
     if failed := [outcome for outcome in _report(sweep) if outcome.status == "failed"]:
         raise _failure(failed)
 
@@ -83,8 +83,8 @@ def outcomes(directory: Path, sweep: str, interrupted: bool = False) -> list[Out
 
     Args:
         directory: the directory of the sweep.
-        sweep: the name that its jobs' statuses bear; others may share the directory.
-        interrupted: whether the sweep was, so that jobs were stopped that could not say so themselves.
+        sweep: the name in the statuses of its jobs; other sweeps may share the directory.
+        interrupted: whether the sweep was interrupted: its running jobs had no time to report it.
     """
     from nsvm_cli.storage.run_directory import STATUS, read_status
 
@@ -98,14 +98,14 @@ def _outcome(directory: Path, status: dict[str, Any], interrupted: bool) -> Outc
     outcome = Outcome(**known)
     if outcome.status != "running" or _in_use(directory):
         return outcome
-    # its process could not say so itself
+    # its process had no time to report it
     if interrupted:
         return replace(outcome, status="interrupted")
     return replace(outcome, status="failed", message=KILLED, exit_code=1)
 
 
 def _in_use(directory: Path) -> bool:
-    """Return whether a process, of another command then, works in the directory."""
+    """Return whether a process of another command works in the directory."""
     from nsvm_cli.storage.files import locked
 
     try:

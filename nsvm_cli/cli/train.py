@@ -68,9 +68,13 @@ def _composed_like(run: Path, words: list[str]) -> list[str]:
     for word in words:
         if word.startswith(("-", "hydra.")) and not word.startswith(("--config-dir", "-cd")):
             raise InputError(f"{word} does not go with resume=RUN, whose settings are in its config.yaml")
+    parts = {group: part for group, part in read_config(run).items() if isinstance(part, dict)}
     # a setting is known beside those of its own part
     groups = {word.lstrip("+~").partition(".")[0] for word in words if "." in word.partition("=")[0]}
-    parts = {group: part for group, part in read_config(run).items() if isinstance(part, dict)}
+    if any(
+        _names(words, group) for group in parts
+    ):  # another part's settings are those for the run's own pair
+        groups |= {"dataset", "algorithm"}
     kinds = {group: str(parts[group]["name"]) for group in groups & parts.keys() if "name" in parts[group]}
     for group, kind in kinds.items():
         # the run may be another's, and Hydra would follow a path or an interpolation

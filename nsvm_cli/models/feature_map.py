@@ -55,7 +55,7 @@ def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m 
 
 
 def differentiate(objective: Callable[..., Float[Tensor, ""]]) -> Objective:
-    """Return an objective that gets its gradients from autograd, for want of a closed form."""
+    """Return an objective that gets its gradients from autograd, where there is no closed form."""
 
     def differentiated(*z: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         with torch.enable_grad():
@@ -100,7 +100,7 @@ class FeatureMap:
 
     @property
     def fixed(self) -> bool:
-        """Whether theta never moves, for want of parameters."""
+        """Whether theta never moves, because the network has no parameters."""
         return self.optimizer is None
 
     def __call__(self, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m n"]:
@@ -181,8 +181,8 @@ class FeatureMap:
             raise NotFiniteError("the objective", t)
         if self.optimizer is not None:
             self.theta_steps += 1
-            # Autograd imports a computer algebra system, a quarter of a second, to be given a gradient
-            # by the features; so it is given a number whose gradient that is.
+            # Passing grad_outputs makes autograd import a computer algebra system, a quarter of a second;
+            # differentiating a number with the same gradient does not.
             terms = [(graph * gradient).sum() for graph, gradient in zip(graphs, gradients, strict=True)]
             by_theta = torch.autograd.grad(
                 sum(terms[1:], terms[0]), self._parameters, allow_unused=True, materialize_grads=True

@@ -104,7 +104,9 @@ class CheckpointManager(Callback):
         self.step_every = self.every.steps
         self.resumed, self.bitwise = 0, True
         self.failure: Exception | None = None
-        self._seconds_before = 0.0
+        self.began = self.saved = time.monotonic()
+        self.train_seconds = self._seconds_before = 0.0
+        self._saved_step: int | None = None
         self._first_call = True
 
     def restore(self, allow_mismatch: bool) -> State | None:
@@ -158,7 +160,10 @@ class CheckpointManager(Callback):
     def _mismatches(self, checkpoint: Checkpoint | None) -> list[str]:
         e = self.experiment
         if checkpoint is not None:
-            return mismatches({**checkpoint.settings, **checkpoint.environment}, identity(e.settings, e))
+            return mismatches(
+                identity(checkpoint.settings, checkpoint.environment),
+                identity(plain(e.settings), environment(e)),
+            )
         return [] if self.directory is None else mismatches(self.directory.recorded, plain(e.settings))
 
     def on_train_start(self) -> None:
@@ -186,7 +191,8 @@ class CheckpointManager(Callback):
             return
         if stopped:
             try:
-                self.save(state)
+                if self._saved_step != state.t:  # or the previous checkpoint would be lost for a copy
+                    self.save(state)
             except (OSError, RunError) as error:  # stopping takes precedence
                 self.failure = error
         elif self.experiment.problem.processes.broadcast(int(time.monotonic() - self.saved > WORTH_SAVING)):
@@ -214,7 +220,7 @@ class CheckpointManager(Callback):
                 values=values,
             )
             self.directory.add_checkpoint(lambda path: save_checkpoint(path, checkpoint))
-        self.saved = time.monotonic()
+        self.saved, self._saved_step = time.monotonic(), state.t
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of the result about time and resuming."""

@@ -6,7 +6,7 @@ import math
 import platform
 import textwrap
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli import __version__
 from nsvm_cli.config.registry import STRICT, one_line
-from nsvm_cli.config.settings import Settings, plain
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.storage import tensor_file
@@ -36,13 +35,13 @@ RENAMED = {
     "gap": "mean_gap",
     "moves": "theta_steps",
 }
-"""Names in checkpoints of the first kind, and today's names."""
+"""Names in checkpoints of the first kind, which version 0.1.0 wrote, and today's names."""
 
 DATA_PATHS = ("dataset.path", "dataset.root")
 """Paths of the data, which may change: the data are compared by their checksum."""
 
 WITHOUT_EFFECT = ("checkpoint", "curves", "plugins")
-"""Settings that do not affect the result."""
+"""Settings that affect neither the result nor the metrics."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -70,7 +69,7 @@ class Checkpoint:
 
 
 def environment(experiment: Experiment) -> dict[str, str]:
-    """Return everything that determines the bits of a result, apart from the settings."""
+    """Return what the bits of a result depend on, apart from the settings: versions, hardware and data."""
     device = experiment.device
     return {
         "nsvm": __version__,
@@ -110,9 +109,12 @@ def _dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return leaves
 
 
-def identity(settings: Settings, experiment: Experiment) -> dict[str, Any]:
-    """Return everything that determines the bits of a result, for ``mismatches``."""
-    return {**plain(settings), **environment(experiment)}
+def identity(settings: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return everything that determines the bits of a result, for ``mismatches``.
+
+    The actual device and number of threads take the place of those that were asked for.
+    """
+    return {**settings, **environment}
 
 
 def restore_state(experiment: Experiment, checkpoint: Checkpoint) -> State:
@@ -144,7 +146,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     tensors, numbers = flatten(checkpoint.values)
     about = {key: value for key, value in vars(checkpoint).items() if key not in ("values", "metrics")}
     content = {**about, "metrics": asdict(checkpoint.metrics), "numbers": numbers}
-    tensor_file.write(path, KIND, {k: v for k, v in content.items() if not k.startswith("_")}, tensors)
+    tensor_file.write(path, KIND, content, tensors)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -159,17 +161,15 @@ def load_checkpoint(path: Path) -> Checkpoint:
     try:
         if not isinstance(numbers, Mapping) or not all(_is_number(value) for value in numbers.values()):
             raise ValueError("its numbers are malformed")
-        values = unflatten({**dict.fromkeys(file.specs), **numbers})
-        if file.kind == FIRST_KIND:
-            about, values = _renamed(about), _renamed(values)
-        checkpoint = Checkpoint(**about, values=values)  # checks everything before tensors are read
+        about = _renamed(about) if file.kind == FIRST_KIND else about
+        names = unflatten({**dict.fromkeys(file.specs), **numbers})
+        checkpoint = Checkpoint(**about, values=names)  # checks everything before tensors are read
     except ValidationError as error:
         raise unusable(path, one_line(error)) from None
     except (ValueError, TypeError, RecursionError) as error:
         raise unusable(path, error) from None
     values = unflatten({**file.tensors(), **numbers})
-    values = _renamed(values) if file.kind == FIRST_KIND else values
-    return Checkpoint(**{**vars(checkpoint), "values": values})
+    return replace(checkpoint, values=_renamed(values) if file.kind == FIRST_KIND else values)
 
 
 def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The training loop: the only loop over t, for all algorithms."""
+"""The training loop, which drives every algorithm from its first step to its last."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Callback:
         """Called with the record of a step; may add fields to it."""
 
     def on_step_end(self, state: State) -> None:
-        """Called between two steps, several times a second."""
+        """Called after a step, several times a second, and after the last one."""
 
     def should_stop(self, state: State) -> bool:
         """Return whether to stop training; called after ``on_step_end``."""

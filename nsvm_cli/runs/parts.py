@@ -10,7 +10,7 @@ from nsvm_cli.trainers import build_trainer
 
 
 def check_parts(settings: Settings) -> None:
-    """Check that each named class is registered and accepts its settings, without loading data.
+    """Check the parts that need no data: that each is registered and accepts its settings.
 
     Raises:
         InputError: a name or a setting is wrong.

@@ -69,7 +69,10 @@ def run_worker(
     callbacks: Sequence[Callback] = (),
     signals: StopSignals | None = None,
 ) -> None:
-    """Train together with the main process, which calls ``train_run`` in ``path``."""
+    """Train together with the main process, which calls ``train_run`` in ``path``.
+
+    ``callbacks`` must ask for the same steps as those of ``train_run``: all processes stop at the same ones.
+    """
     best = BestModel(experiment, None)
     checkpoints = CheckpointManager(experiment, path, None, best, lambda line: None)
     state = checkpoints.restore(allow_mismatch=True)
@@ -90,15 +93,14 @@ def _train(
         Interrupted: a signal stopped it.
     """
     trainer, problem = experiment.trainer, experiment.problem
-    how_to_resume = ""
+    hint = ""
     if checkpoints.directory and checkpoints.every.every is not None:
-        how_to_resume = f"; resume with nsvm train resume={shlex.quote(str(checkpoints.path))}"
-    stop = StopOnSignal(signals, problem.processes, f"interrupted{how_to_resume}")
+        hint = f"; resume with nsvm train resume={shlex.quote(str(checkpoints.path))}"
+    stop = StopOnSignal(signals, problem.processes, f"interrupted{hint}")
     every = [*callbacks, checkpoints, stop]
     state = run(trainer, problem, experiment.F, log_every(experiment), every, state)
     if stop.signum:
         if checkpoints.failure is not None:
-            how_to_resume = f"; no checkpoint was written: {checkpoints.failure}"
-        message = f"interrupted after step {state.t} of {trainer.total}{how_to_resume}"
-        raise Interrupted(stop.signum, message)
+            hint = f"; no checkpoint was written: {checkpoints.failure}"
+        raise Interrupted(stop.signum, f"interrupted after step {state.t} of {trainer.total}{hint}")
     return state

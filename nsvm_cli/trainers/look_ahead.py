@@ -219,7 +219,11 @@ class LookAheadTrainer(Trainer[S]):
     def _violation(self, problem: Problem, state: S, window: Window, t: int) -> None:
         at = t - window.first
         i = int(window.i[at])
-        at_i = window.evaluation.row(at) if window.evaluation else state.F.evaluate(problem.x[i : i + 1])
+        at_i = (
+            window.evaluation.row(at)
+            if window.evaluation
+            else self.evaluate(problem, state, torch.tensor([i], device=problem.y.device))
+        )
         added = self.on_violation(problem, state, t, i, at_i)
         state.violations += 1
         state.mean_gap += (t - state.last_violation - state.mean_gap) / 8
@@ -234,7 +238,8 @@ class LookAheadTrainer(Trainer[S]):
 def window_length(gap: float) -> int:
     """Return the number of steps to look ahead if there is a violation about every ``gap`` steps.
 
-    The overhead of a batch is that of about 32 samples. A window of B steps thus costs 32 + B, of which about
-    B (1 - B / (2 gap)) steps are used. The cost per used step is least near B = sqrt(64 gap).
+    A batch has the overhead of about 32 samples, so a window of B steps costs 32 + B. If violations are rare,
+    about B - B^2 / (2 gap) of its steps are used, and the cost per used step is least near B = sqrt(64 gap).
+    For small gaps this is a rule of thumb.
     """
     return max(1, round(math.sqrt(64 * gap)))

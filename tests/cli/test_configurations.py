@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.cli.hydra_app import compose, compose_settings, plain_values
+from nsvm_cli.cli.train import _composed_like
 from nsvm_cli.errors import InputError
+from nsvm_cli.storage.run_directory import write_config
 from tests.cli.process import nsvm
 
 
@@ -130,3 +132,17 @@ def test_a_run_directory_resolves_nothing_and_imports_nothing(tmp_path: Path) ->
         assert said in done.stderr
         assert "hush" not in done.stderr
     assert not (tmp_path / "imported").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["algorithm=alg1", "dataset=digits"], ["dataset=csv", "dataset.path=t.csv"]]
+)
+def test_another_part_of_a_resumed_run_has_the_settings_of_its_own_pair(
+    words: list[str], tmp_path: Path
+) -> None:
+    values = compose_settings(words)
+    write_config(tmp_path, values)
+    composed = compose(_composed_like(tmp_path, ["optimizer=sgd", "kernel=rbf"])[:-1])
+    changed = plain_values(composed, complete=False)  # the file of a table is not named again
+    assert (changed["optimizer"], changed["kernel"]) == (values["optimizer"], values["kernel"])
+    assert _composed_like(tmp_path, ["checkpoint.every=5"]) == ["checkpoint.every=5", "hydra.run.dir=."]
