@@ -199,3 +199,15 @@ class FailingTrainer(Pegasos):
         if t > 1000:
             raise NotFiniteError(f"theta of step {t}", t)
         return super().on_violation(problem, state, t, i, at_i)
+
+
+def test_a_g_that_is_not_finite_is_an_error_of_its_own_step(small: MakeSmall) -> None:
+    s = small(1, K=Polynomial(degree=5, gamma=1e60), network=NETWORKS["identity"])
+    trainer, steps = build_trainer({"name": "pegasos", "steps": 50}), []
+    for ahead in (50, 1):
+        state = trainer.start(s.problem, s.theta())
+        with pytest.raises(NotFiniteError) as caught:
+            while state.t < 50:
+                trainer.advance(s.problem, state, min(50, state.t + ahead))
+        steps.append(caught.value.step)
+    assert steps[0] == steps[1] < 50
