@@ -21,7 +21,7 @@ NETWORK = {"name": "mlp", "widths": [8, 6], "normalize": True, "head": True}
 @pytest.mark.parametrize("k", [1, 5])
 def test_equals_logistic_regression_on_features(k: int, small: MakeSmall) -> None:
     s = small(1, K=Linear(), network=NETWORK)
-    _, g = train(CrossEntropy(200, k), s.problem, F := s.theta())
+    state, g = train(CrossEntropy(200, k), s.problem, F := s.theta())
     theirs = small(1, K=Linear(), network=NETWORK).network
     optimizer = torch.optim.SGD(theirs.parameters(), 0.05, 0.9, weight_decay=0.01)
     draw = s.problem.sampler(k)
@@ -29,8 +29,10 @@ def test_equals_logistic_regression_on_features(k: int, small: MakeSmall) -> Non
         A = torch.from_numpy(draw(t))
         optimizer.zero_grad()
         target = (s.problem.y[A] > 0).double()
-        functional.binary_cross_entropy_with_logits(theirs(s.problem.x[A])[:, 0], target).backward()
+        loss = functional.binary_cross_entropy_with_logits(theirs(s.problem.x[A])[:, 0], target)
+        loss.backward()
         optimizer.step()
+    torch.testing.assert_close(state.objective, loss.detach())
     torch.testing.assert_close(parameters(F.network), parameters(theirs))
     log_odds = theirs(s.problem.x)[:, 0].detach()
     torch.testing.assert_close(g(s.problem.K, F(s.problem.x)), log_odds)
