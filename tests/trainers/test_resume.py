@@ -211,3 +211,11 @@ def test_a_g_that_is_not_finite_is_an_error_of_its_own_step(small: MakeSmall) ->
                 trainer.advance(s.problem, state, min(50, state.t + ahead))
         steps.append(caught.value.step)
     assert steps[0] == steps[1] < 50
+
+
+def test_an_error_of_part_2_counts_the_steps_of_part_1(small: MakeSmall) -> None:
+    s = small(1)
+    trainer = build_trainer({"name": "alg4", "steps": 3, "solver_steps": 10, "lam": 1e-310, "batch_size": 4})
+    with pytest.raises(NotFiniteError, match="the decision value g is not finite at step 5") as caught:
+        trainer.advance(s.problem, trainer.start(s.problem, s.theta()), 13)
+    assert caught.value.step == 3 + 2  # the first step of Part 2 only initialises
