@@ -61,6 +61,7 @@ def commands(page: str) -> list[Command]:
     return found
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("page", RUN)
 def test_every_command_runs(page: str, tmp_path: Path) -> None:
     ran = 0

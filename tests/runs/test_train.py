@@ -41,6 +41,9 @@ VALUES: dict[str, Any] = {
 }
 
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+
 def settings_with(**changes: Any) -> Settings:
     return parse_settings({**VALUES, **changes})
 
@@ -103,9 +106,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def half(tmp_path: Path) -> Path:
+def half(interrupted: Path, tmp_path: Path) -> Path:
+    """A copy of the interrupted run."""
+    return shutil.copytree(interrupted, tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interrupted run with two checkpoints."""
-    path = tmp_path / "run"
+    path = tmp_path_factory.mktemp("interrupted") / "run"
     with pytest.raises(Interrupted, match=r"after step \d+ of 300; resume with nsvm train resume="):
         go(path, settings_with(), stopped_at(150))
     assert [file.name for file in checkpoints_in(path)] == ["last.safetensors", "previous.safetensors"]
@@ -304,7 +313,10 @@ def failing_from(number: int, name: str) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("name", ["fsync", "replace"])
-def test_a_full_disk_at_every_write(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.thorough)])
+def test_a_full_disk_at_every_write(
+    name: str, stride: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whichever write fails, resuming the run gives the same bits."""
     settings = settings_with(
         algorithm={"name": "alg2", "steps": 60},
@@ -313,7 +325,7 @@ def test_a_full_disk_at_every_write(name: str, tmp_path: Path, monkeypatch: pyte
         log_every=20,
     )
     go(whole := tmp_path / "whole", settings)
-    for number in range(100):
+    for number in range(0, 100, stride):
         path = tmp_path / str(number)
         with monkeypatch.context() as full:
             full.setattr(os, name, failing_from(number, name))
