@@ -115,6 +115,8 @@ def test_missing_truncated_and_foreign_files_are_refused(run: Run, tmp_path: Pat
     for size in [*range(0, 300, 7), len(data) // 2, len(data) - 1]:
         file.write_bytes(data[:size])
         refused(file, "cannot be read as a model file")
+    file.write_bytes(data + b"more")
+    refused(file, "its tensors take [0-9]+ bytes, expected [0-9]+")
     file.write_text("theta: 3")
     refused(file, "cannot be read as a model file")
     file.write_bytes(pickle_of_a_file())
