@@ -25,7 +25,7 @@ from mutation.mutants import FIRST, MUTANTS, REST
 
 ROOT = Path(__file__).resolve().parents[2]
 USAGE = (__doc__ or "").split("usage: ")[1].split("\n\n")[0]
-COPIED = ("nsvm_cli", "tests", "conf", "pyproject.toml")
+COPIED = ("nsvm_cli", "tests", "conf", "docs", "pyproject.toml")
 # without the checks of shapes, which take most of the time of long training
 OPTIONS = "addopts=-p no:hypothesispytest -p no:cacheprovider -m 'not thorough'"
 PYTEST = [sys.executable, "-m", "pytest", "-x", "-q", "-o", OPTIONS]
