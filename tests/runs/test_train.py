@@ -492,3 +492,10 @@ def test_a_state_that_cannot_be_saved_is_found_at_once(
     with pytest.raises(InputError, match=r"state.*cannot be saved"):
         go(tmp_path / "run", hopeless)
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_signal_in_the_step_of_a_checkpoint_keeps_the_one_before(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        go(tmp_path / "run", settings_with(checkpoint={"every": 1}), stopped_at(50))
+    last, previous = map(load_checkpoint, checkpoints_in(tmp_path / "run"))
+    assert last.step == previous.step + 1
