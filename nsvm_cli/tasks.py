@@ -80,7 +80,7 @@ class BinaryClassification(Task):
     def score(self, y: Values, decisions: Values) -> dict[str, Any]:
         """Return the ``accuracy`` and the number of ``errors``."""
         errors = int((y != decisions).sum())
-        return {"accuracy": 1 - errors / len(y), "errors": errors}
+        return {"accuracy": (len(y) - errors) / len(y), "errors": errors}
 
 
 BINARY = BinaryClassification()

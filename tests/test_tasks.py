@@ -19,6 +19,12 @@ def test_binary_classification(kind: object) -> None:
     assert BINARY.metric in BINARY.score(y, y)
 
 
+def test_accuracy_is_the_number_a_person_would_write() -> None:
+    y = np.ones(100)
+    decisions = np.where(np.arange(100) < 7, -1.0, 1.0)
+    assert BINARY.score(y, decisions) == {"accuracy": 0.93, "errors": 7}, "1 - 7/100 is 0.9299999999999999"
+
+
 def test_labels_are_coded_in_the_order_of_the_classes() -> None:
     labels = np.array(["b", "a", "b"])
     assert BinaryClassification.encode(labels, ["a", "b"]).tolist() == [1.0, -1.0, 1.0]
