@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -61,14 +61,27 @@ class Splits(Mapping[str, Split]):
 
 @dataclass(frozen=True)
 class Data:
-    """A data set and its splits; with ``official_split`` the test set is the same for every seed."""
+    """A data set and its splits.
+
+    With ``official_split`` the test set is the same for every seed; if ``generated``, each seed has samples
+    of its own. Otherwise all seeds split the same samples, each in its own way.
+    """
 
     splits: Splits
     official_split: bool
+    generated: bool
     global_scaling: bool
     task: Task
     source: str
     sha256: str
+
+    def overlap(self, split: Literal["validation", "test"]) -> float:
+        """Return the ratio of the samples in a split to the training samples if each seed draws both from the
+        same samples, else 0. Scores of seeds that do are correlated: see ``nsvm_cli.studies.intervals``.
+        """
+        sizes = self.splits.sizes
+        drawn = not self.generated and (split == "validation" or not self.official_split)
+        return sizes[split] / sizes["train"] if drawn else 0.0
 
 
 def build_source(settings: Mapping[str, Any]) -> Source:
@@ -96,6 +109,7 @@ def split_data(samples: Samples, validation: int, seed: int, global_scaling: boo
     return Data(
         Splits(samples, split_rows(samples, validation, seed)),
         samples.official_test is not None,
+        samples.generated,
         global_scaling,
         samples.task,
         samples.source,

@@ -23,7 +23,8 @@ class Samples:
     """All samples of a source.
 
     ``x`` is ``(m, *shape)``; ``y`` is ``(m,)`` and holds -1 and +1, for ``classes`` in this order.
-    Rows from ``official_test`` on are the official test set, where there is one.
+    Rows from ``official_test`` on are the official test set, where there is one. ``generated`` says whether
+    they were drawn for this seed: then other seeds have other samples, and their runs are independent.
     """
 
     x: Float64[np.ndarray, "m ..."]
@@ -31,6 +32,7 @@ class Samples:
     classes: tuple[str, str]
     source: str
     official_test: int | None = None
+    generated: bool = False
 
     def __post_init__(self) -> None:
         if not np.isfinite(self.x).all():

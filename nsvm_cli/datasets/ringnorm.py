@@ -33,7 +33,8 @@ class Ringnorm(Source):
         y = rng.choice([-1.0, 1.0], self.samples)
         B = y[:, None] > 0
         x = rng.standard_normal((self.samples, DIMENSION)) * np.where(B, 1, 2) + np.where(B, MEAN, 0)
-        return Samples(x, y, ("A", "B"), f"Breiman's generator, {self.samples} samples")
+        source = f"Breiman's generator, {self.samples} samples"
+        return Samples(x, y, ("A", "B"), source, generated=True)
 
 
 # Class B is the more likely one where 3/4 |x - 4/3 a|^2 - |a|^2/3 < 40 log 2 (|a|^2 = 4): inside a ball.

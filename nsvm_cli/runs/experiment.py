@@ -167,6 +167,7 @@ def _circumstances(experiment: Experiment) -> dict[str, Any]:
             "sha256": data.sha256,
             "classes": list(data.task.classes),
             "official_split": data.official_split,
+            "generated": data.generated,
             "samples": {name: size for name, size in data.splits.sizes.items() if name != "all"},
         },
     }

@@ -68,7 +68,8 @@ def _figures(decisions: np.ndarray, data: Data, seconds: float | None, vectors: 
     return {
         **data.task.score(test.y.numpy(), decisions),
         "samples": len(test),
-        "overlap": 0.0 if data.official_split else len(test) / data.splits.sizes["train"],
+        "overlap": data.overlap("test"),
+        "generated": data.generated,
         "seconds": None if seconds is None else round(seconds, 3),
         "support_vectors": vectors,
         "theta_steps": None,

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import as_completed
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import pydantic
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from nsvm_cli.config.registry import STRICT, NonNegative
 from nsvm_cli.config.settings import Section, Settings, plain
 from nsvm_cli.datasets import load_data
 from nsvm_cli.errors import InputError, RunError
@@ -34,25 +41,27 @@ class Cell:
         return str(self.nsvm.dataset["name"])
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class Row:
     """The result of one method with one seed.
 
     ``cell`` is the name of the data set for methods that need no network. ``overlap`` is the ratio of test to
-    training samples if each seed has its own split of the data, else 0.
+    training samples if each seed has its own split of the same samples, else 0; ``generated`` says whether
+    each seed has samples of its own.
     """
 
     cell: str
     dataset: str
     method: str
     seed: int
-    accuracy: float
-    errors: int
-    samples: int
-    overlap: float
-    seconds: float | None
-    support_vectors: int | None
-    theta_steps: int | None
+    accuracy: Annotated[float, Field(ge=0, le=1)]
+    errors: NonNegativeInt
+    samples: PositiveInt
+    overlap: NonNegative
+    seconds: NonNegative | None
+    support_vectors: NonNegativeInt | None
+    theta_steps: NonNegativeInt | None
+    generated: bool = False
 
 
 def reproduce(
@@ -115,6 +124,13 @@ def _reproduce(
     return rows
 
 
+def read_rows(file: Path) -> list[Row]:
+    """Return the rows of ``runs.csv``."""
+    with file.open(newline="") as lines:
+        cells = [{key: text or None for key, text in line.items()} for line in csv.DictReader(lines)]
+    return pydantic.TypeAdapter(list[Row]).validate_python(cells)
+
+
 METHODS = {
     "nsvm": "neural SVM",
     "svc_on_features": "SVC on its features",
@@ -126,26 +142,26 @@ METHODS = {
 
 
 def _cell(cell: Cell, seed: int, directory: Path) -> list[Row]:
-    at = directory / f"seed_{seed}"
-    nsvm = _run(replace(cell.nsvm, seed=seed), at / "nsvm")
-    model = at / "nsvm" / "final.safetensors"
-    machine = _kept(at / "nsvm" / "svc_on_features.json", {}, lambda: svc_on_features(model))
-    steps = {**cell.network.algorithm, "steps": max(1, nsvm["theta_steps"])}
-    network = _run(replace(cell.network, seed=seed, algorithm=steps), at / "network")
-    network["support_vectors"] = None
-    return [
-        Row(cell=cell.name, dataset=cell.dataset, method=method, seed=seed, **figures)
-        for method, figures in (("nsvm", nsvm), ("svc_on_features", machine), ("network", network))
-    ]
+    at, about = directory / f"seed_{seed}", {"cell": cell.name, "dataset": cell.dataset, "seed": seed}
+    nsvm = _run(replace(cell.nsvm, seed=seed), at / "nsvm", method="nsvm", **about)
+    model, kept = at / "nsvm" / "final.safetensors", at / "nsvm" / "svc_on_features.json"
+    machine = _kept(kept, {}, lambda: svc_on_features(model), method="svc_on_features", **about)
+    steps = {**cell.network.algorithm, "steps": max(1, nsvm.theta_steps or 0)}
+    settings = replace(cell.network, seed=seed, algorithm=steps)
+    network = _run(settings, at / "network", method="network", **about)
+    return [nsvm, machine, replace(network, support_vectors=None)]
 
 
 def _shared(name: str, dataset: Mapping[str, Any], seed: int, directory: Path) -> list[Row]:
     """Return the rows that all cells of a data set share."""
-    section = dict(dataset)
-    figures = {"svc": _kept(directory / f"svc_{seed}.json", section, lambda: svc_on_inputs(section, seed))}
-    if is_ringnorm(name):
-        figures["bayes"] = _kept(directory / f"bayes_{seed}.json", section, lambda: bayes(section, seed))
-    return [Row(cell=name, dataset=name, method=method, seed=seed, **f) for method, f in figures.items()]
+    section, about = dict(dataset), {"cell": name, "dataset": name, "seed": seed}
+    methods = {"svc": svc_on_inputs} | ({"bayes": bayes} if is_ringnorm(name) else {})
+    return [
+        _kept(
+            directory / f"{method}_{seed}.json", section, partial(run, section, seed), method=method, **about
+        )
+        for method, run in methods.items()
+    ]
 
 
 def is_ringnorm(dataset: str) -> bool:
@@ -153,35 +169,52 @@ def is_ringnorm(dataset: str) -> bool:
     return dataset.startswith("ringnorm")
 
 
-def _run(settings: Settings, directory: Path) -> Figures:
-    """Return the figures of a run like that of ``nsvm train``; start or resume it if it is not finished."""
+def _run(settings: Settings, directory: Path, **about: Any) -> Row:
+    """Return the row of a run like that of ``nsvm train``; start or resume it if it is not finished."""
     if has_run(directory) and read_config(directory) != plain(settings):
         raise _other(directory)
     if not is_finished(directory):
         with RunDirectory(directory, plain(settings), "resume") as run:
             train_run(prepare(settings), run)
-    result = json.loads((directory / "result.json").read_text())
-    return {
-        "accuracy": result["test_accuracy"],
-        "errors": result["test_errors"],
-        "samples": (samples := result["data"]["samples"])["test"],
-        "overlap": 0.0 if result["data"]["official_split"] else samples["test"] / samples["train"],
-        "seconds": result["train_seconds"],
-        "support_vectors": result["support_vectors"],
-        "theta_steps": result["theta_steps"],
-    }
+    with _readable(file := directory / "result.json"):
+        result = json.loads(file.read_bytes())
+        data, sizes = result["data"], result["data"]["samples"]
+        generated = data.get("generated", False)  # earlier versions did not say
+        return Row(
+            accuracy=result["test_accuracy"],
+            errors=result["test_errors"],
+            samples=sizes["test"],
+            overlap=0.0 if data["official_split"] or generated else sizes["test"] / sizes["train"],
+            generated=generated,
+            seconds=result["train_seconds"],
+            support_vectors=result["support_vectors"],
+            theta_steps=result["theta_steps"],
+            **about,
+        )
 
 
-def _kept(file: Path, settings: Section, compute: Callable[[], Figures]) -> Figures:
-    """Return figures from a file, computing and writing them if it does not exist."""
+def _kept(file: Path, settings: Section, compute: Callable[[], Figures], **about: Any) -> Row:
+    """Return the row with the figures in a file, computing and writing them if it does not exist."""
     if not file.is_file():
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, json.dumps({"settings": settings, "figures": compute()}, indent=2).encode())
-    content = json.loads(file.read_text())
-    if content["settings"] != settings:
+    with _readable(file):
+        content = json.loads(file.read_bytes())
+        made_with, row = content["settings"], Row(**content["figures"], **about)
+    if made_with != settings:
         raise _other(file)
-    figures: Figures = content["figures"]
-    return figures
+    return row
+
+
+@contextlib.contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    """Raise an InputError if the file does not hold what an earlier command wrote to it."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, RecursionError):
+        raise InputError(
+            f"{file} is damaged: remove it, and the same command computes its figures again"
+        ) from None
 
 
 def _other(path: Path) -> InputError:

@@ -1,15 +1,14 @@
-"""Statistics of a reproduction: means, deviations and intervals over the seeds, and the tables of them."""
+"""The results of a reproduction, summarised over the seeds, and the tables of them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, mean, stdev
-
-from scipy.stats import t as student
+from statistics import fmean
 
 from nsvm_cli.datasets.ringnorm import bayes_accuracy
+from nsvm_cli.studies.intervals import FEWEST_SEEDS, Estimate, estimate, estimate_difference
 from nsvm_cli.studies.reproduce import METHODS, Row, is_ringnorm
 
 PAPER = {
@@ -29,20 +28,6 @@ SVC on its features: scikit-learn's SVC on the trained features, with the cell's
 network, no SVM: a linear head and cross-entropy, trained for as many gradient steps, with as many samples a
 step as the algorithm draws. SVC on the inputs: scikit-learn's SVC with its default C and gamma, not tuned.
 """
-LEVEL = 0.95
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Mean, sample standard deviation, and Student's 95 % interval of the mean, over the seeds.
-
-    With a single seed only the mean is known; the rest is NaN.
-    """
-
-    mean: float
-    std: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -56,25 +41,12 @@ class Summary:
     seeds: int
     unit: str
     overlap: float
+    generated: bool
     scores: list[float]
     score: Estimate
     gain: Estimate
     seconds: float | None
     support_vectors: float | None
-
-
-def estimate(values: Sequence[float], overlap: float = 0.0) -> Estimate:
-    """Estimate the mean of the values and its interval.
-
-    Scores from overlapping splits of the same data are correlated; ``overlap``, the ratio of test to training
-    samples, corrects for that (Nadeau & Bengio, Inference for the generalization error, 2003).
-    """
-    m = mean(values)
-    if len(values) == 1:
-        return Estimate(m, math.nan, math.nan, math.nan)
-    s = stdev(values)
-    half = float(student.ppf((1 + LEVEL) / 2, len(values) - 1)) * s * math.sqrt(1 / len(values) + overlap)
-    return Estimate(m, s, m - half, m + half)
 
 
 def summarise(rows: Sequence[Row]) -> list[Summary]:
@@ -86,26 +58,35 @@ def summarise(rows: Sequence[Row]) -> list[Summary]:
     summaries = []
     for cell, dataset in cells:
         of_cell = [row for row in rows if row.cell in (cell, dataset)]
-        nsvm = {row.seed: _score(row) for row in of_cell if row.method == "nsvm"}
-        overlap = of_cell[0].overlap
-        for method in METHODS:
-            if not (chosen := [row for row in of_cell if row.method == method]):
-                continue
-            summaries.append(
-                Summary(
-                    cell,
-                    method,
-                    len(chosen),
-                    _unit(chosen[0]),
-                    overlap,
-                    [_score(row) for row in chosen],
-                    estimate([_score(row) for row in chosen], overlap),
-                    estimate([nsvm[row.seed] - _score(row) for row in chosen], overlap),
-                    _mean([row.seconds for row in chosen]),
-                    _mean([row.support_vectors for row in chosen]),
-                )
-            )
+        nsvm = {row.seed: row for row in of_cell if row.method == "nsvm"}
+        by_method = [[row for row in of_cell if row.method == method] for method in METHODS]
+        summaries += [
+            _summary(cell, [nsvm[row.seed] for row in found], found) for found in by_method if found
+        ]
     return summaries
+
+
+def _summary(cell: str, nsvm: Sequence[Row], chosen: Sequence[Row]) -> Summary:
+    """Summarise the rows of a method, next to the neural SVM's with the same seeds."""
+    ours, theirs = ([row.errors for row in rows] for rows in (nsvm, chosen))
+    first, overlap = chosen[0], max(row.overlap for row in (*nsvm, *chosen))
+    score, gain = estimate(theirs, first.samples, overlap), estimate_difference(ours, theirs, overlap)
+    if is_ringnorm(first.dataset):
+        percent = 100 / first.samples
+        score, gain = score.times(-percent, plus=100.0), gain.times(-percent)
+    return Summary(
+        cell,
+        first.method,
+        len(chosen),
+        _unit(first),
+        overlap,
+        first.generated,
+        [_score(row) for row in chosen],
+        score,
+        gain,
+        _mean([row.seconds for row in chosen]),
+        _mean([row.support_vectors for row in chosen]),
+    )
 
 
 def _unit(row: Row) -> str:
@@ -166,12 +147,18 @@ def _scores(cells: Cells, unit: str, full: bool) -> str:
     title = f"{unit[0].upper()}{unit[1:]}: mean ± standard deviation of {nsvm.seeds} seeds"
     if "bayes" in baselines:
         title += f"; the best possible, averaged over all draws, is {100 * bayes_accuracy():.2f}"
-    return f"{title}. {_interval_means(nsvm.overlap)}\n\n{_table(head, rows)}"
+    return f"{title}. {_interval_means(nsvm)}\n\n{_table(head, rows)}"
 
 
-def _interval_means(overlap: float) -> str:
-    if overlap:
+def _interval_means(s: Summary) -> str:
+    if s.seeds < FEWEST_SEEDS:
+        return f"Intervals need {FEWEST_SEEDS} seeds."
+    if s.overlap:
         return "Each seed has its own split; the intervals allow for their overlap (Nadeau & Bengio, 2003)."
+    if s.generated:
+        return (
+            "Each seed has samples of its own: the intervals cover initialisation, sampling and their choice."
+        )
     return "All seeds share one test set: the intervals cover initialisation and sampling, not its choice."
 
 

@@ -1,0 +1,114 @@
+"""Means and 95 % intervals over the seeds of a study, for numbers of errors that may be few.
+
+The seeds of a study stand for all seeds: an interval covers whatever differs between two of them. That is
+always the initial theta and the order of the samples. It includes the choice of the training and test
+samples only if each seed has its own split, and the data themselves only if each seed has its own.
+
+Scores from several splits of the same samples are correlated. ``overlap``, the ratio of test to training
+samples, corrects for that: c = 1/k + overlap takes the place of 1/k in the variance of a mean over k seeds
+(Nadeau & Bengio, Inference for the generalization error, 2003).
+
+With few errors, the variance between the seeds says little: ten runs without an error do not prove that
+there will never be one. Both intervals therefore assume at least the variance of independent errors. In
+simulations they hold the true mean in at least 95 % of studies if errors are independent, and in 92 to 95 %
+if the seeds vary several times more than that. If errors come in rare bursts, such as one seed in fifty that
+fails, no interval of ten seeds can know it. Below three seeds there is none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev, variance
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+LEVEL = 0.95
+FEWEST_SEEDS = 3
+
+Ends = Float64[np.ndarray, "2 *studies"]
+"""The lower ends of intervals, and the upper ends."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mean, sample standard deviation, and interval of the mean; what too few seeds do not tell is NaN."""
+
+    mean: float
+    std: float
+    low: float
+    high: float
+
+    def times(self, factor: float, plus: float = 0.0) -> Estimate:
+        """Return the estimate of ``factor`` times the quantity, ``plus`` a constant."""
+        low, high = sorted(factor * end + plus for end in (self.low, self.high))
+        return Estimate(factor * self.mean + plus, abs(factor) * self.std, low, high)
+
+
+def estimate(errors: Sequence[int], samples: int, overlap: float = 0.0) -> Estimate:
+    """Estimate the mean number of errors of a method, each seed tested on so many samples."""
+    ends = error_interval(np.array([errors]), samples, overlap) if len(errors) >= FEWEST_SEEDS else None
+    return _estimate(errors, ends)
+
+
+def estimate_difference(ours: Sequence[int], theirs: Sequence[int], overlap: float = 0.0) -> Estimate:
+    """Estimate the mean number of errors that we make more than they do, seed by seed."""
+    more = [a - b for a, b in zip(ours, theirs, strict=True)]
+    ends = difference_interval(np.array([more]), overlap) if len(more) >= FEWEST_SEEDS else None
+    return _estimate(more, ends)
+
+
+def _estimate(values: Sequence[int], ends: Ends | None) -> Estimate:
+    low, high = (math.nan, math.nan) if ends is None else map(float, ends[:, 0])
+    return Estimate(fmean(values), stdev(values) if len(values) > 1 else math.nan, low, high)
+
+
+def error_interval(errors: Int64[np.ndarray, "*studies k"], samples: int, overlap: float = 0.0) -> Ends:
+    """Return the intervals of the mean number of errors, one for each row of k seeds.
+
+    They are those of Clopper and Pearson for p = errors / samples, with Korn and Graubard's number of trials
+    (Confidence intervals for proportions with small expected number of positive counts estimated from survey
+    data, 1998). That is all ``samples / c``, if the errors s of the seeds vary no more than independent ones
+    would, and fewer in proportion if they vary more:
+
+        n = samples / c / max(1, Var(s) / (samples p (1 - p)) (t_{k-1} / z)^2)
+    """
+    from scipy.stats import beta, norm, t  # slow to import, and needed only here
+
+    tail, k = (1 - LEVEL) / 2, errors.shape[-1]
+    p = errors.mean(-1) / samples
+    independent = samples * p * (1 - p)
+    excess = errors.var(-1, ddof=1) * (t.ppf(tail, k - 1) / norm.ppf(tail)) ** 2
+    excess = np.divide(excess, independent, out=np.ones_like(p), where=independent > 0)
+    n = samples / (1 / k + overlap) / np.maximum(1, excess)
+    low = np.where(p > 0, beta.ppf(tail, n * p, n * (1 - p) + 1), 0.0)
+    high = np.where(p < 1, beta.ppf(1 - tail, n * p + 1, n * (1 - p)), 1.0)
+    return samples * np.stack([low, high])
+
+
+def difference_interval(differences: Int64[np.ndarray, "*studies k"], overlap: float = 0.0) -> Ends:
+    """Return the intervals of the mean of paired differences d of errors, one for each row of k seeds.
+
+    They are Student's, or those of independent errors if these are wider:
+
+        mean(d) +- sqrt(c max(t_{k-1}^2 Var(d), z^2 (mean(|d|) + c z^2)))
+
+    The second variance is that of errors that only one of the methods makes, of which a seed has at least
+    |d|. To those of all seeds, z^2/2 are added for each method, as Agresti and Coull do for a proportion
+    (Approximate is better than "exact" for interval estimation of binomial proportions, 1998). So ten
+    differences of zero give +-0.38 rather than +-0: the exact limit of the mean of ten zeros is 0.37.
+    """
+    from scipy.stats import norm, t  # slow to import, and needed only here
+
+    tail, k = (1 - LEVEL) / 2, differences.shape[-1]
+    c, z = 1 / k + overlap, norm.ppf(tail)
+    students = t.ppf(tail, k - 1) ** 2 * differences.var(-1, ddof=1)
+    half = np.sqrt(c * np.maximum(students, z**2 * (np.abs(differences).mean(-1) + c * z**2)))
+    return np.stack([differences.mean(-1) - half, differences.mean(-1) + half])
+
+
+def standard_error(values: Sequence[float], overlap: float = 0.0) -> float:
+    """Return the standard error of the mean over seeds: sqrt(c Var(values)); NaN for a single one."""
+    return math.sqrt((1 / len(values) + overlap) * variance(values)) if len(values) > 1 else math.nan

@@ -1,0 +1,112 @@
+"""Intervals over seeds: how often they hold the truth in simulated studies, and what they are at the ends."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from nsvm_cli.studies.intervals import (
+    Estimate,
+    difference_interval,
+    error_interval,
+    estimate,
+    standard_error,
+)
+
+STUDIES = 4000
+NOISE = 0.01
+"""Three standard errors of a coverage near 95 %."""
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def coverage(ends: np.ndarray, truth: float) -> float:
+    """Return how many of the intervals hold the truth."""
+    return float(np.mean((ends[0] <= truth) & (truth <= ends[1])))
+
+
+def splits(rng: np.random.Generator, p: float, k: int) -> np.ndarray:
+    """Return the errors of k seeds on a tenth each of the same 7400 samples, a share p of which is hard."""
+    hard = rng.binomial(7400, p, (STUDIES, 1))
+    return rng.hypergeometric(hard, 7400 - hard, 740, (STUDIES, k))
+
+
+@pytest.mark.parametrize("k", [3, 10])
+@pytest.mark.parametrize("p", [1e-4, 1e-3, 0.02, 0.3])
+def test_the_interval_of_independent_errors_holds_their_mean(
+    p: float, k: int, rng: np.random.Generator
+) -> None:
+    errors = rng.binomial(2115, p, (STUDIES, k))
+    assert coverage(error_interval(errors, 2115), 2115 * p) > 0.95 - NOISE
+    assert coverage(difference_interval(errors - rng.binomial(2115, p, errors.shape)), 0) > 0.95 - NOISE
+
+
+@pytest.mark.parametrize("p", [1e-3, 0.02, 0.3])
+def test_the_interval_of_overlapping_splits_holds_the_mean_of_all_data(
+    p: float, rng: np.random.Generator
+) -> None:
+    errors, others = splits(rng, p, 10), splits(rng, p / 2, 10)
+    assert coverage(error_interval(errors, 740, 1 / 9), 740 * p) > 0.95 - NOISE
+    assert coverage(error_interval(errors, 740), 740 * p) < 0.94, "the overlap is there"
+    assert coverage(difference_interval(errors - others, 1 / 9), 740 * p / 2) > 0.95 - NOISE
+
+
+def test_the_interval_widens_with_what_differs_between_the_seeds(rng: np.random.Generator) -> None:
+    rates = rng.beta(4, 200, (STUDIES, 10))  # four times the variance of independent errors
+    errors, truth = rng.binomial(740, rates), 740 * 4 / 204
+    assert coverage(error_interval(errors, 740), truth) > 0.95 - NOISE
+    low, high = error_interval(errors, 740)
+    theirs = stats.ttest_1samp(errors, 0, axis=1).confidence_interval(0.95)
+    assert np.mean(high - low) == pytest.approx(np.mean(theirs.high - theirs.low), rel=0.07)
+
+
+def test_the_same_hard_images_in_every_seed_are_no_reason_for_a_narrow_interval(
+    rng: np.random.Generator,
+) -> None:
+    hard = np.array([0.9, 0.3, 0.05])  # each seed makes the same errors, or nearly so
+    errors = (rng.random((STUDIES, 10, 3)) < hard).sum(-1)
+    assert coverage(error_interval(errors, 2115), hard.sum()) > 0.95
+    assert coverage(difference_interval(errors - 1), hard.sum() - 1) > 0.95
+
+
+@pytest.mark.parametrize("ours", [0.35, 0.5, 1.0])
+def test_the_interval_of_few_differences_holds_their_mean(ours: float, rng: np.random.Generator) -> None:
+    assert coverage(difference_interval(rng.poisson(ours, (STUDIES, 10))), ours) > 0.95 - NOISE
+
+
+def test_many_differences_have_students_interval(rng: np.random.Generator) -> None:
+    differences = rng.normal(3, 10, (1, 10)).round().astype(np.int64)
+    theirs = stats.ttest_1samp(differences[0], 0).confidence_interval(0.95)
+    assert difference_interval(differences)[:, 0] == pytest.approx([theirs.low, theirs.high])
+
+
+def test_independent_errors_have_clopper_and_pearsons_interval() -> None:
+    theirs = stats.binomtest(42, 3 * 740).proportion_ci()
+    assert error_interval(np.array([[14, 14, 14]]), 740)[:, 0] / 740 == pytest.approx(theirs)
+    assert error_interval(np.array([[0] * 10, [20] * 10]), 20).tolist() == [
+        [0, pytest.approx(20 * 0.025 ** (1 / 200))],
+        [pytest.approx(20 - 20 * 0.025 ** (1 / 200)), 20],
+    ]
+
+
+def test_what_too_few_seeds_do_not_tell_is_nan() -> None:
+    alone, two = estimate([12], 740), estimate([10, 14], 740)
+    assert (alone.mean, two.mean, two.std) == (12, 12, pytest.approx(8**0.5))
+    assert all(map(math.isnan, (alone.std, alone.low, two.low, two.high)))
+    assert math.isnan(standard_error([0.9]))
+
+
+def test_an_estimate_in_another_unit() -> None:
+    assert Estimate(20.0, 4.0, 10.0, 40.0).times(-0.5, plus=100.0) == Estimate(90.0, 2.0, 80.0, 95.0)
+
+
+def test_the_standard_error_allows_for_overlap() -> None:
+    values = [0.9, 0.92, 0.97]
+    assert standard_error(values) == pytest.approx(stats.sem(values))
+    assert standard_error(values, 1 / 3) == pytest.approx(2**0.5 * stats.sem(values)), "1/3 + 1/3 for 1/3"
