@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import sqlite3
 import threading
 import time
 import warnings
@@ -14,7 +15,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pydantic
@@ -27,6 +28,7 @@ from nsvm_cli.parallel.workers import Workers, cores, outcome
 from nsvm_cli.runs.experiment import prepare, train_in_memory
 from nsvm_cli.runs.loop import OnLog, Record
 from nsvm_cli.storage.files import locked, write_csv
+from nsvm_cli.studies.intervals import standard_error
 
 if TYPE_CHECKING:
     import optuna
@@ -107,12 +109,16 @@ class Search:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A point of the space and its validation accuracies; ``final`` holds those with further seeds."""
+    """A point of the space and its validation accuracies; ``final`` holds those with further seeds.
+
+    ``overlap`` is the ratio of validation to training samples if each seed splits the same samples, else 0.
+    """
 
     number: int
     point: Point
     accuracies: list[float]
     final: list[float]
+    overlap: float = 0.0
 
     @property
     def mean(self) -> float:
@@ -121,8 +127,7 @@ class Candidate:
     @property
     def error(self) -> float:
         """The standard error of the mean."""
-        values = self.final or self.accuracies
-        return stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+        return standard_error(self.final or self.accuracies, self.overlap)
 
     @property
     def overrides(self) -> str:
@@ -229,7 +234,8 @@ def tune(
     ranges = search.ranges()
     for corner in (0, -1):
         settings = parse_settings(placed(values, {key: r.ends[corner] for key, r in ranges.items()}))
-        if not prepare(settings).data.splits.sizes["validation"]:
+        data = prepare(settings).data
+        if not data.splits.sizes["validation"]:
             raise InputError("tune chooses on validation data: expected dataset.validation above 0")
     directory = Path(search.directory)
     with locked(directory), _errors_in_one_line(directory / "study.db"):
@@ -239,7 +245,7 @@ def tune(
         with Workers(jobs := search.jobs or cores(), begin) as workers:
             objective = partial(_accuracy, values, search, workers, observe)
             _optimize(study, objective, search.trials, jobs, workers)
-            finalists = _final(study, search, values, workers)
+            finalists = _final(study, search, values, workers, data.overlap("validation"))
     if not finalists or finalists[0].mean == 0:
         raise RunError("no candidate completed training with every seed: expected a smaller tune.space")
     _write(finalists, directory / "finalists.csv")
@@ -314,10 +320,7 @@ def _study(values: Mapping[str, Any], search: Search) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # about the pruner below
     directory = Path(search.directory)
-    storage = optuna.storages.RDBStorage(
-        f"sqlite:///{directory / 'study.db'}",
-        engine_kwargs={"connect_args": {"timeout": 100}},  # several threads write
-    )
+    storage = _storage(directory / "study.db")
     study = optuna.create_study(
         storage=storage,
         study_name="tune",
@@ -335,8 +338,27 @@ def _study(values: Mapping[str, Any], search: Search) -> optuna.Study:
     return study
 
 
+def _storage(database: Path) -> optuna.storages.RDBStorage:
+    """Open a database, or create it.
+
+    Raises:
+        InputError: it was made by a version of Optuna with other tables.
+    """
+    import optuna
+
+    def connect() -> sqlite3.Connection:  # a path in the URL would be split at "?" and unquoted
+        return sqlite3.connect(database, timeout=100, check_same_thread=False)  # several threads write
+
+    try:
+        return optuna.storages.RDBStorage("sqlite:///study.db", engine_kwargs={"creator": connect})
+    except RuntimeError as error:
+        raise InputError(
+            f"{database} cannot be read: {error} Or search again in a new folder: tune.directory=FOLDER"
+        ) from None
+
+
 def _final(
-    study: optuna.Study, search: Search, values: Mapping[str, Any], workers: Workers
+    study: optuna.Study, search: Search, values: Mapping[str, Any], workers: Workers, overlap: float
 ) -> list[Candidate]:
     """Return the best candidates, ranked with further seeds: the first ones favour lucky candidates."""
     seeds = range(search.first_seed + search.seeds, search.first_seed + search.seeds + search.final_seeds)
@@ -354,7 +376,7 @@ def _final(
         known[futures[future]] = outcome(future)
         study.set_user_attr("final", known)
     finals = [
-        Candidate(c.number, c.point, c.accuracies, [known[f"{c.number} {seed}"] for seed in seeds])
+        Candidate(c.number, c.point, c.accuracies, [known[f"{c.number} {seed}"] for seed in seeds], overlap)
         for c in finalists
     ]
     return sorted(finals, key=lambda c: c.mean, reverse=True)

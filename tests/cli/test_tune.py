@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import shutil
 import signal
 import sqlite3
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import optuna
@@ -14,6 +17,7 @@ import pytest
 from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.datasets import Splits
 from tests.cli.process import nsvm, refusal, start
+from tests.inline_workers import InlineWorkers
 
 SHORT = ["algorithm=alg4", "dataset.samples=400", "tune.validation=40", "algorithm.steps=20"]
 SHORT += ["algorithm.solver_steps=100", "tune.seeds=2", "tune.finalists=2", "tune.final_seeds=2"]
@@ -101,6 +105,77 @@ def test_interrupted_it_continues_where_it_was(how: signal.Signals, tmp_path: Pa
     assert compose_settings(["algorithm=alg4"])["optimizer"]["lr"] in rates, "the settings as they are"
     for trial in before:
         assert after[trial.number].datetime_complete == trial.datetime_complete
+
+
+ODD = "a?b=c%41"
+"""A folder whose name means something else in a URL."""
+SMALL = [
+    "tune",
+    *(word for word in SHORT if word != "dataset.samples=400"),
+    "dataset=digits",
+    "network=mlp",
+    "experiment.network.widths=[4]",
+]
+SMALL += [
+    "~tune.space",
+    "+tune.space.optimizer.schedule=[linear]",
+    "tune.trials=1",
+    f"tune.directory='{ODD}'",
+]
+
+
+@pytest.fixture(scope="module")
+def search(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("search")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("nsvm_cli.studies.tune.Workers", InlineWorkers)
+        done = nsvm(*SMALL, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def searched(search: Path, tmp_path: Path, inline_workers: None) -> Path:
+    """Return a folder with a search that has finished; each test has a copy."""
+    return Path(shutil.copytree(search, tmp_path, dirs_exist_ok=True))
+
+
+def test_everything_is_in_its_folder(search: Path) -> None:
+    assert {path.name for path in search.iterdir()} <= {ODD, "cache"}
+    assert {"study.db", "finalists.csv"} <= {path.name for path in (search / ODD).iterdir()}
+
+
+def test_the_standard_error_allows_for_validation_sets_that_overlap(searched: Path) -> None:
+    final = '{"0 1002": 0.9, "0 1003": 0.8}'
+    with edited(searched) as study:
+        study.execute("UPDATE study_user_attributes SET value_json = ? WHERE key = 'final'", [final])
+    assert nsvm(*SMALL, cwd=searched).returncode == 0
+    (finalist,) = csv.DictReader((searched / ODD / "finalists.csv").read_text().splitlines())
+    correction = 1 / 2 + 80 / 244  # of the 360 digits 36 are for the test, 40 of each class for validation
+    assert float(finalist["standard_error"]) == pytest.approx((0.005 * correction) ** 0.5)
+
+
+def test_a_stored_value_cannot_steer_the_terminal(searched: Path) -> None:
+    change = "UPDATE trial_user_attributes SET value_json = replace(value_json, 'linear', '\\u001b[31m')"
+    with edited(searched) as study:
+        study.execute(change)
+    done = nsvm(*SMALL, cwd=searched)
+    assert "Best: optimizer.schedule=\\x1b[31m" in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("version", ["v3.0.0.a", "v99.0.0.a"])
+def test_a_database_of_another_version_of_optuna_is_refused(version: str, searched: Path) -> None:
+    with edited(searched) as study:
+        study.execute("UPDATE alembic_version SET version_num = ?", [version])
+    assert "study.db cannot be read: The runtime optuna version" in refusal(*SMALL, cwd=searched)
+
+
+@contextmanager
+def edited(folder: Path) -> Iterator[sqlite3.Connection]:
+    """Open the database of a search, and commit what is changed in it."""
+    with closing(sqlite3.connect(folder / ODD / "study.db")) as database, database:
+        yield database
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,9 @@ import pytest
 from nsvm_cli.config.settings import Settings, parse_settings
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.storage.run_directory import locked
-from nsvm_cli.studies.reproduce import Cell, Row, reproduce
+from nsvm_cli.studies.reproduce import METHODS, Cell, Row, reproduce
+from nsvm_cli.studies.statistics import markdown, summarise
+from tests.inline_workers import InlineWorkers
 
 pytestmark = pytest.mark.usefixtures("inline_workers")
 
@@ -50,12 +55,70 @@ def test_a_failure_names_its_run_and_keeps_no_other_from_finishing(tmp_path: Pat
     assert steps["network"] == steps["nsvm"] == 20
 
 
+@pytest.fixture(scope="module")
+def reproduction(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("reproduction")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("nsvm_cli.studies.reproduce.Workers", InlineWorkers)
+        assert len(again(directory)) == 5
+    return directory
+
+
+@pytest.fixture
+def finished(reproduction: Path, tmp_path: Path) -> Path:
+    """Return the directory of a reproduction that has finished; each test has a copy."""
+    return Path(shutil.copytree(reproduction, tmp_path / "finished"))
+
+
+def again(directory: Path) -> list[Row]:
+    return reproduce([Cell("cell", settings(0.01), NETWORK)], 1, directory, 1, lambda row, done, total: None)
+
+
+def test_seeds_that_draw_their_own_data_do_not_overlap(finished: Path) -> None:
+    rows = again(finished)
+    assert {row.overlap for row in rows} == {0}
+    of_three_seeds = [replace(row, seed=seed) for row in rows for seed in range(3)]
+    assert "Each seed has samples of its own" in markdown(summarise(of_three_seeds), full=False)
+
+
+def test_results_of_earlier_versions_do_not_say_whether_data_were_generated(finished: Path) -> None:
+    file = finished / "cell" / "seed_0" / "nsvm" / "result.json"
+    result = json.loads(file.read_text())
+    del result["data"]["generated"]
+    file.write_text(json.dumps(result))
+    assert {row.method: row.overlap for row in again(finished)} == {
+        **dict.fromkeys(METHODS, 0),
+        "nsvm": 20 / 180,
+    }
+
+
+DAMAGE = {
+    "cut off": lambda text: text[:30],
+    "not an object": lambda text: "[3]",
+    "deep": lambda text: "[" * 100_000,
+    "without figures": lambda text: "{}",
+    "text": lambda text: text.replace('errors": ', 'errors": "\\u001b[31m", "was": '),
+    "more than 100 %": lambda text: text.replace('accuracy": ', 'accuracy": 9'),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("name", ["ringnorm/svc_0.json", "cell/seed_0/nsvm/result.json"])
+def test_a_damaged_result_is_one_line_that_says_what_to_do(name: str, damage: str, finished: Path) -> None:
+    file = finished / name
+    file.write_text(DAMAGE[damage](file.read_text()))
+    with pytest.raises(InputError, match=r"(svc_0|result).json is damaged: remove it, and the same command"):
+        again(finished)
+    if damage == "cut off":
+        file.unlink()
+        assert len(again(finished)) == 5
+
+
 def test_a_directory_serves_one_at_a_time(tmp_path: Path) -> None:
     with locked(tmp_path), pytest.raises(InputError, match="is in use by another nsvm"):
         reproduce([Cell("good", settings(0.01), NETWORK)], 1, tmp_path, 1, lambda row, done, total: None)
 
 
-def test_other_settings_in_the_same_directory_are_refused(tmp_path: Path) -> None:
-    reproduce([Cell("cell", settings(0.01), NETWORK)], 1, tmp_path, 1, lambda row, done, total: None)
+def test_other_settings_in_the_same_directory_are_refused(finished: Path) -> None:
     with pytest.raises(InputError, match=r"nsvm was made with other settings: expected a new folder in dir"):
-        reproduce([Cell("cell", settings(0.02), NETWORK)], 1, tmp_path, 1, lambda row, done, total: None)
+        reproduce([Cell("cell", settings(0.02), NETWORK)], 1, finished, 1, lambda row, done, total: None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,3 +81,4 @@ def test_finalists_are_ranked_by_their_further_seeds() -> None:
     assert lucky.mean == pytest.approx(0.92)
     assert lucky.error == pytest.approx(0.02)
     assert lucky.overrides == "optimizer.lr=0.1 kernel.gamma=null"
+    assert replace(lucky, overlap=1 / 2).error == pytest.approx(0.02 * 2**0.5), "1/2 + 1/2 for 1/2"
