@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from nsvm_cli.datasets import Samples, load_data
+from nsvm_cli.datasets import Samples, load_data, split_data
 from nsvm_cli.datasets.splits import split_rows
 from nsvm_cli.errors import InputError
 from tests.datasets.helpers import labelled, refusal
@@ -129,6 +131,19 @@ def test_too_few_samples_for_a_test_set(negative: int, positive: int) -> None:
 @pytest.mark.parametrize("validation", [-1, 0.5, "some", None])
 def test_validation_is_a_count(validation: object) -> None:
     assert refusal("ringnorm", validation=validation).startswith("dataset.validation should be ")
+
+
+@pytest.mark.parametrize(
+    ("official_test", "generated", "test", "validation"),
+    [(None, False, 10 / 80, 10 / 80), (90, False, 0, 10 / 80), (None, True, 0, 0)],
+    ids=["one table", "official test set", "generated"],
+)
+def test_seeds_overlap_in_what_they_draw_from_the_same_samples(
+    official_test: int | None, generated: bool, test: float, validation: float
+) -> None:
+    samples = replace(labelled(50, 50, official_test), generated=generated)
+    data = split_data(samples, 5, 0, global_scaling=False)
+    assert (data.overlap("test"), data.overlap("validation")) == (test, validation)
 
 
 def test_load_data_takes_the_rows_of_the_split() -> None:
