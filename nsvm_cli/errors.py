@@ -23,7 +23,7 @@ def plainly(error: OSError) -> str:
 
 
 def printable(text: object) -> str:
-    """Return the text with control characters escaped: it may come from a file, and a terminal obeys them."""
+    """Return the text with an escape in place of each control character, which a terminal would obey."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import NoReturn
 
 from nsvm_cli.cli.parser import build_parser
-from nsvm_cli.errors import InputError, Interrupted, RunError, plainly, printable
+from nsvm_cli.errors import InputError, Interrupted, RunError, plainly
 
 LONGEST = 1500
 """Characters of a line about an error."""
@@ -66,5 +66,7 @@ def _end(signum: int, frame: FrameType | None) -> NoReturn:
 
 def _complain(what: object, code: int) -> int:
     line = textwrap.shorten(str(what), LONGEST, placeholder=" ...")
-    print(f"nsvm: {printable(line)}", file=sys.stderr)
+    # names may come from a file, and a terminal obeys control characters
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
+    print(f"nsvm: {shown}", file=sys.stderr)
     return code

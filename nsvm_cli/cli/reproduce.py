@@ -17,7 +17,7 @@ from rich.table import Table
 from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.cli.parser import CommandParser, described, keys_of, split_words
 from nsvm_cli.config.registry import STRICT, one_line
-from nsvm_cli.errors import InputError, did_you_mean, printable
+from nsvm_cli.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from nsvm_cli.studies.reproduce import Row
@@ -170,4 +170,4 @@ def _show(rows: Sequence[Row], directory: Path, full: bool, about: str) -> None:
         for cell, by_method in cells.items():
             table.add_row(cell, *(spread(by_method[method].score) for method in methods))
         console.print(table)
-    print(f"Written to {printable(directory)}: runs.csv, table.md, figure.png")
+    print(f"Written to {directory}: runs.csv, table.md, figure.png")

@@ -19,7 +19,6 @@ from nsvm_cli.cli.hydra_app import compose_settings, conf_folder, search_folder
 from nsvm_cli.cli.parser import CommandParser, Key
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.config.settings import parse_settings
-from nsvm_cli.errors import printable
 
 if TYPE_CHECKING:
     from nsvm_cli.studies.tune import Candidate, Search
@@ -87,12 +86,15 @@ class Progress:
     def show(self, candidate: Candidate) -> None:
         """Show a candidate that has just been tried."""
         if self.tried == 0:  # not before anything has been found wrong with the search
-            print(printable(self.title), file=sys.stderr, flush=True)
+            print(self.title, file=sys.stderr, flush=True)
         self.tried += 1
         if len(candidate.accuracies) == self.seeds and candidate.mean > self.best:
             self.best = candidate.mean
-            line = f"candidate {candidate.number}: {100 * candidate.mean:.2f} %  {candidate.overrides}"
-            print(printable(line), file=sys.stderr, flush=True)
+            print(
+                f"candidate {candidate.number}: {100 * candidate.mean:.2f} %  {candidate.overrides}",
+                file=sys.stderr,
+                flush=True,
+            )
         elif self.tried % 10 == 0:
             print(f"{self.tried} tried by this command", file=sys.stderr, flush=True)
 
@@ -110,6 +112,6 @@ def _show(finalists: Sequence[Candidate], directory: Path) -> None:
     table.add_column("overrides")
     for c in finalists:
         figures = (f"{100 * value:.2f} %" for value in (c.mean, c.error))
-        table.add_row(str(c.number), *figures, escape(printable(c.overrides)))
+        table.add_row(str(c.number), *figures, escape(c.overrides))
     Console().print(table)
-    print(f"Best: {printable(finalists[0].overrides)}\nSearch: {printable(directory)}")
+    print(f"Best: {finalists[0].overrides}\nSearch: {directory}")

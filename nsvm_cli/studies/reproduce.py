@@ -211,7 +211,7 @@ def _readable(file: Path) -> Iterator[None]:
     """Raise an InputError if the file does not hold what an earlier command wrote to it."""
     try:
         yield
-    except (ValueError, TypeError, LookupError, RecursionError):
+    except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
         raise InputError(
             f"{file} is damaged: remove it, and the same command computes its figures again"
         ) from None

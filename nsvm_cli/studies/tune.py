@@ -23,7 +23,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
 
 from nsvm_cli.config.registry import STRICT, Positive, one_line
 from nsvm_cli.config.settings import parse_settings
-from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.errors import InputError, RunError, printable
 from nsvm_cli.parallel.workers import Workers, cores, outcome
 from nsvm_cli.runs.experiment import prepare, train_in_memory
 from nsvm_cli.runs.loop import OnLog, Record
@@ -131,8 +131,9 @@ class Candidate:
 
     @property
     def overrides(self) -> str:
-        """The point as overrides for ``nsvm train``."""
-        return " ".join(f"{key}={'null' if value is None else value}" for key, value in self.point.items())
+        """The point as overrides for ``nsvm train``, with control characters escaped: it comes from a file."""
+        words = (f"{key}={'null' if value is None else value}" for key, value in self.point.items())
+        return printable(" ".join(words))
 
 
 def parse_search(values: Mapping[str, Any]) -> Search:

@@ -161,7 +161,7 @@ def test_a_stored_value_cannot_steer_the_terminal(searched: Path) -> None:
         study.execute(change)
     done = nsvm(*SMALL, cwd=searched)
     assert "Best: optimizer.schedule=\\x1b[31m" in done.stdout
-    assert "\x1b" not in done.stdout + done.stderr
+    assert "\x1b" not in done.stdout + done.stderr + (searched / ODD / "finalists.csv").read_text()
 
 
 @pytest.mark.parametrize("version", ["v3.0.0.a", "v99.0.0.a"])
