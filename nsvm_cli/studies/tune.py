@@ -131,7 +131,7 @@ class Candidate:
 
     @property
     def overrides(self) -> str:
-        """The point as overrides for ``nsvm train``, with control characters escaped: it comes from a file."""
+        """The point as overrides for ``nsvm train``. It comes from a file: control characters are escaped."""
         words = (f"{key}={'null' if value is None else value}" for key, value in self.point.items())
         return printable(" ".join(words))
 
