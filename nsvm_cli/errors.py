@@ -42,9 +42,25 @@ class Interrupted(KeyboardInterrupt):
         return Interrupted, (self.signum, str(self))  # it may be raised in a worker process
 
 
-def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Return the end of a sentence about an unknown name: the nearest known one, and all of them."""
+def did_you_mean(name: object, known: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
+    """Return the end of a sentence about an unknown name: what may have been meant, and what is known.
+
+    Names with dots are compared by their last part: ``lr`` is near ``optimizer.lr``.
+
+    Args:
+        name: what was given.
+        known: the names that would be right in this place.
+        elsewhere: names that are right in another place: they may be suggested, but are not listed.
+    """
     known = sorted(known)
-    close = get_close_matches(str(name), known, n=1)
-    nearest = f"did you mean {close[0]}? " if close else ""
-    return f"{nearest}(known: {', '.join(known) or 'none'})"
+    by_last_part: dict[str, list[str]] = {}
+    for other in [*known, *elsewhere]:
+        by_last_part.setdefault(_last_part(other), []).append(other)
+    listed = ", ".join(known) or "none"
+    for nearest in get_close_matches(_last_part(str(name)), by_last_part, n=1):
+        return f"did you mean {' or '.join(by_last_part[nearest])}? (known: {listed})"
+    return f"expected one of: {listed}"
+
+
+def _last_part(name: str) -> str:
+    return name.rpartition(".")[2].lower()
