@@ -53,12 +53,12 @@ def did_you_mean(name: object, known: Iterable[str], elsewhere: Iterable[str] = 
         elsewhere: names that are right in another place: they may be suggested, but are not listed.
     """
     known = sorted(known)
-    by_last_part: dict[str, list[str]] = {}
-    for other in [*known, *elsewhere]:
-        by_last_part.setdefault(_last_part(other), []).append(other)
-    listed = ", ".join(known) or "none"
-    for nearest in get_close_matches(_last_part(str(name)), by_last_part, n=1):
-        return f"did you mean {' or '.join(by_last_part[nearest])}? (known: {listed})"
+    there = sorted({*elsewhere} - {*known})
+    listed, wanted = ", ".join(known) or "none", _last_part(str(name))
+    near = get_close_matches(wanted, map(_last_part, [*known, *there]), n=1, cutoff=0.75)
+    for nearest in near or get_close_matches(wanted, map(_last_part, known), n=1):
+        meant = [[other for other in names if _last_part(other) == nearest] for names in (known, there)]
+        return f"did you mean {' or '.join(meant[0] or meant[1])}? (known: {listed})"
     return f"expected one of: {listed}"
 
 

@@ -60,7 +60,7 @@ CASES = [
     ("evaluate x --jsn", "there is no flag --jsn; did you mean --json?"),
     ("--verison", "there is no flag --verison; did you mean --version?"),
     ("completion", "completion needs SHELL; see nsvm completion --help"),
-    ("completion tcsh", "there is no shell 'tcsh'; (known: bash, fish, zsh)"),
+    ("completion tcsh", "there is no shell 'tcsh'; expected one of: bash, fish, zsh"),
     ("completion bash zsh", "completion takes no 'zsh' here"),
     ("curves", "curves needs RUN"),
     ("tune algorithm=alg3 --config-dir", "argument --config-dir: expected one argument"),
