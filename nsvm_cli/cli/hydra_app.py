@@ -133,9 +133,8 @@ def _in_one_line(arguments: list[str]) -> Iterator[None]:
 
 
 SENTENCES = {
-    r"(?:Ambiguous value for argument|Sweep parameters) '(.+)'": "{0} has several values: for a run with each, add "
-    "-m to nsvm train; a list is written in brackets, KEY=[A,B], and text with a comma in quotes of its own, "
-    "\"KEY='A,B'\"",
+    r"(?:Ambiguous value for argument|Sweep parameters) '(.+)'": "{0} has several values: to train with all, "
+    "add -m to nsvm train; a list is written KEY=[A,B], and text with a comma \"KEY='A,B'\"",
     r"An item is already at '(.+)'\.": "{0} is there already: it is changed without a +",
     r"(.+) appears more than once in the final defaults": "{0} is there already: it is chosen without a +",
     r"force-add of config groups is not supported: '\++(.+)'": "{0}: an option is chosen without a +",
@@ -192,7 +191,7 @@ def _check_experiments(arguments: list[str]) -> None:
     if any("hydra.searchpath" in word for word in arguments):
         return  # only Hydra knows where that leads
     own = [word.rpartition("=")[2] for flag, word in pairwise(["", *arguments]) if _config_dir(flag, word)]
-    folders = [Path(folder, "experiment") for folder in (conf_folder(), *own)]
+    folders = [Path(folder) / "experiment" for folder in [str(conf_folder()), *own]]
     for word in arguments:
         if found := re.fullmatch(r"experiment=([\w/,-]+)", word):
             known = {str(file.relative_to(f).with_suffix("")) for f in folders for file in f.rglob("*.yaml")}
@@ -218,12 +217,12 @@ def _no_such_setting(key: str, arguments: list[str]) -> str:
     if key in options:
         return f"{key}: there is no such setting here, but with {' or '.join(options[key])}"
     known, elsewhere = _known_settings(key, arguments)
-    name = key.rpartition(".")[2]
-    return f"{key}: there is no such setting; {did_you_mean(MEANT.get(name, key), known, elsewhere | {*options})}"
+    meant = MEANT.get(key.rpartition(".")[2], key)
+    return f"{key}: there is no such setting; {did_you_mean(meant, known, elsewhere | {*options})}"
 
 
 def _known_settings(key: str, arguments: list[str]) -> tuple[set[str], set[str]]:
-    """Return the settings of the section of a key, and those of all others, given the groups that were chosen."""
+    """Return the settings of a key's section, and those of the others, given the groups that were chosen."""
     groups = _groups()
     choices = [a for a in arguments if re.fullmatch(r"\w+=[\w-]+", a) and a.partition("=")[0] in groups]
     try:

@@ -269,7 +269,7 @@ def _failure(error: Exception, place: Place) -> dict[str, Any]:
 def _explained(error: Exception, place: Place) -> Exception:
     """Return the error with the name of the job and what is left of its run; an unexpected one as it is."""
     if isinstance(error, InputError):
-        return InputError(f"{place.name}{error}")
+        return InputError(f"{place.name}{error}") if place.name else error
     if isinstance(error, (RunError, OSError)):
         return RunError(f"{place.name}{_message(error)}{_way_on(place.directory)}")
     return error

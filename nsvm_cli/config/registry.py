@@ -33,9 +33,10 @@ def lookup(registry: Mapping[str, T], kind: str, name: object) -> T:
     """
     if isinstance(name, str) and name in registry:
         return registry[name]
-    known = did_you_mean(name if isinstance(name, str) else "", registry)
     raise InputError(
-        f"{kind}: there is no {kind} {shown(name)}; {known}; to use your own, name its module: plugins=[MODULE]"
+        f"{kind}: there is no {kind} {shown(name)}; "
+        f"{did_you_mean(name if isinstance(name, str) else '', registry)}; "
+        "to use your own, name its module: plugins=[MODULE]"
     )
 
 

@@ -100,7 +100,8 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         InputError: a setting is unknown or out of range; the message names it.
     """
     known = [f.name for f in fields(Settings)]
-    within = [f"{key}.{name}" for key, section in values.items() if isinstance(section, dict) for name in section]
+    sections = {key: value for key, value in values.items() if isinstance(value, dict)}
+    within = [f"{key}.{name}" for key, section in sections.items() for name in section]
     for key in values:
         if key not in known:
             raise InputError(f"{key}: there is no such setting; {did_you_mean(key, known, within)}")

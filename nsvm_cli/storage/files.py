@@ -110,4 +110,4 @@ def _refuse_link(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode) or status.st_nlink > 1:
-            raise InputError(f"{path} is a link to another file, which would change too: put a copy in its place")
+            raise InputError(f"{path} is a link to another file, which would change: put a copy in its place")

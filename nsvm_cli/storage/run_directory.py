@@ -202,8 +202,9 @@ class _Plain(yaml.SafeDumper):
 
 
 class _WithoutAliases(yaml.SafeLoader):
-    """Reads plain values and refuses what only harms: aliases, with which a few lines can expand to gigabytes,
-    and integers of so many digits that Python cannot print them."""
+    """Reads plain values and refuses what only harms: aliases, with which a few lines expand to gigabytes,
+    and integers that are too long for Python to print.
+    """
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from nsvm_cli.cli.hydra_app import compose_section, compose_settings, conf_folder
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.datasets import build_source
-from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import build_kernel
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.optimizers import build_optimizer
@@ -24,7 +22,7 @@ BUILD: dict[str, Callable[[dict[str, Any]], object]] = {
     "algorithm": build_trainer,
     "dataset": build_source,
     "kernel": build_kernel,
-    "network": lambda section: build_network(section, (20,), 0),  # large ones refuse that, too, and are not built
+    "network": lambda section: build_network(section, (20,), 0),  # no images: large networks are not built
     "optimizer": build_optimizer,
 }
 
