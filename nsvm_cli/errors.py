@@ -54,12 +54,12 @@ def did_you_mean(name: object, known: Iterable[str], elsewhere: Iterable[str] = 
     """
     known = sorted(known)
     there = sorted({*elsewhere} - {*known})
-    listed, wanted = ", ".join(known) or "none", _last_part(str(name))
+    listed, wanted = ", ".join(known), _last_part(str(name))
     near = get_close_matches(wanted, map(_last_part, [*known, *there]), n=1, cutoff=0.75)
     for nearest in near or get_close_matches(wanted, map(_last_part, known), n=1):
         meant = [[other for other in names if _last_part(other) == nearest] for names in (known, there)]
         return f"did you mean {' or '.join(meant[0] or meant[1])}? (known: {listed})"
-    return f"expected one of: {listed}"
+    return f"expected one of: {listed}" if known else "none is known"
 
 
 def _last_part(name: str) -> str:
