@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nsvm_cli.cli.hydra_app import compose_settings
-from nsvm_cli.storage.metrics_file import read_metrics
+from nsvm_cli.storage import metrics_file
 from nsvm_cli.storage.run_directory import write_config
 from tests.cli.process import nsvm, refusal
 
@@ -35,7 +35,7 @@ def test_a_damaged_line_is_named(name: str, tmp_path: Path) -> None:
 
 def test_a_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(GOOD + DAMAGED["half"])
-    assert [record["step"] for record in read_metrics(tmp_path / "metrics.jsonl")] == [1]
+    assert [record["step"] for record in metrics_file.read_metrics(tmp_path / "metrics.jsonl")] == [1]
 
 
 def test_a_finished_run_stays_finished(tmp_path: Path) -> None:
