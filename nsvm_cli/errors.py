@@ -55,8 +55,10 @@ def did_you_mean(name: object, known: Iterable[str], elsewhere: Iterable[str] = 
     known = sorted(known)
     there = sorted({*elsewhere} - {*known})
     listed, wanted = ", ".join(known), _last_part(str(name))
-    near = get_close_matches(wanted, map(_last_part, [*known, *there]), n=1, cutoff=0.75)
-    for nearest in near or get_close_matches(wanted, map(_last_part, known), n=1):
+    here = [*map(_last_part, known)]
+    near = get_close_matches(wanted, [*here, *map(_last_part, there)], n=1, cutoff=0.75)
+    near = near or [other for other in here if wanted and other.startswith(wanted)][:1]
+    for nearest in near or get_close_matches(wanted, here, n=1):
         meant = [[other for other in names if _last_part(other) == nearest] for names in (known, there)]
         return f"did you mean {' or '.join(meant[0] or meant[1])}? (known: {listed})"
     return f"expected one of: {listed}" if known else "none is known"

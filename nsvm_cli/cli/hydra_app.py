@@ -137,6 +137,7 @@ SENTENCES = {
     "add -m to nsvm train; a list is written KEY=[A,B], and text with a comma \"KEY='A,B'\"",
     r"An item is already at '(.+)'\.": "{0} is there already: it is changed without a +",
     r"(.+) appears more than once in the final defaults": "{0} is there already: it is chosen without a +",
+    r"Multiple values for (.+?)\.": "{0} is there already: it is chosen without a +",
     r"force-add of config groups is not supported: '\++(.+)'": "{0}: an option is chosen without a +",
     r"raised while resolving interpolation: (.+)": "{0}",
     r"Could not override ''": "cannot read an override that begins with =: expected KEY=VALUE",
@@ -156,6 +157,8 @@ def _sentence(error: Exception, arguments: list[str]) -> str:
         return f"cannot read the override {error.override!r}: {what}"
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"{error.problem_mark.name}, line {error.problem_mark.line + 1}: {error.problem}"
+    if text.startswith("Error merging override ") and error.__cause__:
+        return f"{text.split()[3]}: {str(error.__cause__).splitlines()[0]}"
     if "Config group override must be" in text:
         words = [word for word in arguments if word.partition("=")[0] in _groups()]
         return f"{' '.join(words)}: expected the name of an option for each, such as kernel=rbf"
@@ -224,7 +227,9 @@ def _no_such_setting(key: str, arguments: list[str]) -> str:
 def _known_settings(key: str, arguments: list[str]) -> tuple[set[str], set[str]]:
     """Return the settings of a key's section, and those of the others, given the groups that were chosen."""
     groups = _groups()
-    choices = [a for a in arguments if re.fullmatch(r"\w+=[\w-]+", a) and a.partition("=")[0] in groups]
+    choices = [
+        a for a in arguments if re.fullmatch(r"\+?\w+=[\w-]+", a) and a.strip("+").split("=")[0] in groups
+    ]
     try:
         config = compose(choices)
     except COMPOSING:

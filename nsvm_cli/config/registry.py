@@ -108,18 +108,22 @@ SENTENCES = {
 """What is said about a value, by pydantic's type of the error; its own sentences are for programmers."""
 
 
+KINDS = ("int", "float", "str", "bool")
+"""Where a setting takes values of several kinds, pydantic has a finding for each; the last one is told."""
+
+
 def one_line(error: ValidationError, prefix: str = "") -> str:
     """Return pydantic's findings as one line, such as ``algorithm.lam should be greater than 0, got 0``."""
-    findings = []
+    findings = {}
     for finding in error.errors():
-        where = ".".join([prefix, *map(str, finding["loc"])]).strip(".")
+        where = ".".join([prefix, *(str(part) for part in finding["loc"] if part not in KINDS)]).strip(".")
         if finding["type"] == "value_error":
-            findings.append(f"{where}: {finding['ctx']['error']}")
+            findings[where] = f": {finding['ctx']['error']}"
         else:
             sentence = SENTENCES.get(finding["type"], "cannot be {input}")
             limits = {name: _whole(limit) for name, limit in finding.get("ctx", {}).items()}
-            findings.append(f"{where} {sentence.format(**limits, input=shown(finding['input']))}")
-    return "; ".join(dict.fromkeys(findings))
+            findings[where] = f" {sentence.format(**limits, input=shown(finding['input']))}"
+    return "; ".join(where + said for where, said in findings.items())
 
 
 def _whole(limit: object) -> object:
