@@ -47,9 +47,27 @@ class Interrupted(KeyboardInterrupt):
         return Interrupted, (self.signum, str(self))  # it may be raised in a worker process
 
 
-def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Return the end of a sentence about an unknown name: the nearest known one, and all of them."""
+def did_you_mean(name: object, known: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
+    """Return the end of a sentence about an unknown name: what may have been meant, and what is known.
+
+    Names with dots are compared by their last part: ``lr`` is near ``optimizer.lr``.
+
+    Args:
+        name: what was given.
+        known: the names that would be right in this place.
+        elsewhere: names that are right in another place: they may be suggested, but are not listed.
+    """
     known = sorted(known)
-    close = get_close_matches(str(name), known, n=1)
-    nearest = f"did you mean {close[0]}? " if close else ""
-    return f"{nearest}(known: {', '.join(known) or 'none'})"
+    there = sorted({*elsewhere} - {*known})
+    listed, wanted = ", ".join(known), _last_part(str(name))
+    here = [*map(_last_part, known)]
+    near = get_close_matches(wanted, [*here, *map(_last_part, there)], n=1, cutoff=0.75)
+    near = near or [other for other in here if wanted and other.startswith(wanted)][:1]
+    for nearest in near or get_close_matches(wanted, here, n=1):
+        meant = [[other for other in names if _last_part(other) == nearest] for names in (known, there)]
+        return f"did you mean {' or '.join(meant[0] or meant[1])}? (known: {listed})"
+    return f"expected one of: {listed}" if known else "none is known"
+
+
+def _last_part(name: str) -> str:
+    return name.rpartition(".")[2].lower()

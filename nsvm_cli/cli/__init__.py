@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import textwrap
+import traceback
 from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
@@ -27,6 +28,7 @@ def _main(argv: list[str]) -> int:
         from nsvm_cli.cli.completion import complete
 
         complete()
+    os.environ["PYTHONSAFEPATH"] = "1"  # for worker processes, which import nothing from the current folder
     if not argv or argv[0] == "help":
         build_parser().print_help()
         return 0 if argv else 2
@@ -65,6 +67,8 @@ def _end(signum: int, frame: FrameType | None) -> NoReturn:
 
 
 def _complain(what: object, code: int) -> int:
+    if isinstance(what, Exception) and os.environ.get("HYDRA_FULL_ERROR") == "1":
+        traceback.print_exception(what)
     line = textwrap.shorten(str(what), LONGEST, placeholder=" ...")
     # names may come from a file, and a terminal obeys control characters
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)

@@ -6,7 +6,8 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from nsvm_cli.cli.hydra_flags import flags_first
 from nsvm_cli.errors import InputError, did_you_mean
 
 CONFIG_NAME = "train"
+FULL_ERROR = "HYDRA_FULL_ERROR"
 COMPOSING = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError)
 """What Hydra raises about arguments and configurations."""
 
@@ -44,13 +46,18 @@ def run_app(task: Callable[[DictConfig], None], arguments: list[str]) -> None:
     """
     arguments = flags_first(arguments)
     app = hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=CONFIG_NAME)(task)
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors instead of printing them
+    _check_experiments(arguments)
     argv, sys.argv = sys.argv, ["nsvm train", *arguments]
+    wish = os.environ.get(FULL_ERROR)
+    os.environ[FULL_ERROR] = "1"  # Hydra then raises its errors instead of printing them
     try:
         with _in_one_line(arguments):
             app()
     finally:
         sys.argv = argv
+        del os.environ[FULL_ERROR]
+        if wish is not None:
+            os.environ[FULL_ERROR] = wish
 
 
 def compose_section(group: str, option: str) -> dict[str, Any]:
@@ -68,6 +75,7 @@ def compose_settings(overrides: list[str]) -> dict[str, Any]:
     Raises:
         InputError: an unknown group, option or key, or an override that cannot be read.
     """
+    _check_experiments(overrides)
     with _in_one_line(overrides):
         return plain_values(compose(overrides))
 
@@ -124,38 +132,122 @@ def _in_one_line(arguments: list[str]) -> Iterator[None]:
         raise InputError(_sentence(error, arguments)) from None
 
 
+SENTENCES = {
+    r"(?:Ambiguous value for argument|Sweep parameters) '(.+)'": "{0} has several values: to train with all, "
+    "add -m to nsvm train; a list is written KEY=[A,B], and text with a comma \"KEY='A,B'\"",
+    r"An item is already at '(.+)'\.": "{0} is there already: it is changed without a +",
+    r"(.+) appears more than once in the final defaults": "{0} is there already: it is chosen without a +",
+    r"Multiple values for (.+?)\.": "{0} is there already: it is chosen without a +",
+    r"force-add of config groups is not supported: '\++(.+)'": "{0}: an option is chosen without a +",
+    r"raised while resolving interpolation: (.+)": "{0}",
+    r"Could not override ''": "cannot read an override that begins with =: expected KEY=VALUE",
+    r"integer string conversion": "a number has thousands of digits: expected one that fits into 64 bits",
+}
+"""What to say instead of Hydra's sentences, which are found by a part of their first line."""
+
+
 def _sentence(error: Exception, arguments: list[str]) -> str:
     text = str(error) or str(error.__cause__ or "")
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options is not None:
-        group, _, option = error.missing_cfg_file.rpartition("/")
-        return f"{group}={option}: there is no such {group}; {did_you_mean(option, error.options)}"
+        return _no_such_option(error.missing_cfg_file, error.options)
     if isinstance(error, MissingMandatoryValue) or "Missing mandatory value" in text:
         return f"{getattr(error, 'full_key', None) or text.split()[-1]} needs a value"
     if isinstance(error, OverrideParseException):
-        what = "expected KEY=VALUE, with quotes around special characters"
+        what = "expected KEY=VALUE, with quotes around special characters: \"dataset.path='my data.csv'\""
         return f"cannot read the override {error.override!r}: {what}"
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"{error.problem_mark.name}, line {error.problem_mark.line + 1}: {error.problem}"
+    if text.startswith("Error merging override ") and error.__cause__:
+        return f"{text.split()[3]}: {str(error.__cause__).splitlines()[0]}"
+    if "Config group override must be" in text:
+        words = [word for word in arguments if word.partition("=")[0] in _groups()]
+        return f"{' '.join(words)}: expected the name of an option for each, such as kernel=rbf"
     if found := re.search(r"Could not (?:override|delete from config\.?) '([^']+)'", text):
-        key = found[1].split("@")[0]
-        return f"{key}: there is no such setting; {did_you_mean(key, _keys_beside(key, arguments))}"
+        return _no_such_setting(found[1].split("@")[0], arguments)
     if isinstance(error, RecursionError):
         return "the configurations lead back to themselves, or too deep"
     lines = text.splitlines() or [type(error).__name__]
+    line = " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])
+    for pattern, saying in SENTENCES.items():
+        if found := re.search(pattern, line):
+            line = saying.format(*found.groups())
     key = getattr(error, "full_key", None)
-    return " ".join(lines[:2] if lines[0].endswith(":") else lines[:1]) + (f" (in {key})" if key else "")
+    return line + (f" (in {key})" if key else "")
 
 
-def _keys_beside(key: str, arguments: list[str]) -> set[str]:
-    """Return what could have been meant: the keys of the same section, given the groups that were chosen."""
-    groups = {folder.name for folder in conf_folder().iterdir() if folder.is_dir()}
-    choices = [a for a in arguments if re.fullmatch(r"\w+=[\w-]+", a) and a.partition("=")[0] in groups]
+def _groups() -> set[str]:
+    return {folder.name for folder in conf_folder().iterdir() if folder.is_dir()}
+
+
+def _no_such_option(file: str, options: Iterable[str]) -> str:
+    """Return what to say about an option without a file, such as ``kernel/rbff``."""
+    group, _, option = file.rpartition("/") if file.startswith("hydra/") else file.partition("/")
+    return f"{group}={option}: there is no such {group}; {did_you_mean(option, options)}"
+
+
+def _check_experiments(arguments: list[str]) -> None:
+    """Raise an InputError if an experiment was named that does not exist.
+
+    Hydra would leave it out, for ``train.yaml`` calls it optional: not every pair of data set and algorithm
+    has one.
+    """
+    if any("hydra.searchpath" in word for word in arguments):
+        return  # only Hydra knows where that leads
+    own = [word.rpartition("=")[2] for flag, word in pairwise(["", *arguments]) if _config_dir(flag, word)]
+    folders = [Path(folder) / "experiment" for folder in [str(conf_folder()), *own]]
+    for word in arguments:
+        if found := re.fullmatch(r"experiment=([\w/,-]+)", word):
+            known = {str(file.relative_to(f).with_suffix("")) for f in folders for file in f.rglob("*.yaml")}
+            for name in found[1].split(","):
+                if name not in known:
+                    raise InputError(_no_such_option(f"experiment/{name}", known))
+
+
+def _config_dir(flag: str, word: str) -> bool:
+    return flag in ("--config-dir", "-cd") or word.startswith("--config-dir=")
+
+
+MEANT = {"learning_rate": "lr", "epochs": "steps", "iterations": "steps", "lambda": "lam", "model": "network"}
+"""What others call a setting, and its name here."""
+
+
+def _no_such_setting(key: str, arguments: list[str]) -> str:
+    if "/" in key:
+        return f"{key}: there is no such group; did you mean {key.replace('/', '.')}?"
+    if key.startswith("hydra."):
+        return f"{key}: Hydra has no such setting; nsvm train --cfg hydra shows what it has"
+    options = _options_by_setting()
+    if key in options:
+        return f"{key}: there is no such setting here, but with {' or '.join(options[key])}"
+    known, elsewhere = _known_settings(key, arguments)
+    meant = MEANT.get(key.rpartition(".")[2], key)
+    return f"{key}: there is no such setting; {did_you_mean(meant, known, elsewhere | {*options})}"
+
+
+def _known_settings(key: str, arguments: list[str]) -> tuple[set[str], set[str]]:
+    """Return the settings of a key's section, and those of the others, given the groups that were chosen."""
+    groups = _groups()
+    choices = [
+        a for a in arguments if re.fullmatch(r"\+?\w+=[\w-]+", a) and a.strip("+").split("=")[0] in groups
+    ]
     try:
         config = compose(choices)
     except COMPOSING:
         config = compose([])
-    section, _, _ = key.rpartition(".")
-    node = OmegaConf.select(config, section) if section else config
-    if not isinstance(node, DictConfig):
-        return groups
-    return {f"{section}.{name!s}".strip(".") for name in node} | (set() if section else groups)
+    sections = {str(name): node for name, node in config.items() if isinstance(node, DictConfig)}
+    keys = {section: {f"{section}.{name!s}" for name in node} for section, node in sections.items()}
+    section = key.rpartition(".")[0]
+    known = keys.get(section) or (groups if section else groups | {str(name) for name in config})
+    others = {other for name in keys.keys() - {"experiment"} for other in keys[name]}
+    return known, {other for other in others if not other.endswith(".name")}
+
+
+def _options_by_setting() -> dict[str, list[str]]:
+    """Return which options of which group have a setting, for those that belong to one kind of part."""
+    options: dict[str, list[str]] = {}
+    for group in sorted(_groups() - {"experiment", "tune"}):
+        for file in sorted((conf_folder() / group).glob("*.yaml")):
+            values = yaml.safe_load(file.read_text())
+            for name in values.get(group, values).keys() - {"name", "defaults"}:
+                options.setdefault(f"{group}.{name}", []).append(f"{group}={file.stem}")
+    return options

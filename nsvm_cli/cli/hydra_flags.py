@@ -50,7 +50,8 @@ def _value(parser: argparse.ArgumentParser, flag: str, rest: Iterator[str]) -> l
     )
     if not matching:
         raise InputError(
-            f"there is no flag {flag}; {did_you_mean(flag, [o for o in known if o.startswith('--')])}"
+            f"there is no flag {flag}; {did_you_mean(flag, [o for o in known if o.startswith('--')])}; "
+            "a setting is written KEY=VALUE"
         )
     takes_value = matching[0].nargs is None and not has_value
     return [word for word in [next(rest, None)] if word is not None] if takes_value else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import sys
 import time
 import traceback
 from collections.abc import Iterator
@@ -199,11 +200,14 @@ def _leave_alone(place: Place, settings: Settings) -> None:
     of_another_sweep = place.number is not None and status.get("sweep") != place.about["sweep"]
     if status.get("status") != "finished" or of_another_sweep:
         write_status(directory, "finished", **place.about)
+    print(f"Finished already: {directory}")
     if settings.curves and not (directory / CURVES).exists():
         from nsvm_cli.report.curves import draw_curves
 
-        draw_curves(directory)
-    print(f"Finished already: {directory}")
+        try:
+            draw_curves(directory)
+        except InputError as error:  # the run is none the worse
+            print(f"no {CURVES}: {error}", file=sys.stderr)
 
 
 def _show(result: dict[str, Any], directory: Path, settings: Settings) -> None:
@@ -265,7 +269,7 @@ def _failure(error: Exception, place: Place) -> dict[str, Any]:
 def _explained(error: Exception, place: Place) -> Exception:
     """Return the error with the name of the job and what is left of its run; an unexpected one as it is."""
     if isinstance(error, InputError):
-        return InputError(f"{place.name}{error}")
+        return InputError(f"{place.name}{error}") if place.name else error
     if isinstance(error, (RunError, OSError)):
         return RunError(f"{place.name}{_message(error)}{_way_on(place.directory)}")
     return error

@@ -66,7 +66,7 @@ def split_words(words: Iterable[str], known: Iterable[str]) -> dict[str, str]:
     """Return the values of words ``KEY=VALUE``.
 
     Raises:
-        InputError: a word has no ``=``, or its key is not a known one.
+        InputError: a word has no ``=`` or nothing after it, or its key is not a known one.
     """
     values = {}
     known = list(known)
@@ -78,6 +78,8 @@ def split_words(words: Iterable[str], known: Iterable[str]) -> dict[str, str]:
             )
         if key not in known:
             raise InputError(f"{key}: there is no such setting; {did_you_mean(key, known)}")
+        if not value:
+            raise InputError(f"{word} needs a value")
         values[key] = value
     return values
 
@@ -111,7 +113,7 @@ class Parser(argparse.ArgumentParser):
         namespace, unknown = super().parse_known_args(args, namespace)
         if unknown and unknown[0].startswith("-"):
             known = did_you_mean(unknown[0], (flag for flag in self._option_string_actions if "--" in flag))
-            raise InputError(f"there is no flag {unknown[0]}; {known}")
+            raise InputError(f"there is no flag {unknown[0]}; {known}; a setting is written KEY=VALUE")
         if unknown:
             raise InputError(f"{self.name} takes no {unknown[0]!r} here; see {self.prog} --help")
         return namespace, unknown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -12,7 +13,7 @@ from typing import Any, ClassVar
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.errors import InputError, Interrupted, RunError
 
 KILLED = "ended without a result: its process was killed"
 
@@ -44,6 +45,7 @@ def closing_table(sweep: str) -> Iterator[None]:
 
     Raises:
         InputError, RunError: a job failed.
+        Interrupted: a signal ended the sweep.
     """
     SweepDirectory.path = None
     try:
@@ -51,9 +53,11 @@ def closing_table(sweep: str) -> Iterator[None]:
     except (InputError, RunError):
         _report(sweep)
         raise
-    except KeyboardInterrupt:
-        _report(sweep, interrupted=True)
-        raise
+    except KeyboardInterrupt as error:
+        if not _report(sweep, interrupted=True):
+            raise
+        signum = error.signum if isinstance(error, Interrupted) else signal.SIGINT
+        raise Interrupted(signum, "interrupted: the same command resumes the sweep") from None
     except Exception as error:  # the launcher's own, such as a process of it that was killed
         if not any(outcome.status == "failed" for outcome in _report(sweep)):
             raise

@@ -16,6 +16,7 @@ from nsvm_cli.errors import InputError
 FLAGS = {"allow_mismatch": "allow_mismatch", "inexact": "allow_mismatch", "overwrite": "overwrite"}
 """Words that are true or false, and the options that they set; ``inexact`` is an earlier name."""
 
+FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")
 MULTIRUN = {"-m", "--multirun", "hydra.mode=MULTIRUN"}
 WHERE_AND_HOW = ("hydra/launcher", "hydra.launcher", "hydra.sweep.", "hydra.job.")
 """What a sweep may be started again with and still be the same."""
@@ -46,12 +47,14 @@ def _options(arguments: Iterable[str]) -> tuple[RunOptions, list[str]]:
     for word in arguments:
         key, _, value = word.partition("=")
         if key in FLAGS:
-            if value not in ("true", "false"):
+            if value.lower() not in ("true", "false"):
                 raise InputError(f"{key}: expected true or false, got {value!r}")
-            found[FLAGS[key]] = value == "true"
+            found[FLAGS[key]] = value.lower() == "true"
+        elif key in FOLDERS and value.strip("'\"") in ("", "null"):
+            raise InputError(f"{word}: expected a folder; without {key} nsvm makes one in outputs")
         elif key == "resume":
             found[key] = Path(value if Path(value).is_dir() else value.strip("'\"")).absolute()
-            if not (found[key] / "config.yaml").is_file():
+            if not value or not (found[key] / "config.yaml").is_file():
                 raise InputError(f"resume={value}: expected the directory of a run, with its config.yaml")
         else:
             words.append(word)

@@ -31,12 +31,13 @@ def lookup(registry: Mapping[str, T], kind: str, name: object) -> T:
     Raises:
         InputError: the name is unknown; the message suggests the nearest known one.
     """
-    if not isinstance(name, str) or name not in registry:
-        raise InputError(
-            f"{kind}: there is no {kind} {name!r}; {did_you_mean(name, registry)}; "
-            "to use your own, name its module: plugins=[MODULE]"
-        )
-    return registry[name]
+    if isinstance(name, str) and name in registry:
+        return registry[name]
+    raise InputError(
+        f"{kind}: there is no {kind} {shown(name)}; "
+        f"{did_you_mean(name if isinstance(name, str) else '', registry)}; "
+        "to use your own, name its module: plugins=[MODULE]"
+    )
 
 
 def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
@@ -73,16 +74,66 @@ def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping
         raise InputError(one_line(error, kind)) from None
 
 
+SENTENCES = {
+    "missing": "needs a value",
+    "missing_argument": "needs a value",
+    "missing_keyword_only_argument": "needs a value",
+    "unexpected_keyword_argument": "is not a setting",
+    "int_type": "should be a valid integer, got {input}",
+    "int_parsing": "should be a valid integer, got {input}",
+    "int_parsing_size": "should be a valid integer, got {input}",
+    "int_from_float": "should be a valid integer, got {input}",
+    "float_type": "should be a valid number, got {input}",
+    "float_parsing": "should be a valid number, got {input}",
+    "finite_number": "should be a finite number, got {input}",
+    "greater_than": "should be greater than {gt}, got {input}",
+    "greater_than_equal": "should be greater than or equal to {ge}, got {input}",
+    "less_than": "should be less than {lt}, got {input}",
+    "less_than_equal": "should be less than or equal to {le}, got {input}",
+    "bool_type": "should be true or false, got {input}",
+    "bool_parsing": "should be true or false, got {input}",
+    "literal_error": "should be {expected}, got {input}",
+    "string_type": "should be a valid string, got {input}",
+    "string_unicode": "should be a valid string, got {input}",
+    "string_too_short": "should have {min_length} or more characters, got {input}",
+    "string_too_long": "should have at most {max_length} characters, got {input}",
+    "string_pattern_mismatch": "should match {pattern}, got {input}",
+    "list_type": "should be a list, got {input}",
+    "tuple_type": "should be a list, got {input}",
+    "too_short": "should be a list of {min_length} or more values, got {input}",
+    "too_long": "should be a list of {max_length} or fewer values, got {input}",
+    "dict_type": "should be a section of settings, got {input}",
+    "dataclass_type": "should be a section of settings, got {input}",
+}
+"""What is said about a value, by pydantic's type of the error; its own sentences are for programmers."""
+
+
+KINDS = ("int", "float", "str", "bool")
+"""Where a setting takes values of several kinds, pydantic has a finding for each; the last one is told."""
+
+
 def one_line(error: ValidationError, prefix: str = "") -> str:
     """Return pydantic's findings as one line, such as ``algorithm.lam should be greater than 0, got 0``."""
-    findings = []
+    findings = {}
     for finding in error.errors():
-        where = ".".join([prefix, *map(str, finding["loc"])]).strip(".")
-        if finding["type"] == "missing":
-            findings.append(f"{where} needs a value")
-        elif finding["type"] == "value_error":
-            findings.append(f"{where}: {finding['ctx']['error']}")
+        where = ".".join([prefix, *(str(part) for part in finding["loc"] if part not in KINDS)]).strip(".")
+        if finding["type"] == "value_error":
+            findings[where] = f": {finding['ctx']['error']}"
         else:
-            message = finding["msg"].replace("Input should be", "should be")
-            findings.append(f"{where} {message}, got {reprlib.repr(finding['input'])}")
-    return "; ".join(dict.fromkeys(findings))
+            sentence = SENTENCES.get(finding["type"], "cannot be {input}")
+            limits = {name: _whole(limit) for name, limit in finding.get("ctx", {}).items()}
+            findings[where] = f" {sentence.format(**limits, input=shown(finding['input']))}"
+    return "; ".join(where + said for where, said in findings.items())
+
+
+def _whole(limit: object) -> object:
+    return int(limit) if isinstance(limit, float) and limit.is_integer() else limit
+
+
+class _Shown(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:  # Python refuses to print thousands of digits
+        return super().repr_int(x, level) if x.bit_length() < 1000 else f"an integer of {x.bit_length()} bits"
+
+
+shown = _Shown().repr
+"""Return a value as it is shown in a message: on one line, and shortened."""

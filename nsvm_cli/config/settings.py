@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, ValidationError
+from pydantic import Field, PositiveInt, ValidationError, WrapValidator
 from pydantic.dataclasses import dataclass
 
-from nsvm_cli.config.registry import STRICT, one_line
+from nsvm_cli.config.registry import STRICT, one_line, shown
 from nsvm_cli.errors import InputError, did_you_mean
 
 Section = dict[str, Any]
@@ -25,6 +25,21 @@ class Validation:
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
 
+def _steps_or_duration(value: object, check: Callable[[object], object]) -> object:
+    try:
+        return check(value)
+    except ValidationError:
+        raise ValueError(
+            f"expected a number of steps, a duration such as 30s, 5min or 1h, or null, got {shown(value)}"
+        ) from None
+
+
+Interval = Annotated[
+    PositiveInt | Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?(s|min|h)$")] | None,
+    WrapValidator(_steps_or_duration),
+]
+
+
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Checkpoints:
     """How often a run writes a checkpoint.
@@ -32,7 +47,7 @@ class Checkpoints:
     ``every`` is a number of steps (an integer), a duration (text such as 30s, 5min or 1h), or None for never.
     """
 
-    every: PositiveInt | Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?(s|min|h)$")] | None = "60s"
+    every: Interval = "60s"
 
     @property
     def steps(self) -> int | None:
@@ -85,9 +100,11 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         InputError: a setting is unknown or out of range; the message names it.
     """
     known = [f.name for f in fields(Settings)]
+    sections = {key: value for key, value in values.items() if isinstance(value, dict)}
+    within = [f"{key}.{name}" for key, section in sections.items() for name in section]
     for key in values:
         if key not in known:
-            raise InputError(f"{key}: there is no such setting; {did_you_mean(key, known)}")
+            raise InputError(f"{key}: there is no such setting; {did_you_mean(key, known, within)}")
     try:
         return Settings(**values)
     except ValidationError as error:

@@ -7,7 +7,6 @@ step; margins, stored features and predictions are those of the original images.
 
 from __future__ import annotations
 
-import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
@@ -18,7 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, build
+from nsvm_cli.config.registry import STRICT, build, shown
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError
 from nsvm_cli.torchvision_import import import_torchvision
@@ -178,7 +177,7 @@ def build_transform(section: object) -> Transform:
     if not isinstance(values, Mapping):
         raise InputError(
             "expected the name of an augmentation, or a section of its name and settings, got "
-            f"{reprlib.repr(section)}"
+            f"{shown(section)}"
         )
     return build(AUGMENTATIONS, "augmentation", values)
 
@@ -187,7 +186,7 @@ def _as_list(sections: object) -> object:
     if sections is None:
         return []
     if not isinstance(sections, list | tuple):
-        raise ValueError(f"expected a list, such as [crop], got {reprlib.repr(sections)}")
+        raise ValueError(f"expected a list, such as [crop], got {shown(sections)}")
     if len(sections) > MOST:
         raise ValueError(f"expected at most {MOST} augmentations, got {len(sections)}")
     return sections

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, NonNegativeFloat
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, Positive, build
+from nsvm_cli.config.registry import STRICT, Positive, build, shown
 from nsvm_cli.errors import InputError
 
 Points: TypeAlias = Float[Tensor, "*batch p n"]
@@ -204,6 +204,6 @@ def build_kernel(settings: Mapping[str, Any]) -> Kernel:
     values = dict(settings)
     normalize = values.pop("normalize", False)
     if not isinstance(normalize, bool):
-        raise InputError(f"kernel.normalize should be true or false, got {normalize!r}")
+        raise InputError(f"kernel.normalize should be true or false, got {shown(normalize)}")
     kernel = build(KERNELS, "kernel", values)
     return Normalized(kernel) if normalize else kernel

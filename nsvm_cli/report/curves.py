@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +15,7 @@ from matplotlib.figure import Figure
 
 from nsvm_cli.errors import InputError
 from nsvm_cli.storage.files import write_atomically
+from nsvm_cli.storage.metrics_file import read_metrics
 from nsvm_cli.storage.run_directory import CURVES
 
 BLUE, GRAY = "#1f5fa8", "#777777"
@@ -30,13 +30,12 @@ def draw_curves(run: Path) -> Path:
     """Draw the ``metrics.jsonl`` of a run directory as ``curves.png``, and return its path.
 
     Raises:
-        InputError: it is not the directory of a run, or there are no metrics yet.
+        InputError: it is not the directory of a run, or its metrics are damaged or there are none yet.
     """
     file = run / "metrics.jsonl"
     if not file.is_file():
         raise InputError(f"{run} has no metrics.jsonl: expected the directory of a run")
-    whole_lines, _, _ = file.read_text().rpartition("\n")
-    records = [json.loads(line) for line in whole_lines.splitlines()]
+    records = read_metrics(file)
     if not records:
         raise InputError(f"{file} is empty: expected a run with at least one record")
     write_atomically(run / CURVES, png(_curves(records, run.name)))

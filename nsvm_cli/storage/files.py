@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import errno
 import io
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,14 +69,10 @@ def open_for_append(path: Path) -> io.FileIO:
     """Open a file for reading and appending; create it if it is missing.
 
     Raises:
-        InputError: ``path`` is a symbolic link, which could lead out of the folder.
+        InputError: ``path`` is a link, symbolic or hard, whose other end could be outside the folder.
     """
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise _is_a_link(path) from None
-        raise
+    _refuse_link(path)
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     return io.FileIO(descriptor, "a+b")
 
 
@@ -95,15 +91,12 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     from filelock import FileLock, Timeout  # slow to import, and not needed to parse a command
 
     folder.mkdir(parents=True, exist_ok=True)
+    _refuse_link(folder / ".lock")
     lock = FileLock(folder / ".lock", mode=0o666, blocking=wait)
     try:
         lock.acquire()
     except Timeout:
         raise InputError(f"{folder} is in use by another nsvm: wait for it, or name another folder") from None
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise _is_a_link(folder / ".lock") from None
-        raise
     try:
         for orphan in folder.glob(f".*{TEMPORARY}"):
             if ORPHAN.fullmatch(orphan.name) and orphan.is_file():
@@ -113,5 +106,8 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
         lock.release()
 
 
-def _is_a_link(path: Path) -> InputError:
-    return InputError(f"{path} is a link: expected a regular file in this folder")
+def _refuse_link(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode) or status.st_nlink > 1:
+            raise InputError(f"{path} is a link to another file, which would change: put a copy in its place")

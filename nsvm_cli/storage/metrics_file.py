@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Annotated, Any
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from nsvm_cli.config.registry import STRICT
+from nsvm_cli.config.registry import STRICT, shown
+from nsvm_cli.errors import InputError
 from nsvm_cli.storage.files import open_for_append, with_filename
 
 
@@ -61,6 +63,33 @@ class MetricsFile:
 
     def close(self) -> None:
         self._file.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a run, without a last line that is not complete yet.
+
+    Raises:
+        InputError: a line is not a record.
+    """
+    records: list[dict[str, Any]] = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+        record = _parsed(line, after=records[-1]["step"] if records else 0)
+        if record is None:
+            raise InputError(
+                f"{path}, line {number}: expected a JSON object of numbers, with violations and with a later "
+                f"step than the line before, got {shown(line.decode(errors='replace'))}"
+            )
+        records.append(record)
+    return records
+
+
+def _parsed(line: bytes, after: int) -> dict[str, Any] | None:
+    try:
+        record: dict[str, Any] = json.loads(line)
+        numbers = all(value is None or math.isfinite(value) for value in record.values())
+        return record if numbers and record["step"] > after and record["violations"] >= 0 else None
+    except (ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError):
+        return None
 
 
 def check_metrics(path: Path, at: Position) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import yaml
 
+from nsvm_cli.config.registry import shown
 from nsvm_cli.errors import InputError
 from nsvm_cli.storage.files import fsync_folder, locked, write_atomically
 from nsvm_cli.storage.metrics_file import START, MetricsFile, Position, check_metrics
@@ -164,6 +165,7 @@ def _holds_a_run(path: Path) -> str:
 
 
 CONFIG_BYTES = 2**16
+DIGITS = 100
 
 
 def write_config(path: Path, settings: Mapping[str, Any]) -> None:
@@ -200,9 +202,19 @@ class _Plain(yaml.SafeDumper):
 
 
 class _WithoutAliases(yaml.SafeLoader):
-    """Reads plain values and refuses aliases, with which a few lines can expand to gigabytes."""
+    """Reads plain values and refuses what only harms: aliases, with which a few lines expand to gigabytes,
+    and integers that are too long for Python to print.
+    """
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("it has aliases")
         return super().compose_node(parent, index)
+
+    def construct_yaml_int(self, node: Any) -> int:
+        if len(node.value) > DIGITS:
+            raise yaml.YAMLError(f"expected integers of at most {DIGITS} digits, got {shown(node.value)}")
+        return super().construct_yaml_int(node)
+
+
+_WithoutAliases.add_constructor("tag:yaml.org,2002:int", _WithoutAliases.construct_yaml_int)

@@ -91,6 +91,7 @@ CONFIGS = {
     "nested": f"seed: {'[' * 100_000}",
     "large": "seed: [" + "1, " * 1_000_000 + "1]",
     "list": "[1, 2]",
+    "digits": f"seed: 0x{'f' * 20_000}",
     "target": "_target_: os.system",
     "resolver": "seed: ${oc.env:SECRET}",
 }

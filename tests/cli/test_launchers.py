@@ -134,7 +134,7 @@ def test_a_signal_ends_the_sweep_and_the_job_says_so(tmp_path: Path) -> None:
     done = nsvm(*words, cwd=tmp_path, env=WIDE)
     assert done.returncode == 143
     assert "0 finished, 0 failed, 1 interrupted" in done.stdout
-    assert done.stderr.splitlines()[-1].startswith("nsvm: interrupted after step ")
+    assert done.stderr.splitlines()[-1] == "nsvm: interrupted: the same command resumes the sweep"
     (status,) = statuses(tmp_path / "sweep")
     assert (status["status"], status["job"]) == ("interrupted", 0)
     assert status["message"].startswith("interrupted after step ")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
-from tests.cli.process import evaluated, nsvm, trained
+from tests.cli.process import evaluated, nsvm, refusal, trained
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "adding-parts.md"
 
@@ -54,3 +56,69 @@ def test_a_checkpoint_never_loads_code_by_itself(parts: Path) -> None:
 def test_every_part_at_once(parts: Path) -> None:
     words = [*MINE, "kernel=cauchy", "network=wide", "algorithm=perceptron", "dataset=moons"]
     trained(*words, cwd=parts)
+
+
+TINY = ["algorithm=pegasos", "kernel.gamma=1", "algorithm.steps=5", "dataset.samples=100", "curves=false"]
+
+BAD = "raise SystemExit('this was not named')"
+
+
+def test_only_what_was_named_comes_from_the_current_folder(tmp_path: Path) -> None:
+    """Though libraries look for optional parts while it is imported, such as pandas for bottleneck."""
+    files = {
+        "mine.py": "import beside\nimport searching\nfrom parts.kernel import Mine\n",
+        "beside.py": "def later():\n    import late\n    return late.LATE",
+        "late.py": "LATE = 1",
+        "parts/kernel.py": """
+            import beside
+            from nsvm_cli.models.kernels import KERNELS, RBF
+            class Mine(RBF):
+                def __init__(self, gamma):
+                    super().__init__(gamma * beside.later())
+            KERNELS["mine"] = Mine
+        """,
+        "lib/searching.py": """
+            from contextlib import suppress
+            with suppress(ImportError):
+                import bottleneck
+        """,
+        "bottleneck.py": BAD,
+        "hydra_plugins/__init__.py": BAD,
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(dedent(text))
+    sys.path.append(str(tmp_path / "lib"))
+    try:
+        run, _ = trained("plugins=[mine]", "kernel.name=mine", *TINY, cwd=tmp_path)
+        figures = evaluated(run, "plugins=[mine]", "dataset=ringnorm", "dataset.samples=50", cwd=tmp_path)
+    finally:
+        sys.path.remove(str(tmp_path / "lib"))
+    assert figures["samples"] == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("\n1 / 0", "ZeroDivisionError: division by zero (mine.py, line 2)"),
+        ("import json\njson.loads('{')", "(mine.py, line 2)"),
+        ("def f(:", "SyntaxError: invalid syntax (mine.py, line 1)"),
+        ("import nowhere", "ModuleNotFoundError: No module named 'nowhere' (mine.py, line 1)"),
+        ("import beside", "KeyError: 'x' (beside.py, line 1)"),
+    ],
+)
+def test_a_plugin_that_fails(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    (tmp_path / "beside.py").write_text("{}['x']")
+    message = refusal("train", "plugins=[mine]", cwd=tmp_path)
+    assert message.startswith("plugin mine failed: ")
+    assert said in message
+    assert message.endswith("; HYDRA_FULL_ERROR=1 shows the traceback")
+
+
+def test_the_traceback_of_a_plugin_that_fails(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("1 / 0")
+    done = nsvm("train", "plugins=[mine]", cwd=tmp_path, env={"HYDRA_FULL_ERROR": "1"})
+    assert done.returncode == 2
+    assert 'mine.py", line 1, in <module>' in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("nsvm: plugin mine failed: ")

@@ -52,8 +52,8 @@ def test_seeds_split_the_same_samples() -> None:
         ([4], "dataset.classes.1 needs a value"),
         ([1, 2, 3], "dataset.classes"),
         (["zero", 1], "dataset.classes.0 should be a valid integer"),
-        (5, "dataset.classes should be a valid tuple, got 5"),
-        (None, "dataset.classes should be a valid tuple, got None"),
+        (5, "dataset.classes should be a list, got 5"),
+        (None, "dataset.classes should be a list, got None"),
     ],
 )
 def test_classes_are_two_different_digits(classes: object, says: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from nsvm_cli.errors import InputError
 from nsvm_cli.storage.files import locked
-from nsvm_cli.storage.run_directory import read_status, write_status
+from nsvm_cli.storage.run_directory import RunDirectory, read_status, write_config, write_status
 
 
 def test_a_locked_folder_is_refused_or_waited_for(tmp_path: Path) -> None:
@@ -46,6 +46,21 @@ def test_a_link_is_no_lock(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a link"), locked(tmp_path):
         pass
     assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("name", [".lock", "metrics.jsonl"])
+def test_another_name_of_a_file_elsewhere_is_not_written_to(name: str, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (tmp_path / "run" / name).hardlink_to(precious)
+    write_config(tmp_path / "run", {})
+    with (
+        pytest.raises(InputError, match=f"{name} is a link to another file, which would change: put a copy"),
+        RunDirectory(tmp_path / "run", {}, "resume") as run,
+    ):
+        run.open_metrics()
+    assert precious.read_text() == "mine"
 
 
 def test_a_status_is_read_back(tmp_path: Path) -> None:

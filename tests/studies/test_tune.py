@@ -46,7 +46,7 @@ def test_a_space_has_the_form_of_the_settings() -> None:
         ({"trails": 3}, "trails"),
         ({"space": {}}, r"tune.space is empty"),
         ({"space": {"optimizer": {"lr": 0.1}}}, r"tune.space.optimizer.lr: expected a list or \{low, high"),
-        ({"space": {"optimizer": {"lr": []}}}, r"tune.space.optimizer.lr.* at least 1 item"),
+        ({"space": {"optimizer": {"lr": []}}}, r"tune.space.optimizer.lr.* a list of 1 or more"),
         ({"space": {"optimizer": {"lr": {"low": 2, "high": 1}}}}, "expected low < high"),
         ({"space": {"optimizer": {"lr": {"low": 0, "high": 1, "log": True}}}}, "0 < low with log"),
         ({"space": {"optimizer": {"lr": {"low": 0.1}}}}, "tune.space.optimizer.lr"),

@@ -1,0 +1,49 @@
+"""Metrics with lines that are no records, as after an editor or a disk has damaged them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.storage import metrics_file
+from nsvm_cli.storage.run_directory import write_config
+from tests.cli.process import nsvm, refusal
+
+GOOD = b'{"step": 1, "violations": 1, "objective": null}\n'
+DAMAGED = {
+    "half": b'{"step": 2, "viol',
+    "empty": b"",
+    "list": b"[2]",
+    "bytes": b"\xff\xfe\x00",
+    "nested": b"[" * 100_000,
+    "text": b'{"step": 2, "violations": 1, "objective": "low"}',
+    "nan": b'{"step": 2, "violations": 1, "objective": NaN}',
+    "digits": b'{"step": 2, "violations": 1, "objective": 1' + b"0" * 4000 + b"}",
+    "incomplete": b'{"step": 2}',
+    "step": b'{"step": 1, "violations": 1}',
+}
+SAID = "metrics.jsonl, line 2: expected a JSON object of numbers, with violations and with a later step"
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_line_is_named(name: str, tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(GOOD + DAMAGED[name] + b"\n" + GOOD)
+    assert SAID in refusal("curves", tmp_path, cwd=tmp_path)
+
+
+def test_a_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(GOOD + DAMAGED["half"])
+    assert [record["step"] for record in metrics_file.read_metrics(tmp_path / "metrics.jsonl")] == [1]
+
+
+def test_a_finished_run_stays_finished(tmp_path: Path) -> None:
+    """Though its curves, which are missing, cannot be drawn."""
+    (tmp_path / "run").mkdir()
+    write_config(tmp_path / "run", compose_settings([]))
+    (tmp_path / "run" / "metrics.jsonl").write_bytes(GOOD + DAMAGED["half"] + b"\n")
+    (tmp_path / "run" / "result.json").write_text("{}")
+    done = nsvm("train", "resume=run", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"Finished already: {tmp_path / 'run'}\n")
+    assert SAID in done.stderr
