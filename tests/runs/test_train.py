@@ -49,10 +49,11 @@ def settings_with(**changes: Any) -> Settings:
 
 
 class FakeSignals(Callback):
-    """Records SIGTERM at a pause, or after the record of a step has been seen."""
+    """Records SIGTERM at a pause or after the record of a step has been seen, and requests of checkpoints."""
 
     def __init__(self, pauses: int | None = None, step: int | None = None) -> None:
         self.pauses, self.step = pauses, step
+        self.asked = False
         self.noted: int | None = None
         self.ended_with: str | None = None
 
@@ -64,6 +65,10 @@ class FakeSignals(Callback):
         if self.pauses is not None:
             self.pauses -= 1
             self.noted = 15 if self.pauses < 0 else None
+
+    def take_checkpoint_request(self) -> bool:
+        asked, self.asked = self.asked, False
+        return asked
 
     def end_at_once(self, message: str) -> None:
         self.ended_with = message
