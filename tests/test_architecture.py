@@ -74,6 +74,16 @@ def test_only_the_command_line_knows_hydra() -> None:
             assert not used & {"hydra", "omegaconf"}, file
 
 
+def test_text_leaves_through_one_module_and_one_console() -> None:
+    """They escape what a terminal would obey."""
+    for file in PACKAGE.rglob("*.py"):
+        calls = (node.func for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call))
+        if file.name != "output.py":
+            assert not [call for call in calls if isinstance(call, ast.Name) and call.id == "print"], file
+        if file.parent.name != "report":
+            assert not {"rich.console", "rich.progress"} & {*imports(file)}, file
+
+
 @pytest.mark.parametrize("group", sorted(REGISTRIES))
 def test_one_file_for_each_registered_part(group: str) -> None:
     files = [yaml.safe_load(file.read_text()) for file in (ROOT / "conf" / group).glob("*.yaml")]

@@ -266,6 +266,17 @@ def test_without_checkpoints_a_signal_still_ends_a_run(tmp_path: Path) -> None:
     assert checkpoints_in(tmp_path / "run") == []
 
 
+def test_a_checkpoint_on_request_and_the_run_goes_on(tmp_path: Path) -> None:
+    path, said, settings = tmp_path / "run", list[str](), settings_with(checkpoint={"every": "1h"})
+    signals = stopped_at(60)
+    signals.asked = True
+    with pytest.raises(Interrupted):
+        go(path, settings, signals, said.append)
+    last, requested = map(load_checkpoint, checkpoints_in(path))
+    assert requested.step < 60 <= last.step
+    assert said == [f"checkpoint after step {requested.step} of {prepare(settings).trainer.total}"]
+
+
 def test_divergence_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "run"
     wild = settings_with(
