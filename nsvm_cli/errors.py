@@ -22,11 +22,6 @@ def plainly(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
 
 
-def printable(text: object) -> str:
-    """Return the text with an escape in place of each control character, which a terminal would obey."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
-
-
 class NotFiniteError(ArithmeticError):
     """A quantity was no longer finite in a step of the training loop."""
 

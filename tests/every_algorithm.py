@@ -2,13 +2,18 @@
 
 usage: torchrun tests/every_algorithm.py FILE ARGUMENT ...
 
-The first process writes what came out to FILE; the arguments are those of nsvm.
+The first process writes what came out to FILE; the arguments are those of nsvm. While nsvm trains, the last
+process alone gets a SIGUSR1.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import time
 from typing import Any
+from unittest import mock
 
 import torch
 from safetensors.torch import save_file
@@ -19,6 +24,7 @@ from nsvm_cli.models.kernels import RBF
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.parallel.distributed import Processes, init_distributed
+from nsvm_cli.parallel.signals import Signals
 from nsvm_cli.trainers import TRAINERS, Problem, Trainer, build_trainer
 from tests.conftest import parameters, train
 
@@ -72,10 +78,23 @@ def theta_in_two_parts(trainer: Trainer[Any], problem: Problem, settings: dict[s
     return parameters(second.network)
 
 
+class Signalled(Signals):
+    """Has noted a SIGUSR1 from the beginning on."""
+
+    def __enter__(self) -> Signals:
+        super().__enter__()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        while not self._checkpoint_wanted:
+            time.sleep(0.001)
+        return self
+
+
 if __name__ == "__main__":
     file, *arguments = sys.argv[1:]
     processes = init_distributed(torch.device("cpu"))
     tensors = train_all(processes)
     if processes.rank == 0:
         save_file(tensors, file)
-    main(arguments)
+    noting = Signalled if processes.rank == processes.size - 1 else Signals
+    with mock.patch("nsvm_cli.parallel.signals.Signals", noting):
+        main(arguments)

@@ -30,7 +30,7 @@ REGISTRIES = {
 
 # From the ground up; a module imports only from its own room or from those below.
 ROOMS = [
-    ["errors", "randomness", "tasks", "torchvision_import"],
+    ["errors", "output", "randomness", "tasks", "torchvision_import"],
     ["config"],
     ["storage"],
     ["parallel"],
@@ -72,6 +72,16 @@ def test_only_the_command_line_knows_hydra() -> None:
         if "cli" not in file.relative_to(PACKAGE).parts:
             used = {module.split(".")[0] for module in imports(file)}
             assert not used & {"hydra", "omegaconf"}, file
+
+
+def test_text_leaves_through_one_module_and_one_console() -> None:
+    """They escape what a terminal would obey."""
+    for file in PACKAGE.rglob("*.py"):
+        calls = (node.func for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call))
+        if file.name != "output.py":
+            assert not [call for call in calls if isinstance(call, ast.Name) and call.id == "print"], file
+        if file.parent.name != "report":
+            assert not {"rich.console", "rich.progress"} & {*imports(file)}, file
 
 
 @pytest.mark.parametrize("group", sorted(REGISTRIES))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import textwrap
 import traceback
 from collections.abc import Sequence
 from types import FrameType
@@ -13,14 +12,27 @@ from typing import NoReturn
 
 from nsvm_cli.cli.parser import build_parser
 from nsvm_cli.errors import InputError, Interrupted, RunError, plainly
+from nsvm_cli.output import flash, say, standard_streams
 
 LONGEST = 1500
 """Characters of a line about an error."""
 
+ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
+LASTING = ("train", "tune", "reproduce")
+"""The commands whose results are files: what they print may be lost."""
+
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command and exit: 0 done, 1 the run failed, 2 bad input, 130 SIGINT, 143 SIGTERM."""
-    sys.exit(_main(list(sys.argv[1:] if argv is None else argv)))
+    """Run one command and exit: 0 done, 1 the run failed, 2 bad input, 128 plus its number for a signal."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    with standard_streams() as lost:
+        code = _main(words)
+        sys.stdout.flush()
+        if lost and not code and words[0] not in LASTING:
+            code = 1
+            if not isinstance(lost[0], BrokenPipeError):  # who reads no further wants to hear no more
+                _complain(f"standard output: {lost[0].strerror}", code)
+    sys.exit(code)
 
 
 def _main(argv: list[str]) -> int:
@@ -32,8 +44,10 @@ def _main(argv: list[str]) -> int:
     if not argv or argv[0] == "help":
         build_parser().print_help()
         return 0 if argv else 2
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, _end)
+    for signum in ENDING:
+        if signal.getsignal(signum) is not signal.SIG_IGN:
+            signal.signal(signum, _end)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # there is nothing to save but in training
     try:
         _run(argv)
     except InputError as error:
@@ -44,15 +58,13 @@ def _main(argv: list[str]) -> int:
         return _complain(error, 128 + error.signum)
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
-    except BrokenPipeError:
-        sys.stderr.close()  # nobody reads on; without this the interpreter complains at exit
-        return 1
     except OSError as error:
         return _complain(plainly(error), 1)
     return 0
 
 
 def _run(argv: list[str]) -> None:
+    flash("starting")
     if argv[0] == "train":  # Hydra parses its arguments
         from nsvm_cli.cli.train import train
 
@@ -69,8 +81,8 @@ def _end(signum: int, frame: FrameType | None) -> NoReturn:
 def _complain(what: object, code: int) -> int:
     if isinstance(what, Exception) and os.environ.get("HYDRA_FULL_ERROR") == "1":
         traceback.print_exception(what)
-    line = textwrap.shorten(str(what), LONGEST, placeholder=" ...")
-    # names may come from a file, and a terminal obeys control characters
-    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
-    print(f"nsvm: {shown}", file=sys.stderr)
+    line = " ".join(str(what).split())
+    if len(line) > LONGEST:  # the reason is at the end
+        line = f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
+    say(f"nsvm: {line}")
     return code

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import io
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
@@ -39,7 +40,7 @@ def configure(parser: CommandParser) -> None:
 def completion(options: argparse.Namespace) -> None:
     """Print the script for a shell."""
     script = shellcode(["nsvm"], shell=options.shell)
-    print((COMPINIT if options.shell == "zsh" else "") + script, end="")
+    sys.stdout.write((COMPINIT if options.shell == "zsh" else "") + script)
 
 
 def complete() -> None:

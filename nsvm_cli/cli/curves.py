@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from nsvm_cli.cli.parser import CommandParser
+from nsvm_cli.output import answer
 
 DESCRIPTION = """\
 Draw the training curves of runs, finished or not, as curves.png in their
@@ -31,4 +32,4 @@ def curves(options: argparse.Namespace) -> None:
     from nsvm_cli.report.curves import draw_curves  # takes a while to import
 
     for run in options.runs:
-        print(draw_curves(run))
+        answer(draw_curves(run))

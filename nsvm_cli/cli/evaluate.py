@@ -12,6 +12,7 @@ import yaml
 from nsvm_cli.cli.parser import CommandParser, Key, split_words
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.output import answer
 
 DESCRIPTION = """\
 Evaluate a trained model on its test set, or on its validation set if it was
@@ -60,7 +61,7 @@ def evaluate(options: argparse.Namespace) -> None:
     dataset = None if name is None else _dataset(name)
     figures = evaluate_model(options.path, overrides.pop("split", None), overrides, dataset, changes)
     if options.json:
-        print(json.dumps(figures, allow_nan=False))
+        answer(json.dumps(figures, allow_nan=False))
     else:
         from nsvm_cli.report.console import show_evaluation
 

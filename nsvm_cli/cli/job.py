@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from nsvm_cli.cli.hydra_app import plain_values
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.errors import InputError, RunError, plainly
+from nsvm_cli.output import answer, flash, say, standard_streams
 
 if TYPE_CHECKING:
     from nsvm_cli.config.settings import Settings
@@ -48,36 +49,41 @@ class Job:
     Args:
         options: about run directories.
         sweep: the name of the sweep, derived from the words of the command line.
+        jobs: the number of its jobs, if it is known.
     """
 
     options: RunOptions
     sweep: str
+    jobs: int | None = None
     started: float = field(default_factory=time.time)
     process: int = field(default_factory=os.getpid)
     error: Exception | None = None
 
     def __call__(self, config: DictConfig) -> None:
         place = _place(self)
-        try:
-            _train(_settings(config, self.options), place, self.options)
-        except Exception as error:
-            if place.number is None:
-                self.error = _explained(error, place)
-            else:
-                _leave_in_status(error, place)
-        finally:
-            _remove_if_unused(place.directory, self.started)
+        with standard_streams():  # a launcher's process has its own
+            try:
+                _train(_settings(config, self.options), place, self.options)
+            except Exception as error:
+                if place.number is None:
+                    self.error = _explained(error, place)
+                else:
+                    _leave_in_status(error, place)
+            finally:
+                _remove_if_unused(place.directory, self.started)
 
 
 @dataclass(frozen=True)
 class Place:
     """Where a job writes, and what its status says about it.
 
-    ``number`` is None for a single run; ``alone`` says whether the job has the terminal to itself.
+    ``number`` is None for a single run, ``jobs`` if nobody knows how many there are; ``alone`` says whether
+    the job has the terminal to itself.
     """
 
     directory: Path
     number: int | None
+    jobs: int | None
     alone: bool
     about: dict[str, Any]
 
@@ -85,6 +91,15 @@ class Place:
     def name(self) -> str:
         """The beginning of a line about the job."""
         return "" if self.number is None else f"job {self.number} ({' '.join(self.about['overrides'])}): "
+
+    def title(self, settings: Settings) -> tuple[str, str]:
+        """Return what is trained here, in full and in short."""
+        algorithm, dataset, seed = settings.algorithm["name"], settings.dataset["name"], settings.seed
+        full, short = f"{algorithm} on {dataset}, seed {seed}", f"{algorithm} {dataset} seed {seed}"
+        if self.number is None or not self.alone:
+            return full, short
+        so_far = "" if self.jobs is None else f" ({self.number + 1}/{self.jobs})"
+        return f"job {self.number}{so_far}: {full}", f"{self.number}{so_far} {short}"
 
 
 def _place(job: Job) -> Place:
@@ -94,7 +109,7 @@ def _place(job: Job) -> Place:
     overrides = OmegaConf.to_container(hydra.overrides.task)  # ${oc.env:X} stays as it was written
     about = {"job": number, "sweep": job.sweep if sweep else None, "overrides": overrides}
     directory = job.options.resume or Path(hydra.runtime.output_dir)
-    return Place(directory, number, os.getpid() == job.process, about)
+    return Place(directory, number, job.jobs, os.getpid() == job.process, about)
 
 
 def _settings(config: DictConfig, options: RunOptions) -> Settings:
@@ -126,6 +141,8 @@ def _copy(source: dict[str, Any], target: dict[str, Any], names: list[str]) -> N
 
 def _train(settings: Settings, place: Place, options: RunOptions) -> None:
     # torch takes seconds to import: not before the configuration is known to compose
+    if place.alone:
+        flash("loading PyTorch and the data")
     from nsvm_cli.config.settings import plain
     from nsvm_cli.parallel.distributed import launched
     from nsvm_cli.runs.experiment import prepare
@@ -167,19 +184,15 @@ def _check_same_run(directory: Path, settings: Settings) -> None:
 def _train_run(
     experiment: Experiment, run: RunDirectory, place: Place, options: RunOptions
 ) -> dict[str, Any]:
-    """Train, with progress on stderr; the first SIGINT or SIGTERM ends the run in order."""
+    """Train, with progress on stderr; the first signal to stop ends the run in order."""
     from nsvm_cli.parallel.signals import Signals
-    from nsvm_cli.report.console import Progress
-    from nsvm_cli.runs.loop import OnLog
+    from nsvm_cli.report.progress import Progress
     from nsvm_cli.runs.train import train_run
 
-    settings, total = experiment.settings, experiment.trainer.total
-    title = f"{settings.algorithm['name']} on {settings.dataset['name']}"
-    label = "" if place.number is None else f"job {place.number}: "
-    shown = Progress(label + title, total) if place.alone else Progress(title, total, label)
+    label = "" if place.alone else f"job {place.number}: "
+    shown = Progress(place.title(experiment.settings), experiment.trainer.total, label)
     with shown as progress, Signals() as signals:
-        callbacks = [OnLog(progress.show)]
-        return train_run(experiment, run, callbacks, signals, progress.say, options.allow_mismatch)
+        return train_run(experiment, run, [progress], signals, progress.say, options.allow_mismatch)
 
 
 def _run_worker(experiment: Experiment, directory: Path) -> None:
@@ -200,14 +213,14 @@ def _leave_alone(place: Place, settings: Settings) -> None:
     of_another_sweep = place.number is not None and status.get("sweep") != place.about["sweep"]
     if status.get("status") != "finished" or of_another_sweep:
         write_status(directory, "finished", **place.about)
-    print(f"Finished already: {directory}")
+    answer(f"Finished already: {directory}")
     if settings.curves and not (directory / CURVES).exists():
         from nsvm_cli.report.curves import draw_curves
 
         try:
             draw_curves(directory)
         except InputError as error:  # the run is none the worse
-            print(f"no {CURVES}: {error}", file=sys.stderr)
+            say(f"no {CURVES}: {error}")
 
 
 def _show(result: dict[str, Any], directory: Path, settings: Settings) -> None:
@@ -250,7 +263,8 @@ def _leave_in_status(error: Exception, place: Place) -> None:
     from nsvm_cli.storage.run_directory import has_run, read_status, write_status
 
     if not isinstance(error, (InputError, RunError, OSError)):
-        traceback.print_exception(error)
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            say(line)
     if read_status(place.directory) == _failure(error, place):
         return
     if not has_run(place.directory):

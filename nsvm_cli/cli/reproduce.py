@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pydantic
 from pydantic import PositiveInt, ValidationError
-from rich.console import Console
 from rich.table import Table
 
 from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.cli.parser import CommandParser, described, keys_of, split_words
 from nsvm_cli.config.registry import STRICT, one_line
 from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.output import answer, printable, say
+from nsvm_cli.report.console import Console
 
 if TYPE_CHECKING:
     from nsvm_cli.studies.reproduce import Row
@@ -99,7 +99,7 @@ def reproduce(options: argparse.Namespace) -> None:
     directory = request.directory or Path("outputs/reproduce_quick" if request.quick else "outputs/reproduce")
     seeds = request.seeds or (2 if request.quick else 10)
     rows = run(cells, seeds, directory, jobs := request.jobs or cores(), _progress)
-    about = f"`{shlex.join(['nsvm', 'reproduce', *options.words])}` with "
+    about = f"`{printable(shlex.join(['nsvm', 'reproduce', *options.words]))}` with "
     about += ", ".join(f"{package} {version}" for package, version in versions().items())
     about += f"; threads of a run: {cells[0].nsvm.threads or 'all'}; runs at a time: {jobs}."
     _show(rows, directory, not request.quick, about)
@@ -147,7 +147,7 @@ def _progress(row: Row, done: int, total: int) -> None:
     """Print a line for a row, whether it has just been run or was there already; on stderr."""
     line = f"{done:3d} of {total}  {row.cell}  {row.method}  seed {row.seed}: {100 * row.accuracy:.2f} %"
     line += f", {row.errors} of {row.samples} wrong"
-    print(line, file=sys.stderr, flush=True)
+    say(line)
 
 
 def _show(rows: Sequence[Row], directory: Path, full: bool, about: str) -> None:
@@ -170,4 +170,4 @@ def _show(rows: Sequence[Row], directory: Path, full: bool, about: str) -> None:
         for cell, by_method in cells.items():
             table.add_row(cell, *(spread(by_method[method].score) for method in methods))
         console.print(table)
-    print(f"Written to {directory}: runs.csv, table.md, figure.png")
+    answer(f"Written to {directory}: runs.csv, table.md, figure.png")

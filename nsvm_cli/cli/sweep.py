@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from nsvm_cli.errors import InputError, Interrupted, RunError
+from nsvm_cli.output import answer
 
 KILLED = "ended without a result: its process was killed"
 
@@ -26,6 +30,18 @@ class SweepDirectory(Callback):
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Remember the directory."""
         SweepDirectory.path = Path(config.hydra.sweep.dir)
+
+
+def count_jobs(words: Sequence[str]) -> int | None:
+    """Return the number of combinations of the values in overrides; None if that is up to a sweeper."""
+    if any(word.lstrip("+").startswith(("hydra/sweeper", "hydra.sweeper")) for word in words):
+        return None
+    try:
+        overrides = OverridesParser.create().parse_overrides([w for w in words if not w.startswith("-")])
+        swept = (override.sweep_string_iterator() for override in overrides if override.is_discrete_sweep())
+        return math.prod(sum(1 for _ in values) for values in swept)
+    except HydraException:  # a mistake that Hydra will explain, or glob(*), which only Hydra can count
+        return None
 
 
 @dataclass(frozen=True)
@@ -120,15 +136,14 @@ def _in_use(directory: Path) -> bool:
 
 
 def _show(directory: Path, found: Sequence[Outcome]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
+
+    from nsvm_cli.report.console import Console
 
     count = Counter(outcome.status for outcome in found)
     shown = [f"{count[status]} {status}" for status in ("finished", "failed", "interrupted")]
     shown += [f"{count['running']} running"] if count["running"] else []
-    console = Console()
-    console.print(f"{directory}: {', '.join(shown)}", markup=False, highlight=False, soft_wrap=True)
+    answer(f"{directory}: {', '.join(shown)}")
     table = Table()
     for column in ("job", "overrides", "", "message"):
         table.add_column(column, overflow="fold")
@@ -136,6 +151,6 @@ def _show(directory: Path, found: Sequence[Outcome]) -> None:
     for o in found:
         if o.status != "finished":
             overrides = [word for word in o.overrides if word not in common] or o.overrides
-            table.add_row(*map(escape, (str(o.job), " ".join(overrides), o.status, o.message)))
+            table.add_row(str(o.job), " ".join(overrides), o.status, o.message)
     if table.row_count:
-        console.print(table)
+        Console().print(table)

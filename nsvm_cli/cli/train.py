@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from nsvm_cli.cli.hydra_app import quoted, run_app
 from nsvm_cli.cli.job import Job, RunOptions
-from nsvm_cli.cli.sweep import closing_table
+from nsvm_cli.cli.sweep import closing_table, count_jobs
 from nsvm_cli.errors import InputError
 
 FLAGS = {"allow_mismatch": "allow_mismatch", "inexact": "allow_mismatch", "overwrite": "overwrite"}
@@ -33,7 +34,7 @@ def train(arguments: list[str]) -> None:
             words.append(f"hydra.job.name={quoted(sweep)}")
     elif options.resume:
         words = _composed_like(options.resume, words)
-    job = Job(options, sweep)
+    job = Job(options, sweep, count_jobs(words))
     with closing_table(sweep):
         run_app(job, words)
     if job.error:
@@ -95,5 +96,5 @@ def _sweep_name(words: Sequence[str]) -> str:
     """Return the same name for the same words: a sweep started again resumes in its directory."""
     told = [word for word in words if not word.startswith(("-", *WHERE_AND_HOW))]
     readable = re.sub(r"[^\w.=,-]+", "_", " ".join(told))[:60].strip("_=,.") or "sweep"
-    mark = hashlib.sha256("\0".join(told).encode()).hexdigest()[:8]
+    mark = hashlib.sha256(os.fsencode("\0".join(told))).hexdigest()[:8]
     return f"{readable.replace('=', '_').replace(',', '_')}-{mark}"

@@ -5,13 +5,10 @@ from __future__ import annotations
 import argparse
 import functools
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from nsvm_cli.cli.completion import complete_overrides
@@ -19,6 +16,8 @@ from nsvm_cli.cli.hydra_app import compose_settings, conf_folder, search_folder
 from nsvm_cli.cli.parser import CommandParser, Key
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.config.settings import parse_settings
+from nsvm_cli.output import answer, say
+from nsvm_cli.report.console import Console
 
 if TYPE_CHECKING:
     from nsvm_cli.studies.tune import Candidate, Search
@@ -86,17 +85,13 @@ class Progress:
     def show(self, candidate: Candidate) -> None:
         """Show a candidate that has just been tried."""
         if self.tried == 0:  # not before anything has been found wrong with the search
-            print(self.title, file=sys.stderr, flush=True)
+            say(self.title)
         self.tried += 1
         if len(candidate.accuracies) == self.seeds and candidate.mean > self.best:
             self.best = candidate.mean
-            print(
-                f"candidate {candidate.number}: {100 * candidate.mean:.2f} %  {candidate.overrides}",
-                file=sys.stderr,
-                flush=True,
-            )
+            say(f"candidate {candidate.number}: {100 * candidate.mean:.2f} %  {candidate.overrides}")
         elif self.tried % 10 == 0:
-            print(f"{self.tried} tried by this command", file=sys.stderr, flush=True)
+            say(f"{self.tried} tried by this command")
 
 
 def _show(finalists: Sequence[Candidate], directory: Path) -> None:
@@ -112,6 +107,7 @@ def _show(finalists: Sequence[Candidate], directory: Path) -> None:
     table.add_column("overrides")
     for c in finalists:
         figures = (f"{100 * value:.2f} %" for value in (c.mean, c.error))
-        table.add_row(str(c.number), *figures, escape(c.overrides))
+        table.add_row(str(c.number), *figures, c.overrides)
     Console().print(table)
-    print(f"Best: {finalists[0].overrides}\nSearch: {directory}")
+    answer(f"Best: {finalists[0].overrides}")
+    answer(f"Search: {directory}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 
 import platformdirs
 
+from nsvm_cli.output import say
 from nsvm_cli.storage.files import locked
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def fetch(folder: Path, sums: Mapping[str, str], mirrors: Sequence[str]) -> None
             missing = {name: known for name, known in sums.items() if not (folder / name).is_file()}
             if not missing:
                 return
-            print(f"Downloading {', '.join(missing)} from {mirror}", file=sys.stderr)
+            say(f"Downloading {', '.join(missing)} from {mirror}")
             partial.mkdir()
             try:
                 for name, known in missing.items():

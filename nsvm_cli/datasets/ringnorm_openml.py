@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from nsvm_cli.datasets.base import Samples, Source
 from nsvm_cli.datasets.download import https_only, reason
 from nsvm_cli.datasets.tables import read_csv, to_samples
 from nsvm_cli.errors import InputError
+from nsvm_cli.output import say
 from nsvm_cli.storage.files import locked
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _from_openml() -> Samples:
                 raise  # such as a full disk: no reason to discard the cache
             except Exception:
                 pass  # a killed download leaves a partial file: openml writes in place
-            print(f"Downloading OpenML {OPENML_ID} from {openml.config.server}", file=sys.stderr)
+            say(f"Downloading OpenML {OPENML_ID} from {openml.config.server}")
             return _get(openml, force_refresh_cache=True)
     except Exception as error:  # anything that openml, its HTTP client or its cache raises
         raise InputError(

@@ -62,12 +62,19 @@ class Processes:
 
     def broadcast(self, number: int) -> int:
         """Return the main process's number in every process."""
+        return self._agree(number, lambda tensor: dist.broadcast(tensor, src=0))
+
+    def largest(self, number: int) -> int:
+        """Return the largest of all processes' numbers in every process."""
+        return self._agree(number, lambda tensor: dist.all_reduce(tensor, dist.ReduceOp.MAX))
+
+    def _agree(self, number: int, exchange: Callable[[Tensor], object]) -> int:
         if self.size == 1:
             return number
         tensor = torch.tensor(number)
         if dist.get_backend() == "nccl":  # handles tensors on a GPU only
             tensor = tensor.cuda()
-        dist.broadcast(tensor, src=0)
+        exchange(tensor)
         return int(tensor)
 
     def gather(self, tensor: Tensor, total: int) -> Tensor:

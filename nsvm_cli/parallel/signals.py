@@ -1,19 +1,29 @@
-"""SIGINT and SIGTERM during training: the first signal stops the run cleanly, the second one at once."""
+"""Signals during training: those that stop the run in order, and SIGUSR1, which asks for a checkpoint."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-import sys
 import threading
+import time
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from nsvm_cli.output import printable
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
+INSISTING = (signal.SIGINT, signal.SIGTERM)
+"""What stops the run at once when it is sent again. The kernel and a shell each send a SIGHUP when a terminal
+closes, and the kernel sends a SIGXCPU every second."""
+
+ONE_REQUEST = 0.1
+"""Seconds within which a signal counts once: timeout(1) signals its child, and then the whole group."""
+
 SHOW_CURSOR = "\x1b[?25h"
 
 
 class Signals:
-    """Context manager that records a signal, for the run to act on between two steps.
+    """Context manager that records signals, for the run to act on between two steps.
 
     A thread listens for signals, because Python runs its handlers only once the main thread returns from
     native code, which may take minutes. Outside the main thread, where Python allows no handlers, it records
@@ -22,6 +32,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.noted: int | None = None
+        self._checkpoint_wanted = False
         self._last_words: str | None = None
 
     def __enter__(self) -> Signals:
@@ -31,7 +42,9 @@ class Signals:
         listening, self._writing = os.pipe()
         os.set_blocking(self._writing, False)  # as set_wakeup_fd asks
         # signals that nohup or a shell's & had ignored stay ignored
-        heeded = [signum for signum in SIGNALS if signal.getsignal(signum) is not signal.SIG_IGN]
+        heeded = [signum for signum in STOPPING if signal.getsignal(signum) is not signal.SIG_IGN]
+        if signal.getsignal(signal.SIGUSR1) in (signal.SIG_DFL, signal.SIG_IGN):  # else it is a launcher's
+            heeded.append(signal.SIGUSR1)
         self._wakeup_before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         self._before = {signum: signal.signal(signum, _do_nothing) for signum in heeded}
         threading.Thread(target=self._listen, args=(listening,), daemon=True).start()
@@ -45,6 +58,11 @@ class Signals:
         signal.set_wakeup_fd(self._wakeup_before)
         os.close(self._writing)
 
+    def take_checkpoint_request(self) -> bool:
+        """Return whether a checkpoint has been asked for since the last call."""
+        wanted, self._checkpoint_wanted = self._checkpoint_wanted, False
+        return wanted
+
     def end_at_once(self, last_words: str) -> None:
         """Let the first signal end the process too, printing this line: nothing is left to save."""
         self._last_words = last_words
@@ -52,22 +70,25 @@ class Signals:
             self._leave(self.noted)
 
     def _listen(self, listening: int) -> None:
-        seen: set[int] = set()
+        first: dict[int, float] = {}
         with os.fdopen(listening, "rb", buffering=0) as pipe:
             while byte := pipe.read(1):
-                signum = byte[0]
-                if signum not in SIGNALS:
+                signum, now = byte[0], time.monotonic()
+                if signum == signal.SIGUSR1:
+                    self._checkpoint_wanted = True
+                if signum not in STOPPING:
                     continue
                 # after Ctrl-C a launcher also forwards its own SIGTERM: together they are one request to stop
-                if self._last_words is not None or signum in seen:
+                again = now - first.setdefault(signum, now) > ONE_REQUEST
+                if self._last_words is not None or (again and signum in INSISTING):
                     self._leave(signum)
-                seen.add(signum)
                 self.noted = self.noted or signum
 
     def _leave(self, signum: int) -> None:
-        if sys.stderr.isatty():
-            os.write(2, SHOW_CURSOR.encode())
-        os.write(2, f"nsvm: {self._last_words or 'interrupted at once'}\n".encode())
+        show_cursor = SHOW_CURSOR if os.isatty(2) else ""
+        line = f"nsvm: {printable(self._last_words or 'interrupted at once')}\n"
+        with contextlib.suppress(OSError):  # nobody may be listening any more
+            os.write(2, f"{show_cursor}{line}".encode())
         os._exit(128 + signum)
 
 

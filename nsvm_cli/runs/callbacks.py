@@ -34,6 +34,9 @@ from nsvm_cli.trainers import State
 WORTH_SAVING = 1.0
 """Seconds of training since the last checkpoint that justify another one at the end of training."""
 
+DUE, ASKED = 1, 2
+"""Why a checkpoint is written: its time has come, or a signal asks for it."""
+
 Say = Callable[[str], object]
 """Shows a message to the user."""
 
@@ -96,10 +99,16 @@ class CheckpointManager(Callback):
     """
 
     def __init__(
-        self, experiment: Experiment, path: Path, directory: RunDirectory | None, best: BestModel, say: Say
+        self,
+        experiment: Experiment,
+        path: Path,
+        directory: RunDirectory | None,
+        best: BestModel,
+        signals: StopSignals | None,
+        say: Say = lambda line: None,
     ) -> None:
         self.experiment, self.path, self.directory = experiment, path, directory
-        self.best, self.say = best, say
+        self.best, self.signals, self.say = best, signals, say
         self.every = experiment.settings.checkpoint
         self.step_every = self.every.steps
         self.resumed, self.bitwise = 0, True
@@ -182,8 +191,15 @@ class CheckpointManager(Callback):
         due = bool(self.every.steps and state.t % self.every.steps == 0) or (
             self.every.seconds is not None and time.monotonic() - self.saved >= self.every.seconds
         )
-        if e.problem.processes.broadcast(int(due)):
+        asked = self.every.every is not None and self._asked()
+        reason = e.problem.processes.largest(ASKED if asked else DUE if due else 0)
+        if reason:
             self.save(state)
+        if reason == ASKED:
+            self.say(f"checkpoint after step {state.t} of {e.trainer.total}")
+
+    def _asked(self) -> bool:
+        return self.signals is not None and self.signals.take_checkpoint_request()
 
     def on_train_end(self, state: State, stopped: bool) -> None:
         self.train_seconds = self.seconds
@@ -233,18 +249,21 @@ class CheckpointManager(Callback):
 
 @runtime_checkable
 class StopSignals(Protocol):
-    """The interface of ``nsvm_cli.parallel.signals.Signals`` that ``StopOnSignal`` uses."""
+    """The interface of ``nsvm_cli.parallel.signals.Signals`` that callbacks use."""
 
     @property
     def noted(self) -> int | None:
         """The signal that should stop the run, or None."""
+
+    def take_checkpoint_request(self) -> bool:
+        """Return whether a checkpoint has been asked for since the last call."""
 
     def end_at_once(self, message: str) -> None:
         """From now on, let a signal end the process at once."""
 
 
 class StopOnSignal(Callback):
-    """Stop between two steps after a signal.
+    """Stop between two steps after a signal to any of the processes.
 
     ``signum`` is the signal that stopped the run, or 0. Once training is complete there is nothing more to
     save, so that a signal then ends the process at once, with ``message``.
@@ -255,7 +274,7 @@ class StopOnSignal(Callback):
         self.signum = 0
 
     def should_stop(self, state: State) -> bool:
-        self.signum = self.processes.broadcast((self.signals and self.signals.noted) or 0)
+        self.signum = self.processes.largest((self.signals and self.signals.noted) or 0)
         return self.signum != 0
 
     def on_train_end(self, state: State, stopped: bool) -> None:

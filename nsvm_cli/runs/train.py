@@ -40,7 +40,7 @@ def train_run(
         experiment: the run.
         directory: the run directory to write to.
         callbacks: additional callbacks, such as a progress bar.
-        signals: the signals that may stop the run.
+        signals: the signals that may stop the run, or ask for a checkpoint.
         say: shows a message to the user.
         allow_mismatch: whether to resume even if settings or environment have changed. The result may then
             differ, and says ``"exact": false``.
@@ -52,7 +52,7 @@ def train_run(
     """
     trainer, problem = experiment.trainer, experiment.problem
     best = BestModel(experiment, directory)
-    checkpoints = CheckpointManager(experiment, directory.path, directory, best, say)
+    checkpoints = CheckpointManager(experiment, directory.path, directory, best, signals, say)
     state = checkpoints.restore(allow_mismatch)
     state = _train(experiment, state, [best, MetricsWriter(directory), *callbacks], checkpoints, signals)
     model = model_of(experiment, trainer.finish(problem, state))
@@ -74,7 +74,7 @@ def run_worker(
     ``callbacks`` must ask for the same steps as those of ``train_run``: all processes stop at the same ones.
     """
     best = BestModel(experiment, None)
-    checkpoints = CheckpointManager(experiment, path, None, best, lambda line: None)
+    checkpoints = CheckpointManager(experiment, path, None, best, signals)
     state = checkpoints.restore(allow_mismatch=True)
     state = _train(experiment, state, [best, *callbacks], checkpoints, signals)
     experiment.trainer.finish(experiment.problem, state)

@@ -186,7 +186,7 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         if file.stat().st_size > CONFIG_BYTES:
             raise ValueError(f"expected at most {CONFIG_BYTES} bytes")
-        values = yaml.load(file.read_text(), Loader=_WithoutAliases)
+        values = yaml.load(file.read_text(encoding="utf-8"), Loader=_WithoutAliases)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None
     if not isinstance(values, dict):

@@ -73,9 +73,10 @@ class TensorFile:
             with self.path.open("rb") as file:
                 if _checksum(file, self.digest) != self.digest:
                     raise InputError(f"{self.path} is damaged: its checksum is wrong; use an intact copy")
-            with safe_open(self.path, framework="pt") as file:
-                # copied, because sums may depend on the alignment in memory, which here depends on the file
-                return {name: file.get_tensor(name).clone() for name in self.specs}
+                # by its number, for safetensors takes no path that is not UTF-8
+                with safe_open(f"/dev/fd/{file.fileno()}", framework="pt") as opened:
+                    # copied, because sums may depend on the alignment in memory, which depends on the file
+                    return {name: opened.get_tensor(name).clone() for name in self.specs}
         except (SafetensorError, OSError) as error:
             raise InputError(f"{self.path} cannot be read: {error}") from None
 

@@ -23,7 +23,8 @@ from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
 
 from nsvm_cli.config.registry import STRICT, Positive, one_line
 from nsvm_cli.config.settings import parse_settings
-from nsvm_cli.errors import InputError, RunError, printable
+from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.output import printable
 from nsvm_cli.parallel.workers import Workers, cores, outcome
 from nsvm_cli.runs.experiment import prepare, train_in_memory
 from nsvm_cli.runs.loop import OnLog, Record

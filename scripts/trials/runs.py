@@ -24,6 +24,7 @@ RUNS = {
     "alg3": ["algorithm.steps=3000"],
     "alg4": ["algorithm.steps=4000", "algorithm.solver_steps=400000"],
 }
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU)
 VARIANTS = ["checkpoint.every=0.05s", "checkpoint.every=17", "checkpoint.every=0.3s"]
 
 
@@ -129,10 +130,13 @@ def kills(folder: Path, arguments: Namespace) -> list[str]:
 
 
 def signals(folder: Path, arguments: Namespace) -> list[str]:
-    """Interrupt at random moments of training: a checkpoint soon, and in the end the twin's bits."""
+    """Signal at random moments of training: a checkpoint soon, and in the end the twin's bits.
+
+    Before each signal that ends a run, it gets a SIGUSR1, which it survives.
+    """
     rng = random.Random(1)
     waits: list[float] = []
-    number = 0
+    number = requested = 0
     while len(waits) < arguments.signals:
         algorithm = ALGORITHMS[number % len(ALGORITHMS)]
         words = command(algorithm, number)
@@ -140,7 +144,7 @@ def signals(folder: Path, arguments: Namespace) -> list[str]:
         finished([*words, "hydra.run.dir=twin"], folder)
         shutil.rmtree(folder / "run", ignore_errors=True)
         for _ in range(2):
-            signum = (signal.SIGTERM, signal.SIGINT)[len(waits) % 2]
+            signum = ENDING[len(waits) % len(ENDING)]
             there = (folder / "run").exists()
             run = start([*words, "resume=run"] if there else [*words, "hydra.run.dir=run"], folder)
             before = (folder / "run" / "metrics.jsonl").stat().st_mtime_ns if there else 0
@@ -149,9 +153,12 @@ def signals(folder: Path, arguments: Namespace) -> list[str]:
                 or (folder / "run" / "metrics.jsonl").stat().st_mtime_ns == before
             ):
                 time.sleep(0.01)
+            run.send_signal(signal.SIGUSR1)
             time.sleep(rng.uniform(0, 0.5))
             if run.poll() is not None:
-                run.communicate()
+                _, errors = run.communicate()
+                if run.returncode != 0:
+                    raise SystemExit(f"{words}: SIGUSR1 ended it with {run.returncode}: {errors}")
                 break
             sent = time.monotonic()
             run.send_signal(signum)
@@ -159,6 +166,7 @@ def signals(folder: Path, arguments: Namespace) -> list[str]:
             if run.returncode == 0:  # it was just done
                 break
             waits.append(time.monotonic() - sent)
+            requested += "checkpoint after step" in errors
             if run.returncode != 128 + signum or "Traceback" in errors:
                 raise SystemExit(f"{words}: exit code {run.returncode}, {errors}")
             lines_are_whole(folder / "run")
@@ -168,8 +176,11 @@ def signals(folder: Path, arguments: Namespace) -> list[str]:
             raise SystemExit(f"{words}: differs from its twin")
         shutil.rmtree(folder / "twin")
         number += 1
+    names = ", ".join(signum.name for signum in ENDING)
     return [
-        f"{len(waits)} signals, SIGTERM and SIGINT alternately, in {number} runs: exit code 143 or 130, the "
-        f"process gone after {sorted(waits)[len(waits) // 2]:.2f} s (median; longest {max(waits):.2f} s), "
+        f"{len(waits)} signals, {names} in turn, in {number} runs, each shortly after a SIGUSR1, which the "
+        f"run survived ({requested} times with its checkpoint reported): exit code 128 plus the signal's "
+        f"number, the process gone after {sorted(waits)[len(waits) // 2]:.2f} s (median; longest "
+        f"{max(waits):.2f} s), "
         "every run resumed to its twin's bits",
     ]

@@ -23,7 +23,7 @@ import torch
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 
-from nsvm_cli.cli import main
+from nsvm_cli.cli import ENDING, main
 from nsvm_cli.datasets import DATASETS
 from nsvm_cli.models.kernels import KERNELS
 from nsvm_cli.models.networks import NETWORKS
@@ -75,7 +75,7 @@ def as_if_started(cwd: Path, env: dict[str, str]) -> Iterator[None]:
         after.enter_context(mock.patch.object(sys, "argv", [*sys.argv]))
         after.enter_context(mock.patch.object(sys, "meta_path", [*sys.meta_path]))
         after.callback(_forget_modules_of, cwd)
-        for signum in (signal.SIGINT, signal.SIGTERM):
+        for signum in (signal.SIGINT, signal.SIGUSR1, *ENDING):
             after.callback(signal.signal, signum, signal.getsignal(signum))
         after.callback(torch.set_num_threads, torch.get_num_threads())
         root = logging.getLogger()

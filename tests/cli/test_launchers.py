@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -127,12 +128,13 @@ def test_a_bug_in_a_part_shows_its_traceback_and_is_a_failure_of_its_job(tmp_pat
     assert done.stderr.count("Traceback") == 1
 
 
-def test_a_signal_ends_the_sweep_and_the_job_says_so(tmp_path: Path) -> None:
-    kill = "Path('killed').touch(); os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.2)"
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU])
+def test_a_signal_ends_the_sweep_and_the_job_says_so(signum: int, tmp_path: Path) -> None:
+    kill = f"Path('killed').touch(); os.kill(os.getpid(), {signum}); time.sleep(0.2)"
     (tmp_path / "odd.py").write_text(PLUGIN.format(what=f"if not Path('killed').exists(): {kill}"))
     words = ["train", "-m", *TINY, "plugins=[odd]", "kernel.name=odd", "seed=0,1", "hydra.sweep.dir=sweep"]
     done = nsvm(*words, cwd=tmp_path, env=WIDE)
-    assert done.returncode == 143
+    assert done.returncode == 128 + signum
     assert "0 finished, 0 failed, 1 interrupted" in done.stdout
     assert done.stderr.splitlines()[-1] == "nsvm: interrupted: the same command resumes the sweep"
     (status,) = statuses(tmp_path / "sweep")

@@ -24,33 +24,39 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 @pytest.fixture(scope="module", params=PROCESSES)
-def together(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder that one torchrun has left behind, and what it printed."""
+def together(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str, str]:
+    """The folder that one torchrun has left behind, and what it printed to stdout and to stderr."""
     folder = tmp_path_factory.mktemp("together")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += [f"--nproc-per-node={request.param}", str(ROOT / "tests" / "every_algorithm.py"), "out", *RUN]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    return folder, done.stdout
+    return folder, done.stdout, done.stderr
 
 
-def test_shards_add_up(together: tuple[Path, str]) -> None:
+def test_shards_add_up(together: tuple[Path, str, str]) -> None:
     ours, theirs = load_file(together[0] / "out"), train_all(Processes())
     assert ours.keys() == theirs.keys()
     for name, tensor in theirs.items():
         torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-10, msg=lambda m, n=name: f"{n}: {m}")
 
 
-def test_a_run_on_several_processes_is_one_run(together: tuple[Path, str], tmp_path: Path) -> None:
+def test_a_run_on_several_processes_is_one_run(together: tuple[Path, str, str], tmp_path: Path) -> None:
     """The first of them writes the run directory; the others leave nothing behind."""
-    folder, printed = together
+    folder, printed, _ = together
     assert nsvm(*RUN, "hydra.run.dir=alone", cwd=tmp_path).returncode == 0
     (run,) = folder.glob("outputs/*/*")
     ours, theirs = (load_file(path / "final.safetensors") for path in (run, tmp_path / "alone"))
     for name, tensor in theirs.items():
         torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-10)
     assert printed.count("test accuracy") == 1
+
+
+def test_a_signal_to_any_process_counts_for_all(together: tuple[Path, str, str]) -> None:
+    assert together[2].count("checkpoint after step ") == 1
 
 
 def test_a_sweep_on_several_processes_is_refused(tmp_path: Path) -> None:

@@ -1,13 +1,74 @@
-"""Where signals cannot be handled, and how the end by one gets from one process to another."""
+"""What signals ask for, where they cannot be handled, and how the end by one crosses processes."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
 
 from nsvm_cli.errors import Interrupted
 from nsvm_cli.parallel.signals import Signals
+
+
+@contextmanager
+def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Signals, list[int]]]:
+    """Listen to signals; those that would end this process at once go into a list."""
+    at_once: list[int] = []
+    monkeypatch.setattr(Signals, "_leave", lambda self, signum: at_once.append(signum))
+    with Signals() as signals:
+        yield signals, at_once
+
+
+def send(signals: Signals, *signums: int) -> None:
+    """Send signals to this process, and wait until they have been noted: the listener notes them in order."""
+    for signum in (*signums, signal.SIGUSR1):
+        os.kill(os.getpid(), signum)
+    deadline = time.monotonic() + 60
+    while not signals.take_checkpoint_request():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU])
+def test_a_request_to_stop_may_be_sent_twice(signum: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """timeout(1) signals its child and then the group; a terminal that closes sends two SIGHUPs."""
+    with ends(monkeypatch) as (signals, at_once):
+        send(signals, signum, signum)
+        assert (signals.noted, at_once) == (signum, [])
+
+
+def test_only_what_a_person_repeats_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel sends SIGXCPU every second from the limit on."""
+    monkeypatch.setattr("nsvm_cli.parallel.signals.ONE_REQUEST", -1)
+    with ends(monkeypatch) as (signals, at_once):
+        send(signals, signal.SIGXCPU, signal.SIGXCPU, signal.SIGHUP, signal.SIGHUP)
+        assert (signals.noted, at_once) == (signal.SIGXCPU, [])
+        send(signals, signal.SIGINT)
+        assert at_once == [signal.SIGINT]
+
+
+def test_a_request_for_a_checkpoint_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ends(monkeypatch) as (signals, at_once):
+        send(signals)
+        assert (signals.noted, at_once) == (None, [])
+        assert not signals.take_checkpoint_request(), "it is taken once"
+
+
+def test_what_nohup_or_a_launcher_handles_stays_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {signal.SIGHUP: signal.SIG_IGN, signal.SIGUSR1: signal.default_int_handler}
+    restore = {signum: signal.signal(signum, handler) for signum, handler in before.items()}
+    try:
+        with Signals():
+            assert {signum: signal.getsignal(signum) for signum in before} == before
+    finally:
+        for signum, handler in restore.items():
+            signal.signal(signum, handler)
 
 
 def test_outside_the_main_thread_none_is_noted() -> None:

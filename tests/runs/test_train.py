@@ -49,10 +49,11 @@ def settings_with(**changes: Any) -> Settings:
 
 
 class FakeSignals(Callback):
-    """Records SIGTERM at a pause, or after the record of a step has been seen."""
+    """Records SIGTERM at a pause or after the record of a step has been seen, and requests of checkpoints."""
 
     def __init__(self, pauses: int | None = None, step: int | None = None) -> None:
         self.pauses, self.step = pauses, step
+        self.asked = False
         self.noted: int | None = None
         self.ended_with: str | None = None
 
@@ -64,6 +65,10 @@ class FakeSignals(Callback):
         if self.pauses is not None:
             self.pauses -= 1
             self.noted = 15 if self.pauses < 0 else None
+
+    def take_checkpoint_request(self) -> bool:
+        asked, self.asked = self.asked, False
+        return asked
 
     def end_at_once(self, message: str) -> None:
         self.ended_with = message
@@ -259,6 +264,17 @@ def test_without_checkpoints_a_signal_still_ends_a_run(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         go(tmp_path / "run", settings_with(checkpoint={"every": None}), stopped_after(3))
     assert checkpoints_in(tmp_path / "run") == []
+
+
+def test_a_checkpoint_on_request_and_the_run_goes_on(tmp_path: Path) -> None:
+    path, said, settings = tmp_path / "run", list[str](), settings_with(checkpoint={"every": "1h"})
+    signals = stopped_at(60)
+    signals.asked = True
+    with pytest.raises(Interrupted):
+        go(path, settings, signals, said.append)
+    last, requested = map(load_checkpoint, checkpoints_in(path))
+    assert requested.step < 60 <= last.step
+    assert said == [f"checkpoint after step {requested.step} of {prepare(settings).trainer.total}"]
 
 
 def test_divergence_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:

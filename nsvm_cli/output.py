@@ -1,0 +1,100 @@
+"""Where text leaves nsvm, for a person or a program to read.
+
+Names and values may come from files of others, and a terminal obeys control characters: ``say``, ``answer``
+and ``nsvm_cli.report.console.Console`` write these as escapes. Nothing else in nsvm prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+
+def printable(text: str) -> str:
+    """Return the text with an escape in place of everything that cannot be printed, such as ``\\x1b``."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def say(line: object) -> None:
+    """Print a line to standard error: progress, and messages."""
+    print(printable(str(line)), file=sys.stderr, flush=True)  # noqa: T201
+
+
+def answer(line: object) -> None:
+    """Print a line to standard output: what was asked for."""
+    print(printable(str(line)), flush=True)  # noqa: T201
+
+
+def flash(text: str) -> None:
+    """Show a line on a terminal, until something else is printed."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{text} ...\r")
+        sys.stderr.flush()
+        _Unfailing.flashed = len(text) + 4
+
+
+@contextlib.contextmanager
+def standard_streams() -> Iterator[list[OSError]]:
+    """Make standard output and standard error streams that never fail, within the context.
+
+    They drop what cannot be written: a reader that has gone, a terminal that has closed or a full disk must
+    not end a run. What the encoding lacks is written as an escape. Yields the errors of standard output, for
+    commands that are run for what they print.
+    """
+    before = sys.stdout, sys.stderr
+    errors: list[OSError] = []
+    sys.stdout, sys.stderr = _unfailing(sys.stdout, errors), _unfailing(sys.stderr, [])
+    try:
+        yield errors
+    finally:
+        sys.stdout.flush()
+        if _Unfailing.flashed:
+            sys.stderr.write("\r")
+        sys.stderr.flush()
+        sys.stdout, sys.stderr = before
+
+
+class _Unfailing(io.FileIO):
+    """A raw file that notes errors of writing instead of raising them.
+
+    ``flashed`` is the length of a line on the terminal that the next one replaces.
+    """
+
+    flashed: ClassVar[int] = 0
+
+    def __init__(self, file: int | str, errors: list[OSError]) -> None:
+        super().__init__(file, "w", closefd=isinstance(file, str))
+        self.errors = errors
+
+    def write(self, data: Any) -> int:
+        written = None
+        try:
+            if _Unfailing.flashed and self.isatty():
+                super().write(b" " * _Unfailing.flashed + b"\r")
+                _Unfailing.flashed = 0
+            written = super().write(data)
+        except OSError as error:
+            self.errors.append(error)
+        return memoryview(data).nbytes if written is None else written
+
+
+def _unfailing(stream: Any, errors: list[OSError]) -> Any:
+    if stream is None:  # closed before Python started, and the next file to be opened would take its number
+        return io.TextIOWrapper(io.BufferedWriter(_Unfailing(os.devnull, errors)))
+    try:
+        number = stream.fileno()
+    except (OSError, ValueError):  # not a file of the system
+        return stream
+    if isinstance(getattr(getattr(stream, "buffer", None), "raw", None), _Unfailing):
+        return stream
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Unfailing(number, errors)),
+        encoding=stream.encoding,
+        errors="backslashreplace",
+        line_buffering=getattr(stream, "line_buffering", True),
+        write_through=getattr(stream, "write_through", False),
+    )

@@ -1,0 +1,146 @@
+"""Progress of a run: a bar on a terminal, and plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain, zip_longest
+from typing import Any
+
+import rich.console
+from rich.console import ConsoleOptions, RenderableType, RenderResult
+from rich.progress import Progress as Tasks
+from rich.progress import Task
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from nsvm_cli.report.console import Console, percent
+from nsvm_cli.runs.loop import Callback, Record
+from nsvm_cli.trainers import State
+
+SHORTEST_BAR = 10
+GAP = 2
+
+STYLES = ("progress.download", "progress.remaining")
+"""Those of the first figures of a line."""
+
+Form = tuple[str, str]
+"""A piece of a line, in full and as short as possible."""
+
+FIGURES: tuple[tuple[str, str, str, Callable[[Any], str]], ...] = (
+    ("validation_accuracy", "validation", "val", percent),
+    ("violations", "violations", "viol", str),
+    ("support_vectors", "support vectors", "SV", str),
+    ("objective", "objective", "obj", "{:.3g}".format),
+)
+"""What a line shows of a record: field, name, short name and format; the most important first."""
+
+
+class Progress(Callback):
+    """A bar with the live figures on a terminal, and about ten plain lines elsewhere; on stderr.
+
+    With a ``label``, the output is always plain lines that begin with it: several processes share the
+    terminal.
+
+    Args:
+        title: what is trained, in full and in short.
+        total: the number of steps.
+        label: the beginning of each line.
+    """
+
+    def __init__(self, title: Form, total: int, label: str = "") -> None:
+        self.total, self.label = total, label
+        self.next_line = 0.0
+        self.figures: dict[str, Any] = {}
+        self.console = Console(sys.stderr)
+        self.live = self.console.is_terminal and not label
+        self.bar = _Bar(console=self.console, disable=not self.live, speed_estimate_period=float("inf"))
+        self.task = self.bar.add_task("", total=total, title=title, figures=[])
+        if not self.live:
+            self.say(f"{title[0]}: {total} steps")
+
+    def __enter__(self) -> Progress:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def say(self, line: str) -> None:
+        """Print a line to stderr."""
+        self.console.print(self.label + line, soft_wrap=True)
+
+    def on_step_end(self, state: State) -> None:
+        self.bar.update(self.task, completed=state.t)
+
+    def on_log(self, state: State, record: Record) -> None:
+        self.figures |= {name: value for name, value in record.items() if value is not None}
+        step = record["step"]
+        self.bar.update(self.task, completed=step, figures=(figures := _forms(self.figures)))
+        if not self.live and (step >= self.next_line or step == self.total):
+            self.next_line = step + self.total / 10
+            (count, _), (time, _) = _count(self.bar.tasks[0]), _time(self.bar.tasks[0])
+            self.say("  ".join([f"step {count}", time, *(name for name, _ in figures)]))
+
+
+class _Bar(Tasks):
+    """Shows each task in one line."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        return map(_Line, self.tasks)
+
+
+class _Line:
+    """A line about a run: as much as the terminal has room for, and a bar that takes the rest."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    def __rich_console__(self, console: rich.console.Console, options: ConsoleOptions) -> RenderResult:
+        title, figures = self._fitting(options.max_width)
+        line = Table.grid(padding=(0, GAP, 0, 0), expand=True, pad_edge=False)
+        line.add_column(no_wrap=True)
+        line.add_column(ratio=1)
+        for _, style in zip_longest(figures, STYLES[: len(figures)], fillvalue=""):
+            line.add_column(no_wrap=True, style=style)
+        bar = ProgressBar(self.task.total, self.task.completed)
+        line.add_row(title, bar, *figures)
+        yield line
+
+    def _fitting(self, width: int) -> tuple[str, list[str]]:
+        """Return title and figures in the longest forms that leave room for a bar; the last ones go first."""
+        title, figures = self.task.fields["title"], self.task.fields["figures"]
+        pieces = [title, _count(self.task), _time(self.task), *figures]
+        in_full, in_short = ([piece[form] for piece in pieces] for form in (0, 1))
+        mixed = (in_full[:n] + in_short[n:] for n in range(len(pieces), 0, -1))
+        for forms in chain(mixed, (in_short[:n] for n in range(len(pieces), 1, -1))):
+            if sum(len(text) + GAP for text in forms) + SHORTEST_BAR <= width:
+                break
+        return forms[0], forms[1:]
+
+
+def _count(task: Task) -> Form:
+    count = f"{task.completed:.0f}/{task.total:.0f}"
+    return count, count
+
+
+def _time(task: Task) -> Form:
+    elapsed, left = _clock(task.elapsed), _clock(task.time_remaining)
+    return f"{elapsed} elapsed, {left} left", f"{elapsed}<{left}"
+
+
+def _clock(seconds: int | float | None) -> str:
+    if seconds is None:
+        return "-:--"
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def _forms(record: Mapping[str, Any]) -> list[Form]:
+    """Return the figures of a record, the most important first."""
+    return [
+        (f"{name} {shown(record[key])}", f"{short} {shown(record[key])}")
+        for key, name, short, shown in FIGURES
+        if key in record
+    ]

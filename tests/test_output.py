@@ -1,0 +1,199 @@
+"""What reaches a terminal or a program: names of anyone's making, streams that fail, and little room."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import locale
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.table import Table
+
+from nsvm_cli.cli import main
+from nsvm_cli.cli.sweep import count_jobs
+from nsvm_cli.report.console import Console
+from nsvm_cli.storage.run_directory import read_config, write_config
+from tests.cli.process import as_if_started, evaluated, nsvm, trained
+
+TINY = ["algorithm=pegasos", "algorithm.steps=50", "dataset.samples=300", "curves=false"]
+HOSTILE = "\x1b]0;x\x07\x1b[31m[red]:dog:"
+SHOWN = r"\x1b]0;x\x07\x1b[31m[red]:dog:"
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(*TINY, cwd=tmp_path_factory.mktemp("run"))[0]
+
+
+def exit_code(*words: str, cwd: Path, out: io.TextIOBase, errors: io.TextIOBase, columns: int = 80) -> object:
+    """Return the exit code of ``nsvm`` with these streams."""
+    with (
+        as_if_started(cwd, {"COLUMNS": str(columns), "TERM": "xterm"}),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(errors),
+        pytest.raises(SystemExit) as exit,
+    ):
+        main(words)
+    return exit.value.code
+
+
+@contextlib.contextmanager
+def full_disk() -> Iterator[io.TextIOBase]:
+    file = os.open("/dev/full", os.O_WRONLY)
+    yield open(file, "w", closefd=False)  # what it could not write is of no interest  # noqa: SIM115
+    os.close(file)
+
+
+@contextlib.contextmanager
+def reader_gone() -> Iterator[io.TextIOBase]:
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield open(writing, "w", closefd=False)  # noqa: SIM115
+    os.close(writing)
+
+
+def test_hostile_names_are_printed_as_they_are(run: Path, tmp_path: Path) -> None:
+    there = tmp_path / HOSTILE
+    run.rename(there)
+    try:
+        for done in (
+            nsvm("evaluate", there, cwd=tmp_path, env={"COLUMNS": "500"}),
+            nsvm("train", f"resume={there}", cwd=tmp_path),
+        ):
+            assert done.returncode == 0, done.stderr
+            assert SHOWN in done.stdout
+            assert done.stdout.replace("\n", "").isprintable()
+        assert evaluated(there, cwd=tmp_path)["checkpoint"].startswith(f"{there}/"), "JSON has it unchanged"
+    finally:
+        there.rename(run)
+
+
+def test_hostile_values_of_a_sweep(tmp_path: Path) -> None:
+    words = ["dataset=csv", f"dataset.path='{HOSTILE}','b'", "hydra.sweep.dir=sweep"]
+    done = nsvm("train", "-m", *words, cwd=tmp_path, env={"COLUMNS": "300"})
+    assert done.returncode == 2, done.stderr
+    assert SHOWN in done.stdout.partition("2 failed")[2], done
+    assert "\x1b" not in done.stderr.splitlines()[-1]
+
+
+def test_a_table_prints_strings_as_they_are() -> None:
+    table = Table(title=HOSTILE)
+    table.add_column(HOSTILE)
+    table.add_row(HOSTILE)
+    Console(out := io.StringIO()).print(table)
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 6
+    assert [line.count(SHOWN) for line in lines] == [1, 0, 1, 0, 1, 0]
+    assert len({len(line.rstrip()) for line in lines[1:]}) == 1, "the columns know how long they are"
+
+
+def test_a_message_keeps_both_ends_of_a_long_name(tmp_path: Path) -> None:
+    done = nsvm("evaluate", "x" * 5000, cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert re.fullmatch(r"nsvm: x+ \.\.\. x+: File name too long\n", done.stderr)
+
+
+@pytest.mark.parametrize("failing", [full_disk, reader_gone])
+def test_training_goes_on_without_output(failing: object, tmp_path: Path) -> None:
+    assert callable(failing)
+    with failing() as out, failing() as errors:
+        assert exit_code("train", *TINY, "hydra.run.dir=run", cwd=tmp_path, out=out, errors=errors) == 0
+    assert (tmp_path / "run" / "result.json").exists()
+
+
+def test_an_answer_that_is_lost_is_a_failure(run: Path, tmp_path: Path) -> None:
+    with full_disk() as out:
+        assert exit_code("evaluate", str(run), cwd=tmp_path, out=out, errors=(errors := io.StringIO())) == 1
+    assert errors.getvalue() == "nsvm: standard output: No space left on device\n"
+
+
+def test_an_encoding_that_lacks_characters(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "é").symlink_to(run)
+    with open(tmp_path / "out", "w", encoding="ascii") as out:
+        assert exit_code("evaluate", "é", cwd=tmp_path, out=out, errors=io.StringIO()) == 0
+    text = (tmp_path / "out").read_text()
+    assert r"\xe9/final.safetensors" in text
+    assert "| accuracy " in text
+
+
+def test_names_that_are_not_utf_8(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"b\xff")
+    words = ["train", *TINY, f"hydra.sweep.dir='{folder}'", "dataset.validation=30", "-m"]
+    for _ in range(2):
+        done = nsvm(*words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert f"{tmp_path}/b\\udcff" in done.stdout
+    assert evaluated(folder / "0", cwd=tmp_path)["errors"] >= 0
+
+
+def test_settings_are_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    before = locale.setlocale(locale.LC_CTYPE)
+    locale.setlocale(locale.LC_CTYPE, "C")
+    try:
+        write_config(tmp_path, {"dataset": {"path": "ümlaut.csv"}})
+        assert read_config(tmp_path) == {"dataset": {"path": "ümlaut.csv"}}
+    finally:
+        locale.setlocale(locale.LC_CTYPE, before)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (30, "pegasos ringnorm seed 0 .*"),
+        (60, "pegasos ringnorm seed 0  ━{10,}  50/50  TIME<TIME"),
+        (80, "pegasos ringnorm seed 0  ━{10,}  50/50  TIME<TIME  val SHARE  viol N"),
+        (
+            150,
+            "pegasos on ringnorm, seed 0  ━{10,}  50/50  TIME elapsed, TIME left  validation SHARE  "
+            "violations N  support vectors N",
+        ),
+    ],
+)
+def test_the_bar_shows_what_there_is_room_for(columns: int, expected: str, tmp_path: Path) -> None:
+    words = ["train", *TINY, "dataset.validation=30", "validation.every=10"]
+    errors = Terminal()
+    assert exit_code(*words, cwd=tmp_path, out=io.StringIO(), errors=errors, columns=columns) == 0
+    assert errors.getvalue().startswith("starting ...\r"), "before the slow imports"
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", errors.getvalue()).replace("\r", "\n").splitlines()
+    last = [line.rstrip() for line in shown if line.strip()][-1]
+    assert len(last) <= columns
+    for name, pattern in (("TIME", r"0:\d\d"), ("SHARE", r"\d\d\.\d\d %"), ("N", r"\d+")):
+        expected = expected.replace(name, pattern)
+    assert re.fullmatch(expected, last), last
+
+
+def test_a_sweep_counts_its_jobs(tmp_path: Path) -> None:
+    done = nsvm("train", *TINY, "seed=3,4", "-m", cwd=tmp_path)
+    assert "job 1 (2/2): pegasos on ringnorm, seed 4: 50 steps\n" in done.stderr
+    assert re.search(r"\nstep 50/50  0:00 elapsed, 0:00 left  violations \d+  support vectors", done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("words", "jobs"),
+    [
+        (["-m", "seed=0,1,2", "algorithm=alg1,alg2", "kernel=rbf"], 6),
+        (["seed=range(5)"], 5),
+        (["seed=0,1", "hydra/sweeper=optuna"], None),
+        (["kernel=glob(*)"], None),
+        (["seed='"], None),
+    ],
+)
+def test_the_number_of_jobs(words: list[str], jobs: int | None) -> None:
+    assert count_jobs(words) == jobs
+
+
+def test_programs_get_whole_json(run: Path, tmp_path: Path) -> None:
+    done = nsvm("evaluate", run, "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["algorithm"] == "pegasos"
