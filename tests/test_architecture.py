@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,6 +73,11 @@ def test_only_the_command_line_knows_hydra() -> None:
         if "cli" not in file.relative_to(PACKAGE).parts:
             used = {module.split(".")[0] for module in imports(file)}
             assert not used & {"hydra", "omegaconf"}, file
+
+
+def test_what_is_private_to_hydra_or_differs_between_its_versions_is_in_one_file() -> None:
+    private = re.compile(r"hydra\._|hydra\.__version__|version_base|execution_whitelist|query=bash")
+    assert [f.name for f in PACKAGE.rglob("*.py") if private.search(f.read_text())] == ["hydra_private.py"]
 
 
 @pytest.mark.parametrize("group", sorted(REGISTRIES))
