@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,6 +83,11 @@ def test_text_leaves_through_one_module_and_one_console() -> None:
             assert not [call for call in calls if isinstance(call, ast.Name) and call.id == "print"], file
         if file.parent.name != "report":
             assert not {"rich.console", "rich.progress"} & {*imports(file)}, file
+
+
+def test_what_is_private_to_hydra_or_differs_between_its_versions_is_in_one_file() -> None:
+    private = re.compile(r"hydra\._|hydra\.__version__|version_base|execution_whitelist|query=bash")
+    assert [f.name for f in PACKAGE.rglob("*.py") if private.search(f.read_text())] == ["hydra_private.py"]
 
 
 @pytest.mark.parametrize("group", sorted(REGISTRIES))

@@ -1,8 +1,15 @@
-"""The scripts are seldom run: that they import shows that they still fit the package."""
+"""The scripts are seldom run: that they import shows that they still fit the package.
+
+``scripts/setup`` and ``scripts/test`` run in a folder of their own, with commands that only say they ran.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,3 +22,125 @@ def test_every_module_imports(package: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.syspath_prepend(SCRIPTS)
     for file in sorted((SCRIPTS / package).glob("*.py")):
         importlib.import_module(f"{package}.{file.stem}")
+
+
+FAKE_PYTHON = """\
+#!/bin/sh
+case "$*" in
+"-m venv "*)
+    mkdir -p "$3/bin" "$3/lib"
+    touch "$3/pyvenv.cfg"
+    cp "$0" "$3/bin/python"
+    echo venv >> calls;;
+"-m pip install "*)
+    mkdir pip-at-work || echo "two at once" >> calls
+    for package; do :; done
+    echo "$package" >> calls
+    touch .venv/lib/half-installed
+    sleep 0.1
+    rmdir pip-at-work
+    [ "$package" != "$INTERRUPTED_AT" ] || exit 130
+    mv .venv/lib/half-installed ".venv/lib/$package";;
+"-m pip --version" | "-c ") ;;
+*) exec {python} -S "$@";;
+esac
+"""
+ALL = ["torch", ".[dev]"]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with nothing but what the scripts read."""
+    (tmp_path / "scripts").mkdir()
+    for script in ("setup", "test"):
+        shutil.copy(SCRIPTS / script, tmp_path / "scripts")
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "constraints.txt").write_text("# exact versions\na==1\nb==1\n")
+    (tmp_path / "python").write_text(FAKE_PYTHON.replace("{python}", sys.executable))
+    (tmp_path / "python").chmod(0o755)
+    return tmp_path
+
+
+def start(checkout: Path, script: str = "setup", **env: str) -> subprocess.Popen[bytes]:
+    environment = {"PATH": os.environ["PATH"], "PYTHON": str(checkout / "python"), **env}
+    return subprocess.Popen([f"scripts/{script}"], cwd=checkout, env=environment, stderr=subprocess.DEVNULL)
+
+
+def calls(checkout: Path, **env: str) -> list[str]:
+    """Set up, and return the environments that it made and what it installed."""
+    (checkout / "calls").write_text("")
+    assert start(checkout, **env).wait(20) == 0
+    return (checkout / "calls").read_text().split("\n")[:-1]
+
+
+def test_of_two_set_ups_at_once_the_second_waits(checkout: Path) -> None:
+    setups = [start(checkout) for _ in range(2)]
+    assert [setup.wait(20) for setup in setups] == [0, 0]
+    assert (checkout / "calls").read_text().split() == ["venv", *ALL]
+    assert calls(checkout) == []
+
+
+@pytest.mark.parametrize("package", ALL)
+def test_an_interrupted_set_up_is_started_over(package: str, checkout: Path) -> None:
+    assert start(checkout, INTERRUPTED_AT=package).wait(20) != 0
+    assert (checkout / ".venv" / "lib" / "half-installed").exists()
+    assert calls(checkout) == ["venv", *ALL]
+    assert sorted(file.name for file in (checkout / ".venv" / "lib").iterdir()) == sorted(ALL)
+    assert calls(checkout) == []
+
+
+def test_an_interrupted_update_is_started_over(checkout: Path) -> None:
+    calls(checkout)
+    (checkout / "constraints.txt").write_text("a==2\n")
+    assert start(checkout, INTERRUPTED_AT="torch").wait(20) != 0
+    assert calls(checkout) == ["venv", *ALL]
+    (checkout / "constraints.txt").write_text("a==3\n")
+    assert calls(checkout) == ALL, "a whole environment is brought up to date"
+
+
+def test_an_environment_whose_python_is_gone_is_made_anew(checkout: Path) -> None:
+    calls(checkout)
+    (checkout / ".venv" / "bin" / "python").unlink()
+    assert calls(checkout) == ["venv", *ALL]
+
+
+def test_a_folder_that_is_no_environment_keeps_its_files(checkout: Path) -> None:
+    (checkout / ".venv").mkdir()
+    (checkout / ".venv" / "mine").touch()
+    assert calls(checkout) == ["venv", *ALL]
+    assert (checkout / ".venv" / "mine").exists()
+
+
+def test_versions_to_have_instead(checkout: Path) -> None:
+    (checkout / "newer.txt").write_text("# the newest b\nb==2\n")
+    assert calls(checkout, CONSTRAINTS="newer.txt") == ["venv", *ALL]
+    used = (checkout / ".venv" / "constraints.txt").read_text()
+    assert [line for line in used.splitlines() if "==" in line] == ["b==2", "a==1"]
+    assert calls(checkout) == ALL, "without them, another environment is asked for"
+
+
+FAKE_TOOL = """\
+#!/bin/sh
+name=$(basename "$0")
+echo "$name" >> calls
+touch "began-$name"
+for i in $(seq 300); do [ -e "began-{other}" ] || sleep 0.01; done
+[ -e "began-{other}" ] && [ "$name" != "$FAILING" ]
+"""
+GATE = ["ruff", "ruff", "mypy", "sphinx-build", "pytest"]
+SIDE_BY_SIDE = {"mypy": "sphinx-build", "sphinx-build": "mypy"}
+
+
+@pytest.mark.parametrize(
+    ("failing", "ran"), [("", 5), ("ruff", 1), ("mypy", 4), ("sphinx-build", 4), ("pytest", 5)]
+)
+def test_what_fails_ends_the_gate(failing: str, ran: int, checkout: Path) -> None:
+    """And types and documents are checked side by side: here, neither ends before the other has begun."""
+    calls(checkout)
+    for tool in GATE:
+        file = checkout / ".venv" / "bin" / tool
+        file.write_text(FAKE_TOOL.replace("{other}", SIDE_BY_SIDE.get(tool, tool)))
+        file.chmod(0o755)
+    (checkout / "calls").write_text("")
+    assert start(checkout, "test", FAILING=failing).wait(20) == (1 if failing else 0)
+    assert sorted((checkout / "calls").read_text().split()) == sorted(GATE[:ran])

@@ -60,7 +60,7 @@ def parser_for(line: str) -> Parser:
 
 def _configure_train(parser: CommandParser) -> None:
     """Add the arguments that Hydra and ``nsvm train`` itself would parse."""
-    from nsvm_cli.cli.hydra_flags import flag_actions
+    from nsvm_cli.cli.hydra_private import flag_actions
     from nsvm_cli.cli.job import RunOptions
 
     for action in flag_actions():
@@ -75,13 +75,13 @@ def complete_overrides(
     given: Sequence[str], prefix: str, parsed_args: argparse.Namespace, **_: Any
 ) -> list[str]:
     """Return Hydra's own completions of a word, after given overrides and those on the command line."""
+    from nsvm_cli.cli.hydra_private import completion_query
     from nsvm_cli.cli.train import train  # imports Hydra
 
     folder = parsed_args.config_dir
-    # Hydra reads the line from there
-    os.environ["COMP_LINE"] = " ".join(["nsvm", *given, *parsed_args.words, prefix])
+    query = completion_query(" ".join(["nsvm", *given, *parsed_args.words, prefix]))
     with contextlib.redirect_stdout(io.StringIO()) as answer:
-        train(["-sc", "query=bash", *([] if folder is None else ["--config-dir", folder])])
+        train([*query, *([] if folder is None else ["--config-dir", folder])])
     found = answer.getvalue().split()
     if len(found) == 1 and found[0].endswith(".") and found[0] != prefix:
         return complete_overrides(given, found[0], parsed_args)  # or the shell would end the word there

@@ -19,7 +19,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 import nsvm_cli
-from nsvm_cli.cli.hydra_flags import flags_first
+from nsvm_cli.cli.hydra_private import COMPOSE_OPTIONS, MAIN_OPTIONS, flags_first
 from nsvm_cli.errors import InputError, did_you_mean
 
 CONFIG_NAME = "train"
@@ -45,7 +45,7 @@ def run_app(task: Callable[[DictConfig], None], arguments: list[str]) -> None:
         InputError: an unknown flag, group, option or key, or an override that cannot be read.
     """
     arguments = flags_first(arguments)
-    app = hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=CONFIG_NAME)(task)
+    app = hydra.main(config_path=str(conf_folder()), config_name=CONFIG_NAME, **MAIN_OPTIONS)(task)
     _check_experiments(arguments)
     argv, sys.argv = sys.argv, ["nsvm train", *arguments]
     wish = os.environ.get(FULL_ERROR)
@@ -101,7 +101,7 @@ def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
 def compose(overrides: list[str]) -> DictConfig:
     """Return the configuration of ``nsvm train`` with these overrides, its interpolations unresolved."""
     GlobalHydra.instance().clear()
-    with hydra.initialize_config_dir(str(conf_folder()), version_base="1.3"):
+    with hydra.initialize_config_dir(str(conf_folder()), **COMPOSE_OPTIONS):
         return hydra.compose(CONFIG_NAME, overrides)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import math
+import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace

@@ -1,14 +1,27 @@
-"""Hydra's flags. Its argument parser is private to it: nothing else of nsvm uses what is."""
+"""What is private to Hydra, or differs between its versions (but its messages, see ``hydra_app``)."""
 
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import hydra
+import hydra.utils
 from hydra._internal.utils import get_args_parser
 
 from nsvm_cli.errors import InputError, did_you_mean
+
+if hydra.__version__.startswith("1.3."):
+    # later versions have these defaults, and warn of being told
+    COMPOSE_OPTIONS: dict[str, Any] = {"version_base": "1.3"}
+    MAIN_OPTIONS = COMPOSE_OPTIONS
+else:
+    COMPOSE_OPTIONS = {}
+    # the configuration is the user's own, and so are the callbacks and log handlers that it names
+    trust = hydra.utils.UNSAFE_DISABLE_EXECUTION_CHECKS  # type: ignore[attr-defined, unused-ignore]
+    MAIN_OPTIONS = {"execution_whitelist": trust}
 
 INFO = ("--info", "-i")
 
@@ -37,6 +50,12 @@ def flags_first(arguments: list[str]) -> list[str]:
             overrides.append(word)
     parser.parse_args(ordered := [*flags, *overrides])
     return ordered
+
+
+def completion_query(line: str) -> list[str]:
+    """Return the arguments with which Hydra prints its completions of a command line, as its scripts do."""
+    os.environ["COMP_LINE"] = line  # Hydra reads it there
+    return ["-sc", "query=bash"]
 
 
 def _value(parser: argparse.ArgumentParser, flag: str, rest: Iterator[str]) -> list[str]:
