@@ -24,7 +24,7 @@ from torch import Tensor
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.storage.files import write_atomically
 
-HEADER_BYTES = 2**20
+HEADER_BYTES = 2**22
 FILE_BYTES = 2**31
 TENSORS = 4096
 DIMENSIONS = 8
