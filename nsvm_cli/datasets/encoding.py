@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -42,9 +42,9 @@ def _check(columns: dict[str, Any]) -> dict[str, Any]:
         if isinstance(known, tuple) and not 0 < len({*known}) == len(known) <= MOST_CATEGORIES:
             raise ValueError(f"expected up to {MOST_CATEGORIES} different categories in column {name[:40]}")
     text = json.dumps(columns)
-    json_within_bounds(text)
     if (size := len(json.dumps(text))) > HEADER_BYTES // 2:
-        raise ValueError(f"the model file has no room for their names and categories, {size} bytes")
+        raise ValueError(f"a model file has no room for their names and categories, {size} bytes")
+    json_within_bounds(text)
     return columns
 
 
@@ -93,7 +93,9 @@ class TableEncoder:
             raise InputError(
                 f"{table.source} lacks columns that the model was trained on: {', '.join(missing)}"
             )
-        return np.ascontiguousarray(self._transformer().transform(_typed(table, self.numbers, self.text)))
+        return np.ascontiguousarray(
+            self._transformer().transform(_typed(table, [*self.numbers], [*self.text]))
+        )
 
     def _transformer(self) -> Any:
         """Return scikit-learn's transformer. It learns the medians from a row that holds nothing else."""
@@ -176,26 +178,24 @@ def _left_out(names: Sequence[str]) -> str:
     return f"{', '.join(names)}: leave this out with dataset.drop=[{quoted}]"
 
 
-def _typed(table: Table, numbers: Iterable[Any], text: Iterable[Any]) -> pd.DataFrame:
+def _typed(table: Table, numbers: Sequence[Any], text: Sequence[Any]) -> pd.DataFrame:
     """Return these columns: numbers as float64, text as objects, in which None stands for empty cells."""
     import pandas as pd
 
-    columns: dict[Any, Any] = {name: _numbers(table, name) for name in numbers}
-    return pd.DataFrame(columns | {name: _texts(table.cells[name]) for name in text})
+    x = pd.DataFrame(_numbers(table, numbers), columns=[*numbers])
+    return x.assign(**{name: _texts(table.cells[name]) for name in text})
 
 
-def _numbers(table: Table, name: object) -> Float64[np.ndarray, " m"]:
+def _numbers(table: Table, names: Sequence[Any]) -> Float64[np.ndarray, "m n"]:
     import pandas as pd
 
-    cells = table.cells[name]
-    numbers = pd.to_numeric(cells, errors="coerce").to_numpy(np.float64)
-    bad = np.isinf(numbers)
-    if not pd.api.types.is_numeric_dtype(cells):
-        bad |= np.isnan(numbers) & cells.notna().to_numpy()
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        raise InputError(f"{table.place(row, name)}: expected a number, got {cells.tolist()[row]!r}")
-    return numbers
+    cells = table.cells[[*names]]
+    x: np.ndarray = cells.apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
+    if (bad := np.isinf(x) | (np.isnan(x) & cells.notna().to_numpy())).any():
+        row, column = np.argwhere(bad)[0].tolist()
+        got = cells.iloc[:, column].tolist()[row]
+        raise InputError(f"{table.place(row, cells.columns[column])}: expected a number, got {got!r}")
+    return x
 
 
 def _texts(cells: pd.Series) -> pd.Series:
@@ -220,7 +220,7 @@ def as_numbers(table: Table) -> Float64[np.ndarray, "m n"]:
         InputError: a cell is empty or no number, or there are no columns.
     """
     _expect_columns(table)
-    x = np.column_stack([_numbers(table, name) for name in table.cells])
+    x = _numbers(table, [*table.cells])
     if (empty := np.isnan(x)).any():
         row, column = np.argwhere(empty)[0].tolist()
         raise InputError(
