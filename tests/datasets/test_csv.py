@@ -69,6 +69,15 @@ def test_the_two_classes_in_ascending_order(write: Write, classes: tuple[str, st
     assert not data.global_scaling
 
 
+def test_the_classes_of_a_model_decide_the_code(write: Write) -> None:
+    from nsvm_cli.datasets import Known, load_data
+
+    data = load_data({"name": "csv", "path": write(table())}, 0, Known(("spam", "ham"), None))
+    assert data.task.classes == ("spam", "ham")
+    np.testing.assert_array_equal(data.splits["all"].y, -Y)
+    np.testing.assert_array_equal(data.splits["all"].x, X)
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|", " "])
 def test_separators(write: Write, separator: str) -> None:
     path = write(table(separator=separator))
