@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,13 +60,18 @@ def evaluate(options: argparse.Namespace) -> None:
     from nsvm_cli.runs.evaluation import evaluate_model  # torch takes seconds to import
 
     dataset = None if name is None else _dataset(name)
-    figures = evaluate_model(options.path, overrides.pop("split", None), overrides, dataset, changes)
+    split = overrides.pop("split", None)
+    figures = evaluate_model(options.path, split, overrides, dataset, changes, say=_say)
     if options.json:
         answer(json.dumps(figures, allow_nan=False))
     else:
         from nsvm_cli.report.console import show_evaluation
 
         show_evaluation(figures)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def _dataset(name: str) -> dict[str, Any]:

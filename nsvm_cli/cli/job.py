@@ -171,10 +171,10 @@ def _train(settings: Settings, place: Place, options: RunOptions) -> None:
 
 
 def _check_same_run(directory: Path, settings: Settings) -> None:
-    from nsvm_cli.config.settings import plain
+    from nsvm_cli.config.settings import plain, without_nulls
     from nsvm_cli.storage.run_directory import has_run, read_config
 
-    if has_run(directory) and read_config(directory) != plain(settings):
+    if has_run(directory) and without_nulls(read_config(directory)) != without_nulls(plain(settings)):
         raise InputError(
             f"{directory} holds a run with other settings: name another hydra.sweep.dir, or overwrite=true"
         )

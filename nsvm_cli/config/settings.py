@@ -114,3 +114,15 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
 def plain(settings: Settings) -> dict[str, Any]:
     """Return the settings as plain values, for YAML and JSON."""
     return asdict(settings)
+
+
+def without_nulls(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the plain values that are not null, to compare with a run that an earlier version recorded.
+
+    A setting that has been added since is null unless it is used.
+    """
+    return {
+        key: without_nulls(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if value is not None
+    }

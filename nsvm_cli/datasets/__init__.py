@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from nsvm_cli.config.registry import build
-from nsvm_cli.datasets.base import Samples, Source, Split, take
+from nsvm_cli.datasets.base import Samples, Source, Split, Table, take
 from nsvm_cli.datasets.csv import CSV
 from nsvm_cli.datasets.digits import SklearnDigits
+from nsvm_cli.datasets.encoding import TableEncoder, as_numbers, code_labels, fit_encoder
 from nsvm_cli.datasets.mnist import KMNIST, MNIST, FashionMNIST
 from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.datasets.ringnorm_openml import RingnormOpenML
@@ -19,7 +20,18 @@ from nsvm_cli.datasets.splits import split_rows
 from nsvm_cli.randomness import Stream, generator
 from nsvm_cli.tasks import Task
 
-__all__ = ["DATASETS", "Data", "Samples", "Source", "Split", "build_source", "load_data", "split_data"]
+__all__ = [
+    "DATASETS",
+    "Data",
+    "Known",
+    "Samples",
+    "Source",
+    "Split",
+    "Table",
+    "build_source",
+    "load_data",
+    "split_data",
+]
 
 DATASETS: dict[str, type[Source]] = {
     "ringnorm": Ringnorm,
@@ -60,11 +72,20 @@ class Splits(Mapping[str, Split]):
 
 
 @dataclass(frozen=True)
+class Known:
+    """What a model knows of the data that it was trained on: classes and, of a table, the columns."""
+
+    classes: tuple[str, ...]
+    encoder: TableEncoder | None
+
+
+@dataclass(frozen=True)
 class Data:
     """A data set and its splits.
 
     With ``official_split`` the test set is the same for every seed; if ``generated``, each seed has samples
-    of its own. Otherwise all seeds split the same samples, each in its own way.
+    of its own. Otherwise all seeds split the same samples, each in its own way. ``columns`` are the names of
+    those that a table has, and ``encoder`` made features of them.
     """
 
     splits: Splits
@@ -74,6 +95,8 @@ class Data:
     task: Task
     source: str
     sha256: str
+    columns: tuple[str, ...] | None = None
+    encoder: TableEncoder | None = None
 
     def overlap(self, split: Literal["validation", "test"]) -> float:
         """Return the ratio of the samples in a split to the training samples if each seed draws both from the
@@ -89,29 +112,48 @@ def build_source(settings: Mapping[str, Any]) -> Source:
     return build(DATASETS, "dataset", settings)
 
 
-def load_data(settings: Mapping[str, Any], seed: int) -> Data:
+def load_data(settings: Mapping[str, Any], seed: int, known: Known | None = None) -> Data:
     """Load and split the data set that a ``dataset:`` section names.
+
+    Args:
+        settings: the section.
+        seed: the seed of the split.
+        known: what a model knows, if the data are for one that was trained before.
 
     Raises:
         InputError: a setting is wrong, or the data are missing or damaged.
     """
     source = build_source(settings)
     samples = source.load(generator(seed, Stream.DATA))
-    return split_data(samples, source.validation, seed, source.global_scaling)
+    return split_data(samples, source.validation, seed, source.global_scaling, known)
 
 
-def split_data(samples: Samples, validation: int, seed: int, global_scaling: bool) -> Data:
-    """Split samples; see ``split_rows`` and ``Source``.
+def split_data(
+    samples: Samples | Table, validation: int, seed: int, global_scaling: bool, known: Known | None = None
+) -> Data:
+    """Split samples; see ``split_rows`` and ``Source``. The encoder of a table is fitted to its training set.
+
+    A model that was trained on arrays takes the columns of a table by their positions.
 
     Raises:
-        InputError: there are too few samples for such a split.
+        InputError: there are too few samples for such a split, or a table cannot be encoded.
     """
+    classes = None if known is None else known.classes
+    labelled = code_labels(samples, classes) if isinstance(samples, Table) else samples
+    rows = split_rows(labelled, validation, seed)
+    columns = encoder = None
+    if isinstance(samples, Table):
+        columns = tuple(map(str, samples.cells))
+        encoder = known.encoder if known else fit_encoder(samples, rows["train"])
+        labelled = replace(labelled, x=encoder(samples) if encoder else as_numbers(samples))
     return Data(
-        Splits(samples, split_rows(samples, validation, seed)),
-        samples.official_test is not None,
-        samples.generated,
+        Splits(labelled, rows),
+        labelled.official_test is not None,
+        labelled.generated,
         global_scaling,
-        samples.task,
-        samples.source,
-        samples.sha256,
+        labelled.task,
+        labelled.source,
+        labelled.sha256,
+        columns,
+        encoder,
     )

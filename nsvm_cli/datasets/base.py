@@ -1,10 +1,10 @@
-"""The contract of a data set: a source loads labelled samples, from which splits are taken."""
+"""The contract of a data set: a source loads labelled samples, or a table of them, to take splits from."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pydantic
@@ -16,6 +16,9 @@ from torch import Tensor
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.errors import InputError
 from nsvm_cli.tasks import Task, task_for
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,33 @@ class Samples:
         return digest.hexdigest()
 
 
+@dataclass(frozen=True)
+class Table:
+    """Labelled rows as they were read: a cell may hold text, or nothing. See ``datasets/encoding.py``.
+
+    They are those of a file or, from row ``official_test`` on, of a second one: the official test set.
+    ``unknown`` are columns to leave out that are not there.
+    """
+
+    cells: pd.DataFrame
+    labels: pd.Series
+    files: tuple[str, ...]
+    official_test: int | None = None
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """Where the rows are from."""
+        return self.files[0]
+
+    def place(self, row: int, column: object = None) -> str:
+        """Return the name of a row, or of a cell in it, for the beginning of a message."""
+        file = self.files[0]
+        if self.official_test is not None and row >= self.official_test:
+            file, row = self.files[1], row - self.official_test
+        return f"{file}: {'' if column is None else f'column {column}, '}row {row + 1}"
+
+
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class Source:
     """A data set. To add one, derive from this class and list it in ``DATASETS``.
@@ -71,7 +101,7 @@ class Source:
 
     validation: NonNegativeInt = 0
 
-    def load(self, rng: np.random.Generator) -> Samples:
+    def load(self, rng: np.random.Generator) -> Samples | Table:
         """Return all samples; ``rng`` is for sources that generate them.
 
         Raises:

@@ -2,34 +2,68 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
-from nsvm_cli.datasets.base import Samples, Source
-from nsvm_cli.datasets.tables import read_csv, to_samples
+from nsvm_cli.datasets.base import Source, Table
+from nsvm_cli.datasets.tables import read_csv, to_table
 from nsvm_cli.errors import InputError, did_you_mean
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def _tab(separator: object) -> object:
+    return "\t" if separator == r"\t" else separator  # as it is typed in a shell
+
+
+Separator = Annotated[str, Field(min_length=1, max_length=1), BeforeValidator(_tab)]
+Names = Annotated[tuple[str, ...], BeforeValidator(lambda names: () if names is None else names)]
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class CSV(Source):
-    """A CSV file with a header: one column of labels, all other columns numeric features.
+    """A CSV file with a header: one column of labels, all others features.
 
-    Labels may be numbers or text. The two classes, in ascending order, become -1 and +1.
+    Labels may be numbers or text. The two classes, in ascending order, become -1 and +1. Features are numbers
+    or text, and may be missing; the columns in ``drop`` are none. The rows of ``test_path``, if there is such
+    a file, are the test set.
     """
 
     path: str
     label: str = "label"
-    separator: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    separator: Separator = ","
+    drop: Names = ()
+    test_path: str | None = None
 
-    def load(self, rng: np.random.Generator) -> Samples:
-        table = read_csv(self.path, sep=self.separator)
+    def load(self, rng: np.random.Generator) -> Table:
+        paths = {"dataset.path": self.path}
+        if self.test_path is not None:
+            paths["dataset.test_path"] = self.test_path
+        files, tables = tuple(paths.values()), [self._read(path, setting) for setting, path in paths.items()]
+        unknown = tuple(name for name in self.drop if not any(name in table for table in tables))
+        labels = [table[self.label] for table in tables]
+        features = [table.drop(columns=[self.label, *self.drop], errors="ignore") for table in tables]
+        _expect_same_columns(files, features)
+        return to_table(files, features, labels, unknown)
+
+    def _read(self, path: str, setting: str) -> pd.DataFrame:
+        table = read_csv(path, setting, sep=self.separator)
         if self.label not in table.columns:
             raise InputError(
-                f"dataset.label: {self.path} has no column {self.label!r}; "
+                f"dataset.label: {path} has no column {self.label!r}; "
                 f"{did_you_mean(self.label, map(str, table.columns))}"
             )
-        return to_samples(table.drop(columns=self.label), table[self.label], self.path)
+        return table
+
+
+def _expect_same_columns(files: tuple[str, ...], tables: list[pd.DataFrame]) -> None:
+    if differing := [*tables[0].columns.symmetric_difference(tables[-1].columns)]:
+        raise InputError(
+            f"dataset.test_path={files[-1]}: expected the columns of {files[0]}, but only one of the two has "
+            f"{', '.join(differing)}; leave out what is no feature with dataset.drop=[...]"
+        )

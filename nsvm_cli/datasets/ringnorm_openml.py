@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Samples, Source
 from nsvm_cli.datasets.download import https_only, reason
-from nsvm_cli.datasets.tables import read_csv, to_samples
+from nsvm_cli.datasets.encoding import as_numbers, code_labels
+from nsvm_cli.datasets.tables import read_csv, to_table
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import say
 from nsvm_cli.storage.files import locked
@@ -48,7 +50,8 @@ def _to_samples(table: pd.DataFrame, source: str) -> Samples:
             f"{source}: expected {SHAPE[0]} rows of 20 features and a class, got {table.shape[0]} rows "
             f"of {table.shape[1]} columns; use dataset=csv for another table"
         )
-    return to_samples(table.iloc[:, :-1], table.iloc[:, -1], source)
+    rows = to_table((source,), [table.iloc[:, :-1]], [table.iloc[:, -1]])
+    return replace(code_labels(rows), x=as_numbers(rows))
 
 
 def _from_csv(path: str) -> pd.DataFrame:

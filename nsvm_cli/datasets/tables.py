@@ -1,4 +1,4 @@
-"""CSV files as samples and labels."""
+"""CSV files as tables."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import lzma
 import warnings
 import zipfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from nsvm_cli.datasets.base import Samples
+from nsvm_cli.datasets.base import Table
 from nsvm_cli.errors import InputError
-from nsvm_cli.tasks import BinaryClassification
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,8 +20,13 @@ DAMAGED = (EOFError, lzma.LZMAError, zipfile.BadZipFile, zlib.error)
 """Errors from damaged compressed files; pandas' own errors are ValueErrors."""
 
 
-def read_csv(path: str, **options: Any) -> pd.DataFrame:
-    """Read a CSV file with pandas. Only regular files are opened.
+def read_csv(path: str, setting: str = "dataset.path", **options: Any) -> pd.DataFrame:
+    """Read a CSV file with pandas, which unpacks it if need be. Only regular files are opened.
+
+    Args:
+        path: the file.
+        setting: the name of the setting that holds the path, for messages.
+        options: further options of pandas.
 
     Raises:
         InputError: there is no such file, or it is not a CSV file.
@@ -34,7 +37,7 @@ def read_csv(path: str, **options: Any) -> pd.DataFrame:
         file = Path(path).expanduser()
         if not file.is_file():
             what = "is not a file" if file.exists() else "does not exist"
-            raise InputError(f"dataset.path={path} {what}: expected a CSV file")
+            raise InputError(f"{setting}={path} {what}: expected a CSV file")
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # rows with more cells than the header
             # low_memory would infer a column's type block by block, and index_col would silently turn the
@@ -42,36 +45,32 @@ def read_csv(path: str, **options: Any) -> pd.DataFrame:
             table: pd.DataFrame = pd.read_csv(file, low_memory=False, index_col=False, **options)
     except InputError:
         raise
+    except ImportError as error:
+        raise InputError(
+            f"{setting}={path} needs a package to be unpacked ({error.name or 'zstandard'}): install it, or "
+            "unpack the file"
+        ) from None
     except (ValueError, OSError, RuntimeError, pd.errors.ParserWarning, *DAMAGED) as error:
-        raise InputError(f"dataset.path={path} cannot be read as CSV: {error}") from None
+        raise InputError(f"{setting}={path} cannot be read as CSV: {error}") from None
     return table
 
 
-def to_samples(features: pd.DataFrame, labels: pd.Series, source: str) -> Samples:
-    """Return the samples of a table. The two classes, in ascending order, become -1 and +1.
+def to_table(
+    files: tuple[str, ...],
+    features: Sequence[pd.DataFrame],
+    labels: Sequence[pd.Series],
+    unknown: tuple[str, ...] = (),
+) -> Table:
+    """Return the table of the rows of a file, or of a file and then of its test set.
 
-    Raises:
-        InputError: there is no feature, a feature is not a number, a label is missing, or there are not
-            exactly two classes.
+    Args:
+        files: the names of the files.
+        features: the features of each; the first decides the order of the columns.
+        labels: the labels of each.
+        unknown: see ``Table``.
     """
     import pandas as pd
 
-    if features.shape[1] == 0:
-        raise InputError(f"{source}: expected at least one feature beside the label, found none")
-    for name, column in features.items():
-        numbers = pd.to_numeric(column, errors="coerce")
-        if (bad := numbers.isna()).any():
-            row = int(np.flatnonzero(bad)[0])
-            got = "an empty cell" if pd.isna(column.iloc[row]) else repr(column.iloc[row])
-            raise InputError(f"{source}: column {name}, row {row + 1}: expected a number, got {got}")
-    if (missing := labels.isna()).any():
-        raise InputError(f"{source}: row {int(np.flatnonzero(missing)[0]) + 1} has no label")
-    classes = sorted(labels.unique().tolist(), key=lambda label: (isinstance(label, str), label))
-    if len(classes) != 2:
-        some = ", ".join(str(c) for c in classes[:5]) + (", ..." if len(classes) > 5 else "")
-        raise InputError(
-            f"{source}: expected labels of exactly 2 classes, found {len(classes)}: {some or 'no rows'}"
-        )
-    x = features.apply(pd.to_numeric).to_numpy(np.float64)
-    y = BinaryClassification.encode(labels.to_numpy(), classes)
-    return Samples(x, y, (str(classes[0]), str(classes[1])), source)
+    cells = pd.concat(features, ignore_index=True)[[*features[0]]]
+    y = pd.concat([part.astype(object) for part in labels], ignore_index=True)
+    return Table(cells, y, files, len(features[0]) if len(files) > 1 else None, unknown)

@@ -17,6 +17,7 @@ from nsvm_cli.parallel.distributed import Processes
 from nsvm_cli.runs.checkpoint import (
     Checkpoint,
     environment,
+    expect_same_columns,
     identity,
     load_checkpoint,
     mismatches,
@@ -127,6 +128,8 @@ class CheckpointManager(Callback):
         """
         e = self.experiment
         checkpoint = self._agreed_checkpoint()
+        if checkpoint is not None:
+            expect_same_columns(e, checkpoint)
         changes = self._mismatches(checkpoint)
         if changes and not allow_mismatch:
             raise InputError(
@@ -234,6 +237,7 @@ class CheckpointManager(Callback):
                 settings=plain(e.settings),
                 environment=environment(e),
                 values=values,
+                columns=None if e.data.encoder is None else e.data.encoder.sha256,
             )
             self.directory.add_checkpoint(lambda path: save_checkpoint(path, checkpoint))
         self.saved, self._saved_step = time.monotonic(), state.t

@@ -37,7 +37,7 @@ RENAMED = {
 }
 """Names in checkpoints of the first kind, which version 0.1.0 wrote, and today's names."""
 
-DATA_PATHS = ("dataset.path", "dataset.root")
+DATA_PATHS = ("dataset.path", "dataset.test_path", "dataset.root")
 """Paths of the data, which may change: the data are compared by their checksum."""
 
 WITHOUT_EFFECT = ("checkpoint", "curves", "plugins")
@@ -55,6 +55,7 @@ class Checkpoint:
         bitwise: whether settings and environment were the same throughout.
         metrics: the end of the metrics at this step.
         values: the state dicts of theta ("F") and of the trainer's state ("state").
+        columns: the SHA-256 of what the features of a table stand for; None for arrays.
     """
 
     step: NonNegativeInt
@@ -66,6 +67,7 @@ class Checkpoint:
     settings: dict[str, Any]
     environment: dict[str, str]
     values: StateDict = Field(repr=False)
+    columns: str | None = None
 
 
 def environment(experiment: Experiment) -> dict[str, str]:
@@ -115,6 +117,16 @@ def identity(settings: Mapping[str, Any], environment: Mapping[str, str]) -> dic
     The actual device and number of threads take the place of those that were asked for.
     """
     return {**settings, **environment}
+
+
+def expect_same_columns(experiment: Experiment, checkpoint: Checkpoint) -> None:
+    """Raise an InputError if features of the checkpoint's table stand for something else in this run."""
+    encoder = experiment.data.encoder
+    if encoder is not None and checkpoint.columns not in (None, encoder.sha256):
+        raise InputError(
+            f"{experiment.data.source} has other columns, or the same in another order, than when training "
+            f"stopped after step {checkpoint.step}: restore them, or start over with overwrite=true"
+        )
 
 
 def restore_state(experiment: Experiment, checkpoint: Checkpoint) -> State:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,12 @@ from nsvm_cli.runs.model_file import Facts, find_model_file, load_model
 
 
 def evaluate_model(
-    path: str | Path, split: str | None, runtime: Mapping[str, Any], dataset: Section | None, changes: Section
+    path: str | Path,
+    split: str | None,
+    runtime: Mapping[str, Any],
+    dataset: Section | None,
+    changes: Section,
+    say: Callable[[str], object] = lambda line: None,
 ) -> dict[str, Any]:
     """Return the scores of the model in ``path`` on one split of a data set.
 
@@ -23,6 +28,7 @@ def evaluate_model(
         runtime: ``device`` and ``threads``, if they should differ from the run's.
         dataset: another data set, as a ``dataset:`` section; None for the run's own.
         changes: settings that override those of the data set.
+        say: shows a message to the user.
 
     Raises:
         InputError: the model file or the data are missing or damaged, or do not match.
@@ -30,7 +36,12 @@ def evaluate_model(
     file = find_model_file(path)
     saved = load_model(file, runtime)
     settings, facts = saved.settings, saved.facts
-    data = load_data({**(dataset or settings.dataset), **changes}, settings.seed)
+    section = {**(dataset or settings.dataset), **changes}
+    if "path" in changes and "test_path" not in changes:
+        section.pop("test_path", None)  # it belongs to the table whose place another one takes
+    data = load_data(section, settings.seed, facts.known)
+    if remark := _remark(facts, data):
+        say(remark)
     name = split or ("validation" if settings.dataset.get("validation") else "test")
     chosen = _checked_split(facts, data, name)
     return {
@@ -61,3 +72,14 @@ def _checked_split(facts: Facts, data: Data, split: str) -> Split:
         theirs, ours = " from ".join(facts.classes), ", ".join(data.task.classes)
         raise InputError(f"the model tells {theirs}, {data.source} has {ours}")
     return chosen
+
+
+def _remark(facts: Facts, data: Data) -> str:
+    """Return what to know about the columns of the data, if there is anything."""
+    if facts.columns is not None and data.columns is not None:
+        ignored = [name for name in data.columns if name not in facts.columns]
+        return f"ignoring columns that the model was not trained on: {', '.join(ignored)}" if ignored else ""
+    if (facts.columns is None and data.columns is None) or data.sha256 == facts.sha256:
+        return ""
+    which = "the model file" if facts.columns is None else data.source
+    return f"{which} does not name its columns: they are matched by their order"

@@ -15,7 +15,8 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT, Positive, one_line
 from nsvm_cli.config.settings import Settings, parse_settings, plain
-from nsvm_cli.datasets import build_source
+from nsvm_cli.datasets import Known, build_source
+from nsvm_cli.datasets.encoding import Columns, TableEncoder
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import features
@@ -49,7 +50,7 @@ class Facts:
     """What prediction and evaluation need beside tensors and settings.
 
     ``scale`` and ``bias`` are those of g (see ``Expansion``), ``shape`` is that of one sample, and ``sha256``
-    is the checksum of the data that the model was trained on.
+    is the checksum of the data that the model was trained on. ``columns`` is None if these were no table.
     """
 
     scale: Positive
@@ -59,6 +60,16 @@ class Facts:
     steps: NonNegativeInt
     source: Name
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    columns: Columns | None = None
+
+    def __post_init__(self) -> None:
+        if (encoder := self.known.encoder) and self.shape != (encoder.width,):
+            raise ValueError(f"its columns give {encoder.width} features, expected shape {list(self.shape)}")
+
+    @property
+    def known(self) -> Known:
+        """What the model knows of its data, to be given others in the same form."""
+        return Known(self.classes, None if self.columns is None else TableEncoder(self.columns))
 
     @property
     def task(self) -> Task:
@@ -86,6 +97,7 @@ def facts(experiment: Experiment, model: NSVM, steps: int) -> Facts:
         steps=steps,
         source=data.source,
         sha256=data.sha256,
+        columns=None if data.encoder is None else data.encoder.columns,
     )
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.storage.files import write_atomically
 
-HEADER_BYTES = 2**20
+HEADER_BYTES = 2**22
 FILE_BYTES = 2**31
 TENSORS = 4096
 DIMENSIONS = 8
@@ -163,13 +163,15 @@ def json_within_bounds(text: str) -> Any:
     level = [value]
     for _ in range(DEPTH):
         inner: list[Any] = []
+        characters: set[str] = set()
         for each in level:
             if isinstance(each, dict):
                 inner += [*each, *each.values()]
             elif isinstance(each, list):
                 inner += each
             elif isinstance(each, str):
-                _expect(not any(map(_is_control, each)), "its JSON holds control characters")
+                characters.update(each)
+        _expect(not any(map(_is_control, characters)), "its JSON holds control characters")
         level = inner
     _expect(not level, f"its JSON is nested deeper than {DEPTH} levels")
     return value

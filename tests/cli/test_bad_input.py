@@ -143,7 +143,7 @@ def test_data_that_are_not_what_they_should_be(tmp_path: Path) -> None:
     file = tmp_path / "table.csv"
     for text, said in [
         (f"a,b,label\n{rows}\n1,x,no", "column b, row 61: expected a number, got 'x'"),
-        (f"a,b,label\n{rows}\n1,,no", "column b, row 61: expected a number"),
+        (f"a,b,label\n{rows}\n1,2,", "row 61 has no label"),
         (f"a,b,label\n{rows}\n1,2,perhaps", "expected labels of exactly 2 classes, found 3"),
         (f"a,b,lable\n{rows}", "has no column 'label'; did you mean lable?"),
         ("", "cannot be read as CSV"),

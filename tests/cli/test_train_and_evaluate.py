@@ -83,7 +83,7 @@ def test_evaluate_elsewhere_on_other_data(tmp_path: Path) -> None:
     (there / "own.csv").write_text((there / "own.csv").read_text().replace(",A\n", ",C\n"))
     refused = nsvm("evaluate", file, "dataset=csv", "dataset.path=own.csv", "split=all", cwd=there)
     assert refused.returncode == 2
-    assert "the model tells A from B, own.csv has B, C" in refused.stderr
+    assert "own.csv: row 1: expected label A or B, got C" in refused.stderr
     for words, said in [
         (["dataset=csv"], "dataset.path: csv needs a value"),
         (["dataset=csv", "dataset.path=${"], "dataset.path=${ does not exist"),

@@ -97,8 +97,8 @@ def test_a_truncated_file_is_refused(drawn: Samples, tmp_path: Path, cut: int, h
     ("at", "cell", "says"),
     [
         (0, "text", "column {}, row 7000: expected a number, got 'text'"),
-        (5, "", "column {}, row 7000: expected a number"),
-        (19, "inf", "sample 7000 holds NaN or an infinite value"),
+        (5, "", "column {}, row 7000: expected a number, got an empty cell"),
+        (19, "inf", "column {}, row 7000: expected a number, got inf"),
         (20, "", "row 7000 has no label"),
         (20, "3", "exactly 2 classes, found 3: 1, 2, 3"),
     ],

@@ -19,7 +19,7 @@ from safetensors.torch import save, save_file
 from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.runs.model_file import find_model_file, load_model, save_model
+from nsvm_cli.runs.model_file import Facts, find_model_file, load_model, save_model
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.run_directory import RunDirectory
@@ -233,6 +233,41 @@ def test_a_file_that_contradicts_itself_is_refused(run: Run, mutate: Mutation, s
         file, save({name: t.contiguous() for name, t in tensors.items()}, {"nsvm-model-1": header})
     )
     refused(file, said)
+
+
+FACTS: dict[str, Any] = {
+    "scale": 1.0,
+    "bias": 0.0,
+    "shape": [3],
+    "classes": ["a", "b"],
+    "steps": 1,
+    "source": "table.csv",
+    "sha256": BLANK,
+    "columns": {"size": 1.5, "colour": ["red", None]},
+}
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"size": 1.0}, "its columns give 1 features, expected shape"),
+        ({}, "its columns give 0 features"),
+        ({"a": 1.0, "b": []}, "up to 1000 different categories in column b"),
+        ({"a": 1.0, "b": ["x", "x"]}, "up to 1000 different categories in column b"),
+        ({"a": [str(i) for i in range(1001)]}, "up to 1000 different categories in column a"),
+        ({"a": ["x" * 5000, "y", "z"]}, "at most 4096 characters in column a, got 5000"),
+        ({"x" * 5000: 1.0, "b": ["y", None]}, "at most 4096 characters in column xxx"),
+        ({"a": float("inf")}, "finite number"),
+        ({"a": {"b": 1}}, "columns"),
+        ({"a": [["x"]]}, "columns"),
+        (["a", "b", "c"], "columns"),
+        ({f"{i}": ["x" * 4000] for i in range(600)}, "no room for their names and categories"),
+    ],
+)
+def test_columns_that_contradict_themselves_are_refused(columns: Any, said: str) -> None:
+    assert Facts(**FACTS).known.encoder is not None
+    with pytest.raises(ValueError, match=said):
+        Facts(**{**FACTS, "columns": columns})
 
 
 @pytest.mark.parametrize(

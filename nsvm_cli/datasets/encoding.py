@@ -1,0 +1,265 @@
+"""Tables as samples: labels become codes, text becomes one-hot features, and missing numbers are filled.
+
+scikit-learn's OneHotEncoder and SimpleImputer do the latter two. They are fitted on the training rows, and
+what they learn is plain data, ``Columns``, from which a model file rebuilds them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from jaxtyping import Float64
+from pydantic import AfterValidator, ValidationError
+from pydantic.dataclasses import dataclass
+
+from nsvm_cli.config.registry import STRICT, one_line
+from nsvm_cli.datasets.base import Samples, Table
+from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.storage.tensor_file import HEADER_BYTES, json_within_bounds
+from nsvm_cli.tasks import BinaryClassification
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_CATEGORIES = 1000
+"""The largest number of categories in a column of text."""
+
+LONGEST = 4096
+"""Characters of the name of a column or of a category."""
+
+
+def _check(columns: dict[str, Any]) -> dict[str, Any]:
+    """Raise a ValueError unless these are columns that a model file can hold beside everything else."""
+    for name, known in columns.items():
+        texts = [name, *(text or "" for text in known)] if isinstance(known, tuple) else [name]
+        if (longest := max(map(len, texts))) > LONGEST:
+            raise ValueError(f"expected at most {LONGEST} characters in column {name[:40]}, got {longest}")
+        if isinstance(known, tuple) and not 0 < len({*known}) == len(known) <= MOST_CATEGORIES:
+            raise ValueError(f"expected up to {MOST_CATEGORIES} different categories in column {name[:40]}")
+    text = json.dumps(columns)
+    if (size := len(json.dumps(text))) > HEADER_BYTES // 2:
+        raise ValueError(f"a model file has no room for their names and categories, {size} bytes")
+    json_within_bounds(text)
+    return columns
+
+
+Columns = Annotated[dict[str, float | tuple[str | None, ...]], AfterValidator(_check)]
+"""What a model knows of each column of its table, by name and in the order of the table: of numbers their
+median, of text its categories, in which None stands for an empty cell."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class TableEncoder:
+    """Turn the rows of a table into features: first the columns of numbers, then those of text.
+
+    A column of numbers is a feature, in which the median fills empty cells. A column of text has a feature
+    for each category, which is 1 in its rows and else 0; all are 0 for text of no known category.
+    """
+
+    columns: Columns
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The columns of numbers and their medians."""
+        return {name: known for name, known in self.columns.items() if isinstance(known, float)}
+
+    @property
+    def text(self) -> dict[str, tuple[str | None, ...]]:
+        """The columns of text and their categories."""
+        return {name: known for name, known in self.columns.items() if isinstance(known, tuple)}
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+        return len(self.numbers) + sum(map(len, self.text.values()))
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of what each feature stands for."""
+        return hashlib.sha256(json.dumps([[*self.numbers], self.text]).encode()).hexdigest()
+
+    def __call__(self, table: Table) -> Float64[np.ndarray, "m n"]:
+        """Return the features of all rows. Columns are taken by name, others are ignored.
+
+        Raises:
+            InputError: a column is missing, or holds a cell that should be a number and is none.
+        """
+        if missing := [name for name in self.columns if name not in table.cells]:
+            raise InputError(
+                f"{table.source} lacks columns that the model was trained on: {', '.join(missing)}"
+            )
+        return np.ascontiguousarray(
+            self._transformer().transform(_typed(table, [*self.numbers], [*self.text]))
+        )
+
+    def _transformer(self) -> Any:
+        """Return scikit-learn's transformer. It learns the medians from a row that holds nothing else."""
+        import pandas as pd
+        from sklearn.compose import ColumnTransformer
+        from sklearn.impute import SimpleImputer
+        from sklearn.preprocessing import OneHotEncoder
+
+        categories = [np.array(known, dtype=object) for known in self.text.values()]
+        one_hot = OneHotEncoder(categories=categories, handle_unknown="ignore", sparse_output=False)
+        imputer = SimpleImputer(strategy="median")
+        transformer = ColumnTransformer(
+            [("numbers", imputer, [*self.numbers]), ("text", one_hot, [*self.text])]
+        )
+        medians = {name: [median] for name, median in self.numbers.items()}
+        first = {name: pd.Series(known[:1], dtype=object) for name, known in self.text.items()}
+        return transformer.fit(pd.DataFrame(medians | first))
+
+
+def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
+    """Return the encoder that the training rows define; no other row has any influence on it.
+
+    A column is one of numbers if most of its cells are numbers.
+
+    Raises:
+        InputError: a column has no values, or too many different texts, or a number or name that no model
+            file can hold.
+    """
+    from sklearn.impute import SimpleImputer
+    from sklearn.preprocessing import OneHotEncoder
+
+    _expect_columns(table)
+    training = table.cells.iloc[rows]
+    if empty := [str(name) for name, cells in training.items() if cells.isna().all()]:
+        raise InputError(f"{table.source}: no training row has a value in {_left_out(empty)}")
+    text = [str(name) for name, cells in training.items() if not _holds_numbers(cells)]
+    _expect_categories(training[text], table.source)
+    numbers = training.columns.difference(text, sort=False).tolist()
+    typed = _typed(table, numbers, text).iloc[rows]
+    known: dict[Any, Any] = {}
+    if numbers:
+        medians = SimpleImputer(strategy="median").fit(typed[numbers]).statistics_.tolist()
+        known |= zip(numbers, medians, strict=True)
+    if text:
+        known |= zip(text, map(tuple, OneHotEncoder().fit(typed[text]).categories_), strict=True)
+    try:
+        return TableEncoder(columns={str(name): known[name] for name in training})
+    except ValidationError as error:
+        raise InputError(f"{table.source}: {one_line(error)}") from None
+
+
+def _holds_numbers(cells: pd.Series) -> bool:
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(cells):
+        return True
+    return bool(pd.to_numeric(cells.dropna(), errors="coerce").notna().mean() > 0.5)
+
+
+def _expect_columns(table: Table) -> None:
+    if table.unknown:
+        known = did_you_mean(table.unknown[0], map(str, table.cells))
+        raise InputError(f"dataset.drop: {table.source} has no column {table.unknown[0]!r}; {known}")
+    if table.cells.shape[1] == 0:
+        raise InputError(f"{table.source}: expected at least one feature beside the label, found none")
+
+
+def _expect_categories(text: pd.DataFrame, source: str) -> None:
+    most, counts = min(MOST_CATEGORIES, len(text) // 2), text.nunique()
+    if crowded := counts.index[counts > most].tolist():
+        raise InputError(
+            f"{source}: expected at most {most} different texts in {len(text)} training rows, got "
+            f"{counts[crowded[0]]} in {_left_out(crowded)}"
+        )
+
+
+def _left_out(names: Sequence[str]) -> str:
+    """Return the names of columns, and how to leave them out."""
+    quoted = ",".join(name if name.isidentifier() else repr(name) for name in names)
+    return f"{', '.join(names)}: leave this out with dataset.drop=[{quoted}]"
+
+
+def _typed(table: Table, numbers: Sequence[Any], text: Sequence[Any]) -> pd.DataFrame:
+    """Return these columns: numbers as float64, text as objects, in which None stands for empty cells."""
+    import pandas as pd
+
+    x = pd.DataFrame(_numbers(table, numbers), columns=[*numbers])
+    return x.assign(**{name: _texts(table.cells[name]) for name in text})
+
+
+def _numbers(table: Table, names: Sequence[Any]) -> Float64[np.ndarray, "m n"]:
+    import pandas as pd
+
+    cells = table.cells[[*names]]
+    x: np.ndarray = cells.apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
+    if (bad := np.isinf(x) | (np.isnan(x) & cells.notna().to_numpy())).any():
+        row, column = np.argwhere(bad)[0].tolist()
+        got = cells.iloc[:, column].tolist()[row]
+        raise InputError(f"{table.place(row, cells.columns[column])}: expected a number, got {got!r}")
+    return x
+
+
+def _texts(cells: pd.Series) -> pd.Series:
+    import pandas as pd
+
+    texts = {cell: as_text(cell) for cell in cells.dropna().unique().tolist()}
+    return pd.Series([texts.get(cell) for cell in cells.tolist()], dtype=object)
+
+
+def as_text(cell: object) -> str:
+    """Return a cell as text. Numbers are compared by value: 1, 1.0 and 01 are the same."""
+    if isinstance(cell, str | int | float) and not isinstance(cell, bool):
+        with contextlib.suppress(ValueError):
+            return repr(float(cell)).removesuffix(".0")
+    return str(cell)
+
+
+def as_numbers(table: Table) -> Float64[np.ndarray, "m n"]:
+    """Return the cells of a table all of whose columns are numbers, in their order.
+
+    Raises:
+        InputError: a cell is empty or no number, or there are no columns.
+    """
+    _expect_columns(table)
+    x = _numbers(table, [*table.cells])
+    if (empty := np.isnan(x)).any():
+        row, column = np.argwhere(empty)[0].tolist()
+        raise InputError(
+            f"{table.place(row, table.cells.columns[column])}: expected a number, got an empty cell"
+        )
+    return x
+
+
+def code_labels(table: Table, classes: tuple[str, ...] | None = None) -> Samples:
+    """Return samples without features, whose labels are coded.
+
+    Args:
+        table: the table.
+        classes: the classes of a model; None for those of the table, in ascending order.
+
+    Raises:
+        InputError: a label is missing or unknown, or there are not exactly two classes.
+    """
+    labels = table.labels.astype(object)
+    if (missing := labels.isna()).any():
+        raise InputError(f"{table.place(int(np.flatnonzero(missing)[0]))} has no label")
+    classes = classes or _classes(labels.iloc[: table.official_test], table.source)
+    known = {as_text(name): name for name in classes} | {name: name for name in classes}
+    names: dict[Any, str | None] = {
+        label: known.get(str(label), known.get(as_text(label))) for label in labels.unique().tolist()
+    }
+    coded = labels.map(names)
+    if (unknown := coded.isna()).any():
+        row = int(np.flatnonzero(unknown)[0])
+        raise InputError(f"{table.place(row)}: expected label {' or '.join(classes)}, got {labels.iloc[row]}")
+    y = BinaryClassification.encode(coded.to_numpy(), classes)
+    return Samples(np.empty((len(y), 0)), y, (classes[0], classes[1]), table.source, table.official_test)
+
+
+def _classes(labels: pd.Series, source: str) -> tuple[str, ...]:
+    classes = sorted(labels.unique().tolist(), key=lambda label: (isinstance(label, str), label))
+    if len(classes) != 2:
+        some = ", ".join(str(c) for c in classes[:5]) + (", ..." if len(classes) > 5 else "")
+        raise InputError(
+            f"{source}: expected labels of exactly 2 classes, found {len(classes)}: {some or 'no rows'}"
+        )
+    return tuple(map(str, classes))

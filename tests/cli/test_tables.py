@@ -1,0 +1,161 @@
+"""Tables from training to evaluation: columns by name, labels by the model's classes, and what was stored."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from safetensors.torch import save
+
+from nsvm_cli.storage.tensor_file import BLANK
+from tests.cli.process import evaluated, nsvm, trained
+from tests.runs.test_model_file import contents, write_with_checksum
+
+ROWS = 200
+EARLIER = Path(__file__).parents[1] / "data" / "v0.1.0" / "model.safetensors"
+WORDS = ["algorithm=pegasos", "algorithm.steps=300", "curves=false", "threads=1", "dataset=csv"]
+
+
+def made() -> pd.DataFrame:
+    """Return a table whose columns differ so much that none can stand for another."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(1, 3, ROWS)
+    age = np.where(rng.random(ROWS) < 0.1, np.nan, rng.normal(40 + 9 * y, 8).round(1))
+    colour = np.where(rng.random(ROWS) < 0.7, np.where(y == 1, "red", "blue"), "green")
+    income = rng.lognormal(5 + y, 0.4).round(1)
+    return pd.DataFrame({"id": np.arange(ROWS), "age": age, "colour": colour, "income": income, "class": y})
+
+
+TABLE = made()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on a table with text, gaps and a number of each row, and other tables."""
+    folder = tmp_path_factory.mktemp("tables")
+    TABLE.to_csv(folder / "table.tsv", index=False, sep="\t")
+    others = {
+        "reordered": TABLE[[*TABLE.columns[::-1]]],
+        "more": TABLE.drop(columns="id").assign(weight=1.5, height=2),
+        "fewer": TABLE.drop(columns="age"),
+        "classes": TABLE.assign(**{"class": TABLE["class"] + 1}),
+        "floats": TABLE.assign(**{"class": TABLE["class"].astype(float)})[::-1],
+    }
+    for name, table in others.items():
+        table.to_csv(folder / f"{name}.tsv", index=False, sep="\t")
+    words = ["dataset.path=table.tsv", "dataset.label=class", r"dataset.separator=\t", "dataset.drop=[id]"]
+    trained(*WORDS, *words, cwd=folder)
+    return folder
+
+
+def figures(folder: Path, *words: str) -> tuple[dict[str, Any], str]:
+    done = nsvm("evaluate", "run", "split=all", *words, "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("other", "remark"),
+    [
+        ("reordered", ""),
+        ("floats", ""),
+        ("more", "ignoring columns that the model was not trained on: weight, height\n"),
+    ],
+)
+def test_columns_are_matched_by_name(folder: Path, other: str, remark: str) -> None:
+    own, said = figures(folder)
+    assert said == ""
+    assert own["same_data"] is True
+    assert own["accuracy"] > 0.8
+    theirs, said = figures(folder, f"dataset.path={other}.tsv")
+    assert said == remark
+    assert theirs["errors"] == own["errors"]
+    assert theirs["classes"] == ["1", "2"]
+    assert theirs["same_data"] is (other != "floats")
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ("fewer", "fewer.tsv lacks columns that the model was trained on: age"),
+        ("classes", "expected label 1 or 2, got 3"),
+    ],
+)
+def test_a_table_that_the_model_does_not_know_is_refused(folder: Path, other: str, says: str) -> None:
+    done = nsvm("evaluate", "run", "split=all", f"dataset.path={other}.tsv", cwd=folder)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert says in done.stderr
+
+
+def test_columns_of_numbers_are_matched_by_name(tmp_path: Path) -> None:
+    table = TABLE[["age", "income", "class"]].fillna(40)
+    table.to_csv(tmp_path / "table.csv", index=False)
+    run, result = trained(*WORDS, "dataset.path=table.csv", "dataset.label=class", cwd=tmp_path)
+    table[["income", "class", "age"]].to_csv(tmp_path / "other.csv", index=False)
+    theirs = evaluated(run, "dataset.path=other.csv", cwd=tmp_path)
+    assert (theirs["errors"], theirs["sha256"]) == (result["test_errors"], result["data"]["sha256"])
+
+
+def test_text_and_missing_values_are_evaluated_as_in_training(folder: Path) -> None:
+    result = json.loads((folder / "run" / "result.json").read_text())
+    assert evaluated(folder / "run", cwd=folder)["errors"] == result["test_errors"]
+
+
+def test_a_test_file_stays_with_its_table(tmp_path: Path) -> None:
+    TABLE[:150].to_csv(tmp_path / "train.csv", index=False)
+    TABLE[150:].to_csv(tmp_path / "test.csv.gz", index=False)
+    TABLE[100:].to_csv(tmp_path / "other.csv", index=False)
+    words = ["dataset.path=train.csv", "dataset.test_path=test.csv.gz", "dataset.label=class"]
+    run, result = trained(*WORDS, *words, "dataset.drop=[id]", cwd=tmp_path)
+    assert result["data"]["samples"] == {"train": 150, "validation": 0, "test": 50}
+    assert result["data"]["official_split"] is True
+    assert evaluated(run, cwd=tmp_path)["errors"] == result["test_errors"]
+    assert evaluated(run, "dataset.path=other.csv", "split=all", cwd=tmp_path)["samples"] == 100
+    assert evaluated(run, "dataset.test_path=other.csv", cwd=tmp_path)["samples"] == 100
+
+
+def test_a_model_file_without_names_of_columns(folder: Path, tmp_path: Path) -> None:
+    """Earlier versions did not store them: columns are then taken in their order."""
+    x = np.random.default_rng(0).normal(size=(40, 20)).round(3)
+    table = pd.DataFrame(x, columns=[f"V{i}" for i in range(20)]).assign(label=["A", "B"] * 20)
+    table.to_csv(tmp_path / "numbers.csv", index=False)
+    words = ["dataset=csv", "dataset.path=numbers.csv", "split=all"]
+    done = nsvm("evaluate", EARLIER, *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "the model file does not name its columns: they are matched by their order\n"
+    table.assign(V3=["x", *x[1:, 3]]).to_csv(tmp_path / "numbers.csv", index=False)
+    assert (
+        "column V3, row 1: expected a number, got 'x'"
+        in nsvm("evaluate", EARLIER, *words, cwd=tmp_path).stderr
+    )
+
+    tensors, metadata = contents(folder / "run" / "final.safetensors")
+    content = json.loads(metadata["nsvm-model-1"])
+    del content["facts"]["columns"]
+    header = json.dumps({**content, "sha256": BLANK})
+    write_with_checksum(tmp_path / "old.safetensors", save(tensors, {"nsvm-model-1": header}))
+    shutil.copy(folder / "table.tsv", tmp_path)
+    done = nsvm("evaluate", "old.safetensors", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "column colour, row 1: expected a number" in done.stderr
+
+
+def test_a_sweep_of_an_earlier_version_is_repeated(folder: Path) -> None:
+    """Its runs do not record the settings that this version has added."""
+    words = [*WORDS, "dataset.path=reordered.tsv", r"dataset.separator=\t", "dataset.label=class"]
+    words += ["-m", "hydra.sweep.dir=sweep"]
+    assert nsvm("train", *words, cwd=folder).returncode == 0
+    config = folder / "sweep" / "0" / "config.yaml"
+    values = yaml.safe_load(config.read_text())
+    del values["dataset"]["drop"], values["dataset"]["test_path"]
+    config.write_text(yaml.safe_dump(values))
+    again = nsvm("train", *words, cwd=folder)
+    assert again.returncode == 0, again.stderr
+    assert "Finished already" in again.stdout
