@@ -10,11 +10,17 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import requires
+from itertools import chain
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+ROOT = Path(__file__).parents[1]
+SCRIPTS = ROOT / "scripts"
 
 
 @pytest.mark.parametrize("package", sorted(folder.parent.name for folder in SCRIPTS.glob("*/__main__.py")))
@@ -22,6 +28,24 @@ def test_every_module_imports(package: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.syspath_prepend(SCRIPTS)
     for file in sorted((SCRIPTS / package).glob("*.py")):
         importlib.import_module(f"{package}.{file.stem}")
+
+
+def test_the_constraints_name_every_package() -> None:
+    """The direct and the indirect ones, but not CUDA, which comes with the torch that asks for it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    pins = (ROOT / "constraints.txt").read_text().splitlines()
+    named = {canonicalize_name(line.split("==")[0]) for line in pins}
+    needed = {"nsvm"}
+    while found:
+        package = Requirement(found.pop())
+        name = canonicalize_name(package.name)
+        extras = ["", *package.extras]
+        here = package.marker is None or any(package.marker.evaluate({"extra": extra}) for extra in extras)
+        if here and name not in needed and not name.startswith(("cuda-", "nvidia-", "triton")):
+            needed.add(name)
+            found += requires(name) or []
+    assert needed - named == {"nsvm"}
 
 
 FAKE_PYTHON = """\
@@ -55,7 +79,7 @@ def checkout(tmp_path: Path) -> Path:
     for script in ("setup", "test"):
         shutil.copy(SCRIPTS / script, tmp_path / "scripts")
     (tmp_path / "pyproject.toml").touch()
-    (tmp_path / "constraints.txt").write_text("# exact versions\na==1\nb==1\n")
+    (tmp_path / "constraints.txt").write_text("# exact versions\na==1\nb==1; old\nb==2; new\n")
     (tmp_path / "python").write_text(FAKE_PYTHON.replace("{python}", sys.executable))
     (tmp_path / "python").chmod(0o755)
     return tmp_path
@@ -112,10 +136,10 @@ def test_a_folder_that_is_no_environment_keeps_its_files(checkout: Path) -> None
 
 
 def test_versions_to_have_instead(checkout: Path) -> None:
-    (checkout / "newer.txt").write_text("# the newest b\nb==2\n")
+    (checkout / "newer.txt").write_text("# the newest b\nb==3\n")
     assert calls(checkout, CONSTRAINTS="newer.txt") == ["venv", *ALL]
     used = (checkout / ".venv" / "constraints.txt").read_text()
-    assert [line for line in used.splitlines() if "==" in line] == ["b==2", "a==1"]
+    assert [line for line in used.splitlines() if "==" in line] == ["b==3", "a==1"]
     assert calls(checkout) == ALL, "without them, another environment is asked for"
 
 

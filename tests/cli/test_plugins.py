@@ -101,9 +101,7 @@ def test_only_what_was_named_comes_from_the_current_folder(tmp_path: Path) -> No
     ("text", "said"),
     [
         ("\n1 / 0", "ZeroDivisionError: division by zero (mine.py, line 2)"),
-        ("import json\njson.loads('{')", "(mine.py, line 2)"),
         ("def f(:", "SyntaxError: invalid syntax (mine.py, line 1)"),
-        ("import nowhere", "ModuleNotFoundError: No module named 'nowhere' (mine.py, line 1)"),
         ("import beside", "KeyError: 'x' (beside.py, line 1)"),
     ],
 )

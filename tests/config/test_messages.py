@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import yaml
 
-from nsvm_cli.cli.hydra_app import compose_section, compose_settings, conf_folder
+from nsvm_cli.cli.hydra_app import compose_settings, conf_folder
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.datasets import build_source
 from nsvm_cli.errors import InputError
@@ -40,15 +41,49 @@ def refusals(check: Callable[[dict[str, Any]], object], right: dict[str, Any]) -
 @pytest.mark.parametrize("group", sorted(BUILD))
 def test_about_a_part(group: str) -> None:
     for file in (conf_folder() / group).glob("*.yaml"):
-        said = set(refusals(BUILD[group], compose_section(group, file.stem)))
+        values = yaml.safe_load(file.read_text())
+        right = {key: 1 if "$" in str(value) else value for key, value in values.get(group, values).items()}
+        said = set(refusals(BUILD[group], right))
         assert said
         assert not [line for line in said if any(word in line for word in LIBRARY)]
 
 
-def test_about_the_run() -> None:
-    right = compose_settings([])
+@pytest.fixture(scope="module")
+def right() -> dict[str, Any]:
+    return compose_settings([])
+
+
+def test_about_the_run(right: dict[str, Any]) -> None:
     said = set(refusals(parse_settings, right))
     for section in ("checkpoint", "validation"):
         said |= set(refusals(lambda values, at=section: parse_settings({**right, at: values}), {"every": 1}))
     assert len(said) > 50
     assert not [line for line in said if any(word in line for word in LIBRARY)]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            {"checkpoint": {"every": "5x"}},
+            "checkpoint.every: expected a number of steps, a duration such as 30s, ",
+        ),
+        ({"checkpoint": 5}, "checkpoint should be a section of settings, got 5"),
+        ({"curves": "maybe"}, "curves should be true or false, got 'maybe'"),
+        ({"memory_budget": "1GB"}, "memory_budget should be a valid integer, got '1GB'"),
+        ({"seed": 16**20_000}, "seed should be less than 9223372036854775808, got an integer of 80001 bits"),
+        ({"plugins": "mine"}, "plugins should be a list, got 'mine'"),
+        ({"steps": 5}, "steps: there is no such setting; did you mean algorithm.steps?"),
+    ],
+)
+def test_what_is_said(values: dict[str, Any], said: str, right: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as refused:
+        parse_settings({**right, **values})
+    assert str(refused.value).startswith(said)
+
+
+def test_what_is_said_about_lists() -> None:
+    with pytest.raises(InputError, match=r"network\.widths should be a list of 1 or more values, got "):
+        build_network({"name": "mlp", "widths": []}, (20,), 0)
+    with pytest.raises(InputError, match=r"dataset\.classes should be a list of 2 or fewer values, got "):
+        build_source({"name": "digits", "classes": [1, 2, 3]})

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.errors import InputError
+from nsvm_cli.report.curves import draw_curves
 from nsvm_cli.storage import metrics_file
 from nsvm_cli.storage.run_directory import write_config
-from tests.cli.process import nsvm, refusal
+from tests.cli.process import nsvm
 
 GOOD = b'{"step": 1, "violations": 1, "objective": null}\n'
 DAMAGED = {
@@ -30,7 +32,8 @@ SAID = "metrics.jsonl, line 2: expected a JSON object of numbers, with violation
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_damaged_line_is_named(name: str, tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(GOOD + DAMAGED[name] + b"\n" + GOOD)
-    assert SAID in refusal("curves", tmp_path, cwd=tmp_path)
+    with pytest.raises(InputError, match=SAID):
+        draw_curves(tmp_path)
 
 
 def test_a_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
