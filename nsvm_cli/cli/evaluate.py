@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ import yaml
 from nsvm_cli.cli.parser import CommandParser, Key, split_words
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.errors import InputError, did_you_mean
-from nsvm_cli.output import answer
+from nsvm_cli.output import answer, say
 
 DESCRIPTION = """\
 Evaluate a trained model on its test set, or on its validation set if it was
@@ -61,17 +60,13 @@ def evaluate(options: argparse.Namespace) -> None:
 
     dataset = None if name is None else _dataset(name)
     split = overrides.pop("split", None)
-    figures = evaluate_model(options.path, split, overrides, dataset, changes, say=_say)
+    figures = evaluate_model(options.path, split, overrides, dataset, changes, say=say)
     if options.json:
         answer(json.dumps(figures, allow_nan=False))
     else:
         from nsvm_cli.report.console import show_evaluation
 
         show_evaluation(figures)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr)
 
 
 def _dataset(name: str) -> dict[str, Any]:
