@@ -59,11 +59,11 @@ def finished(words: list[str], folder: Path) -> None:
 
 
 def bits(run: Path) -> dict[str, object]:
-    """Return what a run has written, except how long it took and how often it was resumed."""
+    """Return what a run has written, except how long it took, how often and with which words it was resumed."""
     result = json.loads((run / "result.json").read_text())
     for key in ("train_seconds", "resumed"):
         del result[key]
-    names = sorted(path.name for path in run.iterdir() if path.name != "result.json")
+    names = sorted({path.name for path in run.iterdir()} - {"result.json", "status.json"})
     return {"result": result, **{name: (run / name).read_bytes() for name in names}}
 
 
