@@ -45,6 +45,8 @@ class Alg3(BatchTrainer[SampleState]):
         if not g.isfinite().all():
             raise NotFiniteError("the decision value g", t)
         violating = A_t[problem.task.violates(y[A], g).cpu().numpy()]
+        correct = int((problem.task.decide(g) == y[A]).sum())
+        state.tally.add_decisions(k, correct, len(violating))
         alpha.add(violating, 1 / k)
         x_A, y_A, alpha_A = problem.at(A), y[A], torch.from_numpy(alpha.alpha[A_t]).to(y)
 
