@@ -63,9 +63,9 @@ def run(
 ) -> State:
     """Train from the first step, or from a restored ``state``, to the last, and return the final state.
 
-    Callbacks get a record after every ``log_every`` steps, after the last theta step, and after the last step;
-    these records hold means over the steps since the one before. Where a callback requests further records,
-    these hold no means, so that requesting them does not change the others.
+    Callbacks get a record after every ``log_every`` steps, after the last theta step and after the last step,
+    with means over the steps since the record before. Where a callback requests further records, these hold
+    no means, so that requesting them does not change the others.
 
     Raises:
         RunError: theta, g or the objective is no longer finite.

@@ -138,10 +138,8 @@ class LookAheadTrainer(Trainer[S]):
             window, first, violations = state.window, state.t + 1, state.violations
             self._advance_within(window, problem, state, min(until, window.last))
             taken = slice(first - window.first, state.t + 1 - window.first)
-            correct = problem.task.decide(window.g[taken]) == window.y[taken]
-            state.tally.add_decisions(
-                len(correct), int(np.count_nonzero(correct)), state.violations - violations
-            )
+            correct = problem.task.correct(window.y[taken], window.g[taken])
+            state.tally.add_decisions(state.t + 1 - first, correct, state.violations - violations)
 
     def _advance_within(self, window: Window, problem: Problem, state: S, until: int) -> None:
         """Take all steps up to ``until``, or to the violation that makes the rest of the window obsolete."""

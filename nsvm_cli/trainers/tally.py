@@ -35,7 +35,7 @@ class Tally:
 
     def add_objective(self, value: Tensor) -> None:
         """Add the objective of one theta step, without waiting for the device."""
-        self.objective = self.objective + value.double()
+        self.objective = self.objective + value  # in float64
         self.objectives += 1
 
     def add_decisions(self, samples: int, correct: int, violations: int) -> None:
