@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import sys
 import time
 import traceback
 from collections.abc import Iterator
@@ -200,9 +201,7 @@ def _leave_alone(place: Place, settings: Settings) -> None:
     if status.get("status") != "finished" or of_another_sweep:
         write_status(directory, "finished", **place.about)
     if settings.curves and not (directory / CURVES).exists():
-        from nsvm_cli.report.curves import draw_curves
-
-        draw_curves(directory)
+        _draw(directory)
     print(f"Finished already: {directory}")
 
 
@@ -211,10 +210,18 @@ def _show(result: dict[str, Any], directory: Path, settings: Settings) -> None:
 
     show_result(result, directory)
     if settings.curves:
-        # slow to import: the result is shown first
-        from nsvm_cli.report.curves import draw_curves
+        _draw(directory)
+
+
+def _draw(directory: Path) -> None:
+    """Draw the curves of a finished run; whatever goes wrong, the run stays finished."""
+    try:
+        from nsvm_cli.report.curves import draw_curves  # slow to import: the result is shown first
 
         draw_curves(directory)
+    except Exception as error:
+        line = " ".join(_message(error).split())
+        print(f"nsvm: warning: the curves could not be drawn: {line}", file=sys.stderr)
 
 
 @contextlib.contextmanager
