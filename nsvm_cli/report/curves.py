@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Records = Sequence[Mapping[str, Any]]
-Points = Sequence[tuple[int, float]]
+Points = Sequence[tuple[int, float | int]]
 
 WINDOW = 11
 """Records in the moving average over a noisy curve."""
@@ -58,7 +58,7 @@ def draw_curves(run: Path) -> Path:
         InputError: it is not the directory of a run, or there are no metrics yet.
     """
     panels = _panels(_records(run))
-    draw(run / CURVES, (7, 1.9 * len(panels) + 0.6), partial(_plot, panels, _title(run)))
+    draw(run / CURVES, (7.0, 1.9 * len(panels) + 0.6), partial(_plot, panels, _title(run)))
     return run / CURVES
 
 
@@ -152,7 +152,7 @@ def _plot_curve(axis: Axes, curve: Curve) -> None:
     else:
         axis.plot(steps, values, color=curve.color, linewidth=1.2, marker=marker, label=curve.label)
     if all(isinstance(value, int) for value in values):
-        axis.yaxis.get_major_locator().set_params(integer=True)
+        axis.locator_params(axis="y", integer=True)
     usual = median(abs(value) for value in values)
     if max(abs(value) for value in values) > 50 * usual > 0:  # Algorithms 1 and 2 start at 1/lambda
         axis.set_yscale("symlog", linthresh=10 ** math.ceil(math.log10(usual)))
@@ -160,6 +160,9 @@ def _plot_curve(axis: Axes, curve: Curve) -> None:
 
 
 def moving_mean(values: Sequence[float]) -> list[float]:
-    """Return the mean of ``WINDOW`` values around each value, of fewer near the ends: as many on both sides."""
-    halves = [min(WINDOW // 2, n, len(values) - 1 - n) for n in range(len(values))]
+    """Return the mean of ``WINDOW`` values around each, and of fewer near the ends.
+
+    The first ones have as many values on both sides, so that a steep start is not averaged away.
+    """
+    halves = [min(WINDOW // 2, n) for n in range(len(values))]
     return [mean(values[n - half : n + half + 1]) for n, half in enumerate(halves)]

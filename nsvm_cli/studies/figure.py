@@ -28,7 +28,7 @@ COLOURS = {
 def draw_results(summaries: Sequence[Summary], full: bool, file: Path) -> None:
     """Draw every cell and its baselines: seeds as dots, means with their intervals, the paper's figures."""
     units = by_unit(summaries)
-    draw(file, (9, 3.6 * len(units)), partial(_plot, units, full))
+    draw(file, (9.0, 3.6 * len(units)), partial(_plot, units, full))
 
 
 def _plot(units: Mapping[str, Cells], full: bool, figure: Figure) -> None:
