@@ -42,6 +42,10 @@ class Task(ABC):
     def decide(self, g: Values) -> Values:
         """Return the predictions for decision values, coded like the labels."""
 
+    def correct(self, y: np.ndarray, g: np.ndarray) -> int:
+        """Return for how many samples the prediction is their label."""
+        return int(np.count_nonzero(self.decide(g) == y))
+
     @abstractmethod
     def score(self, y: Values, decisions: Values) -> dict[str, Any]:
         """Return the figures of these decisions, among them ``metric``."""

@@ -58,6 +58,8 @@ def train_all(processes: Processes) -> dict[str, torch.Tensor]:
                     raise SystemExit(f"{name}: resumed, it is {(theta - resumed).abs().max()} away")
             if state.objective is not None:
                 out[f"{name} {kind} objective"] = state.objective
+            means = [mean for mean in state.tally.means().values() if mean is not None]
+            out[f"{name} {kind} means"] = torch.tensor(means, dtype=torch.float64)
             out |= {
                 f"{name} {kind} {what}": t for what, t in (("z", g.z), ("alpha", g.alpha), ("theta", theta))
             }

@@ -10,9 +10,10 @@ from nsvm_cli.output import answer
 
 DESCRIPTION = """\
 Draw the training curves of runs, finished or not, as curves.png in their
-directories: the objective, violations per step, support vectors, and the
-validation accuracy where it was recorded (validation.every=). nsvm train draws
-them at the end of a run, unless it was told curves=false.
+directories: the objective, violations, support vectors, and the accuracy on the
+training samples before they were learnt and on validation data, where it was
+recorded (validation.every=). nsvm train draws them at the end of a run, unless
+it was told curves=false.
 """
 EPILOG = """\
 examples:

@@ -214,12 +214,7 @@ def _leave_alone(place: Place, settings: Settings) -> None:
         write_status(directory, "finished", **place.about)
     answer(f"Finished already: {directory}")
     if settings.curves and not (directory / CURVES).exists():
-        from nsvm_cli.report.curves import draw_curves
-
-        try:
-            draw_curves(directory)
-        except InputError as error:  # the run is none the worse
-            say(f"no {CURVES}: {error}")
+        _draw(directory)
 
 
 def _show(result: dict[str, Any], directory: Path, settings: Settings) -> None:
@@ -227,10 +222,17 @@ def _show(result: dict[str, Any], directory: Path, settings: Settings) -> None:
 
     show_result(result, directory)
     if settings.curves:
-        # slow to import: the result is shown first
-        from nsvm_cli.report.curves import draw_curves
+        _draw(directory)
+
+
+def _draw(directory: Path) -> None:
+    """Draw the curves of a finished run; whatever goes wrong, the run stays finished."""
+    try:
+        from nsvm_cli.report.curves import draw_curves  # slow to import: the result is shown first
 
         draw_curves(directory)
+    except Exception as error:
+        say(f"nsvm: warning: the curves could not be drawn: {' '.join(_message(error).split())}")
 
 
 @contextlib.contextmanager

@@ -2,28 +2,54 @@
 
 from __future__ import annotations
 
-import io
+import json
+import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from statistics import mean, median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
+from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError
-from nsvm_cli.storage.files import write_atomically
+from nsvm_cli.report.plotting import BLUE, GRAY, ORANGE, draw, style_axis
 from nsvm_cli.storage.metrics_file import read_metrics
-from nsvm_cli.storage.run_directory import CURVES
+from nsvm_cli.storage.run_directory import CURVES, METRICS, is_finished, read_config
 
-BLUE, GRAY = "#1f5fa8", "#777777"
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Records = Sequence[Mapping[str, Any]]
+Points = Sequence[tuple[int, float | int]]
+
+WINDOW = 11
+"""Records in the moving average over a noisy curve."""
+
+FEW = 2 * WINDOW
+"""Points of a curve that are drawn as they are, and marked."""
 
 
-WINDOW = 10
-NOISY = ("objective", "violations per step")
-"""Curves of single samples or batches, which are drawn with a moving average over ``WINDOW`` records."""
+@dataclass(frozen=True)
+class Curve:
+    """A line in a panel; a ``noisy`` one is drawn pale, with its moving average."""
+
+    points: Points
+    noisy: bool = False
+    label: str | None = None
+    color: str = BLUE
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves of one quantity over the steps of one part of the algorithm."""
+
+    title: str
+    curves: Sequence[Curve]
+    first: int = 0
+    last: int = field(kw_only=True)
 
 
 def draw_curves(run: Path) -> Path:
@@ -32,71 +58,111 @@ def draw_curves(run: Path) -> Path:
     Raises:
         InputError: it is not the directory of a run, or its metrics are damaged or there are none yet.
     """
-    file = run / "metrics.jsonl"
+    panels = _panels(_records(run))
+    draw(run / CURVES, (7.0, 1.9 * len(panels) + 0.6), partial(_plot, panels, _title(run)))
+    return run / CURVES
+
+
+def _records(run: Path) -> list[dict[str, Any]]:
+    file = run / METRICS
     if not file.is_file():
         raise InputError(f"{run} has no metrics.jsonl: expected the directory of a run")
     records = read_metrics(file)
     if not records:
         raise InputError(f"{file} is empty: expected a run with at least one record")
-    write_atomically(run / CURVES, png(_curves(records, run.name)))
-    return run / CURVES
+    return records
 
 
-def _curves(records: Sequence[Mapping[str, Any]], title: str) -> Figure:
-    panels = {
-        "objective": _series(records, "objective"),
-        "violations per step": _rates(records),
-        "support vectors": _series(records, "support_vectors"),
-        "validation accuracy, %": [(t, 100 * v) for t, v in _series(records, "validation_accuracy")],
+def _title(run: Path) -> str:
+    """Return what was trained and, once it is finished, its score."""
+    settings = parse_settings(read_config(run))
+    names = [str(part["name"]) for part in (settings.algorithm, settings.dataset)]
+    algorithm, dataset = (name if len(name) <= 25 else f"{name[:24]}…" for name in names)
+    title = f"{algorithm} on {dataset}, seed {settings.seed}"
+    if not is_finished(run):
+        return f"{title}: not finished"
+    result = json.loads((run / "result.json").read_bytes())
+    if result["test_accuracy"] is not None:
+        return f"{title}: {100 * result['test_accuracy']:.2f} %"
+    return f"{title}: {100 * result['validation_accuracy']:.2f} % (validation)"
+
+
+def _panels(records: Records) -> list[Panel]:
+    """Return the panels of each part of the algorithm, over the steps of that part."""
+    parts = [(part, list(of_part)) for part, of_part in groupby(records, lambda record: record.get("part"))]
+    panels, first = [], 0
+    for part, of_part in parts:
+        prefix, last = f"Part {part}: " if len(parts) > 1 else "", of_part[-1]["step"]
+        for title, curves in _curves(of_part).items():
+            shown = [curve for curve in curves if any(value for _, value in curve.points)]
+            if shown:
+                panels.append(Panel(f"{prefix}{title}", shown, first, last=last))
+        first = last
+    return panels
+
+
+def _curves(records: Records) -> dict[str, list[Curve]]:
+    """Return the curves of each panel; those without a value other than 0 are not shown."""
+    rates, running = _percent(records, "violation_rate"), _percent(records, "running_accuracy")
+    return {
+        "objective": [Curve(_series(records, "objective"), noisy=True)],
+        "violations, % of the samples drawn": [Curve(rates, noisy=True)],
+        "violations so far": [] if rates else [Curve(_series(records, "violations"))],
+        "support vectors": [Curve(_series(records, "support_vectors"))],
+        "accuracy, %": [
+            Curve(running, noisy=True, label="training samples, before they are learnt"),
+            Curve(_percent(records, "validation_accuracy"), label="validation", color=ORANGE),
+        ],
     }
-    shown = {name: points for name, points in panels.items() if any(value for _, value in points)}
-    figure = Figure(figsize=(7, 1.9 * len(shown) + 0.6), layout="constrained")
-    figure.suptitle(title, fontsize=9, color=GRAY)
-    axes: list[Axes] = list(figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0])
-    for axis, (name, points) in zip(axes, shown.items(), strict=True):
-        steps, values = zip(*points, strict=True)
-        marker = "." if len(points) < WINDOW else ""
-        if name in NOISY and len(points) > 2 * WINDOW:
-            axis.plot(steps, values, color=BLUE, linewidth=0.7, alpha=0.35)
-            axis.plot(steps[WINDOW - 1 :], moving_mean(values), color=BLUE, linewidth=1.6)
-            name += f" (dark: mean of {WINDOW} records)"
-        else:
-            axis.plot(steps, values, color=BLUE, linewidth=1.2, marker=marker)
-        usual = median(abs(value) for value in values)
-        if max(abs(value) for value in values) > 50 * usual > 0:  # Algorithms 1 and 2 start at 1/lambda
-            axis.set_yscale("symlog", linthresh=usual)
-        style_axis(axis, name)
-        axis.grid(alpha=0.3)
-    axes[-1].set_xlabel("step")
-    return figure
 
 
-def moving_mean(values: Sequence[float]) -> list[float]:
-    """Return the means of every ``WINDOW`` consecutive values."""
-    return [mean(values[n - WINDOW : n]) for n in range(WINDOW, len(values) + 1)]
-
-
-def _series(records: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float | int]]:
+def _series(records: Records, key: str) -> Points:
     return [(r["step"], r[key]) for r in records if r.get(key) is not None]
 
 
-def _rates(records: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
-    """Return the violations per step between each two records, at the later one."""
-    ends = [{"step": 0, "violations": 0}, *records]
-    return [
-        (b["step"], (b["violations"] - a["violations"]) / (b["step"] - a["step"])) for a, b in pairwise(ends)
-    ]
+def _percent(records: Records, key: str) -> Points:
+    return [(step, 100 * value) for step, value in _series(records, key)]
 
 
-def style_axis(axis: Axes, title: str) -> None:
-    """Apply the common style of all plots to an axis."""
-    axis.set_title(title, loc="left", fontsize=10)
-    axis.spines[["top", "right"]].set_visible(False)
+def _plot(panels: Sequence[Panel], title: str, figure: Figure) -> None:
+    figure.suptitle(title, fontsize=11)
+    axes: list[Axes] = list(figure.subplots(len(panels), 1, squeeze=False)[:, 0])
+    for n, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
+        for curve in panel.curves:
+            _plot_curve(axis, curve)
+        style_axis(axis, panel.title)
+        axis.set_xlim(panel.first, panel.last + 0.01 * (panel.last - panel.first))
+        axis.grid(alpha=0.3)
+        if panel is panels[-1] or panels[n + 1].first != panel.first:
+            axis.set_xlabel("step")
+        else:
+            axis.tick_params(labelbottom=False)
+        if any(curve.label for curve in panel.curves):
+            axis.legend(frameon=False, fontsize=8, loc="lower right")
+    if any(curve.noisy and len(curve.points) > FEW for panel in panels for curve in panel.curves):
+        figure.supxlabel(f"dark: the mean of {WINDOW} records around each", fontsize=8, color=GRAY)
 
 
-def png(figure: Figure) -> bytes:
-    """Return a figure as the content of a PNG file."""
-    buffer = io.BytesIO()
-    FigureCanvasAgg(figure)
-    figure.savefig(buffer, format="png", dpi=150)
-    return buffer.getvalue()
+def _plot_curve(axis: Axes, curve: Curve) -> None:
+    steps, values = zip(*curve.points, strict=True)
+    marker = "." if len(values) <= FEW else ""
+    if curve.noisy and len(values) > FEW:
+        axis.plot(steps, values, color=curve.color, linewidth=0.7, alpha=0.35)
+        axis.plot(steps, moving_mean(values), color=curve.color, linewidth=1.6, label=curve.label)
+    else:
+        axis.plot(steps, values, color=curve.color, linewidth=1.2, marker=marker, label=curve.label)
+    if all(isinstance(value, int) for value in values):
+        axis.locator_params(axis="y", integer=True)
+    usual = median(abs(value) for value in values)
+    if max(abs(value) for value in values) > 50 * usual > 0:  # Algorithms 1 and 2 start at 1/lambda
+        axis.set_yscale("symlog", linthresh=10 ** math.ceil(math.log10(usual)))
+        axis.yaxis.set_major_formatter("{x:g}")
+
+
+def moving_mean(values: Sequence[float]) -> list[float]:
+    """Return the mean of ``WINDOW`` values around each, and of fewer near the ends.
+
+    The first ones have as many values on both sides, so that a steep start is not averaged away.
+    """
+    halves = [min(WINDOW // 2, n) for n in range(len(values))]
+    return [mean(values[n - half : n + half + 1]) for n, half in enumerate(halves)]

@@ -63,8 +63,9 @@ def run(
 ) -> State:
     """Train from the first step, or from a restored ``state``, to the last, and return the final state.
 
-    Callbacks get a record after every ``log_every`` steps, wherever one of them requests it, and after the
-    last step.
+    Callbacks get a record after every ``log_every`` steps, after the last theta step and after the last step,
+    with means over the steps since the record before. Where a callback requests further records, these hold
+    no means, so that requesting them does not change the others.
 
     Raises:
         RunError: theta, g or the objective is no longer finite.
@@ -74,7 +75,7 @@ def run(
     if state is None:
         state = trainer.start(problem, F)
         if state.t == trainer.total:
-            _log(state, callbacks)
+            _log(state, callbacks, means=True)
     stopped = _steps(trainer, problem, state, log_every, callbacks)
     for callback in callbacks:
         callback.on_train_end(state, stopped)
@@ -86,10 +87,11 @@ def _steps(
 ) -> bool:
     """Take the remaining steps, and return whether a callback stopped training."""
     logs = [log_every, *(c.log_every for c in callbacks if c.log_every)]
+    parts = (trainer.last_theta_step, trainer.total)
     ends = [c.step_every for c in callbacks if c.step_every]
     piece = 1
     while state.t < trainer.total:
-        log_at = min(trainer.total, *(_next_multiple(state.t, n) for n in logs))
+        log_at = min(*(t for t in parts if t > state.t), *(_next_multiple(state.t, n) for n in logs))
         piece = problem.processes.broadcast(piece)  # all processes pause at the same steps
         began, before = time.monotonic(), state.t
         until = min(log_at, state.t + piece, *(_next_multiple(state.t, n) for n in ends))
@@ -97,7 +99,7 @@ def _steps(
         done = state.t - before
         piece = 2 * done if time.monotonic() - began < PAUSE_SECONDS / 2 else max(1, done // 2)
         if state.t == log_at:
-            _log(state, callbacks)
+            _log(state, callbacks, means=state.t % log_every == 0 or state.t in parts)
         for callback in callbacks:
             callback.on_step_end(state)
         answers = [callback.should_stop(state) for callback in callbacks]  # ask all: processes must agree
@@ -110,8 +112,12 @@ def _next_multiple(t: int, n: int) -> int:
     return t + n - t % n
 
 
-def _log(state: State, callbacks: Sequence[Callback]) -> None:
+def _log(state: State, callbacks: Sequence[Callback], means: bool) -> None:
     figures = record(state)
+    if means:
+        state.tally.clear()
+    else:
+        figures |= dict.fromkeys(state.tally.means())
     for callback in callbacks:
         callback.on_log(state, figures)
 
@@ -135,7 +141,8 @@ def record(state: State) -> Record:
         "step": state.t,
         "violations": state.violations,
         "support_vectors": state.support_vectors,
-        "objective": None if state.objective is None else float(state.objective),
+        **({} if state.part is None else {"part": state.part}),
+        **state.tally.means(),
     }
 
 

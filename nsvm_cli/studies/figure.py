@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
-from nsvm_cli.report.curves import BLUE, GRAY, png, style_axis
-from nsvm_cli.storage.files import write_atomically
+from nsvm_cli.report.plotting import BLUE, GRAY, draw, style_axis
 from nsvm_cli.studies.reproduce import METHODS
 from nsvm_cli.studies.statistics import PAPER, Cells, Summary, baselines_of, by_unit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLOURS = {
     "nsvm": BLUE,
@@ -27,7 +28,10 @@ COLOURS = {
 def draw_results(summaries: Sequence[Summary], full: bool, file: Path) -> None:
     """Draw every cell and its baselines: seeds as dots, means with their intervals, the paper's figures."""
     units = by_unit(summaries)
-    figure = Figure(figsize=(9, 3.6 * len(units)), layout="constrained")
+    draw(file, (9.0, 3.6 * len(units)), partial(_plot, units, full))
+
+
+def _plot(units: Mapping[str, Cells], full: bool, figure: Figure) -> None:
     axes: list[Axes] = list(figure.subplots(len(units), 1, squeeze=False)[:, 0])
     for axis, (unit, cells) in zip(axes, units.items(), strict=True):
         _draw_unit(axis, cells, full)
@@ -37,7 +41,6 @@ def draw_results(summaries: Sequence[Summary], full: bool, file: Path) -> None:
     figure.legend(
         handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False, fontsize=9
     )
-    write_atomically(file, png(figure))
 
 
 def _draw_unit(axis: Axes, by_cell: Cells, full: bool) -> None:

@@ -44,7 +44,9 @@ class Alg3(BatchTrainer[SampleState]):
         g = problem.sums(z[:k], z[k:], ay) / (lam * (t - 1))
         if not g.isfinite().all():
             raise NotFiniteError("the decision value g", t)
-        violating = A_t[problem.task.violates(y[A], g).cpu().numpy()]
+        y_g = torch.stack([y[A], g]).cpu().numpy()
+        violating = A_t[problem.task.violates(*y_g)]
+        state.tally.add_decisions(k, problem.task.correct(*y_g), len(violating))
         alpha.add(violating, 1 / k)
         x_A, y_A, alpha_A = problem.at(A), y[A], torch.from_numpy(alpha.alpha[A_t]).to(y)
 

@@ -34,6 +34,10 @@ class Alg4State(State):
     part_2: State | None = field(default=None, metadata=RESTORED)
 
     @property
+    def part(self) -> int:
+        return 2 if self.part_2 else 1
+
+    @property
     def support_vectors(self) -> int:
         return self.part_2.support_vectors if self.part_2 else 0
 
@@ -77,6 +81,7 @@ class Alg4(BatchTrainer[Alg4State]):
         state = super().restore(problem, F, saved)
         if saved["part_2"] is not None:
             state.part_2 = self.svm.restore(problem, F, saved["part_2"])
+            state.part_2.tally = state.tally
         return state
 
     def advance(self, problem: Problem, state: Alg4State, until: int) -> None:
@@ -103,6 +108,7 @@ class Alg4(BatchTrainer[Alg4State]):
     def _advance_part_2(self, problem: Problem, state: Alg4State, until: int) -> None:
         if state.part_2 is None:
             state.part_2 = self.svm.start(problem, state.F)
+            state.part_2.tally = state.tally
         try:
             self.svm.advance(problem, state.part_2, until - self.steps)
         except NotFiniteError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, TypeVar
 
 from jaxtyping import Float, Int64
@@ -17,8 +17,9 @@ from nsvm_cli.models.kernels import MEMORY_BUDGET, Kernel, kernel_sums
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.parallel.distributed import SINGLE_PROCESS, Processes
 from nsvm_cli.randomness import Sampler
-from nsvm_cli.storage.state_dict import StateDict, load_fields, save_fields
+from nsvm_cli.storage.state_dict import ADDED, StateDict, load_fields, save_fields
 from nsvm_cli.tasks import BINARY, Task
+from nsvm_cli.trainers.tally import Tally
 
 Steps = Annotated[int, Field(ge=1)]
 BatchSize = Annotated[int, Field(ge=2)]
@@ -72,7 +73,8 @@ class State:
 
     ``t`` is the number of steps taken, counted as in the paper: the initialisation of Algorithms 0 to 3 is
     step 1. ``g`` is the latest decision value, ``objective`` the value of the objective before the latest
-    theta step, and ``violations`` the number of margin violations so far.
+    theta step, and ``violations`` the number of margin violations so far. ``tally`` holds what the next
+    record will average.
 
     Every field is saved, unless its metadata say otherwise: see ``nsvm_cli.storage.state_dict``.
     """
@@ -83,6 +85,12 @@ class State:
     violations: int = 0
     g: float | None = None
     objective: Tensor | None = None
+    tally: Tally = field(default_factory=Tally, metadata=ADDED)
+
+    @property
+    def part(self) -> int | None:
+        """The part of the algorithm that step t belongs to; None if it is not in parts."""
+        return None
 
     @property
     def support_vectors(self) -> int:
@@ -198,6 +206,8 @@ class StepTrainer(Trainer[S]):
     def advance(self, problem: Problem, state: S, until: int) -> None:
         while state.t < until:
             self.step(problem, state)
+            if state.objective is not None:
+                state.tally.add_objective(state.objective)
 
 
 class BatchTrainer(StepTrainer[S]):

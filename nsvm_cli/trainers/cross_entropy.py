@@ -45,7 +45,9 @@ class CrossEntropy(BatchTrainer[State]):
 
         def objective(z: Tensor) -> tuple[Tensor, list[Tensor]]:
             """1/k sum_A log(1 + exp(-y z)) and its derivative by each z"""
-            return functional.softplus(-y_A * z).mean(), [-y_A * torch.sigmoid(-y_A * z) / self.k]
+            margin = y_A * z
+            state.tally.add_decisions(self.k, correct=int((margin > 0).sum()), violations=0)
+            return functional.softplus(-margin).mean(), [-y_A * torch.sigmoid(-margin) / self.k]
 
         state.objective = state.F.descend([x_A], objective, t, self.last_theta_step)
         state.t = t

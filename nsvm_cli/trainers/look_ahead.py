@@ -131,12 +131,20 @@ class LookAheadTrainer(Trainer[S]):
         """
 
     def advance(self, problem: Problem, state: S, until: int) -> None:
-        """Take all steps up to ``until``, from violation to violation."""
+        """Take all steps up to ``until``, from window to window."""
         while state.t < until:
             if state.window is None or state.t == state.window.last:
                 state.window = self._next_window(problem, state)
-            window = state.window
-            t = min(until, window.violation, window.last)
+            window, first, violations = state.window, state.t + 1, state.violations
+            self._advance_within(window, problem, state, min(until, window.last))
+            taken = slice(first - window.first, state.t + 1 - window.first)
+            correct = problem.task.correct(window.y[taken], window.g[taken])
+            state.tally.add_decisions(state.t + 1 - first, correct, state.violations - violations)
+
+    def _advance_within(self, window: Window, problem: Problem, state: S, until: int) -> None:
+        """Take all steps up to ``until``, or to the violation that makes the rest of the window obsolete."""
+        while state.t < until and state.window is window:
+            t = min(until, window.violation)
             state.g = float(window.g[t - window.first])
             if t == window.violation:
                 if not math.isfinite(state.g):
@@ -225,6 +233,8 @@ class LookAheadTrainer(Trainer[S]):
             else self.evaluate(problem, state, torch.tensor([i], device=problem.y.device))
         )
         added = self.on_violation(problem, state, t, i, at_i)
+        if state.objective is not None:
+            state.tally.add_objective(state.objective)
         state.violations += 1
         state.mean_gap += (t - state.last_violation - state.mean_gap) / 8
         state.last_violation = t

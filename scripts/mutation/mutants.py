@@ -58,7 +58,7 @@ MUTANTS = {
     ],
     "trainers/alg3.py": [
         ("/ (lam * (t - 1))", "/ (lam * t)"),
-        ("task.violates(y[A], g)", "task.violates(-y[A], g)"),
+        ("task.violates(*y_g)", "task.violates(-y_g[0], y_g[1])"),
         ("add(violating, 1 / k)", "add(violating, 1.0)"),
         ("add(violating, 1 / k)", "add(A_t, 1 / k)"),
         ("sampler(1), 1 / self.k", "sampler(1), 1.0"),
@@ -85,7 +85,7 @@ MUTANTS = {
         ("room[: self._filled] = self.tensor", "pass"),
     ],
     "trainers/cross_entropy.py": [
-        ("softplus(-y_A * z)", "softplus(y_A * z)"),
+        ("softplus(-margin)", "softplus(margin)"),
         ("[-y_A * torch.sigmoid", "[y_A * torch.sigmoid"),
         ("/ self.k]", "]"),
     ],
@@ -159,6 +159,8 @@ MUTANTS = {
     "runs/loop.py": [
         ("diverged(error.step, error.quantity)", "diverged(state.t, error.quantity)"),
         ("if any(answers):", "if all(answers):"),
+        ("        state.tally.clear()\n", "        pass\n"),
+        ("means=state.t % log_every == 0 or", "means=True or"),
     ],
     "storage/run_directory.py": [
         ("last.replace(previous)", "last.unlink()"),

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
+import nsvm_cli
 from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.errors import InputError
-from nsvm_cli.report.curves import draw_curves
+from nsvm_cli.report.curves import draw_curves, moving_mean
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
+
+WRITTEN = Path(__file__).parents[1] / "data" / "v0.1.0"
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -45,12 +55,20 @@ def test_looking_changes_nothing(algorithm: str, tmp_path: Path) -> None:
     chosen = {"name": algorithm, "steps": 150}
     if algorithm == "alg4":
         chosen["solver_steps"] = 150
-    results = []
+    results, metrics = [], []
     for name, every in (("blind", None), ("watched", 7)):
-        _, result = run(tmp_path / name, algorithm=chosen, validation={"every": every})
+        records, result = run(tmp_path / name, algorithm=chosen, validation={"every": every}, log_every=10)
+        metrics.append({record.pop("step"): record for record in records})
         model = (tmp_path / name / "final.safetensors").read_bytes()
         results.append((result["validation_accuracy"], result["violations"], model[-1000:]))
     assert results[0] == results[1]
+    blind, watched = metrics
+    for step, record in watched.items():
+        record.pop("validation_accuracy", None)
+        if step in blind:
+            assert record == blind[step]
+        else:
+            assert (record["objective"], record["violation_rate"], record["running_accuracy"]) == (None,) * 3
 
 
 def test_it_needs_a_validation_set() -> None:
@@ -70,3 +88,82 @@ def test_any_run_can_be_drawn(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").touch()
     with pytest.raises(InputError, match="expected a run with at least one record"):
         draw_curves(tmp_path)
+
+
+@pytest.fixture
+def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts of every picture that is drawn, in their order."""
+    seen: list[str] = []
+    save = Figure.savefig
+
+    def savefig(self: Figure, *arguments: Any, **options: Any) -> None:
+        logging.getLogger("matplotlib.font_manager").info("generated new fontManager")
+        save(self, *arguments, **options)
+        seen.extend(text.get_text() for text in self.findobj(Text) if text.get_text())
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("run", "title", "panels"),
+    [
+        ("alg1", "alg1 on ringnorm, seed 0: 97.50 %", ["objective", "violations so far"]),
+        ("alg4", "alg4 on ringnorm, seed 0: not finished", ["objective", "violations so far"]),
+    ],
+)
+def test_a_run_of_an_earlier_version_is_drawn(
+    run: str, title: str, panels: list[str], texts: list[str], tmp_path: Path
+) -> None:
+    """Its records hold single batches."""
+    shutil.copytree(WRITTEN / run, tmp_path / "run")
+    if "finished" not in title:
+        (tmp_path / "run" / "result.json").write_text('{"test_accuracy": 0.975}')
+    draw_curves(tmp_path / "run")
+    assert title in texts
+    assert [text for text in texts if text in panels] == panels
+
+
+def test_both_parts_of_algorithm_4_have_their_own_steps(texts: list[str], tmp_path: Path) -> None:
+    _, result = run(tmp_path / "run")
+    draw_curves(tmp_path / "run")
+    assert f"alg4 on ringnorm, seed 0: {100 * result['validation_accuracy']:.2f} % (validation)" in texts
+    panels = [text for text in texts if text.startswith("Part")]
+    assert panels == [
+        "Part 1: objective",
+        "Part 2: violations, % of the samples drawn",
+        "Part 2: support vectors",
+        "Part 2: accuracy, %",
+    ]
+
+
+def test_a_dollar_is_a_dollar_and_matplotlib_keeps_silent(
+    texts: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    folder = tmp_path / "$x_$"
+    shutil.copytree(WRITTEN / "alg1", folder)
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("name: ringnorm", "name: $x_$\N{DOG}"))
+    draw_curves(folder)
+    assert any("$x_$\N{DOG}" in text for text in texts)
+    assert not caplog.records
+
+
+def test_a_curve_is_smooth_from_its_first_value_on() -> None:
+    line = [float(n) for n in range(100)]
+    assert moving_mean(line)[:90] == line[:90]
+    assert moving_mean([8.0] + [0.0] * 50)[:7] == [8.0, 8 / 3, 8 / 5, 8 / 7, 8 / 9, 8 / 11, 0.0]
+
+
+def test_a_matplotlibrc_of_the_current_folder_is_not_read(tmp_path: Path) -> None:
+    """Importing matplotlib reads it: in a process of its own, here without a cache of fonts."""
+    shutil.copytree(WRITTEN / "alg1", tmp_path / "run")
+    (tmp_path / "matplotlibrc").write_bytes(b"figure.dpi: a lot\n\xff\xfe")
+    code = "import logging; logging.basicConfig(level=logging.INFO); from pathlib import Path; "
+    code += "from nsvm_cli.report.curves import draw_curves; draw_curves(Path('run'))"
+    paths = {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(Path(nsvm_cli.__file__).parents[1])}
+    env = {**os.environ, **paths}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "run" / "curves.png").exists()

@@ -26,6 +26,7 @@ from nsvm_cli.storage.run_directory import RunDirectory, checkpoints_in, read_co
 from nsvm_cli.trainers import TRAINERS, Problem, State
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.coefficients import SampleState
+from nsvm_cli.trainers.tally import Tally
 
 VALUES: dict[str, Any] = {
     "dataset": {"name": "ringnorm", "samples": 300, "validation": 20},
@@ -469,6 +470,8 @@ def test_a_non_finite_g_is_a_divergence_in_algorithm_3_too(tmp_path: Path) -> No
         {"state": {"mean_gap": -1, "last_violation": 10**18}},
         {"state": {"violations": -1}},
         {"state": {"objective": torch.ones(2, 2)}},
+        {"state": {"tally": {**Tally(samples=1, correct=2).state_dict()}}},
+        {"state": {"tally": {**Tally(objectives=2**54).state_dict()}}},
         {"state": {"window": {"first": 1, "s": torch.ones(0, dtype=torch.float64), "from_batch": 0}}},
     ],
 )

@@ -72,6 +72,7 @@ def test_a_resumed_run_has_the_same_bits(
             trainer.advance(s.problem, state, min(stop, state.t + 10 - state.t % 10))
             if state.t % 10 == 0:
                 pieces.append(record(state))
+                state.tally.clear()
         values = {"F": F.state_dict(), "state": trainer.save(s.problem, state)}
         values = through_a_file(values, tmp_path / "state")
         F = theta()

@@ -1,0 +1,68 @@
+"""What happened in the steps since the last record, for the means in the next one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from nsvm_cli.storage.state_dict import StateDict, load_fields, save_fields
+
+Means = dict[str, float | None]
+
+
+@dataclass
+class Tally:
+    """Sums over the steps since the last record.
+
+    ``objective`` is the sum of the objective before each theta step, which had ``objectives`` values. Before
+    the steps learnt from them, ``samples`` were decided, of which ``correct`` rightly, and of which
+    ``violations`` violated the margin.
+
+    The sums are part of a checkpoint, so that records do not depend on interruptions.
+    """
+
+    objective: Float64[Tensor, ""] = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
+    objectives: int = 0
+    samples: int = 0
+    correct: int = 0
+    violations: int = 0
+
+    def add_objective(self, value: Tensor) -> None:
+        """Add the objective of one theta step, without waiting for the device."""
+        self.objective = self.objective + value  # in float64
+        self.objectives += 1
+
+    def add_decisions(self, samples: int, correct: int, violations: int) -> None:
+        """Add samples that were decided before a step learnt from them."""
+        self.samples += samples
+        self.correct += correct
+        self.violations += violations
+
+    def means(self) -> Means:
+        """Return the means as they are recorded; None where there is nothing to average."""
+        total = float(self.objective)
+        return {
+            "objective": total / self.objectives if self.objectives and math.isfinite(total) else None,
+            "violation_rate": self.violations / self.samples if self.samples else None,
+            "running_accuracy": self.correct / self.samples if self.samples else None,
+        }
+
+    def clear(self) -> None:
+        """Begin anew, after a record."""
+        self.__init__()  # type: ignore[misc]
+
+    def state_dict(self) -> StateDict:
+        """Return the sums."""
+        return {**save_fields(self), "objective": self.objective.clone()}  # Algorithm 4's parts share theirs
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Restore saved sums; see ``State.load_state_dict``."""
+        load_fields(self, saved)
+        if not 0 <= max(self.correct, self.violations) <= self.samples <= 2**53 >= self.objectives:
+            raise ValueError(f"{self.correct} correct and {self.violations} violations of {self.samples}")

@@ -1,0 +1,79 @@
+"""The means in the records of a run, and the sums behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from statistics import mean
+from typing import Any
+
+import pytest
+import torch
+
+from nsvm_cli.runs.loop import Callback, OnLog, run
+from nsvm_cli.trainers import TRAINERS
+from nsvm_cli.trainers.tally import Tally
+from tests.conftest import Small, short
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+MakeSmall = Callable[..., Small]
+STEPS = 60
+
+
+@pytest.mark.parametrize("name", sorted(TRAINERS.keys() - {"cross_entropy"}))
+def test_a_record_holds_means_since_the_record_before(name: str, small: MakeSmall) -> None:
+    """Those over 7 steps are the means of what was recorded at each of them."""
+    fine: list[dict[str, Any]] = []
+    coarse: list[dict[str, Any]] = []
+    s, trainer = small(1), short(name, STEPS)
+    for every, records in ((1, fine), (7, coarse)):
+        run(trainer, s.problem, s.theta(), every, [OnLog(records.append)])
+    for before, record in pairwise([{"step": 0}, *coarse]):
+        each = [r for r in fine if before["step"] < r["step"] <= record["step"]]
+        for key in ("objective", "violation_rate", "running_accuracy"):
+            values = [r[key] for r in each if r[key] is not None]
+            assert record[key] == (pytest.approx(mean(values)) if values else None), key
+        if record["violation_rate"] is not None:
+            assert 0 <= 1 - record["running_accuracy"] <= record["violation_rate"] + 1e-12
+
+
+@pytest.mark.parametrize("name", ["pegasos", "alg1", "alg2"])
+def test_the_running_accuracy_is_that_of_g_before_each_step(name: str, small: MakeSmall) -> None:
+    s = small(1)
+    right: list[bool] = []
+
+    class Watch(Callback):
+        def on_log(self, state: Any, record: dict[str, Any]) -> None:
+            if record["running_accuracy"] is not None:
+                y = float(s.problem.y[state.sampler(state.t)[0]])
+                right.append(record["running_accuracy"] == float((state.g >= 0) == (y > 0)))
+
+    run(short(name, STEPS), s.problem, s.theta(), 1, [Watch()])
+    assert len(right) == STEPS - 1
+    assert all(right)
+
+
+def test_nothing_to_average_is_none() -> None:
+    tally = Tally()
+    empty = {"objective": None, "violation_rate": None, "running_accuracy": None}
+    assert tally.means() == empty
+    tally.add_objective(torch.tensor(2.0))
+    tally.add_decisions(4, correct=3, violations=2)
+    assert tally.means() == {"objective": 2.0, "violation_rate": 0.5, "running_accuracy": 0.75}
+    tally.clear()
+    assert tally.means() == empty
+
+
+def test_a_sum_is_taken_in_float64() -> None:
+    tally = Tally()
+    for _ in range(1000):
+        tally.add_objective(torch.tensor(0.1))
+    assert abs(tally.means()["objective"] - float(torch.tensor(0.1))) < 1e-12  # type: ignore[operator]
+
+
+def test_a_sum_that_overflows_has_no_mean() -> None:
+    """A line of metrics.jsonl is strict JSON, which has no infinity."""
+    tally = Tally()
+    for _ in range(2):
+        tally.add_objective(torch.tensor(1.7e308, dtype=torch.float64))
+    assert tally.means()["objective"] is None
