@@ -101,8 +101,8 @@ class Alg4(StepTrainer[Alg4State]):
         part_1 = state.t - (state.part_2.t if state.part_2 else 0)
         if part_1 > self.last_theta_step or (state.part_2 and part_1 < self.last_theta_step):
             raise ValueError(
-                f"its Part 1 took {part_1} steps, where it now has {self.last_theta_step}; "
-                "algorithm.steps and algorithm.solver_steps together set both parts"
+                f"it took {part_1} steps of Part 1, which now has {self.last_theta_step}: expected "
+                f"algorithm.steps={part_1} along with algorithm.solver_steps"
             )
         return state
 
