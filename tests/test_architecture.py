@@ -172,8 +172,7 @@ def test_the_papers_eight_settings(dataset: str, algorithm: str) -> None:
     steps, solver_steps, k, gamma, scale = PAPER[dataset, algorithm]
     settings = plain_values(compose([f"algorithm={algorithm}", f"dataset={dataset}"]))
     assert settings["algorithm"]["lam"] == 1e-4
-    assert settings["algorithm"]["steps"] == steps
-    assert settings["algorithm"].get("solver_steps") == solver_steps
+    assert build_trainer(settings["algorithm"]).part_steps == tuple(filter(None, (steps, solver_steps)))
     assert settings["algorithm"].get("batch_size") == k
     assert settings["algorithm"].get("mu") == (1 if algorithm == "alg3" else None)
     assert settings["algorithm"].get("loss") == ("squared" if algorithm == "alg4" else None)
@@ -194,9 +193,9 @@ def test_a_data_set_of_ones_own_gets_the_base_values(tmp_path: Path) -> None:
     (tmp_path / "dataset" / "moons.yaml").write_text("name: moons\n")
     settings = plain_values(compose([f"hydra.searchpath=['{tmp_path}']", "dataset=moons"]))
     assert settings["dataset"] == {"name": "moons"}
-    assert (settings["algorithm"]["steps"], settings["optimizer"]["lr"]) == (10000, 3e-3)
+    assert (settings["algorithm"]["split"], settings["optimizer"]["lr"]) == ([10000, 10000], 3e-3)
     words = [f"hydra.searchpath=['{tmp_path}']", "dataset=moons", "experiment=ringnorm_alg4"]
-    assert plain_values(compose(words))["algorithm"]["steps"] == 4200
+    assert plain_values(compose(words))["algorithm"]["split"] == [4200, 33500]
 
 
 def test_what_the_user_says_wins_over_the_papers_setting() -> None:

@@ -75,7 +75,6 @@ MEANINGS = {
     "schedule": "`constant`, `linear` or `cosine`; the last two fall to 0",
     "seed": "decides the split, the initial θ, the sampling and the dropout",
     "separator": "the character between two cells",
-    "solver_steps": "steps of Part 2, for `solver=pegasos`",
     "steps": "T, the number of steps",
     "validation": "samples per class to take from the training set and evaluate on instead of the test set",
     "validation.every": "steps between two evaluations on the validation set; null: none",
@@ -139,7 +138,7 @@ def _description(text: str) -> str:
 def _default(value: Any) -> str:
     if value == "???":
         return "required"
-    if isinstance(value, str) and value.startswith("${experiment"):
+    if "${experiment." in str(value):
         return "[by experiment](experiments.md)"
     return f"`{yaml.safe_dump(value, default_flow_style=True).partition(chr(10))[0]}`"
 

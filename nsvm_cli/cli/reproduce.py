@@ -66,8 +66,8 @@ class Request:
     jobs: PositiveInt | None = described("N", "number of runs at a time (default: one per core)")
     quick: bool = described(
         "true",
-        "take a minute instead of ten: two seeds of generated Ringnorm, and few steps on scikit-learn's "
-        "digits; needs no network",
+        "take a minute or two of processor time instead of twenty: two seeds of generated Ringnorm, and few "
+        "steps on scikit-learn's digits; needs no network",
         default=False,
         values=["true"],
     )
@@ -122,7 +122,7 @@ def _cell(name: str, request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
         compose_settings([*words, *more])
         for more in (
             [f"algorithm={algorithm}", f"experiment={name}"],
-            ["algorithm=cross_entropy", f"experiment=baseline/{name.replace('digits', 'mnist')}"],
+            ["algorithm=cross_entropy", f"experiment=baseline/{name}"],
         )
     )
     return nsvm, network
@@ -155,7 +155,7 @@ def _show(rows: Sequence[Row], directory: Path, full: bool, about: str) -> None:
     from nsvm_cli.storage.files import write_atomically
     from nsvm_cli.studies.figure import draw_results  # takes a while to import
     from nsvm_cli.studies.reproduce import METHODS
-    from nsvm_cli.studies.statistics import baselines_of, by_unit, markdown, spread, summarise
+    from nsvm_cli.studies.statistics import baselines_of, by_unit, markdown, score_of, summarise
 
     summaries = summarise(rows)
     write_atomically(directory / "table.md", f"{markdown(summaries, full)}\n{about}\n".encode())
@@ -168,6 +168,6 @@ def _show(rows: Sequence[Row], directory: Path, full: bool, about: str) -> None:
         for method in methods:
             table.add_column(METHODS[method])
         for cell, by_method in cells.items():
-            table.add_row(cell, *(spread(by_method[method].score) for method in methods))
+            table.add_row(cell, *(score_of(by_method[method]) for method in methods))
         console.print(table)
     answer(f"Written to {directory}: runs.csv, table.md, figure.png")

@@ -116,6 +116,7 @@ def figures_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, A
     return {
         **_scores(experiment, model),
         "steps": state.t,
+        "part_steps": list(experiment.trainer.part_steps),
         "violations": state.violations,
         "theta_steps": F.theta_steps,
         "support_vectors": len(model.expansion.alpha),

@@ -28,12 +28,14 @@ SVC on its features: scikit-learn's SVC on the trained features, with the cell's
 network, no SVM: a linear head and cross-entropy, trained for as many gradient steps, with as many samples a
 step as the algorithm draws. SVC on the inputs: scikit-learn's SVC with its default C and gamma, not tuned.
 """
+UNTRAINED = "not trained"
 
 
 @dataclass(frozen=True)
 class Summary:
     """One method in one cell. ``scores``, one per seed, are in ``unit``; ``gain`` is the neural SVM's score
-    minus this method's, seed by seed. The remaining figures are means.
+    minus this method's, seed by seed. ``trained`` says whether it has trained with every seed. The remaining
+    figures are means.
     """
 
     cell: str
@@ -47,6 +49,7 @@ class Summary:
     gain: Estimate
     seconds: float | None
     support_vectors: float | None
+    trained: bool = True
 
 
 def summarise(rows: Sequence[Row]) -> list[Summary]:
@@ -86,6 +89,7 @@ def _summary(cell: str, nsvm: Sequence[Row], chosen: Sequence[Row]) -> Summary:
         gain,
         _mean([row.seconds for row in chosen]),
         _mean([row.support_vectors for row in chosen]),
+        all(row.trained for row in chosen),
     )
 
 
@@ -143,7 +147,7 @@ def _scores(cells: Cells, unit: str, full: bool) -> str:
         row = [f"`{cell}`", spread(nsvm.score), _interval(nsvm.score)]
         row += [f"{PAPER[cell]:g}" if cell in PAPER else ""] if full else []
         row += [f"{nsvm.seconds:.1f}", f"{nsvm.support_vectors:.0f}"]
-        rows.append(row + [spread(by_method[b].score) for b in baselines])
+        rows.append(row + [score_of(by_method[b]) for b in baselines])
     title = f"{unit[0].upper()}{unit[1:]}: mean ± standard deviation of {nsvm.seeds} seeds"
     if "bayes" in baselines:
         title += f"; the best possible, averaged over all draws, is {100 * bayes_accuracy():.2f}"
@@ -167,8 +171,7 @@ def _gains(cells: Cells, unit: str) -> str:
     head = ["", *(f"minus {METHODS[b]}" for b in baselines)]
     rows = []
     for cell, by_method in cells.items():
-        gains = [by_method[b].gain for b in baselines]
-        rows.append([f"`{cell}`", *(f"{_signed(g)} {_interval(g, '+')}" for g in gains)])
+        rows.append([f"`{cell}`", *(_gain_over(by_method[b]) for b in baselines)])
     better = "below 0 is better" if unit.startswith("errors") else "above 0 is better"
     title = f"The neural SVM minus each baseline, seed by seed ({better}): mean and 95 % interval."
     return f"{title}\n\n{_table(head, rows)}"
@@ -182,6 +185,16 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def spread(e: Estimate) -> str:
     """Format mean and standard deviation."""
     return f"{e.mean:.2f}" if math.isnan(e.std) else f"{e.mean:.2f} ± {e.std:.2f}"
+
+
+def score_of(s: Summary) -> str:
+    """Format the score of a method."""
+    return spread(s.score) if s.trained else f"{spread(s.score)}, {UNTRAINED}"
+
+
+def _gain_over(s: Summary) -> str:
+    """Format the gain over a method; a network that has not learnt anything is no baseline."""
+    return f"{_signed(s.gain)} {_interval(s.gain, '+')}" if s.trained else UNTRAINED
 
 
 def _signed(e: Estimate) -> str:

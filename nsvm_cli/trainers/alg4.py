@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any
 
 import pydantic
@@ -16,7 +17,7 @@ from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import LOSSES, alignment
 from nsvm_cli.storage.state_dict import RESTORED
-from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, State, Steps, Trainer
+from nsvm_cli.trainers.base import BatchSize, Problem, State, Steps, StepTrainer, Trainer
 from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
 
@@ -24,7 +25,7 @@ SOLVERS: dict[str, Callable[[int, float], Trainer[Any]]] = {
     "pegasos": lambda steps, lam: Pegasos(steps, lam),
     "svc": lambda steps, lam: SVC(lam),
 }
-"""Solvers for the SVM of Part 2, from ``solver_steps`` and ``lam``: trainers that keep theta fixed."""
+"""Solvers for the SVM of Part 2, from its steps and ``lam``: trainers that keep theta fixed."""
 
 
 @dataclass(kw_only=True)
@@ -43,32 +44,52 @@ class Alg4State(State):
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Alg4(BatchTrainer[Alg4State]):
+class Alg4(StepTrainer[Alg4State]):
     """Part 1 improves the kernel alignment in theta; Part 2 trains an SVM (paper, Algorithm 4).
 
     ``step`` implements one iteration of Part 1, and ``svm`` is the solver of Part 2. ``state.t`` counts the
     steps of Part 1, then those of the solver. It requires K(a, a) != 0.
+
+    ``steps`` is the whole budget, which the parts share in the proportion of ``split``, unless
+    ``solver_steps`` is given too: then Part 1 takes ``steps`` and Part 2 ``solver_steps``. Where nothing else
+    is said of a part, it takes its number in ``split``.
     """
 
-    steps: Steps
+    steps: Steps | None = None
     batch_size: BatchSize = 16
     loss: Annotated[str, entry_of(LOSSES)] = "squared"
     solver: Annotated[str, entry_of(SOLVERS)] = "pegasos"
-    solver_steps: Steps = 10000
+    solver_steps: Steps | None = None
     lam: Positive = 1e-4
+    split: tuple[Steps, Steps] = (10000, 10000)
+
+    @cached_property
+    def part_steps(self) -> tuple[int, int]:
+        part_1, part_2 = self.steps or self.split[0], self.solver_steps or self.split[1]
+        if SOLVERS[self.solver](part_2, self.lam).total == 0:
+            return part_1, 0
+        if self.steps and not self.solver_steps:
+            share = round(self.steps * self.split[0] / sum(self.split))
+            part_1 = min(max(share, 1), self.steps - 1)
+            part_2 = self.steps - part_1
+        return part_1, part_2
 
     @property
     def svm(self) -> Trainer[Any]:
         """The solver of Part 2."""
-        return SOLVERS[self.solver](self.solver_steps, self.lam)
+        return SOLVERS[self.solver](self.part_steps[1], self.lam)
+
+    @property
+    def k(self) -> int:
+        return self.batch_size
 
     @property
     def total(self) -> int:
-        return self.steps + self.svm.total
+        return sum(self.part_steps)
 
     @property
     def last_theta_step(self) -> int:
-        return self.steps
+        return self.part_steps[0]
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
@@ -82,10 +103,16 @@ class Alg4(BatchTrainer[Alg4State]):
         if saved["part_2"] is not None:
             state.part_2 = self.svm.restore(problem, F, saved["part_2"])
             state.part_2.tally = state.tally
+        part_1 = state.t - (state.part_2.t if state.part_2 else 0)
+        if part_1 > self.last_theta_step or (state.part_2 and part_1 < self.last_theta_step):
+            raise ValueError(
+                f"it took {part_1} steps of Part 1, which now has {self.last_theta_step}: expected "
+                f"algorithm.steps={part_1} along with algorithm.solver_steps"
+            )
         return state
 
     def advance(self, problem: Problem, state: Alg4State, until: int) -> None:
-        super().advance(problem, state, min(until, self.steps))
+        super().advance(problem, state, min(until, self.last_theta_step))
         if state.t < until:
             self._advance_part_2(problem, state, until)
 
@@ -110,9 +137,9 @@ class Alg4(BatchTrainer[Alg4State]):
             state.part_2 = self.svm.start(problem, state.F)
             state.part_2.tally = state.tally
         try:
-            self.svm.advance(problem, state.part_2, until - self.steps)
+            self.svm.advance(problem, state.part_2, until - self.last_theta_step)
         except NotFiniteError as error:
-            raise NotFiniteError(error.quantity, self.steps + error.step) from None
+            raise NotFiniteError(error.quantity, self.last_theta_step + error.step) from None
         state.violations, state.g = state.part_2.violations, state.part_2.g
         state.objective = None  # theta is fixed from now on
         state.t = until

@@ -140,6 +140,11 @@ class Trainer(ABC, Generic[S]):
         """The value of ``state.t`` at which training ends."""
 
     @property
+    def part_steps(self) -> tuple[int, ...]:
+        """The steps of each part, for an algorithm in several parts; together, ``total``."""
+        return (self.total,)
+
+    @property
     def k(self) -> int:
         """The number of samples drawn per step."""
         return 1

@@ -89,10 +89,11 @@ def steps(experiment: Experiment, eager: Eager) -> Iterator[int]:
     if name == "pegasos":
         yield from eager.algorithm_0(eager.F(eager.x), T)
     elif name == "alg4":
-        yield from eager.algorithm_4_part_1(trainer.steps, trainer.batch_size)
+        part_1, part_2 = trainer.part_steps
+        yield from eager.algorithm_4_part_1(part_1, trainer.batch_size)
         sampler = experiment.problem.sampler()
         eager.draw = lambda t: torch.from_numpy(sampler(t))
-        yield from eager.algorithm_0(eager.F(eager.x), trainer.solver_steps)
+        yield from eager.algorithm_0(eager.F(eager.x), part_2)
     elif name == "alg3":
         yield from eager.algorithm_3(T, trainer.batch_size)
     else:

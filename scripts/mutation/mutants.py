@@ -70,9 +70,9 @@ MUTANTS = {
     "trainers/alg4.py": [
         ("L(1.0,", "L(-1.0,"),
         ("[2 * slope_loss", "[slope_loss"),
-        ("min(until, self.steps)", "min(until, self.steps + 1)"),
-        ("state.part_2, until - self.steps", "state.part_2, until - self.steps - 1"),
-        ("self.steps + error.step", "error.step"),
+        ("min(until, self.last_theta_step)", "min(until, self.last_theta_step + 1)"),
+        ("state.part_2, until - self", "state.part_2, until - 1 - self"),
+        ("self.last_theta_step + error.step", "error.step"),
         ('self.svm.restore(problem, F, saved["part_2"])', "self.svm.start(problem, F)"),
     ],
     "trainers/coefficients.py": [

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from nsvm_cli.config.settings import parse_settings, plain
-from nsvm_cli.runs.checkpoint import load_checkpoint, restore_state
+from nsvm_cli.runs.checkpoint import load_checkpoint, mismatches, restore_state
 from nsvm_cli.runs.evaluation import evaluate_model
 from nsvm_cli.runs.experiment import prepare, train_in_memory
 from nsvm_cli.runs.model_file import load_model
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory, read_config
+from nsvm_cli.trainers import build_trainer
 from tests.conftest import parameters
 
 WRITTEN = Path(__file__).parents[1] / "data" / "v0.1.0"
@@ -45,6 +46,13 @@ def test_a_resumed_run_gives_the_uninterrupted_result(algorithm: str, tmp_path: 
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [record["step"] for record in records] == [30, 50, 60, 90, 100, 120, 150]
     assert all(0 <= record["violation_rate"] <= 1 for record in records[5:]), "without the steps before"
+
+
+def test_both_numbers_of_steps_still_mean_the_two_parts_of_algorithm_4() -> None:
+    settings = parse_settings(read_config(WRITTEN / "alg4"))
+    trainer = build_trainer(settings.algorithm)
+    assert (trainer.last_theta_step, trainer.total) == (60, 60 + 90)
+    assert mismatches(load_checkpoint(WRITTEN / "alg4" / "last.safetensors").settings, plain(settings)) == []
 
 
 def test_a_checkpoint_of_the_first_kind_keeps_its_facts() -> None:

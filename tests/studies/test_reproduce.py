@@ -53,7 +53,7 @@ def test_a_failure_names_its_run_and_keeps_no_other_from_finishing(tmp_path: Pat
     }
     assert not (tmp_path / "runs.csv").exists()
     steps = {row.method: row.theta_steps for row in rows}
-    assert steps["network"] == steps["nsvm"] == 20
+    assert (steps["nsvm"], steps["network"]) == (20, 5), "the steps that the network was tuned for"
 
 
 @pytest.fixture(scope="module")
@@ -123,3 +123,12 @@ def test_a_directory_serves_one_at_a_time(tmp_path: Path) -> None:
 def test_other_settings_in_the_same_directory_are_refused(finished: Path) -> None:
     with pytest.raises(InputError, match=r"nsvm was made with other settings: expected a new folder in dir"):
         reproduce([Cell("cell", settings(0.02), NETWORK)], 1, finished, 1, lambda row, done, total: None)
+
+
+def test_a_network_that_has_not_trained_is_not_compared_with(tmp_path: Path) -> None:
+    still = replace(NETWORK, optimizer={"name": "sgd", "lr": 0.0})
+    cells = [Cell("ringnorm_alg4", settings(0.01), still)]
+    table = markdown(summarise(reproduce(cells, 2, tmp_path, 1, lambda row, done, total: None)), False)
+    scores, gains = re.findall(r"^\| `ringnorm_alg4` \|.*$", table, re.MULTILINE)
+    assert scores.count(", not trained |") == 1
+    assert gains.split(" | ")[2] == "not trained"

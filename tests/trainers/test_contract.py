@@ -100,7 +100,7 @@ def test_divergence_stops_the_run(trainer: Trainer[Any], small: MakeSmall) -> No
         run(trainer, s.problem, F, 10)
 
 
-@pytest.mark.parametrize("steps", [0, -3, "many", 2.5, None])
+@pytest.mark.parametrize("steps", [0, -3, "many", 2.5, []])
 def test_impossible_steps_are_refused(trainer: Trainer[Any], steps: object) -> None:
     name = next(name for name, cls in TRAINERS.items() if type(trainer) is cls)
     with pytest.raises(InputError, match=r"^algorithm\.steps [^\n]*$"):

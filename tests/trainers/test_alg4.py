@@ -1,0 +1,58 @@
+"""How the two parts of Algorithm 4 share a budget of steps, on the command line and when it is resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.errors import InputError
+from nsvm_cli.trainers import build_trainer
+from nsvm_cli.trainers.alg4 import Alg4
+from tests.conftest import Small
+
+
+@pytest.mark.parametrize(
+    ("words", "part_1", "total"),
+    [
+        ("", 4200, 4200 + 33500),
+        ("dataset=mnist", 400, 400 + 35000),
+        ("algorithm.steps=500", 56, 500),
+        ("dataset=mnist algorithm.steps=500", 6, 500),
+        ("algorithm.solver_steps=1000", 4200, 4200 + 1000),
+        ("algorithm.steps=500 algorithm.solver_steps=1000", 500, 500 + 1000),
+        ("algorithm.solver=svc", 4200, 4200),
+        ("algorithm.solver=svc algorithm.steps=500", 500, 500),
+        ("algorithm.split=[1,3] algorithm.steps=400", 100, 400),
+        ("experiment.algorithm.steps=20 experiment.algorithm.solver_steps=30", 20, 20 + 30),
+        ("algorithm.steps=2", 1, 2),
+        ("algorithm.steps=1", 0, 1),
+    ],
+)
+def test_steps_is_the_whole_budget_unless_solver_steps_is_given_too(
+    words: str, part_1: int, total: int
+) -> None:
+    trainer = build_trainer(compose_settings(words.split())["algorithm"])
+    assert (trainer.last_theta_step, trainer.total) == (part_1, total)
+
+
+@pytest.mark.parametrize("split", [[0, 5], [5], [1, 2, 3], "half", 0.5])
+def test_an_impossible_split_is_refused(split: object) -> None:
+    with pytest.raises(InputError, match=r"^algorithm\.split[^\n]*$"):
+        build_trainer({"name": "alg4", "steps": 5, "split": split})
+
+
+@pytest.mark.parametrize(
+    ("at", "steps"),
+    [(40, 30), (40, 10), (20, 10)],
+    ids=["longer, in Part 2", "shorter, in Part 2", "shorter, in Part 1"],
+)
+def test_part_1_keeps_the_steps_that_it_has_taken(at: int, steps: int, small: Callable[..., Small]) -> None:
+    s, first = small(1), Alg4(20, 4, solver_steps=50)
+    state = first.start(s.problem, s.theta())
+    first.advance(s.problem, state, at)
+    saved = first.save(s.problem, state)
+    assert Alg4(20, 4, solver_steps=80).restore(s.problem, s.theta(), saved).t == at
+    with pytest.raises(ValueError, match=rf"which now has {steps}: expected algorithm\.steps=20 along"):
+        Alg4(steps, 4, solver_steps=50).restore(s.problem, s.theta(), saved)
