@@ -30,7 +30,7 @@ REGISTRIES = {
 
 # From the ground up; a module imports only from its own room or from those below.
 ROOMS = [
-    ["errors", "randomness", "tasks", "torchvision_import"],
+    ["errors", "memory", "randomness", "tasks", "torchvision_import"],
     ["config"],
     ["storage"],
     ["parallel"],

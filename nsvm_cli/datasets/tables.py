@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import lzma
 import warnings
-import zipfile
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nsvm_cli.datasets.base import Samples
-from nsvm_cli.errors import InputError
+from nsvm_cli.datasets.table_files import DAMAGED, open_table
+from nsvm_cli.errors import InputError, out_of_memory
 from nsvm_cli.tasks import BinaryClassification
 
 if TYPE_CHECKING:
     import pandas as pd
-
-DAMAGED = (EOFError, lzma.LZMAError, zipfile.BadZipFile, zlib.error)
-"""Errors from damaged compressed files; pandas' own errors are ValueErrors."""
 
 
 def read_csv(path: str, **options: Any) -> pd.DataFrame:
     """Read a CSV file with pandas. Only regular files are opened.
 
     Raises:
-        InputError: there is no such file, or it is not a CSV file.
+        InputError: there is no such file, it is not a CSV file, or it needs more memory than data may take.
+        RunError: memory ran out.
     """
     import pandas as pd  # slow to import, and most runs read no table
 
@@ -35,15 +31,18 @@ def read_csv(path: str, **options: Any) -> pd.DataFrame:
         if not file.is_file():
             what = "is not a file" if file.exists() else "does not exist"
             raise InputError(f"dataset.path={path} {what}: expected a CSV file")
-        with warnings.catch_warnings():
+        what = f"dataset.path={path}"
+        with open_table(file, options.get("sep", ","), what) as content, warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # rows with more cells than the header
             # low_memory would infer a column's type block by block, and index_col would silently turn the
             # first column into row names.
-            table: pd.DataFrame = pd.read_csv(file, low_memory=False, index_col=False, **options)
+            table: pd.DataFrame = pd.read_csv(content, low_memory=False, index_col=False, **options)
     except InputError:
         raise
     except (ValueError, OSError, RuntimeError, pd.errors.ParserWarning, *DAMAGED) as error:
-        raise InputError(f"dataset.path={path} cannot be read as CSV: {error}") from None
+        raise out_of_memory(error) or InputError(
+            f"dataset.path={path} cannot be read as CSV: {error}"
+        ) from None
     return table
 
 

@@ -15,7 +15,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from nsvm_cli.errors import InputError
-from nsvm_cli.storage.files import write_atomically
+from nsvm_cli.storage.files import read_regular, write_atomically
+from nsvm_cli.storage.metrics_file import METRICS_BYTES
 from nsvm_cli.storage.run_directory import CURVES
 
 BLUE, GRAY = "#1f5fa8", "#777777"
@@ -35,7 +36,10 @@ def draw_curves(run: Path) -> Path:
     file = run / "metrics.jsonl"
     if not file.is_file():
         raise InputError(f"{run} has no metrics.jsonl: expected the directory of a run")
-    whole_lines, _, _ = file.read_text().rpartition("\n")
+    try:
+        whole_lines, _, _ = read_regular(file, METRICS_BYTES).decode().rpartition("\n")
+    except ValueError as error:
+        raise InputError(f"{file} cannot be read: {error}") from None
     records = [json.loads(line) for line in whole_lines.splitlines()]
     if not records:
         raise InputError(f"{file} is empty: expected a run with at least one record")

@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from nsvm_cli.config.settings import plain
 from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.memory import memory_limit
 from nsvm_cli.parallel.distributed import Processes
 from nsvm_cli.runs.checkpoint import (
     Checkpoint,
@@ -117,7 +118,8 @@ class CheckpointManager(Callback):
                 ``allow_mismatch``, or every checkpoint is damaged.
         """
         e = self.experiment
-        checkpoint = self._agreed_checkpoint()
+        with memory_limit(e.settings.memory_budget):
+            checkpoint = self._agreed_checkpoint()
         changes = self._mismatches(checkpoint)
         if changes and not allow_mismatch:
             raise InputError(

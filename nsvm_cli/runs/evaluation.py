@@ -9,6 +9,7 @@ from typing import Any
 from nsvm_cli.config.settings import Section
 from nsvm_cli.datasets import Data, Split, load_data
 from nsvm_cli.errors import InputError
+from nsvm_cli.memory import memory_limit
 from nsvm_cli.runs.model_file import Facts, find_model_file, load_model
 
 
@@ -20,7 +21,7 @@ def evaluate_model(
     Args:
         path: a run directory or a model file.
         split: ``test``, ``train``, ``validation`` or ``all``; None for what its run was evaluated on.
-        runtime: ``device`` and ``threads``, if they should differ from the run's.
+        runtime: ``device``, ``threads`` and ``memory_budget``, if they should differ from the run's.
         dataset: another data set, as a ``dataset:`` section; None for the run's own.
         changes: settings that override those of the data set.
 
@@ -30,7 +31,8 @@ def evaluate_model(
     file = find_model_file(path)
     saved = load_model(file, runtime)
     settings, facts = saved.settings, saved.facts
-    data = load_data({**(dataset or settings.dataset), **changes}, settings.seed)
+    with memory_limit(settings.memory_budget):
+        data = load_data({**(dataset or settings.dataset), **changes}, settings.seed)
     name = split or ("validation" if settings.dataset.get("validation") else "test")
     chosen = _checked_split(facts, data, name)
     return {

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.storage.files import open_for_append, with_filename
+
+METRICS_BYTES = 2**28
+"""The largest metrics that are read as a whole: some millions of records."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -37,7 +41,7 @@ class MetricsFile:
         self.path = path
         self._file = open_for_append(path)
         self._file.seek(0)
-        self._digest = hashlib.sha256(self._file.read(at.bytes))
+        self._digest = _sha256(self._file, at.bytes)
         self._file.truncate(at.bytes)
         self._bytes = at.bytes
 
@@ -65,15 +69,17 @@ class MetricsFile:
 
 def check_metrics(path: Path, at: Position) -> None:
     """Raise a ValueError unless the metrics up to a position are unchanged."""
-    if not path.is_file() or path.stat().st_size < at.bytes or _sha256(path, at.bytes) != at.sha256:
-        raise ValueError(f"{path} has changed since the checkpoint")
+    if path.is_file() and path.stat().st_size >= at.bytes:
+        with path.open("rb") as file:
+            if _sha256(file, at.bytes).hexdigest() == at.sha256:
+                return
+    raise ValueError(f"{path} has changed since the checkpoint")
 
 
-def _sha256(path: Path, length: int) -> str:
-    """Return the SHA-256 of a file's first ``length`` bytes."""
+def _sha256(file: IO[bytes] | io.FileIO, length: int) -> hashlib._Hash:
+    """Return the SHA-256 of the next ``length`` bytes of a file."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while length and (chunk := file.read(min(length, 2**20))):
-            digest.update(chunk)
-            length -= len(chunk)
-    return digest.hexdigest()
+    while length and (chunk := file.read(min(length, 2**20))):
+        digest.update(chunk)
+        length -= len(chunk)
+    return digest
