@@ -22,6 +22,19 @@ def plainly(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
 
 
+SHORTAGES = ("can't allocate memory", "cannot allocate memory", "out of memory")
+"""What torch, pandas and the system's loader say when memory runs out, in errors of other kinds."""
+
+
+def out_of_memory(error: Exception) -> RunError | None:
+    """Return one line about memory that ran out, whichever library reports it; None for any other error."""
+    reason = next(iter(str(error).strip().splitlines()), "")
+    if not isinstance(error, MemoryError) and not any(words in reason.lower() for words in SHORTAGES):
+        return None
+    reason = reason.rpartition("DefaultCPUAllocator: ")[2].removeprefix("out of memory: ")
+    return RunError(f"out of memory: {reason or 'an allocation failed'}")
+
+
 class NotFiniteError(ArithmeticError):
     """A quantity was no longer finite in a step of the training loop."""
 

@@ -31,7 +31,7 @@ REGISTRIES = {
 
 # From the ground up; a module imports only from its own room or from those below.
 ROOMS = [
-    ["errors", "output", "randomness", "tasks", "torchvision_import"],
+    ["errors", "memory", "output", "randomness", "tasks", "torchvision_import"],
     ["config"],
     ["storage"],
     ["parallel"],

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import NoReturn
 
 from nsvm_cli.cli.parser import build_parser
-from nsvm_cli.errors import InputError, Interrupted, RunError, plainly
+from nsvm_cli.errors import InputError, Interrupted, RunError, out_of_memory, plainly
 from nsvm_cli.output import flash, say, standard_streams
 
 LONGEST = 1500
@@ -60,6 +60,10 @@ def _main(argv: list[str]) -> int:
         return _complain("interrupted", 130)
     except OSError as error:
         return _complain(plainly(error), 1)
+    except Exception as error:
+        if (shortage := out_of_memory(error)) is None:
+            raise
+        return _complain(shortage, 1)
     return 0
 
 

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from nsvm_cli.cli.hydra_app import plain_values
 from nsvm_cli.cli.plugins import load_plugins
-from nsvm_cli.errors import InputError, RunError, plainly
+from nsvm_cli.errors import InputError, RunError, out_of_memory, plainly
 from nsvm_cli.output import answer, flash, say, standard_streams
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ class Job:
         with standard_streams():  # a launcher's process has its own
             try:
                 _train(_settings(config, self.options), place, self.options)
-            except Exception as error:
+            except Exception as raised:
+                error = out_of_memory(raised) or raised
                 if place.number is None:
                     self.error = _explained(error, place)
                 else:
@@ -123,7 +124,11 @@ def _settings(config: DictConfig, options: RunOptions) -> Settings:
         for key in (word.lstrip("+~").partition("=")[0].partition("@")[0] for word in options.changes):
             _copy(composed, values, key.replace("/", ".").split("."))
     settings = parse_settings(values)
-    load_plugins(parse_settings(composed).plugins)  # never those of a run directory, which may be another's
+    own = parse_settings(composed)
+    load_plugins(own.plugins)  # never those of a run directory, which may be another's
+    if settings.memory_budget > own.memory_budget:
+        asked = f"memory_budget={settings.memory_budget}"
+        raise InputError(f"{options.resume} asks for {asked}: if that is intended, add {asked}")
     return settings
 
 
@@ -249,7 +254,7 @@ def _status(place: Place) -> Iterator[None]:
         raise
     except Exception as error:
         with contextlib.suppress(OSError):
-            write_status(place.directory, **_failure(error, place))
+            write_status(place.directory, **_failure(out_of_memory(error) or error, place))
         raise
     write_status(place.directory, "finished", **place.about)
 

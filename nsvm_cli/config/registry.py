@@ -20,6 +20,9 @@ T = TypeVar("T")
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 """Configuration of the pydantic dataclasses that hold settings: no unknown fields, no NaN, no infinity."""
 
+Count = Annotated[int, Field(ge=1, le=10**15)]
+"""A number of steps. Every integer in a file fits into 64 bits, and a step into a float without rounding."""
+
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, ValidationError, WrapValidator
+from pydantic import Field, ValidationError, WrapValidator
 from pydantic.dataclasses import dataclass
 
-from nsvm_cli.config.registry import STRICT, one_line, shown
+from nsvm_cli.config.registry import STRICT, Count, one_line, shown
 from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.memory import MEMORY_BUDGET
 
 Section = dict[str, Any]
 
@@ -19,7 +20,7 @@ Section = dict[str, Any]
 class Validation:
     """Measure the accuracy on the validation set after every ``every`` steps, or never (None)."""
 
-    every: PositiveInt | None = None
+    every: Count | None = None
 
 
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
@@ -35,7 +36,7 @@ def _steps_or_duration(value: object, check: Callable[[object], object]) -> obje
 
 
 Interval = Annotated[
-    PositiveInt | Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?(s|min|h)$")] | None,
+    Count | Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?(s|min|h)$")] | None,
     WrapValidator(_steps_or_duration),
 ]
 
@@ -70,7 +71,8 @@ class Settings:
     Attributes:
         dataset, network, kernel, optimizer, algorithm: see ``registry.build``.
         threads: None for all cores.
-        memory_budget: MiB for kernel values.
+        memory_budget: MiB for kernel values. Data and networks that need more than this, and more than
+            the default, are refused before anything is allocated.
         log_every: steps between two records; None for about a hundred records per run.
         curves: whether ``nsvm train`` draws the training curves.
         plugins: the user's modules that were loaded; a record only, nothing is imported from it.
@@ -85,8 +87,8 @@ class Settings:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "float64"] = "float32"
     threads: Annotated[int, Field(gt=0, le=1024)] | None = 1
-    memory_budget: PositiveInt = 1024
-    log_every: PositiveInt | None = None
+    memory_budget: Annotated[int, Field(ge=1, le=2**24)] = MEMORY_BUDGET
+    log_every: Count | None = None
     validation: Validation = Field(default_factory=Validation)
     checkpoint: Checkpoints = Field(default_factory=Checkpoints)
     curves: bool = True

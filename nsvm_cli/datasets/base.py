@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 import pydantic
 import torch
 from jaxtyping import Float64
-from pydantic import NonNegativeInt
+from pydantic import Field
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT
@@ -99,7 +99,7 @@ class Source:
     global_scaling: ClassVar[bool] = False
     """Standardise with a single mean and standard deviation, rather than with one per feature."""
 
-    validation: NonNegativeInt = 0
+    validation: Annotated[int, Field(ge=0, le=10**12)] = 0
 
     def load(self, rng: np.random.Generator) -> Samples | Table:
         """Return all samples; ``rng`` is for sources that generate them.

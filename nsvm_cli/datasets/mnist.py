@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
+import math
 import zlib
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -17,6 +19,7 @@ from nsvm_cli.datasets.augmentation import Augment
 from nsvm_cli.datasets.base import Samples, Source
 from nsvm_cli.datasets.download import cache_folder, fetch
 from nsvm_cli.errors import InputError
+from nsvm_cli.storage.files import read_regular
 from nsvm_cli.tasks import BinaryClassification
 
 
@@ -121,13 +124,17 @@ class MNIST(Source):
         file = _find(raw, name)
         if file is None:
             raise InputError(f"{raw} has no {name}[.gz]: {self._ways()}")
-        sums = self.packed if file.suffix == ".gz" else self.unpacked
+        packed = file.suffix == ".gz"
+        sums = self.packed if packed else self.unpacked
+        size = idx_size(shape)
         try:
-            content = file.read_bytes()
-            array = parse_idx(gzip.decompress(content) if file.suffix == ".gz" else content, shape)
+            content = read_regular(file, limit=size)  # packed, it is smaller
             got = hashlib.sha256(content).hexdigest()
             if sums and got != (expected := sums[FILES.index(name)]):
                 raise ValueError(f"it is not the published file, expected SHA-256 {expected}, got {got}")
+            if packed:
+                content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(size + 1)
+            array = parse_idx(content, shape)
         except (ValueError, OSError, EOFError, zlib.error) as error:
             again = "delete it to download it again, or " if self.root is None else ""
             raise InputError(f"{file} is damaged ({error}): {again}{self._ways()}") from None
@@ -179,12 +186,17 @@ def parse_idx(data: bytes, shape: tuple[int, ...]) -> np.ndarray:
         ValueError: the header or the length does not match this shape.
     """
     header = np.array([0x0800 + len(shape), *shape], dtype=">i4").tobytes()
-    size = len(header) + int(np.prod(shape))
+    size = idx_size(shape)
     if not data.startswith(header):
         raise ValueError(f"its header is not that of {'x'.join(map(str, shape))} bytes")
     if len(data) != size:
         raise ValueError(f"expected {size} bytes, got {len(data)}")
     return np.frombuffer(data, dtype=np.uint8, offset=len(header)).reshape(shape)
+
+
+def idx_size(shape: tuple[int, ...]) -> int:
+    """Return the bytes of an IDX file of unsigned bytes of this shape."""
+    return 4 + 4 * len(shape) + math.prod(shape)
 
 
 def _find(raw: Path, name: str) -> Path | None:

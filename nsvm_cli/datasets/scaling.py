@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Bool, Float, Float64
 from torch import Tensor
+
+from nsvm_cli.errors import InputError
 
 ROWS = 256
 """Samples to scale at a time, to save memory."""
@@ -26,6 +28,8 @@ class Scaling:
         scaled = torch.empty(x.shape, dtype=dtype)
         for block, rows in zip(scaled.split(ROWS), x.split(ROWS), strict=True):
             block.copy_((rows - self.mean) / self.std)
+            if not block.isfinite().all():
+                raise _too_large(rows, block.isfinite(), "its standardised values are not finite")
         return scaled
 
 
@@ -37,7 +41,19 @@ def fit_scaling(x: Float64[Tensor, "m ..."], global_scaling: bool) -> Scaling:
     Args:
         x: the training samples.
         global_scaling: whether to use one mean and deviation for all features, rather than one for each.
+
+    Raises:
+        InputError: the mean or the deviation of a feature is not finite.
     """
     dim = tuple(range(x.ndim)) if global_scaling else 0
     std, mean = torch.std_mean(x, dim=dim, correction=1)
+    if not (finite := std.isfinite() & mean.isfinite()).all():
+        raise _too_large(x, finite.expand(x.shape), "its standard deviation is not finite")
     return Scaling(mean, torch.where(std > 0, std, 1.0))
+
+
+def _too_large(x: Float64[Tensor, "m ..."], finite: Bool[Tensor, "m ..."], reason: str) -> InputError:
+    """Return the error for the first feature with a value that is not finite once it is scaled."""
+    at = int((~finite).flatten(1).any(0).nonzero()[0])
+    largest = float(x.flatten(1)[:, at].abs().max())
+    return InputError(f"feature {at + 1} has values up to {largest:.3g}: {reason}; use a larger unit for it")

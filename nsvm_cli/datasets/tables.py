@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import lzma
 import warnings
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsvm_cli.datasets.base import Table
-from nsvm_cli.errors import InputError
+from nsvm_cli.datasets.table_files import DAMAGED, open_table
+from nsvm_cli.errors import InputError, out_of_memory
 
 if TYPE_CHECKING:
     import pandas as pd
-
-DAMAGED = (EOFError, lzma.LZMAError, zipfile.BadZipFile, zlib.error)
-"""Errors from damaged compressed files; pandas' own errors are ValueErrors."""
 
 
 def read_csv(path: str, setting: str = "dataset.path", **options: Any) -> pd.DataFrame:
@@ -29,7 +24,8 @@ def read_csv(path: str, setting: str = "dataset.path", **options: Any) -> pd.Dat
         options: further options of pandas.
 
     Raises:
-        InputError: there is no such file, or it is not a CSV file.
+        InputError: there is no such file, it is not a CSV file, or it needs more memory than data may take.
+        RunError: memory ran out.
     """
     import pandas as pd  # slow to import, and most runs read no table
 
@@ -38,20 +34,16 @@ def read_csv(path: str, setting: str = "dataset.path", **options: Any) -> pd.Dat
         if not file.is_file():
             what = "is not a file" if file.exists() else "does not exist"
             raise InputError(f"{setting}={path} {what}: expected a CSV file")
-        with warnings.catch_warnings():
+        separator = options.get("sep", ",")
+        with open_table(file, separator, f"{setting}={path}") as content, warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # rows with more cells than the header
             # low_memory would infer a column's type block by block, and index_col would silently turn the
             # first column into row names.
-            table: pd.DataFrame = pd.read_csv(file, low_memory=False, index_col=False, **options)
+            table: pd.DataFrame = pd.read_csv(content, low_memory=False, index_col=False, **options)
     except InputError:
         raise
-    except ImportError as error:
-        raise InputError(
-            f"{setting}={path} needs a package to be unpacked ({error.name or 'zstandard'}): install it, or "
-            "unpack the file"
-        ) from None
     except (ValueError, OSError, RuntimeError, pd.errors.ParserWarning, *DAMAGED) as error:
-        raise InputError(f"{setting}={path} cannot be read as CSV: {error}") from None
+        raise out_of_memory(error) or InputError(f"{setting}={path} cannot be read as CSV: {error}") from None
     return table
 
 

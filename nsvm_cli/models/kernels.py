@@ -14,6 +14,7 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive, build, shown
 from nsvm_cli.errors import InputError
+from nsvm_cli.memory import MEMORY_BUDGET
 
 Points: TypeAlias = Float[Tensor, "*batch p n"]
 Others: TypeAlias = Float[Tensor, "*batch q n"]
@@ -143,15 +144,22 @@ class Polynomial(Kernel):
 class Normalized(Kernel):
     """K~(a, b) = K(a, b) / (sqrt K(a, a) sqrt K(b, b))  (paper, "Adjusting the Kernel").
 
-    The paper requires K(a, a) != 0 for every a. Since a network may still output a = 0, K(a, a) is clamped
-    to at least 1e-12, just as ``Normalize`` clamps the norm of an output.
+    The paper requires K(a, a) != 0 for every a. A network may still output a = 0, and then K(a, b) = 0 for
+    every b: it is divided by 1, and stays 0. So is a K(a, a) below the smallest normal number, whose
+    reciprocal may be infinite.
     """
 
     K: Kernel
 
     def __call__(self, a: Points, b: Others) -> Gram:
-        root_a, root_b = (self.K.diag(z).clamp_min(1e-12).sqrt() for z in (a, b))
-        return self.K(a, b) / (root_a.unsqueeze(-1) * root_b.unsqueeze(-2))
+        root_a, root_b = (self._root(z) for z in (a, b))
+        # one root after the other: their product may be so small that its gradient overflows
+        return self.K(a, b) / root_a.unsqueeze(-1) / root_b.unsqueeze(-2)
+
+    def _root(self, z: Points) -> Float[Tensor, "*batch p"]:
+        """Return sqrt K(z_i, z_i), or 1 where it is 0."""
+        K_zz = self.K.diag(z)
+        return torch.where(K_zz >= torch.finfo(z.dtype).tiny, K_zz, 1.0).sqrt()
 
 
 def block_shape(a: Float[Tensor, "p n"], memory_budget: int) -> tuple[int, int]:
@@ -161,10 +169,6 @@ def block_shape(a: Float[Tensor, "p n"], memory_budget: int) -> tuple[int, int]:
         cells = min(cells, 2**18)  # what fits in a core's cache
     rows = max(1, min(len(a), math.isqrt(cells) // 2))
     return rows, max(1, cells // rows)
-
-
-MEMORY_BUDGET = 1024
-"""Default budget for kernel values, in MiB."""
 
 
 def kernel_sums(
@@ -207,3 +211,17 @@ def build_kernel(settings: Mapping[str, Any]) -> Kernel:
         raise InputError(f"kernel.normalize should be true or false, got {shown(normalize)}")
     kernel = build(KERNELS, "kernel", values)
     return Normalized(kernel) if normalize else kernel
+
+
+def check_shapes(K: Kernel, name: str, a: Float[Tensor, "p n"], b: Float[Tensor, "q n"]) -> None:
+    """Check that a kernel, which may be the user's own, returns the shapes that it should.
+
+    Raises:
+        InputError: it does not.
+    """
+    formula = K.K if isinstance(K, Normalized) else K
+    for rows in (a, a[:1]):  # a single row is a case of its own, as for squeeze()
+        returned, expected = formula(rows, b), (len(rows), len(b))
+        if not isinstance(returned, Tensor) or returned.shape != expected:
+            got = tuple(returned.shape) if isinstance(returned, Tensor) else type(returned).__name__
+            raise InputError(f"kernel {name} returned {got}, expected {expected}")

@@ -15,17 +15,18 @@ from typing import Annotated, Any, cast
 
 import torch
 from jaxtyping import Float, Int64
-from pydantic import ConfigDict, Field, PositiveInt, ValidationError, validate_call
+from pydantic import ConfigDict, Field, ValidationError, validate_call
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional
 
 from nsvm_cli.config.registry import STRICT, Fraction, Positive, build, one_line
-from nsvm_cli.errors import InputError
+from nsvm_cli.errors import InputError, out_of_memory
 from nsvm_cli.models import torchvision_networks
 
 Shape = tuple[int, ...]
-Widths = Annotated[list[PositiveInt], Field(min_length=1, max_length=1000)]
+Width = Annotated[int, Field(ge=1, le=2**30)]
+Widths = Annotated[list[Width], Field(min_length=1, max_length=1000)]
 validated = validate_call(config=ConfigDict(arbitrary_types_allowed=True))
 
 
@@ -147,7 +148,7 @@ class CNN(nn.Sequential):
 
     @validated
     def __init__(
-        self, shape: Shape, channels: tuple[PositiveInt, PositiveInt] = (10, 20), dropout: Fraction = 0.0
+        self, shape: Shape, channels: tuple[Width, Width] = (10, 20), dropout: Fraction = 0.0
     ) -> None:
         if len(shape) != 3 or min(shape[1:]) < 16:
             raise InputError(
@@ -227,6 +228,16 @@ def uses_batch_statistics(network: nn.Module) -> bool:
     return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules())
 
 
+def empty_network(settings: Mapping[str, Any], shape: Shape) -> nn.Module:
+    """Return the network that a ``network:`` section names on the meta device: shapes, but no memory.
+
+    Raises:
+        InputError: a setting is wrong, or does not fit the shape.
+    """
+    with torch.device("meta"):
+        return build_network(settings, shape, seed=0)
+
+
 def build_network(settings: Mapping[str, Any], shape: Shape, seed: int) -> nn.Module:
     """Return the network that a ``network:`` section names, freshly initialised, in evaluation mode.
 
@@ -249,8 +260,10 @@ def build_network(settings: Mapping[str, Any], shape: Shape, seed: int) -> nn.Mo
         try:
             network = build(NETWORKS, "network", values, shape)
         except (RuntimeError, MemoryError, OverflowError) as error:  # torch's messages can be long
-            reason = str(error).splitlines()[0]
-            raise InputError(f"network {settings['name']} cannot be built: {reason[:200]}") from None
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise out_of_memory(error) or InputError(
+                f"network {settings['name']} cannot be built: {reason[:200]}"
+            ) from None
         if output.normalize:
             network = nn.Sequential(network, Normalize(output.scale, output.eps))
         if output.head:

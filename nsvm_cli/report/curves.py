@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError
 from nsvm_cli.report.plotting import BLUE, GRAY, ORANGE, draw, style_axis
+from nsvm_cli.storage.files import read_regular
 from nsvm_cli.storage.metrics_file import read_metrics
-from nsvm_cli.storage.run_directory import CURVES, METRICS, is_finished, read_config
+from nsvm_cli.storage.run_directory import CURVES, METRICS, STATUS_BYTES, is_finished, read_config
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,10 +82,14 @@ def _title(run: Path) -> str:
     title = f"{algorithm} on {dataset}, seed {settings.seed}"
     if not is_finished(run):
         return f"{title}: not finished"
-    result = json.loads((run / "result.json").read_bytes())
-    if result["test_accuracy"] is not None:
-        return f"{title}: {100 * result['test_accuracy']:.2f} %"
-    return f"{title}: {100 * result['validation_accuracy']:.2f} % (validation)"
+    file = run / "result.json"
+    try:
+        result = json.loads(read_regular(file, STATUS_BYTES))
+        if result["test_accuracy"] is not None:
+            return f"{title}: {100 * result['test_accuracy']:.2f} %"
+        return f"{title}: {100 * result['validation_accuracy']:.2f} % (validation)"
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):
+        raise InputError(f"{file} is damaged: expected the result of a run") from None
 
 
 def _panels(records: Records) -> list[Panel]:

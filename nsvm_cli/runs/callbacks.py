@@ -13,9 +13,11 @@ from typing import Any, Protocol, runtime_checkable
 
 from nsvm_cli.config.settings import plain
 from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.memory import memory_limit
 from nsvm_cli.parallel.distributed import Processes
 from nsvm_cli.runs.checkpoint import (
     Checkpoint,
+    check_values,
     environment,
     expect_same_columns,
     identity,
@@ -29,7 +31,7 @@ from nsvm_cli.runs.loop import Callback, Record, record
 from nsvm_cli.runs.model_file import SavedModel, facts, save_model
 from nsvm_cli.storage.metrics_file import START
 from nsvm_cli.storage.run_directory import RunDirectory, checkpoints_in
-from nsvm_cli.storage.state_dict import flatten
+from nsvm_cli.storage.state_dict import StateDict
 from nsvm_cli.trainers import State
 
 WORTH_SAVING = 1.0
@@ -127,7 +129,8 @@ class CheckpointManager(Callback):
                 ``allow_mismatch``, or every checkpoint is damaged.
         """
         e = self.experiment
-        checkpoint = self._agreed_checkpoint()
+        with memory_limit(e.settings.memory_budget):
+            checkpoint = self._agreed_checkpoint()
         if checkpoint is not None:
             expect_same_columns(e, checkpoint)
         changes = self._mismatches(checkpoint)
@@ -189,7 +192,7 @@ class CheckpointManager(Callback):
     def on_step_end(self, state: State) -> None:
         e = self.experiment
         if self._first_call and self.every.every is not None:  # fail early if the state cannot be saved
-            flatten(e.trainer.save(e.problem, state))
+            check_values(self._values(state))
         self._first_call = False
         due = bool(self.every.steps and state.t % self.every.steps == 0) or (
             self.every.seconds is not None and time.monotonic() - self.saved >= self.every.seconds
@@ -225,7 +228,7 @@ class CheckpointManager(Callback):
         """
         record(state)  # raises if theta is not finite
         e = self.experiment
-        values = {"F": e.F.state_dict(), "state": e.trainer.save(e.problem, state)}
+        values = self._values(state)
         if self.directory is not None:
             checkpoint = Checkpoint(
                 step=state.t,
@@ -241,6 +244,10 @@ class CheckpointManager(Callback):
             )
             self.directory.add_checkpoint(lambda path: save_checkpoint(path, checkpoint))
         self.saved, self._saved_step = time.monotonic(), state.t
+
+    def _values(self, state: State) -> StateDict:
+        e = self.experiment
+        return {"F": e.F.state_dict(), "state": e.trainer.save(e.problem, state)}
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of the result about time and resuming."""

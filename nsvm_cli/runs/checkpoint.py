@@ -149,6 +149,21 @@ def restore_state(experiment: Experiment, checkpoint: Checkpoint) -> State:
     return state
 
 
+def check_values(values: StateDict) -> None:
+    """Check that a checkpoint can hold the state dicts of theta and of the trainer's state.
+
+    Raises:
+        InputError: it cannot.
+    """
+    tensors, numbers = flatten(values)
+    try:
+        tensor_file.check(KIND, {"numbers": numbers}, tensors)
+    except ValueError as error:
+        raise InputError(
+            f"no checkpoint can hold this run: {error}; checkpoint.every=null trains without"
+        ) from None
+
+
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint atomically.
 

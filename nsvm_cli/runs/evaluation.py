@@ -9,6 +9,7 @@ from typing import Any
 from nsvm_cli.config.settings import Section
 from nsvm_cli.datasets import Data, Split, load_data
 from nsvm_cli.errors import InputError
+from nsvm_cli.memory import memory_limit
 from nsvm_cli.runs.model_file import Facts, find_model_file, load_model
 
 
@@ -25,7 +26,7 @@ def evaluate_model(
     Args:
         path: a run directory or a model file.
         split: ``test``, ``train``, ``validation`` or ``all``; None for what its run was evaluated on.
-        runtime: ``device`` and ``threads``, if they should differ from the run's.
+        runtime: ``device``, ``threads`` and ``memory_budget``, if they should differ from the run's.
         dataset: another data set, as a ``dataset:`` section; None for the run's own.
         changes: settings that override those of the data set.
         say: shows a message to the user.
@@ -39,7 +40,8 @@ def evaluate_model(
     section = {**(dataset or settings.dataset), **changes}
     if "path" in changes and "test_path" not in changes:
         section.pop("test_path", None)  # it belongs to the table whose place another one takes
-    data = load_data(section, settings.seed, facts.known)
+    with memory_limit(settings.memory_budget):
+        data = load_data(section, settings.seed, facts.known)
     if remark := _remark(facts, data):
         say(remark)
     name = split or ("validation" if settings.dataset.get("validation") else "test")

@@ -16,9 +16,10 @@ from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.augmentation import build_augmentation
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
 from nsvm_cli.errors import InputError
+from nsvm_cli.memory import expect_room, memory_limit
 from nsvm_cli.models.feature_map import FeatureMap, features
-from nsvm_cli.models.kernels import build_kernel
-from nsvm_cli.models.networks import build_network, uses_batch_statistics
+from nsvm_cli.models.kernels import build_kernel, check_shapes
+from nsvm_cli.models.networks import build_network, empty_network, uses_batch_statistics
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.models.objectives import dataset_alignment
 from nsvm_cli.models.optimizers import build_optimizer
@@ -26,6 +27,7 @@ from nsvm_cli.parallel.device import select_device
 from nsvm_cli.parallel.distributed import init_distributed
 from nsvm_cli.randomness import Stream, derived_seed
 from nsvm_cli.runs.loop import Callback, run
+from nsvm_cli.runs.model_file import check_storable
 from nsvm_cli.runs.parts import check_parts
 from nsvm_cli.trainers import Problem, State, Trainer, build_trainer
 
@@ -50,7 +52,8 @@ def load(settings: Settings) -> Data:
         InputError: the data are missing or damaged.
     """
     processes = init_distributed(select_device(settings.device, settings.threads))
-    data = processes.main_process_first(lambda: load_data(settings.dataset, settings.seed))
+    with memory_limit(settings.memory_budget):
+        data = processes.main_process_first(lambda: load_data(settings.dataset, settings.seed))
     if settings.validation.every and not data.splits.sizes["validation"]:
         raise InputError("validation.every needs a validation set: expected dataset.validation above 0")
     return data
@@ -69,6 +72,7 @@ def build(settings: Settings, data: Data) -> Experiment:
     kernel, processes = build_kernel(settings.kernel), init_distributed(device)
     problem = Problem(x, y, kernel, settings.seed, processes, settings.memory_budget, data.task)
     F = _feature_map(settings, problem, scaling)
+    check_shapes(kernel, settings.kernel["name"], F(x[:3]), F(x[:5]))
     trainer.check(problem, F)
     return Experiment(settings, device, data, scaling, problem, F, trainer)
 
@@ -76,6 +80,10 @@ def build(settings: Settings, data: Data) -> Experiment:
 def _feature_map(settings: Settings, problem: Problem, scaling: Scaling) -> FeatureMap:
     """Return F_theta, freshly initialised, with its optimizer and augmentation."""
     shape = tuple(problem.x.shape[1:])
+    theta = [*empty_network(settings.network, shape).parameters()]
+    with memory_limit(settings.memory_budget):  # theta, its gradient and two averages, in steps
+        size = sum(p.numel() for p in theta) * problem.x.element_size()
+        expect_room(4 * size, f"network={settings.network['name']}")
     seeds = {stream: derived_seed(settings.seed, stream) for stream in Stream}
     network = build_network(settings.network, shape, seeds[Stream.THETA]).to(problem.x)
     if problem.processes.size > 1 and uses_batch_statistics(network):
@@ -92,10 +100,12 @@ def prepare(settings: Settings) -> Experiment:
     """Load the data and build the objects of a run.
 
     Raises:
-        InputError: a setting is wrong, or the data are missing or damaged.
+        InputError: a setting is wrong, the data are missing or damaged, or files could not hold the run.
     """
     check_parts(settings)  # before loading the data, which may take minutes
-    return build(settings, load(settings))
+    experiment = build(settings, load(settings))
+    check_storable(experiment)
+    return experiment
 
 
 def train_in_memory(experiment: Experiment, callbacks: Sequence[Callback] = ()) -> NSVM:

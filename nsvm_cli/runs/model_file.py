@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, ValidationError
 from pydantic.dataclasses import dataclass
+from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive, one_line
 from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.datasets import Known, build_source
 from nsvm_cli.datasets.encoding import Columns, TableEncoder
 from nsvm_cli.datasets.scaling import Scaling
-from nsvm_cli.errors import InputError
+from nsvm_cli.errors import InputError, RunError, out_of_memory
+from nsvm_cli.memory import MEMORY_BUDGET, memory_limit
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.kernels import build_kernel
-from nsvm_cli.models.networks import build_network
+from nsvm_cli.models.networks import build_network, empty_network
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.parallel.device import select_device
-from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.runs.parts import check_parts
 from nsvm_cli.storage import tensor_file
+from nsvm_cli.storage.run_directory import config_text
 from nsvm_cli.storage.tensor_file import DTYPES, Spec, TensorFile, spec, unusable
 from nsvm_cli.tasks import Task, task_for
+
+if TYPE_CHECKING:
+    from nsvm_cli.runs.experiment import Experiment
 
 MODEL = "nsvm-model-1"
 THETA = "theta."
@@ -107,10 +113,35 @@ def save_model(path: Path, saved: SavedModel) -> None:
     Raises:
         RunError: it would be too large.
     """
+    tensor_file.write(path, MODEL, *_content(saved))
+
+
+def _content(saved: SavedModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the JSON and the tensors of a model file."""
     model, e = saved.model, saved.model.expansion
     tensors = {THETA + name: tensor for name, tensor in model.network.state_dict().items()}
     tensors |= {"z": e.z, "alpha": e.alpha, "y": e.y, "mean": model.scaling.mean, "std": model.scaling.std}
-    tensor_file.write(path, MODEL, {"settings": plain(saved.settings), "facts": asdict(saved.facts)}, tensors)
+    return {"settings": plain(saved.settings), "facts": asdict(saved.facts)}, tensors
+
+
+def check_storable(experiment: Experiment) -> None:
+    """Check, before training, that files can hold the settings and the model of a run, and be read again.
+
+    Raises:
+        InputError: they cannot.
+    """
+    e, z = experiment, experiment.F(experiment.problem.x[:1])[:0]
+    try:
+        expansion = Expansion(z, z.new_zeros(0), z.new_zeros(0), scale=1.0)
+        model = NSVM(e.data.task, e.scaling, e.F.network, e.problem.K, expansion)
+        content, tensors = _content(SavedModel(model, e.settings, facts(e, model, steps=0)))
+        text = tensor_file.check(MODEL, content, tensors)
+        config_text(plain(e.settings))
+        _understood(json.loads(text), {name: spec(tensor) for name, tensor in tensors.items()})
+    except ValidationError as error:
+        raise InputError(f"the files of this run could not be read: {one_line(error)}") from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"the files of this run could not be read: {error}") from None
 
 
 def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> SavedModel:
@@ -128,26 +159,41 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> SavedMod
     """
     file = tensor_file.read(path, MODEL, noun="model file")
     try:
-        if file.content.keys() != {"settings", "facts"}:
-            raise ValueError(f"expected settings and facts, got {', '.join(file.content) or 'nothing'}")
-        settings = parse_settings(_mapping(file.content["settings"]))
-        check_parts(settings)
-        facts = Facts(**_mapping(file.content["facts"]))
-        expected = _specs(settings, facts, z=file.specs.get("z", ("", (0, 0)))[1])
-        _expect_specs(file.specs, expected)
+        settings, facts = _understood(file.content, file.specs)
     except ValidationError as error:
         raise unusable(path, one_line(error)) from None
     except (ValueError, TypeError, RuntimeError, OverflowError, RecursionError) as error:
         raise unusable(path, error) from None
-    # the file may come from a machine with more cores
-    threads = min(settings.threads, os.cpu_count() or 1) if settings.threads else None
-    settings = parse_settings({**plain(settings), "threads": threads, **(runtime or {})})
+    settings = parse_settings({**plain(settings), **_within_means(settings), **(runtime or {})})
     device = select_device(settings.device, settings.threads)
     try:
-        model = _model(file, settings, facts, device)
+        with memory_limit(settings.memory_budget):
+            model = _model(file, settings, facts, device)
+    except (InputError, RunError):
+        raise
     except (ValueError, RuntimeError) as error:
-        raise (error if isinstance(error, InputError) else unusable(path, error)) from None
+        raise out_of_memory(error) or unusable(path, error) from None
     return SavedModel(model, settings, facts)
+
+
+def _within_means(settings: Settings) -> dict[str, Any]:
+    """Return what a file may have of threads and memory: it may come from a larger machine, or a stranger."""
+    return {
+        "threads": min(settings.threads, os.cpu_count() or 1) if settings.threads else None,
+        "memory_budget": min(settings.memory_budget, MEMORY_BUDGET),
+    }
+
+
+def _understood(content: Mapping[str, Any], specs: Mapping[str, Spec]) -> tuple[Settings, Facts]:
+    """Return the settings and facts of a model file, checked against each other and against its tensors."""
+    found = {key: value for key, value in content.items() if key != "sha256"}
+    if found.keys() != {"settings", "facts"}:
+        raise ValueError(f"expected settings and facts, got {', '.join(found) or 'nothing'}")
+    settings = parse_settings(_mapping(found["settings"]))
+    check_parts(settings)
+    facts = Facts(**_mapping(found["facts"]))
+    _expect_specs(specs, _specs(settings, facts, z=specs.get("z", ("", (0, 0)))[1]))
+    return settings, facts
 
 
 def _mapping(value: object) -> dict[str, Any]:
@@ -159,9 +205,7 @@ def _mapping(value: object) -> dict[str, Any]:
 def _specs(settings: Settings, facts: Facts, z: tuple[int, ...]) -> dict[str, Spec]:
     """Return the specs of the tensors of a model with these settings and z, without allocating memory."""
     dtype: torch.dtype = getattr(torch, settings.dtype)
-    with torch.device("meta"):
-        network = build_network(settings.network, facts.shape, seed=0).to(dtype)
-    theta = network.state_dict()
+    theta = empty_network(settings.network, facts.shape).to(dtype).state_dict()
     channels = max((len(tensor) for tensor in theta.values() if tensor.ndim > 2), default=1)
     if channels * math.prod(facts.shape) > VALUES:
         raise ValueError(f"its network would compute more than {VALUES} values per sample")

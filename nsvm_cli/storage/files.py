@@ -56,6 +56,35 @@ def fsync_folder(path: Path) -> None:
         os.close(folder)
 
 
+def open_regular(path: Path) -> io.BufferedReader:
+    """Open a regular file for reading, and nothing else: reading a device or a pipe may never end.
+
+    Raises:
+        OSError: it cannot be opened.
+        ValueError: it is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for a writer
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError("it is not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular(path: Path, limit: int) -> bytes:
+    """Return the content of a regular file of at most ``limit`` bytes.
+
+    The files of /proc, which claim to be empty and may be endless, read as empty.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no regular file, or longer.
+    """
+    with open_regular(path) as file:
+        if (size := os.fstat(file.fileno()).st_size) > limit:
+            raise ValueError(f"it has {size} bytes, expected at most {limit}")
+        return file.read(size)
+
+
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write a CSV file atomically; there is at least one row, and all rows have the same keys."""
     text = io.StringIO()

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT, shown
 from nsvm_cli.errors import InputError
-from nsvm_cli.storage.files import open_for_append, with_filename
+from nsvm_cli.storage.files import open_for_append, read_regular, with_filename
+
+METRICS_BYTES = 2**26
+"""The largest metrics that are read as a whole: some hundred thousand records."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -39,7 +43,7 @@ class MetricsFile:
         self.path = path
         self._file = open_for_append(path)
         self._file.seek(0)
-        self._digest = hashlib.sha256(self._file.read(at.bytes))
+        self._digest = _sha256(self._file, at.bytes)
         self._file.truncate(at.bytes)
         self._bytes = at.bytes
 
@@ -69,10 +73,14 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Return the records of a run, without a last line that is not complete yet.
 
     Raises:
-        InputError: a line is not a record.
+        InputError: it is no regular file or too large, or a line is not a record.
     """
+    try:
+        lines = read_regular(path, METRICS_BYTES).split(b"\n")[:-1]
+    except ValueError as error:
+        raise InputError(f"{path} cannot be read: {error}") from None
     records: list[dict[str, Any]] = []
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+    for number, line in enumerate(lines, 1):
         record = _parsed(line, after=records[-1]["step"] if records else 0)
         if record is None:
             raise InputError(
@@ -94,15 +102,17 @@ def _parsed(line: bytes, after: int) -> dict[str, Any] | None:
 
 def check_metrics(path: Path, at: Position) -> None:
     """Raise a ValueError unless the metrics up to a position are unchanged."""
-    if not path.is_file() or path.stat().st_size < at.bytes or _sha256(path, at.bytes) != at.sha256:
-        raise ValueError(f"{path} has changed since the checkpoint")
+    if path.is_file() and path.stat().st_size >= at.bytes:
+        with path.open("rb") as file:
+            if _sha256(file, at.bytes).hexdigest() == at.sha256:
+                return
+    raise ValueError(f"{path} has changed since the checkpoint")
 
 
-def _sha256(path: Path, length: int) -> str:
-    """Return the SHA-256 of a file's first ``length`` bytes."""
+def _sha256(file: IO[bytes] | io.FileIO, length: int) -> hashlib._Hash:
+    """Return the SHA-256 of the next ``length`` bytes of a file."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while length and (chunk := file.read(min(length, 2**20))):
-            digest.update(chunk)
-            length -= len(chunk)
-    return digest.hexdigest()
+    while length and (chunk := file.read(min(length, 2**20))):
+        digest.update(chunk)
+        length -= len(chunk)
+    return digest

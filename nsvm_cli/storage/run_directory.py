@@ -12,7 +12,7 @@ import yaml
 
 from nsvm_cli.config.registry import shown
 from nsvm_cli.errors import InputError
-from nsvm_cli.storage.files import fsync_folder, locked, write_atomically
+from nsvm_cli.storage.files import fsync_folder, locked, read_regular, write_atomically
 from nsvm_cli.storage.metrics_file import START, MetricsFile, Position, check_metrics
 
 METRICS = "metrics.jsonl"
@@ -149,7 +149,7 @@ def write_status(path: Path, status: Status, message: str = "", **about: Any) ->
 def read_status(path: Path) -> dict[str, Any] | None:
     """Return the status of the job in a directory; None if there is none, or it cannot be read."""
     try:
-        status = json.loads((path / STATUS).read_bytes())
+        status = json.loads(read_regular(path / STATUS, STATUS_BYTES))
     except (OSError, ValueError):
         return None
     return status if isinstance(status, dict) else None
@@ -164,14 +164,25 @@ def _holds_a_run(path: Path) -> str:
     )
 
 
-CONFIG_BYTES = 2**16
+CONFIG_BYTES, STATUS_BYTES = 2**16, 2**20
 DIGITS = 100
+
+
+def config_text(settings: Mapping[str, Any]) -> bytes:
+    """Return what ``config.yaml`` holds for these settings.
+
+    Raises:
+        ValueError: ``read_config`` would refuse it.
+    """
+    text = yaml.dump(dict(settings), Dumper=_Plain, sort_keys=False, allow_unicode=True).encode()
+    if len(text) > CONFIG_BYTES:
+        raise ValueError(f"config.yaml would have {len(text)} bytes, expected at most {CONFIG_BYTES}")
+    return text
 
 
 def write_config(path: Path, settings: Mapping[str, Any]) -> None:
     """Write the settings of a run to ``config.yaml``."""
-    text = yaml.dump(dict(settings), Dumper=_Plain, sort_keys=False, allow_unicode=True)
-    write_atomically(path / "config.yaml", text.encode())
+    write_atomically(path / "config.yaml", config_text(settings))
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -184,9 +195,7 @@ def read_config(path: Path) -> dict[str, Any]:
     if not file.is_file():
         raise InputError(f"{path} has no config.yaml: expected the directory of a run")
     try:
-        if file.stat().st_size > CONFIG_BYTES:
-            raise ValueError(f"expected at most {CONFIG_BYTES} bytes")
-        values = yaml.load(file.read_text(encoding="utf-8"), Loader=_WithoutAliases)
+        values = yaml.load(read_regular(file, CONFIG_BYTES).decode(), Loader=_WithoutAliases)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None
     if not isinstance(values, dict):

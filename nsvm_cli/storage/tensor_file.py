@@ -22,6 +22,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.memory import expect_room
 from nsvm_cli.storage.files import write_atomically
 
 HEADER_BYTES = 2**22
@@ -38,7 +39,7 @@ DTYPES |= {torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool
 SIZES = {"F32": 4, "F64": 8, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "U8": 1, "BOOL": 1}
 
 BLANK = "0" * 64
-ENTRY = {"dtype", "shape", "data_offsets"}
+ENTRY = ("dtype", "shape", "data_offsets")
 
 Spec = tuple[str, tuple[int, ...]]
 """The dtype, as safetensors names it, and the shape of a tensor."""
@@ -63,12 +64,18 @@ class TensorFile:
     specs: dict[str, Spec]
     digest: str
 
+    @property
+    def bytes(self) -> int:
+        """The bytes of all tensors."""
+        return sum(math.prod(shape) * SIZES[dtype] for dtype, shape in self.specs.values())
+
     def tensors(self) -> dict[str, Tensor]:
         """Verify the checksum and return all tensors.
 
         Raises:
-            InputError: the file is damaged or cannot be read.
+            InputError: the file is damaged, cannot be read, or needs more memory than allowed.
         """
+        expect_room(self.bytes, str(self.path))
         try:
             with self.path.open("rb") as file:
                 if _checksum(file, self.digest) != self.digest:
@@ -87,23 +94,37 @@ def write(path: Path, kind: str, content: Mapping[str, Any], tensors: Mapping[st
     Raises:
         RunError: ``read`` would refuse the file.
     """
-    # the checksum is computed with zeros in its place
-    text = json.dumps({"sha256": BLANK, **content}, allow_nan=False)
     try:
-        json_within_bounds(text)
-        for name, tensor in tensors.items():
-            _expect(tensor.dtype in DTYPES, f"{name} is of type {tensor.dtype}")
+        text = check(kind, content, tensors)
     except ValueError as error:
         raise RunError(f"{path} cannot be written: {error}") from None
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     data = bytearray(save(ready, {kind: text}))
-    if len(data) > FILE_BYTES or int.from_bytes(data[:8], "little") > HEADER_BYTES or len(ready) > TENSORS:
-        raise RunError(
-            f"{path} would have {len(data)} bytes and {len(ready)} tensors: the model is too large"
-        )
     at = data.index(BLANK.encode())
     data[at : at + len(BLANK)] = hashlib.sha256(data).hexdigest().encode()
     write_atomically(path, data)
+
+
+def check(kind: str, content: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """Return the JSON of a file, if it can hold this content and tensors of these shapes; nothing is copied.
+
+    Raises:
+        ValueError: ``read`` would refuse the file.
+    """
+    # the checksum is computed with zeros in its place
+    text = json.dumps({"sha256": BLANK, **content}, allow_nan=False)
+    json_within_bounds(text)
+    for name, tensor in tensors.items():
+        _expect(tensor.dtype in DTYPES, f"{name} is of type {tensor.dtype}")
+    _expect(len(tensors) <= TENSORS, f"it would have {len(tensors)} tensors, expected at most {TENSORS}")
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    # as safetensors writes it, or with a few more spaces and digits
+    entries = {name: dict(zip(ENTRY, (*spec(t), [size, size]), strict=True)) for name, t in tensors.items()}
+    header = len(json.dumps({"__metadata__": {kind: text}, **entries}))
+    _expect(header <= HEADER_BYTES, f"its header would have {header} bytes, expected at most {HEADER_BYTES}")
+    size += header
+    _expect(size <= FILE_BYTES, f"it would have {size} bytes, expected at most {FILE_BYTES}")
+    return text
 
 
 def read(path: Path, *kinds: str, noun: str = "tensor file") -> TensorFile:
@@ -211,7 +232,7 @@ def _specs(header: Mapping[str, Any], room: int) -> dict[str, Spec]:
     _expect(len(header) <= TENSORS, f"it has {len(header)} tensors, expected at most {TENSORS}")
     specs, total = {}, 0
     for name, entry in header.items():
-        _expect(isinstance(entry, dict) and entry.keys() == ENTRY, "its header is malformed")
+        _expect(isinstance(entry, dict) and entry.keys() == {*ENTRY}, "its header is malformed")
         dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         _expect(isinstance(dtype, str) and dtype in SIZES, f"{name} is of type {dtype!r}")
         for numbers in (shape, offsets):

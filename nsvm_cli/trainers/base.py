@@ -11,18 +11,20 @@ from jaxtyping import Float, Int64
 from pydantic import Field
 from torch import Tensor
 
+from nsvm_cli.config.registry import Count
 from nsvm_cli.errors import InputError
+from nsvm_cli.memory import MEMORY_BUDGET, expect_room, memory_limit
 from nsvm_cli.models.feature_map import FeatureMap, Shard
-from nsvm_cli.models.kernels import MEMORY_BUDGET, Kernel, kernel_sums
+from nsvm_cli.models.kernels import Kernel, kernel_sums
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.parallel.distributed import SINGLE_PROCESS, Processes
-from nsvm_cli.randomness import Sampler
+from nsvm_cli.randomness import BLOCK, Sampler
 from nsvm_cli.storage.state_dict import ADDED, StateDict, load_fields, save_fields
 from nsvm_cli.tasks import BINARY, Task
 from nsvm_cli.trainers.tally import Tally
 
-Steps = Annotated[int, Field(ge=1)]
-BatchSize = Annotated[int, Field(ge=2)]
+Steps = Count
+BatchSize = Annotated[int, Field(ge=2, le=10**6)]
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,9 @@ class Trainer(ABC, Generic[S]):
         Raises:
             InputError: it cannot.
         """
+        with memory_limit(problem.memory_budget):  # the draws of a block of steps, and K on a batch
+            draws, K = 2 * 8 * BLOCK * self.k, 4 * self.k**2 * problem.x.element_size()
+            expect_room(draws + K, f"algorithm.batch_size={self.k}")
         problem.sampler(self.k)
 
     @abstractmethod

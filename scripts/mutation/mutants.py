@@ -105,6 +105,8 @@ MUTANTS = {
         ("/ math.log(2)", ""),
         ("cls.gradient = Kernel.gradient", "pass"),
         ("GK @ (b - origin)", "GK @ b"),
+        (".clamp_min_(0)", ""),
+        ("torch.finfo(z.dtype).tiny", "1e-6"),
     ],
     "models/feature_map.py": [
         ("not self.fixed and (augment is not None or not is_modeless(network))", "False"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import lzma
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +12,15 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import save
 
 from nsvm_cli.config.settings import parse_settings, plain
+from nsvm_cli.datasets.mnist import FILES
 from nsvm_cli.errors import Interrupted
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
-from nsvm_cli.storage.run_directory import RunDirectory
+from nsvm_cli.storage.run_directory import RunDirectory, write_status
 from nsvm_cli.storage.tensor_file import BLANK
 from tests.cli.witness import Answer, expect_refusal, witnessed
 from tests.runs.test_model_file import SETTINGS, contents, pickle_of_a_file, write_with_checksum
@@ -33,7 +37,55 @@ def fact(**values: object) -> Change:
     return lambda tensors, content: content["facts"].update(values)
 
 
+def table(path: str) -> Change:
+    return lambda tensors, content: content["settings"].update(dataset={"name": "csv", "path": path})
+
+
+def images(root: str) -> Change:
+    def change(tensors: dict[str, torch.Tensor], content: dict[str, Any]) -> None:
+        tensors.update({name: tensors[name].mean() for name in ("mean", "std")})
+        content["settings"].update(dataset={"name": "mnist", "root": root})
+
+    return change
+
+
+def large_samples(tensors: dict[str, torch.Tensor], content: dict[str, Any]) -> None:
+    content["settings"]["dataset"].update(samples=10**8)
+    content["settings"].update(memory_budget=10**7)  # which is not for a file to say
+
+
+TOO_LARGE: dict[str, Change] = {
+    "samples": setting("dataset", samples=10**8),
+    "samples_and_budget": large_samples,
+    "more_samples": setting("dataset", samples=10**12),
+    "most_samples": setting("dataset", samples=10**30),
+    "proc": table("/proc/self/pagemap"),
+    "fifo": table("../data/fifo"),
+    "folder": table("../data"),
+    "sparse_table": table("../data/sparse.csv"),
+    **{f"bomb_{n}": table(f"../data/{name}") for n, name in enumerate(["b.csv.gz", "b.csv.xz", "b.tar.gz"])},
+    "sparse_images": images("../data/sparse"),
+    "bomb_images": images("../data/bombs"),
+}
+
+
+def make_data(here: Path) -> None:
+    """Make files that are small on the disk, and large once they are read."""
+    with (here / "sparse.csv").open("wb") as sparse:
+        sparse.truncate(10**11)
+    os.mkfifo(here / "fifo")
+    mebibyte = b"1,1,1,1\n" * 2**17
+    for name, pack in (("b.csv.gz", gzip.compress), ("b.tar.gz", gzip.compress), ("b.csv.xz", lzma.compress)):
+        (here / name).write_bytes(2000 * pack(mebibyte))  # these formats may be concatenated
+    for root, target, suffix in (("sparse", "sparse.csv", ""), ("bombs", "b.csv.gz", ".gz")):
+        raw = here / root / "MNIST" / "raw"
+        raw.mkdir(parents=True)
+        for name in FILES:
+            (raw / f"{name}{suffix}").symlink_to(here / target)
+
+
 REFUSED_CONTENT: dict[str, Change] = {
+    **TOO_LARGE,
     "target": setting("kernel", _target_="os.system", command="touch marker"),
     "target_name": setting("network", name="os.system"),
     "target_section": lambda t, c: c["settings"].update(kernel={"_target_": "os.system"}),
@@ -97,6 +149,16 @@ CONFIGS = {
 }
 
 
+LARGE_SETTINGS: dict[str, dict[str, Any]] = {
+    "samples": {"dataset": {"name": "ringnorm", "samples": 10**8}},
+    "more_samples": {"dataset": {"name": "ringnorm", "samples": 10**12}},
+    "budget": {"dataset": {"name": "ringnorm", "samples": 10**12}, "memory_budget": 10**7},
+    "widths": {"network": {"name": "mlp", "widths": [10**8, 10**8]}},
+    "batch_size": {"algorithm": {"name": "alg3", "steps": 9, "batch_size": 10**6}},
+    "pagemap": {"dataset": {"name": "csv", "path": "/proc/self/pagemap"}},
+}
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Model files and run directories, made from one that is as it should be."""
@@ -104,8 +166,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = parse_settings(SETTINGS)
     with RunDirectory(folder / "run", plain(settings)) as run:
         train_run(prepare(settings), run)
-    (folder / "files").mkdir()
-    (folder / "runs").mkdir()
+    for name in ("files", "runs", "data"):
+        (folder / name).mkdir()
+    make_data(folder / "data")
     make_files(folder / "files", folder / "run" / "final.safetensors")
     make_run_directories(folder / "runs")
     return folder
@@ -129,9 +192,16 @@ def make_files(here: Path, model: Path) -> None:
 
 
 def make_run_directories(here: Path) -> None:
-    for name, text in CONFIGS.items():
+    recorded = plain(parse_settings(SETTINGS))
+    large = {f"large_{name}": yaml.safe_dump({**recorded, **c}) for name, c in LARGE_SETTINGS.items()}
+    for name, text in (CONFIGS | large).items():
         (here / name).mkdir()
         (here / name / "config.yaml").write_text(text)
+    for name, file in (("config", "config.yaml"), ("checkpoint", "last.safetensors")):
+        with RunDirectory(here / f"sparse_{name}", recorded) as run:
+            write_status(run.path, "failed")  # as resuming will do
+        with (here / f"sparse_{name}" / file).open("wb") as sparse:
+            sparse.truncate(10**11)
     settings = parse_settings({**SETTINGS, "checkpoint": {"every": 1}})
     with RunDirectory(here / "evil", plain(settings)) as run, pytest.raises(Interrupted):
         train_run(prepare(settings), run, [stop := FakeSignals(pauses=30)], stop)
@@ -143,7 +213,7 @@ def make_run_directories(here: Path) -> None:
 def answers(folder: Path) -> list[Answer]:
     files, runs = (sorted((folder / name).iterdir()) for name in ("files", "runs"))
     assert len(files) == len(REFUSED_CONTENT) + len(REFUSED_FILES) + 3
-    assert len(runs) == len(CONFIGS) + 1
+    assert len(runs) == len(CONFIGS) + len(LARGE_SETTINGS) + 3
     commands = [(folder / "files", ["evaluate", path.name]) for path in files]
     return witnessed(
         [*commands, *((folder / "runs", ["train", f"resume={path.name}"]) for path in runs)], folder

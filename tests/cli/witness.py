@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import nsvm_cli
+
 WITNESS = """
 import os, sys
 
@@ -77,7 +79,8 @@ def witnessed(commands: Sequence[tuple[Path, list[str]]], folder: Path) -> list[
     for place, _ in commands:
         for name in ("evil.py", "torch.py"):
             (place / name).write_text("open('marker', 'w')")
-    environment = {**os.environ, "PYTHONPATH": str(witness), "WITNESS_LOG": str(folder / "log")}
+    path = f"{witness}{os.pathsep}{Path(nsvm_cli.__file__).parents[1]}"
+    environment = {**os.environ, "PYTHONPATH": path, "WITNESS_LOG": str(folder / "log")}
     before = listing(folder)
     words = json.dumps([(str(place), words) for place, words in commands])
     done = subprocess.run(

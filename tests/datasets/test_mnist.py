@@ -146,41 +146,20 @@ def other_pixel(content: bytes) -> bytes:
     return content[:-1] + bytes([content[-1] ^ 1])
 
 
-DAMAGE: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
-    "cut short": (".gz", lambda content: content[: len(content) // 2], "is damaged"),
-    "without its end": (".gz", lambda content: content[:-4], "is damaged"),
-    "no gzip": (".gz", lambda _: b"<html>404</html>", "is damaged"),
-    "gzip of nonsense": (".gz", lambda content: content[:10] + b"\xff" * 50, "is damaged"),
-    "other check sum": (".gz", lambda content: content[:-8] + b"\0" * 8, "is damaged"),
-    "empty": (".gz", lambda _: b"", "is damaged (its header is not that of "),
-    "packed, wrong magic": (
-        ".gz",
-        repacked(lambda c: b"\0\0\x09" + c[3:]),
-        "is damaged (its header is not that of ",
-    ),
-    "packed, other sizes": (
-        ".gz",
-        repacked(lambda c: c[:7] + b"\0" + c[8:]),
-        "is damaged (its header is not that of ",
-    ),
-    "packed, short": (".gz", repacked(lambda c: c[:-1]), "is damaged (expected "),
-    "packed, long": (".gz", repacked(lambda c: c + b"\0"), "is damaged (expected "),
-    "packed, other pixel": (
-        ".gz",
-        repacked(other_pixel),
-        "is damaged (it is not the published file, expected SHA-256 ",
-    ),
-    "unpacked, cut short": ("", lambda content: content[:1000], "is damaged (expected "),
-    "unpacked, only a header": ("", lambda content: content[:6], "is damaged (its header is not that of "),
-    "unpacked, empty": ("", lambda _: b"", "is damaged (its header is not that of "),
-    "unpacked, wrong magic": (
-        "",
-        lambda content: b"\1" + content[1:],
-        "is damaged (its header is not that of ",
-    ),
-    "unpacked, long": ("", lambda content: content + b"\0", "is damaged (expected "),
-    "unpacked, other pixel": ("", other_pixel, "is damaged (it is not the published file, expected SHA-256 "),
-    "unpacked, still packed": ("", gzip.compress, "is damaged (its header is not that of "),
+DAMAGE: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "cut short": (".gz", lambda content: content[: len(content) // 2]),
+    "without its end": (".gz", lambda content: content[:-4]),
+    "no gzip": (".gz", lambda _: b"<html>404</html>"),
+    "gzip of nonsense": (".gz", lambda content: content[:10] + b"\xff" * 50),
+    "other check sum": (".gz", lambda content: content[:-8] + b"\0" * 8),
+    "empty": (".gz", lambda _: b""),
+    "packed, wrong magic": (".gz", repacked(lambda c: b"\0\0\x09" + c[3:])),
+    "packed, short": (".gz", repacked(lambda c: c[:-1])),
+    "packed, other pixel": (".gz", repacked(other_pixel)),
+    "unpacked, cut short": ("", lambda content: content[:1000]),
+    "unpacked, empty": ("", lambda _: b""),
+    "unpacked, other pixel": ("", other_pixel),
+    "unpacked, still packed": ("", gzip.compress),
 }
 
 
@@ -196,12 +175,37 @@ def test_damaged_files(files: Files, tmp_path: Path, damage: str) -> None:
 
 
 def assert_refused(files: Files, root: Path, name: str, damage: str) -> None:
-    suffix, change, says = DAMAGE[damage]
+    suffix, change = DAMAGE[damage]
     folder = files.packed if suffix else files.unpacked
     raw = linked(root, folder, without=name + suffix)
     (raw / f"{name}{suffix}").write_bytes(change((folder / "MNIST" / "raw" / f"{name}{suffix}").read_bytes()))
     message = refusal("fake", root=str(root))
-    assert message.startswith(f"{raw / name}{suffix} {says}")
+    not_published = "is damaged (it is not the published file, expected SHA-256 "
+    assert message.startswith(f"{raw / name}{suffix} {not_published}")
+
+
+HEADER = "its header is not that of 60000 bytes"
+WITHOUT_A_SUM: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "cut short": (lambda content: content[:1000], "expected 60008 bytes, got 1000"),
+    "only a header": (lambda content: content[:6], HEADER),
+    "empty": (lambda _: b"", HEADER),
+    "wrong magic": (lambda content: b"\1" + content[1:], HEADER),
+    "other sizes": (
+        lambda content: content[:7] + b"\0" + content[8:],
+        HEADER,
+    ),
+    "long": (lambda content: content + b"\0", "it has 60009 bytes, expected at most 60008"),
+}
+
+
+@pytest.mark.parametrize(("change", "says"), WITHOUT_A_SUM.values(), ids=WITHOUT_A_SUM)
+def test_damaged_files_without_a_published_checksum(
+    files: Files, tmp_path: Path, change: Callable[[bytes], bytes], says: str
+) -> None:
+    name = "train-labels-idx1-ubyte"
+    raw = linked(tmp_path, files.unpacked, without=name, called="FashionMNIST")
+    (raw / name).write_bytes(change((files.unpacked / "MNIST" / "raw" / name).read_bytes()))
+    assert f"{raw / name} is damaged ({says})" in refusal("fashion_mnist", root=str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -212,7 +216,7 @@ def assert_refused(files: Files, root: Path, name: str, damage: str) -> None:
     ],
 )
 def test_the_error_for_a_damaged_file_gives_advice(files: Files, tmp_path: Path, damage: str) -> None:
-    suffix, change, _ = DAMAGE[damage]
+    suffix, change = DAMAGE[damage]
     folder = files.packed if suffix else files.unpacked
     name = f"{FILES[0]}{suffix}"
     content = (folder / "MNIST" / "raw" / name).read_bytes()

@@ -222,3 +222,25 @@ def test_normalized_is_finite_for_features_that_are_all_0() -> None:
     assert (gram == 0).all()
     assert a.grad is not None
     assert a.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["linear", "polynomial"])
+def test_normalized_is_1_on_the_diagonal_however_small_the_features(name: str, dtype: torch.dtype) -> None:
+    settings = {"linear": {}, "polynomial": {"c": 0, "degree": 1}}[name]
+    K = build_kernel({"name": name, "normalize": True, **settings})
+    lengths = torch.finfo(dtype).tiny ** torch.linspace(0, 0.45, 30, dtype=dtype)
+    a = lengths[:, None] * torch.tensor([[0.6, 0.8, 1.0]], dtype=dtype)
+    a.requires_grad_()
+    gram = K(a, a)
+    torch.testing.assert_close(gram, torch.ones_like(gram))
+    assert torch.autograd.grad(gram[-1].sum(), a)[0].isfinite().all()
+
+
+def test_no_squared_distance_is_negative() -> None:
+    """Rounding would make it so for points that nearly coincide, and K(a, b) larger than 1."""
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(1, 50, generator=generator) + 1e-4 * torch.randn(100, 50, generator=generator)
+    assert not kernels._few(a, a)
+    assert kernels.squared_distances(a, a).min() >= 0
+    assert build_kernel({"name": "rbf", "gamma": 1.0})(a, a).max() <= 1

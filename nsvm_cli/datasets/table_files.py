@@ -1,0 +1,104 @@
+"""The files of tables: opened, unpacked, and measured before they are read."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, TypeAlias, cast
+
+from nsvm_cli.memory import expect_room, fits
+from nsvm_cli.storage.files import open_regular
+
+DAMAGED = (EOFError, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
+"""Errors from damaged compressed files, beside ValueError and OSError."""
+
+PER_BYTE, PER_CELL = 4, 40
+"""Bytes of memory for each byte and each cell of a table, at the peak between reading and training."""
+
+Stream: TypeAlias = io.BufferedIOBase
+
+
+@contextmanager
+def open_table(path: Path, separator: str, what: str) -> Iterator[Stream]:
+    """Open a file of comma-separated values, which is compressed if the end of its name says so.
+
+    Args:
+        path: the file.
+        separator: what separates its cells.
+        what: the setting that names the file, for messages.
+
+    Raises:
+        InputError: it needs more memory than data may take.
+        ValueError, OSError: it cannot be read; or one of DAMAGED.
+    """
+    with open_regular(path) as file:
+        _expect_room(file, path, separator, what)
+        file.seek(0)
+        yield _unpacked(file, path)
+
+
+def _expect_room(file: Stream, path: Path, separator: str, what: str) -> None:
+    """Count bytes and cells without keeping them: a small compressed file may hold a table of any size."""
+    length = os.fstat(file.fileno()).st_size
+    if length == 0:  # as the files of /proc say, of which some never end
+        raise ValueError("it is empty")
+    expect_room(PER_BYTE * length, what)
+    text, size, cells = _decompressed(file, path), 0, 0
+    while chunk := text.read(2**18):
+        size += len(chunk)
+        cells += chunk.count(separator.encode()) + chunk.count(b"\n")
+        if not fits(needed := PER_BYTE * size + PER_CELL * cells):
+            expect_room(needed * length // file.tell(), what)  # the rest of the file is probably alike
+
+
+def _decompressed(file: Stream, path: Path) -> Stream:
+    """Return the content of a file without its compression; a tar archive stays one."""
+    decompress = DECOMPRESSORS.get(path.suffix.lower())
+    return file if decompress is None else decompress(file)
+
+
+def _unpacked(file: Stream, path: Path) -> Stream:
+    """Return the table in a file."""
+    content = _decompressed(file, path)
+    if ".tar" not in [suffix.lower() for suffix in path.suffixes[-2:]]:
+        return content
+    archive = tarfile.TarFile(fileobj=content)
+    table: Stream = _only([archive.extractfile(member) for member in archive if member.isfile()])
+    return table
+
+
+def _unzipped(file: Stream) -> Stream:
+    archive = zipfile.ZipFile(file)
+    return cast(Stream, archive.open(_only(archive.namelist())))
+
+
+def _unzstd(file: Stream) -> Stream:
+    try:
+        import zstandard
+    except ModuleNotFoundError:
+        raise ValueError(".zst needs zstandard: pip install zstandard, or unpack the file") from None
+    return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file))
+
+
+def _only(members: Sequence[Any]) -> Any:
+    if len(members) != 1:
+        raise ValueError(f"expected an archive of one file, got {len(members)}")
+    return members[0]
+
+
+DECOMPRESSORS: dict[str, Callable[[Stream], Stream]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file),
+    ".bz2": lambda file: bz2.BZ2File(file),
+    ".xz": lambda file: lzma.LZMAFile(cast(IO[bytes], file)),  # noqa: SIM115
+    ".zip": _unzipped,
+    ".zst": _unzstd,
+}

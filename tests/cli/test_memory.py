@@ -1,0 +1,74 @@
+"""Memory: what is known to need too much is refused, and an allocation that fails is one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import evaluated, nsvm, refusal, trained
+
+ALLOCATIONS = {
+    "numpy": "np.empty(2**57)",
+    "torch": "torch.empty(2**50)",
+    "pandas": "pd.read_csv(Full())",
+    "python": "bytearray(2**60)",
+}
+PLUGIN = """
+import numpy as np, pandas as pd, torch
+from pydantic.dataclasses import dataclass
+from nsvm_cli.datasets import DATASETS
+from nsvm_cli.datasets.base import Source
+
+class Full:
+    def read(self, size=-1):
+        raise MemoryError
+    def __iter__(self):
+        return self
+
+@dataclass(frozen=True, kw_only=True)
+class Greedy(Source):
+    def load(self, rng):
+        {allocation}
+
+DATASETS["ringnorm"] = Greedy
+"""
+SHORT = ("algorithm=alg1", "algorithm.steps=5", "curves=false")
+
+
+@pytest.mark.parametrize("library", ALLOCATIONS)
+def test_an_allocation_that_fails_is_one_line(library: str, tmp_path: Path) -> None:
+    (tmp_path / "greedy.py").write_text(PLUGIN.format(allocation=ALLOCATIONS[library]))
+    done = nsvm("train", "plugins=[greedy]", "~dataset.samples", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("nsvm: out of memory: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_job_of_a_sweep_reports_it_too(tmp_path: Path) -> None:
+    (tmp_path / "greedy.py").write_text(PLUGIN.format(allocation=ALLOCATIONS["torch"]))
+    words = ["train", "-m", "plugins=[greedy]", "~dataset.samples", "seed=0", "hydra.sweep.dir=sweep"]
+    done = nsvm(*words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "seed=0): out of memory: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_memory_budget_decides_how_large_a_table_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nsvm_cli.memory.MEMORY_BUDGET", 1)
+    rows = "".join(f"{i % 7}.5,{i % 5}.25,{'yes' if i % 2 else 'no'}\n" for i in range(9_000))
+    (tmp_path / "table.csv").write_text(f"a,b,label\n{rows}")
+    words = ["dataset=csv", "dataset.path=table.csv", *SHORT]
+    said = refusal("train", *words, "memory_budget=1", cwd=tmp_path)
+    assert said == (
+        "dataset.path=table.csv needs about 1 MiB of memory, more than memory_budget=1: "
+        "if that is intended, raise memory_budget"
+    )
+    run, _ = trained(*words, "memory_budget=4", cwd=tmp_path)
+    monkeypatch.setattr("nsvm_cli.runs.model_file.MEMORY_BUDGET", 1)
+    done = nsvm("evaluate", run, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "more than memory_budget=1" in done.stderr
+    assert evaluated(run, "memory_budget=4", cwd=tmp_path)["samples"] == 900

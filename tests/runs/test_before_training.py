@@ -1,0 +1,126 @@
+"""What training would only find out at its end is refused before its first step."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nsvm_cli.config.settings import parse_settings, plain
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.kernels import KERNELS, Kernel
+from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.train import train_run
+from nsvm_cli.storage.run_directory import RunDirectory
+from tests.runs.test_model_file import SETTINGS
+
+
+def refused(**changes: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        prepare(parse_settings({**SETTINGS, **changes}))
+    return str(caught.value)
+
+
+def table(path: Path, label: str = "yes", value: str = "1.5") -> dict[str, Any]:
+    rows = [f"{i % 7},{i % 5},{label if i % 2 else 'no'}" for i in range(60)]
+    path.write_text("\n".join(["a,b,label", *rows, f"2,{value},no", f"3,-{value},no"]))
+    return {"name": "csv", "path": str(path)}
+
+
+def test_the_name_of_a_class_that_a_model_file_cannot_hold(tmp_path: Path) -> None:
+    said = refused(dataset=table(tmp_path / "t.csv", label="y" * 5000))
+    assert re.search("classes.*4096 characters", said)
+    prepare(parse_settings({**SETTINGS, "dataset": table(tmp_path / "t.csv", label="y" * 4000)}))
+
+
+def test_the_name_of_a_file_that_is_not_text(tmp_path: Path) -> None:
+    assert "source should be a valid string" in refused(dataset=table(tmp_path / "t\udcff.csv"))
+
+
+def test_settings_that_config_yaml_cannot_hold() -> None:
+    assert "config.yaml would have 7" in refused(plugins=["x" * 70_000])
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [("x" * 2**13, "header would have"), (10**40, "more than 20 digits")]
+)
+def test_settings_that_a_model_file_cannot_hold(
+    value: object, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Mine(Kernel):
+        def __init__(self, option: object) -> None:
+            pass
+
+        def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return a @ b.mT
+
+    monkeypatch.setitem(KERNELS, "mine", Mine)
+    monkeypatch.setattr("nsvm_cli.storage.tensor_file.HEADER_BYTES", 2**13)
+    assert said in refused(kernel={"name": "mine", "option": value})
+
+
+def test_settings_that_are_nested_too_deeply(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine(Kernel):
+        def __init__(self, option: object) -> None:
+            pass
+
+        def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return a @ b.mT
+
+    monkeypatch.setitem(KERNELS, "mine", Mine)
+    option: list[Any] = []
+    for _ in range(30):
+        option = [option]
+    assert "nested deeper than 16 levels" in refused(kernel={"name": "mine", "option": option})
+
+
+@pytest.mark.parametrize("setting", ["log_every", "steps"])
+def test_numbers_of_more_than_64_bits(setting: str) -> None:
+    algorithm = {**SETTINGS["algorithm"], "steps": 10**30} if setting == "steps" else SETTINGS["algorithm"]
+    log_every = 10**30 if setting == "log_every" else None
+    assert f"{setting} should be less than or equal to" in refused(algorithm=algorithm, log_every=log_every)
+
+
+def test_a_network_of_more_tensors_than_a_checkpoint_can_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Adam keeps three for each of theta's."""
+    monkeypatch.setattr("nsvm_cli.storage.tensor_file.TENSORS", 12)
+    settings = parse_settings({**SETTINGS, "optimizer": {"name": "adam"}})
+    with (
+        RunDirectory(tmp_path / "run", plain(settings)) as run,
+        pytest.raises(InputError, match=r"tensors, expected at most 12; checkpoint.every=null"),
+    ):
+        train_run(prepare(settings), run)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize(
+    ("formula", "said"),
+    [
+        (lambda a, b: (a @ b.mT)[..., :-1], "returned (3, 4), expected (3, 5)"),
+        (lambda a, b: (a @ b.mT).squeeze(), "returned (5,), expected (1, 5)"),
+        (lambda a, b: 3.0, "returned float, expected (3, 5)"),
+    ],
+)
+def test_a_kernel_of_the_wrong_shape_is_named(
+    formula: Any, said: str, normalize: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Bad(Kernel):
+        def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = formula(a, b)
+            return result
+
+    monkeypatch.setitem(KERNELS, "bad", Bad)
+    assert refused(kernel={"name": "bad", "normalize": normalize}) == f"kernel bad {said}"
+
+
+@pytest.mark.parametrize("value", ["1e308", "1e200"])
+def test_values_that_cannot_be_standardised_are_named(value: str, tmp_path: Path) -> None:
+    """With 1e200 the feature would silently become 0."""
+    said = refused(dataset=table(tmp_path / "t.csv", value=value))
+    assert said.startswith(f"feature 2 has values up to {float(value):.3g}: ")
+    assert "lower optimizer.lr" not in said
