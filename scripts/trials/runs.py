@@ -59,7 +59,7 @@ def finished(words: list[str], folder: Path) -> None:
 
 
 def bits(run: Path) -> dict[str, object]:
-    """Return what a run has written, except how long it took, how often and with which words it was resumed."""
+    """Return what a run has written, except how long it took and what is about resuming it."""
     result = json.loads((run / "result.json").read_text())
     for key in ("train_seconds", "resumed"):
         del result[key]
