@@ -152,8 +152,8 @@ class Terminal(io.StringIO):
     ("columns", "expected"),
     [
         (30, "pegasos ringnorm seed 0 .*"),
-        (60, "pegasos ringnorm seed 0  ━{10,}  50/50  TIME<TIME"),
-        (80, "pegasos ringnorm seed 0  ━{10,}  50/50  TIME<TIME  val SHARE  viol N"),
+        (60, "pegasos on ringnorm, seed 0  ━{10,}  50/50  TIME<TIME"),
+        (80, "pegasos on ringnorm, seed 0  ━{10,}  50/50  TIME<TIME  val SHARE  viol N"),
         (
             150,
             "pegasos on ringnorm, seed 0  ━{10,}  50/50  TIME elapsed, TIME left  validation SHARE  "
