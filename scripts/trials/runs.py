@@ -59,7 +59,7 @@ def finished(words: list[str], folder: Path) -> None:
 
 
 def bits(run: Path) -> dict[str, object]:
-    """Return what a run has written, except how long it took and what is about resuming it."""
+    """Return what a run has written, except its time, how often it was resumed, and with which words."""
     result = json.loads((run / "result.json").read_text())
     for key in ("train_seconds", "resumed"):
         del result[key]
