@@ -30,6 +30,7 @@ Form = tuple[str, str]
 FIGURES: tuple[tuple[str, str, str, Callable[[Any], str]], ...] = (
     ("validation_accuracy", "validation", "val", percent),
     ("violations", "violations", "viol", str),
+    ("running_accuracy", "running accuracy", "acc", percent),
     ("support_vectors", "support vectors", "SV", str),
     ("objective", "objective", "obj", "{:.3g}".format),
 )
