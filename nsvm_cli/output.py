@@ -55,6 +55,7 @@ def standard_streams() -> Iterator[list[OSError]]:
         if _Unfailing.flashed:
             sys.stderr.write("\r")
         sys.stderr.flush()
+        _Unfailing.flashed = 0
         sys.stdout, sys.stderr = before
 
 

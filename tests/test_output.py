@@ -152,12 +152,12 @@ class Terminal(io.StringIO):
     ("columns", "expected"),
     [
         (30, "pegasos ringnorm seed 0 .*"),
-        (60, "pegasos ringnorm seed 0  ━{10,}  50/50  TIME<TIME"),
-        (80, "pegasos ringnorm seed 0  ━{10,}  50/50  TIME<TIME  val SHARE  viol N"),
+        (60, "pegasos on ringnorm, seed 0  ━{10,}  50/50  TIME<TIME"),
+        (80, "pegasos on ringnorm, seed 0  ━{10,}  50/50  TIME<TIME  val SHARE  viol N"),
         (
             150,
             "pegasos on ringnorm, seed 0  ━{10,}  50/50  TIME elapsed, TIME left  validation SHARE  "
-            "violations N  support vectors N",
+            "violations N  .*(support vectors|SV) N",
         ),
     ],
 )
@@ -169,7 +169,7 @@ def test_the_bar_shows_what_there_is_room_for(columns: int, expected: str, tmp_p
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", errors.getvalue()).replace("\r", "\n").splitlines()
     last = [line.rstrip() for line in shown if line.strip()][-1]
     assert len(last) <= columns
-    for name, pattern in (("TIME", r"0:\d\d"), ("SHARE", r"\d\d\.\d\d %"), ("N", r"\d+")):
+    for name, pattern in (("TIME", r"0:\d\d"), ("SHARE", r"\d+\.\d\d %"), ("N", r"\d+")):
         expected = expected.replace(name, pattern)
     assert re.fullmatch(expected, last), last
 
@@ -177,7 +177,7 @@ def test_the_bar_shows_what_there_is_room_for(columns: int, expected: str, tmp_p
 def test_a_sweep_counts_its_jobs(tmp_path: Path) -> None:
     done = nsvm("train", *TINY, "seed=3,4", "-m", cwd=tmp_path)
     assert "job 1 (2/2): pegasos on ringnorm, seed 4: 50 steps\n" in done.stderr
-    assert re.search(r"\nstep 50/50  0:00 elapsed, 0:00 left  violations \d+  support vectors", done.stderr)
+    assert re.search(r"\nstep 50/50  0:00 elapsed, 0:00 left  violations \d+  .*support vectors", done.stderr)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from typing import Any
 
 import rich.console
@@ -30,6 +30,7 @@ Form = tuple[str, str]
 FIGURES: tuple[tuple[str, str, str, Callable[[Any], str]], ...] = (
     ("validation_accuracy", "validation", "val", percent),
     ("violations", "violations", "viol", str),
+    ("running_accuracy", "running accuracy", "acc", percent),
     ("support_vectors", "support vectors", "SV", str),
     ("objective", "objective", "obj", "{:.3g}".format),
 )
@@ -108,12 +109,16 @@ class _Line:
         yield line
 
     def _fitting(self, width: int) -> tuple[str, list[str]]:
-        """Return title and figures in the longest forms that leave room for a bar; the last ones go first."""
-        title, figures = self.task.fields["title"], self.task.fields["figures"]
-        pieces = [title, _count(self.task), _time(self.task), *figures]
+        """Return title and figures: as many as leave room for a bar, and as many of these in full."""
+        pieces = [
+            self.task.fields["title"],
+            _count(self.task),
+            _time(self.task),
+            *self.task.fields["figures"],
+        ]
         in_full, in_short = ([piece[form] for piece in pieces] for form in (0, 1))
-        mixed = (in_full[:n] + in_short[n:] for n in range(len(pieces), 0, -1))
-        for forms in chain(mixed, (in_short[:n] for n in range(len(pieces), 1, -1))):
+        for shown, full in ((m, n) for m in range(len(pieces), 1, -1) for n in range(m, -1, -1)):
+            forms = in_full[:full] + in_short[full:shown]
             if sum(len(text) + GAP for text in forms) + SHORTEST_BAR <= width:
                 break
         return forms[0], forms[1:]
