@@ -22,8 +22,11 @@ def plainly(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
 
 
-SHORTAGES = ("can't allocate memory", "cannot allocate memory", "out of memory")
-"""What torch, pandas and the system's loader say when memory runs out, in errors of other kinds."""
+SHORTAGES = (
+    *("can't allocate memory", "cannot allocate memory", "out of memory"),
+    *("failed to map segment", "can't start new thread"),  # a library, and the stack of a thread
+)
+"""What torch, pandas and the system say when memory runs out, in errors of other kinds."""
 
 
 def out_of_memory(error: Exception) -> RunError | None:

@@ -20,7 +20,7 @@ from nsvm_cli.datasets.mnist import FILES
 from nsvm_cli.errors import Interrupted
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
-from nsvm_cli.storage.run_directory import RunDirectory, write_status
+from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.storage.tensor_file import BLANK
 from tests.cli.witness import Answer, expect_refusal, witnessed
 from tests.runs.test_model_file import SETTINGS, contents, pickle_of_a_file, write_with_checksum
@@ -197,11 +197,9 @@ def make_run_directories(here: Path) -> None:
     for name, text in (CONFIGS | large).items():
         (here / name).mkdir()
         (here / name / "config.yaml").write_text(text)
-    for name, file in (("config", "config.yaml"), ("checkpoint", "last.safetensors")):
-        with RunDirectory(here / f"sparse_{name}", recorded) as run:
-            write_status(run.path, "failed")  # as resuming will do
-        with (here / f"sparse_{name}" / file).open("wb") as sparse:
-            sparse.truncate(10**11)
+    (here / "sparse").mkdir()
+    with (here / "sparse" / "config.yaml").open("wb") as sparse:
+        sparse.truncate(10**11)
     settings = parse_settings({**SETTINGS, "checkpoint": {"every": 1}})
     with RunDirectory(here / "evil", plain(settings)) as run, pytest.raises(Interrupted):
         train_run(prepare(settings), run, [stop := FakeSignals(pauses=30)], stop)
@@ -213,7 +211,7 @@ def make_run_directories(here: Path) -> None:
 def answers(folder: Path) -> list[Answer]:
     files, runs = (sorted((folder / name).iterdir()) for name in ("files", "runs"))
     assert len(files) == len(REFUSED_CONTENT) + len(REFUSED_FILES) + 3
-    assert len(runs) == len(CONFIGS) + len(LARGE_SETTINGS) + 3
+    assert len(runs) == len(CONFIGS) + len(LARGE_SETTINGS) + 2
     commands = [(folder / "files", ["evaluate", path.name]) for path in files]
     return witnessed(
         [*commands, *((folder / "runs", ["train", f"resume={path.name}"]) for path in runs)], folder
