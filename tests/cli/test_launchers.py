@@ -131,7 +131,8 @@ def test_a_bug_in_a_part_shows_its_traceback_and_is_a_failure_of_its_job(tmp_pat
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU])
 def test_a_signal_ends_the_sweep_and_the_job_says_so(signum: int, tmp_path: Path) -> None:
     kill = f"Path('killed').touch(); os.kill(os.getpid(), {signum}); time.sleep(0.2)"
-    (tmp_path / "odd.py").write_text(PLUGIN.format(what=f"if not Path('killed').exists(): {kill}"))
+    once = "if Path('sweep/0/status.json').exists() and not Path('killed').exists()"  # in training
+    (tmp_path / "odd.py").write_text(PLUGIN.format(what=f"{once}: {kill}"))
     words = ["train", "-m", *TINY, "plugins=[odd]", "kernel.name=odd", "seed=0,1", "hydra.sweep.dir=sweep"]
     done = nsvm(*words, cwd=tmp_path, env=WIDE)
     assert done.returncode == 128 + signum

@@ -126,7 +126,8 @@ def test_a_compression_that_needs_a_package(write: Write, monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "zstandard", None)
     path = write(b"any", "t.csv.zst")
     assert refusal("csv", path=path) == (
-        f"dataset.path={path} needs a package to be unpacked (zstandard): install it, or unpack the file"
+        f"dataset.path={path} cannot be read as CSV: .zst needs zstandard: pip install zstandard, or unpack "
+        "the file"
     )
 
 

@@ -25,7 +25,7 @@ def test_decision_function_predictions_and_errors() -> None:
     torch.testing.assert_close(model(bias=0.5).decision_function(x), torch.tensor([1.5, 0.5, -0.5]))
     assert model().predict(x).tolist() == [1, 1, -1], "g(x) = 0 is class +1"
     y = torch.tensor([1.0, -1.0, -1.0]).double()
-    assert model().score(x, y) == {"accuracy": 1 - 1 / 3, "errors": 1}
+    assert model().score(x, y) == {"accuracy": 2 / 3, "errors": 1}
     assert model().score(x, -y)["errors"] == 2
 
 

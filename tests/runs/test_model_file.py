@@ -197,7 +197,7 @@ def facts_with(**changes: object) -> Mutation:
         (facts_with(sha256="no"), "sha256"),
         (facts_with(more=1), "more"),
         (settings_with(algorithm={}), "there is no algorithm None"),
-        (settings_with(algorithm={"name": "alg4"}), "algorithm.steps: alg4 needs a value"),
+        (settings_with(algorithm={"name": "alg3"}), "algorithm.steps: alg3 needs a value"),
         (settings_with(optimizer={"name": "sgd", "lr": -1}), "optimizer.lr should be greater"),
         (settings_with(dataset={"name": "ringnorm", "samples": "many"}), "dataset.samples should be"),
         (settings_with(network={"name": "mlp", "widths": [10**30]}), "more than 20 digits"),
