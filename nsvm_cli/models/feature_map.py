@@ -21,6 +21,9 @@ CHUNK = 2**17
 """Values of x in one forward pass over many samples; fixed, so that a prediction has the same bits
 everywhere, and small enough for the activations to stay in a core's cache."""
 
+FEW, WIDE = 64, 1024
+"""A layer with more outputs than ``WIDE`` gets smaller chunks, if there are more than a ``FEW`` samples."""
+
 Objective = Callable[..., tuple[Float[Tensor, ""], Sequence[Float[Tensor, "_ n"]]]]
 """A function of features: its value, and its gradient with respect to each of its arguments."""
 
@@ -49,6 +52,9 @@ class Evaluation:
 def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m n"]:
     """Return F_theta(x_j) for all j, in chunks, without a graph. The network is in evaluation mode."""
     rows = max(1, CHUNK // x[:1].numel()) if len(x) else 1
+    if len(x) > FEW:
+        widest = max((len(p) for p in network.parameters() if p.ndim), default=1)
+        rows = max(1, rows // math.ceil(widest / WIDE))
     with torch.no_grad():
         chunks = [network(chunk) for chunk in x.split(rows)]
         return torch.cat(chunks) if len(chunks) > 1 else chunks[0]

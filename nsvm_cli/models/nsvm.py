@@ -15,6 +15,9 @@ from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.kernels import Kernel, kernel_sums
 from nsvm_cli.tasks import Task
 
+VALUES = 2**23
+"""Values of features that a prediction holds at a time."""
+
 
 @dataclass(frozen=True)
 class Expansion:
@@ -57,8 +60,9 @@ class NSVM:
         Raises:
             RunError: a decision value is not finite.
         """
+        rows = max(1, VALUES // max(1, self.expansion.z.shape[1]))
         with torch.no_grad():
-            g = self.expansion(self.kernel, self.features(x))
+            g = torch.cat([self.expansion(self.kernel, self.features(part)) for part in x.split(rows)])
         if not g.isfinite().all():
             raise RunError("the decision function is not finite on these samples; use another kernel")
         return g

@@ -32,3 +32,23 @@ def test_decision_function_predictions_and_errors() -> None:
 def test_chunks_change_nothing() -> None:
     x = torch.randn(2 * CHUNK + 5, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     torch.testing.assert_close(model().decision_function(x), ((x - 1) / 10).squeeze(1).float())
+
+
+def test_a_wide_network_sees_few_samples_at_a_time() -> None:
+    """A small model file may hold one: its activations, not its parameters, would fill the memory."""
+    seen: list[int] = []
+
+    class Wide(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(len(x))
+            return super().forward(x)
+
+    n = 2**16
+    expansion = Expansion(torch.ones(1, n), torch.ones(1), torch.ones(1), scale=1.0)
+    scaling = Scaling(torch.zeros(1).double(), torch.ones(1).double())
+    model = NSVM(BINARY, scaling, Wide(1, n), Linear(), expansion)
+    x = torch.linspace(-1, 1, 3000)[:, None].double()
+    g = model.decision_function(x)
+    assert sum(seen) == 3000
+    assert max(seen) * n <= 2**23
+    torch.testing.assert_close(g[-1:], model.decision_function(x[-1:]), rtol=1e-4, atol=0)
