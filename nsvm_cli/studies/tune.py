@@ -232,8 +232,9 @@ def tune(
         if not prepare(settings).data.splits.sizes["validation"]:
             raise InputError("tune chooses on validation data: expected dataset.validation above 0")
     directory = Path(search.directory)
-    with locked(directory), _errors_in_one_line(directory / "study.db"):
-        study = _study(values, search)
+    database = directory / "study.db"
+    with locked(directory), _errors_in_one_line(database), _storage(database) as storage:
+        study = _study(values, search, storage)
         if not study.get_trials(deepcopy=False):  # try the given settings first
             study.enqueue_trial({k: v for k, r in ranges.items() if (v := _at(values, k)) in r})
         with Workers(jobs := search.jobs or cores(), begin) as workers:
@@ -308,16 +309,27 @@ def _optimize(
             raise
 
 
-def _study(values: Mapping[str, Any], search: Search) -> optuna.Study:
+@contextlib.contextmanager
+def _storage(database: Path) -> Iterator[optuna.storages.RDBStorage]:
+    """Open a database, or create it, and close it at the end of the block."""
     import optuna  # slow to import, and needed only here
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # about the pruner below
-    directory = Path(search.directory)
     storage = optuna.storages.RDBStorage(
-        f"sqlite:///{directory / 'study.db'}",
+        f"sqlite:///{database}",
         engine_kwargs={"connect_args": {"timeout": 100}},  # several threads write
     )
+    try:
+        yield storage
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def _study(values: Mapping[str, Any], search: Search, storage: optuna.storages.RDBStorage) -> optuna.Study:
+    import optuna
+
+    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # about the pruner below
     study = optuna.create_study(
         storage=storage,
         study_name="tune",
@@ -330,7 +342,7 @@ def _study(values: Mapping[str, Any], search: Search) -> optuna.Study:
     asked = {key: getattr(search, key) for key in ("space", "first_seed", "seeds", "seconds")}
     question = json.dumps({"settings": dict(values), **asked}, sort_keys=True)
     if study.user_attrs.setdefault("question", question) != question:
-        raise InputError(f"{directory} holds another search: expected a new folder in tune.directory")
+        raise InputError(f"{search.directory} holds another search: expected a new folder in tune.directory")
     study.set_user_attr("question", question)
     return study
 
