@@ -40,7 +40,7 @@ def count_jobs(words: Sequence[str]) -> int | None:
         overrides = OverridesParser.create().parse_overrides([w for w in words if not w.startswith("-")])
         swept = (override.sweep_string_iterator() for override in overrides if override.is_discrete_sweep())
         return math.prod(sum(1 for _ in values) for values in swept)
-    except (HydraException, ValueError):  # a mistake that Hydra will explain, or glob(*), which only Hydra can count
+    except (HydraException, ValueError):  # left to Hydra: a mistake, or glob(*)
         return None
 
 

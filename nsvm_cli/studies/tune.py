@@ -240,8 +240,9 @@ def tune(
         if not data.splits.sizes["validation"]:
             raise InputError("tune chooses on validation data: expected dataset.validation above 0")
     directory = Path(search.directory)
-    with locked(directory), _errors_in_one_line(directory / "study.db"):
-        study = _study(values, search)
+    database = directory / "study.db"
+    with locked(directory), _errors_in_one_line(database), _storage(database) as storage:
+        study = _study(values, search, storage)
         if not study.get_trials(deepcopy=False):  # try the given settings first
             study.enqueue_trial({k: v for k, r in ranges.items() if (v := _at(values, k)) in r})
         with Workers(jobs := search.jobs or cores(), begin) as workers:
@@ -316,13 +317,37 @@ def _optimize(
             raise
 
 
-def _study(values: Mapping[str, Any], search: Search) -> optuna.Study:
+@contextlib.contextmanager
+def _storage(database: Path) -> Iterator[optuna.storages.RDBStorage]:
+    """Open a database, or create it, and close it at the end of the block.
+
+    Raises:
+        InputError: it was made by a version of Optuna with other tables.
+    """
     import optuna  # slow to import, and needed only here
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+    def connect() -> sqlite3.Connection:  # a path in the URL would be split at "?" and unquoted
+        return sqlite3.connect(database, timeout=100, check_same_thread=False)  # several threads write
+
+    try:
+        storage = optuna.storages.RDBStorage("sqlite:///study.db", engine_kwargs={"creator": connect})
+    except RuntimeError as error:
+        raise InputError(
+            f"{database} cannot be read: {error} Or search again in a new folder: tune.directory=FOLDER"
+        ) from None
+    try:
+        yield storage
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def _study(values: Mapping[str, Any], search: Search, storage: optuna.storages.RDBStorage) -> optuna.Study:
+    import optuna
+
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # about the pruner below
-    directory = Path(search.directory)
-    storage = _storage(directory / "study.db")
     study = optuna.create_study(
         storage=storage,
         study_name="tune",
@@ -335,28 +360,9 @@ def _study(values: Mapping[str, Any], search: Search) -> optuna.Study:
     asked = {key: getattr(search, key) for key in ("space", "first_seed", "seeds", "seconds")}
     question = json.dumps({"settings": dict(values), **asked}, sort_keys=True)
     if study.user_attrs.setdefault("question", question) != question:
-        raise InputError(f"{directory} holds another search: expected a new folder in tune.directory")
+        raise InputError(f"{search.directory} holds another search: expected a new folder in tune.directory")
     study.set_user_attr("question", question)
     return study
-
-
-def _storage(database: Path) -> optuna.storages.RDBStorage:
-    """Open a database, or create it.
-
-    Raises:
-        InputError: it was made by a version of Optuna with other tables.
-    """
-    import optuna
-
-    def connect() -> sqlite3.Connection:  # a path in the URL would be split at "?" and unquoted
-        return sqlite3.connect(database, timeout=100, check_same_thread=False)  # several threads write
-
-    try:
-        return optuna.storages.RDBStorage("sqlite:///study.db", engine_kwargs={"creator": connect})
-    except RuntimeError as error:
-        raise InputError(
-            f"{database} cannot be read: {error} Or search again in a new folder: tune.directory=FOLDER"
-        ) from None
 
 
 def _final(

@@ -67,6 +67,7 @@ def test_it_never_reads_the_test_set_and_ends_with_overrides_that_train_takes(
     (tmp_path / "guard.py").write_text(GUARD)
     done = nsvm("tune", *SHORT, HERE, "tune.trials=3", "tune.jobs=1", "plugins=[guard]", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert not [file for file in Path("/proc/self/fd").glob("*") if "study.db" in str(file.resolve())]
     assert len(trials(tmp_path)) == 3
     run = ["dataset.samples=400", "algorithm.steps=20", "plugins=[guard]", "curves=false"]
     with pytest.raises(AssertionError, match="the test set was read"):  # the guard can fail
