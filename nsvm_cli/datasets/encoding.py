@@ -20,6 +20,7 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli.config.registry import STRICT, one_line
 from nsvm_cli.datasets.base import Samples, Table
 from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.memory import expect_room
 from nsvm_cli.storage.tensor_file import HEADER_BYTES, json_within_bounds
 from nsvm_cli.tasks import BinaryClassification
 
@@ -87,12 +88,14 @@ class TableEncoder:
         """Return the features of all rows. Columns are taken by name, others are ignored.
 
         Raises:
-            InputError: a column is missing, or holds a cell that should be a number and is none.
+            InputError: a column is missing, or holds a cell that should be a number and is none, or the
+                features need more memory than data may take.
         """
         if missing := [name for name in self.columns if name not in table.cells]:
             raise InputError(
                 f"{table.source} lacks columns that the model was trained on: {', '.join(missing)}"
             )
+        expect_room(3 * 8 * len(table.cells) * self.width, f"{table.source} as {self.width} features")
         return np.ascontiguousarray(
             self._transformer().transform(_typed(table, [*self.numbers], [*self.text]))
         )

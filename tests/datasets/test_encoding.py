@@ -17,6 +17,9 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
 from nsvm_cli.datasets import Data
+from nsvm_cli.datasets.base import Table
+from nsvm_cli.datasets.encoding import TableEncoder
+from nsvm_cli.errors import InputError
 from tests.datasets.helpers import load, refusal
 
 ROWS = 120
@@ -180,3 +183,10 @@ def test_a_test_set_that_does_not_suit_is_refused(
     message = refusal("csv", path=write(TABLE[:90]), test_path=path)
     assert says in message
     assert "test.csv" in message
+
+
+def test_features_that_need_too_much_memory_are_refused() -> None:
+    columns = {f"text {n}": tuple(str(text) for text in range(1000)) for n in range(10)}
+    table = Table(pd.DataFrame(dict.fromkeys(columns, ["0"] * 10_000)), pd.Series(dtype=object), ("t.csv",))
+    with pytest.raises(InputError, match=r"^t.csv as 10000 features needs about 2,289 MiB of memory"):
+        TableEncoder(columns)(table)
