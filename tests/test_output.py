@@ -153,11 +153,11 @@ class Terminal(io.StringIO):
     [
         (30, "pegasos ringnorm seed 0 .*"),
         (60, "pegasos on ringnorm, seed 0  ━{10,}  50/50  TIME<TIME"),
-        (80, "pegasos on ringnorm, seed 0  ━{10,}  50/50  TIME<TIME  val SHARE  viol N"),
+        (80, "pegasos ringnorm seed 0  ━{10,}  50/50  TIME<TIME  val SHARE  viol N"),
         (
             150,
-            "pegasos on ringnorm, seed 0  ━{10,}  50/50  TIME elapsed, TIME left  validation SHARE  "
-            "violations N  .*(support vectors|SV) N",
+            "pegasos on ringnorm, seed 0  ━{30,}  50/50  TIME elapsed, TIME left  validation SHARE  "
+            ".*(support vectors|SV) N",
         ),
     ],
 )

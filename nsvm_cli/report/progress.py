@@ -19,6 +19,9 @@ from nsvm_cli.runs.loop import Callback, Record
 from nsvm_cli.trainers import State
 
 SHORTEST_BAR = 10
+USUAL_BAR = 5
+"""A bar takes this part of the width before figures are named in full."""
+
 GAP = 2
 
 STYLES = ("progress.download", "progress.remaining")
@@ -109,7 +112,7 @@ class _Line:
         yield line
 
     def _fitting(self, width: int) -> tuple[str, list[str]]:
-        """Return title and figures: as many as leave room for a bar, and as many of these in full."""
+        """Return title and figures: as many as leave room for a bar, in full as long as it is not short."""
         pieces = [
             self.task.fields["title"],
             _count(self.task),
@@ -117,11 +120,18 @@ class _Line:
             *self.task.fields["figures"],
         ]
         in_full, in_short = ([piece[form] for piece in pieces] for form in (0, 1))
-        for shown, full in ((m, n) for m in range(len(pieces), 1, -1) for n in range(m, -1, -1)):
+        for shown in range(len(pieces), 1, -1):
+            if _length(in_short[:shown]) + SHORTEST_BAR <= width:
+                break
+        for full in range(shown, -1, -1):
             forms = in_full[:full] + in_short[full:shown]
-            if sum(len(text) + GAP for text in forms) + SHORTEST_BAR <= width:
+            if _length(forms) + width // USUAL_BAR <= width:
                 break
         return forms[0], forms[1:]
+
+
+def _length(texts: Iterable[str]) -> int:
+    return sum(len(text) + GAP for text in texts)
 
 
 def _count(task: Task) -> Form:
