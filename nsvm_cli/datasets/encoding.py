@@ -20,6 +20,7 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli.config.registry import STRICT, one_line
 from nsvm_cli.datasets.base import Samples, Table
 from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.memory import expect_room
 from nsvm_cli.storage.tensor_file import HEADER_BYTES, json_within_bounds
 from nsvm_cli.tasks import BinaryClassification
 
@@ -87,12 +88,16 @@ class TableEncoder:
         """Return the features of all rows. Columns are taken by name, others are ignored.
 
         Raises:
-            InputError: a column is missing, or holds a cell that should be a number and is none.
+            InputError: a column is missing, or holds a cell that should be a number and is none; or the
+                features need more memory than data may take.
         """
         if missing := [name for name in self.columns if name not in table.cells]:
             raise InputError(
                 f"{table.source} lacks columns that the model was trained on: {', '.join(missing)}"
             )
+        # at the peak there are three copies in float64
+        needed = 3 * 8 * self.width * len(table.cells)
+        expect_room(needed, f"{table.source}, encoded as {self.width} features,")
         return np.ascontiguousarray(
             self._transformer().transform(_typed(table, [*self.numbers], [*self.text]))
         )
@@ -191,7 +196,7 @@ def _numbers(table: Table, names: Sequence[Any]) -> Float64[np.ndarray, "m n"]:
 
     cells = table.cells[[*names]]
     x: np.ndarray = cells.apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
-    if (bad := np.isinf(x) | (np.isnan(x) & cells.notna().to_numpy())).any():
+    if (bad := np.isinf(x) | (np.isnan(x) & cells.notna().to_numpy(bool))).any():
         row, column = np.argwhere(bad)[0].tolist()
         got = cells.iloc[:, column].tolist()[row]
         raise InputError(f"{table.place(row, cells.columns[column])}: expected a number, got {got!r}")

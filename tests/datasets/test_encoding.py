@@ -103,6 +103,19 @@ def test_a_table_of_complete_numbers_stays_as_it_is(write: Write) -> None:
     np.testing.assert_array_equal(x, table[["count", "open"]].to_numpy(np.float64))
 
 
+def test_a_table_of_text_alone(write: Write) -> None:
+    data = load("csv", path=write(TABLE[["colour", "city", "label"]]))
+    assert data.splits["all"].x.sum(1).eq(2).all(), "one category of each column"
+
+
+def test_the_features_of_text_are_measured_before_they_are_made(write: Write) -> None:
+    """A short file may hold text of many categories, each of which is a feature."""
+    row = np.arange(6000)
+    table = pd.DataFrame({f"text {n}": [f"t{i % 1000}" for i in row] for n in range(8)} | {"label": row % 2})
+    path = write(table)
+    assert refusal("csv", path=path).startswith(f"{path}, encoded as 8000 features, needs about 1,099 MiB")
+
+
 @pytest.mark.parametrize("written", ["1.0", "01", "1", "1.00"])
 def test_a_number_in_a_column_of_text_counts_by_its_value(write: Write, written: str) -> None:
     text = np.where(ROW % 3 == 0, "A", np.where(ROW % 3 == 1, "B", written))
