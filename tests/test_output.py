@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 from rich.table import Table
 
 from nsvm_cli.cli import main
-from nsvm_cli.cli.sweep import count_jobs
+from nsvm_cli.cli.sweep import SweepDirectory
 from nsvm_cli.report.console import Console
 from nsvm_cli.storage.run_directory import read_config, write_config
 from tests.cli.process import as_if_started, evaluated, nsvm, trained
@@ -174,24 +175,38 @@ def test_the_bar_shows_what_there_is_room_for(columns: int, expected: str, tmp_p
     assert re.fullmatch(expected, last), last
 
 
-def test_a_sweep_counts_its_jobs(tmp_path: Path) -> None:
-    done = nsvm("train", *TINY, "seed=3,4", "-m", cwd=tmp_path)
+SWEEP = """
+defaults: [train, _self_]
+hydra: {mode: MULTIRUN, sweeper: {params: {seed: "3,4"}}}
+"""
+
+
+@pytest.mark.parametrize("how", [["-m", "seed=3,4"], ["--config-dir", "conf", "--config-name=sweep"]])
+def test_a_sweep_counts_its_jobs(how: list[str], tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "sweep.yaml").write_text(SWEEP)
+    done = nsvm("train", *TINY, *how, cwd=tmp_path)
     assert "job 1 (2/2): pegasos on ringnorm, seed 4: 50 steps\n" in done.stderr
     assert re.search(r"\nstep 50/50  0:00 elapsed, 0:00 left  violations \d+  .*support vectors", done.stderr)
 
 
+BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+
+
 @pytest.mark.parametrize(
-    ("words", "jobs"),
+    ("sweeper", "words", "jobs"),
     [
-        (["-m", "seed=0,1,2", "algorithm=alg1,alg2", "kernel=rbf"], 6),
-        (["seed=range(5)"], 5),
-        (["seed=0,1", "hydra/sweeper=optuna"], None),
-        (["kernel=glob(*)"], None),
-        (["seed='"], None),
+        (BASIC, ["seed=0,1,2", "algorithm=alg1,alg2", "kernel=rbf"], 6),
+        (BASIC, ["seed=range(5)"], 5),
+        ("hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper", ["seed=0,1"], None),
+        (BASIC, ["kernel=glob(*)"], None),
     ],
 )
-def test_the_number_of_jobs(words: list[str], jobs: int | None) -> None:
-    assert count_jobs(words) == jobs
+def test_the_number_of_jobs(sweeper: str, words: list[str], jobs: int | None) -> None:
+    hydra = {"sweep": {"dir": "."}, "sweeper": {"_target_": sweeper, "params": None}}
+    config = OmegaConf.create({"hydra": {**hydra, "overrides": {"task": words}}})
+    SweepDirectory().on_multirun_start(config)
+    assert SweepDirectory.jobs == jobs
 
 
 def test_programs_get_whole_json(run: Path, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,6 @@ def run_app(task: Callable[[DictConfig], None], arguments: list[str]) -> None:
     """
     arguments = flags_first(arguments)
     app = hydra.main(config_path=str(conf_folder()), config_name=CONFIG_NAME, **MAIN_OPTIONS)(task)
-    _check_experiments(arguments)
     argv, sys.argv = sys.argv, ["nsvm train", *arguments]
     wish = os.environ.get(FULL_ERROR)
     os.environ[FULL_ERROR] = "1"  # Hydra then raises its errors instead of printing them
@@ -75,7 +73,6 @@ def compose_settings(overrides: list[str]) -> dict[str, Any]:
     Raises:
         InputError: an unknown group, option or key, or an override that cannot be read.
     """
-    _check_experiments(overrides)
     with _in_one_line(overrides):
         return plain_values(compose(overrides))
 
@@ -102,7 +99,24 @@ def compose(overrides: list[str]) -> DictConfig:
     """Return the configuration of ``nsvm train`` with these overrides, its interpolations unresolved."""
     GlobalHydra.instance().clear()
     with hydra.initialize_config_dir(str(conf_folder()), **COMPOSE_OPTIONS):
-        return hydra.compose(CONFIG_NAME, overrides)
+        config = hydra.compose(CONFIG_NAME, overrides)
+        expect_experiment(CONFIG_NAME, overrides)
+        return config
+
+
+def expect_experiment(config_name: str | None, overrides: list[str]) -> None:
+    """Raise an InputError if an experiment was named that is nowhere on Hydra's search path.
+
+    Hydra would leave it out, for ``train.yaml`` calls it optional: not every pair of data set and algorithm
+    has one.
+    """
+    for word in overrides:
+        if found := re.fullmatch(r"experiment=([\w/-]+)", word):
+            folder, _, option = f"experiment/{found[1]}".rpartition("/")
+            loader = GlobalHydra.instance().config_loader()
+            options = loader.get_group_options(folder, config_name=config_name, overrides=overrides)
+            if option not in options:
+                raise InputError(_no_such_option(f"experiment/{found[1]}", options))
 
 
 def search_folder(folder: str) -> str:
@@ -183,28 +197,6 @@ def _no_such_option(file: str, options: Iterable[str]) -> str:
     """Return what to say about an option without a file, such as ``kernel/rbff``."""
     group, _, option = file.rpartition("/") if file.startswith("hydra/") else file.partition("/")
     return f"{group}={option}: there is no such {group}; {did_you_mean(option, options)}"
-
-
-def _check_experiments(arguments: list[str]) -> None:
-    """Raise an InputError if an experiment was named that does not exist.
-
-    Hydra would leave it out, for ``train.yaml`` calls it optional: not every pair of data set and algorithm
-    has one.
-    """
-    if any("hydra.searchpath" in word for word in arguments):
-        return  # only Hydra knows where that leads
-    own = [word.rpartition("=")[2] for flag, word in pairwise(["", *arguments]) if _config_dir(flag, word)]
-    folders = [Path(folder) / "experiment" for folder in [str(conf_folder()), *own]]
-    for word in arguments:
-        if found := re.fullmatch(r"experiment=([\w/,-]+)", word):
-            known = {str(file.relative_to(f).with_suffix("")) for f in folders for file in f.rglob("*.yaml")}
-            for name in found[1].split(","):
-                if name not in known:
-                    raise InputError(_no_such_option(f"experiment/{name}", known))
-
-
-def _config_dir(flag: str, word: str) -> bool:
-    return flag in ("--config-dir", "-cd") or word.startswith("--config-dir=")
 
 
 MEANT = {"learning_rate": "lr", "epochs": "steps", "iterations": "steps", "lambda": "lam", "model": "network"}

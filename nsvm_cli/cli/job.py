@@ -16,8 +16,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from nsvm_cli.cli.hydra_app import plain_values
+from nsvm_cli.cli.hydra_app import expect_experiment, plain_values
 from nsvm_cli.cli.plugins import load_plugins
+from nsvm_cli.cli.sweep import SweepDirectory
 from nsvm_cli.errors import InputError, RunError, out_of_memory, plainly
 from nsvm_cli.output import answer, flash, say, standard_streams
 
@@ -48,12 +49,10 @@ class Job:
     Args:
         options: about run directories.
         sweep: the name of the sweep, derived from the words of the command line.
-        jobs: the number of its jobs, if it is known.
     """
 
     options: RunOptions
     sweep: str
-    jobs: int | None = None
     started: float = field(default_factory=time.time)
     process: int = field(default_factory=os.getpid)
     error: Exception | None = None
@@ -109,7 +108,7 @@ def _place(job: Job) -> Place:
     overrides = OmegaConf.to_container(hydra.overrides.task)  # ${oc.env:X} stays as it was written
     about = {"job": number, "sweep": job.sweep if sweep else None, "overrides": overrides}
     directory = job.options.resume or Path(hydra.runtime.output_dir)
-    return Place(directory, number, job.jobs, os.getpid() == job.process, about)
+    return Place(directory, number, SweepDirectory.jobs, os.getpid() == job.process, about)
 
 
 def _settings(config: DictConfig, options: RunOptions) -> Settings:
@@ -117,6 +116,9 @@ def _settings(config: DictConfig, options: RunOptions) -> Settings:
     from nsvm_cli.config.settings import parse_settings
     from nsvm_cli.storage.run_directory import read_config
 
+    hydra = HydraConfig.get()
+    words: Any = OmegaConf.to_container(hydra.overrides)
+    expect_experiment(hydra.job.config_name, words["hydra"] + words["task"])
     composed = plain_values(config, complete=options.resume is None)  # the run has what is missing
     values = composed
     if options.resume:

@@ -23,21 +23,24 @@ KILLED = "ended without a result: its process was killed"
 
 
 class SweepDirectory(Callback):
-    """Hydra's callback that tells the process that starts a sweep where its jobs are."""
+    """Hydra's callback that tells the process that starts a sweep where its jobs are, and how many."""
 
     path: ClassVar[Path | None] = None
+    jobs: ClassVar[int | None] = None
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Remember the directory."""
+        """Remember the directory, and the number of jobs if it is known."""
         SweepDirectory.path = Path(config.hydra.sweep.dir)
+        SweepDirectory.jobs = _count_jobs(config.hydra)
 
 
-def count_jobs(words: Sequence[str]) -> int | None:
-    """Return the number of combinations of the values in overrides; None if that is up to a sweeper."""
-    if any(word.lstrip("+").startswith(("hydra/sweeper", "hydra.sweeper")) for word in words):
+def _count_jobs(hydra: DictConfig) -> int | None:
+    """Return the number of combinations of the values in overrides; None if it is up to a sweeper."""
+    if not hydra.sweeper._target_.endswith(".BasicSweeper"):
         return None
+    params = [f"{key}={values}" for key, values in (hydra.sweeper.params or {}).items()]
     try:
-        overrides = OverridesParser.create().parse_overrides([w for w in words if not w.startswith("-")])
+        overrides = OverridesParser.create().parse_overrides([*params, *hydra.overrides.task])
         swept = (override.sweep_string_iterator() for override in overrides if override.is_discrete_sweep())
         return math.prod(sum(1 for _ in values) for values in swept)
     except (HydraException, ValueError):  # left to Hydra: a mistake, or glob(*)
@@ -63,7 +66,7 @@ def closing_table(sweep: str) -> Iterator[None]:
         InputError, RunError: a job failed.
         Interrupted: a signal ended the sweep.
     """
-    SweepDirectory.path = None
+    SweepDirectory.path = SweepDirectory.jobs = None
     try:
         yield
     except (InputError, RunError):

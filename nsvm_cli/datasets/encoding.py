@@ -88,14 +88,16 @@ class TableEncoder:
         """Return the features of all rows. Columns are taken by name, others are ignored.
 
         Raises:
-            InputError: a column is missing, or holds a cell that should be a number and is none, or the
+            InputError: a column is missing, or holds a cell that should be a number and is none; or the
                 features need more memory than data may take.
         """
         if missing := [name for name in self.columns if name not in table.cells]:
             raise InputError(
                 f"{table.source} lacks columns that the model was trained on: {', '.join(missing)}"
             )
-        expect_room(3 * 8 * len(table.cells) * self.width, f"{table.source} as {self.width} features")
+        # at the peak there are three copies in float64
+        needed = 3 * 8 * self.width * len(table.cells)
+        expect_room(needed, f"{table.source}, encoded as {self.width} features,")
         return np.ascontiguousarray(
             self._transformer().transform(_typed(table, [*self.numbers], [*self.text]))
         )
@@ -194,7 +196,7 @@ def _numbers(table: Table, names: Sequence[Any]) -> Float64[np.ndarray, "m n"]:
 
     cells = table.cells[[*names]]
     x: np.ndarray = cells.apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
-    if (bad := np.isinf(x) | (np.isnan(x) & cells.notna().to_numpy())).any():
+    if (bad := np.isinf(x) | (np.isnan(x) & cells.notna().to_numpy(bool))).any():
         row, column = np.argwhere(bad)[0].tolist()
         got = cells.iloc[:, column].tolist()[row]
         raise InputError(f"{table.place(row, cells.columns[column])}: expected a number, got {got!r}")

@@ -55,6 +55,8 @@ def mine(tmp_path: Path) -> Path:
 
 
 def test_an_experiment_may_say_what_hydra_documents(mine: Path) -> None:
+    """And lie wherever Hydra looks for it: here in the search path of the primary configuration."""
+    (mine / "conf" / "experiment").rename(mine / "more" / "experiment")
     words = ["train", "--config-dir", "conf", "--config-name", "primary", "experiment=mine"]
     done = nsvm(*words, cwd=mine, env={"SEED": "7"})
     assert done.returncode == 0, done.stderr
