@@ -117,8 +117,11 @@ KINDS = ("int", "float", "str", "bool")
 
 def one_line(error: ValidationError, prefix: str = "") -> str:
     """Return pydantic's findings as one line, such as ``algorithm.lam should be greater than 0, got 0``."""
-    findings = {}
-    for finding in error.errors():
+    findings, errors = {}, error.errors()
+    places = {finding["loc"][:-1] for finding in errors if finding["loc"]}
+    for finding in errors:
+        if finding["type"] in ("too_short", "too_long") and finding["loc"] in places:
+            continue  # a list is counted without its wrong values
         where = ".".join([prefix, *(str(part) for part in finding["loc"] if part not in KINDS)]).strip(".")
         if finding["type"] == "value_error":
             findings[where] = f": {finding['ctx']['error']}"

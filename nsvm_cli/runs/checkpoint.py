@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import platform
-import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -100,7 +99,8 @@ def mismatches(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def _short(value: object) -> str:
-    return textwrap.shorten(str(value), 60, placeholder=" ...")
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:56]} ..."
 
 
 def _dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -124,8 +124,9 @@ def expect_same_columns(experiment: Experiment, checkpoint: Checkpoint) -> None:
     encoder = experiment.data.encoder
     if encoder is not None and checkpoint.columns not in (None, encoder.sha256):
         raise InputError(
-            f"{experiment.data.source} has other columns, or the same in another order, than when training "
-            f"stopped after step {checkpoint.step}: restore them, or start over with overwrite=true"
+            f"{experiment.data.source} has other columns or categories of text, or the same in another "
+            f"order, than when training stopped after step {checkpoint.step}: "
+            "restore them, or start over with overwrite=true"
         )
 
 

@@ -33,6 +33,7 @@ def table(path: Path, label: str = "yes", value: str = "1.5") -> dict[str, Any]:
 def test_the_name_of_a_class_that_a_model_file_cannot_hold(tmp_path: Path) -> None:
     said = refused(dataset=table(tmp_path / "t.csv", label="y" * 5000))
     assert re.search("classes.*4096 characters", said)
+    assert "2 or more values" not in said, "there are two classes"
     prepare(parse_settings({**SETTINGS, "dataset": table(tmp_path / "t.csv", label="y" * 4000)}))
 
 

@@ -31,7 +31,8 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 
 def test_a_checkpoint_belongs_to_its_columns(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    table = pd.DataFrame({"a": rng.normal(size=60), "b": rng.random(60), "label": [0, 1] * 30})
+    table = pd.DataFrame({"a": rng.normal(size=60), "b": ["x", "x", "y", "y"] * 15, "label": [0, 1] * 30})
+    table["c"] = rng.random(60)
     path = tmp_path / "table.csv"
     settings = parse_settings({**VALUES, "dataset": {"name": "csv", "path": str(path)}})
 
@@ -42,9 +43,14 @@ def test_a_checkpoint_belongs_to_its_columns(tmp_path: Path) -> None:
 
     with pytest.raises(Interrupted):
         go("run", table, FakeSignals(pauses=30))
-    for other in (table[["b", "a", "label"]], table.rename(columns={"a": "A"})):
+    others = (
+        table[["c", "b", "a", "label"]],
+        table.rename(columns={"a": "A"}),
+        table.replace({"b": {"x": "z"}}),
+    )
+    for other in others:
         for allow_mismatch in (True, False):
-            with pytest.raises(InputError, match="other columns, or the same in another order"):
+            with pytest.raises(InputError, match="other columns or categories of text, or the same"):
                 go("run", other, allow_mismatch=allow_mismatch)
     go("run", table)
     go("whole", table)

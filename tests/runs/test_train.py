@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -193,7 +194,7 @@ def test_a_kill_between_two_renames_loses_nothing(whole: Path, half: Path) -> No
         ({"optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9}}, "optimizer.lr was 0.01 and is 0.02"),
         ({"algorithm": {"name": "alg2", "steps": 400}}, "algorithm.steps was 300 and is 400"),
         ({"log_every": 8}, "log_every was 7 and is 8"),
-        ({"dataset": {"name": "ringnorm", "samples": 301, "validation": 20}}, "data was "),
+        ({"dataset": {"name": "ringnorm", "samples": 301, "validation": 20}}, r"data was [0-9a-f]{40}"),
         ({"seed": 1}, "seed was 0 and is 1"),
     ],
 )
@@ -203,7 +204,7 @@ def test_other_settings_are_refused_or_change_the_result(
     before = {file: file.read_bytes() for file in half.iterdir()}
     with pytest.raises(InputError, match="cannot be resumed bit for bit") as caught:
         go(half, settings_with(**changes))
-    assert said in str(caught.value)
+    assert re.search(said, str(caught.value))
     assert "allow_mismatch=true" in str(caught.value)
     assert {file: file.read_bytes() for file in half.iterdir()} == before
     if "dataset" not in changes:
