@@ -175,6 +175,13 @@ def test_the_bar_shows_what_there_is_room_for(columns: int, expected: str, tmp_p
     assert re.fullmatch(expected, last), last
 
 
+def test_part_2_shows_no_objective_of_part_1(tmp_path: Path) -> None:
+    words = ["algorithm=alg4", "algorithm.steps=40", "dataset.samples=300", "curves=false"]
+    lines = nsvm("train", *words, cwd=tmp_path).stderr.splitlines()
+    first, *_, last = ("objective" in line for line in lines if line.startswith("step "))
+    assert (first, last) == (True, False)
+
+
 SWEEP = """
 defaults: [train, _self_]
 hydra: {mode: MULTIRUN, sweeper: {params: {seed: "3,4"}}}

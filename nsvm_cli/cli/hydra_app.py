@@ -73,8 +73,10 @@ def compose_settings(overrides: list[str]) -> dict[str, Any]:
     Raises:
         InputError: an unknown group, option or key, or an override that cannot be read.
     """
-    with _in_one_line(overrides):
-        return plain_values(compose(overrides))
+    with _in_one_line(overrides), _initialized():
+        config = hydra.compose(CONFIG_NAME, overrides)
+        expect_experiment(CONFIG_NAME, overrides)
+        return plain_values(config)
 
 
 def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
@@ -97,11 +99,15 @@ def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
 
 def compose(overrides: list[str]) -> DictConfig:
     """Return the configuration of ``nsvm train`` with these overrides, its interpolations unresolved."""
+    with _initialized():
+        return hydra.compose(CONFIG_NAME, overrides)
+
+
+@contextlib.contextmanager
+def _initialized() -> Iterator[None]:
     GlobalHydra.instance().clear()
     with hydra.initialize_config_dir(str(conf_folder()), **COMPOSE_OPTIONS):
-        config = hydra.compose(CONFIG_NAME, overrides)
-        expect_experiment(CONFIG_NAME, overrides)
-        return config
+        yield
 
 
 def expect_experiment(config_name: str | None, overrides: list[str]) -> None:

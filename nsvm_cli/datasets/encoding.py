@@ -17,7 +17,7 @@ from jaxtyping import Float64
 from pydantic import AfterValidator, ValidationError
 from pydantic.dataclasses import dataclass
 
-from nsvm_cli.config.registry import STRICT, one_line
+from nsvm_cli.config.registry import STRICT, one_line, shown
 from nsvm_cli.datasets.base import Samples, Table
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import expect_room
@@ -153,11 +153,17 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
 
 
 def _holds_numbers(cells: pd.Series) -> bool:
+    return bool(_as_number(cells.dropna()).notna().mean() > 0.5)
+
+
+def _as_number(cells: pd.Series) -> pd.Series:
+    """Return cells as numbers, NaN where one is none."""
     import pandas as pd
 
-    if pd.api.types.is_numeric_dtype(cells):
-        return True
-    return bool(pd.to_numeric(cells.dropna(), errors="coerce").notna().mean() > 0.5)
+    try:
+        return pd.to_numeric(cells, errors="coerce")
+    except OverflowError:  # an integer of hundreds of digits, which with an exponent would be infinite
+        return pd.to_numeric(cells.map("{}e0".format), errors="coerce")
 
 
 def _expect_columns(table: Table) -> None:
@@ -192,14 +198,12 @@ def _typed(table: Table, numbers: Sequence[Any], text: Sequence[Any]) -> pd.Data
 
 
 def _numbers(table: Table, names: Sequence[Any]) -> Float64[np.ndarray, "m n"]:
-    import pandas as pd
-
     cells = table.cells[[*names]]
-    x: np.ndarray = cells.apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
+    x: np.ndarray = cells.apply(_as_number).to_numpy(np.float64)
     if (bad := np.isinf(x) | (np.isnan(x) & cells.notna().to_numpy(bool))).any():
         row, column = np.argwhere(bad)[0].tolist()
         got = cells.iloc[:, column].tolist()[row]
-        raise InputError(f"{table.place(row, cells.columns[column])}: expected a number, got {got!r}")
+        raise InputError(f"{table.place(row, cells.columns[column])}: expected a number, got {shown(got)}")
     return x
 
 
@@ -213,7 +217,7 @@ def _texts(cells: pd.Series) -> pd.Series:
 def as_text(cell: object) -> str:
     """Return a cell as text. Numbers are compared by value: 1, 1.0 and 01 are the same."""
     if isinstance(cell, str | int | float) and not isinstance(cell, bool):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, OverflowError):
             return repr(float(cell)).removesuffix(".0")
     return str(cell)
 

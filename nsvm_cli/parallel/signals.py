@@ -60,8 +60,10 @@ class Signals:
 
     def take_checkpoint_request(self) -> bool:
         """Return whether a checkpoint has been asked for since the last call."""
-        wanted, self._checkpoint_wanted = self._checkpoint_wanted, False
-        return wanted
+        if not self._checkpoint_wanted:  # a request that comes between these lines is for the next call
+            return False
+        self._checkpoint_wanted = False
+        return True
 
     def end_at_once(self, last_words: str) -> None:
         """Let the first signal end the process too, printing this line: nothing is left to save."""

@@ -40,9 +40,7 @@ def _plain_matplotlib() -> Iterator[None]:
     level = log.level
     log.setLevel(logging.CRITICAL + 1)  # it tells of fonts and caches, which Hydra's logging would print
     try:
-        with contextlib.chdir(
-            Path(__file__).parent
-        ):  # importing it reads a matplotlibrc of the current folder
+        with contextlib.chdir(Path(__file__).parent):  # importing it reads ./matplotlibrc
             import matplotlib
         with warnings.catch_warnings(), matplotlib.rc_context():
             warnings.simplefilter("ignore")  # of characters that the font does not have

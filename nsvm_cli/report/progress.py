@@ -78,6 +78,8 @@ class Progress(Callback):
         self.bar.update(self.task, completed=state.t)
 
     def on_log(self, state: State, record: Record) -> None:
+        if record.get("part") != self.figures.get("part"):  # the objective of Part 1 is not one of Part 2
+            self.figures = {}
         self.figures |= {name: value for name, value in record.items() if value is not None}
         step = record["step"]
         self.bar.update(self.task, completed=step, figures=(figures := _forms(self.figures)))

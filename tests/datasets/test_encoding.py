@@ -135,6 +135,10 @@ def test_a_number_in_a_column_of_text_counts_by_its_value(write: Write, written:
         ({"none": [np.nan] * ROWS}, "no training row has a value in none: leave this out with"),
         ({"size": ["two"] + ["1"] * (ROWS - 1)}, "column size, row 1: expected a number, got 'two'"),
         ({"size": ["1"] * (ROWS - 1) + ["two"]}, f"column size, row {ROWS}: expected a number, got 'two'"),
+        (
+            {"size": ["9" * 400] + ["1"] * (ROWS - 1)},
+            "column size, row 1: expected a number, got an integer of 1329 bits",
+        ),
         ({"colour": ["x" * 5000, *TABLE["colour"][1:]]}, "at most 4096 characters in column colour, got"),
         ({"colour": ["a\x07b", *TABLE["colour"][1:]]}, "holds control characters"),
         ({"x" * 5000: ROW}, "expected at most 4096 characters in column xxx"),
@@ -145,6 +149,11 @@ def test_columns_that_no_model_can_use_are_refused(write: Write, changes: Any, s
     message = refusal("csv", seed=1, path=path) if "colour" in changes else refusal("csv", path=path)
     assert message.startswith(f"{path}: ")
     assert says in message
+
+
+def test_labels_of_hundreds_of_digits(write: Write) -> None:
+    table = TABLE.assign(label=np.where(Y == "spam", "9" * 400, "1"))
+    assert load("csv", path=write(table)).task.classes == ("1", "9" * 400)
 
 
 def test_columns_are_left_out(write: Write) -> None:
