@@ -59,7 +59,8 @@ def draw_curves(run: Path) -> Path:
     Raises:
         InputError: it is not the directory of a run, or its metrics are damaged or there are none yet.
     """
-    panels = _panels(_records(run))
+    if not (panels := _panels(_records(run))):
+        raise InputError(f"{run / METRICS} holds nothing but zeros: expected a record of later steps")
     draw(run / CURVES, (7.0, 1.9 * len(panels) + 0.6), partial(_plot, panels, _title(run)))
     return run / CURVES
 
@@ -94,7 +95,8 @@ def _title(run: Path) -> str:
 
 def _panels(records: Records) -> list[Panel]:
     """Return the panels of each part of the algorithm, over the steps of that part."""
-    parts = [(part, list(of_part)) for part, of_part in groupby(records, lambda record: record.get("part"))]
+    ordered = sorted(records, key=_part)  # a file of others may have them mixed
+    parts = [(part, list(of_part)) for part, of_part in groupby(ordered, _part)]
     panels, first = [], 0
     for part, of_part in parts:
         prefix, last = f"Part {part}: " if len(parts) > 1 else "", of_part[-1]["step"]
@@ -104,6 +106,10 @@ def _panels(records: Records) -> list[Panel]:
                 panels.append(Panel(f"{prefix}{title}", shown, first, last=last))
         first = last
     return panels
+
+
+def _part(record: Mapping[str, Any]) -> int:
+    return int(record.get("part") or 0)
 
 
 def _curves(records: Records) -> dict[str, list[Curve]]:

@@ -42,10 +42,10 @@ def evaluate_model(
         section.pop("test_path", None)  # it belongs to the table whose place another one takes
     with memory_limit(settings.memory_budget):
         data = load_data(section, settings.seed, facts.known)
-    if remark := _remark(facts, data):
-        say(remark)
     name = split or ("validation" if settings.dataset.get("validation") else "test")
     chosen = _checked_split(facts, data, name)
+    if remark := _remark(facts, data):
+        say(remark)
     return {
         "checkpoint": str(file),
         "algorithm": settings.algorithm["name"],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +19,9 @@ from nsvm_cli.storage.files import open_for_append, read_regular, with_filename
 
 METRICS_BYTES = 2**26
 """The largest metrics that are read as a whole: some hundred thousand records."""
+
+LARGEST, PARTS = 1e300, 9
+"""The largest number in a record, so that an axis around it is finite, and the most parts of an algorithm."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -94,8 +96,9 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 def _parsed(line: bytes, after: int) -> dict[str, Any] | None:
     try:
         record: dict[str, Any] = json.loads(line)
-        numbers = all(value is None or math.isfinite(value) for value in record.values())
-        return record if numbers and record["step"] > after and record["violations"] >= 0 else None
+        numbers = all(value is None or abs(value) <= LARGEST for value in record.values())
+        known = numbers and 0 <= (record.get("part") or 0) <= PARTS
+        return record if known and record["step"] > after and record["violations"] >= 0 else None
     except (ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError):
         return None
 

@@ -147,6 +147,12 @@ def test_a_model_file_without_names_of_columns(folder: Path, tmp_path: Path) -> 
     assert "column colour, row 1: expected a number" in done.stderr
 
 
+def test_data_that_are_refused_are_not_remarked_upon(folder: Path) -> None:
+    done = nsvm("evaluate", "run", "dataset=ringnorm", "dataset.samples=100", cwd=folder)
+    assert done.returncode == 2
+    assert done.stderr.startswith("nsvm: the model expects samples of shape ")
+
+
 def test_a_sweep_of_an_earlier_version_is_repeated(folder: Path) -> None:
     """Its runs do not record the settings that this version has added."""
     words = [*WORDS, "dataset.path=reordered.tsv", r"dataset.separator=\t", "dataset.label=class"]

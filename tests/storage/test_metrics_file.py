@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ DAMAGED = {
     "text": b'{"step": 2, "violations": 1, "objective": "low"}',
     "nan": b'{"step": 2, "violations": 1, "objective": NaN}',
     "digits": b'{"step": 2, "violations": 1, "objective": 1' + b"0" * 4000 + b"}",
+    "large": b'{"step": 2, "violations": 1, "objective": 1e308}',
+    "part": b'{"step": 2, "violations": 1, "part": 10}',
     "incomplete": b'{"step": 2}',
     "step": b'{"step": 1, "violations": 1}',
 }
@@ -39,6 +42,17 @@ def test_a_damaged_line_is_named(name: str, tmp_path: Path) -> None:
 def test_a_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(GOOD + DAMAGED["half"])
     assert [record["step"] for record in metrics_file.read_metrics(tmp_path / "metrics.jsonl")] == [1]
+
+
+def test_parts_of_an_algorithm_that_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Panels for each turn would make a picture that takes gigabytes."""
+    write_config(tmp_path, compose_settings([]))
+    lines = [{"step": n, "violations": n, "objective": n, "part": 1 + n % 2} for n in range(1, 200)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    heights = []
+    monkeypatch.setattr("nsvm_cli.report.curves.draw", lambda _, size, __: heights.append(size[1]))
+    draw_curves(tmp_path)
+    assert heights[0] < 15
 
 
 def test_a_finished_run_stays_finished(tmp_path: Path) -> None:
