@@ -59,7 +59,8 @@ def draw_curves(run: Path) -> Path:
     Raises:
         InputError: it is not the directory of a run, or its metrics are damaged or there are none yet.
     """
-    panels = _panels(_records(run))
+    if not (panels := _panels(_records(run))):
+        raise InputError(f"{run / METRICS} holds nothing but zeros: expected a record of later steps")
     draw(run / CURVES, (7.0, 1.9 * len(panels) + 0.6), partial(_plot, panels, _title(run)))
     return run / CURVES
 
