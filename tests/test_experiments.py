@@ -13,7 +13,7 @@ import pytest
 
 from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.cli.reproduce import BEYOND, CELLS, QUICK_CELLS
-from nsvm_cli.studies.tune import parse_search, placed
+from nsvm_cli.studies.search_space import parse_search, placed
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "conf" / "experiment"

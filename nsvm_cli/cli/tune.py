@@ -20,7 +20,8 @@ from nsvm_cli.output import answer, say
 from nsvm_cli.report.console import Console
 
 if TYPE_CHECKING:
-    from nsvm_cli.studies.tune import Candidate, Search
+    from nsvm_cli.studies.search_space import Search
+    from nsvm_cli.studies.tune import Candidate
 
 DESCRIPTION = """\
 Search learning rate, momentum, weight decay, dropout and schedule by the
@@ -66,7 +67,7 @@ def tune(options: argparse.Namespace) -> None:
     plugins = parse_settings(values).plugins
     load_plugins(plugins)
     # torch takes seconds to import: not before the configuration is known to compose
-    from nsvm_cli.studies.tune import parse_search
+    from nsvm_cli.studies.search_space import parse_search
     from nsvm_cli.studies.tune import tune as run
 
     search = parse_search(section)

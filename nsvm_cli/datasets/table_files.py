@@ -69,7 +69,8 @@ def _decompressed(file: Stream, path: Path) -> Stream:
 def _unpacked(file: Stream, path: Path) -> Stream:
     """Return the table in a file."""
     content = _decompressed(file, path)
-    if ".tar" not in [suffix.lower() for suffix in path.suffixes[-2:]]:
+    inner = path.with_suffix("") if path.suffix.lower() in DECOMPRESSORS else path
+    if inner.suffix.lower() != ".tar":
         return content
     archive = tarfile.TarFile(fileobj=content)
     table: Stream = _only([archive.extractfile(member) for member in archive if member.isfile()])

@@ -42,6 +42,7 @@ def zipped(*contents: bytes) -> bytes:
         ("t.tar.gz", lambda content: gzip.compress(tar(content))),
         ("t.csv.zip", zipped),
         ("t.CSV.GZ", gzip.compress),
+        ("t.tar.csv", bytes),
     ],
 )
 def test_a_table_in_an_archive(name: str, pack: Callable[[bytes], bytes], tmp_path: Path) -> None:

@@ -88,6 +88,10 @@ def test_any_run_can_be_drawn(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").touch()
     with pytest.raises(InputError, match="expected a run with at least one record"):
         draw_curves(tmp_path)
+    shutil.copy(tmp_path / "run" / "config.yaml", tmp_path)
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "violations": 0, "support_vectors": 0}\n')
+    with pytest.raises(InputError, match="holds nothing but zeros"):
+        draw_curves(tmp_path)
 
 
 @pytest.fixture

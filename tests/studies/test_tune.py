@@ -9,7 +9,8 @@ import pytest
 
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError
-from nsvm_cli.studies.tune import Candidate, Choice, Range, parse_search, placed, validation_accuracy
+from nsvm_cli.studies.search_space import Choice, Range, parse_search, placed
+from nsvm_cli.studies.tune import Candidate, validation_accuracy
 
 SETTINGS: dict[str, Any] = {
     "dataset": {"name": "ringnorm", "samples": 400, "validation": 40},
