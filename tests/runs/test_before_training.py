@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,37 +46,36 @@ def test_settings_that_config_yaml_cannot_hold() -> None:
     assert "config.yaml would have 7" in refused(plugins=["x" * 70_000])
 
 
+@pytest.fixture
+def with_option(monkeypatch: pytest.MonkeyPatch) -> Callable[[object], str]:
+    """Return what is said about a run with a user's kernel that takes any option."""
+
+    class Mine(Kernel):
+        def __init__(self, option: object) -> None:
+            pass
+
+        def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return a @ b.mT
+
+    monkeypatch.setitem(KERNELS, "mine", Mine)
+    return lambda option: refused(kernel={"name": "mine", "option": option})
+
+
 @pytest.mark.parametrize(
     ("value", "said"), [("x" * 2**13, "header would have"), (10**40, "more than 20 digits")]
 )
 def test_settings_that_a_model_file_cannot_hold(
-    value: object, said: str, monkeypatch: pytest.MonkeyPatch
+    value: object, said: str, with_option: Callable[[object], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Mine(Kernel):
-        def __init__(self, option: object) -> None:
-            pass
-
-        def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-            return a @ b.mT
-
-    monkeypatch.setitem(KERNELS, "mine", Mine)
     monkeypatch.setattr("nsvm_cli.storage.tensor_file.HEADER_BYTES", 2**13)
-    assert said in refused(kernel={"name": "mine", "option": value})
+    assert said in with_option(value)
 
 
-def test_settings_that_are_nested_too_deeply(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Mine(Kernel):
-        def __init__(self, option: object) -> None:
-            pass
-
-        def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-            return a @ b.mT
-
-    monkeypatch.setitem(KERNELS, "mine", Mine)
+def test_settings_that_are_nested_too_deeply(with_option: Callable[[object], str]) -> None:
     option: list[Any] = []
     for _ in range(30):
         option = [option]
-    assert "nested deeper than 16 levels" in refused(kernel={"name": "mine", "option": option})
+    assert "nested deeper than 16 levels" in with_option(option)
 
 
 @pytest.mark.parametrize("setting", ["log_every", "steps"])
