@@ -10,6 +10,7 @@ import contextlib
 import io
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -22,6 +23,12 @@ def printable(text: str) -> str:
 def say(line: object) -> None:
     """Print a line to standard error: progress, and messages."""
     print(printable(str(line)), file=sys.stderr, flush=True)  # noqa: T201
+
+
+def say_traceback(error: BaseException) -> None:
+    """Print the traceback of an error to standard error."""
+    for line in "".join(traceback.format_exception(error)).splitlines():
+        say(line)
 
 
 def answer(line: object) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
 from nsvm_cli.cli.parser import build_parser
 from nsvm_cli.errors import InputError, Interrupted, RunError, out_of_memory, plainly
-from nsvm_cli.output import flash, say, standard_streams
+from nsvm_cli.output import flash, say, say_traceback, standard_streams
 
 LONGEST = 1500
 """Characters of a line about an error."""
@@ -84,7 +83,7 @@ def _end(signum: int, frame: FrameType | None) -> NoReturn:
 
 def _complain(what: object, code: int) -> int:
     if isinstance(what, Exception) and os.environ.get("HYDRA_FULL_ERROR") == "1":
-        traceback.print_exception(what)
+        say_traceback(what)
     line = " ".join(str(what).split())
     if len(line) > LONGEST:  # the reason is at the end
         line = f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"

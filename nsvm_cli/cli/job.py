@@ -6,7 +6,6 @@ import contextlib
 import os
 import shlex
 import time
-import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from nsvm_cli.cli.hydra_app import expect_experiment, plain_values
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.cli.sweep import SweepDirectory
 from nsvm_cli.errors import InputError, RunError, out_of_memory, plainly
-from nsvm_cli.output import answer, flash, say, standard_streams
+from nsvm_cli.output import answer, flash, say, say_traceback, standard_streams
 
 if TYPE_CHECKING:
     from nsvm_cli.config.settings import Settings
@@ -271,8 +270,7 @@ def _leave_in_status(error: Exception, place: Place) -> None:
     from nsvm_cli.storage.run_directory import has_run, read_status, write_status
 
     if not isinstance(error, (InputError, RunError, OSError)):
-        for line in "".join(traceback.format_exception(error)).splitlines():
-            say(line)
+        say_traceback(error)
     if read_status(place.directory) == _failure(error, place):
         return
     if not has_run(place.directory):

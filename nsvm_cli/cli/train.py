@@ -75,9 +75,8 @@ def _composed_like(run: Path, words: list[str]) -> list[str]:
     parts = {group: part for group, part in read_config(run).items() if isinstance(part, dict)}
     # a setting is known beside those of its own part
     groups = {word.lstrip("+~").partition(".")[0] for word in words if "." in word.partition("=")[0]}
-    if any(
-        _names(words, group) for group in parts
-    ):  # another part's settings are those for the run's own pair
+    if any(_names(words, group) for group in parts):
+        # the settings of another part depend on the run's data set and algorithm
         groups |= {"dataset", "algorithm"}
     kinds = {group: str(parts[group]["name"]) for group in groups & parts.keys() if "name" in parts[group]}
     for group, kind in kinds.items():
