@@ -69,7 +69,10 @@ class Settings:
     """The settings of a run. Each section names a registered class and holds its settings.
 
     Attributes:
-        dataset, network, kernel, optimizer, algorithm: see ``registry.build``.
+        dataset, network, kernel, optimizer, algorithm, loss: see ``registry.build``. Without a loss, it is
+            the hinge loss for classes, and the epsilon-insensitive one for real targets.
+        task: whether labels are the names of classes, or real targets.
+        multiclass: how more than two classes are told apart; see ``nsvm_cli.models.losses``.
         threads: None for all cores.
         memory_budget: MiB for kernel values. Data and networks that need more than this, and more than
             the default, are refused before anything is allocated.
@@ -83,6 +86,9 @@ class Settings:
     kernel: Section
     optimizer: Section
     algorithm: Section
+    loss: Section | None = None
+    task: Literal["classification", "regression"] = "classification"
+    multiclass: Literal["crammer_singer", "one_vs_rest"] = "crammer_singer"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "float64"] = "float32"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -18,7 +19,7 @@ from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.datasets.ringnorm_openml import RingnormOpenML
 from nsvm_cli.datasets.splits import split_rows
 from nsvm_cli.randomness import Stream, generator
-from nsvm_cli.tasks import Task
+from nsvm_cli.tasks import Regression, Task
 
 __all__ = [
     "DATASETS",
@@ -73,9 +74,9 @@ class Splits(Mapping[str, Split]):
 
 @dataclass(frozen=True)
 class Known:
-    """What a model knows of the data that it was trained on: classes and, of a table, the columns."""
+    """What a model knows of the data that it was trained on: the task and, of a table, the columns."""
 
-    classes: tuple[str, ...]
+    task: Task
     encoder: TableEncoder | None
 
 
@@ -112,12 +113,15 @@ def build_source(settings: Mapping[str, Any]) -> Source:
     return build(DATASETS, "dataset", settings)
 
 
-def load_data(settings: Mapping[str, Any], seed: int, known: Known | None = None) -> Data:
+def load_data(
+    settings: Mapping[str, Any], seed: int, kind: str = "classification", known: Known | None = None
+) -> Data:
     """Load and split the data set that a ``dataset:`` section names.
 
     Args:
         settings: the section.
         seed: the seed of the split.
+        kind: the kind of task, classification or regression.
         known: what a model knows, if the data are for one that was trained before.
 
     Raises:
@@ -125,21 +129,31 @@ def load_data(settings: Mapping[str, Any], seed: int, known: Known | None = None
     """
     source = build_source(settings)
     samples = source.load(generator(seed, Stream.DATA))
-    return split_data(samples, source.validation, seed, source.global_scaling, known)
+    return split_data(samples, source.validation, seed, source.global_scaling, kind, known)
 
 
 def split_data(
-    samples: Samples | Table, validation: int, seed: int, global_scaling: bool, known: Known | None = None
+    samples: Samples | Table,
+    validation: int,
+    seed: int,
+    global_scaling: bool,
+    kind: str = "classification",
+    known: Known | None = None,
 ) -> Data:
-    """Split samples; see ``split_rows`` and ``Source``. The encoder of a table is fitted to its training set.
+    """Split samples; see ``split_rows`` and ``Source``.
 
-    A model that was trained on arrays takes the columns of a table by their positions.
+    The encoder of a table and the scale of real targets are fitted to its training set. A model that was
+    trained on arrays takes the columns of a table by their positions.
 
     Raises:
-        InputError: there are too few samples for such a split, or a table cannot be encoded.
+        InputError: there are too few samples for such a split, a table cannot be encoded, or the task does
+            not suit the data.
     """
-    classes = None if known is None else known.classes
-    labelled = code_labels(samples, classes) if isinstance(samples, Table) else samples
+    classes = None if known is None else known.task.classes
+    labelled = code_labels(samples, kind, classes) if isinstance(samples, Table) else samples
+    if labelled.task.kind != kind:
+        what = "classes" if labelled.classes else "real targets"
+        raise InputError(f"{labelled.source} has {what}: expected task={labelled.task.kind}, got task={kind}")
     rows = split_rows(labelled, validation, seed)
     columns = encoder = None
     if isinstance(samples, Table):
@@ -151,9 +165,30 @@ def split_data(
         labelled.official_test is not None,
         labelled.generated,
         global_scaling,
-        labelled.task,
+        known.task if known and kind == "regression" else _task(labelled, rows["train"]),
         labelled.source,
         labelled.sha256,
         columns,
         encoder,
     )
+
+
+def _task(samples: Samples, train: np.ndarray) -> Task:
+    """Return the task that the training samples define.
+
+    Raises:
+        InputError: a class has no training samples, or every target is the same.
+    """
+    y = samples.y[train]
+    for name, members in samples.task.strata(y):
+        if not members.any():
+            raise InputError(f"{samples.source}: no training sample is of class {name}, some test samples are")
+    if samples.classes:
+        return samples.task
+    mean, std = float(y.mean()), float(y.std(ddof=1)) if len(y) > 1 else 0.0
+    if not 0 < std < math.inf or not math.isfinite(mean):
+        raise InputError(
+            f"{samples.source}: the targets of the training samples have mean {mean:.3g} and standard deviation "
+            f"{std:.3g}: expected different, finite targets"
+        )
+    return Regression(mean, std)

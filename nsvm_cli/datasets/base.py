@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.errors import InputError
-from nsvm_cli.tasks import Task, task_for
+from nsvm_cli.tasks import Regression, Task, task_for
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 class Samples:
     """All samples of a source.
 
-    ``x`` is ``(m, *shape)``; ``y`` is ``(m,)`` and holds -1 and +1, for ``classes`` in this order.
-    Rows from ``official_test`` on are the official test set, where there is one. ``generated`` says whether
+    ``x`` is ``(m, *shape)``; ``y`` is ``(m,)`` and holds the codes of ``classes``, which are in this order: -1
+    and +1 for two, 0, 1, 2, ... for more. Without classes, ``y`` holds real targets. Rows from ``official_test`` on are the official test set, where there is one. ``generated`` says whether
     they were drawn for this seed: then other seeds have other samples, and their runs are independent.
     """
 
     x: Float64[np.ndarray, "m ..."]
     y: Float64[np.ndarray, " m"]
-    classes: tuple[str, str]
+    classes: tuple[str, ...]
     source: str
     official_test: int | None = None
     generated: bool = False
@@ -41,16 +41,21 @@ class Samples:
         if not np.isfinite(self.x).all():
             row = int(np.argwhere(~np.isfinite(self.x.reshape(len(self.x), -1)))[0, 0])
             raise InputError(f"{self.source}: sample {row + 1} holds NaN or an infinite value")
+        if not np.isfinite(self.y).all():
+            row = int(np.flatnonzero(~np.isfinite(self.y))[0])
+            raise InputError(f"{self.source}: the target of sample {row + 1} is NaN or infinite")
         for name, members in self.task.strata(self.y):
             if not name.isprintable():
                 raise InputError(f"{self.source}: expected a printable name of a class, got {name!r}")
             if (found := int(members.sum())) < 2:
-                raise InputError(f"{self.source}: expected at least 2 samples of class {name}, found {found}")
+                what = f"of class {name}" if self.classes else "with a target"
+                hint = "; to predict numbers rather than classes: task=regression" if is_number(name) else ""
+                raise InputError(f"{self.source}: expected at least 2 samples {what}, found {found}{hint}")
 
     @property
     def task(self) -> Task:
-        """The task that y defines."""
-        return task_for(self.classes)
+        """The task that y defines; of real targets, before they are standardised."""
+        return task_for(self.classes) if self.classes else Regression()
 
     @property
     def sha256(self) -> str:
@@ -59,6 +64,15 @@ class Samples:
         for array in (self.x, self.y):
             digest.update(np.ascontiguousarray(array, dtype="<f8").data)
         return digest.hexdigest()
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text says a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -112,7 +126,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Split:
-    """Some of the samples, raw: ``x`` is ``(m, *shape)``, the labels ``y`` are -1 and +1."""
+    """Some of the samples, raw: ``x`` is ``(m, *shape)``, ``y`` the coded labels or real targets."""
 
     x: Float64[Tensor, "m ..."]
     y: Float64[Tensor, " m"]

@@ -1,4 +1,4 @@
-"""MNIST and the data sets that share its file format, each reduced to two of its ten classes."""
+"""MNIST and the data sets that share its file format, all classes or some."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import io
 import math
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -20,17 +21,18 @@ from nsvm_cli.datasets.base import Samples, Source
 from nsvm_cli.datasets.download import cache_folder, fetch
 from nsvm_cli.errors import InputError
 from nsvm_cli.storage.files import read_regular
-from nsvm_cli.tasks import BinaryClassification
+from nsvm_cli.tasks import encode
 
 
-def _distinct(classes: tuple[int, int]) -> tuple[int, int]:
-    if classes[0] == classes[1]:
-        raise ValueError(f"expected two different classes, got {list(classes)}")
+def _distinct(classes: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    if classes is not None and not 2 <= len(classes) == len({*classes}):
+        raise ValueError(f"expected two or more different classes, got {list(classes)}")
     return classes
 
 
 Class = Annotated[int, Field(ge=0, le=9)]
-Classes = Annotated[tuple[Class, Class], AfterValidator(_distinct)]
+Classes = Annotated[tuple[Class, ...] | None, AfterValidator(_distinct)]
+"""Classes to choose; None for all."""
 
 IMAGES = {"train": 60000, "t10k": 10000}
 FILES = [f"{split}-{kind}" for split in IMAGES for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")]
@@ -38,7 +40,7 @@ FILES = [f"{split}-{kind}" for split in IMAGES for kind in ("images-idx3-ubyte",
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class MNIST(Source):
-    """Two classes of MNIST with the official split; pixels in 0..1 (paper, Section 5.2: 0 versus 1).
+    """MNIST with the official split; pixels in 0..1 (paper, Section 5.2: the classes 0 versus 1).
 
     The files are read from ``root`` in torchvision's layout, ``root/MNIST/raw/*-ubyte``, as ``.gz`` or
     unpacked, and verified. Without ``root`` they are read from the user's cache folder, and downloaded first
@@ -75,18 +77,11 @@ class MNIST(Source):
         for split, count in IMAGES.items():
             images = self._read(raw, f"{split}-images-idx3-ubyte", (count, 28, 28))
             labels = self._read(raw, f"{split}-labels-idx1-ubyte", (count,))
-            chosen, signs = two_classes(labels, self.classes)
+            chosen, codes, names = chosen_classes(labels, self.classes or range(10))
             x.append(images[chosen, None] / 255.0)
-            y.append(signs)
-            rows.append(len(signs))
-        negative, positive = self.classes
-        return Samples(
-            np.concatenate(x),
-            np.concatenate(y),
-            (str(negative), str(positive)),
-            str(raw),
-            official_test=rows[0],
-        )
+            y.append(codes)
+            rows.append(len(codes))
+        return Samples(np.concatenate(x), np.concatenate(y), names, str(raw), official_test=rows[0])
 
     def _raw(self) -> Path:
         """Return the folder that holds the files, after downloading them if necessary."""
@@ -143,7 +138,7 @@ class MNIST(Source):
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class FashionMNIST(MNIST):
-    """Two classes of Fashion-MNIST. There are no published checksums for its unpacked files."""
+    """Fashion-MNIST. There are no published checksums for its unpacked files."""
 
     folder: ClassVar[str] = "FashionMNIST"
     mirrors: ClassVar[tuple[str, ...]] = (
@@ -160,7 +155,7 @@ class FashionMNIST(MNIST):
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class KMNIST(MNIST):
-    """Two classes of Kuzushiji-MNIST. There are no published checksums for its unpacked files."""
+    """Kuzushiji-MNIST. There are no published checksums for its unpacked files."""
 
     folder: ClassVar[str] = "KMNIST"
     mirrors: ClassVar[tuple[str, ...]] = ("https://codh.rois.ac.jp/kmnist/dataset/kmnist/",)
@@ -173,10 +168,12 @@ class KMNIST(MNIST):
     unpacked: ClassVar[tuple[str, ...] | None] = None
 
 
-def two_classes(labels: np.ndarray, classes: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows that belong to two classes, and their labels as -1 and +1."""
+def chosen_classes(
+    labels: np.ndarray, classes: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """Return the rows that belong to some classes, the codes of their labels, and the names of the classes."""
     rows = np.flatnonzero(np.isin(labels, classes))
-    return rows, BinaryClassification.encode(labels[rows], classes)
+    return rows, encode(labels[rows], classes), tuple(map(str, classes))
 
 
 def parse_idx(data: bytes, shape: tuple[int, ...]) -> np.ndarray:

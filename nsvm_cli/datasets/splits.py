@@ -32,8 +32,8 @@ def split_rows(samples: Samples, validation: int, seed: int) -> dict[str, np.nda
     for name, members in samples.task.strata(samples.y[train]):
         if validation >= (size := int(members.sum())):
             raise InputError(
-                f"dataset.validation={validation}: expected less than the {size} training samples "
-                f"of class {name}"
+                f"dataset.validation={validation}: expected less than the {size} training samples"
+                f"{_of_class(name)}"
             )
     counts = [validation] * len(samples.task.strata(samples.y))
     held_out = _draw(samples, train, counts, generator(seed, Stream.SPLIT, 1))
@@ -54,11 +54,18 @@ def _test_counts(samples: Samples) -> list[int]:
     others = [round(size * TEST_FRACTION) for size in sizes[1:]]
     counts = [math.ceil(sum(sizes) * TEST_FRACTION) - sum(others), *others]
     if min(counts) < 1:
-        found = ", ".join(
-            f"{size} of class {name}" for size, name in zip(sizes, samples.classes, strict=True)
+        names = [name for name, _ in samples.task.strata(samples.y)]
+        few = ", ".join(
+            f"{size}{_of_class(name)}"
+            for count, size, name in zip(counts, sizes, names, strict=True)
+            if count < 1 or len(names) < 3
         )
-        raise InputError(f"{samples.source}: too few samples for a test set of a tenth: {found}")
+        raise InputError(f"{samples.source}: too few samples for a test set of a tenth: {few}")
     return counts
+
+
+def _of_class(name: str) -> str:
+    return f" of class {name}" if name else ""
 
 
 def _draw(samples: Samples, rows: np.ndarray, counts: list[int], rng: np.random.Generator) -> np.ndarray:

@@ -41,7 +41,7 @@ def evaluate_model(
     if "path" in changes and "test_path" not in changes:
         section.pop("test_path", None)  # it belongs to the table whose place another one takes
     with memory_limit(settings.memory_budget):
-        data = load_data(section, settings.seed, facts.known)
+        data = load_data(section, settings.seed, settings.task, facts.known)
     name = split or ("validation" if settings.dataset.get("validation") else "test")
     chosen = _checked_split(facts, data, name)
     if remark := _remark(facts, data):

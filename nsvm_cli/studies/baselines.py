@@ -13,6 +13,7 @@ from nsvm_cli.config.settings import Section
 from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.ringnorm import bayes_rule
 from nsvm_cli.datasets.scaling import fit_scaling
+from nsvm_cli.models.losses import DEFAULTS, build_loss
 from nsvm_cli.runs.model_file import load_model
 from nsvm_cli.trainers import Problem, build_trainer
 from nsvm_cli.trainers.svc import SVC
@@ -42,11 +43,13 @@ def svc_on_features(model_file: Path) -> Figures:
     """
     saved = load_model(model_file)
     model, settings = saved.model, saved.settings
-    data = load_data(settings.dataset, settings.seed)
+    data = load_data(settings.dataset, settings.seed, settings.task)
     train, test = data.splits["train"], data.splits["test"]
     like = model.expansion.z
     z, z_test = model.features(train.x), model.features(test.x)
-    problem = Problem(z, train.y.to(like), model.kernel, settings.seed)
+    loss = build_loss({"name": DEFAULTS[settings.task]}, settings.multiclass, model.task)
+    y = model.task.targets(train.y).to(like)
+    problem = Problem(z, y, model.kernel, settings.seed, task=model.task, loss=loss)
     lam: float = build_trainer(settings.algorithm).lam  # type: ignore[attr-defined]
     begin = time.perf_counter()
     g = SVC(lam).solve(problem, z)
