@@ -18,6 +18,7 @@ from nsvm_cli.datasets.mnist import KMNIST, MNIST, FashionMNIST
 from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.datasets.ringnorm_openml import RingnormOpenML
 from nsvm_cli.datasets.splits import split_rows
+from nsvm_cli.errors import InputError
 from nsvm_cli.randomness import Stream, generator
 from nsvm_cli.tasks import Regression, Task
 
@@ -182,13 +183,15 @@ def _task(samples: Samples, train: np.ndarray) -> Task:
     y = samples.y[train]
     for name, members in samples.task.strata(y):
         if not members.any():
-            raise InputError(f"{samples.source}: no training sample is of class {name}, some test samples are")
+            raise InputError(
+                f"{samples.source}: no training sample is of class {name}, some test samples are"
+            )
     if samples.classes:
         return samples.task
     mean, std = float(y.mean()), float(y.std(ddof=1)) if len(y) > 1 else 0.0
     if not 0 < std < math.inf or not math.isfinite(mean):
         raise InputError(
-            f"{samples.source}: the targets of the training samples have mean {mean:.3g} and standard deviation "
-            f"{std:.3g}: expected different, finite targets"
+            f"{samples.source}: expected different targets of moderate size, got training targets with "
+            f"mean {mean:.3g} and standard deviation {std:.3g}"
         )
     return Regression(mean, std)

@@ -298,7 +298,7 @@ def _classes(labels: pd.Series, source: str) -> tuple[str, ...]:
     fractions = [label for label in classes if isinstance(label, float) and not label.is_integer()]
     if len(classes) > MOST_CLASSES or (fractions and len(classes) > FEW_NUMBERS):
         raise InputError(
-            f"{source}: found {len(classes)} different labels, such as {as_text((fractions or classes)[0])}, which "
-            "is too many for classes; to predict numbers: task=regression"
+            f"{source}: expected classes, found {len(classes)} different labels, such as "
+            f"{as_text((fractions or classes)[0])}; to predict numbers: task=regression"
         )
     return tuple(map(str, classes))
