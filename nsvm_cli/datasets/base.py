@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Samples:
     """All samples of a source.
 
-    ``x`` is ``(m, *shape)``; ``y`` is ``(m,)`` and holds codes for ``classes``, which are in this order: -1 and
+    ``x`` is ``(m, *shape)``; ``y`` is ``(m,)`` and holds codes of ``classes``, in this order: -1 and
     +1 for two, 0, 1, 2, ... for more. Without classes, ``y`` holds real targets. Rows from ``official_test``
     on are the official test set, where there is one. ``generated`` says whether they were drawn for this
     seed: then other seeds have other samples, and their runs are independent.
