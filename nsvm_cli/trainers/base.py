@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -181,6 +182,8 @@ class Trainer(ABC, Generic[S]):
         with memory_limit(problem.memory_budget):  # the draws of a block of steps, and K on a batch
             draws, K = 2 * 8 * BLOCK * self.k, 4 * self.k**2 * problem.x.element_size()
             expect_room(draws + K, f"algorithm.batch_size={self.k}")
+            alpha = 2 * 8 * len(problem.y) * math.prod(problem.task.outputs)
+            expect_room(alpha, f"alpha for {len(problem.task.classes)} classes")
         problem.sampler(self.k)
 
     @abstractmethod

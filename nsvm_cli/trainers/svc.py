@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from abc import abstractmethod
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.memory import expect_room, memory_limit
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Kernel, Linear, Polynomial
 from nsvm_cli.models.losses import CrammerSinger, EpsilonInsensitive, Formula, Hinge, SquaredHinge
@@ -52,7 +54,7 @@ class DirectSolver(Trainer[State]):
 class SVC(DirectSolver):
     """The dual problem with a bias, solved to optimality: SVC, or SVR for real targets.
 
-    Several classes are told apart in pairs (one versus one), each with its own C, as SVC does.
+    More than two classes are told apart in pairs, as SVC does, whatever ``multiclass`` says.
     """
 
     lam: Positive = 1e-4
@@ -66,6 +68,11 @@ class SVC(DirectSolver):
                 f"of memory_budget={problem.memory_budget}: use solver=pegasos, or kernel=rbf"
             )
         _expect_loss(problem, "svc", Hinge, EpsilonInsensitive)
+        if C := len(problem.task.classes):
+            with memory_limit(problem.memory_budget):
+                expect_room(
+                    8 * m * math.comb(C, 2), f"algorithm.solver=svc, with {math.comb(C, 2)} pairs of classes,"
+                )
 
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         from sklearn import svm  # slow to import, and needed only here
