@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -143,11 +144,12 @@ class MulticlassClassification(Classification):
         C = len(self.classes)
         c = torch.full((len(y), C), -1 / (C - 1), dtype=y.dtype, device=y.device)
         c[torch.arange(len(y), device=y.device), y.long()] = 1
-        return c * ((C - 1) / C) ** 0.5
+        return c / math.sqrt(C / (C - 1))
 
     def decide(self, g: Values) -> Values:
         """Return the class with the largest decision value, the first of equal ones."""
-        return g.argmax(-1)
+        best: Values = g.argmax(-1)
+        return best
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ class Regression(Task):
     kind: ClassVar[Literal["classification", "regression"]] = "regression"
     metric: ClassVar[str] = "r2"
     centred: ClassVar[bool] = True
-    classes: ClassVar[tuple[str, ...]] = ()
+    classes = ()
 
     mean: float = 0.0
     std: float = 1.0

@@ -25,7 +25,9 @@ from nsvm_cli.config.registry import STRICT, NonNegative, build
 from nsvm_cli.errors import InputError
 from nsvm_cli.tasks import Task
 
-Array: TypeAlias = Float[np.ndarray, "..."]
+Numbers: TypeAlias = Any
+"""A number or an array of any shape; what comes out has the same."""
+
 Labels: TypeAlias = Float[np.ndarray, " p"]
 Decisions: TypeAlias = Float[np.ndarray, " p *outputs"]
 
@@ -36,11 +38,11 @@ class Formula(ABC):
     kind: ClassVar[Literal["classification", "regression"]]
 
     @abstractmethod
-    def __call__(self, u: Array) -> Array:
+    def __call__(self, u: Numbers) -> Numbers:
         """Return l(u)."""
 
     @abstractmethod
-    def slope(self, u: Array) -> Array:
+    def slope(self, u: Numbers) -> Numbers:
         """Return what a step adds: -l'(m) for a margin, l'(r) for a residual; 0 where no step is taken."""
 
 
@@ -60,10 +62,10 @@ class ResidualLoss(Formula):
 class Hinge(MarginLoss):
     """l(m) = max(0, 1 - m)  (paper, Section 2). The slope is 1 where m < 1: a margin of exactly 1 is none."""
 
-    def __call__(self, u: Array) -> Array:
+    def __call__(self, u: Numbers) -> Numbers:
         return np.maximum(0, 1 - u)
 
-    def slope(self, u: Array) -> Array:
+    def slope(self, u: Numbers) -> Numbers:
         return (u < 1) * 1.0
 
 
@@ -71,10 +73,10 @@ class Hinge(MarginLoss):
 class SquaredHinge(MarginLoss):
     """l(m) = max(0, 1 - m)^2, with -l'(m) = 2 max(0, 1 - m)."""
 
-    def __call__(self, u: Array) -> Array:
+    def __call__(self, u: Numbers) -> Numbers:
         return np.maximum(0, 1 - u) ** 2
 
-    def slope(self, u: Array) -> Array:
+    def slope(self, u: Numbers) -> Numbers:
         return 2 * np.maximum(0, 1 - u)
 
 
@@ -85,11 +87,11 @@ class SmoothedHinge(MarginLoss):
     -l'(m) is 1 - m, clipped to [0, 1].
     """
 
-    def __call__(self, u: Array) -> Array:
+    def __call__(self, u: Numbers) -> Numbers:
         v = self.slope(u)
         return v * (1 - u - v / 2)
 
-    def slope(self, u: Array) -> Array:
+    def slope(self, u: Numbers) -> Numbers:
         return np.clip(1 - u, 0, 1)
 
 
@@ -97,13 +99,11 @@ class SmoothedHinge(MarginLoss):
 class Logistic(MarginLoss):
     """l(m) = log(1 + exp(-m)), with -l'(m) = 1 / (1 + exp(m)). It never vanishes: every step moves f."""
 
-    def __call__(self, u: Array) -> Array:
-        value: Array = np.logaddexp(0, -u)
-        return value
+    def __call__(self, u: Numbers) -> Numbers:
+        return np.logaddexp(0, -u)
 
-    def slope(self, u: Array) -> Array:
-        value: Array = np.exp(-np.logaddexp(0, u))
-        return value
+    def slope(self, u: Numbers) -> Numbers:
+        return np.exp(-np.logaddexp(0, u))
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -115,10 +115,10 @@ class EpsilonInsensitive(ResidualLoss):
 
     epsilon: NonNegative = 0.1
 
-    def __call__(self, u: Array) -> Array:
+    def __call__(self, u: Numbers) -> Numbers:
         return np.maximum(0, np.abs(u) - self.epsilon)
 
-    def slope(self, u: Array) -> Array:
+    def slope(self, u: Numbers) -> Numbers:
         return np.sign(u) * (np.abs(u) > self.epsilon)
 
 
@@ -126,10 +126,10 @@ class EpsilonInsensitive(ResidualLoss):
 class Squared(ResidualLoss):
     """l(r) = r^2 / 2, with l'(r) = r. It vanishes nowhere but at r = 0: every step moves f."""
 
-    def __call__(self, u: Array) -> Array:
+    def __call__(self, u: Numbers) -> Numbers:
         return u**2 / 2
 
-    def slope(self, u: Array) -> Array:
+    def slope(self, u: Numbers) -> Numbers:
         return u
 
 
@@ -162,12 +162,13 @@ class Loss(ABC):
 
     def violated(self, y: Labels, g: Decisions) -> np.ndarray:
         """Return for which samples a step does anything: a mask of shape (p,)."""
-        return of_any_output(self.step(y, g) != 0)
+        acts: np.ndarray = self.step(y, g) != 0
+        return of_any_output(acts)
 
 
 def of_any_output(mask: np.ndarray) -> np.ndarray:
     """Return for which samples the mask of shape (p, *outputs) holds for any output."""
-    return mask if mask.ndim == 1 else mask.any(-1)
+    return mask if mask.ndim == 1 else np.asarray(mask.any(-1))
 
 
 class Binary(Loss):
@@ -223,8 +224,7 @@ class OneVsRest(Loss):
     """
 
     def value(self, y: Labels, g: Decisions) -> Float[np.ndarray, " p"]:
-        total: np.ndarray = self.l(self._signs(y, g) * g).sum(-1)
-        return total
+        return self.l(self._signs(y, g) * g).sum(-1)
 
     def step(self, y: Labels, g: Decisions) -> Decisions:
         signs = self._signs(y, g)
