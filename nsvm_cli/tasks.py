@@ -47,7 +47,7 @@ class Task(ABC):
         return y
 
     @abstractmethod
-    def code(self, y: Float[Tensor, " k"]) -> Float[Tensor, "k *outputs"]:
+    def code(self, y: Float[Tensor, " k"]) -> Float[Tensor, " k *outputs"]:
         """Return the codes c_i of labels; the ideal kernel matrix is that of their inner products."""
 
     @abstractmethod

@@ -192,9 +192,9 @@ def kernel_sums(
     K: Kernel,
     a: Float[Tensor, "p n"],
     b: Float[Tensor, "q n"],
-    w: Float[Tensor, "q *outputs"],
+    w: Float[Tensor, " q *outputs"],
     memory_budget: int = MEMORY_BUDGET,
-) -> Float[Tensor, "p *outputs"]:
+) -> Float[Tensor, " p *outputs"]:
     """Return sum_j w_j K(a_i, b_j) for all i, in blocks of the kernel matrix within ``memory_budget`` MiB.
 
     Each kernel value is computed once, for all outputs.

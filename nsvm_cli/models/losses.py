@@ -27,7 +27,7 @@ from nsvm_cli.tasks import Task
 
 Array: TypeAlias = Float[np.ndarray, "..."]
 Labels: TypeAlias = Float[np.ndarray, " p"]
-Decisions: TypeAlias = Float[np.ndarray, "p *outputs"]
+Decisions: TypeAlias = Float[np.ndarray, " p *outputs"]
 
 
 class Formula(ABC):
@@ -108,7 +108,10 @@ class Logistic(MarginLoss):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class EpsilonInsensitive(ResidualLoss):
-    """l(r) = max(0, |r| - epsilon), in standard deviations of the targets; l'(r) = sign r where |r| > epsilon."""
+    """l(r) = max(0, |r| - epsilon), with l'(r) = sign r where |r| > epsilon.
+
+    Residuals and epsilon are in standard deviations of the targets.
+    """
 
     epsilon: NonNegative = 0.1
 

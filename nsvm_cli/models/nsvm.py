@@ -32,7 +32,7 @@ class Expansion:
     """
 
     z: Float[Tensor, "s n"]
-    alpha: Float[Tensor, "s *outputs"]
+    alpha: Float[Tensor, " s *outputs"]
     scale: float
     bias: float | Float[Tensor, " outputs"] = 0.0
     one_vs_one: bool = False
@@ -42,7 +42,7 @@ class Expansion:
         kept = self.alpha != 0 if self.alpha.ndim == 1 else (self.alpha != 0).any(-1)
         return self if bool(kept.all()) else replace(self, z=self.z[kept], alpha=self.alpha[kept])
 
-    def __call__(self, K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, "p *outputs"]:
+    def __call__(self, K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
         """Return g at features z of shape (p, n)."""
         g = kernel_sums(K, z, self.z, self.alpha) / self.scale + self.bias
         return votes(g) if self.one_vs_one else g
@@ -76,7 +76,7 @@ class NSVM:
         like = self.expansion.z
         return features(self.network, self.scaling(x, like.dtype).to(like.device))
 
-    def decision_function(self, x: Float[Tensor, "p ..."]) -> Float[Tensor, "p *outputs"]:
+    def decision_function(self, x: Float[Tensor, "p ..."]) -> Float[Tensor, " p *outputs"]:
         """Return g(x) for raw samples: a number, or one for each class.
 
         Raises:

@@ -22,13 +22,13 @@ Value = Float[Tensor, ""]
 Slope = Float[Tensor, "k k"]
 
 
-def products(a: Float[Tensor, "p *outputs"], b: Float[Tensor, "q *outputs"]) -> Float[Tensor, "p q"]:
+def products(a: Float[Tensor, " p *outputs"], b: Float[Tensor, " q *outputs"]) -> Float[Tensor, "p q"]:
     """Return the inner products <a_i, b_j> for all i, j."""
     return torch.outer(a, b) if a.ndim == 1 else a @ b.mT
 
 
 def alignment(
-    K: Float[Tensor, "k k"], c: Float[Tensor, "k *outputs"], centred: bool = False
+    K: Float[Tensor, "k k"], c: Float[Tensor, " k *outputs"], centred: bool = False
 ) -> tuple[Value, Slope]:
     """Return the kernel-target alignment, in [-1, 1] (paper, Algorithm 4), and its derivative by K.
 
@@ -47,9 +47,7 @@ def alignment(
     return _cosine(H_K - H_K.mean(1, keepdim=True), _unit(c - c.mean(0)))
 
 
-def norm_surrogate(
-    K: Float[Tensor, "k k"], alpha: Float[Tensor, "k *outputs"]
-) -> tuple[Value, Slope]:
+def norm_surrogate(K: Float[Tensor, "k k"], alpha: Float[Tensor, " k *outputs"]) -> tuple[Value, Slope]:
     """Return Algorithm 3's surrogate for ||f||^2_H (its first fraction), and its derivative by K.
 
     With A_ij = <alpha_i, alpha_j>, the paper's alpha_i alpha_j y_i y_j for two classes, it is::
@@ -61,13 +59,13 @@ def norm_surrogate(
     return _cosine(K, _unit(alpha))
 
 
-def _unit(a: Float[Tensor, "k *outputs"]) -> Slope:
+def _unit(a: Float[Tensor, " k *outputs"]) -> Slope:
     """Return the matrix of the <a_i, a_j>, divided by its norm; 0 if that is 0."""
     norm = gram_norm(a)
     return products(a, a) / torch.where(norm > 0, norm, 1.0)
 
 
-def gram_norm(a: Float[Tensor, "k *outputs"]) -> Value:
+def gram_norm(a: Float[Tensor, " k *outputs"]) -> Value:
     """Return sqrt(sum_ij <a_i, a_j>^2), without the k^2 products."""
     return a @ a if a.ndim == 1 else torch.linalg.matrix_norm(a.mT @ a)
 
@@ -113,7 +111,7 @@ ROWS = 64
 
 
 def dataset_alignment(
-    K: Kernel, z: Float[Tensor, "m n"], c: Float[Tensor, "m *outputs"], seed: int, centred: bool = False
+    K: Kernel, z: Float[Tensor, "m n"], c: Float[Tensor, " m *outputs"], seed: int, centred: bool = False
 ) -> dict[str, float | int | bool | None]:
     """Return the ``alignment`` of a whole data set (see the function), on how many samples it is based, and
     whether it is centred.
@@ -151,7 +149,7 @@ def dataset_alignment(
     return {"alignment": value, "alignment_samples": len(c), "alignment_centred": centred}
 
 
-def _quadratic(a: Float[Tensor, "p *outputs"], K: Tensor, b: Float[Tensor, "q *outputs"]) -> Value:
+def _quadratic(a: Float[Tensor, " p *outputs"], K: Tensor, b: Float[Tensor, " q *outputs"]) -> Value:
     """Return sum_ij <a_i, b_j> K_ij."""
     return a @ K @ b if a.ndim == 1 else (a.mT @ K @ b).trace()
 

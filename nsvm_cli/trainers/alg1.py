@@ -65,7 +65,7 @@ class Alg1(LookAheadTrainer[Alg1State]):
         z_1 = F(problem.at(torch.from_numpy(own(i_1).copy()).to(problem.y.device)))
         return Alg1State(F=F, sampler=sampler, t=1, z=Rows(z_1), alpha=Rows(own(alpha_1)))
 
-    def s(self, problem: Problem, state: Alg1State, z: Float[Tensor, "p n"]) -> Float[Tensor, "p *outputs"]:
+    def s(self, problem: Problem, state: Alg1State, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
         return problem.sums(z, state.z.tensor, state.alpha.tensor)
 
     def on_violation(self, problem: Problem, state: Alg1State, t: int, at: Violations) -> None:
@@ -103,7 +103,7 @@ class Alg1(LookAheadTrainer[Alg1State]):
 
     def _terms(
         self, problem: Problem, state: Alg1State
-    ) -> tuple[Float[Tensor, "s n"], Float[Tensor, "s *outputs"]]:
+    ) -> tuple[Float[Tensor, "s n"], Float[Tensor, " s *outputs"]]:
         """Return the terms z and alpha of all processes."""
         processes, s = problem.processes, state.support_vectors
         return processes.gather(state.z.tensor, s), processes.gather(state.alpha.tensor, s)

@@ -26,7 +26,7 @@ class Support(NamedTuple):
     """The indices j of this process's support vectors, alpha_j, and F_theta(x_j)."""
 
     j: Int64[Tensor, " s"]
-    alpha: Float[Tensor, "s *outputs"]
+    alpha: Float[Tensor, " s *outputs"]
     at_j: Evaluation
 
 
@@ -68,7 +68,7 @@ class Alg2(LookAheadTrainer[Alg2State]):
         alpha = coefficients(problem, sampler(1))
         return Alg2State(F=F, sampler=sampler, t=1, coefficients=alpha)
 
-    def s(self, problem: Problem, state: Alg2State, z: Float[Tensor, "p n"]) -> Float[Tensor, "p *outputs"]:
+    def s(self, problem: Problem, state: Alg2State, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
         _, alpha, at_j = self._support(problem, state)
         return problem.sums(z, at_j.z, alpha)
 
@@ -83,7 +83,7 @@ class Alg2(LookAheadTrainer[Alg2State]):
         new = torch.from_numpy(np.setdiff1d(np.arange(len(at.i)), i_shared.cpu().numpy())).to(j)
 
         def objective(z_j: Tensor, *z_new: Tensor) -> tuple[Tensor, list[Tensor]]:
-            """-alpha_i / (lambda (t-1)) sum_j alpha_j K(F_theta(x_j), F_theta(x_i)), summed over violations"""
+            """-alpha_i / (lambda (t-1)) sum_j alpha_j K(F_theta(x_j), F_theta(x_i)), summed over i"""
             z_i = z_j.new_empty(len(at.i), z_j.shape[1])
             z_i[i_shared] = z_j[j_shared]
             z_i[new] = torch.cat([*z_new, z_i[:0]])

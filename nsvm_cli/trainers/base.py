@@ -59,7 +59,7 @@ class Problem:
         y: np.ndarray = self.y.double().cpu().numpy()
         return y
 
-    def first_step(self, i: Int64[np.ndarray, " p"]) -> Float64[np.ndarray, "p *outputs"]:
+    def first_step(self, i: Int64[np.ndarray, " p"]) -> Float64[np.ndarray, " p *outputs"]:
         """Return what the samples i add to alpha where f = 0: in step 1, before which there is no f."""
         return self.loss.step(self.host_y[i], np.zeros((len(i), *self.task.outputs)))
 
@@ -79,8 +79,8 @@ class Problem:
         return Shard(self.processes, rows) if self.processes.size > 1 else None
 
     def sums(
-        self, z: Float[Tensor, "p n"], terms: Float[Tensor, "q n"], w: Float[Tensor, "q *outputs"]
-    ) -> Float[Tensor, "p *outputs"]:
+        self, z: Float[Tensor, "p n"], terms: Float[Tensor, "q n"], w: Float[Tensor, " q *outputs"]
+    ) -> Float[Tensor, " p *outputs"]:
         """Return sum_j w_j K(terms_j, z_i) for every i, over the terms of all processes."""
         return self.processes.sum(kernel_sums(self.K, z, terms, w, self.memory_budget))
 

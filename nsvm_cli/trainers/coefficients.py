@@ -30,7 +30,7 @@ class Coefficients:
 
     def __init__(self, problem: Problem) -> None:
         m = len(problem.y)
-        self.alpha: Float64[np.ndarray, "m *outputs"] = np.zeros((m, *problem.task.outputs))
+        self.alpha: Float64[np.ndarray, " m *outputs"] = np.zeros((m, *problem.task.outputs))
         self._order: Int64[np.ndarray, " m"] = np.empty(m, np.int64)
         self._joined = 0
         self._in_support = np.zeros(m, bool)
@@ -40,7 +40,7 @@ class Coefficients:
     def support(self) -> Int64[np.ndarray, " s"]:
         return self._order[: self._joined]
 
-    def add(self, i: Int64[np.ndarray, " k"], amount: Float64[np.ndarray, "k *outputs"]) -> None:
+    def add(self, i: Int64[np.ndarray, " k"], amount: Float64[np.ndarray, " k *outputs"]) -> None:
         """Add the amounts to alpha_j for the j in i, which has no repeats."""
         joining = i[of_any_output(amount != 0) & ~self._in_support[i]]
         self._order[self._joined : self._joined + len(joining)] = joining
@@ -72,14 +72,14 @@ class Coefficients:
 
     def on(
         self, like: Float[Tensor, " m"], processes: Processes = SINGLE_PROCESS
-    ) -> tuple[Int64[Tensor, " s"], Float[Tensor, "s *outputs"]]:
+    ) -> tuple[Int64[Tensor, " s"], Float[Tensor, " s *outputs"]]:
         """Return the support, or one process's shard of it, and its coefficients as tensors like y."""
         j = processes.shard(self.support).copy()  # a copy: later steps change this memory
         return torch.from_numpy(j).to(like.device), torch.from_numpy(self.alpha[j]).to(like)
 
 
 def coefficients(problem: Problem, i: Int64[np.ndarray, " k"]) -> Coefficients:
-    """Return alpha^(2): what the first step adds for its k samples, where f = 0, divided by k; 0 elsewhere."""
+    """Return alpha^(2): what the first step adds for its k samples, where f = 0, over k; 0 elsewhere."""
     alpha = Coefficients(problem)
     alpha.add(i, problem.first_step(i) / len(i))
     return alpha
@@ -95,7 +95,7 @@ class SampleState(State):
     def support_vectors(self) -> int:
         return len(self.coefficients.support)
 
-    def terms(self, problem: Problem) -> tuple[Int64[Tensor, " s"], Float[Tensor, "s *outputs"]]:
+    def terms(self, problem: Problem) -> tuple[Int64[Tensor, " s"], Float[Tensor, " s *outputs"]]:
         """Return this process's shard of the support: the indices j, and alpha_j."""
         return self.coefficients.on(problem.y, problem.processes)
 

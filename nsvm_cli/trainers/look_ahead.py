@@ -49,8 +49,8 @@ class Window:
     k: int
     i: Int64[np.ndarray, " rows"]
     y: Float64[np.ndarray, " rows"]
-    s: Float64[np.ndarray, "rows *outputs"]
-    g: Float64[np.ndarray, "rows *outputs"] = field(init=False)
+    s: Float64[np.ndarray, " rows *outputs"]
+    g: Float64[np.ndarray, " rows *outputs"] = field(init=False)
     violation: int = field(init=False)
     K: Float[np.ndarray, "rows rows"] | None = None
     evaluation: Evaluation | None = None
@@ -84,7 +84,7 @@ class Violations:
     rows: Int64[np.ndarray, " v"]
     i: Int64[np.ndarray, " v"]
     evaluation: Evaluation
-    increments: Float64[np.ndarray, "v *outputs"]
+    increments: Float64[np.ndarray, " v *outputs"]
 
 
 @dataclass(kw_only=True)
@@ -98,7 +98,7 @@ class LookAheadState(State):
     window: Window | None = field(default=None, metadata=RESTORED)
     last_violation: int = 1
     mean_gap: float = 1.0
-    scores: Derived[Float64[np.ndarray, "m *outputs"]] = field(default_factory=Derived, metadata=DERIVED)
+    scores: Derived[Float64[np.ndarray, " m *outputs"]] = field(default_factory=Derived, metadata=DERIVED)
 
 
 S = TypeVar("S", bound=LookAheadState)
@@ -132,19 +132,19 @@ class LookAheadTrainer(Trainer[S]):
         return state.F.evaluate(problem.at(i))
 
     @abstractmethod
-    def s(self, problem: Problem, state: S, z: Float[Tensor, "p n"]) -> Float[Tensor, "p *outputs"]:
+    def s(self, problem: Problem, state: S, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
         """Return s_i for the samples with features z of shape (p, n)."""
 
     def g(
-        self, s: Float64[np.ndarray, "p *outputs"], t: Int64[np.ndarray, " p"]
-    ) -> Float64[np.ndarray, "p *outputs"]:
+        self, s: Float64[np.ndarray, " p *outputs"], t: Int64[np.ndarray, " p"]
+    ) -> Float64[np.ndarray, " p *outputs"]:
         """Return the decision values s / (lambda (t - 1)) of the steps t."""
         g: np.ndarray = s / (self.lam * (t - 1)).reshape(-1, *[1] * (s.ndim - 1))
         return g
 
     def increments(
-        self, problem: Problem, y: Float64[np.ndarray, " p"], g: Float64[np.ndarray, "p *outputs"]
-    ) -> Float64[np.ndarray, "p *outputs"]:
+        self, problem: Problem, y: Float64[np.ndarray, " p"], g: Float64[np.ndarray, " p *outputs"]
+    ) -> Float64[np.ndarray, " p *outputs"]:
         """Return what samples add to alpha, times k: 0 where they do not violate the margin."""
         return problem.loss.step(y, g)
 
@@ -231,7 +231,7 @@ class LookAheadTrainer(Trainer[S]):
     ) -> Window:
         """Look up s_i in the scores of all m samples, which pay off after m samples without a violation."""
 
-        def compute() -> Float64[np.ndarray, "m *outputs"]:
+        def compute() -> Float64[np.ndarray, " m *outputs"]:
             scores: np.ndarray = self.s(problem, state, state.F(problem.x)).double().cpu().numpy()
             return scores
 

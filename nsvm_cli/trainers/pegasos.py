@@ -60,7 +60,7 @@ class Pegasos(LookAheadTrainer[PegasosState]):
 
     def s(
         self, problem: Problem, state: PegasosState, z: Float[Tensor, "p n"]
-    ) -> Float[Tensor, "p *outputs"]:
+    ) -> Float[Tensor, " p *outputs"]:
         j, alpha = state.terms(problem)
         return problem.sums(z, state.z.index_select(0, j), alpha)
 

@@ -122,7 +122,9 @@ class LinearSVM(DirectSolver):
             machine.fit(x, y)
         w, b = np.atleast_2d(machine.coef_), np.atleast_1d(machine.intercept_)
         if problem.task.outputs:
-            return Expansion(torch.from_numpy(w).to(z), torch.eye(len(w)).to(z), 1.0, torch.from_numpy(b).to(z))
+            return Expansion(
+                torch.from_numpy(w).to(z), torch.eye(len(w)).to(z), 1.0, torch.from_numpy(b).to(z)
+            )
         return Expansion(torch.from_numpy(w).to(z), z.new_ones(1), 1.0, float(b[0]))
 
 

@@ -21,8 +21,8 @@ class Tally:
     """Sums over the steps since the last record.
 
     ``objective`` is the sum of the objective before each theta step, which had ``objectives`` values. Before
-    the steps learnt from them, ``samples`` were decided, of which ``correct`` rightly (None for real targets),
-    and of which ``violations`` violated the margin.
+    the steps learnt from them, ``samples`` were decided, of which ``correct`` rightly (None for real
+    targets), and of which ``violations`` violated the margin.
 
     The sums are part of a checkpoint, so that records do not depend on interruptions.
     """
@@ -50,7 +50,9 @@ class Tally:
         return {
             "objective": total / self.objectives if self.objectives and math.isfinite(total) else None,
             "violation_rate": self.violations / self.samples if self.samples else None,
-            "running_accuracy": self.correct / self.samples if self.samples and self.correct is not None else None,
+            "running_accuracy": self.correct / self.samples
+            if self.samples and self.correct is not None
+            else None,
         }
 
     def clear(self) -> None:

@@ -8,7 +8,13 @@ import torch
 from nsvm_cli.errors import RunError
 from nsvm_cli.models import objectives
 from nsvm_cli.models.kernels import RBF, Linear, Polynomial
-from nsvm_cli.models.objectives import LOSSES, ROWS, alignment, dataset_alignment, norm_surrogate
+from nsvm_cli.models.objectives import (
+    ALIGNMENT_LOSSES,
+    ROWS,
+    alignment,
+    dataset_alignment,
+    norm_surrogate,
+)
 
 
 @pytest.fixture
@@ -30,7 +36,7 @@ def test_norm_surrogate_is_0_without_coefficients_and_so_is_its_gradient(
     batch: tuple[torch.Tensor, torch.Tensor],
 ) -> None:
     K, y = batch
-    value, slope = norm_surrogate(1e-3 * K, torch.zeros_like(y), y)  # small: no bound may be divided by
+    value, slope = norm_surrogate(1e-3 * K, torch.zeros_like(y))  # small: no bound may be divided by
     assert value == 0
     assert (slope == 0).all()
 
@@ -39,7 +45,7 @@ def test_slopes_are_the_derivatives_of_the_papers_formulas(batch: tuple[torch.Te
     K, y = batch
     alpha = torch.arange(10, dtype=torch.float64)
     ones = torch.ones_like(y)
-    for (value, slope), a, k in ((alignment(K, y), ones, 10), (norm_surrogate(K, alpha, y), alpha, None)):
+    for (value, slope), a, k in ((alignment(K, y), ones, 10), (norm_surrogate(K, alpha * y), alpha, None)):
         leaf = K.clone().requires_grad_()
         aa = torch.outer(a, a)
         root = leaf.square().sum().sqrt()
@@ -53,13 +59,13 @@ def test_norm_surrogate_does_not_depend_on_the_scale_of_alpha(
 ) -> None:
     K, y = batch
     alpha = torch.arange(10, dtype=torch.float64)
-    torch.testing.assert_close(norm_surrogate(K, alpha / 16, y)[0], norm_surrogate(K, alpha, y)[0])
+    torch.testing.assert_close(norm_surrogate(K, alpha * y / 16)[0], norm_surrogate(K, alpha * y)[0])
 
 
-def test_losses() -> None:
+def test_alignment_losses() -> None:
     beta, gamma = 1.0, torch.tensor(0.25)
-    assert LOSSES["squared"](beta, gamma) == (0.5625, -1.5)
-    assert LOSSES["linear"](beta, gamma) == (-0.25, -1.0)
+    assert ALIGNMENT_LOSSES["squared"](beta, gamma) == (0.5625, -1.5)
+    assert ALIGNMENT_LOSSES["linear"](beta, gamma) == (-0.25, -1.0)
 
 
 def test_dataset_alignment_is_the_alignment_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,6 +76,7 @@ def test_dataset_alignment_is_the_alignment_in_chunks(monkeypatch: pytest.Monkey
     assert dataset_alignment(RBF(1.0), z, y, seed=0) == {
         "alignment": pytest.approx(expected),
         "alignment_samples": m,
+        "alignment_centred": False,
     }
     monkeypatch.setattr(objectives, "ALIGNMENT_SAMPLES", 500)
     part = dataset_alignment(RBF(1.0), z, y, seed=0)

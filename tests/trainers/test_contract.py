@@ -13,7 +13,7 @@ from sklearn.svm import SVC
 
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import RBF, Kernel, Polynomial, build_kernel
+from nsvm_cli.models.kernels import RBF, Kernel, Linear, Polynomial, build_kernel
 from nsvm_cli.runs.loop import OnLog, run
 from nsvm_cli.trainers import TRAINERS, Problem, Trainer, build_trainer
 from nsvm_cli.trainers.alg4 import SOLVERS
@@ -65,8 +65,8 @@ def test_callbacks_do_not_change_the_result(trainer: Trainer[Any], small: MakeSm
 def test_only_non_zero_coefficients_are_stored(trainer: Trainer[Any], small: MakeSmall) -> None:
     s = small(1)
     state, g = train(trainer, s.problem, s.theta())
-    assert (g.alpha > 0).all()
-    assert state.support_vectors == len(g.alpha) == len(g.z) == len(g.y)
+    assert (g.alpha != 0).all()
+    assert state.support_vectors == len(g.alpha) == len(g.z)
 
 
 def test_finishing_early_is_a_shorter_run(trainer: Trainer[Any], small: MakeSmall) -> None:
@@ -138,15 +138,16 @@ def test_bad_settings_of_algorithm_4_are_refused(settings: dict[str, object], sa
 @pytest.mark.parametrize("solver", sorted(SOLVERS))
 def test_every_solver_comes_close_to_the_optimum(solver: str, small: MakeSmall) -> None:
     """Part 2 minimises lambda/2 ||f||^2 + 1/m sum hinge, as scikit-learn's SVC does with C = 1/(lambda m)."""
-    s, lam = small(1, m=150, K=RBF(0.5)), 0.01
+    K = {"linear": Linear()}.get(solver, RBF(0.5))
+    s, lam = small(1, m=150, K=K), 0.01
     trainer = build_trainer(
         {"name": "alg4", "steps": 1, "solver": solver, "solver_steps": 20_000, "lam": lam, "batch_size": 4}
     )
     _, g = train(trainer, s.problem, F := s.theta(0))
     z = F(s.problem.x)
-    svc = SVC(C=1 / (lam * 150), gamma=0.5).fit(z, s.problem.y)
-    theirs = torch.from_numpy(svc.decision_function(z))
-    ours = g(s.problem.K, z)
+    svc = SVC(C=1 / (lam * 150), kernel="precomputed").fit(K(z, z), s.problem.y)
+    theirs = torch.from_numpy(svc.decision_function(K(z, z)))
+    ours = g(K, z)
     if solver == "svc":
         torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=0)
     assert ((ours >= 0) != (theirs >= 0)).sum() <= 3
@@ -167,7 +168,7 @@ def test_pegasos_reaches_the_primal_optimum(small: MakeSmall) -> None:
     optimum = primal(s.problem, K @ (a * y), a @ Q @ a, lam)
     trainer = build_trainer({"name": "pegasos", "steps": 20_000, "lam": lam})
     state, g = train(trainer, s.problem, s.theta())
-    beta = torch.from_numpy(state.coefficients.alpha) / g.scale  # type: ignore[attr-defined]
+    beta = s.problem.y * torch.from_numpy(state.coefficients.alpha) / g.scale  # type: ignore[attr-defined]
     reached = primal(s.problem, K @ (beta * y), beta @ Q @ beta, lam)
     assert optimum <= reached <= 1.02 * optimum
 

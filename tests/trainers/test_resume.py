@@ -15,13 +15,14 @@ import pytest
 import torch
 
 from nsvm_cli.errors import InputError, NotFiniteError, RunError
-from nsvm_cli.models.feature_map import Evaluation, FeatureMap
+from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Polynomial
 from nsvm_cli.models.optimizers import OPTIMIZERS, SGD, Adam, OptimizerConfig
 from nsvm_cli.runs.loop import OnLog, record, run
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.state_dict import flatten, unflatten
 from nsvm_cli.trainers import TRAINERS, Problem, build_trainer
+from nsvm_cli.trainers.look_ahead import Violations
 from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
 from tests.conftest import Small, parameters, short
 
@@ -84,7 +85,7 @@ def test_a_resumed_run_has_the_same_bits(
     if network != "identity":
         assert torch.equal(parameters(F.network), parameters(twin.F.network))
     ours, theirs = trainer.finish(s.problem, state), trainer.finish(s.problem, twin)
-    for a, b in [(ours.z, theirs.z), (ours.alpha, theirs.alpha), (ours.y, theirs.y)]:
+    for a, b in [(ours.z, theirs.z), (ours.alpha, theirs.alpha)]:
         assert torch.equal(a, b)
     assert (ours.scale, ours.bias, F.theta_steps) == (theirs.scale, theirs.bias, twin.F.theta_steps)
     assert torch.equal(F.dropout.get_state(), twin.F.dropout.get_state())
@@ -196,10 +197,10 @@ def test_a_divergence_is_reported_with_its_step(every: int, small: MakeSmall) ->
 class FailingTrainer(Pegasos):
     """Raises at its first violation after step 1000."""
 
-    def on_violation(self, problem: Problem, state: PegasosState, t: int, i: int, at_i: Evaluation) -> float:
+    def on_violation(self, problem: Problem, state: PegasosState, t: int, at: Violations) -> None:
         if t > 1000:
             raise NotFiniteError(f"theta of step {t}", t)
-        return super().on_violation(problem, state, t, i, at_i)
+        super().on_violation(problem, state, t, at)
 
 
 def test_a_g_that_is_not_finite_is_an_error_of_its_own_step(small: MakeSmall) -> None:
