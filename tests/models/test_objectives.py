@@ -15,6 +15,7 @@ from nsvm_cli.models.objectives import (
     dataset_alignment,
     norm_surrogate,
 )
+from nsvm_cli.tasks import MulticlassClassification
 
 
 @pytest.fixture
@@ -82,6 +83,75 @@ def test_dataset_alignment_is_the_alignment_in_chunks(monkeypatch: pytest.Monkey
     part = dataset_alignment(RBF(1.0), z, y, seed=0)
     assert part["alignment_samples"] == 500
     assert part["alignment"] == pytest.approx(expected, abs=0.05)
+
+
+def codes(C: int, m: int) -> torch.Tensor:
+    """Return the codes of C classes, or real targets for C = 0."""
+    generator = torch.Generator().manual_seed(2)
+    if C == 0:
+        return torch.randn(m, generator=generator, dtype=torch.float64)
+    task = MulticlassClassification(tuple(str(r) for r in range(C)))
+    return task.code(torch.randint(C, (m,), generator=generator).double())
+
+
+@pytest.mark.parametrize("C", [0, 2, 5])
+def test_centred_alignment_is_that_of_centred_matrices(
+    C: int, batch: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    """<H K H, H U H> / (||H K H|| ||H U H||) with H = I - 1/k, written out."""
+    (K, _), c = batch, codes(C, 10)
+    H = torch.eye(10, dtype=torch.float64) - 1 / 10
+    U = H @ (torch.outer(c, c) if C == 0 else c @ c.T) @ H
+    expected = (U * (H @ K @ H)).sum() / (U.norm() * (H @ K @ H).norm())
+    torch.testing.assert_close(alignment(K, c, centred=True)[0], expected)
+    torch.testing.assert_close(alignment(3 * K + 7, c, centred=True)[0], expected)
+
+
+@pytest.mark.parametrize("C", [0, 2, 5])
+@pytest.mark.parametrize("centred", [False, True])
+def test_the_slope_of_an_alignment_is_its_finite_difference(
+    C: int, centred: bool, batch: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    (K, _), c, h = batch, codes(C, 10), 1e-6
+    _, slope = alignment(K, c, centred)
+    for at in [(0, 0), (1, 2), (7, 3)]:
+        above, below = K.clone(), K.clone()
+        above[at] += h
+        below[at] -= h
+        difference = (alignment(above, c, centred)[0] - alignment(below, c, centred)[0]) / (2 * h)
+        assert float(slope[at]) == pytest.approx(float(difference), abs=1e-8)
+
+
+@pytest.mark.parametrize("k", range(2, 12))
+@pytest.mark.parametrize("C", [2, 3, 10])
+def test_a_batch_of_one_class_has_no_centred_alignment(C: int, k: int) -> None:
+    """Not even one made of rounding errors, which would move theta as far as any other."""
+    z = torch.randn(k, 3, generator=torch.Generator().manual_seed(0))
+    value, slope = alignment(RBF(1.0)(z, z), codes(C, 1).float().expand(k, -1), centred=True)
+    assert value == 0
+    assert (slope == 0).all()
+
+
+def test_the_norm_surrogate_takes_inner_products_of_rows(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    (K, _), alpha = batch, torch.randn(10, 3, generator=torch.Generator().manual_seed(3)).double()
+    A = alpha @ alpha.T
+    torch.testing.assert_close(norm_surrogate(K, alpha)[0], (A * K).sum() / (A.norm() * K.norm()))
+    column = norm_surrogate(K, alpha[:, :1])
+    torch.testing.assert_close(column, norm_surrogate(K, alpha[:, 0]))
+
+
+@pytest.mark.parametrize("C", [0, 2, 4])
+@pytest.mark.parametrize("centred", [False, True])
+def test_the_alignment_of_a_data_set_is_that_of_its_whole_matrix(C: int, centred: bool) -> None:
+    m = 2 * ROWS + 17
+    z, c = torch.randn(m, 3, generator=torch.Generator().manual_seed(1)).double(), codes(C, m)
+    expected = float(alignment(RBF(1.0)(z, z), c, centred)[0])
+    got = dataset_alignment(RBF(1.0), z, c, seed=0, centred=centred)
+    assert got == {
+        "alignment": pytest.approx(expected),
+        "alignment_samples": m,
+        "alignment_centred": centred,
+    }
 
 
 def test_an_alignment_that_is_not_defined_is_none_and_one_that_overflows_stops_the_run() -> None:
