@@ -131,6 +131,7 @@ MUTANTS = {
         ("    H_K = K - K.mean(0)\n", "    H_K = K\n"),
         ("_unit(c - c.mean(0))", "_unit(c)"),
         ("c = c - c[0]", "pass"),
+        ("torch.where(varies, slope, 0.0)", "slope"),
         ("products(a, a) / torch", "products(a, a) * torch"),
         ("        c = c - c.mean(0)", "        c = c + 0"),
         ("square().sum()) / m + mean**2", "square().sum()) / m"),

@@ -42,7 +42,6 @@ from tests import reference
 from tests.conftest import LOSSES, Small, parameters, train
 
 MakeSmall = Callable[..., Small]
-pytestmark = pytest.mark.usefixtures("unchecked")
 
 KINDS = {
     Binary: "binary",

@@ -24,7 +24,7 @@ from nsvm_cli.storage.state_dict import flatten, unflatten
 from nsvm_cli.trainers import TRAINERS, Problem, build_trainer
 from nsvm_cli.trainers.look_ahead import Violations
 from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
-from tests.conftest import Small, parameters, short
+from tests.conftest import LOSSES, Small, parameters, short
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 MakeSmall = Callable[..., Small]
@@ -49,14 +49,22 @@ def through_a_file(values: dict[str, Any], path: Path) -> dict[str, Any]:
     return unflatten({**file.tensors(), **file.content["numbers"]})
 
 
-@pytest.mark.parametrize("optimiser", sorted(OPTIMISERS))
-@pytest.mark.parametrize("network", sorted(NETWORKS))
+CASES = [
+    *((network, optimiser, "two classes", None) for network in NETWORKS for optimiser in OPTIMISERS),
+    ("dropout", "sgd", "three classes", 4),
+    ("identity", "plain", "three classes", 3),
+    ("mlp", "adam", "real targets", None),
+]
+"""Networks, optimisers, kinds of task, and how many samples a step draws."""
+
+
+@pytest.mark.parametrize(("network", "optimiser", "kind", "k"), CASES)
 @pytest.mark.parametrize("name", sorted(TRAINERS.keys() - {"cross_entropy"}))
 def test_a_resumed_run_has_the_same_bits(
-    name: str, network: str, optimiser: str, small: MakeSmall, tmp_path: Path
+    name: str, network: str, optimiser: str, kind: str, k: int | None, small: MakeSmall, tmp_path: Path
 ) -> None:
-    s = small(1, network=NETWORKS[network], K=RBF(1.0), m=60)
-    trainer = short(name, STEPS, lam=1e-2)
+    s = small(1, network=NETWORKS[network], K=RBF(1.0), m=60, loss=LOSSES[kind])
+    trainer = short(name, STEPS if k is None else STEPS // 2, k, lam=1e-2)
 
     def theta() -> FeatureMap:
         return FeatureMap(deepcopy(s.network), OPTIMISERS[optimiser], dropout_seed=5)
@@ -91,11 +99,12 @@ def test_a_resumed_run_has_the_same_bits(
     assert torch.equal(F.dropout.get_state(), twin.F.dropout.get_state())
 
 
+@pytest.mark.parametrize("kind", sorted(LOSSES))
 @pytest.mark.parametrize("name", sorted(TRAINERS.keys() - {"cross_entropy"}))
-def test_a_restored_state_is_saved_as_the_same_values(name: str, small: MakeSmall) -> None:
+def test_a_restored_state_is_saved_as_the_same_values(name: str, kind: str, small: MakeSmall) -> None:
     """Save a state in the middle of a run, restore it and save it again."""
-    s = small(1)
-    trainer = short(name, 100)
+    s = small(1, loss=LOSSES[kind])
+    trainer = short(name, 100, lam=1e-2)
     F = s.theta(1e-3)
     state = trainer.start(s.problem, F)
     trainer.advance(s.problem, state, trainer.total * 2 // 3)
