@@ -177,7 +177,7 @@ def test_the_papers_eight_settings(dataset: str, algorithm: str) -> None:
     assert settings["algorithm"].get("mu") == (1 if algorithm == "alg3" else None)
     assert settings["algorithm"].get("loss") == ("squared" if algorithm == "alg4" else None)
     assert settings["algorithm"].get("solver") == ("pegasos" if algorithm == "alg4" else None)
-    assert settings["kernel"] == {"name": "rbf", "gamma": gamma, "normalize": False}
+    assert settings["kernel"] == {"name": "rbf", "gamma": gamma, "normalize": False, "bias": None}
     assert settings["optimizer"]["name"] == "sgd"
     network = settings["network"]
     assert network["name"] == ("mlp" if dataset == "ringnorm" else "cnn")

@@ -177,10 +177,13 @@ def _train(settings: Settings, place: Place, options: RunOptions) -> None:
 
 
 def _check_same_run(directory: Path, settings: Settings) -> None:
-    from nsvm_cli.config.settings import plain, without_nulls
+    from nsvm_cli.config.settings import parse_settings, plain, without_nulls
     from nsvm_cli.storage.run_directory import has_run, read_config
 
-    if has_run(directory) and without_nulls(read_config(directory)) != without_nulls(plain(settings)):
+    if not has_run(directory):
+        return
+    recorded = plain(parse_settings(read_config(directory)))  # with defaults for what has been added since
+    if without_nulls(recorded) != without_nulls(plain(settings)):
         raise InputError(
             f"{directory} holds a run with other settings: name another hydra.sweep.dir, or overwrite=true"
         )

@@ -51,7 +51,8 @@ class Expansion:
 def votes(g: Float[Tensor, "p pairs"]) -> Float[Tensor, "p C"]:
     """Return the number of pairs (i, j), i < j, that each class wins: i where g > 0, else j.
 
-    Sums of g, squeezed into less than half a vote, decide between equal numbers, as in scikit-learn's SVC.
+    Sums of g, squeezed into less than half a vote, decide between equal numbers, as in
+    scikit-learn's SVC with break_ties=True.
     """
     C = round((1 + math.sqrt(1 + 8 * g.shape[1])) / 2)
     i, j = torch.triu_indices(C, C, 1, device=g.device)

@@ -37,14 +37,18 @@ def alignment(
         A = sum_ij U_ij K_ij  /  (sqrt(sum_ij U_ij^2) * sqrt(sum_ij K_ij^2))
 
     ``centred``, it is that of H K H and H U H, where H = I - 1/k subtracts means (Cortes, Mohri and
-    Rostamizadeh 2012): it does not count the mean of K, which says nothing about the classes. It is 0 for a
-    batch of one class, where H U H is 0.
+    Rostamizadeh 2012): it does not count the mean of K, which says nothing about the classes. It is 0, as is
+    its derivative, where H U H is 0, for a batch of one class, or H K H, for a batch with the same features.
     """
     if not centred:
         return _cosine(K, _unit(c))
     H_K = K - K.mean(0)
     # the derivative needs no further H: both of its terms are centred
-    return _cosine(H_K - H_K.mean(1, keepdim=True), _unit(c - c.mean(0)))
+    c = c - c[0]  # so that what is the same for all is 0 without a rounding error
+    H_K_H = H_K - H_K.mean(1, keepdim=True)
+    value, slope = _cosine(H_K_H, _unit(c - c.mean(0)))
+    varies = H_K_H.any()
+    return torch.where(varies, value, 0.0), torch.where(varies, slope, 0.0)
 
 
 def norm_surrogate(K: Float[Tensor, "k k"], alpha: Float[Tensor, " k *outputs"]) -> tuple[Value, Slope]:

@@ -173,13 +173,11 @@ class CheckpointManager(Callback):
         return -1, None
 
     def _mismatches(self, checkpoint: Checkpoint | None) -> list[str]:
-        e = self.experiment
+        settings = plain(self.experiment.settings)
         if checkpoint is not None:
-            return mismatches(
-                identity(checkpoint.settings, checkpoint.environment),
-                identity(plain(e.settings), environment(e)),
-            )
-        return [] if self.directory is None else mismatches(self.directory.recorded, plain(e.settings))
+            was = identity(checkpoint.settings, checkpoint.environment)
+            return mismatches(was, identity(settings, environment(self.experiment)))
+        return [] if self.directory is None else mismatches(identity(self.directory.recorded, {}), settings)
 
     def on_train_start(self) -> None:
         self.began = self.saved = time.monotonic()
