@@ -15,9 +15,11 @@ from nsvm_cli.datasets.csv import CSV
 from nsvm_cli.datasets.digits import SklearnDigits
 from nsvm_cli.datasets.encoding import TableEncoder, as_numbers, code_labels, fit_encoder
 from nsvm_cli.datasets.mnist import KMNIST, MNIST, FashionMNIST
+from nsvm_cli.datasets.pmlb import PMLB
 from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.datasets.ringnorm_openml import RingnormOpenML
 from nsvm_cli.datasets.splits import split_rows
+from nsvm_cli.errors import InputError
 from nsvm_cli.randomness import Stream, generator
 from nsvm_cli.tasks import Regression, Task
 
@@ -42,6 +44,7 @@ DATASETS: dict[str, type[Source]] = {
     "kmnist": KMNIST,
     "digits": SklearnDigits,
     "csv": CSV,
+    "pmlb": PMLB,
 }
 
 
@@ -143,18 +146,20 @@ def split_data(
     """Split samples; see ``split_rows`` and ``Source``.
 
     The encoder of a table and the scale of real targets are fitted to its training set. A model that was
-    trained on arrays takes the columns of a table by their positions.
+    trained on arrays takes the columns of a table by their positions. For a trained model, classes may be
+    absent or rare.
 
     Raises:
         InputError: there are too few samples for such a split, a table cannot be encoded, or the task does
             not suit the data.
     """
+    expected = samples.kind or kind if isinstance(samples, Table) else samples.task.kind
+    if kind != expected:
+        what = "classes" if expected == "classification" else "real targets"
+        raise InputError(f"{samples.source} has {what}: expected task={expected}, got task={kind}")
     classes = None if known is None else known.task.classes
     labelled = code_labels(samples, kind, classes) if isinstance(samples, Table) else samples
-    if labelled.task.kind != kind:
-        what = "classes" if labelled.classes else "real targets"
-        raise InputError(f"{labelled.source} has {what}: expected task={labelled.task.kind}, got task={kind}")
-    rows = split_rows(labelled, validation, seed)
+    rows = split_rows(labelled, validation, seed, lenient=known is not None)
     columns = encoder = None
     if isinstance(samples, Table):
         columns = tuple(map(str, samples.cells))
@@ -177,18 +182,15 @@ def _task(samples: Samples, train: np.ndarray) -> Task:
     """Return the task that the training samples define.
 
     Raises:
-        InputError: a class has no training samples, or every target is the same.
+        InputError: every target is the same, or the standard deviation is not finite.
     """
-    y = samples.y[train]
-    for name, members in samples.task.strata(y):
-        if not members.any():
-            raise InputError(f"{samples.source}: no training sample is of class {name}, some test samples are")
     if samples.classes:
         return samples.task
+    y = samples.y[train]
     mean, std = float(y.mean()), float(y.std(ddof=1)) if len(y) > 1 else 0.0
     if not 0 < std < math.inf or not math.isfinite(mean):
         raise InputError(
-            f"{samples.source}: the targets of the training samples have mean {mean:.3g} and standard deviation "
-            f"{std:.3g}: expected different, finite targets"
+            f"{samples.source}: the targets of the training samples have mean {mean:.3g} and standard "
+            f"deviation {std:.3g}: expected different, finite targets"
         )
     return Regression(mean, std)

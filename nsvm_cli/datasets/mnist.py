@@ -171,7 +171,7 @@ class KMNIST(MNIST):
 def chosen_classes(
     labels: np.ndarray, classes: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Return the rows that belong to some classes, the codes of their labels, and the names of the classes."""
+    """Return the rows that belong to some classes, the codes of their labels, and the names of these."""
     rows = np.flatnonzero(np.isin(labels, classes))
     return rows, encode(labels[rows], classes), tuple(map(str, classes))
 
