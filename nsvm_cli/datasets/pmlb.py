@@ -166,7 +166,7 @@ def _expect_content(file: Path) -> None:
 
 
 def _did_you_mean(table: str, names: Iterable[str]) -> str:
-    """Return what may have been meant, and what there is unless that is a long list; "" if there is neither."""
+    """Return what may have been meant, and what there is unless that is long; "" if there is neither."""
     names = [*names]
     near = names if len(names) <= 30 else get_close_matches(table, names, n=5)
     return did_you_mean(table, near) if near else ""

@@ -69,7 +69,7 @@ def _expect_room_for_validation(samples: Samples, train: np.ndarray, validation:
     for name, size in _sizes(samples, train).items():
         if size == 0:
             raise InputError(
-                f"{samples.source}: no training sample is {_of_class(name)}: expected training samples of every class"
+                f"{samples.source}: no training sample is {_of_class(name)}: expected some of every class"
             )
         if validation >= size:
             raise InputError(

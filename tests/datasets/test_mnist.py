@@ -267,10 +267,10 @@ def test_related_data_sets_have_their_own_folders_and_checksums(
     files: Files, tmp_path: Path, name: str, source: type[MNIST]
 ) -> None:
     assert not set(source.packed) & set(MNIST.packed)
-    linked(tmp_path, files.packed, called=source.folder)
+    linked(tmp_path, files.packed, called=source.title)
     assert "is not the published file" in refusal(name, root=str(tmp_path))
     (tmp_path / "two").mkdir()
-    linked(tmp_path / "two", files.unpacked, called=source.folder)
+    linked(tmp_path / "two", files.unpacked, called=source.title)
     assert load(name, root=str(tmp_path / "two")).sha256 == load("fake", root=str(files.packed)).sha256
 
 
