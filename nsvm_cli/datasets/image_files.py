@@ -47,7 +47,7 @@ ClassName = Annotated[str, BeforeValidator(_as_name)]
 ClassNames = Annotated[tuple[ClassName, ...] | None, AfterValidator(_distinct)]
 """Classes to choose, by their names; None for all."""
 
-Part = tuple[UInt8[np.ndarray, "_ c h w"], Shaped[np.ndarray, "_"]]
+Part = tuple[UInt8[np.ndarray, "_ c h w"], Shaped[np.ndarray, " _"]]
 """The images of a training or test set, and their labels."""
 
 

@@ -91,7 +91,7 @@ def _test_counts(sizes: list[int]) -> list[int]:
     """
     total = math.ceil(sum(sizes) * TEST_FRACTION)
     shares = [size * TEST_FRACTION for size in sizes]
-    if len(sizes) <= 2:  # the second is rounded to the nearest: earlier versions split so
+    if len(sizes) <= 2 and min(sizes) > 0:  # the second is rounded to the nearest: earlier versions did so
         others = [round(share) for share in shares[1:]]
         counts = [total - sum(others), *others]
     else:
@@ -99,7 +99,6 @@ def _test_counts(sizes: list[int]) -> list[int]:
         by_remainder = sorted(range(len(sizes)), key=lambda r: counts[r] - shares[r])
         for r in by_remainder[: total - sum(counts)]:
             counts[r] += 1
-    counts = [min(count, size) for count, size in zip(counts, sizes, strict=True)]
     while max(counts) > 1 and (without := [r for r, size in enumerate(sizes) if size and not counts[r]]):
         counts[without[0]] += 1
         counts[counts.index(max(counts))] -= 1
