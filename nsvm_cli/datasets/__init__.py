@@ -11,13 +11,17 @@ import numpy as np
 
 from nsvm_cli.config.registry import build
 from nsvm_cli.datasets.base import Samples, Source, Split, Table, take
+from nsvm_cli.datasets.cifar10 import CIFAR10
 from nsvm_cli.datasets.csv import CSV
 from nsvm_cli.datasets.digits import SklearnDigits
+from nsvm_cli.datasets.emnist import EMNIST
 from nsvm_cli.datasets.encoding import TableEncoder, as_numbers, code_labels, fit_encoder
 from nsvm_cli.datasets.mnist import KMNIST, MNIST, FashionMNIST
+from nsvm_cli.datasets.pmlb import PMLB
 from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.datasets.ringnorm_openml import RingnormOpenML
 from nsvm_cli.datasets.splits import split_rows
+from nsvm_cli.datasets.svhn import SVHN
 from nsvm_cli.errors import InputError
 from nsvm_cli.randomness import Stream, generator
 from nsvm_cli.tasks import Regression, Task
@@ -41,8 +45,12 @@ DATASETS: dict[str, type[Source]] = {
     "mnist": MNIST,
     "fashion_mnist": FashionMNIST,
     "kmnist": KMNIST,
+    "emnist": EMNIST,
+    "cifar10": CIFAR10,
+    "svhn": SVHN,
     "digits": SklearnDigits,
     "csv": CSV,
+    "pmlb": PMLB,
 }
 
 
@@ -144,18 +152,20 @@ def split_data(
     """Split samples; see ``split_rows`` and ``Source``.
 
     The encoder of a table and the scale of real targets are fitted to its training set. A model that was
-    trained on arrays takes the columns of a table by their positions.
+    trained on arrays takes the columns of a table by their positions. For a trained model, classes may be
+    absent or rare.
 
     Raises:
         InputError: there are too few samples for such a split, a table cannot be encoded, or the task does
             not suit the data.
     """
+    expected = samples.kind or kind if isinstance(samples, Table) else samples.task.kind
+    if kind != expected:
+        what = "classes" if expected == "classification" else "real targets"
+        raise InputError(f"{samples.source} has {what}: expected task={expected}, got task={kind}")
     classes = None if known is None else known.task.classes
     labelled = code_labels(samples, kind, classes) if isinstance(samples, Table) else samples
-    if labelled.task.kind != kind:
-        what = "classes" if labelled.classes else "real targets"
-        raise InputError(f"{labelled.source} has {what}: expected task={labelled.task.kind}, got task={kind}")
-    rows = split_rows(labelled, validation, seed)
+    rows = split_rows(labelled, validation, seed, lenient=known is not None)
     columns = encoder = None
     if isinstance(samples, Table):
         columns = tuple(map(str, samples.cells))
@@ -178,20 +188,16 @@ def _task(samples: Samples, train: np.ndarray) -> Task:
     """Return the task that the training samples define.
 
     Raises:
-        InputError: a class has no training samples, or every target is the same.
+        InputError: every target is the same, or the standard deviation is not finite.
     """
-    y = samples.y[train]
-    for name, members in samples.task.strata(y):
-        if not members.any():
-            raise InputError(
-                f"{samples.source}: no training sample is of class {name}, some test samples are"
-            )
     if samples.classes:
         return samples.task
-    mean, std = float(y.mean()), float(y.std(ddof=1)) if len(y) > 1 else 0.0
+    y = samples.y[train]
+    with np.errstate(over="ignore"):
+        mean, std = float(y.mean()), float(y.std(ddof=1)) if len(y) > 1 else 0.0
     if not 0 < std < math.inf or not math.isfinite(mean):
         raise InputError(
-            f"{samples.source}: expected different targets of moderate size, got training targets with "
-            f"mean {mean:.3g} and standard deviation {std:.3g}"
+            f"{samples.source}: the targets of the training samples have mean {mean:.3g} and standard "
+            f"deviation {std:.3g}: expected different, finite targets"
         )
     return Regression(mean, std)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class Samples:
     """All samples of a source.
 
-    ``x`` is ``(m, *shape)``; ``y`` is ``(m,)`` and holds codes of ``classes``, in this order: -1 and
-    +1 for two, 0, 1, 2, ... for more. Without classes, ``y`` holds real targets. Rows from ``official_test``
-    on are the official test set, where there is one. ``generated`` says whether they were drawn for this
+    ``x`` is ``(m, *shape)``; ``y`` is ``(m,)`` and holds the codes of ``classes``, in their order: -1 and +1
+    for two, 0, 1, 2, ... for more. Without classes, ``y`` holds real targets. Rows from ``official_test`` on
+    are the official test set, where there is one. ``generated`` says whether the samples were drawn for this
     seed: then other seeds have other samples, and their runs are independent.
     """
 
@@ -45,13 +45,11 @@ class Samples:
         if not np.isfinite(self.y).all():
             row = int(np.flatnonzero(~np.isfinite(self.y))[0])
             raise InputError(f"{self.source}: the target of sample {row + 1} is NaN or infinite")
-        for name, members in self.task.strata(self.y):
+        if len(self.classes) == 1:
+            raise InputError(f"{self.source}: expected at least 2 classes, got {self.classes[0]} alone")
+        for name in self.classes:
             if not name.isprintable():
                 raise InputError(f"{self.source}: expected a printable name of a class, got {name!r}")
-            if (found := int(members.sum())) < 2:
-                what = f"of class {name}" if self.classes else "with a target"
-                hint = "; to predict numbers rather than classes: task=regression" if is_number(name) else ""
-                raise InputError(f"{self.source}: expected at least 2 samples {what}, found {found}{hint}")
 
     @property
     def task(self) -> Task:
@@ -67,21 +65,13 @@ class Samples:
         return digest.hexdigest()
 
 
-def is_number(text: str) -> bool:
-    """Return whether a text says a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 @dataclass(frozen=True)
 class Table:
     """Labelled rows as they were read: a cell may hold text, or nothing. See ``datasets/encoding.py``.
 
     They are those of a file or, from row ``official_test`` on, of a second one: the official test set.
-    ``unknown`` are columns to leave out that are not there.
+    ``unknown`` are columns to leave out that are not there. ``kind`` is the kind of task that the table is
+    meant for, where that is known.
     """
 
     cells: pd.DataFrame
@@ -89,6 +79,7 @@ class Table:
     files: tuple[str, ...]
     official_test: int | None = None
     unknown: tuple[str, ...] = ()
+    kind: str | None = None
 
     @property
     def source(self) -> str:
@@ -107,8 +98,8 @@ class Table:
 class Source:
     """A data set. To add one, derive from this class and list it in ``DATASETS``.
 
-    ``validation`` is the number of samples per class that are split off the training set. If it is not 0, a
-    run is evaluated on these, and the test set is never touched.
+    ``validation`` is the number of samples that are split off the training set: of each class, or of real
+    targets in all. If it is not 0, a run is evaluated on these, and the test set is never touched.
     """
 
     global_scaling: ClassVar[bool] = False

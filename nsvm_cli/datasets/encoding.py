@@ -253,9 +253,12 @@ def code_labels(table: Table, kind: str, classes: tuple[str, ...] | None = None)
         classes: the classes of a model; None for those of the table, in ascending order.
 
     Raises:
-        InputError: a label is missing or unknown, there is only one class, or a target is not a number.
+        InputError: there are no rows, a label is missing or unknown, there is only one class, or a target is
+            not a number.
     """
     labels = table.labels.astype(object)
+    if labels.empty:
+        raise InputError(f"{table.source}: expected rows below its header, found none")
     if (missing := labels.isna()).any():
         raise InputError(f"{table.place(int(np.flatnonzero(missing)[0]))} has no label")
     if kind == "regression":
@@ -280,7 +283,7 @@ def _targets(table: Table, labels: pd.Series) -> Float64[np.ndarray, " m"]:
     for row, label in enumerate(labels.tolist()):
         try:
             y[row] = label
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InputError(
                 f"{table.place(row)}: expected a number for task=regression, got {shown(label)}; "
                 "to tell classes apart: task=classification"
@@ -293,12 +296,12 @@ def _classes(labels: pd.Series, source: str) -> tuple[str, ...]:
     if len(classes) < 2:
         raise InputError(
             f"{source}: expected labels of at least 2 classes, found {len(classes)}: "
-            f"{', '.join(map(str, classes)) or 'no rows'}"
+            f"{', '.join(map(str, classes)) or 'no training rows'}"
         )
     fractions = [label for label in classes if isinstance(label, float) and not label.is_integer()]
     if len(classes) > MOST_CLASSES or (fractions and len(classes) > FEW_NUMBERS):
         raise InputError(
-            f"{source}: expected classes, found {len(classes)} different labels, such as "
-            f"{as_text((fractions or classes)[0])}; to predict numbers: task=regression"
+            f"{source}: found {len(classes)} different labels, such as {as_text((fractions or classes)[0])}, "
+            "which is too many for classes; to predict numbers: task=regression"
         )
     return tuple(map(str, classes))
