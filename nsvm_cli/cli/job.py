@@ -178,10 +178,10 @@ def _train(settings: Settings, place: Place, options: RunOptions) -> None:
 
 
 def _check_same_run(directory: Path, settings: Settings) -> None:
-    from nsvm_cli.config.settings import plain, without_nulls
+    from nsvm_cli.config.settings import is_record_of
     from nsvm_cli.storage.run_directory import has_run, read_config
 
-    if has_run(directory) and without_nulls(read_config(directory)) != without_nulls(plain(settings)):
+    if has_run(directory) and not is_record_of(read_config(directory), settings):
         raise InputError(
             f"{directory} holds a run with other settings: name another hydra.sweep.dir, or overwrite=true"
         )

@@ -124,6 +124,17 @@ def plain(settings: Settings) -> dict[str, Any]:
     return asdict(settings)
 
 
+def is_record_of(recorded: Mapping[str, Any], settings: Settings) -> bool:
+    """Return whether the plain values that a run directory records are these settings.
+
+    An earlier version may have recorded them, without the settings that have been added since.
+    """
+    try:
+        return without_nulls(plain(parse_settings(recorded))) == without_nulls(plain(settings))
+    except InputError:  # a later version may have recorded them
+        return False
+
+
 def without_nulls(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the plain values that are not null, to compare with a run that an earlier version recorded.
 

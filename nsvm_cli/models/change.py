@@ -13,12 +13,11 @@ from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.objectives import ROWS, random_subset
 
 SAMPLES = 1000
-"""Largest number of samples that ``feature_change`` is measured on; a random subset of this size stands in for
-more."""
+"""Largest number of samples that ``feature_change`` is measured on; a random subset stands in for more."""
 
 
 def theta_change(before: nn.Module, after: nn.Module) -> float | None:
-    """Return ||theta - theta_0|| / ||theta_0||, over all parameters; None if there are none, or only zeros."""
+    """Return ||theta - theta_0|| / ||theta_0||, over all parameters; None if theta_0 is empty, or 0."""
     pairs = list(zip(before.parameters(), after.parameters(), strict=True))
     size = _norm([theta_0 for theta_0, _ in pairs])
     return _norm([theta - theta_0 for theta_0, theta in pairs]) / size if size > 0 else None

@@ -71,9 +71,9 @@ def show_evaluation(figures: Mapping[str, Any]) -> None:
 
 def _of_split(result: Mapping[str, Any], split: str) -> dict[str, Any]:
     """Return the scores of a split without its name; ``balanced_accuracy`` is that of the held-out one."""
-    prefix = f"{split}_"
-    shared = {} if split == "train" else {"balanced_accuracy": result.get("balanced_accuracy")}
-    return {key.removeprefix(prefix): value for key, value in result.items() if key.startswith(prefix)} | shared
+    names = ("accuracy", "errors", "r2", "rmse", "mae")
+    scores = {name: result[f"{split}_{name}"] for name in names if f"{split}_{name}" in result}
+    return scores if split == "train" else {**scores, "balanced_accuracy": result.get("balanced_accuracy")}
 
 
 def _scores(figures: Mapping[str, Any], samples: int, split: str = "") -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A picture of the worst mistakes of a run: held-out images that are decided wrongly by the largest margin."""
+"""A picture of the worst mistakes of a run: held-out images that are decided wrongly by the most."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST, COLUMNS = 24, 8
 """The most images in a picture, and in a row of it."""
 
 CHANNELS = {1, 3}
-"""Samples of shape (channels, height, width) are images if they have so many: grey ones, or red, green, blue."""
+"""Samples of shape (channels, height, width) are images if they have so many: grey, or red, green, blue."""
 
 LONGEST = 14
 """Characters of a class's name in a title."""
@@ -74,9 +74,9 @@ def draw_mistakes(run: Path, data: Data | None = None) -> Path | None:
 
 
 def worst_mistakes(model: NSVM, task: Classification, split: Split) -> tuple[list[Mistake], int]:
-    """Return the mistakes with the largest difference g_decided - g_true, the worst first, and the number of all.
+    """Return the mistakes with the largest g_decided - g_true, the worst first, and the number of all.
 
-    With two classes the difference is 2 |g|.
+    With two classes that is 2 |g|.
     """
     g = model.decision_function(split.x).double().cpu().numpy()
     true, decided = (task.index(y).astype(np.int64) for y in (split.y.numpy(), task.decide(g)))
@@ -85,9 +85,9 @@ def worst_mistakes(model: NSVM, task: Classification, split: Split) -> tuple[lis
     wrong = np.flatnonzero(true != decided)
     margin = g[wrong, decided[wrong]] - g[wrong, true[wrong]]
     worst = wrong[np.argsort(-margin, kind="stable")][:MOST]
-    return [
-        Mistake(split.x[i].numpy(), task.classes[true[i]], task.classes[decided[i]]) for i in worst
-    ], len(wrong)
+    names = task.classes
+    mistakes = [Mistake(split.x[i].numpy(), names[true[i]], names[decided[i]]) for i in worst]
+    return mistakes, len(wrong)
 
 
 def _plot(
@@ -110,7 +110,8 @@ def _plot(
 
 def _title(mistake: Mistake) -> str:
     true, decided = (
-        name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in (mistake.true, mistake.decided)
+        name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
+        for name in (mistake.true, mistake.decided)
     )
     line = f"{true} → {decided}"
     return line if len(line) <= LONGEST else f"{true}\n→ {decided}"

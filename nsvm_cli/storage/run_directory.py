@@ -25,7 +25,16 @@ CHECKPOINTS = ("next.safetensors", "last.safetensors", "previous.safetensors")
 
 FILES = (
     *CHECKPOINTS,
-    *("result.json", "final.safetensors", "best.safetensors", CURVES, MISTAKES, METRICS, STATUS, "config.yaml"),
+    *(
+        "result.json",
+        "final.safetensors",
+        "best.safetensors",
+        CURVES,
+        MISTAKES,
+        METRICS,
+        STATUS,
+        "config.yaml",
+    ),
 )
 """All files of a run, in the order of removal: if nsvm is killed meanwhile, the rest counts as a run."""
 

@@ -133,7 +133,9 @@ def _expect_loss(problem: Problem, solver: str, *known: type[Formula]) -> None:
         )
 
 
-def _by_pairs(dual_coef: Float64[np.ndarray, "C-1 s"], support: np.ndarray) -> Float64[np.ndarray, "s pairs"]:
+def _by_pairs(
+    dual_coef: Float64[np.ndarray, "others s"], support: np.ndarray
+) -> Float64[np.ndarray, "s pairs"]:
     """Return the coefficients of each pair of classes, from SVC's, which has one row for each *other* class.
 
     Args:
