@@ -18,7 +18,7 @@ Section = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Validation:
-    """Measure the accuracy on the validation set after every ``every`` steps, or never (None)."""
+    """Measure the accuracy, or R^2, on the validation set after every ``every`` steps, or never (None)."""
 
     every: Count | None = None
 
@@ -77,7 +77,7 @@ class Settings:
         memory_budget: MiB for kernel values. Data and networks that need more than this, and more than
             the default, are refused before anything is allocated.
         log_every: steps between two records; None for about a hundred records per run.
-        curves: whether ``nsvm train`` draws the training curves.
+        curves: whether ``nsvm train`` draws the training curves and, for images, the worst mistakes.
         plugins: the user's modules that were loaded; a record only, nothing is imported from it.
     """
 

@@ -151,7 +151,7 @@ def test_frozen_features_are_those_of_the_initial_theta_under_the_same_svm(finis
     still = frozen(replace(both, algorithm={"name": "alg4", "steps": 9, "solver": "svc"}))
     assert build_trainer(still.algorithm).part_steps == (1, 0)
     assert frozen(replace(both, algorithm={"name": "alg1", "steps": 9})).algorithm["steps"] == 9
-    (row,) = [row for row in again(finished) if row.method == "frozen"]
+    row = next(row for row in again(finished) if row.method == "frozen")
     assert row.trained, "it is not meant to train, whatever its training accuracy"
     assert row.accuracy == json.loads((run / "result.json").read_text())["test_accuracy"]
 
@@ -160,7 +160,8 @@ def test_runs_of_an_earlier_version_are_those_of_the_same_settings(finished: Pat
     """It recorded no settings that have been added since."""
     file = finished / "cell" / "seed_0" / "nsvm" / "config.yaml"
     recorded = yaml.safe_load(file.read_text())
-    assert [recorded.pop(key) for key in ("task", "multiclass", "loss")][0] == "classification"
+    for key in ("task", "multiclass", "loss"):
+        del recorded[key]
     file.write_text(yaml.safe_dump(recorded))
     assert len(again(finished)) == 6
 

@@ -89,7 +89,11 @@ def test_finalists_are_ranked_by_their_further_seeds() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_score_is_the_metric_of_the_task(kind: str, tmp_path: Path) -> None:
-    values = {**SETTINGS, **small_table(kind, tmp_path), "algorithm": {"name": "alg4", "steps": 5, "solver": "svc"}}
+    values = {
+        **SETTINGS,
+        **small_table(kind, tmp_path),
+        "algorithm": {"name": "alg4", "steps": 5, "solver": "svc"},
+    }
     assert 0.5 < validation_score(values, 3) < 1
     if kind == "regression":  # R^2 of nearly the same prediction for all
         assert validation_score({**values, "algorithm": {"name": "pegasos", "steps": 1, "lam": 1e6}}, 3) == 0
