@@ -72,6 +72,11 @@ class NSVM:
     kernel: Kernel
     expansion: Expansion
 
+    @property
+    def parameters(self) -> int:
+        """The number of parameters of the network: those in theta."""
+        return sum(p.numel() for p in self.network.parameters())
+
     def features(self, x: Float[Tensor, "p ..."]) -> Float[Tensor, "p n"]:
         """Return F_theta(x) for raw samples, in any floating type and on any device."""
         like = self.expansion.z

@@ -126,7 +126,7 @@ def dataset_alignment(
         RunError: a kernel value is not finite.
     """
     if len(c) > ALIGNMENT_SAMPLES:
-        chosen = _subset(len(c), ALIGNMENT_SAMPLES, seed, c.device)
+        chosen = random_subset(len(c), ALIGNMENT_SAMPLES, seed, c.device)
         z, c = z[chosen], c[chosen]
     c = c.double()
     if centred:
@@ -158,7 +158,7 @@ def _quadratic(a: Float[Tensor, " p *outputs"], K: Tensor, b: Float[Tensor, " q 
     return a @ K @ b if a.ndim == 1 else (a.mT @ K @ b).trace()
 
 
-def _subset(m: int, size: int, seed: int, device: torch.device) -> Int64[Tensor, " size"]:
+def random_subset(m: int, size: int, seed: int, device: torch.device) -> Int64[Tensor, " size"]:
     """Return random samples out of m, the same for the same seed."""
     rows = generator(seed, Stream.SUBSAMPLE).choice(m, size, replace=False)
     return torch.from_numpy(rows).to(device)

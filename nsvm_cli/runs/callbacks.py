@@ -26,7 +26,7 @@ from nsvm_cli.runs.checkpoint import (
     restore_state,
     save_checkpoint,
 )
-from nsvm_cli.runs.experiment import Experiment, model_of
+from nsvm_cli.runs.experiment import Experiment, model_of, movement
 from nsvm_cli.runs.loop import Callback, Record, record
 from nsvm_cli.runs.model_file import SavedModel, facts, save_model
 from nsvm_cli.storage.metrics_file import START
@@ -77,10 +77,11 @@ class BestModel(Callback):
         split, metric = e.data.splits["validation"], e.data.task.metric
         model = model_of(e, e.trainer.finish(e.problem, state))
         score = model.score(split.x, split.y)[metric]
-        if self.best is None or score > self.best[0]:
+        if score is not None and (self.best is None or score > self.best[0]):
             self.best = score, state.t
             if self.directory is not None:
-                save_model(self.directory.best, SavedModel(model, e.settings, facts(e, model, state.t)))
+                about = facts(e, model, state.t, movement(e))
+                save_model(self.directory.best, SavedModel(model, e.settings, about))
         return {f"validation_{metric}": score}
 
     def figures(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
+from torch import nn
 
 from nsvm_cli import __version__
 from nsvm_cli.config.settings import Settings
@@ -17,6 +18,7 @@ from nsvm_cli.datasets.augmentation import build_augmentation
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import expect_room, memory_limit
+from nsvm_cli.models.change import feature_change, theta_change
 from nsvm_cli.models.feature_map import FeatureMap, features
 from nsvm_cli.models.kernels import build_kernel, check_shapes
 from nsvm_cli.models.losses import DEFAULTS, build_loss
@@ -87,7 +89,7 @@ def _feature_map(settings: Settings, problem: Problem, scaling: Scaling) -> Feat
         size = sum(p.numel() for p in theta) * problem.x.element_size()
         expect_room(4 * size, f"network={settings.network['name']}")
     seeds = {stream: derived_seed(settings.seed, stream) for stream in Stream}
-    network = build_network(settings.network, shape, seeds[Stream.THETA], problem.task.outputs).to(problem.x)
+    network = _initial_network(settings, problem)
     if problem.processes.size > 1 and uses_batch_statistics(network):
         raise InputError(
             "network.norm=batch needs a single process: batch statistics differ between processes; "
@@ -96,6 +98,12 @@ def _feature_map(settings: Settings, problem: Problem, scaling: Scaling) -> Feat
     augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
     optimizer = build_optimizer(settings.optimizer)
     return FeatureMap(network, optimizer, seeds[Stream.DROPOUT], augment, seeds[Stream.AUGMENT])
+
+
+def _initial_network(settings: Settings, problem: Problem) -> nn.Module:
+    """Return the network with theta as it is before the first step."""
+    shape, seed = tuple(problem.x.shape[1:]), derived_seed(settings.seed, Stream.THETA)
+    return build_network(settings.network, shape, seed, problem.task.outputs).to(problem.x)
 
 
 def prepare(settings: Settings) -> Experiment:
@@ -122,6 +130,19 @@ def log_every(experiment: Experiment) -> int:
     return experiment.settings.log_every or max(1, experiment.trainer.total // 100)
 
 
+def movement(experiment: Experiment) -> dict[str, float | None]:
+    """Return how far training has moved theta and the kernel matrix so far (see ``nsvm_cli.models.change``).
+
+    The initial theta is made anew from the seed: a run that was resumed has no other.
+    """
+    e, problem = experiment, experiment.problem
+    before, after = _initial_network(e.settings, problem), e.F.network
+    return {
+        "theta_change": theta_change(before, after),
+        "feature_change": feature_change(before, after, problem.K, problem.x, problem.seed),
+    }
+
+
 def figures_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, Any]:
     """Return the fields of a result about the trained model and its training."""
     problem, F = experiment.problem, experiment.F
@@ -131,6 +152,7 @@ def figures_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, A
         "part_steps": list(experiment.trainer.part_steps),
         "violations": state.violations,
         "theta_steps": F.theta_steps,
+        "parameters": model.parameters,
         "support_vectors": len(model.expansion.alpha),
         **dataset_alignment(
             problem.K,

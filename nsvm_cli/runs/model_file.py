@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, Validat
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, Positive, one_line
+from nsvm_cli.config.registry import STRICT, NonNegative, Positive, one_line
 from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.datasets import Known, build_source
 from nsvm_cli.datasets.encoding import MOST_CLASSES, Columns, TableEncoder
@@ -58,7 +58,8 @@ class Facts:
     ``scale``, ``bias`` and ``one_vs_one`` are those of g (see ``Expansion``); for more than two classes, the
     bias is a tensor. ``shape`` is that of one sample, and ``sha256`` is the checksum of the data that the
     model was trained on. ``columns`` is None if these were no table. ``target`` holds mean and standard
-    deviation of real targets, which have no classes.
+    deviation of real targets, which have no classes. ``theta_change`` and ``feature_change`` say how far
+    training has moved the network (see ``nsvm_cli.models.change``); files of earlier versions do not.
     """
 
     scale: Positive
@@ -71,6 +72,8 @@ class Facts:
     columns: Columns | None = None
     one_vs_one: bool = False
     target: tuple[float, Positive] | None = None
+    theta_change: NonNegative | None = None
+    feature_change: Annotated[float, Field(ge=0, le=2)] | None = None
 
     def __post_init__(self) -> None:
         if (len(self.classes) < 2) == (self.target is None):
@@ -105,8 +108,17 @@ class SavedModel:
     facts: Facts
 
 
-def facts(experiment: Experiment, model: NSVM, steps: int) -> Facts:
-    """Return the facts for the file of a model."""
+def facts(
+    experiment: Experiment, model: NSVM, steps: int, movement: Mapping[str, float | None] | None = None
+) -> Facts:
+    """Return the facts for the file of a model.
+
+    Args:
+        experiment: the run that it was trained in.
+        model: the model.
+        steps: the steps that were taken.
+        movement: ``theta_change`` and ``feature_change``, if they are known.
+    """
     data, expansion = experiment.data, model.expansion
     return Facts(
         scale=expansion.scale,
@@ -119,6 +131,7 @@ def facts(experiment: Experiment, model: NSVM, steps: int) -> Facts:
         columns=None if data.encoder is None else data.encoder.columns,
         one_vs_one=expansion.one_vs_one,
         target=(data.task.mean, data.task.std) if isinstance(data.task, Regression) else None,
+        **(movement or {}),
     )
 
 
