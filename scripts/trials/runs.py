@@ -136,7 +136,7 @@ def signals(folder: Path, arguments: Namespace) -> list[str]:
     """
     rng = random.Random(1)
     waits: list[float] = []
-    number = requested = 0
+    number = requested = done = 0
     while len(waits) < arguments.signals:
         algorithm = ALGORITHMS[number % len(ALGORITHMS)]
         words = command(algorithm, number)
@@ -164,6 +164,9 @@ def signals(folder: Path, arguments: Namespace) -> list[str]:
             run.send_signal(signum)
             _, errors = run.communicate(timeout=120)
             if run.returncode == 0:  # it was just done
+                done += 1
+                if done > 10 + len(waits):
+                    raise SystemExit(f"{words}: runs end before {signum.name}, or in spite of it")
                 break
             waits.append(time.monotonic() - sent)
             requested += "checkpoint after step" in errors
