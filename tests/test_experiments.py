@@ -77,7 +77,7 @@ def test_the_command_that_found_the_values_can_be_typed(cell: str) -> None:
 def test_a_baseline_has_the_theta_steps_of_its_algorithm(cell: str) -> None:
     """Their mean over the seeds of the published runs; the baseline was tuned and is run with them.
 
-    On another processor, which rounds differently, violations and with them theta steps are a few more or less.
+    Another processor rounds differently, so that theta steps are a few more or less there.
     """
     with (ROOT / "outputs" / "paper" / "runs.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if (row["cell"], row["method"]) == (cell, "nsvm")]
