@@ -52,8 +52,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("outputs/trials"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    # a shell's & has it ignored, and what is started from here would inherit that
+    # a shell's & and nohup have these ignored, and what is started from here would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in arguments.parts:
         with tempfile.TemporaryDirectory() as folder:
