@@ -14,7 +14,7 @@ MUTANTS = {
         ("if share is not None]", "]"),
         ("(y > 0) * 1", "(y < 0) * 1"),
         ("-1 / (C - 1)", "-1 / C"),
-        ("((C - 1) / C) ** 0.5", "1.0"),
+        ("math.sqrt(C / (C - 1))", "1.0"),
         ("g.argmax(-1)", "g.argmin(-1)"),
         ("(y - self.mean) / self.std", "y - self.mean"),
         ("self.mean + self.std * g", "self.mean + g"),

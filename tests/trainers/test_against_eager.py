@@ -114,7 +114,6 @@ def test_algorithm_2(small: MakeSmall) -> None:
     assert 100 < state.violations < 2000
 
 
-@pytest.mark.usefixtures("cut")
 def test_algorithm_3(small: MakeSmall) -> None:
     s, T, k, lr = small(3, m=150, network=WIDE), 1500, 8, 1e-3
     theirs = eager(s, lr, k)
@@ -124,7 +123,6 @@ def test_algorithm_3(small: MakeSmall) -> None:
     assert torch.equal(alpha(state, s), theirs.alpha)
 
 
-@pytest.mark.usefixtures("cut")
 def test_algorithm_4(small: MakeSmall) -> None:
     s, T, k, lr = small(3, m=300, network=WIDE), 1500, 8, 1e-3
     theirs = eager(s, lr, k)
