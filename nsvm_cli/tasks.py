@@ -1,13 +1,16 @@
-"""What a model learns from its labels: their code, the decision rule and the score, one object a task."""
+"""What a model learns from its labels: their code, the decision rule and the scores, one object a task."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
+import torch
+from jaxtyping import Float
 from torch import Tensor
 
 Values = TypeVar("Values", np.ndarray, Tensor)
@@ -20,30 +23,40 @@ class Task(ABC):
     Algorithms see coded labels ``y`` and decision values ``g``; only the task knows what these stand for.
     """
 
+    kind: ClassVar[Literal["classification", "regression"]]
+
     metric: ClassVar[str]
     """The figure of ``score`` by which models are compared; larger is better."""
 
+    centred: ClassVar[bool]
+    """Whether kernel matrices are centred before their alignment is measured, unless a setting says so."""
+
     classes: tuple[str, ...]
-    """The names of the classes, in the order of their codes."""
+    """The names of the classes, in the order of their codes; none for real targets."""
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The shape of one decision value: () for a number, (C,) for one number a class."""
+        return ()
 
     @abstractmethod
     def strata(self, y: Values) -> list[tuple[str, Values]]:
         """Return the parts of the data that a split keeps in proportion: their names and masks of samples."""
 
-    @abstractmethod
-    def is_code(self, y: Tensor) -> bool:
-        """Return whether these are coded labels of this task."""
+    def targets(self, y: Tensor) -> Tensor:
+        """Return what an algorithm gets for labels as the data have them."""
+        return y
 
     @abstractmethod
-    def violates(self, y: Values, g: Values) -> Values:
-        """Return where the loss asks for a step: a mask of the samples' shape."""
+    def code(self, y: Float[Tensor, " k"]) -> Float[Tensor, " k *outputs"]:
+        """Return the codes c_i of labels; the ideal kernel matrix is that of their inner products."""
 
     @abstractmethod
     def decide(self, g: Values) -> Values:
-        """Return the predictions for decision values, coded like the labels."""
+        """Return the predictions for decision values, as the data have their labels."""
 
-    def correct(self, y: np.ndarray, g: np.ndarray) -> int:
-        """Return for how many samples the prediction is their label."""
+    def correct(self, y: np.ndarray, g: np.ndarray) -> int | None:
+        """Return for how many samples the prediction is their label; None where that means nothing."""
         return int(np.count_nonzero(self.decide(g) == y))
 
     @abstractmethod
@@ -51,45 +64,151 @@ class Task(ABC):
         """Return the figures of these decisions, among them ``metric``."""
 
 
-@dataclass(frozen=True)
-class BinaryClassification(Task):
-    """Two classes, coded -1 and +1  (paper, Section 2)."""
+class Classification(Task):
+    """Classes, told apart by their names."""
 
-    metric: ClassVar[str] = "accuracy"
+    kind = "classification"
+    metric = "accuracy"
 
-    classes: tuple[str, ...] = ("-1", "+1")
-
-    @staticmethod
-    def encode(labels: np.ndarray, classes: Sequence[Any]) -> np.ndarray:
-        """Return -1 for the first class and +1 for the second, as float64."""
-        y: np.ndarray = np.where(labels == classes[1], 1.0, -1.0)
-        return y
+    @abstractmethod
+    def index(self, y: Values) -> Values:
+        """Return the positions in ``classes`` of coded labels."""
 
     def strata(self, y: Values) -> list[tuple[str, Values]]:
         """Return the members of each class."""
-        return [(name, y == code) for name, code in zip(self.classes, (-1, 1), strict=True)]
+        index = self.index(y)
+        return [(name, index == r) for r, name in enumerate(self.classes)]
 
-    def is_code(self, y: Tensor) -> bool:
-        return bool((y.abs() == 1).all())
+    def score(self, y: Values, decisions: Values) -> dict[str, Any]:
+        """Return figures of the decisions.
 
-    def violates(self, y: Values, g: Values) -> Values:
-        """Return where the margin y g is below 1; a margin of exactly 1 is no violation  (Algorithm 0)."""
-        violating: Values = y * g < 1
-        return violating
+        ``accuracy`` and the number of ``errors``; ``recall``, for each class the share of its samples that
+        is decided rightly (None without samples); their mean, ``balanced_accuracy``; and ``confusion``,
+        which counts the samples of each class (row) by the class that was decided for (column).
+        """
+        errors = int((y != decisions).sum())
+        true, decided = (np.asarray(self.index(part)).astype(np.int64) for part in (y, decisions))
+        C = len(self.classes)
+        confusion = np.bincount(C * true + decided, minlength=C * C).reshape(C, C)
+        recall = [int(row[r]) / n if (n := int(row.sum())) else None for r, row in enumerate(confusion)]
+        present = [share for share in recall if share is not None]
+        return {
+            "accuracy": (len(y) - errors) / len(y),
+            "errors": errors,
+            "balanced_accuracy": sum(present) / len(present),
+            "recall": recall,
+            "confusion": confusion.tolist(),
+        }
+
+
+@dataclass(frozen=True)
+class BinaryClassification(Classification):
+    """Two classes, coded -1 and +1  (paper, Section 2)."""
+
+    centred: ClassVar[bool] = False
+
+    classes: tuple[str, ...] = ("-1", "+1")
+
+    def index(self, y: Values) -> Values:
+        return (y > 0) * 1
+
+    def code(self, y: Float[Tensor, " k"]) -> Float[Tensor, " k"]:
+        """Return y: the ideal kernel is y_i y_j."""
+        return y
 
     def decide(self, g: Values) -> Values:
         """Return +1 where g >= 0, else -1."""
         return (g >= 0) * 2 - 1
 
+
+@dataclass(frozen=True)
+class MulticlassClassification(Classification):
+    """C > 2 classes, coded 0 to C - 1, with a decision value for each."""
+
+    centred: ClassVar[bool] = True
+
+    classes: tuple[str, ...]
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        return (len(self.classes),)
+
+    def index(self, y: Values) -> Values:
+        return y
+
+    def code(self, y: Float[Tensor, " k"]) -> Float[Tensor, "k C"]:
+        """Return c_r for class r: 1 at r and -1/(C-1) elsewhere, divided by its norm.
+
+        Inner products are 1 within a class and -1/(C-1) otherwise. With C = 2 that is y_i y_j.
+        """
+        C = len(self.classes)
+        c = torch.full((len(y), C), -1 / (C - 1), dtype=y.dtype, device=y.device)
+        c[torch.arange(len(y), device=y.device), y.long()] = 1
+        return c / math.sqrt(C / (C - 1))
+
+    def decide(self, g: Values) -> Values:
+        """Return the class with the largest decision value, the first of equal ones."""
+        best: Values = g.argmax(-1)
+        return best
+
+
+@dataclass(frozen=True)
+class Regression(Task):
+    """Real targets. Algorithms see them standardised: (y - mean) / std over the training set."""
+
+    kind: ClassVar[Literal["classification", "regression"]] = "regression"
+    metric: ClassVar[str] = "r2"
+    centred: ClassVar[bool] = True
+    classes = ()
+
+    mean: float = 0.0
+    std: float = 1.0
+
+    def strata(self, y: Values) -> list[tuple[str, Values]]:
+        """Return one part with all samples."""
+        return [("", y == y)]
+
+    def targets(self, y: Tensor) -> Tensor:
+        return (y - self.mean) / self.std
+
+    def code(self, y: Float[Tensor, " k"]) -> Float[Tensor, " k"]:
+        return y
+
+    def decide(self, g: Values) -> Values:
+        """Return the predicted targets, in the units of the data."""
+        return self.mean + self.std * g
+
+    def correct(self, y: np.ndarray, g: np.ndarray) -> None:
+        return None
+
     def score(self, y: Values, decisions: Values) -> dict[str, Any]:
-        """Return the ``accuracy`` and the number of ``errors``."""
-        errors = int((y != decisions).sum())
-        return {"accuracy": (len(y) - errors) / len(y), "errors": errors}
+        """Return the root mean squared error, the mean absolute error, and R^2 (None if y is constant)."""
+        target, residual = np.asarray(y, np.float64), np.asarray(y - decisions, np.float64)
+        spread = float(np.square(target - target.mean()).sum())
+        return {
+            "r2": 1 - float(np.square(residual).sum()) / spread if spread > 0 else None,
+            "rmse": float(np.sqrt(np.square(residual).mean())),
+            "mae": float(np.abs(residual).mean()),
+        }
 
 
 BINARY = BinaryClassification()
 
 
-def task_for(classes: tuple[str, ...]) -> Task:
+def task_for(classes: Sequence[str]) -> Classification:
     """Return the task of telling these classes apart."""
-    return BinaryClassification(classes)
+    names = tuple(classes)
+    return BinaryClassification(names) if len(names) == 2 else MulticlassClassification(names)
+
+
+def encode(labels: np.ndarray, classes: Sequence[Any]) -> np.ndarray:
+    """Return the codes of labels, each of which is one of ``classes``, as float64: -1 and +1 for two classes,
+    0, 1, 2, ... for more.
+    """
+    y: np.ndarray
+    if len(classes) == 2:
+        y = np.where(labels == classes[1], 1.0, -1.0)
+    else:
+        place = {name: float(r) for r, name in enumerate(classes)}
+        y = np.array([place[label] for label in labels.tolist()], np.float64)
+    return y

@@ -18,9 +18,11 @@ from torch import Tensor, nn
 
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Kernel
+from nsvm_cli.models.losses import Binary, CrammerSinger, EpsilonInsensitive, Hinge, Loss, Residual
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.optimizers import SGD
+from nsvm_cli.tasks import BINARY, MulticlassClassification, Regression, Task
 from nsvm_cli.trainers import TRAINERS, Problem, State, Trainer, build_trainer
 from tests.inline_workers import InlineWorkers
 
@@ -59,9 +61,17 @@ def inline_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"nsvm_cli.studies.{study}.Workers", InlineWorkers)
 
 
+LOSSES: dict[str, Loss] = {
+    "two classes": Binary(Hinge()),
+    "three classes": CrammerSinger(Hinge()),
+    "real targets": Residual(EpsilonInsensitive(0.1)),
+}
+"""A loss for each kind of task."""
+
+
 @dataclass
 class Small:
-    """A small problem with two classes in float64, and a network for it."""
+    """A small problem in float64, and a network for it."""
 
     problem: Problem
     network: nn.Module
@@ -79,21 +89,36 @@ def small() -> Callable[..., Small]:
         d: int = 5,
         K: Kernel | None = None,
         network: Mapping[str, Any] | None = None,
+        loss: Loss = LOSSES["two classes"],
     ) -> Small:
         generator = torch.Generator().manual_seed(seed)
-        y = torch.where(torch.arange(m) % 2 == 0, -1.0, 1.0).double()
-        x = torch.randn(m, d, generator=generator, dtype=torch.float64) + 0.7 * y[:, None]
+        task, x, y = samples(loss, torch.randn(m, d, generator=generator, dtype=torch.float64))
         settings = network or {"name": "mlp", "widths": [8, 6], "normalize": True}
-        built = build_network(settings, (d,), seed=seed + 1).double()
-        return Small(Problem(x, y, K or RBF(1.0), seed), built)
+        built = build_network(settings, (d,), seed=seed + 1, outputs=task.outputs).double()
+        return Small(Problem(x, y, K or RBF(1.0), seed, task=task, loss=loss), built)
 
     return make
 
 
-def short(name: str, steps: int, **settings: Any) -> Trainer[Any]:
-    """Return the trainer of that name; every part of it takes so many steps."""
-    lengths = {key: steps for key in signature(TRAINERS[name]).parameters if key.endswith("steps")}
-    return build_trainer({"name": name, **lengths, **settings})
+def samples(loss: Loss, noise: Tensor) -> tuple[Task, Tensor, Tensor]:
+    """Return the task of a loss, and samples x and labels y for it."""
+    j = torch.arange(len(noise))
+    if isinstance(loss, Binary):
+        y = torch.where(j % 2 == 0, -1.0, 1.0).double()
+        return BINARY, noise + 0.7 * y[:, None], y
+    if isinstance(loss, Residual):
+        y = torch.sin(2 * noise[:, 0]) + 0.5 * noise[:, 1]
+        return Regression(), noise, (y - y.mean()) / y.std()
+    apart = torch.eye(noise.shape[1], dtype=torch.float64)[j % 3]
+    return MulticlassClassification(("a", "b", "c")), noise + 2 * apart, (j % 3).double()
+
+
+def short(name: str, steps: int, k: int | None = None, **settings: Any) -> Trainer[Any]:
+    """Return the trainer of that name; every part of it takes so many steps, and k samples a step."""
+    known = signature(TRAINERS[name]).parameters
+    lengths = {key: steps for key in known if key.endswith("steps")}
+    sizes = {key: k for key in known if key.endswith("batch_size") and k is not None}
+    return build_trainer({"name": name, **lengths, **sizes, **settings})
 
 
 def train(

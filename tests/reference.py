@@ -7,6 +7,7 @@ indices, the network, the optimizer, and the kernel as a Python function of two 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -176,3 +177,191 @@ def decision(
 ) -> Tensor:
     """g at the features x: 1/(lambda T) sum_j alpha_j y_j K(z_j, x)."""
     return sum(alpha[j] * y[j] * K(z[j], x) for j in range(len(y))) / (lam * T)
+
+
+# Beyond the paper: several classes, real targets, other losses, mini-batches. Here alpha_j, which is a number
+# or C of them, has the sign of y_j.
+
+
+VALUES: dict[str, Callable[[Tensor], Tensor]] = {
+    "hinge": lambda m: torch.relu(1 - m),
+    "squared_hinge": lambda m: torch.relu(1 - m) ** 2,
+    "smoothed_hinge": lambda m: 0 * m if m >= 1 else (1 - m) ** 2 / 2 if m > 0 else 0.5 - m,
+    "logistic": lambda m: torch.log(1 + torch.exp(-m)),
+    "epsilon_insensitive": lambda r: torch.relu(r.abs() - EPSILON),
+    "squared": lambda r: r**2 / 2,
+}
+"""l of a margin m or a residual r."""
+
+EPSILON = 0.3
+
+
+def rival(y: int, f: Tensor) -> int:
+    """Return the class r != y with the largest f_r, the first of equal ones."""
+    best = None
+    for r in range(len(f)):
+        if r != y and (best is None or f[r] > f[best]):
+            best = r
+    assert best is not None
+    return best
+
+
+def loss(kind: str, l: str, y: Tensor, f: Tensor) -> Tensor:  # noqa: E741
+    """Return the loss of a sample with label y and decision value f."""
+    if kind == "binary":
+        return VALUES[l](y * f)
+    if kind == "residual":
+        return VALUES[l](y - f)
+    own = int(y)
+    if kind == "crammer_singer":
+        return VALUES[l](f[own] - f[rival(own, f)])
+    return sum(VALUES[l](f[r] if r == own else -f[r]) for r in range(len(f)))
+
+
+def increment(kind: str, l: str, y: Tensor, g: Tensor) -> Tensor:  # noqa: E741
+    """Return what a step adds to alpha_i: minus the derivative of the loss by the decision value."""
+    at = g.clone().requires_grad_()
+    return -torch.autograd.grad(loss(kind, l, y, at), at)[0]
+
+
+@dataclass
+class Problem:
+    """A ``kind`` of problem, with the name of its loss ``l`` and the shape of a decision value."""
+
+    data: Data
+    draw: Draw
+    lam: float
+    K: VectorKernel
+    kind: str
+    l: str  # noqa: E741
+    outputs: tuple[int, ...]
+
+    def zeros(self, *shape: int) -> Tensor:
+        return torch.zeros((*shape, *self.outputs), dtype=self.data.y.dtype)
+
+    def f(self, terms: list[tuple[Tensor, Tensor]], x: Tensor, t: int) -> Tensor:
+        """1/(lambda (t-1)) sum_s alpha_s K(z_s, x)"""
+        total = self.zeros() + 0 * x.sum()  # so that a sum of nothing has a gradient, of 0
+        for alpha_s, z_s in terms:
+            total = total + alpha_s * self.K(z_s, x)
+        return total / (self.lam * (t - 1))
+
+    def loss(self, i: int, f: Tensor) -> Tensor:
+        return loss(self.kind, self.l, self.data.y[i], f)
+
+    def increment(self, i: int, g: Tensor) -> Tensor:
+        return increment(self.kind, self.l, self.data.y[i], g)
+
+
+def mini_batch_algorithm_0(p: Problem, z: list[Tensor], T: int) -> Tensor:
+    alpha = p.zeros(p.data.m)
+    for t in range(1, T + 1):
+        A_t, new = p.draw(t), alpha.clone()
+        for i in A_t:
+            terms = [(alpha[j], z[j]) for j in range(p.data.m)]
+            g = p.zeros() if t == 1 else p.f(terms, z[i], t)
+            new[i] = alpha[i] + p.increment(i, g) / len(A_t)
+        alpha = new
+    return alpha
+
+
+def mini_batch_algorithm_1(
+    p: Problem, optimizer: torch.optim.Optimizer, T: int
+) -> list[tuple[Tensor, Tensor]]:
+    """Return alpha_s and z_s of all terms with alpha_s != 0."""
+    terms: list[tuple[Tensor, Tensor]] = []
+    for t in range(1, T + 1):
+        A_t, new, violating = p.draw(t), [], []
+        for i in A_t:
+            z_i = p.data.F(i).detach()
+            added = p.increment(i, p.zeros() if t == 1 else p.f(terms, z_i, t))
+            if added.any():
+                new.append((added / len(A_t), z_i))
+                violating.append(i)
+        if violating and t > 1:
+            losses = [p.loss(i, p.f(terms, p.data.F(i), t)) for i in violating]
+            descend(optimizer, sum(losses) / len(A_t))
+        terms = [*terms, *new]
+    return terms
+
+
+def mini_batch_algorithm_2(p: Problem, optimizer: torch.optim.Optimizer, T: int) -> Tensor:
+    alpha = p.zeros(p.data.m)
+    for t in range(1, T + 1):
+        A_t, new, losses = p.draw(t), alpha.clone(), []
+        for i in A_t:
+            terms = [(alpha[j], p.data.F(j)) for j in range(p.data.m) if alpha[j].any()]
+            f = p.zeros() if t == 1 else p.f(terms, p.data.F(i), t)
+            added = p.increment(i, f.detach())
+            if added.any():
+                new[i] = alpha[i] + added / len(A_t)
+                losses.append(p.loss(i, f))
+        if losses and t > 1:
+            descend(optimizer, sum(losses) / len(A_t))
+        alpha = new
+    return alpha
+
+
+def matrix(k: int, entry: Callable[[int, int], Tensor]) -> Tensor:
+    return torch.stack([torch.stack([entry(i, j) for j in range(k)]) for i in range(k)])
+
+
+def ideal_kernel(p: Problem, A: list[int]) -> Tensor:
+    """U_ij: 1 within a class and -1/(C-1) otherwise; y_i y_j for two classes or real targets."""
+    y = p.data.y
+
+    def entry(i: int, j: int) -> Tensor:
+        if p.outputs:
+            C = p.outputs[0]
+            return torch.tensor(1.0 if y[A[i]] == y[A[j]] else -1 / (C - 1)).to(y)
+        return y[A[i]] * y[A[j]]
+
+    return matrix(len(A), entry)
+
+
+def cosine(U: Tensor, K: Tensor) -> Tensor:
+    return (U * K).sum() / (torch.sqrt((U * U).sum()) * torch.sqrt((K * K).sum()))
+
+
+def centring(k: int) -> Tensor:
+    """H = I - 1/k"""
+    return torch.eye(k, dtype=torch.float64) - torch.ones(k, k, dtype=torch.float64) / k
+
+
+def batch_alignment(p: Problem, A: list[int], K_A: Tensor, centred: bool) -> Tensor:
+    U, H = ideal_kernel(p, A), centring(len(A))
+    return cosine(H @ U @ H, H @ K_A @ H) if centred else cosine(U, K_A)
+
+
+def general_algorithm_3(
+    p: Problem, optimizer: torch.optim.Optimizer, T: int, mu: float, centred: bool
+) -> Tensor:
+    alpha = p.zeros(p.data.m)
+    for t in range(1, T + 1):
+        A_t, new = p.draw(t), alpha.clone()
+        terms = [(alpha[j], p.data.F(j).detach()) for j in range(p.data.m)]
+        for i in A_t:
+            g = p.zeros() if t == 1 else p.f(terms, p.data.F(i).detach(), t)
+            new[i] = alpha[i] + p.increment(i, g) / len(A_t)
+        alpha = new
+        if t > 1:
+            z, a = [p.data.F(i) for i in A_t], alpha[A_t]
+            K_A = matrix(len(A_t), lambda i, j, z=z: p.K(z[i], z[j]))
+            A_A = matrix(len(A_t), lambda i, j, a=a: (a[i] * a[j]).sum())
+            fraction = cosine(A_A, K_A) if A_A.any() else 0.0
+            descend(optimizer, mu * fraction - batch_alignment(p, A_t, K_A, centred))
+    return alpha
+
+
+def general_algorithm_4_part_1(
+    p: Problem,
+    optimizer: torch.optim.Optimizer,
+    T: int,
+    L: Callable[[float, Tensor], Tensor],
+    centred: bool,
+) -> None:
+    for t in range(1, T + 1):
+        A_t = p.draw(t)
+        z = [p.data.F(i) for i in A_t]
+        K_A = matrix(len(A_t), lambda i, j, z=z: p.K(z[i], z[j]))
+        descend(optimizer, L(1, batch_alignment(p, A_t, K_A, centred)))

@@ -97,7 +97,8 @@ def test_one_file_for_each_registered_part(group: str) -> None:
     assert named == set(REGISTRIES[group])
 
 
-PLACEHOLDERS = ["dataset.path=table.csv"]
+PLACEHOLDERS = {"csv": ["dataset.path=table.csv"], "pmlb": ["dataset.table=letter"]}
+TABLES = ("csv", "pmlb", "ringnorm", "ringnorm_openml")
 OPTIONS = [
     (group, file.stem)
     for group in sorted(REGISTRIES)
@@ -107,16 +108,18 @@ OPTIONS = [
 
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_every_file_composes_and_builds(group: str, option: str) -> None:
-    extra = PLACEHOLDERS if option == "csv" else []
-    build_all([f"{group}={option}", *extra], shape=(1, 28, 28))
+    build_all([f"{group}={option}", *PLACEHOLDERS.get(option, [])], shape=(1, 28, 28))
 
 
 @pytest.mark.parametrize("dataset", sorted(DATASETS))
 @pytest.mark.parametrize("algorithm", sorted(TRAINERS))
 def test_every_pair_composes_and_builds(algorithm: str, dataset: str) -> None:
-    extra = PLACEHOLDERS if dataset == "csv" else []
-    shape = (20,) if dataset.startswith("ringnorm") or dataset == "csv" else (1, 28, 28)
-    build_all([f"algorithm={algorithm}", f"dataset={dataset}", *extra], shape)
+    words = [f"algorithm={algorithm}", f"dataset={dataset}", *PLACEHOLDERS.get(dataset, [])]
+    build_all(words, shape_of(dataset))
+
+
+def shape_of(dataset: str) -> tuple[int, ...]:
+    return (20,) if dataset in TABLES else (3, 32, 32) if dataset in ("cifar10", "svhn") else (1, 28, 28)
 
 
 EXPERIMENTS = sorted((ROOT / "conf" / "experiment").rglob("*.yaml"))
@@ -129,10 +132,8 @@ def test_every_experiment_composes_and_builds(file: Path) -> None:
     dataset = max((name for name in DATASETS if file.stem.startswith(name)), key=len, default="mnist")
     algorithm = next((name for name in TRAINERS if file.stem.split("_")[-1] == name), "alg4")
     algorithm = "cross_entropy" if file.parent.name == "baseline" else algorithm
-    shape = (20,) if dataset.startswith("ringnorm") or dataset == "csv" else (1, 28, 28)
-    extra = PLACEHOLDERS if dataset == "csv" else []
-    words = [f"dataset={dataset}", f"algorithm={algorithm}", f"experiment={experiment}", *extra]
-    build_all(words, shape)
+    words = [f"dataset={dataset}", f"algorithm={algorithm}", f"experiment={experiment}"]
+    build_all([*words, *PLACEHOLDERS.get(dataset, [])], shape_of(dataset))
 
 
 def test_an_experiment_mirrors_the_sections_that_its_values_go_to() -> None:
@@ -177,7 +178,7 @@ def test_the_papers_eight_settings(dataset: str, algorithm: str) -> None:
     assert settings["algorithm"].get("mu") == (1 if algorithm == "alg3" else None)
     assert settings["algorithm"].get("loss") == ("squared" if algorithm == "alg4" else None)
     assert settings["algorithm"].get("solver") == ("pegasos" if algorithm == "alg4" else None)
-    assert settings["kernel"] == {"name": "rbf", "gamma": gamma, "normalize": False}
+    assert settings["kernel"] == {"name": "rbf", "gamma": gamma, "normalize": False, "bias": None}
     assert settings["optimizer"]["name"] == "sgd"
     network = settings["network"]
     assert network["name"] == ("mlp" if dataset == "ringnorm" else "cnn")

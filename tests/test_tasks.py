@@ -2,44 +2,119 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from sklearn import metrics
 
-from nsvm_cli.tasks import BINARY, BinaryClassification, task_for
+from nsvm_cli.tasks import (
+    BINARY,
+    MulticlassClassification,
+    Regression,
+    Task,
+    encode,
+    task_for,
+)
+
+THREE = MulticlassClassification(("a", "b", "c"))
+RNG = np.random.default_rng(0)
+
+either = pytest.mark.parametrize("make", [np.asarray, torch.as_tensor], ids=["numpy", "torch"])
 
 
-@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor], ids=["numpy", "torch"])
-def test_binary_classification(kind: object) -> None:
-    make = kind  # type: ignore[assignment]
-    y, g = make(np.array([1.0, 1.0, -1.0, -1.0])), make(np.array([1.0, 0.0, -0.5, 2.0]))  # type: ignore[operator]
-    assert BINARY.violates(y, g).tolist() == [False, True, True, True], "a margin of 1 is no violation"
+@either
+def test_binary_classification(make: Callable[[Any], Any]) -> None:
+    y, g = make(np.array([1.0, 1.0, -1.0, -1.0])), make(np.array([1.0, 0.0, -0.5, 2.0]))
     assert BINARY.decide(g).tolist() == [1, 1, -1, 1], "g = 0 is +1"
-    assert BINARY.score(y, BINARY.decide(g)) == {"accuracy": 0.75, "errors": 1}
+    score = BINARY.score(y, BINARY.decide(g))
+    assert (score["accuracy"], score["errors"]) == (0.75, 1)
+    assert score["confusion"] == [[1, 1], [0, 2]]
     assert BINARY.metric in BINARY.score(y, y)
+
+
+@either
+def test_the_class_with_the_largest_decision_value_is_decided_for(make: Callable[[Any], Any]) -> None:
+    g = make(np.array([[0.1, -2.0, 0.3], [1.0, 1.0, 0.0], [-3.0, -2.0, -2.5]]))
+    assert THREE.decide(g).tolist() == [2, 0, 1], "the first of equal ones"
+    assert THREE.correct(np.array([2.0, 1.0, 1.0]), np.asarray(g)) == 2
+
+
+@either
+@pytest.mark.parametrize("task", [BINARY, THREE, task_for([str(r) for r in range(7)])])
+def test_figures_of_classification_are_scikit_learns(task: Task, make: Callable[[Any], Any]) -> None:
+    codes = encode(np.array(task.classes), task.classes)
+    y, decisions = (np.append(codes, RNG.choice(codes, 60)) for _ in range(2))
+    score = task.score(make(y), make(decisions))
+    assert score["accuracy"] == metrics.accuracy_score(y, decisions)
+    assert score["errors"] == metrics.zero_one_loss(y, decisions, normalize=False)
+    assert score["balanced_accuracy"] == pytest.approx(metrics.balanced_accuracy_score(y, decisions))
+    assert score["recall"] == pytest.approx(metrics.recall_score(y, decisions, average=None))
+    assert score["confusion"] == metrics.confusion_matrix(y, decisions).tolist()
+    assert score[task.metric] == score["accuracy"]
+
+
+def test_a_class_without_samples_has_no_recall_and_does_not_count() -> None:
+    score = THREE.score(np.array([0.0, 0.0, 2.0]), np.array([0.0, 1.0, 2.0]))
+    assert score["recall"] == [0.5, None, 1.0]
+    assert score["balanced_accuracy"] == 0.75
+    assert score["confusion"] == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
 
 
 def test_accuracy_is_the_number_a_person_would_write() -> None:
     y = np.ones(100)
-    decisions = np.where(np.arange(100) < 7, -1.0, 1.0)
-    assert BINARY.score(y, decisions) == {"accuracy": 0.93, "errors": 7}, "1 - 7/100 is 0.9299999999999999"
+    score = BINARY.score(y, np.where(np.arange(100) < 7, -1.0, 1.0))
+    assert (score["accuracy"], score["errors"]) == (0.93, 7), "1 - 7/100 is 0.9299999999999999"
+
+
+@either
+def test_figures_of_regression_are_scikit_learns(make: Callable[[Any], Any]) -> None:
+    """They are in the units of the data; algorithms see standardised targets."""
+    y = 200 + 30 * RNG.standard_normal(50)
+    task = Regression(float(y.mean()), float(y.std(ddof=1)))
+    standardised = task.targets(torch.from_numpy(y)).numpy()
+    assert (standardised.mean(), standardised.std(ddof=1)) == (pytest.approx(0), pytest.approx(1))
+    g = standardised + 0.3 * RNG.standard_normal(50)
+    predicted = np.asarray(task.decide(make(g)))
+    score = task.score(make(y), make(predicted))
+    assert score["rmse"] == pytest.approx(metrics.mean_squared_error(y, predicted) ** 0.5)
+    assert score["mae"] == pytest.approx(metrics.mean_absolute_error(y, predicted))
+    assert score["r2"] == pytest.approx(metrics.r2_score(y, predicted))
+    assert score["rmse"] == pytest.approx(task.std * np.sqrt(np.mean((g - standardised) ** 2)))
+    assert task.decide(standardised) == pytest.approx(y)
+    assert task.correct(y, g) is None
+    assert Regression().score(np.ones(3), np.zeros(3))["r2"] is None, "of a constant target"
 
 
 def test_labels_are_coded_in_the_order_of_the_classes() -> None:
     labels = np.array(["b", "a", "b"])
-    assert BinaryClassification.encode(labels, ["a", "b"]).tolist() == [1.0, -1.0, 1.0]
-    assert BinaryClassification.encode(labels, ["b", "a"]).tolist() == [-1.0, 1.0, -1.0]
+    assert encode(labels, ["a", "b"]).tolist() == [1.0, -1.0, 1.0]
+    assert encode(labels, ["b", "a"]).tolist() == [-1.0, 1.0, -1.0]
+    assert encode(labels, ["c", "b", "a"]).tolist() == [1.0, 2.0, 1.0]
 
 
 def test_strata_are_the_classes() -> None:
-    task = task_for(("no", "yes"))
-    strata = task.strata(np.array([1.0, -1.0, 1.0]))
-    assert [(name, members.tolist()) for name, members in strata] == [
+    def strata(task: Task, y: list[float]) -> list[tuple[str, list[bool]]]:
+        return [(name, members.tolist()) for name, members in task.strata(np.array(y))]
+
+    assert strata(task_for(("no", "yes")), [1.0, -1.0, 1.0]) == [
         ("no", [False, True, False]),
         ("yes", [True, False, True]),
     ]
+    assert strata(THREE, [2.0, 0.0]) == [("a", [False, True]), ("b", [False, False]), ("c", [True, False])]
+    assert strata(Regression(), [0.5, -3.0]) == [("", [True, True])]
 
 
-def test_codes_are_recognised() -> None:
-    assert BINARY.is_code(torch.tensor([1.0, -1.0]))
-    assert not BINARY.is_code(torch.tensor([1.0, 0.0]))
+@pytest.mark.parametrize("C", [2, 3, 10])
+def test_inner_products_of_codes_are_the_ideal_kernel(C: int) -> None:
+    """1 within a class, -1/(C-1) otherwise. With two classes that is y_i y_j."""
+    task = MulticlassClassification(tuple(str(r) for r in range(C)))
+    y = torch.arange(2 * C, dtype=torch.float64) % C
+    U = task.code(y) @ task.code(y).T
+    expected = torch.where(y[:, None] == y[None], 1.0, -1 / (C - 1)).double()
+    torch.testing.assert_close(U, expected)
+    if C == 2:
+        sign = BINARY.code(2 * y - 1)
+        torch.testing.assert_close(U, torch.outer(sign, sign))

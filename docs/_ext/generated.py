@@ -31,6 +31,7 @@ from nsvm_cli.cli import main
 from nsvm_cli.config.settings import Settings
 from nsvm_cli.datasets import DATASETS
 from nsvm_cli.models.kernels import KERNELS
+from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.networks import NETWORKS, Output
 from nsvm_cli.models.optimizers import OPTIMIZERS
 from nsvm_cli.trainers import TRAINERS
@@ -46,6 +47,7 @@ GROUPS: dict[str, Mapping[str, Any]] = {
     "network": NETWORKS,
     "kernel": KERNELS,
     "optimizer": OPTIMIZERS,
+    "loss": LOSSES,
 }
 COLUMNS = ["setting", "default", "type", "meaning"]
 MEANINGS = {
@@ -61,8 +63,7 @@ MEANINGS = {
     "dropout": "probability of dropping a channel or a value in the pass whose gradient moves θ",
     "eps": "lower bound of the norm that `normalize` divides by",
     "gamma": "null: 1/n for features in R^n",
-    "classes": "the first is class -1, the second +1",
-    "head": "append a linear layer onto R: a classifier without an SVM",
+    "head": "append a linear layer onto R, or R^C for C > 2 classes: a classifier without an SVM",
     "lam": "λ, the weight of the norm of f",
     "lr": "learning rate",
     "momentum": "momentum of the gradient steps",

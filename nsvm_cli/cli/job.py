@@ -23,6 +23,7 @@ from nsvm_cli.output import answer, flash, say, say_traceback, standard_streams
 
 if TYPE_CHECKING:
     from nsvm_cli.config.settings import Settings
+    from nsvm_cli.datasets import Data
     from nsvm_cli.runs.experiment import Experiment
     from nsvm_cli.storage.run_directory import RunDirectory
 
@@ -173,14 +174,14 @@ def _train(settings: Settings, place: Place, options: RunOptions) -> None:
             return
         with _status(place):
             result = _train_run(experiment, run, place, options)
-    _show(result, directory, settings)
+    _show(result, directory, experiment)
 
 
 def _check_same_run(directory: Path, settings: Settings) -> None:
-    from nsvm_cli.config.settings import plain, without_nulls
+    from nsvm_cli.config.settings import is_record_of
     from nsvm_cli.storage.run_directory import has_run, read_config
 
-    if has_run(directory) and without_nulls(read_config(directory)) != without_nulls(plain(settings)):
+    if has_run(directory) and not is_record_of(read_config(directory), settings):
         raise InputError(
             f"{directory} holds a run with other settings: name another hydra.sweep.dir, or overwrite=true"
         )
@@ -223,22 +224,33 @@ def _leave_alone(place: Place, settings: Settings) -> None:
         _draw(directory)
 
 
-def _show(result: dict[str, Any], directory: Path, settings: Settings) -> None:
+def _show(result: dict[str, Any], directory: Path, experiment: Experiment) -> None:
     from nsvm_cli.report.console import show_result
 
     show_result(result, directory)
-    if settings.curves:
-        _draw(directory)
+    if experiment.settings.curves:
+        _draw(directory, experiment.data)
 
 
-def _draw(directory: Path) -> None:
-    """Draw the curves of a finished run; whatever goes wrong, the run stays finished."""
-    try:
-        from nsvm_cli.report.curves import draw_curves  # slow to import: the result is shown first
+def _draw(directory: Path, data: Data | None = None) -> None:
+    """Draw the pictures of a finished run, the curves last; whatever goes wrong, the run stays finished."""
+    with _warning("the mistakes"):
+        from nsvm_cli.report.mistakes import draw_mistakes  # slow to import: the result is shown first
+
+        draw_mistakes(directory, data)
+    with _warning("the curves"):
+        from nsvm_cli.report.curves import draw_curves
 
         draw_curves(directory)
+
+
+@contextlib.contextmanager
+def _warning(picture: str) -> Iterator[None]:
+    """Turn an error in the block into a warning."""
+    try:
+        yield
     except Exception as error:
-        say(f"nsvm: warning: the curves could not be drawn: {' '.join(_message(error).split())}")
+        say(f"nsvm: warning: {picture} could not be drawn: {' '.join(_message(error).split())}")
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic
 from pydantic import PositiveInt, ValidationError
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from nsvm_cli.cli.hydra_app import compose_settings
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Run the experiments of the paper over many seeds, and baselines on the same
-splits: scikit-learn's SVC on the inputs and on the trained features, and the
-same network without an SVM. Writes runs.csv, table.md and figure.png. To resume
-after an interruption, run the same command again.
+splits: scikit-learn's SVC on the inputs and on the trained features, the same
+SVM on the features of the untrained network, and the network without an SVM.
+Writes runs.csv, table.md and figure.png. To resume after an interruption, run
+the same command again.
 """
 EPILOG = """\
 examples:
@@ -162,7 +164,8 @@ def _show(rows: Sequence[Row], directory: Path, full: bool, about: str) -> None:
     draw_results(summaries, full, directory / "figure.png")
     console = Console()
     for unit, cells in by_unit(summaries).items():
-        table = Table(title=f"{unit}: mean ± standard deviation", title_justify="left")
+        console.print(f"{unit}: mean ± standard deviation")
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
         table.add_column("", min_width=max(map(len, cells)))
         methods = ["nsvm", *baselines_of(cells)]
         for method in methods:

@@ -17,7 +17,7 @@ from nsvm_cli.cli.parser import CommandParser, Key
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.output import answer, say
-from nsvm_cli.report.console import Console
+from nsvm_cli.report.console import METRICS, Console
 
 if TYPE_CHECKING:
     from nsvm_cli.studies.search_space import Search
@@ -71,16 +71,18 @@ def tune(options: argparse.Namespace) -> None:
     from nsvm_cli.studies.tune import tune as run
 
     search = parse_search(section)
-    progress = Progress(f"tune {values['algorithm']['name']} on {values['dataset']['name']}", search)
+    metric = "r2" if values["task"] == "regression" else "accuracy"
+    progress = Progress(f"tune {values['algorithm']['name']} on {values['dataset']['name']}", search, metric)
     finalists = run(values, search, functools.partial(load_plugins, plugins), progress.show)
-    _show(finalists, Path(search.directory))
+    _show(finalists, metric, Path(search.directory))
 
 
 class Progress:
     """Print a line for each candidate that beats those before it, and a count every ten; on stderr."""
 
-    def __init__(self, title: str, search: Search) -> None:
+    def __init__(self, title: str, search: Search, metric: str) -> None:
         self.seeds, self.tried, self.best = search.seeds, 0, 0.0
+        _, self.written = METRICS[metric]
         self.title = f"{title}: {search.trials} candidates on {search.seeds} seeds, in {search.directory}"
 
     def show(self, candidate: Candidate) -> None:
@@ -88,27 +90,26 @@ class Progress:
         if self.tried == 0:  # not before anything has been found wrong with the search
             say(self.title)
         self.tried += 1
-        if len(candidate.accuracies) == self.seeds and candidate.mean > self.best:
+        if len(candidate.scores) == self.seeds and candidate.mean > self.best:
             self.best = candidate.mean
-            say(f"candidate {candidate.number}: {100 * candidate.mean:.2f} %  {candidate.overrides}")
+            say(f"candidate {candidate.number}: {self.written(candidate.mean)}  {candidate.overrides}")
         elif self.tried % 10 == 0:
             say(f"{self.tried} tried by this command")
 
 
-def _show(finalists: Sequence[Candidate], directory: Path) -> None:
-    seeds = len(finalists[0].final)
+def _show(finalists: Sequence[Candidate], metric: str, directory: Path) -> None:
+    seeds, (name, written) = len(finalists[0].final), METRICS[metric]
     table = Table(
         title=f"the best {len(finalists)} on {seeds} fresh seeds",
         title_justify="left",
         show_lines=True,
     )
     table.add_column("")
-    table.add_column("validation accuracy", no_wrap=True)
+    table.add_column(f"validation {name}", no_wrap=True)
     table.add_column("standard error")
     table.add_column("overrides")
     for c in finalists:
-        figures = (f"{100 * value:.2f} %" for value in (c.mean, c.error))
-        table.add_row(str(c.number), *figures, c.overrides)
+        table.add_row(str(c.number), written(c.mean), written(c.error), c.overrides)
     Console().print(table)
     answer(f"Best: {finalists[0].overrides}")
     answer(f"Search: {directory}")

@@ -129,7 +129,7 @@ def one_line(error: ValidationError, prefix: str = "") -> str:
             sentence = SENTENCES.get(finding["type"], "cannot be {input}")
             limits = {name: _whole(limit) for name, limit in finding.get("ctx", {}).items()}
             findings[where] = f" {sentence.format(**limits, input=shown(finding['input']))}"
-    return "; ".join(where + said for where, said in findings.items())
+    return "; ".join((where + said).removeprefix(": ") for where, said in findings.items())
 
 
 def _whole(limit: object) -> object:

@@ -18,7 +18,7 @@ Section = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Validation:
-    """Measure the accuracy on the validation set after every ``every`` steps, or never (None)."""
+    """Measure the accuracy, or R^2, on the validation set after every ``every`` steps, or never (None)."""
 
     every: Count | None = None
 
@@ -69,12 +69,15 @@ class Settings:
     """The settings of a run. Each section names a registered class and holds its settings.
 
     Attributes:
-        dataset, network, kernel, optimizer, algorithm: see ``registry.build``.
+        dataset, network, kernel, optimizer, algorithm, loss: see ``registry.build``. Without a loss, it is
+            the hinge loss for classes, and the epsilon-insensitive one for real targets.
+        task: whether labels are the names of classes, or real targets.
+        multiclass: how more than two classes are told apart; see ``nsvm_cli.models.losses``.
         threads: None for all cores.
         memory_budget: MiB for kernel values. Data and networks that need more than this, and more than
             the default, are refused before anything is allocated.
         log_every: steps between two records; None for about a hundred records per run.
-        curves: whether ``nsvm train`` draws the training curves.
+        curves: whether ``nsvm train`` draws the training curves and, for images, the worst mistakes.
         plugins: the user's modules that were loaded; a record only, nothing is imported from it.
     """
 
@@ -83,6 +86,9 @@ class Settings:
     kernel: Section
     optimizer: Section
     algorithm: Section
+    loss: Section | None = None
+    task: Literal["classification", "regression"] = "classification"
+    multiclass: Literal["crammer_singer", "one_vs_rest"] = "crammer_singer"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "float64"] = "float32"
@@ -116,6 +122,17 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
 def plain(settings: Settings) -> dict[str, Any]:
     """Return the settings as plain values, for YAML and JSON."""
     return asdict(settings)
+
+
+def is_record_of(recorded: Mapping[str, Any], settings: Settings) -> bool:
+    """Return whether the plain values that a run directory records are these settings.
+
+    An earlier version may have recorded them, without the settings that have been added since.
+    """
+    try:
+        return without_nulls(plain(parse_settings(recorded))) == without_nulls(plain(settings))
+    except InputError:  # a later version may have recorded them
+        return False
 
 
 def without_nulls(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -10,15 +11,20 @@ import numpy as np
 
 from nsvm_cli.config.registry import build
 from nsvm_cli.datasets.base import Samples, Source, Split, Table, take
+from nsvm_cli.datasets.cifar10 import CIFAR10
 from nsvm_cli.datasets.csv import CSV
 from nsvm_cli.datasets.digits import SklearnDigits
+from nsvm_cli.datasets.emnist import EMNIST
 from nsvm_cli.datasets.encoding import TableEncoder, as_numbers, code_labels, fit_encoder
 from nsvm_cli.datasets.mnist import KMNIST, MNIST, FashionMNIST
+from nsvm_cli.datasets.pmlb import PMLB
 from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.datasets.ringnorm_openml import RingnormOpenML
 from nsvm_cli.datasets.splits import split_rows
+from nsvm_cli.datasets.svhn import SVHN
+from nsvm_cli.errors import InputError
 from nsvm_cli.randomness import Stream, generator
-from nsvm_cli.tasks import Task
+from nsvm_cli.tasks import Regression, Task
 
 __all__ = [
     "DATASETS",
@@ -39,8 +45,12 @@ DATASETS: dict[str, type[Source]] = {
     "mnist": MNIST,
     "fashion_mnist": FashionMNIST,
     "kmnist": KMNIST,
+    "emnist": EMNIST,
+    "cifar10": CIFAR10,
+    "svhn": SVHN,
     "digits": SklearnDigits,
     "csv": CSV,
+    "pmlb": PMLB,
 }
 
 
@@ -73,9 +83,9 @@ class Splits(Mapping[str, Split]):
 
 @dataclass(frozen=True)
 class Known:
-    """What a model knows of the data that it was trained on: classes and, of a table, the columns."""
+    """What a model knows of the data that it was trained on: the task and, of a table, the columns."""
 
-    classes: tuple[str, ...]
+    task: Task
     encoder: TableEncoder | None
 
 
@@ -112,12 +122,15 @@ def build_source(settings: Mapping[str, Any]) -> Source:
     return build(DATASETS, "dataset", settings)
 
 
-def load_data(settings: Mapping[str, Any], seed: int, known: Known | None = None) -> Data:
+def load_data(
+    settings: Mapping[str, Any], seed: int, kind: str = "classification", known: Known | None = None
+) -> Data:
     """Load and split the data set that a ``dataset:`` section names.
 
     Args:
         settings: the section.
         seed: the seed of the split.
+        kind: the kind of task, classification or regression.
         known: what a model knows, if the data are for one that was trained before.
 
     Raises:
@@ -125,22 +138,34 @@ def load_data(settings: Mapping[str, Any], seed: int, known: Known | None = None
     """
     source = build_source(settings)
     samples = source.load(generator(seed, Stream.DATA))
-    return split_data(samples, source.validation, seed, source.global_scaling, known)
+    return split_data(samples, source.validation, seed, source.global_scaling, kind, known)
 
 
 def split_data(
-    samples: Samples | Table, validation: int, seed: int, global_scaling: bool, known: Known | None = None
+    samples: Samples | Table,
+    validation: int,
+    seed: int,
+    global_scaling: bool,
+    kind: str = "classification",
+    known: Known | None = None,
 ) -> Data:
-    """Split samples; see ``split_rows`` and ``Source``. The encoder of a table is fitted to its training set.
+    """Split samples; see ``split_rows`` and ``Source``.
 
-    A model that was trained on arrays takes the columns of a table by their positions.
+    The encoder of a table and the scale of real targets are fitted to its training set. A model that was
+    trained on arrays takes the columns of a table by their positions. For a trained model, classes may be
+    absent or rare.
 
     Raises:
-        InputError: there are too few samples for such a split, or a table cannot be encoded.
+        InputError: there are too few samples for such a split, a table cannot be encoded, or the task does
+            not suit the data.
     """
-    classes = None if known is None else known.classes
-    labelled = code_labels(samples, classes) if isinstance(samples, Table) else samples
-    rows = split_rows(labelled, validation, seed)
+    expected = samples.kind or kind if isinstance(samples, Table) else samples.task.kind
+    if kind != expected:
+        what = "classes" if expected == "classification" else "real targets"
+        raise InputError(f"{samples.source} has {what}: expected task={expected}, got task={kind}")
+    classes = None if known is None else known.task.classes
+    labelled = code_labels(samples, kind, classes) if isinstance(samples, Table) else samples
+    rows = split_rows(labelled, validation, seed, lenient=known is not None)
     columns = encoder = None
     if isinstance(samples, Table):
         columns = tuple(map(str, samples.cells))
@@ -151,9 +176,28 @@ def split_data(
         labelled.official_test is not None,
         labelled.generated,
         global_scaling,
-        labelled.task,
+        known.task if known and kind == "regression" else _task(labelled, rows["train"]),
         labelled.source,
         labelled.sha256,
         columns,
         encoder,
     )
+
+
+def _task(samples: Samples, train: np.ndarray) -> Task:
+    """Return the task that the training samples define.
+
+    Raises:
+        InputError: every target is the same, or the standard deviation is not finite.
+    """
+    if samples.classes:
+        return samples.task
+    y = samples.y[train]
+    with np.errstate(over="ignore"):
+        mean, std = float(y.mean()), float(y.std(ddof=1)) if len(y) > 1 else 0.0
+    if not 0 < std < math.inf or not math.isfinite(mean):
+        raise InputError(
+            f"{samples.source}: the targets of the training samples have mean {mean:.3g} and standard "
+            f"deviation {std:.3g}: expected different, finite targets"
+        )
+    return Regression(mean, std)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.errors import InputError
-from nsvm_cli.tasks import Task, task_for
+from nsvm_cli.tasks import Regression, Task, task_for
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
 class Samples:
     """All samples of a source.
 
-    ``x`` is ``(m, *shape)``; ``y`` is ``(m,)`` and holds -1 and +1, for ``classes`` in this order.
-    Rows from ``official_test`` on are the official test set, where there is one. ``generated`` says whether
-    they were drawn for this seed: then other seeds have other samples, and their runs are independent.
+    ``x`` is ``(m, *shape)``; ``y`` is ``(m,)`` and holds the codes of ``classes``, in their order: -1 and +1
+    for two, 0, 1, 2, ... for more. Without classes, ``y`` holds real targets. Rows from ``official_test`` on
+    are the official test set, where there is one. ``generated`` says whether the samples were drawn for this
+    seed: then other seeds have other samples, and their runs are independent.
     """
 
     x: Float64[np.ndarray, "m ..."]
     y: Float64[np.ndarray, " m"]
-    classes: tuple[str, str]
+    classes: tuple[str, ...]
     source: str
     official_test: int | None = None
     generated: bool = False
@@ -41,16 +42,19 @@ class Samples:
         if not np.isfinite(self.x).all():
             row = int(np.argwhere(~np.isfinite(self.x.reshape(len(self.x), -1)))[0, 0])
             raise InputError(f"{self.source}: sample {row + 1} holds NaN or an infinite value")
-        for name, members in self.task.strata(self.y):
+        if not np.isfinite(self.y).all():
+            row = int(np.flatnonzero(~np.isfinite(self.y))[0])
+            raise InputError(f"{self.source}: the target of sample {row + 1} is NaN or infinite")
+        if len(self.classes) == 1:
+            raise InputError(f"{self.source}: expected at least 2 classes, got {self.classes[0]} alone")
+        for name in self.classes:
             if not name.isprintable():
                 raise InputError(f"{self.source}: expected a printable name of a class, got {name!r}")
-            if (found := int(members.sum())) < 2:
-                raise InputError(f"{self.source}: expected at least 2 samples of class {name}, found {found}")
 
     @property
     def task(self) -> Task:
-        """The task that y defines."""
-        return task_for(self.classes)
+        """The task that y defines; of real targets, before they are standardised."""
+        return task_for(self.classes) if self.classes else Regression()
 
     @property
     def sha256(self) -> str:
@@ -66,7 +70,8 @@ class Table:
     """Labelled rows as they were read: a cell may hold text, or nothing. See ``datasets/encoding.py``.
 
     They are those of a file or, from row ``official_test`` on, of a second one: the official test set.
-    ``unknown`` are columns to leave out that are not there.
+    ``unknown`` are columns to leave out that are not there. ``kind`` is the kind of task that the table is
+    meant for, where that is known.
     """
 
     cells: pd.DataFrame
@@ -74,6 +79,7 @@ class Table:
     files: tuple[str, ...]
     official_test: int | None = None
     unknown: tuple[str, ...] = ()
+    kind: str | None = None
 
     @property
     def source(self) -> str:
@@ -92,8 +98,8 @@ class Table:
 class Source:
     """A data set. To add one, derive from this class and list it in ``DATASETS``.
 
-    ``validation`` is the number of samples per class that are split off the training set. If it is not 0, a
-    run is evaluated on these, and the test set is never touched.
+    ``validation`` is the number of samples that are split off the training set: of each class, or of real
+    targets in all. If it is not 0, a run is evaluated on these, and the test set is never touched.
     """
 
     global_scaling: ClassVar[bool] = False
@@ -112,7 +118,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Split:
-    """Some of the samples, raw: ``x`` is ``(m, *shape)``, the labels ``y`` are -1 and +1."""
+    """Some of the samples, raw: ``x`` is ``(m, *shape)``, ``y`` the coded labels or real targets."""
 
     x: Float64[Tensor, "m ..."]
     y: Float64[Tensor, " m"]

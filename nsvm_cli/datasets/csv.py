@@ -1,4 +1,4 @@
-"""CSV files with two classes."""
+"""CSV files."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Names = Annotated[tuple[str, ...], BeforeValidator(lambda names: () if names is 
 class CSV(Source):
     """A CSV file with a header: one column of labels, all others features.
 
-    Labels may be numbers or text. The two classes, in ascending order, become -1 and +1. Features are numbers
-    or text, and may be missing; the columns in ``drop`` are none. The rows of ``test_path``, if there is such
-    a file, are the test set.
+    Labels are numbers or text, the names of the classes, which are put in ascending order; or real targets.
+    Features are numbers or text, and may be missing; the columns in ``drop`` are none. The rows of
+    ``test_path``, if there is such a file, are the test set.
     """
 
     path: str

@@ -12,7 +12,8 @@ from torch.nn import functional
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.augmentation import Augment
 from nsvm_cli.datasets.base import Samples, Source
-from nsvm_cli.datasets.mnist import Classes, two_classes
+from nsvm_cli.datasets.image_files import Classes
+from nsvm_cli.tasks import encode
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -30,8 +31,7 @@ class SklearnDigits(Source):
         digits = load_digits()
         images = torch.from_numpy(digits.images[:, None] / 16.0)
         images = functional.interpolate(images, size=(28, 28), mode="bilinear", align_corners=False)
-        rows, y = two_classes(digits.target, self.classes)
-        negative, positive = self.classes
-        return Samples(
-            images.numpy()[rows], y, (str(negative), str(positive)), "scikit-learn's digits, 28x28"
-        )
+        classes = self.classes or range(10)
+        rows = np.flatnonzero(np.isin(digits.target, classes))
+        y, names = encode(digits.target[rows], classes), tuple(map(str, classes))
+        return Samples(images.numpy()[rows], y, names, "scikit-learn's digits, 28x28")

@@ -87,6 +87,25 @@ def fetch(folder: Path, sums: Mapping[str, str], mirrors: Sequence[str]) -> None
         raise OSError("; ".join(failures))
 
 
+def fetch_text(address: str, limit: int) -> str:
+    """Return a text of at most ``limit`` bytes from an address.
+
+    Raises:
+        OSError: it cannot be downloaded.
+        ValueError: it is longer, or is not UTF-8.
+    """
+    import requests
+
+    content = bytearray()
+    with https_only(), requests.get(address, stream=True, timeout=TIMEOUT) as response:
+        response.raise_for_status()
+        for chunk in response.iter_content(2**16):
+            content += chunk
+            if len(content) > limit:
+                raise ValueError(f"{address}: expected at most {limit} bytes")
+    return content.decode()
+
+
 def _retrieve(folder: Path, name: str, known: str, mirror: str) -> Path:
     import pooch  # imports requests
 

@@ -22,13 +22,19 @@ from nsvm_cli.datasets.base import Samples, Table
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import expect_room
 from nsvm_cli.storage.tensor_file import HEADER_BYTES, json_within_bounds
-from nsvm_cli.tasks import BinaryClassification
+from nsvm_cli.tasks import encode
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MOST_CATEGORIES = 1000
 """The largest number of categories in a column of text."""
+
+MOST_CLASSES = 10_000
+"""The largest number of classes: each has a coefficient for every support vector."""
+
+FEW_NUMBERS = 20
+"""More different numbers than these, of which some are no integers, are taken for targets, not classes."""
 
 LONGEST = 4096
 """Characters of the name of a column or of a category."""
@@ -238,19 +244,26 @@ def as_numbers(table: Table) -> Float64[np.ndarray, "m n"]:
     return x
 
 
-def code_labels(table: Table, classes: tuple[str, ...] | None = None) -> Samples:
-    """Return samples without features, whose labels are coded.
+def code_labels(table: Table, kind: str, classes: tuple[str, ...] | None = None) -> Samples:
+    """Return samples without features, whose labels are coded, or are real targets.
 
     Args:
         table: the table.
+        kind: the kind of task, classification or regression.
         classes: the classes of a model; None for those of the table, in ascending order.
 
     Raises:
-        InputError: a label is missing or unknown, or there are not exactly two classes.
+        InputError: there are no rows, a label is missing or unknown, there is only one class, or a target is
+            not a number.
     """
     labels = table.labels.astype(object)
+    if labels.empty:
+        raise InputError(f"{table.source}: expected rows below its header, found none")
     if (missing := labels.isna()).any():
         raise InputError(f"{table.place(int(np.flatnonzero(missing)[0]))} has no label")
+    if kind == "regression":
+        y = _targets(table, labels)
+        return Samples(np.empty((len(y), 0)), y, (), table.source, table.official_test)
     classes = classes or _classes(labels.iloc[: table.official_test], table.source)
     known = {as_text(name): name for name in classes} | {name: name for name in classes}
     names: dict[Any, str | None] = {
@@ -259,16 +272,36 @@ def code_labels(table: Table, classes: tuple[str, ...] | None = None) -> Samples
     coded = labels.map(names)
     if (unknown := coded.isna()).any():
         row = int(np.flatnonzero(unknown)[0])
-        raise InputError(f"{table.place(row)}: expected label {' or '.join(classes)}, got {labels.iloc[row]}")
-    y = BinaryClassification.encode(coded.to_numpy(), classes)
-    return Samples(np.empty((len(y), 0)), y, (classes[0], classes[1]), table.source, table.official_test)
+        expected = " or ".join(classes) if len(classes) < 6 else f"one of the {len(classes)} in training"
+        raise InputError(f"{table.place(row)}: expected label {expected}, got {labels.iloc[row]}")
+    y = encode(coded.to_numpy(), classes)
+    return Samples(np.empty((len(y), 0)), y, classes, table.source, table.official_test)
+
+
+def _targets(table: Table, labels: pd.Series) -> Float64[np.ndarray, " m"]:
+    y = np.empty(len(labels))
+    for row, label in enumerate(labels.tolist()):
+        try:
+            y[row] = label
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(
+                f"{table.place(row)}: expected a number for task=regression, got {shown(label)}; "
+                "to tell classes apart: task=classification"
+            ) from None
+    return y
 
 
 def _classes(labels: pd.Series, source: str) -> tuple[str, ...]:
     classes = sorted(labels.unique().tolist(), key=lambda label: (isinstance(label, str), label))
-    if len(classes) != 2:
-        some = ", ".join(str(c) for c in classes[:5]) + (", ..." if len(classes) > 5 else "")
+    if len(classes) < 2:
         raise InputError(
-            f"{source}: expected labels of exactly 2 classes, found {len(classes)}: {some or 'no rows'}"
+            f"{source}: expected labels of at least 2 classes, found {len(classes)}: "
+            f"{', '.join(map(str, classes)) or 'no training rows'}"
+        )
+    fractions = [label for label in classes if isinstance(label, float) and not label.is_integer()]
+    if len(classes) > MOST_CLASSES or (fractions and len(classes) > FEW_NUMBERS):
+        raise InputError(
+            f"{source}: found {len(classes)} different labels, such as {as_text((fractions or classes)[0])}, "
+            "which is too many for classes; to predict numbers: task=regression"
         )
     return tuple(map(str, classes))

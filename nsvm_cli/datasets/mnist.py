@@ -1,4 +1,4 @@
-"""MNIST and the data sets that share its file format, each reduced to two of its ten classes."""
+"""MNIST and the data sets that share its file format, all classes or some."""
 
 from __future__ import annotations
 
@@ -6,47 +6,33 @@ import gzip
 import hashlib
 import io
 import math
-import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from pydantic import AfterValidator, Field
+from jaxtyping import UInt8
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
-from nsvm_cli.datasets.augmentation import Augment
-from nsvm_cli.datasets.base import Samples, Source
-from nsvm_cli.datasets.download import cache_folder, fetch
+from nsvm_cli.datasets.image_files import Classes, ImageFiles, Part
 from nsvm_cli.errors import InputError
 from nsvm_cli.storage.files import read_regular
-from nsvm_cli.tasks import BinaryClassification
-
-
-def _distinct(classes: tuple[int, int]) -> tuple[int, int]:
-    if classes[0] == classes[1]:
-        raise ValueError(f"expected two different classes, got {list(classes)}")
-    return classes
-
-
-Class = Annotated[int, Field(ge=0, le=9)]
-Classes = Annotated[tuple[Class, Class], AfterValidator(_distinct)]
 
 IMAGES = {"train": 60000, "t10k": 10000}
 FILES = [f"{split}-{kind}" for split in IMAGES for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")]
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class MNIST(Source):
-    """Two classes of MNIST with the official split; pixels in 0..1 (paper, Section 5.2: 0 versus 1).
+class MNIST(ImageFiles):
+    """MNIST with the official split; pixels in 0..1 (paper, Section 5.2: the classes 0 versus 1).
 
     The files are read from ``root`` in torchvision's layout, ``root/MNIST/raw/*-ubyte``, as ``.gz`` or
     unpacked, and verified. Without ``root`` they are read from the user's cache folder, and downloaded first
     if they are missing.
     """
 
-    global_scaling: ClassVar[bool] = True
-    folder: ClassVar[str] = "MNIST"
+    title: ClassVar[str] = "MNIST"
     mirrors: ClassVar[tuple[str, ...]] = (
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
@@ -66,86 +52,48 @@ class MNIST(Source):
     )
 
     classes: Classes = (0, 1)
-    root: str | None = None
-    augment: Augment = ()
 
-    def load(self, rng: np.random.Generator) -> Samples:
-        raw = self._raw()
-        x, y, rows = [], [], []
-        for split, count in IMAGES.items():
-            images = self._read(raw, f"{split}-images-idx3-ubyte", (count, 28, 28))
-            labels = self._read(raw, f"{split}-labels-idx1-ubyte", (count,))
-            chosen, signs = two_classes(labels, self.classes)
-            x.append(images[chosen, None] / 255.0)
-            y.append(signs)
-            rows.append(len(signs))
-        negative, positive = self.classes
-        return Samples(
-            np.concatenate(x),
-            np.concatenate(y),
-            (str(negative), str(positive)),
-            str(raw),
-            official_test=rows[0],
-        )
+    @property
+    def folder(self) -> str:
+        return f"{self.title}/raw"
 
-    def _raw(self) -> Path:
-        """Return the folder that holds the files, after downloading them if necessary."""
-        try:
-            root = cache_folder() if self.root is None else Path(self.root).expanduser()
-            raw = root / self.folder / "raw"
-            missing = [name for name in FILES if not _find(raw, name)]
-        except (OSError, RuntimeError) as error:
-            raise InputError(f"dataset.root={self.root} cannot be read ({error}): {self._ways()}") from None
-        if missing and self.root is not None:
-            raise InputError(
-                f"dataset.root={self.root} has no {self.folder}/raw/{missing[0]}[.gz]: {self._ways()}"
-            )
-        if missing:
-            self._download(raw, missing)
-        return raw
+    @property
+    def layout(self) -> str:
+        return f"{self.folder}/*-ubyte[.gz]"
 
-    def _ways(self) -> str:
-        """Return advice on how to obtain the files, for the end of a message."""
-        return (
-            f"name a folder that holds {self.folder}/raw/*-ubyte[.gz] with dataset.root=FOLDER, omit "
-            "dataset.root to download them, or use dataset=digits, which needs no network"
-        )
+    def sums(self) -> Mapping[str, str]:
+        return {f"{name}.gz": known for name, known in zip(FILES, self.packed, strict=True)}
 
-    def _download(self, raw: Path, missing: list[str]) -> None:
-        try:
-            fetch(raw, {f"{name}.gz": self.packed[FILES.index(name)] for name in missing}, self.mirrors)
-        except OSError as error:
-            raise InputError(
-                f"{self.folder}: {raw} lacks files, and they cannot be downloaded ({error}): {self._ways()}"
-            ) from None
+    def missing(self, folder: Path) -> dict[str, str]:
+        missing = [name for name in FILES if not find_idx(folder, name)]
+        return {f"{self.folder}/{name}[.gz]": f"{name}.gz" for name in missing}
 
-    def _read(self, raw: Path, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the content of one file, unpacked, verified and parsed."""
-        file = _find(raw, name)
+    def chosen(self) -> tuple[Sequence[int], tuple[str, ...]]:
+        classes = self.classes or range(10)
+        return classes, tuple(map(str, classes))
+
+    def read(self, folder: Path) -> tuple[Part, Part]:
+        return self._part(folder, "train"), self._part(folder, "t10k")
+
+    def _part(self, folder: Path, name: str) -> Part:
+        m = IMAGES[name]
+        images = self._read(folder, f"{name}-images-idx3-ubyte", (m, 28, 28))
+        return images[:, None], self._read(folder, f"{name}-labels-idx1-ubyte", (m,))
+
+    def _read(self, folder: Path, name: str, shape: tuple[int, ...]) -> UInt8[np.ndarray, "..."]:
+        file = find_idx(folder, name)
         if file is None:
-            raise InputError(f"{raw} has no {name}[.gz]: {self._ways()}")
-        packed = file.suffix == ".gz"
-        sums = self.packed if packed else self.unpacked
-        size = idx_size(shape)
-        try:
-            content = read_regular(file, limit=size)  # packed, it is smaller
-            got = hashlib.sha256(content).hexdigest()
-            if sums and got != (expected := sums[FILES.index(name)]):
-                raise ValueError(f"it is not the published file, expected SHA-256 {expected}, got {got}")
-            if packed:
-                content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(size + 1)
-            array = parse_idx(content, shape)
-        except (ValueError, OSError, EOFError, zlib.error) as error:
-            again = "delete it to download it again, or " if self.root is None else ""
-            raise InputError(f"{file} is damaged ({error}): {again}{self._ways()}") from None
-        return array
+            raise InputError(f"{folder} has no {name}[.gz]: {self.ways()}")
+        sums = self.packed if file.suffix == ".gz" else self.unpacked
+        with self.reading(file):
+            return read_idx(file, shape, sums[FILES.index(name)] if sums else None)
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class FashionMNIST(MNIST):
-    """Two classes of Fashion-MNIST. There are no published checksums for its unpacked files."""
+    """Fashion-MNIST. There are no published checksums for its unpacked files."""
 
-    folder: ClassVar[str] = "FashionMNIST"
+    title: ClassVar[str] = "FashionMNIST"
     mirrors: ClassVar[tuple[str, ...]] = (
         "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
     )
@@ -160,9 +108,9 @@ class FashionMNIST(MNIST):
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class KMNIST(MNIST):
-    """Two classes of Kuzushiji-MNIST. There are no published checksums for its unpacked files."""
+    """Kuzushiji-MNIST. There are no published checksums for its unpacked files."""
 
-    folder: ClassVar[str] = "KMNIST"
+    title: ClassVar[str] = "KMNIST"
     mirrors: ClassVar[tuple[str, ...]] = ("https://codh.rois.ac.jp/kmnist/dataset/kmnist/",)
     packed: ClassVar[tuple[str, ...]] = (
         "51467d22d8cc72929e2a028a0428f2086b092bb31cfb79c69cc0a90ce135fde4",
@@ -173,13 +121,32 @@ class KMNIST(MNIST):
     unpacked: ClassVar[tuple[str, ...] | None] = None
 
 
-def two_classes(labels: np.ndarray, classes: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows that belong to two classes, and their labels as -1 and +1."""
-    rows = np.flatnonzero(np.isin(labels, classes))
-    return rows, BinaryClassification.encode(labels[rows], classes)
+def find_idx(folder: Path, name: str) -> Path | None:
+    """Return the IDX file of this name in a folder, packed or not."""
+    return next((file for file in (folder / f"{name}.gz", folder / name) if file.is_file()), None)
 
 
-def parse_idx(data: bytes, shape: tuple[int, ...]) -> np.ndarray:
+def read_idx(file: Path, shape: tuple[int, ...], known: str | None) -> UInt8[np.ndarray, "..."]:
+    """Return the content of an IDX file, which is packed if the end of its name says so.
+
+    Args:
+        file: the file.
+        shape: the shape of its content.
+        known: its SHA-256 checksum, if that is published.
+
+    Raises:
+        ValueError, OSError: it cannot be read, or is another file; or one of the errors of damaged files.
+    """
+    size = idx_size(shape)
+    content = read_regular(file, limit=size)  # packed, it is smaller
+    if known and (got := hashlib.sha256(content).hexdigest()) != known:
+        raise ValueError(f"it is not the published file, expected SHA-256 {known}, got {got}")
+    if file.suffix == ".gz":
+        content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(size + 1)
+    return parse_idx(content, shape)
+
+
+def parse_idx(data: bytes, shape: tuple[int, ...]) -> UInt8[np.ndarray, "..."]:
     """Return the unsigned bytes of an IDX file: magic number, sizes as big-endian int32, content.
 
     Raises:
@@ -197,7 +164,3 @@ def parse_idx(data: bytes, shape: tuple[int, ...]) -> np.ndarray:
 def idx_size(shape: tuple[int, ...]) -> int:
     """Return the bytes of an IDX file of unsigned bytes of this shape."""
     return 4 + 4 * len(shape) + math.prod(shape)
-
-
-def _find(raw: Path, name: str) -> Path | None:
-    return next((f for f in (raw / f"{name}.gz", raw / name) if f.is_file()), None)

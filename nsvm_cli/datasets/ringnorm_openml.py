@@ -51,7 +51,7 @@ def _to_samples(table: pd.DataFrame, source: str) -> Samples:
             f"of {table.shape[1]} columns; use dataset=csv for another table"
         )
     rows = to_table((source,), [table.iloc[:, :-1]], [table.iloc[:, -1]])
-    return replace(code_labels(rows), x=as_numbers(rows))
+    return replace(code_labels(rows, "classification"), x=as_numbers(rows))
 
 
 def _from_csv(path: str) -> pd.DataFrame:

@@ -14,28 +14,40 @@ TEST_FRACTION = 0.1
 """Fraction of data without an official split: 740 of Ringnorm's 7400 samples, as in the paper."""
 
 
-def split_rows(samples: Samples, validation: int, seed: int) -> dict[str, np.ndarray]:
+def split_rows(samples: Samples, validation: int, seed: int, lenient: bool = False) -> dict[str, np.ndarray]:
     """Return the rows of each split: ``train``, ``validation``, ``test`` and ``all``.
 
     The test set is the official one, or else a random tenth, stratified by class. Then ``validation`` samples
     of each class are drawn at random from the training set.
 
+    Args:
+        samples: the samples.
+        validation: the size of the validation set: the samples of each class, or all with real targets.
+        seed: the seed of the draws.
+        lenient: whether classes may be absent or rare, as in data for a model that was trained before. Sets
+            are then as large as the samples allow.
+
     Raises:
         InputError: there are too few samples for such a split.
     """
+    if not lenient:
+        _expect_two_of_each(samples)
     rows = np.arange(len(samples.y))
     if samples.official_test is not None:
         train, test = np.split(rows, [samples.official_test])
     else:
-        test = _draw(samples, rows, _test_counts(samples), generator(seed, Stream.SPLIT))
-        train = np.setdiff1d(rows, test, assume_unique=True)
-    for name, members in samples.task.strata(samples.y[train]):
-        if validation >= (size := int(members.sum())):
+        counts = _test_counts([*_sizes(samples, rows).values()])
+        if not lenient and min(counts) < 1:
+            C = len(counts)
             raise InputError(
-                f"dataset.validation={validation}: expected less than the {size} training samples "
-                f"of class {name}"
+                f"{samples.source}: too few samples for a test set of a tenth: expected more than "
+                f"{10 * (C - 1)} for {C} classes, found {len(rows)}"
             )
-    counts = [validation] * len(samples.task.strata(samples.y))
+        test = _draw(samples, rows, counts, generator(seed, Stream.SPLIT))
+        train = np.setdiff1d(rows, test, assume_unique=True)
+    if not lenient:
+        _expect_room_for_validation(samples, train, validation)
+    counts = [min(validation, size) for size in _sizes(samples, train).values()]
     held_out = _draw(samples, train, counts, generator(seed, Stream.SPLIT, 1))
     return {
         "train": np.setdiff1d(train, held_out, assume_unique=True),
@@ -45,20 +57,64 @@ def split_rows(samples: Samples, validation: int, seed: int) -> dict[str, np.nda
     }
 
 
-def _test_counts(samples: Samples) -> list[int]:
+def _expect_two_of_each(samples: Samples) -> None:
+    for name, size in _sizes(samples, np.arange(len(samples.y))).items():
+        if size < 2:
+            what = _of_class(name) or "with a target"
+            hint = "; to predict numbers rather than classes: task=regression" if _is_number(name) else ""
+            raise InputError(f"{samples.source}: expected at least 2 samples {what}, found {size}{hint}")
+
+
+def _expect_room_for_validation(samples: Samples, train: np.ndarray, validation: int) -> None:
+    for name, size in _sizes(samples, train).items():
+        if size == 0:
+            raise InputError(
+                f"{samples.source}: no training sample is {_of_class(name)}: expected some of every class"
+            )
+        if validation >= size:
+            raise InputError(
+                f"dataset.validation={validation}: expected less than the {size} training samples "
+                f"{_of_class(name)}".rstrip()
+            )
+
+
+def _sizes(samples: Samples, rows: np.ndarray) -> dict[str, int]:
+    """Return how many of these rows are of each class."""
+    return {name: int(members.sum()) for name, members in samples.task.strata(samples.y[rows])}
+
+
+def _test_counts(sizes: list[int]) -> list[int]:
     """Return the number of test samples of each class.
 
-    Their sum is TEST_FRACTION of all samples, rounded up. Each class but the first is rounded to the nearest.
+    Their sum is TEST_FRACTION of all samples, rounded up. It is shared out in proportion to the sizes of the
+    classes, by largest remainders; each class gets at least one, if there are enough.
     """
-    sizes = [int(members.sum()) for _, members in samples.task.strata(samples.y)]
-    others = [round(size * TEST_FRACTION) for size in sizes[1:]]
-    counts = [math.ceil(sum(sizes) * TEST_FRACTION) - sum(others), *others]
-    if min(counts) < 1:
-        found = ", ".join(
-            f"{size} of class {name}" for size, name in zip(sizes, samples.classes, strict=True)
-        )
-        raise InputError(f"{samples.source}: too few samples for a test set of a tenth: {found}")
+    total = math.ceil(sum(sizes) * TEST_FRACTION)
+    shares = [size * TEST_FRACTION for size in sizes]
+    if len(sizes) <= 2 and min(sizes) > 0:  # the second is rounded to the nearest: earlier versions did so
+        others = [round(share) for share in shares[1:]]
+        counts = [total - sum(others), *others]
+    else:
+        counts = [math.floor(share) for share in shares]
+        by_remainder = sorted(range(len(sizes)), key=lambda r: counts[r] - shares[r])
+        for r in by_remainder[: total - sum(counts)]:
+            counts[r] += 1
+    while max(counts) > 1 and (without := [r for r, size in enumerate(sizes) if size and not counts[r]]):
+        counts[without[0]] += 1
+        counts[counts.index(max(counts))] -= 1
     return counts
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _of_class(name: str) -> str:
+    return f"of class {name}" if name else ""
 
 
 def _draw(samples: Samples, rows: np.ndarray, counts: list[int], rng: np.random.Generator) -> np.ndarray:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from nsvm_cli.errors import NotFiniteError
@@ -43,9 +44,10 @@ class Evaluation:
     z: Float[Tensor, "p n"]
     graph: Float[Tensor, "p n"]
 
-    def row(self, p: int) -> Evaluation:
-        """Return one of its samples."""
-        rows = slice(p, p + 1)
+    def rows(self, p: Int64[np.ndarray, " v"]) -> Evaluation:
+        """Return some of its samples, in ascending order."""
+        # a slice is a view, which costs less than a copy
+        rows = slice(p[0], p[0] + 1) if len(p) == 1 else torch.from_numpy(p).to(self.z.device)
         return Evaluation(self.x[rows], self.z[rows], self.graph[rows])
 
 

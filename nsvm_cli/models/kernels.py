@@ -162,6 +162,23 @@ class Normalized(Kernel):
         return torch.where(K_zz >= torch.finfo(z.dtype).tiny, K_zz, 1.0).sqrt()
 
 
+@dataclass(frozen=True, config=ConfigDict(**STRICT, arbitrary_types_allowed=True))
+class Biased(Kernel):
+    """K + 1: constant functions join H, so that f has a bias, regularised as all of f is.
+
+    An unregularised bias would not do: without strong convexity in it, Pegasos loses its rate of convergence
+    (Shalev-Shwartz et al. 2011, Section 6).
+    """
+
+    K: Kernel
+
+    def __call__(self, a: Points, b: Others) -> Gram:
+        return self.K(a, b) + 1
+
+    def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
+        return self.K.gradient(a, b, K - 1, G)
+
+
 def block_shape(a: Float[Tensor, "p n"], memory_budget: int) -> tuple[int, int]:
     """Return how many rows and columns of K(a, b) to compute at a time, for a budget in MiB."""
     cells = memory_budget * 2**20 // (4 * a.element_size())  # the block itself, and temporaries
@@ -175,14 +192,17 @@ def kernel_sums(
     K: Kernel,
     a: Float[Tensor, "p n"],
     b: Float[Tensor, "q n"],
-    w: Float[Tensor, " q"],
+    w: Float[Tensor, " q *outputs"],
     memory_budget: int = MEMORY_BUDGET,
-) -> Float[Tensor, " p"]:
-    """Return sum_j w_j K(a_i, b_j) for all i, in blocks of the kernel matrix within ``memory_budget`` MiB."""
+) -> Float[Tensor, " p *outputs"]:
+    """Return sum_j w_j K(a_i, b_j) for all i, in blocks of the kernel matrix within ``memory_budget`` MiB.
+
+    Each kernel value is computed once, for all outputs.
+    """
     rows, columns = block_shape(a, memory_budget)
     if len(a) <= rows and 0 < len(b) <= columns:
         return K(a, b) @ w
-    sums = a.new_zeros(len(a))
+    sums = a.new_zeros(len(a), *w.shape[1:])
     if len(b) == 0:
         return sums
     for b_block, w_block in zip(b.split(columns), w.split(columns), strict=True):
@@ -200,17 +220,21 @@ KERNELS: dict[str, type[Kernel]] = {
 
 
 def build_kernel(settings: Mapping[str, Any]) -> Kernel:
-    """Return the kernel that a ``kernel:`` section names, wrapped in ``Normalized`` if ``normalize: true``.
+    """Return the kernel that a ``kernel:`` section names, ``Normalized`` with ``normalize: true`` and then
+    ``Biased`` with ``bias: true``.
 
     Raises:
         InputError: the kernel or one of its settings is wrong.
     """
     values = dict(settings)
-    normalize = values.pop("normalize", False)
-    if not isinstance(normalize, bool):
-        raise InputError(f"kernel.normalize should be true or false, got {shown(normalize)}")
+    wrappers = {"normalize": Normalized, "bias": Biased}
+    wanted = {name: values.pop(name, False) for name in wrappers}
     kernel = build(KERNELS, "kernel", values)
-    return Normalized(kernel) if normalize else kernel
+    for name, wrapper in wrappers.items():
+        if not isinstance(wanted[name], bool | None):
+            raise InputError(f"kernel.{name} should be true or false, got {shown(wanted[name])}")
+        kernel = wrapper(kernel) if wanted[name] else kernel
+    return kernel
 
 
 def check_shapes(K: Kernel, name: str, a: Float[Tensor, "p n"], b: Float[Tensor, "q n"]) -> None:
@@ -219,7 +243,9 @@ def check_shapes(K: Kernel, name: str, a: Float[Tensor, "p n"], b: Float[Tensor,
     Raises:
         InputError: it does not.
     """
-    formula = K.K if isinstance(K, Normalized) else K
+    formula = K
+    while isinstance(formula, Normalized | Biased):
+        formula = formula.K
     for rows in (a, a[:1]):  # a single row is a case of its own, as for squeeze()
         returned, expected = formula(rows, b), (len(rows), len(b))
         if not isinstance(returned, Tensor) or returned.shape != expected:

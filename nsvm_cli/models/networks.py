@@ -184,8 +184,8 @@ class Normalize(nn.Module):
 class Output:
     """Settings that apply to the output of any network.
 
-    ``normalize`` adds ``Normalize(scale, eps)``. ``head`` adds a linear layer onto R, which turns the network
-    into a classifier of its own, without an SVM.
+    ``normalize`` adds ``Normalize(scale, eps)``. ``head`` adds a linear layer onto R, or onto R^C for C > 2
+    classes, which turns the network into a classifier of its own, without an SVM.
     """
 
     normalize: bool = False
@@ -228,23 +228,24 @@ def uses_batch_statistics(network: nn.Module) -> bool:
     return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules())
 
 
-def empty_network(settings: Mapping[str, Any], shape: Shape) -> nn.Module:
+def empty_network(settings: Mapping[str, Any], shape: Shape, outputs: Shape = ()) -> nn.Module:
     """Return the network that a ``network:`` section names on the meta device: shapes, but no memory.
 
     Raises:
         InputError: a setting is wrong, or does not fit the shape.
     """
     with torch.device("meta"):
-        return build_network(settings, shape, seed=0)
+        return build_network(settings, shape, seed=0, outputs=outputs)
 
 
-def build_network(settings: Mapping[str, Any], shape: Shape, seed: int) -> nn.Module:
+def build_network(settings: Mapping[str, Any], shape: Shape, seed: int, outputs: Shape = ()) -> nn.Module:
     """Return the network that a ``network:`` section names, freshly initialised, in evaluation mode.
 
     Args:
         settings: ``name``, the settings of that network, and optionally those of ``Output``.
         shape: the shape of one sample.
         seed: determines the initial theta.
+        outputs: the shape of one decision value (see ``Task.outputs``), for a head.
 
     Raises:
         InputError: a setting is wrong, or does not fit the shape.
@@ -268,7 +269,7 @@ def build_network(settings: Mapping[str, Any], shape: Shape, seed: int) -> nn.Mo
             network = nn.Sequential(network, Normalize(output.scale, output.eps))
         if output.head:
             n = network.eval()(torch.zeros(1, *shape)).shape[1]
-            network = nn.Sequential(network, nn.Linear(n, 1))
+            network = nn.Sequential(network, nn.Linear(n, math.prod(outputs)))
     if any(isinstance(module, nn.modules.dropout._DropoutNd) for module in network.modules()):
         raise InputError(
             f"network {settings['name']} uses torch's dropout, which ignores the run's seed: "

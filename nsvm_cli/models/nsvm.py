@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,20 +24,42 @@ VALUES = 2**23
 class Expansion:
     """The non-zero terms of f in H, so that (paper, Section 4)::
 
-        g(x) = 1/scale * sum_s alpha_s y_s K(z_s, F_theta(x)) + bias
+        g(x) = 1/scale * sum_s alpha_s K(z_s, F_theta(x)) + bias
 
-    ``scale`` is lambda T, or lambda t after step t. Only solvers other than Pegasos have a bias.
+    The paper's alpha_s y_s is ``alpha`` here, which has any sign, and for C classes a row of C numbers for
+    each term. ``scale`` is lambda T, or lambda t after step t. Only solvers other than Pegasos have a bias.
+    With ``one_vs_one``, alpha has a column for each pair of classes rather than for each class.
     """
 
     z: Float[Tensor, "s n"]
-    alpha: Float[Tensor, " s"]
-    y: Float[Tensor, " s"]
+    alpha: Float[Tensor, " s *outputs"]
     scale: float
-    bias: float = 0.0
+    bias: float | Float[Tensor, " outputs"] = 0.0
+    one_vs_one: bool = False
 
-    def __call__(self, K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
+    def without_zeros(self) -> Expansion:
+        """Return the same function without terms whose alpha is 0, which increments can cancel to."""
+        kept = self.alpha != 0 if self.alpha.ndim == 1 else (self.alpha != 0).any(-1)
+        return self if bool(kept.all()) else replace(self, z=self.z[kept], alpha=self.alpha[kept])
+
+    def __call__(self, K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
         """Return g at features z of shape (p, n)."""
-        return kernel_sums(K, z, self.z, self.alpha * self.y) / self.scale + self.bias
+        g = kernel_sums(K, z, self.z, self.alpha) / self.scale + self.bias
+        return votes(g) if self.one_vs_one else g
+
+
+def votes(g: Float[Tensor, "p pairs"]) -> Float[Tensor, "p C"]:
+    """Return the number of pairs (i, j), i < j, that each class wins: i where g > 0, else j.
+
+    Sums of g, squeezed into less than half a vote, decide between equal numbers, as in
+    scikit-learn's SVC with break_ties=True.
+    """
+    C = round((1 + math.sqrt(1 + 8 * g.shape[1])) / 2)
+    i, j = torch.triu_indices(C, C, 1, device=g.device)
+    won, total = g.new_zeros(len(g), C), g.new_zeros(len(g), C)
+    won.index_add_(1, i, (g > 0).to(g)).index_add_(1, j, (g <= 0).to(g))
+    total.index_add_(1, i, g).index_add_(1, j, -g)
+    return won + total / (3 * (total.abs() + 1))
 
 
 @dataclass(frozen=True)
@@ -49,13 +72,18 @@ class NSVM:
     kernel: Kernel
     expansion: Expansion
 
+    @property
+    def parameters(self) -> int:
+        """The number of parameters of the network: those in theta."""
+        return sum(p.numel() for p in self.network.parameters())
+
     def features(self, x: Float[Tensor, "p ..."]) -> Float[Tensor, "p n"]:
         """Return F_theta(x) for raw samples, in any floating type and on any device."""
         like = self.expansion.z
         return features(self.network, self.scaling(x, like.dtype).to(like.device))
 
-    def decision_function(self, x: Float[Tensor, "p ..."]) -> Float[Tensor, " p"]:
-        """Return g(x) for raw samples.
+    def decision_function(self, x: Float[Tensor, "p ..."]) -> Float[Tensor, " p *outputs"]:
+        """Return g(x) for raw samples: a number, or one for each class.
 
         Raises:
             RunError: a decision value is not finite.
@@ -68,7 +96,7 @@ class NSVM:
         return g
 
     def predict(self, x: Float[Tensor, "p ..."]) -> Tensor:
-        """Return the predictions for raw samples, of shape (p,), in the task's label coding."""
+        """Return the predictions for raw samples, of shape (p,): coded classes, or targets in their units."""
         return self.task.decide(self.decision_function(x))
 
     def score(self, x: Float[Tensor, "p ..."], y: Float[Tensor, " p"]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Objectives and losses for theta, as pure functions of a batch's kernel matrix.
 
-``K`` is the (k, k) kernel matrix, ``y`` the labels -1 and +1, and ``alpha`` the coefficients of the same k
-samples. Each function returns its value and its derivative.
+``K`` is the (k, k) kernel matrix, ``c`` the codes of the labels (see ``Task.code``) and ``alpha`` the
+coefficients of the same k samples: numbers, or a row for each sample. Each objective returns its value and
+its derivative.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from nsvm_cli.errors import RunError
@@ -21,32 +22,60 @@ Value = Float[Tensor, ""]
 Slope = Float[Tensor, "k k"]
 
 
-def alignment(K: Float[Tensor, "k k"], y: Float[Tensor, " k"]) -> tuple[Value, Slope]:
+def products(a: Float[Tensor, " p *outputs"], b: Float[Tensor, " q *outputs"]) -> Float[Tensor, "p q"]:
+    """Return the inner products <a_i, b_j> for all i, j."""
+    return torch.outer(a, b) if a.ndim == 1 else a @ b.mT
+
+
+def alignment(
+    K: Float[Tensor, "k k"], c: Float[Tensor, " k *outputs"], centred: bool = False
+) -> tuple[Value, Slope]:
     """Return the kernel-target alignment, in [-1, 1] (paper, Algorithm 4), and its derivative by K.
 
-    The alignment is::
+    With the ideal kernel U_ij = <c_i, c_j>, which is y_i y_j for two classes, the alignment is::
 
-        A = sum_ij y_i y_j K_ij  /  (k * sqrt(sum_ij K_ij^2))
+        A = sum_ij U_ij K_ij  /  (sqrt(sum_ij U_ij^2) * sqrt(sum_ij K_ij^2))
+
+    ``centred``, it is that of H K H and H U H, where H = I - 1/k subtracts means (Cortes, Mohri and
+    Rostamizadeh 2012): it does not count the mean of K, which says nothing about the classes. It is 0, as is
+    its derivative, where H U H is 0, for a batch of one class, or H K H, for a batch with the same features.
     """
-    return _cosine(K, torch.outer(y, y) / len(y))
+    if not centred:
+        return _cosine(K, _unit(c))
+    H_K = K - K.mean(0)
+    # the derivative needs no further H: both of its terms are centred
+    c = c - c[0]  # so that what is the same for all is 0 without a rounding error
+    H_K_H = H_K - H_K.mean(1, keepdim=True)
+    value, slope = _cosine(H_K_H, _unit(c - c.mean(0)))
+    varies = H_K_H.any()
+    return torch.where(varies, value, 0.0), torch.where(varies, slope, 0.0)
 
 
-def norm_surrogate(
-    K: Float[Tensor, "k k"], alpha: Float[Tensor, " k"], y: Float[Tensor, " k"]
-) -> tuple[Value, Slope]:
+def norm_surrogate(K: Float[Tensor, "k k"], alpha: Float[Tensor, " k *outputs"]) -> tuple[Value, Slope]:
     """Return Algorithm 3's surrogate for ||f||^2_H (its first fraction), and its derivative by K.
 
-    It is 0 if every alpha is 0, and otherwise::
+    With A_ij = <alpha_i, alpha_j>, the paper's alpha_i alpha_j y_i y_j for two classes, it is::
 
-        sum_ij alpha_i alpha_j y_i y_j K_ij  /  (sqrt(sum_ij (alpha_i alpha_j)^2) * sqrt(sum_ij K_ij^2))
+        sum_ij A_ij K_ij  /  (sqrt(sum_ij A_ij^2) * sqrt(sum_ij K_ij^2))
+
+    and 0 if every alpha is 0.
     """
-    ay = alpha * y
-    norm = alpha @ alpha  # whose square is sum_ij (alpha_i alpha_j)^2
-    return _cosine(K, torch.outer(ay, ay) / torch.where(norm > 0, norm, 1.0))
+    return _cosine(K, _unit(alpha))
+
+
+def _unit(a: Float[Tensor, " k *outputs"]) -> Slope:
+    """Return the matrix of the <a_i, a_j>, divided by its norm; 0 if that is 0."""
+    norm = gram_norm(a)
+    return products(a, a) / torch.where(norm > 0, norm, 1.0)
+
+
+def gram_norm(a: Float[Tensor, " k *outputs"]) -> Value:
+    """Return sqrt(sum_ij <a_i, a_j>^2), without the k^2 products."""
+    return a @ a if a.ndim == 1 else torch.linalg.matrix_norm(a.mT @ a)
 
 
 def _cosine(K: Slope, U: Slope) -> tuple[Value, Slope]:
-    """Return <U, K / ||K||> and its derivative by K. The norm of U is 1 or 0."""
+    """Return <U, K / ||K||> and its derivative by K. The norm of U is 1 or 0; NaN if K is 0."""
     norm = torch.linalg.vector_norm(K)
     direction = K / norm
     value = (U * direction).sum()
@@ -66,7 +95,11 @@ def linear(beta: float, gamma: Value) -> tuple[Value, Value]:
     return -beta * gamma, torch.full_like(gamma, -beta)
 
 
-LOSSES: dict[str, Callable[[float, Value], tuple[Value, Value]]] = {"squared": squared, "linear": linear}
+ALIGNMENT_LOSSES: dict[str, Callable[[float, Value], tuple[Value, Value]]] = {
+    "squared": squared,
+    "linear": linear,
+}
+"""L of Algorithm 4's Part 1."""
 
 OVERFLOW = (
     "the kernel matrix of the training data holds values that are not finite; "
@@ -82,28 +115,50 @@ ROWS = 64
 
 
 def dataset_alignment(
-    K: Kernel, z: Float[Tensor, "m n"], y: Float[Tensor, " m"], seed: int
-) -> dict[str, float | int | None]:
-    """Return the kernel-target alignment of a whole data set, and the number of samples that it is based on.
+    K: Kernel, z: Float[Tensor, "m n"], c: Float[Tensor, " m *outputs"], seed: int, centred: bool = False
+) -> dict[str, float | int | bool | None]:
+    """Return the ``alignment`` of a whole data set (see the function), on how many samples it is based, and
+    whether it is centred.
 
-    The alignment is None where it is undefined, because every kernel value is 0.
+    The alignment is None where it is undefined, because every kernel value is 0 or, centred, the same.
 
     Raises:
         RunError: a kernel value is not finite.
     """
-    if len(y) > ALIGNMENT_SAMPLES:
-        rows = generator(seed, Stream.SUBSAMPLE).choice(len(y), ALIGNMENT_SAMPLES, replace=False)
-        chosen = torch.from_numpy(rows).to(y.device)
-        z, y = z[chosen], y[chosen]
+    if len(c) > ALIGNMENT_SAMPLES:
+        chosen = random_subset(len(c), ALIGNMENT_SAMPLES, seed, c.device)
+        z, c = z[chosen], c[chosen]
+    c = c.double()
+    if centred:
+        c = c - c.mean(0)  # <H U H, K> = <H U H, H K H>, so that K need not be centred for it
     target = squares = 0.0
-    for row in range(0, len(y), ROWS):
+    row_sums = c.new_zeros(len(c))
+    for row in range(0, len(c), ROWS):
         # the matrix is symmetric: blocks right of the diagonal count twice, for their mirror images too
-        z_i, y_i = z[row : row + ROWS], y[row : row + ROWS].double()
+        z_i, c_i, c_rest = z[row : row + ROWS], c[row : row + ROWS], c[row + ROWS :]
         K_ij = K(z_i, z[row:]).double()
-        K_ii, K_rest = K_ij[:, : len(y_i)], K_ij[:, len(y_i) :]
-        target += float(y_i @ K_ii @ y_i + 2 * y_i @ K_rest @ y[row + len(y_i) :].double())
+        K_ii, K_rest = K_ij[:, : len(c_i)], K_ij[:, len(c_i) :]
+        target += float(_quadratic(c_i, K_ii, c_i) + 2 * _quadratic(c_i, K_rest, c_rest))
         squares += float(K_ii.square().sum() + 2 * K_rest.square().sum())
+        if centred:
+            row_sums[row : row + ROWS] += K_ij.sum(1)
+            row_sums[row + ROWS :] += K_rest.sum(0)
     if not math.isfinite(squares):
         raise RunError(OVERFLOW)
-    value = target / (len(y) * squares**0.5) if squares > 0 else None
-    return {"alignment": value, "alignment_samples": len(y)}
+    if centred:  # ||H K H||^2, where rounding may leave less than 0 of nothing
+        m, mean = len(c), float(row_sums.mean())
+        squares = max(0.0, squares - 2 * float(row_sums.square().sum()) / m + mean**2)
+    size = float(gram_norm(c)) * squares**0.5
+    value = target / size if size > 0 else None
+    return {"alignment": value, "alignment_samples": len(c), "alignment_centred": centred}
+
+
+def _quadratic(a: Float[Tensor, " p *outputs"], K: Tensor, b: Float[Tensor, " q *outputs"]) -> Value:
+    """Return sum_ij <a_i, b_j> K_ij."""
+    return a @ K @ b if a.ndim == 1 else (a.mT @ K @ b).trace()
+
+
+def random_subset(m: int, size: int, seed: int, device: torch.device) -> Int64[Tensor, " size"]:
+    """Return random samples out of m, the same for the same seed."""
+    rows = generator(seed, Stream.SUBSAMPLE).choice(m, size, replace=False)
+    return torch.from_numpy(rows).to(device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nsvm_cli.output import answer, printable
+from nsvm_cli.report.confusion import confusion_table
 
 
 class Console(rich.console.Console):
@@ -31,39 +32,87 @@ class Console(rich.console.Console):
 
 
 def show_result(result: Mapping[str, Any], directory: Path) -> None:
-    """Print the result of a run as a table."""
-    held_out = "test" if result["test_accuracy"] is not None else "validation"
+    """Print the result of a run as a table, and which classes were taken for which."""
+    samples = result["data"]["samples"]
+    held_out = "validation" if samples["validation"] else "test"
     _print_table(
         f"{result['algorithm']} on {result['dataset']}, seed {result['seed']}",
         {
-            f"{held_out} accuracy": percent(result[f"{held_out}_accuracy"]),
-            f"{held_out} errors": _errors(result, held_out),
-            "train accuracy": percent(result["train_accuracy"]),
-            "train errors": _errors(result, "train"),
+            **_scores(_of_split(result, held_out), samples[held_out], f"{held_out} "),
+            **_scores(_of_split(result, "train"), samples["train"], "train "),
             "steps": result["steps"],
             "violations": result["violations"],
             "support vectors": result["support_vectors"],
-            "kernel alignment": "undefined" if result["alignment"] is None else f"{result['alignment']:.4f}",
+            **_network(result),
+            "kernel alignment": _number(result["alignment"]),
             "training time": f"{result['train_seconds']:.1f} s",
         },
     )
+    _print_confusion(result, result["data"]["classes"], held_out)
     answer(f"Run directory: {directory}")
 
 
 def show_evaluation(figures: Mapping[str, Any]) -> None:
-    """Print the result of ``nsvm evaluate`` as a table."""
+    """Print the result of ``nsvm evaluate`` as a table, and which classes were taken for which."""
     _print_table(
         str(figures["checkpoint"]),
         {
             "data": figures["source"],
             "same data as in training": "yes" if figures["same_data"] else "no",
             "split": figures["split"],
-            "accuracy": percent(figures["accuracy"]),
-            "errors": f"{figures['errors']} of {figures['samples']}",
+            **_scores(figures, figures["samples"]),
             "algorithm": figures["algorithm"],
             "support vectors": figures["support_vectors"],
+            **_network(figures),
         },
     )
+    _print_confusion(figures, figures["classes"], figures["split"])
+
+
+def _of_split(result: Mapping[str, Any], split: str) -> dict[str, Any]:
+    """Return the scores of a split without its name; ``balanced_accuracy`` is that of the held-out one."""
+    names = ("accuracy", "errors", "r2", "rmse", "mae")
+    scores = {name: result[f"{split}_{name}"] for name in names if f"{split}_{name}" in result}
+    return scores if split == "train" else {**scores, "balanced_accuracy": result.get("balanced_accuracy")}
+
+
+def _scores(figures: Mapping[str, Any], samples: int, split: str = "") -> dict[str, str]:
+    """Return the rows about the score on a split."""
+    if "r2" in figures:
+        rmse, mae = (_in_units(figures[name]) for name in ("rmse", "mae"))
+        return {f"{split}R^2": _number(figures["r2"]), f"{split}RMSE": rmse, f"{split}MAE": mae}
+    accuracy, balanced = percent(figures["accuracy"]), figures.get("balanced_accuracy")
+    rows = {f"{split}accuracy": accuracy, f"{split}errors": f"{figures['errors']} of {samples}"}
+    if balanced is not None and percent(balanced) != accuracy:
+        rows[f"{split}balanced accuracy"] = percent(balanced)
+    return rows
+
+
+def _in_units(error: float) -> str:
+    """Format an error in the units of the data: with four digits, or as many as it has before the point."""
+    return f"{error:.0f}" if 1000 <= error < 1e12 else f"{error:#.4g}"
+
+
+HARDLY = 0.01
+"""A feature change below this leaves the kernel matrix as it was before training, but for 1 %."""
+
+
+def _network(figures: Mapping[str, Any]) -> dict[str, object]:
+    """Return the rows about the network and what training has made of it."""
+    theta, features = figures["theta_change"], figures["feature_change"]
+    rows: dict[str, object] = {"parameters": figures["parameters"]}
+    if theta is not None:
+        rows["theta change"] = f"{100 * theta:.3g} % of its norm"
+    if features is not None:
+        rows["feature change"] = _number(features)
+        if theta is not None and features < HARDLY:
+            nearly = "nearly " if features else ""
+            rows["feature change"] = f"{_number(features)}: {nearly}those of the initial network"
+    return rows
+
+
+def _number(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.4f}"
 
 
 def _print_table(title: str, rows: Mapping[str, object]) -> None:
@@ -73,9 +122,21 @@ def _print_table(title: str, rows: Mapping[str, object]) -> None:
     Console().print(table)
 
 
-def percent(accuracy: float) -> str:
-    return f"{100 * accuracy:.2f} %"
+def _print_confusion(figures: Mapping[str, Any], classes: Sequence[str], split: str) -> None:
+    if "confusion" in figures:
+        console = Console()
+        table = confusion_table(figures["confusion"], figures["recall"], classes, split, console)
+        if table is not None:
+            console.print(table)
 
 
-def _errors(result: Mapping[str, Any], split: str) -> str:
-    return f"{result[f'{split}_errors']} of {result['data']['samples'][split]}"
+def percent(share: float) -> str:
+    """Format a share of 1."""
+    return f"{100 * share:.2f} %"
+
+
+METRICS: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "accuracy": ("accuracy", percent),
+    "r2": ("R^2", "{:.4f}".format),
+}
+"""How the metric of a task is named and written (see ``Task.metric``)."""

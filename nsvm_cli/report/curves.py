@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError
+from nsvm_cli.report.console import percent
 from nsvm_cli.report.plotting import BLUE, GRAY, ORANGE, draw, style_axis
 from nsvm_cli.storage.files import read_regular
 from nsvm_cli.storage.metrics_file import read_metrics
@@ -86,11 +87,18 @@ def _title(run: Path) -> str:
     file = run / "result.json"
     try:
         result = json.loads(read_regular(file, STATUS_BYTES))
-        if result["test_accuracy"] is not None:
-            return f"{title}: {100 * result['test_accuracy']:.2f} %"
-        return f"{title}: {100 * result['validation_accuracy']:.2f} % (validation)"
+        return f"{title}{_score(result, regression=settings.task == 'regression')}"
     except (OSError, ValueError, TypeError, LookupError, RecursionError):
         raise InputError(f"{file} is damaged: expected the result of a run") from None
+
+
+def _score(result: Mapping[str, Any], regression: bool) -> str:
+    """Return the score on held-out data as the end of a title; nothing where R^2 is undefined."""
+    metric, shown = ("r2", "R² = {:.4f}".format) if regression else ("accuracy", percent)
+    if (value := result[f"test_{metric}"]) is not None:
+        return f": {shown(value)}"
+    value = result.get(f"validation_{metric}")
+    return "" if value is None else f": {shown(value)} (validation)"
 
 
 def _panels(records: Records) -> list[Panel]:
@@ -124,6 +132,7 @@ def _curves(records: Records) -> dict[str, list[Curve]]:
             Curve(running, noisy=True, label="training samples, before they are learnt"),
             Curve(_percent(records, "validation_accuracy"), label="validation", color=ORANGE),
         ],
+        "R² on validation data": [Curve(_series(records, "validation_r2"), color=ORANGE)],
     }
 
 

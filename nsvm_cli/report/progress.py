@@ -32,6 +32,7 @@ Form = tuple[str, str]
 
 FIGURES: tuple[tuple[str, str, str, Callable[[Any], str]], ...] = (
     ("validation_accuracy", "validation", "val", percent),
+    ("validation_r2", "validation R^2", "val", "{:.4f}".format),
     ("violations", "violations", "viol", str),
     ("running_accuracy", "running accuracy", "acc", percent),
     ("support_vectors", "support vectors", "SV", str),

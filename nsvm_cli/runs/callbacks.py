@@ -26,7 +26,7 @@ from nsvm_cli.runs.checkpoint import (
     restore_state,
     save_checkpoint,
 )
-from nsvm_cli.runs.experiment import Experiment, model_of
+from nsvm_cli.runs.experiment import Experiment, model_of, movement
 from nsvm_cli.runs.loop import Callback, Record, record
 from nsvm_cli.runs.model_file import SavedModel, facts, save_model
 from nsvm_cli.storage.metrics_file import START
@@ -77,10 +77,11 @@ class BestModel(Callback):
         split, metric = e.data.splits["validation"], e.data.task.metric
         model = model_of(e, e.trainer.finish(e.problem, state))
         score = model.score(split.x, split.y)[metric]
-        if self.best is None or score > self.best[0]:
+        if score is not None and (self.best is None or score > self.best[0]):
             self.best = score, state.t
             if self.directory is not None:
-                save_model(self.directory.best, SavedModel(model, e.settings, facts(e, model, state.t)))
+                about = facts(e, model, state.t, movement(e))
+                save_model(self.directory.best, SavedModel(model, e.settings, about))
         return {f"validation_{metric}": score}
 
     def figures(self) -> dict[str, Any]:
@@ -173,13 +174,11 @@ class CheckpointManager(Callback):
         return -1, None
 
     def _mismatches(self, checkpoint: Checkpoint | None) -> list[str]:
-        e = self.experiment
+        settings = plain(self.experiment.settings)
         if checkpoint is not None:
-            return mismatches(
-                identity(checkpoint.settings, checkpoint.environment),
-                identity(plain(e.settings), environment(e)),
-            )
-        return [] if self.directory is None else mismatches(self.directory.recorded, plain(e.settings))
+            was = identity(checkpoint.settings, checkpoint.environment)
+            return mismatches(was, identity(settings, environment(self.experiment)))
+        return [] if self.directory is None else mismatches(identity(self.directory.recorded, {}), settings)
 
     def on_train_start(self) -> None:
         self.began = self.saved = time.monotonic()

@@ -15,6 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli import __version__
 from nsvm_cli.config.registry import STRICT, one_line
+from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.storage import tensor_file
@@ -111,12 +112,16 @@ def _dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return leaves
 
 
-def identity(settings: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+def identity(recorded: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
     """Return everything that determines the bits of a result, for ``mismatches``.
 
-    The actual device and number of threads take the place of those that were asked for.
+    Settings that have been added since they were recorded have their defaults. The actual device and number
+    of threads take the place of those that were asked for.
+
+    Raises:
+        InputError: the recorded settings are none of this version.
     """
-    return {**settings, **environment}
+    return {**plain(parse_settings(recorded)), **environment}
 
 
 def expect_same_columns(experiment: Experiment, checkpoint: Checkpoint) -> None:

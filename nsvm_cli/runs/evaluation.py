@@ -41,7 +41,7 @@ def evaluate_model(
     if "path" in changes and "test_path" not in changes:
         section.pop("test_path", None)  # it belongs to the table whose place another one takes
     with memory_limit(settings.memory_budget):
-        data = load_data(section, settings.seed, facts.known)
+        data = load_data(section, settings.seed, settings.task, facts.known)
     name = split or ("validation" if settings.dataset.get("validation") else "test")
     chosen = _checked_split(facts, data, name)
     if remark := _remark(facts, data):
@@ -51,9 +51,13 @@ def evaluate_model(
         "algorithm": settings.algorithm["name"],
         "dataset": (dataset or settings.dataset)["name"],
         "split": name,
+        "task": settings.task,
         **saved.model.score(chosen.x, chosen.y),
         "samples": len(chosen),
         "support_vectors": len(saved.model.expansion.alpha),
+        "parameters": saved.model.parameters,
+        "theta_change": facts.theta_change,
+        "feature_change": facts.feature_change,
         "steps": facts.steps,
         "seed": settings.seed,
         "classes": list(facts.classes),

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
+from torch import nn
 
 from nsvm_cli import __version__
 from nsvm_cli.config.settings import Settings
@@ -17,8 +18,10 @@ from nsvm_cli.datasets.augmentation import build_augmentation
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import expect_room, memory_limit
+from nsvm_cli.models.change import feature_change, theta_change
 from nsvm_cli.models.feature_map import FeatureMap, features
 from nsvm_cli.models.kernels import build_kernel, check_shapes
+from nsvm_cli.models.losses import DEFAULTS, build_loss
 from nsvm_cli.models.networks import build_network, empty_network, uses_batch_statistics
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.models.objectives import dataset_alignment
@@ -53,7 +56,7 @@ def load(settings: Settings) -> Data:
     """
     processes = init_distributed(select_device(settings.device, settings.threads))
     with memory_limit(settings.memory_budget):
-        data = processes.main_process_first(lambda: load_data(settings.dataset, settings.seed))
+        data = processes.main_process_first(lambda: load_data(settings.dataset, settings.seed, settings.task))
     if settings.validation.every and not data.splits.sizes["validation"]:
         raise InputError("validation.every needs a validation set: expected dataset.validation above 0")
     return data
@@ -68,9 +71,10 @@ def build(settings: Settings, data: Data) -> Experiment:
     device, dtype = select_device(settings.device, settings.threads), getattr(torch, settings.dtype)
     trainer, train = build_trainer(settings.algorithm), data.splits["train"]
     scaling = fit_scaling(train.x, data.global_scaling)
-    x, y = scaling(train.x, dtype).to(device), train.y.to(device, dtype)
+    x, y = scaling(train.x, dtype).to(device), data.task.targets(train.y).to(device, dtype)
     kernel, processes = build_kernel(settings.kernel), init_distributed(device)
-    problem = Problem(x, y, kernel, settings.seed, processes, settings.memory_budget, data.task)
+    loss = build_loss(settings.loss or {"name": DEFAULTS[settings.task]}, settings.multiclass, data.task)
+    problem = Problem(x, y, kernel, settings.seed, processes, settings.memory_budget, data.task, loss)
     F = _feature_map(settings, problem, scaling)
     check_shapes(kernel, settings.kernel["name"], F(x[:3]), F(x[:5]))
     trainer.check(problem, F)
@@ -80,12 +84,12 @@ def build(settings: Settings, data: Data) -> Experiment:
 def _feature_map(settings: Settings, problem: Problem, scaling: Scaling) -> FeatureMap:
     """Return F_theta, freshly initialised, with its optimizer and augmentation."""
     shape = tuple(problem.x.shape[1:])
-    theta = [*empty_network(settings.network, shape).parameters()]
+    theta = [*empty_network(settings.network, shape, problem.task.outputs).parameters()]
     with memory_limit(settings.memory_budget):  # theta, its gradient and two averages, in steps
         size = sum(p.numel() for p in theta) * problem.x.element_size()
         expect_room(4 * size, f"network={settings.network['name']}")
     seeds = {stream: derived_seed(settings.seed, stream) for stream in Stream}
-    network = build_network(settings.network, shape, seeds[Stream.THETA]).to(problem.x)
+    network = _initial_network(settings, problem)
     if problem.processes.size > 1 and uses_batch_statistics(network):
         raise InputError(
             "network.norm=batch needs a single process: batch statistics differ between processes; "
@@ -94,6 +98,12 @@ def _feature_map(settings: Settings, problem: Problem, scaling: Scaling) -> Feat
     augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
     optimizer = build_optimizer(settings.optimizer)
     return FeatureMap(network, optimizer, seeds[Stream.DROPOUT], augment, seeds[Stream.AUGMENT])
+
+
+def _initial_network(settings: Settings, problem: Problem) -> nn.Module:
+    """Return the network with theta as it is before the first step."""
+    shape, seed = tuple(problem.x.shape[1:]), derived_seed(settings.seed, Stream.THETA)
+    return build_network(settings.network, shape, seed, problem.task.outputs).to(problem.x)
 
 
 def prepare(settings: Settings) -> Experiment:
@@ -120,6 +130,19 @@ def log_every(experiment: Experiment) -> int:
     return experiment.settings.log_every or max(1, experiment.trainer.total // 100)
 
 
+def movement(experiment: Experiment) -> dict[str, float | None]:
+    """Return how far training has moved theta and the kernel matrix so far (see ``nsvm_cli.models.change``).
+
+    The initial theta is made anew from the seed: a run that was resumed has no other.
+    """
+    e, problem = experiment, experiment.problem
+    before, after = _initial_network(e.settings, problem), e.F.network
+    return {
+        "theta_change": theta_change(before, after),
+        "feature_change": feature_change(before, after, problem.K, problem.x, problem.seed),
+    }
+
+
 def figures_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, Any]:
     """Return the fields of a result about the trained model and its training."""
     problem, F = experiment.problem, experiment.F
@@ -129,8 +152,15 @@ def figures_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, A
         "part_steps": list(experiment.trainer.part_steps),
         "violations": state.violations,
         "theta_steps": F.theta_steps,
+        "parameters": model.parameters,
         "support_vectors": len(model.expansion.alpha),
-        **dataset_alignment(problem.K, features(F.network, problem.x), problem.y, problem.seed),
+        **dataset_alignment(
+            problem.K,
+            features(F.network, problem.x),
+            problem.task.code(problem.y),
+            problem.seed,
+            problem.task.centred,
+        ),
         **_circumstances(experiment),
     }
 
@@ -142,13 +172,21 @@ def model_of(experiment: Experiment, expansion: Expansion) -> NSVM:
     )
 
 
+OF_CLASSES = ("balanced_accuracy", "recall", "confusion")
+"""Figures that a result holds for the held-out data only, under these names."""
+
+
 def _scores(experiment: Experiment, model: NSVM) -> dict[str, Any]:
     """Return the scores on the training set, and on the validation set or, without one, the test set."""
     splits = experiment.data.splits
-    figures: dict[str, Any] = {"test_accuracy": None, "test_errors": None}
-    for name in ("validation" if splits.sizes["validation"] else "test", "train"):
+    held_out = "validation" if splits.sizes["validation"] else "test"
+    figures: dict[str, Any] = {}
+    for name in (held_out, "train"):
         scores = model.score(splits[name].x, splits[name].y)
-        figures |= {f"{name}_{figure}": value for figure, value in scores.items()}
+        if name == held_out:
+            figures |= dict.fromkeys(f"test_{figure}" for figure in scores if figure not in OF_CLASSES)
+            figures |= {figure: scores[figure] for figure in OF_CLASSES if figure in scores}
+        figures |= {f"{name}_{figure}": scores[figure] for figure in scores if figure not in OF_CLASSES}
     return figures
 
 

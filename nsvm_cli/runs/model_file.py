@@ -15,10 +15,10 @@ from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, Validat
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, Positive, one_line
+from nsvm_cli.config.registry import STRICT, NonNegative, Positive, one_line
 from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.datasets import Known, build_source
-from nsvm_cli.datasets.encoding import Columns, TableEncoder
+from nsvm_cli.datasets.encoding import MOST_CLASSES, Columns, TableEncoder
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError, RunError, out_of_memory
 from nsvm_cli.memory import MEMORY_BUDGET, memory_limit
@@ -31,7 +31,7 @@ from nsvm_cli.runs.parts import check_parts
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.run_directory import config_text
 from nsvm_cli.storage.tensor_file import DTYPES, Spec, TensorFile, spec, unusable
-from nsvm_cli.tasks import Task, task_for
+from nsvm_cli.tasks import Regression, Task, task_for
 
 if TYPE_CHECKING:
     from nsvm_cli.runs.experiment import Experiment
@@ -55,32 +55,48 @@ Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=8), Af
 class Facts:
     """What prediction and evaluation need beside tensors and settings.
 
-    ``scale`` and ``bias`` are those of g (see ``Expansion``), ``shape`` is that of one sample, and ``sha256``
-    is the checksum of the data that the model was trained on. ``columns`` is None if these were no table.
+    ``scale``, ``bias`` and ``one_vs_one`` are those of g (see ``Expansion``); for more than two classes, the
+    bias is a tensor. ``shape`` is that of one sample, and ``sha256`` is the checksum of the data that the
+    model was trained on. ``columns`` is None if these were no table. ``target`` holds mean and standard
+    deviation of real targets, which have no classes. ``theta_change`` and ``feature_change`` say how far
+    training has moved the network (see ``nsvm_cli.models.change``); files of earlier versions do not.
     """
 
     scale: Positive
     bias: float
     shape: Shape
-    classes: Annotated[tuple[Name, ...], Field(min_length=2, max_length=2)]
+    classes: Annotated[tuple[Name, ...], Field(max_length=MOST_CLASSES)]
     steps: NonNegativeInt
     source: Name
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     columns: Columns | None = None
+    one_vs_one: bool = False
+    target: tuple[float, Positive] | None = None
+    theta_change: NonNegative | None = None
+    feature_change: Annotated[float, Field(ge=0, le=2)] | None = None
 
     def __post_init__(self) -> None:
+        if (len(self.classes) < 2) == (self.target is None):
+            raise ValueError(f"expected two or more classes, or a target, got {len(self.classes)} classes")
         if (encoder := self.known.encoder) and self.shape != (encoder.width,):
             raise ValueError(f"its columns give {encoder.width} features, expected shape {list(self.shape)}")
 
     @property
     def known(self) -> Known:
         """What the model knows of its data, to be given others in the same form."""
-        return Known(self.classes, None if self.columns is None else TableEncoder(self.columns))
+        return Known(self.task, None if self.columns is None else TableEncoder(self.columns))
 
     @property
     def task(self) -> Task:
         """The task that the model was trained for."""
-        return task_for(self.classes)
+        return Regression(*self.target) if self.target else task_for(self.classes)
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The shape of one row of alpha."""
+        if not (outputs := self.task.outputs):
+            return ()
+        return (math.comb(outputs[0], 2),) if self.one_vs_one else outputs
 
 
 @dataclass(frozen=True, config={**STRICT, "arbitrary_types_allowed": True})
@@ -92,18 +108,30 @@ class SavedModel:
     facts: Facts
 
 
-def facts(experiment: Experiment, model: NSVM, steps: int) -> Facts:
-    """Return the facts for the file of a model."""
+def facts(
+    experiment: Experiment, model: NSVM, steps: int, movement: Mapping[str, float | None] | None = None
+) -> Facts:
+    """Return the facts for the file of a model.
+
+    Args:
+        experiment: the run that it was trained in.
+        model: the model.
+        steps: the steps that were taken.
+        movement: ``theta_change`` and ``feature_change``, if they are known.
+    """
     data, expansion = experiment.data, model.expansion
     return Facts(
         scale=expansion.scale,
-        bias=expansion.bias,
+        bias=expansion.bias if isinstance(expansion.bias, float) else 0.0,
         shape=tuple(experiment.problem.x.shape[1:]),
         classes=data.task.classes,
         steps=steps,
         source=data.source,
         sha256=data.sha256,
         columns=None if data.encoder is None else data.encoder.columns,
+        one_vs_one=expansion.one_vs_one,
+        target=(data.task.mean, data.task.std) if isinstance(data.task, Regression) else None,
+        **(movement or {}),
     )
 
 
@@ -120,7 +148,11 @@ def _content(saved: SavedModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return the JSON and the tensors of a model file."""
     model, e = saved.model, saved.model.expansion
     tensors = {THETA + name: tensor for name, tensor in model.network.state_dict().items()}
-    tensors |= {"z": e.z, "alpha": e.alpha, "y": e.y, "mean": model.scaling.mean, "std": model.scaling.std}
+    tensors |= {"z": e.z, "mean": model.scaling.mean, "std": model.scaling.std}
+    if e.alpha.ndim == 1:
+        tensors |= {"alpha": e.alpha.abs(), "y": torch.where(e.alpha < 0, -1, 1).to(e.alpha)}
+    else:
+        tensors |= {"alpha": e.alpha, "bias": torch.zeros_like(e.alpha[:1].sum(0)) + e.bias}
     return {"settings": plain(saved.settings), "facts": asdict(saved.facts)}, tensors
 
 
@@ -132,7 +164,7 @@ def check_storable(experiment: Experiment) -> None:
     """
     e, z = experiment, experiment.F(experiment.problem.x[:1])[:0]
     try:
-        expansion = Expansion(z, z.new_zeros(0), z.new_zeros(0), scale=1.0)
+        expansion = Expansion(z, z.new_zeros(0, *e.data.task.outputs), scale=1.0)
         model = NSVM(e.data.task, e.scaling, e.F.network, e.problem.K, expansion)
         content, tensors = _content(SavedModel(model, e.settings, facts(e, model, steps=0)))
         text = tensor_file.check(MODEL, content, tensors)
@@ -205,14 +237,16 @@ def _mapping(value: object) -> dict[str, Any]:
 def _specs(settings: Settings, facts: Facts, z: tuple[int, ...]) -> dict[str, Spec]:
     """Return the specs of the tensors of a model with these settings and z, without allocating memory."""
     dtype: torch.dtype = getattr(torch, settings.dtype)
-    theta = empty_network(settings.network, facts.shape).to(dtype).state_dict()
+    theta = empty_network(settings.network, facts.shape, facts.task.outputs).to(dtype).state_dict()
     channels = max((len(tensor) for tensor in theta.values() if tensor.ndim > 2), default=1)
     if channels * math.prod(facts.shape) > VALUES:
         raise ValueError(f"its network would compute more than {VALUES} values per sample")
     if len(z) != 2:
         raise ValueError(f"z should be a matrix, got shape {list(z)}")
     specs = {THETA + name: spec(tensor) for name, tensor in theta.items()}
-    specs |= {"z": (DTYPES[dtype], z), **dict.fromkeys(("alpha", "y"), (DTYPES[dtype], z[:1]))}
+    shapes = {"z": z, "alpha": (*z[:1], *facts.outputs)}
+    shapes |= {"bias": facts.outputs} if facts.outputs else {"y": z[:1]}
+    specs |= {name: (DTYPES[dtype], shape) for name, shape in shapes.items()}
     scaling = () if build_source(settings.dataset).global_scaling else facts.shape
     return specs | dict.fromkeys(("mean", "std"), (DTYPES[torch.float64], scaling))
 
@@ -233,15 +267,22 @@ def _expect_specs(got: Mapping[str, Spec], expected: Mapping[str, Spec]) -> None
 def _model(file: TensorFile, settings: Settings, facts: Facts, device: torch.device) -> NSVM:
     tensors = file.tensors()
     _expect(all(bool(t.isfinite().all()) for t in tensors.values()), "a tensor holds NaN or infinity")
-    z, alpha, y, mean, std = (tensors[name] for name in ("z", "alpha", "y", "mean", "std"))
-    _expect(facts.task.is_code(y), "y holds values that are not labels")
-    _expect(bool((alpha > 0).all()), "alpha is not positive")
+    z, alpha, mean, std = (tensors[name] for name in ("z", "alpha", "mean", "std"))
+    bias: float | Tensor = facts.bias
+    if facts.outputs:
+        bias = tensors["bias"].to(device)
+    else:
+        y = tensors["y"]
+        _expect(bool((y.abs() == 1).all()), "y holds values that are not labels")
+        _expect(bool((alpha > 0).all()), "alpha is not positive")
+        alpha = alpha * y
     _expect(bool((std > 0).all()), "std is not positive")
-    network = build_network(settings.network, facts.shape, seed=0).to(device, z.dtype)
+    network = build_network(settings.network, facts.shape, seed=0, outputs=facts.task.outputs)
+    network = network.to(device, z.dtype)
     network.load_state_dict({k.removeprefix(THETA): v for k, v in tensors.items() if k.startswith(THETA)})
     n = features(network, z.new_zeros(1, *facts.shape, device=device)).shape[1]
     _expect(z.shape[1] == n, f"z has {z.shape[1]} columns where the network gives {n} features")
-    expansion = Expansion(z.to(device), alpha.to(device), y.to(device), facts.scale, facts.bias)
+    expansion = Expansion(z.to(device), alpha.to(device), facts.scale, bias, facts.one_vs_one)
     return NSVM(facts.task, Scaling(mean, std), network, build_kernel(settings.kernel), expansion)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from nsvm_cli.config.registry import build
 from nsvm_cli.config.settings import Settings
 from nsvm_cli.datasets import build_source
 from nsvm_cli.models.kernels import build_kernel
+from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.optimizers import build_optimizer
 from nsvm_cli.trainers import build_trainer
 
@@ -19,3 +21,5 @@ def check_parts(settings: Settings) -> None:
     build_kernel(settings.kernel)
     build_optimizer(settings.optimizer)
     build_source(settings.dataset)
+    if settings.loss is not None:
+        build(LOSSES, "loss", settings.loss)

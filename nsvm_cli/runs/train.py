@@ -16,7 +16,7 @@ from nsvm_cli.runs.callbacks import (
     StopOnSignal,
     StopSignals,
 )
-from nsvm_cli.runs.experiment import Experiment, figures_of, log_every, model_of
+from nsvm_cli.runs.experiment import Experiment, figures_of, log_every, model_of, movement
 from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.runs.model_file import SavedModel, facts, save_model
 from nsvm_cli.storage.run_directory import RunDirectory
@@ -56,8 +56,10 @@ def train_run(
     state = checkpoints.restore(allow_mismatch)
     state = _train(experiment, state, [best, MetricsWriter(directory), *callbacks], checkpoints, signals)
     model = model_of(experiment, trainer.finish(problem, state))
-    result = {**figures_of(experiment, state, model), **best.figures(), **checkpoints.figures()}
-    save_model(directory.final, SavedModel(model, experiment.settings, facts(experiment, model, state.t)))
+    moved = movement(experiment)
+    result = {**figures_of(experiment, state, model), **moved, **best.figures(), **checkpoints.figures()}
+    about = facts(experiment, model, state.t, moved)
+    save_model(directory.final, SavedModel(model, experiment.settings, about))
     best.finish()
     directory.finish(result)
     return result

@@ -17,6 +17,7 @@ from nsvm_cli.storage.metrics_file import START, MetricsFile, Position, check_me
 
 METRICS = "metrics.jsonl"
 CURVES = "curves.png"
+MISTAKES = "mistakes.png"
 STATUS = "status.json"
 
 CHECKPOINTS = ("next.safetensors", "last.safetensors", "previous.safetensors")
@@ -24,7 +25,16 @@ CHECKPOINTS = ("next.safetensors", "last.safetensors", "previous.safetensors")
 
 FILES = (
     *CHECKPOINTS,
-    *("result.json", "final.safetensors", "best.safetensors", CURVES, METRICS, STATUS, "config.yaml"),
+    *(
+        "result.json",
+        "final.safetensors",
+        "best.safetensors",
+        CURVES,
+        MISTAKES,
+        METRICS,
+        STATUS,
+        "config.yaml",
+    ),
 )
 """All files of a run, in the order of removal: if nsvm is killed meanwhile, the rest counts as a run."""
 

@@ -13,6 +13,8 @@ from nsvm_cli.config.settings import Section
 from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.ringnorm import bayes_rule
 from nsvm_cli.datasets.scaling import fit_scaling
+from nsvm_cli.models.losses import DEFAULTS, build_loss
+from nsvm_cli.runs.experiment import OF_CLASSES
 from nsvm_cli.runs.model_file import load_model
 from nsvm_cli.trainers import Problem, build_trainer
 from nsvm_cli.trainers.svc import SVC
@@ -38,15 +40,22 @@ def svc_on_inputs(dataset: Section, seed: int) -> Figures:
 def svc_on_features(model_file: Path) -> Figures:
     """Evaluate scikit-learn's SVC on the features of a trained model, with the model's kernel.
 
-    It solves to optimality, with a bias, the problem that Pegasos approximates: C = 1/(lambda m).
+    It solves to optimality, with a bias, the problem that Pegasos approximates: C = 1/(lambda m). For real
+    targets it is SVR with the model's epsilon, or its default if the model has another loss.
     """
     saved = load_model(model_file)
     model, settings = saved.model, saved.settings
-    data = load_data(settings.dataset, settings.seed)
+    data = load_data(settings.dataset, settings.seed, settings.task)
     train, test = data.splits["train"], data.splits["test"]
     like = model.expansion.z
     z, z_test = model.features(train.x), model.features(test.x)
-    problem = Problem(z, train.y.to(like), model.kernel, settings.seed)
+    own = settings.loss or {}
+    default = DEFAULTS[settings.task]
+    loss = build_loss(
+        own if own.get("name") == default else {"name": default}, settings.multiclass, model.task
+    )
+    y = model.task.targets(train.y).to(like)
+    problem = Problem(z, y, model.kernel, settings.seed, task=model.task, loss=loss)
     lam: float = build_trainer(settings.algorithm).lam  # type: ignore[attr-defined]
     begin = time.perf_counter()
     g = SVC(lam).solve(problem, z)
@@ -65,8 +74,9 @@ def bayes(dataset: Section, seed: int) -> Figures:
 
 def _figures(decisions: np.ndarray, data: Data, seconds: float | None, vectors: int | None) -> Figures:
     test = data.splits["test"]
+    scores = data.task.score(test.y.numpy(), decisions)
     return {
-        **data.task.score(test.y.numpy(), decisions),
+        **{name: figure for name, figure in scores.items() if name not in OF_CLASSES},
         "samples": len(test),
         "overlap": data.overlap("test"),
         "generated": data.generated,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 COLOURS = {
     "nsvm": BLUE,
     "svc_on_features": "#6aaed6",
+    "frozen": "#8a6bbd",
     "network": "#d98032",
     "svc": "#3f8f4f",
     "bayes": GRAY,
@@ -46,6 +47,8 @@ def _plot(units: Mapping[str, Cells], full: bool, figure: Figure) -> None:
 def _draw_unit(axis: Axes, by_cell: Cells, full: bool) -> None:
     cells, methods = [*by_cell], ["nsvm", *baselines_of(by_cell)]
     summaries = [s for by_method in by_cell.values() for s in by_method.values()]
+    papers = {cell: PAPER[cell] for cell in cells if full and cell in PAPER}
+    axis.set_ylim(limits := _limits(summaries, [*papers.values()]))
     width = 0.8 / len(methods)
     for s in summaries:
         x, n = cells.index(s.cell), methods.index(s.method)
@@ -56,14 +59,29 @@ def _draw_unit(axis: Axes, by_cell: Cells, full: bool) -> None:
         error = [[s.score.mean - s.score.low], [s.score.high - s.score.mean]] if known else None
         style: dict[str, Any] = {"color": COLOURS[s.method], "label": METHODS[s.method], "markersize": 5}
         axis.errorbar(at, s.score.mean, error, fmt="o", capsize=3, **style)
-    for x, cell in enumerate(cells):
-        if not full or cell not in PAPER:
-            continue
-        ends = (x - 0.42, x + 0.42)
-        axis.hlines(PAPER[cell], *ends, "black", "dashed", linewidth=1, label="paper, one run")
-    dots = [score for s in summaries for score in s.scores]
-    dots += [PAPER[cell] for cell in cells if full and cell in PAPER]
-    room = 0.08 * (max(dots) - min(dots)) or 1.0
-    axis.set_ylim(min(dots) - room, max(dots) + room)  # the intervals of very few seeds may extend beyond
+        _point_outside(axis, s, at, limits)
+    for cell, score in papers.items():
+        ends = (cells.index(cell) - 0.42, cells.index(cell) + 0.42)
+        axis.hlines(score, *ends, "black", "dashed", linewidth=1, label="paper, one run")
     axis.set_xticks(range(len(cells)), cells)
     axis.grid(alpha=0.3, axis="y")
+
+
+def _limits(summaries: Sequence[Summary], papers: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of the vertical axis, which are those of all scores but of frozen features.
+
+    These may be so much worse that they would leave no room for the differences between the others. The
+    intervals of very few seeds may extend beyond the ends too.
+    """
+    scores = [score for s in summaries if s.method != "frozen" for score in s.scores] + [*papers]
+    room = 0.08 * (max(scores) - min(scores)) or 1.0
+    return min(scores) - room, max(scores) + room
+
+
+def _point_outside(axis: Axes, s: Summary, at: float, limits: tuple[float, float]) -> None:
+    """Write a mean at the edge that it lies beyond, if it does."""
+    low, high = limits
+    if s.score.mean < low:
+        axis.annotate(f"↓ {s.score.mean:.1f}", (at, low), va="bottom", ha="center", color=COLOURS[s.method])
+    elif s.score.mean > high:
+        axis.annotate(f"↑ {s.score.mean:.1f}", (at, high), va="top", ha="center", color=COLOURS[s.method])

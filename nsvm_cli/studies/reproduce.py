@@ -16,7 +16,7 @@ import pydantic
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from nsvm_cli.config.registry import STRICT, NonNegative
-from nsvm_cli.config.settings import Section, Settings, plain
+from nsvm_cli.config.settings import Section, Settings, is_record_of, plain
 from nsvm_cli.datasets import load_data
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.parallel.workers import Workers, outcome
@@ -25,6 +25,8 @@ from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.files import locked, write_atomically, write_csv
 from nsvm_cli.storage.run_directory import RunDirectory, has_run, is_finished, read_config
 from nsvm_cli.studies.baselines import Figures, bayes, svc_on_features, svc_on_inputs
+from nsvm_cli.trainers import build_trainer
+from nsvm_cli.trainers.alg4 import Alg4
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Row:
     ``cell`` is the name of the data set for methods that need no network. ``overlap`` is the ratio of test to
     training samples if each seed has its own split of the same samples, else 0; ``generated`` says whether
     each seed has samples of its own. ``trained`` is False for a network that is near chance on its own
-    training samples: there is no point in being better than that.
+    training samples: there is no point in being better than that. Frozen features are not meant to train.
     """
 
     cell: str
@@ -112,7 +114,7 @@ def _reproduce(
             for seed in range(seeds)
             for name, dataset in shared.items()
         }
-        total = 3 * seeds * len(cells) + sum(1 + is_ringnorm(name) for name in shared) * seeds
+        total = 4 * seeds * len(cells) + sum(1 + is_ringnorm(name) for name in shared) * seeds
         for future in as_completed(futures):
             try:
                 for row in outcome(future):
@@ -142,6 +144,7 @@ TRAINED = 0.75
 METHODS = {
     "nsvm": "neural SVM",
     "svc_on_features": "SVC on its features",
+    "frozen": "frozen features",
     "network": "same network, no SVM",
     "svc": "SVC on the inputs",
     "bayes": "Bayes rule",
@@ -154,8 +157,22 @@ def _cell(cell: Cell, seed: int, directory: Path) -> list[Row]:
     nsvm = _run(replace(cell.nsvm, seed=seed), at / "nsvm", method="nsvm", **about)
     model, kept = at / "nsvm" / "final.safetensors", at / "nsvm" / "svc_on_features.json"
     machine = _kept(kept, {}, lambda: svc_on_features(model), method="svc_on_features", **about)
+    still = _run(frozen(replace(cell.nsvm, seed=seed)), at / "frozen", method="frozen", **about)
     network = _run(replace(cell.network, seed=seed), at / "network", method="network", **about)
-    return [nsvm, machine, replace(network, support_vectors=None)]
+    return [nsvm, machine, replace(still, trained=True), replace(network, support_vectors=None)]
+
+
+def frozen(settings: Settings) -> Settings:
+    """Return the settings of the same run with theta kept at its initial values: an SVM on random features.
+
+    Part 1 of Algorithm 4 would do nothing then, and takes a single step. Part 2 draws the same samples.
+    """
+    still = replace(settings, optimizer={**settings.optimizer, "lr": 0.0})
+    trainer = build_trainer(settings.algorithm)
+    if isinstance(trainer, Alg4):
+        part_2 = trainer.part_steps[1] or None  # a solver without steps takes none
+        still = replace(still, algorithm={**settings.algorithm, "steps": 1, "solver_steps": part_2})
+    return still
 
 
 def _shared(name: str, dataset: Mapping[str, Any], seed: int, directory: Path) -> list[Row]:
@@ -177,7 +194,7 @@ def is_ringnorm(dataset: str) -> bool:
 
 def _run(settings: Settings, directory: Path, **about: Any) -> Row:
     """Return the row of a run like that of ``nsvm train``; start or resume it if it is not finished."""
-    if has_run(directory) and read_config(directory) != plain(settings):
+    if has_run(directory) and not is_record_of(read_config(directory), settings):
         raise _other(directory)
     if not is_finished(directory):
         with RunDirectory(directory, plain(settings), "resume") as run:

@@ -28,6 +28,9 @@ SVC on its features: scikit-learn's SVC on the trained features, with the cell's
 network, no SVM: a linear head and cross-entropy, trained for as many gradient steps, with as many samples a
 step as the algorithm draws. SVC on the inputs: scikit-learn's SVC with its default C and gamma, not tuned.
 """
+FROZEN = """
+Frozen features: the same network with its initial, random θ, and the cell's SVM on top: what training θ adds.
+"""
 UNTRAINED = "not trained"
 
 
@@ -134,7 +137,8 @@ def markdown(summaries: Sequence[Summary], full: bool) -> str:
     parts = []
     for unit, cells in by_unit(summaries).items():
         parts += [_scores(cells, unit, full), _gains(cells, unit)]
-    return "\n".join([*parts, NOTES])
+    notes = NOTES + FROZEN if any(s.method == "frozen" for s in summaries) else NOTES
+    return "\n".join([*parts, notes])
 
 
 def _scores(cells: Cells, unit: str, full: bool) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from nsvm_cli.config.settings import parse_settings
+from nsvm_cli.config.settings import is_record_of, parse_settings
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.output import printable
 from nsvm_cli.parallel.workers import Workers, cores, outcome
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A point of the space and its validation accuracies; ``final`` holds those with further seeds.
+    """A point of the space and its scores on validation data; ``final`` holds those with further seeds.
 
     ``overlap`` is the ratio of validation to training samples if each seed splits the same samples, else 0.
     """
 
     number: int
     point: Point
-    accuracies: list[float]
+    scores: list[float]
     final: list[float]
     overlap: float = 0.0
 
     @property
     def mean(self) -> float:
-        return mean(self.final or self.accuracies)
+        return mean(self.final or self.scores)
 
     @property
     def error(self) -> float:
         """The standard error of the mean."""
-        return standard_error(self.final or self.accuracies, self.overlap)
+        return standard_error(self.final or self.scores, self.overlap)
 
     @property
     def overrides(self) -> str:
@@ -60,8 +60,11 @@ class Candidate:
         return printable(" ".join(words))
 
 
-def validation_accuracy(values: Mapping[str, Any], seed: int, seconds: float | None = None) -> float:
-    """Train once and return the accuracy on the validation set; 0 if training diverged or timed out.
+def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None = None) -> float:
+    """Train once and return the metric of the task on the validation set: accuracy, or R^2 for real targets.
+
+    It is 0 if training diverged or timed out. R^2 has no least value: below 0, where it is better to predict
+    the mean of the targets, it counts as 0 too, so that no single seed outweighs all others in a mean.
 
     The test set is never touched; see ``nsvm_cli.datasets.Splits``.
     """
@@ -75,7 +78,7 @@ def validation_accuracy(values: Mapping[str, Any], seed: int, seconds: float | N
     try:
         model = train_in_memory(experiment, [OnLog(observe)])
         split = experiment.data.splits["validation"]
-        return float(model.score(split.x, split.y)[experiment.data.task.metric])
+        return max(0.0, model.score(split.x, split.y)[experiment.data.task.metric] or 0.0)
     except RunError:
         return 0.0
 
@@ -112,12 +115,12 @@ def tune(
         if not study.get_trials(deepcopy=False):  # try the given settings first
             study.enqueue_trial({k: v for k, r in ranges.items() if (v := value_at(values, k)) in r})
         with Workers(jobs := search.jobs or cores(), begin) as workers:
-            objective = partial(_accuracy, values, search, workers, observe)
+            objective = partial(_score, values, search, workers, observe)
             _optimize(study, objective, search.trials, jobs, workers)
             finalists = _final(study, search, values, workers, data.overlap("validation"))
     if not finalists or finalists[0].mean == 0:
         raise RunError("no candidate completed training with every seed: expected a smaller tune.space")
-    _write(finalists, directory / "finalists.csv")
+    _write(finalists, data.task.metric, directory / "finalists.csv")
     return finalists
 
 
@@ -135,25 +138,25 @@ def _errors_in_one_line(database: Path) -> Iterator[None]:
         raise RunError(f"{database} cannot be read or written: {str(cause).splitlines()[0]}") from None
 
 
-def _accuracy(
+def _score(
     values: Mapping[str, Any],
     search: Search,
     workers: Workers,
     observe: Callable[[Candidate], None],
     trial: optuna.Trial,
 ) -> float:
-    """Return the mean accuracy over the seeds of the search, or over those before the trial was pruned."""
+    """Return the mean score over the seeds of the search, or over those before the trial was pruned."""
     point = {key: r.suggest(trial, key) for key, r in search.ranges().items()}
     trial.set_user_attr("point", point)
-    accuracies: list[float] = []
+    scores: list[float] = []
     for n, seed in enumerate(range(search.first_seed, search.first_seed + search.seeds)):
-        future = workers.submit(validation_accuracy, placed(values, point), seed, search.seconds)
-        accuracies.append(outcome(future))
-        trial.report(accuracies[-1], n)
+        future = workers.submit(validation_score, placed(values, point), seed, search.seconds)
+        scores.append(outcome(future))
+        trial.report(scores[-1], n)
         if trial.should_prune():
             break
-    observe(Candidate(trial.number, point, accuracies, []))
-    return mean(accuracies)
+    observe(Candidate(trial.number, point, scores, []))
+    return mean(scores)
 
 
 def _optimize(
@@ -225,7 +228,8 @@ def _study(values: Mapping[str, Any], search: Search, storage: optuna.storages.R
     study.sampler = optuna.samplers.TPESampler(seed=len(study.get_trials(deepcopy=False)), multivariate=True)
     asked = {key: getattr(search, key) for key in ("space", "first_seed", "seeds", "seconds")}
     question = json.dumps({"settings": dict(values), **asked}, sort_keys=True)
-    if study.user_attrs.setdefault("question", question) != question:
+    known = json.loads(study.user_attrs.setdefault("question", question))
+    if not is_record_of(known.pop("settings"), parse_settings(values)) or known != asked:
         raise InputError(f"{search.directory} holds another search: expected a new folder in tune.directory")
     study.set_user_attr("question", question)
     return study
@@ -237,11 +241,9 @@ def _final(
     """Return the best candidates, ranked with further seeds: the first ones favour lucky candidates."""
     seeds = range(search.first_seed + search.seeds, search.first_seed + search.seeds + search.final_seeds)
     known: dict[str, float] = dict(study.user_attrs.get("final", {}))
-    finalists = [c for c in candidates(study) if len(c.accuracies) == search.seeds][: search.finalists]
+    finalists = [c for c in candidates(study) if len(c.scores) == search.seeds][: search.finalists]
     futures = {
-        workers.submit(
-            validation_accuracy, placed(values, c.point), seed, search.seconds
-        ): f"{c.number} {seed}"
+        workers.submit(validation_score, placed(values, c.point), seed, search.seconds): f"{c.number} {seed}"
         for c in finalists
         for seed in seeds
         if f"{c.number} {seed}" not in known
@@ -250,19 +252,19 @@ def _final(
         known[futures[future]] = outcome(future)
         study.set_user_attr("final", known)
     finals = [
-        Candidate(c.number, c.point, c.accuracies, [known[f"{c.number} {seed}"] for seed in seeds], overlap)
+        Candidate(c.number, c.point, c.scores, [known[f"{c.number} {seed}"] for seed in seeds], overlap)
         for c in finalists
     ]
     return sorted(finals, key=lambda c: c.mean, reverse=True)
 
 
-def _write(finalists: Sequence[Candidate], file: Path) -> None:
+def _write(finalists: Sequence[Candidate], metric: str, file: Path) -> None:
     rows = [
         {
             "candidate": c.number,
-            "accuracy": c.mean,
+            metric: c.mean,
             "standard_error": c.error,
-            "search_accuracy": mean(c.accuracies),
+            f"search_{metric}": mean(c.scores),
             "overrides": c.overrides,
         }
         for c in finalists

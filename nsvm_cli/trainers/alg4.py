@@ -15,17 +15,18 @@ from nsvm_cli.config.registry import STRICT, Positive, entry_of
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.models.objectives import LOSSES, alignment
+from nsvm_cli.models.objectives import ALIGNMENT_LOSSES, alignment
 from nsvm_cli.storage.state_dict import RESTORED
-from nsvm_cli.trainers.base import BatchSize, Problem, State, Steps, StepTrainer, Trainer
+from nsvm_cli.trainers.base import BatchSize, PairedBatchSize, Problem, State, Steps, StepTrainer, Trainer
 from nsvm_cli.trainers.pegasos import Pegasos
-from nsvm_cli.trainers.svc import SVC
+from nsvm_cli.trainers.svc import SVC, LinearSVM
 
-SOLVERS: dict[str, Callable[[int, float], Trainer[Any]]] = {
-    "pegasos": lambda steps, lam: Pegasos(steps, lam),
-    "svc": lambda steps, lam: SVC(lam),
+SOLVERS: dict[str, Callable[[int, float, int | None], Trainer[Any]]] = {
+    "pegasos": lambda steps, lam, k: Pegasos(steps, lam, k),
+    "svc": lambda steps, lam, k: SVC(lam),
+    "linear": lambda steps, lam, k: LinearSVM(lam),
 }
-"""Solvers for the SVM of Part 2, from its steps and ``lam``: trainers that keep theta fixed."""
+"""Solvers for the SVM of Part 2, from its steps, ``lam`` and batch size: trainers that keep theta fixed."""
 
 
 @dataclass(kw_only=True)
@@ -52,21 +53,24 @@ class Alg4(StepTrainer[Alg4State]):
 
     ``steps`` is the whole budget, which the parts share in the proportion of ``split``, unless
     ``solver_steps`` is given too: then Part 1 takes ``steps`` and Part 2 ``solver_steps``. Where nothing else
-    is said of a part, it takes its number in ``split``.
+    is said of a part, it takes its number in ``split``. ``solver_batch_size`` is that of Pegasos in Part 2,
+    and ``centred`` says whether the alignment is; None leaves it to the task (see ``Task.centred``).
     """
 
     steps: Steps | None = None
-    batch_size: BatchSize = 16
-    loss: Annotated[str, entry_of(LOSSES)] = "squared"
+    batch_size: PairedBatchSize = 16
+    loss: Annotated[str, entry_of(ALIGNMENT_LOSSES)] = "squared"
     solver: Annotated[str, entry_of(SOLVERS)] = "pegasos"
     solver_steps: Steps | None = None
     lam: Positive = 1e-4
     split: tuple[Steps, Steps] = (10000, 10000)
+    centred: bool | None = None
+    solver_batch_size: BatchSize | None = None
 
     @cached_property
     def part_steps(self) -> tuple[int, int]:
         part_1, part_2 = self.steps or self.split[0], self.solver_steps or self.split[1]
-        if SOLVERS[self.solver](part_2, self.lam).total == 0:
+        if self._solver(part_2).total == 0:
             return part_1, 0
         if self.steps and not self.solver_steps:
             share = round(self.steps * self.split[0] / sum(self.split))
@@ -77,7 +81,10 @@ class Alg4(StepTrainer[Alg4State]):
     @property
     def svm(self) -> Trainer[Any]:
         """The solver of Part 2."""
-        return SOLVERS[self.solver](self.part_steps[1], self.lam)
+        return self._solver(self.part_steps[1])
+
+    def _solver(self, steps: int) -> Trainer[Any]:
+        return SOLVERS[self.solver](steps, self.lam, self.solver_batch_size)
 
     @property
     def k(self) -> int:
@@ -117,15 +124,16 @@ class Alg4(StepTrainer[Alg4State]):
             self._advance_part_2(problem, state, until)
 
     def step(self, problem: Problem, state: Alg4State) -> None:
-        K, L = problem.K, LOSSES[self.loss]
+        K, L = problem.K, ALIGNMENT_LOSSES[self.loss]
         t = state.t + 1
         A = torch.from_numpy(state.sampler(t)).to(problem.y.device)
-        x_A, y_A = problem.at(A), problem.y[A]
+        x_A, c_A = problem.at(A), problem.task.code(problem.y[A])
+        centred = problem.task.centred if self.centred is None else self.centred
 
         def objective(z: Tensor) -> tuple[Tensor, list[Tensor]]:
             """L(1, alignment); the factor 2 is due to the symmetry of K_A."""
             K_A = K(z, z)
-            aligned, slope = alignment(K_A, y_A)
+            aligned, slope = alignment(K_A, c_A, centred)
             loss, slope_loss = L(1.0, aligned)
             return loss, [2 * slope_loss * K.gradient(z, z, K_A, slope)]
 

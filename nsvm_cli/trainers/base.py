@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, Generic, TypeVar
 
-from jaxtyping import Float, Int64
+import numpy as np
+from jaxtyping import Float, Float64, Int64
 from pydantic import Field
 from torch import Tensor
 
@@ -16,6 +19,7 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.memory import MEMORY_BUDGET, expect_room, memory_limit
 from nsvm_cli.models.feature_map import FeatureMap, Shard
 from nsvm_cli.models.kernels import Kernel, kernel_sums
+from nsvm_cli.models.losses import Binary, Hinge, Loss
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.parallel.distributed import SINGLE_PROCESS, Processes
 from nsvm_cli.randomness import BLOCK, Sampler
@@ -24,15 +28,17 @@ from nsvm_cli.tasks import BINARY, Task
 from nsvm_cli.trainers.tally import Tally
 
 Steps = Count
-BatchSize = Annotated[int, Field(ge=2, le=10**6)]
+BatchSize = Annotated[int, Field(ge=1, le=10**6)]
+PairedBatchSize = Annotated[int, Field(ge=2, le=10**6)]
+"""The size of a batch whose pairs of samples matter, as for an alignment."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The input of every algorithm (paper, Section 4): the data set D, the kernel K, and the seed.
+    """The input of every algorithm (paper, Section 4): the data set D, the kernel K, the loss, and the seed.
 
-    ``x`` holds the m standardised training samples, ``y`` their labels -1 and +1. ``memory_budget`` is the
-    memory for kernel values, in MiB.
+    ``x`` holds the m standardised training samples, ``y`` their labels as the task codes them: -1 and +1 for
+    two classes. ``memory_budget`` is the memory for kernel values, in MiB.
     """
 
     x: Float[Tensor, "m ..."]
@@ -42,10 +48,21 @@ class Problem:
     processes: Processes = SINGLE_PROCESS
     memory_budget: int = MEMORY_BUDGET
     task: Task = BINARY
+    loss: Loss = Binary(Hinge())  # noqa: RUF009  # frozen
 
     def at(self, i: Int64[Tensor, " p"]) -> Float[Tensor, "p ..."]:
         """Return x_i for the samples i."""
         return self.x.index_select(0, i)  # several times faster than x[i]
+
+    @cached_property
+    def host_y(self) -> Float64[np.ndarray, " m"]:
+        """y in host memory, where violations are decided."""
+        y: np.ndarray = self.y.double().cpu().numpy()
+        return y
+
+    def first_step(self, i: Int64[np.ndarray, " p"]) -> Float64[np.ndarray, " p *outputs"]:
+        """Return what the samples i add to alpha where f = 0: in step 1, before which there is no f."""
+        return self.loss.step(self.host_y[i], np.zeros((len(i), *self.task.outputs)))
 
     def sampler(self, k: int = 1) -> Sampler:
         """Return the sampler that draws i_t, or A_t of size k.
@@ -63,8 +80,8 @@ class Problem:
         return Shard(self.processes, rows) if self.processes.size > 1 else None
 
     def sums(
-        self, z: Float[Tensor, "p n"], terms: Float[Tensor, "q n"], w: Float[Tensor, " q"]
-    ) -> Float[Tensor, " p"]:
+        self, z: Float[Tensor, "p n"], terms: Float[Tensor, "q n"], w: Float[Tensor, " q *outputs"]
+    ) -> Float[Tensor, " p *outputs"]:
         """Return sum_j w_j K(terms_j, z_i) for every i, over the terms of all processes."""
         return self.processes.sum(kernel_sums(self.K, z, terms, w, self.memory_budget))
 
@@ -165,6 +182,8 @@ class Trainer(ABC, Generic[S]):
         with memory_limit(problem.memory_budget):  # the draws of a block of steps, and K on a batch
             draws, K = 2 * 8 * BLOCK * self.k, 4 * self.k**2 * problem.x.element_size()
             expect_room(draws + K, f"algorithm.batch_size={self.k}")
+            alpha = 2 * 8 * len(problem.y) * math.prod(problem.task.outputs)
+            expect_room(alpha, f"alpha for {len(problem.task.classes)} classes")
         problem.sampler(self.k)
 
     @abstractmethod

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import pydantic
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
@@ -12,15 +16,19 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Linear
 from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.tasks import BinaryClassification, MulticlassClassification, Regression, Task
 from nsvm_cli.trainers.base import BatchTrainer, Problem, State, Steps
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class CrossEntropy(BatchTrainer[State]):
-    """Mini-batch gradient descent on the cross-entropy of two classes, log(1 + exp(-y F_theta(x))).
+    """Mini-batch gradient descent on the cross-entropy of the classes; for real targets, on squared errors.
 
-    The network ends in its head, so that F_theta(x) in R^1 is the log-odds of class +1. With the linear
-    kernel and the one term z_1 = 1, that is g(x) = K(1, F_theta(x)).
+    The network ends in its head. With two classes F_theta(x) in R^1 is the log-odds of class +1, and the
+    cross-entropy is log(1 + exp(-y F_theta(x))). With C > 2, F_theta(x) in R^C are log-probabilities, up to a
+    constant. For real targets F_theta(x) in R^1 predicts them, and the objective is 1/2 (y - F_theta(x))^2.
+
+    The terms z_r of g are unit vectors: with the linear kernel, g_r(x) = K(z_r, F_theta(x)).
     """
 
     steps: Steps
@@ -28,8 +36,8 @@ class CrossEntropy(BatchTrainer[State]):
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
-        n = F(problem.x[:1]).shape[1]
-        if n != 1 or type(problem.K) is not Linear:
+        n, (expected,) = F(problem.x[:1]).shape[1], problem.task.outputs or (1,)
+        if n != expected or type(problem.K) is not Linear:
             raise InputError(
                 f"algorithm=cross_entropy expects network.head=true and kernel=linear, got a network with "
                 f"{n} outputs and kernel {type(problem.K).__name__.lower()}"
@@ -41,16 +49,50 @@ class CrossEntropy(BatchTrainer[State]):
     def step(self, problem: Problem, state: State) -> None:
         t = state.t + 1
         A = torch.from_numpy(state.sampler(t)).to(problem.y.device)
-        x_A, y_A = problem.at(A), problem.y[A].unsqueeze(1)
+        x_A, y_A = problem.at(A), problem.y[A]
+        loss = LOSSES[type(problem.task)]
 
         def objective(z: Tensor) -> tuple[Tensor, list[Tensor]]:
-            """1/k sum_A log(1 + exp(-y z)) and its derivative by each z"""
-            margin = y_A * z
-            state.tally.add_decisions(self.k, correct=int((margin > 0).sum()), violations=0)
-            return functional.softplus(-margin).mean(), [-y_A * torch.sigmoid(-margin) / self.k]
+            """1/k sum_A l(y, z) and its derivative by each z"""
+            value, slope, correct = loss(y_A, z)
+            state.tally.add_decisions(self.k, correct, violations=0)
+            return value.mean(), [slope / self.k]
 
         state.objective = state.F.descend([x_A], objective, t, self.last_theta_step)
         state.t = t
 
     def finish(self, problem: Problem, state: State) -> Expansion:
-        return Expansion(problem.y.new_ones(1, 1), problem.y.new_ones(1), problem.y.new_ones(1), 1.0)
+        n = math.prod(problem.task.outputs)
+        unit = torch.eye(n).to(problem.y)
+        return Expansion(unit, unit if problem.task.outputs else unit[0], 1.0)
+
+
+Derivative = tuple[Tensor, Tensor, int | None]
+"""The loss of each sample, its derivative by z, and how many samples are decided rightly."""
+
+
+def _two_classes(y: Float[Tensor, " k"], z: Float[Tensor, "k 1"]) -> Derivative:
+    """l(y, z) = log(1 + exp(-y z))"""
+    margin = y.unsqueeze(1) * z
+    slope = -y.unsqueeze(1) * torch.sigmoid(-margin)
+    return functional.softplus(-margin), slope, int((margin > 0).sum())
+
+
+def _more_classes(y: Float[Tensor, " k"], z: Float[Tensor, "k C"]) -> Derivative:
+    """l(y, z) = log sum_r exp(z_r) - z_y"""
+    true = functional.one_hot(y.long(), z.shape[1])
+    correct = int((z.argmax(1) == y).sum())
+    return z.logsumexp(1) - (true * z).sum(1), z.softmax(1) - true, correct
+
+
+def _real_targets(y: Float[Tensor, " k"], z: Float[Tensor, "k 1"]) -> Derivative:
+    """l(y, z) = 1/2 (y - z)^2"""
+    residual = y.unsqueeze(1) - z
+    return residual.square() / 2, -residual, None
+
+
+LOSSES: dict[type[Task], Callable[[Tensor, Tensor], Derivative]] = {
+    BinaryClassification: _two_classes,
+    MulticlassClassification: _more_classes,
+    Regression: _real_targets,
+}

@@ -2,11 +2,13 @@
 
 A step without a violation changes neither theta nor alpha. Until the next violation, the score
 
-    s_i = sum_j alpha_j y_j K(z_j, F_theta(x_i))
+    s_i = sum_j alpha_j K(z_j, F_theta(x_i))
 
-of every sample is therefore constant, and g_t = s_i / (lambda (t - 1)) can be computed any number of steps
-ahead. A window of steps is evaluated in one batch and used up to its first violation. The rest is discarded
-or, if theta is fixed, updated with the new term.
+of every sample (a number, or one for each class) is therefore constant, and g_t = s_i / (lambda (t - 1)) can
+be computed any number of steps ahead. A window of steps is evaluated in one batch and used up to its first
+violation. The rest is discarded or, if theta is fixed, updated with the new terms.
+
+A step draws k samples, the k rows of the window that follow each other, and acts if any of them violates.
 """
 
 from __future__ import annotations
@@ -19,37 +21,38 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.feature_map import Evaluation, FeatureMap
+from nsvm_cli.models.losses import of_any_output
 from nsvm_cli.storage.state_dict import DERIVED, RESTORED, StateDict, expect_keys, loaded_like
 from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.derived import Derived
 
 FIXED_WINDOW = 256
-"""Steps per window if theta is fixed."""
-
-YAndScores = Float64[np.ndarray, "2 m"]
+"""Samples per window if theta is fixed."""
 
 
 @dataclass
 class Window:
     """The steps first, first + 1, ..., with their samples i, labels y and scores s_i for the current theta.
 
-    ``g`` holds the decision values. ``violation`` is the next step with a violation or a non-finite g, or the
-    step after the window if there is none. ``K`` holds the kernel matrix of the samples if theta is fixed.
-    ``evaluation`` holds their features, unless s_i was looked up in the scores of all samples.
+    Each step has k rows of these. ``g`` holds the decision values. ``violation`` is the next step with a
+    violation or a non-finite g, or the step after the window if there is none. ``K`` holds the kernel matrix
+    of the samples if theta is fixed. ``evaluation`` holds their features, unless s_i was looked up in the
+    scores of all samples.
     """
 
     first: int
-    i: Int64[np.ndarray, " steps"]
-    y: Float64[np.ndarray, " steps"]
-    s: Float64[np.ndarray, " steps"]
-    g: Float64[np.ndarray, " steps"] = field(init=False)
+    k: int
+    i: Int64[np.ndarray, " rows"]
+    y: Float64[np.ndarray, " rows"]
+    s: Float64[np.ndarray, " rows *outputs"]
+    g: Float64[np.ndarray, " rows *outputs"] = field(init=False)
     violation: int = field(init=False)
-    K: Float[np.ndarray, "steps steps"] | None = None
+    K: Float[np.ndarray, "rows rows"] | None = None
     evaluation: Evaluation | None = None
 
     def __post_init__(self) -> None:
@@ -57,7 +60,11 @@ class Window:
 
     @property
     def last(self) -> int:
-        return self.first + len(self.i) - 1
+        return self.first + len(self.i) // self.k - 1
+
+    def rows(self, t: int, until: int | None = None) -> slice:
+        """Return the rows of step t, or of the steps from t to before ``until``."""
+        return slice(self.k * (t - self.first), self.k * ((until or t + 1) - self.first))
 
     def state_dict(self) -> StateDict:
         """Return what ``restore`` needs. s is saved because its bits depend on the order of past updates."""
@@ -68,26 +75,37 @@ class Window:
         }
 
 
+@dataclass(frozen=True)
+class Violations:
+    """The samples of a step that violate the margin: the rows of the window that they are in, their indices
+    i, their features, and what they add to alpha, k being taken into account.
+    """
+
+    rows: Int64[np.ndarray, " v"]
+    i: Int64[np.ndarray, " v"]
+    evaluation: Evaluation
+    increments: Float64[np.ndarray, " v *outputs"]
+
+
 @dataclass(kw_only=True)
 class LookAheadState(State):
     """The state of an algorithm with look-ahead.
 
     ``last_violation`` is the step of the latest violation, and ``mean_gap`` a moving average of the gaps
-    between violations. ``scores`` holds y_i and s_i of every sample, once m steps have passed without a
-    violation.
+    between violations. ``scores`` holds s_i of every sample, once m samples have passed without a violation.
     """
 
     window: Window | None = field(default=None, metadata=RESTORED)
     last_violation: int = 1
     mean_gap: float = 1.0
-    scores: Derived[YAndScores] = field(default_factory=Derived, metadata=DERIVED)
+    scores: Derived[Float64[np.ndarray, " m *outputs"]] = field(default_factory=Derived, metadata=DERIVED)
 
 
 S = TypeVar("S", bound=LookAheadState)
 
 
 class LookAheadTrainer(Trainer[S]):
-    """An algorithm that draws one sample per step, and acts only if it violates the margin.
+    """An algorithm that draws ``batch_size`` samples per step, and acts only if one violates the margin.
 
     ``advance`` implements the loop over t. An algorithm defines s_i (``s``), and the update of a step with a
     violation (``on_violation``).
@@ -95,10 +113,15 @@ class LookAheadTrainer(Trainer[S]):
 
     steps: int
     lam: float
+    batch_size: int | None
 
     @property
     def total(self) -> int:
         return self.steps
+
+    @property
+    def k(self) -> int:
+        return self.batch_size or 1
 
     def fixed(self, state: S) -> bool:
         """Return whether theta is fixed."""
@@ -109,26 +132,25 @@ class LookAheadTrainer(Trainer[S]):
         return state.F.evaluate(problem.at(i))
 
     @abstractmethod
-    def s(self, problem: Problem, state: S, z: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
+    def s(self, problem: Problem, state: S, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
         """Return s_i for the samples with features z of shape (p, n)."""
 
-    def g(self, s: Float64[np.ndarray, " p"], t: Int64[np.ndarray, " p"]) -> Float64[np.ndarray, " p"]:
+    def g(
+        self, s: Float64[np.ndarray, " p *outputs"], t: Int64[np.ndarray, " p"]
+    ) -> Float64[np.ndarray, " p *outputs"]:
         """Return the decision values s / (lambda (t - 1)) of the steps t."""
-        g: np.ndarray = s / (self.lam * (t - 1))
+        g: np.ndarray = s / (self.lam * (t - 1)).reshape(-1, *[1] * (s.ndim - 1))
         return g
 
-    def violates(
-        self, problem: Problem, y: Float64[np.ndarray, " p"], g: Float64[np.ndarray, " p"]
-    ) -> Bool[np.ndarray, " p"]:
-        """Return which samples violate the margin."""
-        return problem.task.violates(y, g)
+    def increments(
+        self, problem: Problem, y: Float64[np.ndarray, " p"], g: Float64[np.ndarray, " p *outputs"]
+    ) -> Float64[np.ndarray, " p *outputs"]:
+        """Return what samples add to alpha, times k: 0 where they do not violate the margin."""
+        return problem.loss.step(y, g)
 
     @abstractmethod
-    def on_violation(self, problem: Problem, state: S, t: int, i: int, at_i: Evaluation) -> float:
-        """Update theta and alpha in step t, whose sample i violates the margin; ``at_i`` is F_theta(x_i).
-
-        Return the increment of alpha_i.
-        """
+    def on_violation(self, problem: Problem, state: S, t: int, at: Violations) -> None:
+        """Update theta and alpha in step t."""
 
     def advance(self, problem: Problem, state: S, until: int) -> None:
         """Take all steps up to ``until``, from window to window."""
@@ -137,17 +159,18 @@ class LookAheadTrainer(Trainer[S]):
                 state.window = self._next_window(problem, state)
             window, first, violations = state.window, state.t + 1, state.violations
             self._advance_within(window, problem, state, min(until, window.last))
-            taken = slice(first - window.first, state.t + 1 - window.first)
-            correct = problem.task.correct(window.y[taken], window.g[taken])
-            state.tally.add_decisions(state.t + 1 - first, correct, state.violations - violations)
+            taken = window.rows(first, state.t + 1)
+            y, g = window.y[taken], window.g[taken]
+            state.tally.add_decisions(len(y), problem.task.correct(y, g), state.violations - violations)
 
     def _advance_within(self, window: Window, problem: Problem, state: S, until: int) -> None:
         """Take all steps up to ``until``, or to the violation that makes the rest of the window obsolete."""
         while state.t < until and state.window is window:
             t = min(until, window.violation)
-            state.g = float(window.g[t - window.first])
+            g = window.g[window.rows(t)]
+            state.g = float(g.flat[0])
             if t == window.violation:
-                if not math.isfinite(state.g):
+                if not np.isfinite(g).all():
                     raise NotFiniteError("the decision value g", t)
                 self._violation(problem, state, window, t)
             state.t = t
@@ -165,29 +188,31 @@ class LookAheadTrainer(Trainer[S]):
     def _restored_window(self, problem: Problem, state: S, saved: Mapping[str, Any]) -> Window:
         expect_keys(saved, ["first", "s", "from_batch"])
         first, s, from_batch = (saved[key] for key in ("first", "s", "from_batch"))
-        if type(first) is not int or not 0 < first <= state.t + 1 <= first + len(s):
+        steps = len(s) // self.k
+        if type(first) is not int or not 0 < first <= state.t + 1 <= first + steps:
             raise ValueError(f"the window from step {first!r} on does not hold step {state.t}")
-        i = state.sampler.ahead(first)[: len(s), 0]
-        s = loaded_like(torch.empty(len(i), dtype=torch.float64), s, "s").numpy()
+        i = state.sampler.ahead(first)[:steps].ravel()
+        like = torch.empty(len(i), *problem.task.outputs, dtype=torch.float64)
+        s = loaded_like(like, s, "s").numpy()
         if from_batch:
             window = self._window_from_batch(problem, state, first, i)
             window.s = s
         else:
-            y = problem.y[torch.from_numpy(i).to(problem.y.device)]
-            window = Window(first, i, y.double().cpu().numpy(), s)
+            window = Window(first, self.k, i, problem.host_y[i], s)
         self._find_violation(problem, window, state.t + 1)
         return window
 
     def _next_window(self, problem: Problem, state: S) -> Window:
         first, quiet = state.t + 1, state.t - state.last_violation
-        i = state.sampler.ahead(first)[:, 0]
+        i = state.sampler.ahead(first)
         if self.fixed(state):
-            window = self._window_from_batch(problem, state, first, i[:FIXED_WINDOW])
-        elif quiet < len(problem.y):
-            steps = window_length(max(state.mean_gap, float(quiet)))
-            window = self._window_from_batch(problem, state, first, i[:steps])
+            i = i[: max(1, FIXED_WINDOW // self.k)]
+            window = self._window_from_batch(problem, state, first, i.ravel())
+        elif self.k * quiet < len(problem.y):
+            steps = window_length(max(state.mean_gap, float(quiet)), self.k)
+            window = self._window_from_batch(problem, state, first, i[:steps].ravel())
         else:
-            window = self._window_from_scores(problem, state, first, i)
+            window = self._window_from_scores(problem, state, first, i.ravel())
         self._find_violation(problem, window, first)
         return window
 
@@ -197,59 +222,66 @@ class LookAheadTrainer(Trainer[S]):
         """Evaluate the samples of the next steps as one batch."""
         samples = torch.from_numpy(i).to(problem.y.device)
         evaluation = self.evaluate(problem, state, samples)
-        s = self.s(problem, state, evaluation.z)
-        y, s = torch.stack([problem.y[samples], s]).double().cpu().numpy()
+        s = self.s(problem, state, evaluation.z).double().cpu().numpy()
         K = problem.K(evaluation.z, evaluation.z).cpu().numpy() if self.fixed(state) else None
-        return Window(first, i, y, s, K=K, evaluation=evaluation)
+        return Window(first, self.k, i, problem.host_y[i], s, K=K, evaluation=evaluation)
 
     def _window_from_scores(
         self, problem: Problem, state: S, first: int, i: Int64[np.ndarray, " p"]
     ) -> Window:
-        """Look up s_i in the scores of all m samples, which pay off after m steps without a violation."""
+        """Look up s_i in the scores of all m samples, which pay off after m samples without a violation."""
 
-        def compute() -> YAndScores:
-            s = self.s(problem, state, state.F(problem.x))
-            scores: np.ndarray = torch.stack([problem.y, s]).double().cpu().numpy()
+        def compute() -> Float64[np.ndarray, " m *outputs"]:
+            scores: np.ndarray = self.s(problem, state, state.F(problem.x)).double().cpu().numpy()
             return scores
 
-        y, s = state.scores.get(state.version, compute)[:, i]
-        return Window(first, i, y, s)
+        s = state.scores.get(state.version, compute)[i]
+        return Window(first, self.k, i, problem.host_y[i], s)
 
     def _find_violation(self, problem: Problem, window: Window, t: int) -> None:
         """Set ``window.violation`` to the first violation from step t on."""
-        at = t - window.first
-        s, y = window.s[at:], window.y[at:]
+        rows = window.rows(t, window.last + 1)
+        s, y = window.s[rows], window.y[rows]
         with np.errstate(all="ignore"):  # a non-finite g ends the window and raises at its step
-            window.g[at:] = g = self.g(s, np.arange(t, t + len(s)))
-        found = (self.violates(problem, y, g) | ~np.isfinite(g)).nonzero()[0]
-        window.violation = t + int(found[0]) if len(found) else window.last + 1
+            window.g[rows] = g = self.g(s, t + np.arange(len(s)) // self.k)
+            acts = (self.increments(problem, y, g) != 0) | ~np.isfinite(g)
+        found = of_any_output(acts).nonzero()[0]
+        window.violation = t + int(found[0]) // self.k if len(found) else window.last + 1
 
     def _violation(self, problem: Problem, state: S, window: Window, t: int) -> None:
-        at = t - window.first
-        i = int(window.i[at])
-        at_i = (
-            window.evaluation.row(at)
-            if window.evaluation
-            else self.evaluate(problem, state, torch.tensor([i], device=problem.y.device))
-        )
-        added = self.on_violation(problem, state, t, i, at_i)
+        at = self._violations(problem, state, window, t)
+        self.on_violation(problem, state, t, at)
         if state.objective is not None:
             state.tally.add_objective(state.objective)
-        state.violations += 1
+        state.violations += len(at.i)
         state.mean_gap += (t - state.last_violation - state.mean_gap) / 8
         state.last_violation = t
         if window.K is None:
             state.window = None
         else:
-            window.s += added * window.y[at] * window.K[at]
+            for row, amount in zip(at.rows, at.increments, strict=True):
+                window.s += np.multiply.outer(window.K[row], amount)
             self._find_violation(problem, window, t + 1)
 
+    def _violations(self, problem: Problem, state: S, window: Window, t: int) -> Violations:
+        rows = window.rows(t)
+        increments = self.increments(problem, window.y[rows], window.g[rows])
+        acting = of_any_output(increments != 0).nonzero()[0]
+        at = rows.start + acting
+        i = window.i[at]
+        evaluation = (
+            window.evaluation.rows(at)
+            if window.evaluation
+            else self.evaluate(problem, state, torch.from_numpy(i).to(problem.y.device))
+        )
+        return Violations(at, i, evaluation, increments[acting] / self.k)
 
-def window_length(gap: float) -> int:
+
+def window_length(gap: float, k: int = 1) -> int:
     """Return the number of steps to look ahead if there is a violation about every ``gap`` steps.
 
-    A batch has the overhead of about 32 samples, so a window of B steps costs 32 + B. If violations are rare,
-    about B - B^2 / (2 gap) of its steps are used, and the cost per used step is least near B = sqrt(64 gap).
-    For small gaps this is a rule of thumb.
+    A batch has the overhead of about 32 samples, so a window of B steps of k samples costs 32 + k B. If
+    violations are rare, about B - B^2 / (2 gap) of its steps are used, and the cost per used step is least
+    near B = sqrt(64 gap / k). For small gaps this is a rule of thumb.
     """
-    return max(1, round(math.sqrt(64 * gap)))
+    return max(1, round(math.sqrt(64 * gap / k)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
 import pydantic
 from jaxtyping import Float, Int64
 from torch import Tensor
@@ -13,9 +12,9 @@ from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.models.feature_map import Evaluation, FeatureMap
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.storage.state_dict import DERIVED
-from nsvm_cli.trainers.base import Problem, Steps
+from nsvm_cli.trainers.base import BatchSize, Problem, Steps
 from nsvm_cli.trainers.coefficients import SampleState, coefficients
-from nsvm_cli.trainers.look_ahead import LookAheadState, LookAheadTrainer
+from nsvm_cli.trainers.look_ahead import LookAheadState, LookAheadTrainer, Violations
 
 
 @dataclass(kw_only=True)
@@ -36,17 +35,20 @@ class Pegasos(LookAheadTrainer[PegasosState]):
         for t = 2, ..., T:                                            advance
             choose i_t                                                _next_window: state.sampler
             if y_i_t / (lambda (t-1)) sum_j alpha_j y_j K(z_j, z_i_t) < 1:
-                                                                      s, g, violates: _find_violation
+                                                                      s, g, increments: _find_violation
                 alpha_i_t = alpha_i_t + 1                             on_violation
         return alpha                                                  finish
+
+    A mini-batch of k samples adds 1/k for each violation, as in Algorithm 3.
     """
 
     steps: Steps
     lam: Positive = 1e-4
+    batch_size: BatchSize | None = None
 
     def start(self, problem: Problem, F: FeatureMap) -> PegasosState:
-        sampler = problem.sampler()
-        alpha = coefficients(problem, sampler(1), 1.0)
+        sampler = problem.sampler(self.k)
+        alpha = coefficients(problem, sampler(1))
         return PegasosState(F=F, sampler=sampler, t=1, coefficients=alpha, z=F(problem.x))
 
     def fixed(self, state: PegasosState) -> bool:
@@ -56,14 +58,15 @@ class Pegasos(LookAheadTrainer[PegasosState]):
         z = state.z.index_select(0, i)
         return Evaluation(z, z, z)  # Algorithm 0 uses only the features of a sample
 
-    def s(self, problem: Problem, state: PegasosState, z: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
-        j, ay = state.terms(problem)
-        return problem.sums(z, state.z.index_select(0, j), ay)
+    def s(
+        self, problem: Problem, state: PegasosState, z: Float[Tensor, "p n"]
+    ) -> Float[Tensor, " p *outputs"]:
+        j, alpha = state.terms(problem)
+        return problem.sums(z, state.z.index_select(0, j), alpha)
 
-    def on_violation(self, problem: Problem, state: PegasosState, t: int, i: int, at_i: Evaluation) -> float:
-        state.coefficients.add(np.array([i]), 1.0)
-        return 1.0
+    def on_violation(self, problem: Problem, state: PegasosState, t: int, at: Violations) -> None:
+        state.coefficients.add(at.i, at.increments)
 
     def finish(self, problem: Problem, state: PegasosState) -> Expansion:
         j, alpha = state.coefficients.on(problem.y)
-        return Expansion(state.z[j], alpha, problem.y[j], self.lam * state.t)
+        return Expansion(state.z[j], alpha, self.lam * state.t).without_zeros()

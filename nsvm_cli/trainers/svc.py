@@ -1,7 +1,10 @@
-"""scikit-learn's SVC as a solver for Part 2 of Algorithm 4: the dual approach, which the paper allows."""
+"""scikit-learn's SVMs as solvers for Part 2 of Algorithm 4: the dual approach, which the paper allows."""
 
 from __future__ import annotations
 
+import itertools
+import math
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -12,35 +15,26 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.memory import expect_room, memory_limit
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Kernel, Linear, Polynomial
+from nsvm_cli.models.losses import CrammerSinger, EpsilonInsensitive, Formula, Hinge, SquaredHinge
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import OVERFLOW, ROWS
 from nsvm_cli.trainers.base import Problem, State, Trainer
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class SVC(Trainer[State]):
-    """The dual problem with a bias, solved to optimality on z_j = F_theta(x_j).
+class DirectSolver(Trainer[State]):
+    """A solver without steps that the loop could drive: it runs in ``finish``, on z_j = F_theta(x_j).
 
-    lambda/2 ||f||^2 + 1/m sum_j hinge_j is SVC's objective with C = 1/(lambda m). The solver runs in
-    ``finish``, because it has no steps that the loop could drive.
+    lambda/2 ||f||^2 + 1/m sum_j l_j is scikit-learn's objective with C = 1/(lambda m).
     """
 
-    lam: Positive = 1e-4
+    lam: float
 
     @property
     def total(self) -> int:
         return 0
-
-    def check(self, problem: Problem, F: FeatureMap) -> None:
-        m = len(problem.y)
-        needed = m * m * 8 / 2**20
-        if needed > problem.memory_budget and not _scikit_learns_own(problem.K, n=1):
-            raise InputError(
-                f"algorithm.solver=svc needs the {m} x {m} kernel matrix with this kernel, {needed:.1f} MiB "
-                f"of memory_budget={problem.memory_budget}: use solver=pegasos, or kernel=rbf"
-            )
 
     def start(self, problem: Problem, F: FeatureMap) -> State:
         return State(F=F, sampler=problem.sampler(), t=0)
@@ -51,22 +45,119 @@ class SVC(Trainer[State]):
     def finish(self, problem: Problem, state: State) -> Expansion:
         return self.solve(problem, state.F(problem.x))
 
+    @abstractmethod
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         """Return the SVM trained on the features z, (m, n), of the training samples."""
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class SVC(DirectSolver):
+    """The dual problem with a bias, solved to optimality: SVC, or SVR for real targets.
+
+    More than two classes are told apart in pairs, as SVC does, whatever ``multiclass`` says.
+    """
+
+    lam: Positive = 1e-4
+
+    def check(self, problem: Problem, F: FeatureMap) -> None:
+        m = len(problem.y)
+        needed = m * m * 8 / 2**20
+        if needed > problem.memory_budget and not _scikit_learns_own(problem.K, n=1):
+            raise InputError(
+                f"algorithm.solver=svc needs the {m} x {m} kernel matrix with this kernel, {needed:.1f} MiB "
+                f"of memory_budget={problem.memory_budget}: use solver=pegasos, or kernel=rbf"
+            )
+        _expect_loss(problem, "svc", Hinge, EpsilonInsensitive)
+        if C := len(problem.task.classes):
+            with memory_limit(problem.memory_budget):
+                expect_room(
+                    8 * m * math.comb(C, 2), f"algorithm.solver=svc, with {math.comb(C, 2)} pairs of classes,"
+                )
+
+    def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         from sklearn import svm  # slow to import, and needed only here
 
-        y, K = problem.y, problem.K
-        C, labels = 1 / (self.lam * len(y)), y.cpu().numpy()
+        y, K = problem.y.cpu().numpy(), problem.K
+        machine, settings = svm.SVC, {"C": 1 / (self.lam * len(y))}
+        if isinstance(problem.loss.l, EpsilonInsensitive):
+            machine, settings["epsilon"] = svm.SVR, problem.loss.l.epsilon
         if own := _scikit_learns_own(K, z.shape[1]):
             points = z.double()
             if not K.diag(points).isfinite().all():  # |K(a, b)|^2 <= K(a, a) K(b, b)
                 raise RunError(OVERFLOW)
-            svc = svm.SVC(C=C, cache_size=problem.memory_budget, **own).fit(points.cpu().numpy(), labels)
+            svc = machine(cache_size=problem.memory_budget, **own, **settings).fit(points.cpu().numpy(), y)
         else:
-            svc = svm.SVC(C=C, kernel="precomputed").fit(_gram(problem, z), labels)
+            svc = machine(kernel="precomputed", **settings).fit(_gram(problem, z), y)
         j = torch.from_numpy(svc.support_).to(z.device, torch.int64)
-        alpha_y = torch.from_numpy(svc.dual_coef_[0]).to(z)
-        return Expansion(z[j], alpha_y.abs(), y[j], scale=1.0, bias=float(svc.intercept_[0]))
+        if problem.task.outputs:
+            alpha = torch.from_numpy(_by_pairs(svc.dual_coef_, svc.n_support_)).to(z)
+            return Expansion(z[j], alpha, 1.0, torch.from_numpy(svc.intercept_).to(z), one_vs_one=True)
+        return Expansion(z[j], torch.from_numpy(svc.dual_coef_[0]).to(z), 1.0, float(svc.intercept_[0]))
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class LinearSVM(DirectSolver):
+    """The primal problem in the weights of the linear kernel: LinearSVC, or LinearSVR for real targets.
+
+    f(x) = <w, F_theta(x)>, so that w is the only term: one for each class. Where SVC takes m^2 kernel values,
+    this takes time in proportion to m.
+    """
+
+    lam: Positive = 1e-4
+
+    def check(self, problem: Problem, F: FeatureMap) -> None:
+        if type(problem.K) is not Linear:
+            raise InputError(
+                f"algorithm.solver=linear expects kernel=linear, got {type(problem.K).__name__.lower()}: "
+                "use solver=svc or pegasos"
+            )
+        squared = [] if isinstance(problem.loss, CrammerSinger) else [SquaredHinge]
+        _expect_loss(problem, "linear", Hinge, EpsilonInsensitive, *squared)
+
+    def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
+        from sklearn import svm
+
+        x, y, l = z.double().cpu().numpy(), problem.y.cpu().numpy(), problem.loss.l  # noqa: E741
+        settings: dict[str, Any] = {"C": 1 / (self.lam * len(y)), "random_state": 0, "max_iter": 10_000}
+        if isinstance(l, EpsilonInsensitive):
+            machine = svm.LinearSVR(epsilon=l.epsilon, **settings).fit(x, y)
+        elif isinstance(problem.loss, CrammerSinger):
+            machine = svm.LinearSVC(multi_class="crammer_singer", **settings).fit(x, y)
+        else:
+            loss = "hinge" if isinstance(l, Hinge) else "squared_hinge"
+            machine = svm.LinearSVC(loss=loss, dual="auto" if loss == "squared_hinge" else True, **settings)
+            machine.fit(x, y)
+        w, b = np.atleast_2d(machine.coef_), np.atleast_1d(machine.intercept_)
+        if problem.task.outputs:
+            return Expansion(
+                torch.from_numpy(w).to(z), torch.eye(len(w)).to(z), 1.0, torch.from_numpy(b).to(z)
+            )
+        return Expansion(torch.from_numpy(w).to(z), z.new_ones(1), 1.0, float(b[0]))
+
+
+def _expect_loss(problem: Problem, solver: str, *known: type[Formula]) -> None:
+    if not isinstance(problem.loss.l, known):
+        raise InputError(
+            f"algorithm.solver={solver} has no loss {type(problem.loss.l).__name__}: use solver=pegasos"
+        )
+
+
+def _by_pairs(
+    dual_coef: Float64[np.ndarray, "others s"], support: np.ndarray
+) -> Float64[np.ndarray, "s pairs"]:
+    """Return the coefficients of each pair of classes, from SVC's, which has one row for each *other* class.
+
+    Args:
+        dual_coef: SVC's ``dual_coef_``; support vectors are sorted by class.
+        support: how many of them belong to each class.
+    """
+    C = len(support)
+    members = np.split(np.arange(dual_coef.shape[1]), np.cumsum(support)[:-1])
+    alpha = np.zeros((dual_coef.shape[1], C * (C - 1) // 2))
+    for pair, (i, j) in enumerate(itertools.combinations(range(C), 2)):
+        alpha[members[i], pair] = dual_coef[j - 1, members[i]]
+        alpha[members[j], pair] = dual_coef[i, members[j]]
+    return alpha
 
 
 def _scikit_learns_own(K: Kernel, n: int) -> dict[str, Any] | None:

@@ -21,8 +21,8 @@ class Tally:
     """Sums over the steps since the last record.
 
     ``objective`` is the sum of the objective before each theta step, which had ``objectives`` values. Before
-    the steps learnt from them, ``samples`` were decided, of which ``correct`` rightly, and of which
-    ``violations`` violated the margin.
+    the steps learnt from them, ``samples`` were decided, of which ``correct`` rightly (None for real
+    targets), and of which ``violations`` violated the margin.
 
     The sums are part of a checkpoint, so that records do not depend on interruptions.
     """
@@ -30,7 +30,7 @@ class Tally:
     objective: Float64[Tensor, ""] = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
     objectives: int = 0
     samples: int = 0
-    correct: int = 0
+    correct: int | None = 0
     violations: int = 0
 
     def add_objective(self, value: Tensor) -> None:
@@ -38,10 +38,10 @@ class Tally:
         self.objective = self.objective + value  # in float64
         self.objectives += 1
 
-    def add_decisions(self, samples: int, correct: int, violations: int) -> None:
+    def add_decisions(self, samples: int, correct: int | None, violations: int) -> None:
         """Add samples that were decided before a step learnt from them."""
         self.samples += samples
-        self.correct += correct
+        self.correct = None if correct is None else (self.correct or 0) + correct
         self.violations += violations
 
     def means(self) -> Means:
@@ -50,7 +50,9 @@ class Tally:
         return {
             "objective": total / self.objectives if self.objectives and math.isfinite(total) else None,
             "violation_rate": self.violations / self.samples if self.samples else None,
-            "running_accuracy": self.correct / self.samples if self.samples else None,
+            "running_accuracy": self.correct / self.samples
+            if self.samples and self.correct is not None
+            else None,
         }
 
     def clear(self) -> None:
@@ -63,6 +65,7 @@ class Tally:
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Restore saved sums; see ``State.load_state_dict``."""
+        self.correct = 0 if saved.get("correct") is not None else None
         load_fields(self, saved)
-        if not 0 <= max(self.correct, self.violations) <= self.samples <= 2**53 >= self.objectives:
+        if not 0 <= max(self.correct or 0, self.violations) <= self.samples <= 2**53 >= self.objectives:
             raise ValueError(f"{self.correct} correct and {self.violations} violations of {self.samples}")

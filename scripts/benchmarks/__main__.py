@@ -1,7 +1,8 @@
 """Measure how fast nsvm is, compared with baselines. See BENCHMARKS.md.
 
-usage: scripts/benchmark [--parts trainers profile svc predict growth] [--pairs 5] [--out outputs/benchmark]
-                         [--ringnorm FILE.csv] [--mnist FOLDER] [--algorithms alg1 alg2 ...]
+usage: scripts/benchmark [--parts trainers profile svc predict growth classes] [--pairs 5]
+                         [--out outputs/benchmark] [--ringnorm FILE.csv] [--mnist FOLDER]
+                         [--algorithms alg1 alg2 ...]
 
 Everything runs on one thread, and the two sides of a ratio alternate. Writes one CSV per table, plots, and
 report.md. Without --ringnorm the data are generated; without --mnist the cells that need MNIST are left out.
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import baselines, trainers
+from benchmarks import baselines, classes, trainers
 from benchmarks.report import Report
 
 USAGE = (__doc__ or "").split("usage: ")[1].split("\n\n")[0]
@@ -24,6 +25,7 @@ PARTS = {
     "svc": baselines.fit,
     "predict": baselines.predict,
     "growth": baselines.growth,
+    "classes": classes.measure,
 }
 
 

@@ -153,7 +153,7 @@ def predict(report: Report, arguments: argparse.Namespace) -> None:
             svc = SVC(gamma=GAMMA, C=1.0).fit(z.numpy(), y.numpy())
             coefficients = torch.from_numpy(svc.dual_coef_[0]).float()
             j = torch.from_numpy(svc.support_).long()
-            g = Expansion(z[j], coefficients.abs(), y[j], scale=1.0, bias=float(svc.intercept_[0]))
+            g = Expansion(z[j], coefficients, scale=1.0, bias=float(svc.intercept_[0]))
             our_time, values = clocked(g, RBF(GAMMA), x)
             their_time, classes = clocked(svc.predict, x.numpy())
             ours.append(our_time)

@@ -116,16 +116,16 @@ def completions(line: str) -> set[str]:
     [
         ("nsvm ", {"train", "tune", "reproduce", "evaluate", "curves", "completion"}),
         ("nsvm ev", {"evaluate"}),
-        ("nsvm train dataset=m", {"dataset=mnist"}),
+        ("nsvm train dataset=m", {"dataset=mnist", "dataset=mnist10"}),
         ("nsvm train dataset=mnist algorithm=al", {f"algorithm=alg{i}" for i in (1, 2, 3, 4)}),
-        ("nsvm train seed=1 -m dataset=m", {"dataset=mnist"}),
+        ("nsvm train seed=1 -m dataset=m", {"dataset=mnist", "dataset=mnist10"}),
         ("nsvm train algorithm=alg3 algorithm.m", {"algorithm.mu="}),
         ("nsvm train optimizer=adam optimizer.b", {"optimizer.beta1=", "optimizer.beta2="}),
         ("nsvm train chec", {"checkpoint.every="}),
         ("nsvm train res", {"resume="}),
         ("nsvm train over", {"overwrite=true"}),
         ("nsvm train --mu", {"--multirun"}),
-        ("nsvm tune dataset=m", {"dataset=mnist"}),
+        ("nsvm tune dataset=m", {"dataset=mnist", "dataset=mnist10"}),
         ("nsvm tune tune.see", {"tune.seeds="}),
         ("nsvm tune tune.space.optimizer.lr.h", {"tune.space.optimizer.lr.high="}),
         ("nsvm tune --c", {"--config-dir"}),
@@ -163,7 +163,7 @@ def test_completion_in_a_real_bash(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     how, *found = done.stdout.splitlines()
     assert "-o default" in how, "the shell completes files"
-    assert found == ["digits", "dataset=digits"]
+    assert found == ["digits digits10", "dataset=digits dataset=digits10"]
 
 
 @pytest.mark.parametrize("shell", SHELLS)

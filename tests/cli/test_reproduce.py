@@ -38,8 +38,9 @@ def test_killed_it_repeats_nothing_and_ends_with_the_same_table(tmp_path: Path) 
 
     done = nsvm(*SHORT, cwd=whole)
     assert done.returncode == 0, done.stderr
-    assert {row["method"] for row in figures(whole)} == {"nsvm", "svc_on_features", "network", "svc"}
-    assert len(figures(whole)) == 2 * 3 + 1
+    methods = {"nsvm", "svc_on_features", "frozen", "network", "svc"}
+    assert {row["method"] for row in figures(whole)} == methods
+    assert len(figures(whole)) == 2 * 4 + 1
     networks = [float(row["accuracy"]) for row in figures(whole) if row["method"] == "network"]
     assert min(networks) > 0.9, "a baseline at chance is none"
     assert (whole / "out" / "figure.png").read_bytes().startswith(b"\x89PNG")

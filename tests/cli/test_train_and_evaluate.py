@@ -141,7 +141,9 @@ def test_every_run_has_a_default_directory_of_its_own(tmp_path: Path) -> None:
 def test_the_recorded_configuration_composes_the_same_run(tmp_path: Path) -> None:
     run, _ = trained("algorithm=alg3", "dataset=digits", "algorithm.mu=0.5", "seed=4", *QUICK, cwd=tmp_path)
     config = yaml.safe_load((run / "config.yaml").read_text())
-    assert config["algorithm"] == {"name": "alg3", "steps": 60, "lam": 1e-4, "mu": 0.5, "batch_size": 4}
+    expected = {"name": "alg3", "steps": 60, "lam": 1e-4, "mu": 0.5, "batch_size": 4, "centred": None}
+    assert config["algorithm"] == expected
+    assert (config["task"], config["multiclass"]) == ("classification", "crammer_singer")
     assert config["seed"] == 4
 
 
@@ -167,18 +169,22 @@ def test_a_picture_never_decides_whether_a_run_is_finished(
 ) -> None:
     """A $ in a directory's name is drawn as it is, and whatever else fails is a warning."""
     run = tmp_path / "a$x_$b"
-    words = ["train", "algorithm=pegasos", "algorithm.steps=20", f"hydra.run.dir='{run}'"]
+    digits = ["dataset=digits", "dataset.classes=null"]
+    words = ["train", "algorithm=pegasos", *digits, "algorithm.steps=20", f"hydra.run.dir='{run}'"]
     with monkeypatch.context() as broken:
         broken.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: 1 / 0)
         for command in (words, ["train", f"resume={run.name}"]):
             done = nsvm(*command, cwd=tmp_path)
             assert done.returncode == 0, done.stderr
-            last = "nsvm: warning: the curves could not be drawn: ZeroDivisionError: division by zero"
-            assert done.stderr.splitlines()[-1] == last
+            assert done.stderr.splitlines()[-2:] == [
+                f"nsvm: warning: the {picture} could not be drawn: ZeroDivisionError: division by zero"
+                for picture in ("mistakes", "curves")
+            ]
             assert json.loads((run / "status.json").read_text())["status"] == "finished"
     done = nsvm("train", f"resume={run.name}", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert (run / "curves.png").exists()
+    assert (run / "mistakes.png").exists()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -85,5 +85,5 @@ def test_what_is_said(values: dict[str, Any], said: str, right: dict[str, Any]) 
 def test_what_is_said_about_lists() -> None:
     with pytest.raises(InputError, match=r"network\.widths should be a list of 1 or more values, got "):
         build_network({"name": "mlp", "widths": []}, (20,), 0)
-    with pytest.raises(InputError, match=r"dataset\.classes should be a list of 2 or fewer values, got "):
-        build_source({"name": "digits", "classes": [1, 2, 3]})
+    with pytest.raises(InputError, match=r"network\.channels should be a list of 2 or fewer values, got "):
+        build_network({"name": "cnn", "channels": [1, 2, 3]}, (1, 28, 28), 0)

@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 import torch
 
-from nsvm_cli.datasets import Data
+from nsvm_cli.datasets import Data, Known, load_data
+from nsvm_cli.errors import InputError
+from nsvm_cli.tasks import Regression, task_for
 from tests.datasets.helpers import load, refusal, sizes
 
 ROWS = 40
@@ -70,9 +72,8 @@ def test_the_two_classes_in_ascending_order(write: Write, classes: tuple[str, st
 
 
 def test_the_classes_of_a_model_decide_the_code(write: Write) -> None:
-    from nsvm_cli.datasets import Known, load_data
-
-    data = load_data({"name": "csv", "path": write(table())}, 0, Known(("spam", "ham"), None))
+    known = Known(task_for(("spam", "ham")), None)
+    data = load_data({"name": "csv", "path": write(table())}, 0, known=known)
     assert data.task.classes == ("spam", "ham")
     np.testing.assert_array_equal(data.splits["all"].y, -Y)
     np.testing.assert_array_equal(data.splits["all"].x, X)
@@ -177,11 +178,18 @@ def test_invalid_paths_are_refused(path: str) -> None:
 SENTENCES = {
     "empty file": ("", "cannot be read as CSV"),
     "blank lines": ("\n\n\n", "cannot be read as CSV"),
-    "only a header": ("a,b,label\n", "2 classes, found 0"),
+    "only a header": ("a,b,label\n", "expected rows below its header, found none"),
     "only the label column": ("label\n" + "x\ny\n" * 20, "expected at least one feature"),
-    "one class": (table(("ham", "ham")), "expected labels of exactly 2 classes, found 1: ham"),
-    "three classes": (table() + "1,2,eggs\n", "2 classes, found 3: eggs, ham, spam"),
-    "a class each": ("a,label\n" + "".join(f"1,c{i}\n" for i in range(40)), "found 40: c0, c1, c10, c11,"),
+    "one class": (table(("ham", "ham")), "expected labels of at least 2 classes, found 1: ham"),
+    "a class each": ("a,label\n" + "".join(f"1,c{i}\n" for i in range(40)), "2 samples of class c0, found 1"),
+    "a number each": (
+        "a,label\n" + "".join(f"1,{i}\n" for i in range(40)),
+        "at least 2 samples of class 0, found 1; to predict numbers rather than classes: task=regression",
+    ),
+    "real targets": (
+        "a,label\n" + "".join(f"1,{i / 7}\n" for i in range(40)),
+        "found 40 different labels, such as 0.14285714285714285, which is too many for classes",
+    ),
     "a class with one sample": (table(("ham", "ham")) + "1,2,spam\n", "at least 2 samples of class spam"),
     "text in a feature": (table() + "1,two,ham\n", "column b, row 41: expected a number, got 'two'"),
     "two bad cells": (table() + "1,x,ham\ny,2,ham\n", "column b, row 41: expected a number, got 'x'"),
@@ -199,7 +207,7 @@ SENTENCES = {
     "thousands separators": (table() + '"1,000",2,ham\n', "column a, row 41: expected a number, got '1,000'"),
     "complex numbers": (table() + "1+2j,2,ham\n", "column a, row 41: expected a number, got '1+2j'"),
     "dates": (table() + "2020-01-01,2,ham\n", "column a, row 41: expected a number, got '2020-01-01'"),
-    "too few to split": ("a,label\n1,x\n2,x\n3,y\n4,y\n", "too few samples for a test set of a tenth"),
+    "too few to split": ("a,label\n1,x\n2,x\n3,y\n4,y\n", "more than 10 for 2 classes, found 4"),
 }
 
 
@@ -278,3 +286,83 @@ def test_names_with_a_line_break_stay_on_one_line(
     write: Write, content: str, settings: dict[str, str]
 ) -> None:
     refusal("csv", path=write(content), **settings)
+
+
+CLASSES = ("eggs", "ham", "spam")
+
+
+def of_three_classes(rows: int) -> str:
+    return "a,label\n" + "".join(f"{n},{CLASSES[n % 3]}\n" for n in range(rows))
+
+
+def test_any_number_of_classes(write: Write) -> None:
+    data = load("csv", path=write(of_three_classes(42)))
+    assert data.task.classes == CLASSES
+    np.testing.assert_array_equal(data.splits["all"].y, np.arange(42) % 3)
+
+
+def test_a_class_that_only_the_test_set_has(write: Write) -> None:
+    settings = {"path": write(table()), "test_path": write(table() + "1,2,eggs\n", "test.csv")}
+    assert refusal("csv", **settings).endswith("test.csv: row 41: expected label ham or spam, got eggs")
+
+
+@pytest.mark.parametrize("label", ["eggs", "ham"])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("classes", [("eggs", "ham"), CLASSES])
+def test_a_short_table_for_a_trained_model(
+    write: Write, classes: tuple[str, ...], rows: int, label: str
+) -> None:
+    section = {"name": "csv", "path": write("a,label\n" + f"1,{label}\n" * rows), "validation": 200}
+    data = load_data(section, 0, known=Known(task_for(classes), None))
+    assert data.task == task_for(classes)
+    assert sizes(data)["all"] == rows
+    with pytest.raises(InputError, match="expected rows below its header, found none"):
+        load_data({**section, "path": write("a,label\n")}, 0, known=Known(task_for(classes), None))
+
+
+def targets(write: Write, *changed: str) -> dict[str, str]:
+    """Return the section for a table of real targets, of which the last ones are as given."""
+    labels = [*(repr(y) for y in X[:, 1].tolist()[: ROWS - len(changed)]), *changed]
+    rows = "".join(f"{a},{y}\n" for a, y in zip(X[:, 0].tolist(), labels, strict=True))
+    return {"name": "csv", "path": write("a,label\n" + rows)}
+
+
+def test_real_targets(write: Write) -> None:
+    data = load_data({**targets(write), "validation": 5}, 0, "regression")
+    assert sizes(data) == {"train": 31, "validation": 5, "test": 4, "all": 40}
+    np.testing.assert_array_equal(data.splits["all"].y, X[:, 1])
+    y = data.splits["train"].y
+    assert isinstance(data.task, Regression)
+    assert (data.task.mean, data.task.std) == pytest.approx((y.mean().item(), y.std().item()))
+
+
+@pytest.mark.parametrize(
+    ("label", "says"),
+    [
+        ("inf", "the target of sample 40 is NaN or infinite"),
+        ("9" * 400, "the target of sample 40 is NaN or infinite"),
+        ("", "row 40 has no label"),
+        (
+            "low",
+            "expected a number for task=regression, got 'low'; to tell classes apart: task=classification",
+        ),
+    ],
+)
+def test_broken_targets(write: Write, label: str, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_data(targets(write, label), 0, "regression")
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("label", ["1.5", "1e200"])
+def test_targets_without_a_scale(write: Write, label: str) -> None:
+    changed = [label] * ROWS if label == "1.5" else [label, "-1e200"] * (ROWS // 2)
+    with pytest.raises(InputError, match="expected different, finite targets"):
+        load_data(targets(write, *changed), 0, "regression")
+
+
+def test_the_scale_of_a_trained_model_stays(write: Write) -> None:
+    known = Known(Regression(3.0, 2.0), None)
+    data = load_data({"name": "csv", "path": write("a,label\n1,2.5\n")}, 0, "regression", known)
+    assert data.task == Regression(3.0, 2.0)
+    assert data.splits["all"].y.tolist() == [2.5]

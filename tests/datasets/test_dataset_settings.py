@@ -34,6 +34,8 @@ def test_a_name_that_is_not_text(name: str) -> None:
         ("digits", "class", "classes"),
         ("csv", "lable", "label"),
         ("csv", "seperator", "separator"),
+        ("pmlb", "tabel", "table"),
+        ("emnist", "subste", "subset"),
         ("ringnorm_openml", "pth", "path"),
     ],
 )
@@ -44,7 +46,7 @@ def test_an_unknown_setting(name: str, setting: str, meant: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(DATASETS))
 def test_every_data_set_has_a_validation_setting(name: str) -> None:
-    path = {"path": "any.csv"} if name == "csv" else {}
+    path = {"csv": {"path": "any.csv"}, "pmlb": {"table": "letter"}}.get(name, {})
     assert refusal(name, **path, validation=-1) == (
         "dataset.validation should be greater than or equal to 0, got -1"
     )
@@ -55,11 +57,16 @@ def test_every_data_set_has_a_validation_setting(name: str) -> None:
     ("name", "settings", "says"),
     [
         ("csv", {}, "dataset.path: csv needs a value"),
+        ("pmlb", {}, "dataset.table: pmlb needs a value"),
         ("csv", {"path": None}, "dataset.path should be a valid string, got None"),
         ("csv", {"path": "t.csv", "separator": ""}, "dataset.separator"),
         ("csv", {"path": "t.csv", "label": 3}, "dataset.label should be a valid string, got 3"),
         ("mnist", {"root": 3}, "dataset.root should be a valid string, got 3"),
-        ("fashion_mnist", {"classes": [3, 3]}, "dataset.classes: expected two different classes, got [3, 3]"),
+        (
+            "fashion_mnist",
+            {"classes": [3, 3]},
+            "dataset.classes: expected two or more different classes, got [3, 3]",
+        ),
         ("ringnorm_openml", {"path": 1496}, "dataset.path should be a valid string, got 1496"),
     ],
 )

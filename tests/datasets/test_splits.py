@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nsvm_cli.datasets import Samples, load_data, split_data
-from nsvm_cli.datasets.splits import split_rows
+from nsvm_cli.datasets.splits import _test_counts, split_rows
 from nsvm_cli.errors import InputError
 from tests.datasets.helpers import labelled, refusal
 
@@ -119,6 +119,74 @@ def test_a_validation_set_larger_than_the_training_set_is_refused(validation: in
 def test_the_largest_validation_set_leaves_a_training_sample_per_class() -> None:
     samples = labelled(980, 20)
     assert counts(samples, split_rows(samples, 17, 0)["train"]) == [865, 1]
+
+
+@pytest.mark.parametrize(
+    ("class_sizes", "expected"),
+    [
+        ([25, 25], [3, 2]),  # as in earlier versions, of which this is the formula for two classes
+        ([11, 11], [2, 1]),
+        ([10, 13], [2, 1]),
+        ([40, 3], [4, 1]),
+        ([2, 40], [1, 4]),
+        ([50], [5]),
+        ([100, 100, 100], [10, 10, 10]),
+        ([14, 15, 16], [1, 2, 2]),
+        ([94, 3, 3], [8, 1, 1]),
+        ([2, 2, 96], [1, 1, 8]),
+        ([55] * 26, [6] * 13 + [5] * 13),
+        ([5, 5, 5], [1, 1, 0]),  # too few: refused, but for a trained model
+        ([0, 30, 5], [0, 3, 1]),
+        ([0, 0, 1], [0, 0, 1]),
+        ([0, 0], [0, 0]),
+        ([0, 17], [0, 2]),
+    ],
+)
+def test_how_a_tenth_is_shared_out(class_sizes: list[int], expected: list[int]) -> None:
+    assert _test_counts(class_sizes) == expected
+
+
+def test_every_class_is_in_both_sets(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    class_sizes = rng.integers(2, 300, 26)
+    y = rng.permutation(np.repeat(np.arange(26.0), class_sizes))
+    samples = Samples(np.zeros((len(y), 1)), y, tuple("abcdefghijklmnopqrstuvwxyz"), "letters")
+    rows = split_rows(samples, 1, seed) if class_sizes.min() > 2 else split_rows(samples, 0, seed)
+    train, test = (np.bincount(y[rows[name]].astype(int), minlength=26) for name in ("train", "test"))
+    assert test.sum() == -(-len(y) // 10)
+    assert min(train.min(), test.min()) >= 1
+    assert (np.abs(test - class_sizes / 10) < 1).all() or class_sizes.min() < 10
+
+
+def test_a_class_without_training_samples() -> None:
+    y = np.array([-1.0, -1.0, 1.0, 1.0])
+    samples = Samples(np.zeros((4, 1)), y, ("no", "yes"), "a table", official_test=2)
+    with pytest.raises(InputError, match="no training sample is of class yes: expected some of every class"):
+        split_rows(samples, 0, 0)
+
+
+def test_a_trained_model_gets_the_split_that_it_was_trained_with(seed: int) -> None:
+    samples = labelled(60, 40)
+    assert same(split_rows(samples, 5, seed), split_rows(samples, 5, seed, lenient=True))
+
+
+@pytest.mark.parametrize("y", [[], [1.0], [-1.0, -1.0], [1.0] * 30])
+def test_a_trained_model_takes_what_there_is(y: list[float]) -> None:
+    samples = Samples(np.zeros((len(y), 1)), np.array(y), ("no", "yes"), "a table")
+    rows = split_rows(samples, 200, 0, lenient=True)
+    parts = [rows[name] for name in ("train", "validation", "test")]
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), rows["all"])
+    assert (len(rows["all"]), len(rows["test"])) == (len(y), -(-len(y) // 10))
+
+
+def test_one_class_is_refused() -> None:
+    with pytest.raises(InputError, match="expected at least 2 classes, got yes alone"):
+        Samples(np.zeros((2, 1)), np.zeros(2), ("yes",), "a table")
+
+
+def test_images_of_classes_are_no_regression() -> None:
+    with pytest.raises(InputError, match="has classes: expected task=classification, got task=regression"):
+        split_data(labelled(50, 50), 0, 0, global_scaling=False, kind="regression")
 
 
 @pytest.mark.parametrize(("negative", "positive"), [(2, 2), (5, 4), (8, 2)])

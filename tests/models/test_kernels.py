@@ -193,6 +193,7 @@ def test_a_subclass_with_another_formula_does_not_inherit_the_gradient() -> None
         ({"name": "polynomial", "degree": 0}, "kernel.degree"),
         ({"name": "polynomial", "c": -1}, "kernel.c"),
         ({"name": "rbf", "normalize": "perhaps"}, "kernel.normalize should be true or false"),
+        ({"name": "rbf", "bias": 2}, "kernel.bias should be true or false"),
         ({"gamma": 1}, "there is no kernel None"),
     ],
 )
@@ -212,6 +213,28 @@ def test_a_custom_kernel_needs_only_its_formula(points: tuple[torch.Tensor, torc
     torch.testing.assert_close(
         normalized, torch.nn.functional.cosine_similarity(a[:, None], b[None], dim=-1) ** 2
     )
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_a_bias_adds_1_to_the_kernel(
+    settings: dict[str, object], normalize: bool, points: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    """Also after normalising. The gradient is that of the kernel itself."""
+    a, b = points
+    K = build_kernel({**settings, "normalize": normalize})
+    biased = build_kernel({**settings, "normalize": normalize, "bias": True})
+    torch.testing.assert_close(biased(a, b), K(a, b) + 1)
+    torch.testing.assert_close(biased.diag(a), K.diag(a) + 1)
+    G = torch.randn(12, 9, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    torch.testing.assert_close(biased.gradient(a, b, K(a, b) + 1, G), K.gradient(a, b, K(a, b), G))
+
+
+def test_sums_have_a_column_for_each_output(points: tuple[torch.Tensor, torch.Tensor]) -> None:
+    K, (a, b) = build_kernel({"name": "rbf", "gamma": 0.1}), points
+    w = torch.randn(9, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    torch.testing.assert_close(kernel_sums(K, a, b, w), K(a, b) @ w)
+    assert kernel_sums(K, a, b[:0], w[:0]).shape == (12, 3)
 
 
 def test_normalized_is_finite_for_features_that_are_all_0() -> None:

@@ -8,7 +8,14 @@ import torch
 from nsvm_cli.errors import RunError
 from nsvm_cli.models import objectives
 from nsvm_cli.models.kernels import RBF, Linear, Polynomial
-from nsvm_cli.models.objectives import LOSSES, ROWS, alignment, dataset_alignment, norm_surrogate
+from nsvm_cli.models.objectives import (
+    ALIGNMENT_LOSSES,
+    ROWS,
+    alignment,
+    dataset_alignment,
+    norm_surrogate,
+)
+from nsvm_cli.tasks import MulticlassClassification
 
 
 @pytest.fixture
@@ -30,7 +37,7 @@ def test_norm_surrogate_is_0_without_coefficients_and_so_is_its_gradient(
     batch: tuple[torch.Tensor, torch.Tensor],
 ) -> None:
     K, y = batch
-    value, slope = norm_surrogate(1e-3 * K, torch.zeros_like(y), y)  # small: no bound may be divided by
+    value, slope = norm_surrogate(1e-3 * K, torch.zeros_like(y))  # small: no bound may be divided by
     assert value == 0
     assert (slope == 0).all()
 
@@ -39,7 +46,7 @@ def test_slopes_are_the_derivatives_of_the_papers_formulas(batch: tuple[torch.Te
     K, y = batch
     alpha = torch.arange(10, dtype=torch.float64)
     ones = torch.ones_like(y)
-    for (value, slope), a, k in ((alignment(K, y), ones, 10), (norm_surrogate(K, alpha, y), alpha, None)):
+    for (value, slope), a, k in ((alignment(K, y), ones, 10), (norm_surrogate(K, alpha * y), alpha, None)):
         leaf = K.clone().requires_grad_()
         aa = torch.outer(a, a)
         root = leaf.square().sum().sqrt()
@@ -53,13 +60,13 @@ def test_norm_surrogate_does_not_depend_on_the_scale_of_alpha(
 ) -> None:
     K, y = batch
     alpha = torch.arange(10, dtype=torch.float64)
-    torch.testing.assert_close(norm_surrogate(K, alpha / 16, y)[0], norm_surrogate(K, alpha, y)[0])
+    torch.testing.assert_close(norm_surrogate(K, alpha * y / 16)[0], norm_surrogate(K, alpha * y)[0])
 
 
-def test_losses() -> None:
+def test_alignment_losses() -> None:
     beta, gamma = 1.0, torch.tensor(0.25)
-    assert LOSSES["squared"](beta, gamma) == (0.5625, -1.5)
-    assert LOSSES["linear"](beta, gamma) == (-0.25, -1.0)
+    assert ALIGNMENT_LOSSES["squared"](beta, gamma) == (0.5625, -1.5)
+    assert ALIGNMENT_LOSSES["linear"](beta, gamma) == (-0.25, -1.0)
 
 
 def test_dataset_alignment_is_the_alignment_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,11 +77,88 @@ def test_dataset_alignment_is_the_alignment_in_chunks(monkeypatch: pytest.Monkey
     assert dataset_alignment(RBF(1.0), z, y, seed=0) == {
         "alignment": pytest.approx(expected),
         "alignment_samples": m,
+        "alignment_centred": False,
     }
     monkeypatch.setattr(objectives, "ALIGNMENT_SAMPLES", 500)
     part = dataset_alignment(RBF(1.0), z, y, seed=0)
     assert part["alignment_samples"] == 500
     assert part["alignment"] == pytest.approx(expected, abs=0.05)
+
+
+def codes(C: int, m: int) -> torch.Tensor:
+    """Return the codes of C classes, or real targets for C = 0."""
+    generator = torch.Generator().manual_seed(2)
+    if C == 0:
+        return torch.randn(m, generator=generator, dtype=torch.float64)
+    task = MulticlassClassification(tuple(str(r) for r in range(C)))
+    return task.code(torch.randint(C, (m,), generator=generator).double())
+
+
+@pytest.mark.parametrize("C", [0, 2, 5])
+def test_centred_alignment_is_that_of_centred_matrices(
+    C: int, batch: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    """<H K H, H U H> / (||H K H|| ||H U H||) with H = I - 1/k, written out."""
+    (K, _), c = batch, codes(C, 10)
+    H = torch.eye(10, dtype=torch.float64) - 1 / 10
+    U = H @ (torch.outer(c, c) if C == 0 else c @ c.T) @ H
+    expected = (U * (H @ K @ H)).sum() / (U.norm() * (H @ K @ H).norm())
+    torch.testing.assert_close(alignment(K, c, centred=True)[0], expected)
+    torch.testing.assert_close(alignment(3 * K + 7, c, centred=True)[0], expected)
+
+
+@pytest.mark.parametrize("C", [0, 2, 5])
+@pytest.mark.parametrize("centred", [False, True])
+def test_the_slope_of_an_alignment_is_its_finite_difference(
+    C: int, centred: bool, batch: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    (K, _), c, h = batch, codes(C, 10), 1e-6
+    _, slope = alignment(K, c, centred)
+    for at in [(0, 0), (1, 2), (7, 3)]:
+        above, below = K.clone(), K.clone()
+        above[at] += h
+        below[at] -= h
+        difference = (alignment(above, c, centred)[0] - alignment(below, c, centred)[0]) / (2 * h)
+        assert float(slope[at]) == pytest.approx(float(difference), abs=1e-8)
+
+
+@pytest.mark.parametrize("k", range(2, 12))
+@pytest.mark.parametrize("C", [2, 3, 10])
+def test_a_batch_of_one_class_has_no_centred_alignment(C: int, k: int) -> None:
+    """Not even one made of rounding errors, which would move theta as far as any other."""
+    z = torch.randn(k, 3, generator=torch.Generator().manual_seed(0))
+    value, slope = alignment(RBF(1.0)(z, z), codes(C, 1).float().expand(k, -1), centred=True)
+    assert value == 0
+    assert (slope == 0).all()
+
+
+def test_a_batch_with_the_same_features_has_no_centred_alignment() -> None:
+    """As where a network's last activations are all 0."""
+    value, slope = alignment(torch.ones(5, 5), codes(3, 5).float(), centred=True)
+    assert value == 0
+    assert (slope == 0).all()
+
+
+def test_the_norm_surrogate_takes_inner_products_of_rows(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    (K, _), alpha = batch, torch.randn(10, 3, generator=torch.Generator().manual_seed(3)).double()
+    A = alpha @ alpha.T
+    torch.testing.assert_close(norm_surrogate(K, alpha)[0], (A * K).sum() / (A.norm() * K.norm()))
+    column = norm_surrogate(K, alpha[:, :1])
+    torch.testing.assert_close(column, norm_surrogate(K, alpha[:, 0]))
+
+
+@pytest.mark.parametrize("C", [0, 2, 4])
+@pytest.mark.parametrize("centred", [False, True])
+def test_the_alignment_of_a_data_set_is_that_of_its_whole_matrix(C: int, centred: bool) -> None:
+    m = 2 * ROWS + 17
+    z, c = torch.randn(m, 3, generator=torch.Generator().manual_seed(1)).double(), codes(C, m)
+    expected = float(alignment(RBF(1.0)(z, z), c, centred)[0])
+    got = dataset_alignment(RBF(1.0), z, c, seed=0, centred=centred)
+    assert got == {
+        "alignment": pytest.approx(expected),
+        "alignment_samples": m,
+        "alignment_centred": centred,
+    }
 
 
 def test_an_alignment_that_is_not_defined_is_none_and_one_that_overflows_stops_the_run() -> None:

@@ -119,7 +119,7 @@ def test_saved_and_loaded(name: str, norm: str, tmp_path: Path) -> None:
     built.eval()
     scaling = Scaling(torch.tensor(0.1, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64))
     z = features(built, scaling(x, torch.float32))
-    expansion = Expansion(z, torch.ones(4), torch.tensor([1.0, -1.0, 1.0, -1.0]), scale=1.0)
+    expansion = Expansion(z, torch.tensor([1.0, -1.0, 1.0, -1.0]), scale=1.0)
     facts = Facts(
         scale=1.0, bias=0.0, shape=MNIST, classes=("0", "1"), steps=1, source="here", sha256="0" * 64
     )

@@ -22,6 +22,7 @@ from nsvm_cli.report.curves import draw_curves, moving_mean
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
+from tests.small_tables import small_table
 
 WRITTEN = Path(__file__).parents[1] / "data" / "v0.1.0"
 
@@ -139,6 +140,19 @@ def test_both_parts_of_algorithm_4_have_their_own_steps(texts: list[str], tmp_pa
         "Part 2: support vectors",
         "Part 2: accuracy, %",
     ]
+
+
+def test_a_run_on_real_targets_has_a_panel_for_r2(texts: list[str], tmp_path: Path) -> None:
+    table = small_table("regression", tmp_path)
+    _, result = run(tmp_path / "run", **table, validation={"every": 70})
+    draw_curves(tmp_path / "run")
+    assert f"alg4 on csv, seed 0: R² = {result['validation_r2']:.4f} (validation)" in texts
+    assert "Part 2: R² on validation data" in texts
+    assert not [text for text in texts if "accuracy" in text]
+    file = tmp_path / "run" / "result.json"
+    file.write_text(json.dumps({"test_r2": None}))
+    draw_curves(tmp_path / "run")
+    assert "alg4 on csv, seed 0" in texts, "R² is undefined"
 
 
 def test_a_dollar_is_a_dollar_and_matplotlib_keeps_silent(

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from nsvm_cli.cli.job import _check_same_run
 from nsvm_cli.config.settings import parse_settings, plain
-from nsvm_cli.runs.checkpoint import load_checkpoint, mismatches, restore_state
+from nsvm_cli.errors import InputError
+from nsvm_cli.runs.checkpoint import identity, load_checkpoint, mismatches, restore_state
 from nsvm_cli.runs.evaluation import evaluate_model
 from nsvm_cli.runs.experiment import prepare, train_in_memory
 from nsvm_cli.runs.model_file import load_model
@@ -52,7 +54,18 @@ def test_both_numbers_of_steps_still_mean_the_two_parts_of_algorithm_4() -> None
     settings = parse_settings(read_config(WRITTEN / "alg4"))
     trainer = build_trainer(settings.algorithm)
     assert (trainer.last_theta_step, trainer.total) == (60, 60 + 90)
-    assert mismatches(load_checkpoint(WRITTEN / "alg4" / "last.safetensors").settings, plain(settings)) == []
+    recorded = load_checkpoint(WRITTEN / "alg4" / "last.safetensors").settings
+    assert "task" not in recorded, "a setting that has been added since has its default"
+    assert mismatches(identity(recorded, {}), plain(settings)) == []
+
+
+def test_a_sweep_takes_up_a_run_that_an_earlier_version_recorded() -> None:
+    """Settings that have been added since have their defaults."""
+    settings = parse_settings(read_config(WRITTEN / "alg1"))
+    assert "task" not in read_config(WRITTEN / "alg1")
+    _check_same_run(WRITTEN / "alg1", settings)
+    with pytest.raises(InputError, match="holds a run with other settings"):
+        _check_same_run(WRITTEN / "alg1", replace(settings, multiclass="one_vs_rest"))
 
 
 def test_a_checkpoint_of_the_first_kind_keeps_its_facts() -> None:

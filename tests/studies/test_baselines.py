@@ -19,6 +19,7 @@ from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.studies.baselines import bayes, svc_on_features, svc_on_inputs
 from tests.datasets.helpers import load
+from tests.small_tables import KINDS, small_table
 
 RINGNORM: dict[str, Any] = {"name": "ringnorm", "samples": 1000}
 
@@ -69,3 +70,25 @@ def test_nothing_is_better_than_the_bayes_rule() -> None:
     scaled = (x - x.mean(0)) / x.std(0)
     assert (bayes_rule(scaled, scaled) == bayes_rule(x, x)).all()
     assert bayes(RINGNORM, 0)["accuracy"] > 0.95
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_svc_on_features_takes_any_task(kind: str, tmp_path: Path) -> None:
+    table = small_table(kind, tmp_path, validation=0)
+    settings = parse_settings(
+        {
+            **table,
+            "network": {"name": "mlp", "widths": [8]},
+            "kernel": {"name": "rbf", "gamma": 0.5},
+            "optimizer": {"name": "sgd", "lr": 0.01},
+            "algorithm": {"name": "alg4", "steps": 10, "solver": "svc"},
+            **({"loss": {"name": "epsilon_insensitive", "epsilon": 0.3}} if kind == "regression" else {}),
+        }
+    )
+    with RunDirectory(tmp_path / "run", plain(settings)) as run:
+        result = train_run(prepare(settings), run)
+    figures = svc_on_features(tmp_path / "run" / "final.safetensors")
+    assert "confusion" not in figures
+    same = ("r2", "rmse", "mae") if kind == "regression" else ("accuracy", "errors")
+    assert {name: figures[name] for name in same} == {name: result[f"test_{name}"] for name in same}
+    assert figures["support_vectors"] == result["support_vectors"]

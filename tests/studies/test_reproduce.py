@@ -10,12 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import yaml
 
 from nsvm_cli.config.settings import Settings, parse_settings
 from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.runs.experiment import prepare, train_in_memory
+from nsvm_cli.runs.model_file import load_model
 from nsvm_cli.storage.run_directory import locked
-from nsvm_cli.studies.reproduce import METHODS, Cell, Row, reproduce
+from nsvm_cli.studies.reproduce import METHODS, Cell, Row, frozen, reproduce
 from nsvm_cli.studies.statistics import markdown, summarise
+from nsvm_cli.trainers import build_trainer
 from tests.inline_workers import InlineWorkers
 
 pytestmark = pytest.mark.usefixtures("inline_workers")
@@ -48,7 +53,7 @@ def test_a_failure_names_its_run_and_keeps_no_other_from_finishing(tmp_path: Pat
     with pytest.raises(RunError, match=r"bad, seed 0: training diverged at step \d+"):
         reproduce(cells, 1, tmp_path, 2, lambda row, done, total: rows.append(row))
     assert {(row.cell, row.method) for row in rows} == {
-        *(("good", method) for method in ("nsvm", "svc_on_features", "network")),
+        *(("good", method) for method in ("nsvm", "svc_on_features", "frozen", "network")),
         *(("ringnorm", method) for method in ("svc", "bayes")),
     }
     assert not (tmp_path / "runs.csv").exists()
@@ -61,7 +66,7 @@ def reproduction(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("reproduction")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("nsvm_cli.studies.reproduce.Workers", InlineWorkers)
-        assert len(again(directory)) == 5
+        assert len(again(directory)) == 6
     return directory
 
 
@@ -112,7 +117,7 @@ def test_a_damaged_result_is_one_line_that_says_what_to_do(name: str, damage: st
         again(finished)
     if damage == "cut off":
         file.unlink()
-        assert len(again(finished)) == 5
+        assert len(again(finished)) == 6
 
 
 def test_a_directory_serves_one_at_a_time(tmp_path: Path) -> None:
@@ -131,4 +136,36 @@ def test_a_network_that_has_not_trained_is_not_compared_with(tmp_path: Path) -> 
     table = markdown(summarise(reproduce(cells, 2, tmp_path, 1, lambda row, done, total: None)), False)
     scores, gains = re.findall(r"^\| `ringnorm_alg4` \|.*$", table, re.MULTILINE)
     assert scores.count(", not trained |") == 1
-    assert gains.split(" | ")[2] == "not trained"
+    assert [gain for gain in gains.strip("| ").split(" | ") if gain == "not trained"] == ["not trained"]
+
+
+def test_frozen_features_are_those_of_the_initial_theta_under_the_same_svm(finished: Path) -> None:
+    """Part 2 alone gives what both parts give with a learning rate of 0."""
+    run = finished / "cell" / "seed_0" / "frozen"
+    part_2_alone = load_model(run / "final.safetensors")
+    both = replace(settings(0.01), optimizer={"name": "sgd", "lr": 0.0})
+    expansion = train_in_memory(prepare(both)).expansion
+    assert torch.equal(part_2_alone.model.expansion.z, expansion.z)
+    assert torch.equal(part_2_alone.model.expansion.alpha, expansion.alpha)
+    assert (part_2_alone.facts.theta_change, part_2_alone.facts.feature_change) == (0, 0)
+    still = frozen(replace(both, algorithm={"name": "alg4", "steps": 9, "solver": "svc"}))
+    assert build_trainer(still.algorithm).part_steps == (1, 0)
+    assert frozen(replace(both, algorithm={"name": "alg1", "steps": 9})).algorithm["steps"] == 9
+    row = next(row for row in again(finished) if row.method == "frozen")
+    assert row.trained, "it is not meant to train, whatever its training accuracy"
+    assert row.accuracy == json.loads((run / "result.json").read_text())["test_accuracy"]
+
+
+def test_runs_of_an_earlier_version_are_those_of_the_same_settings(finished: Path) -> None:
+    """It recorded no settings that have been added since."""
+    file = finished / "cell" / "seed_0" / "nsvm" / "config.yaml"
+    recorded = yaml.safe_load(file.read_text())
+    for key in ("task", "multiclass", "loss"):
+        del recorded[key]
+    file.write_text(yaml.safe_dump(recorded))
+    assert len(again(finished)) == 6
+
+
+def test_a_row_has_no_figures_of_single_classes(finished: Path) -> None:
+    assert "recall" not in (finished / "runs.csv").read_text().splitlines()[0]
+    assert "recall" not in (finished / "ringnorm" / "svc_0.json").read_text()

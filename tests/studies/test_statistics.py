@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
-from nsvm_cli.studies.figure import draw_results
+from nsvm_cli.studies.figure import _draw_unit, draw_results
 from nsvm_cli.studies.reproduce import Row
-from nsvm_cli.studies.statistics import Summary, markdown, summarise
+from nsvm_cli.studies.statistics import Summary, by_unit, markdown, summarise
 
 
 def row(cell: str, method: str, seed: int, errors: int, samples: int = 740) -> Row:
@@ -85,6 +86,24 @@ def test_the_table_says_it_all() -> None:
     assert "paper" not in markdown(summarise(ROWS), full=False)
     for table in (block.splitlines() for block in text.split("\n\n") if block.startswith("|")):
         assert len({line.count("|") for line in table}) == 1
+
+
+def test_frozen_features_have_a_column_and_a_note_only_where_they_were_run() -> None:
+    frozen = [row("ringnorm_alg1", "frozen", seed, 200) for seed in range(3)]
+    text = markdown(summarise(ROWS + frozen), full=True)
+    assert "| support vectors | frozen features | same network, no SVM |" in text
+    assert "Frozen features: the same network with its initial, random θ" in text
+    assert "rozen" not in markdown(summarise(ROWS), full=True)
+
+
+def test_frozen_features_far_below_leave_room_for_the_others() -> None:
+    frozen = [row("ringnorm_alg1", "frozen", seed, 200) for seed in range(3)]
+    cells = by_unit(summarise(ROWS + frozen))["accuracy, %"]
+    axis = Figure().subplots()
+    _draw_unit(axis, cells, full=False)
+    low, high = axis.get_ylim()
+    assert 95 < low < high < 100
+    assert [text.get_text() for text in axis.texts] == ["↓ 73.0"]
 
 
 def test_the_figure_is_a_picture_even_of_one_seed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError
 from nsvm_cli.studies.search_space import Choice, Range, parse_search, placed
-from nsvm_cli.studies.tune import Candidate, validation_accuracy
+from nsvm_cli.studies.tune import Candidate, _write, validation_score
+from tests.small_tables import KINDS, small_table
 
 SETTINGS: dict[str, Any] = {
     "dataset": {"name": "ringnorm", "samples": 400, "validation": 40},
@@ -72,9 +74,9 @@ def test_the_score_is_what_a_run_on_validation_data_records() -> None:
 
     experiment = prepare(parse_settings({**SETTINGS, "seed": 3}))
     model, part = train_in_memory(experiment), experiment.data.splits["validation"]
-    assert validation_accuracy(SETTINGS, 3) == model.score(part.x, part.y)["accuracy"]
-    assert validation_accuracy(placed(SETTINGS, {"optimizer.lr": 1e30}), 3) == 0, "it diverges"
-    assert validation_accuracy(SETTINGS, 3, seconds=1e-9) == 0, "it takes longer"
+    assert validation_score(SETTINGS, 3) == model.score(part.x, part.y)["accuracy"]
+    assert validation_score(placed(SETTINGS, {"optimizer.lr": 1e30}), 3) == 0, "it diverges"
+    assert validation_score(SETTINGS, 3, seconds=1e-9) == 0, "it takes longer"
 
 
 def test_finalists_are_ranked_by_their_further_seeds() -> None:
@@ -83,3 +85,22 @@ def test_finalists_are_ranked_by_their_further_seeds() -> None:
     assert lucky.error == pytest.approx(0.02)
     assert lucky.overrides == "optimizer.lr=0.1 kernel.gamma=null"
     assert replace(lucky, overlap=1 / 2).error == pytest.approx(0.02 * 2**0.5), "1/2 + 1/2 for 1/2"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_score_is_the_metric_of_the_task(kind: str, tmp_path: Path) -> None:
+    values = {
+        **SETTINGS,
+        **small_table(kind, tmp_path),
+        "algorithm": {"name": "alg4", "steps": 5, "solver": "svc"},
+    }
+    assert 0.5 < validation_score(values, 3) < 1
+    if kind == "regression":  # R^2 of nearly the same prediction for all
+        assert validation_score({**values, "algorithm": {"name": "pegasos", "steps": 1, "lam": 1e6}}, 3) == 0
+
+
+def test_finalists_are_written_under_the_name_of_the_metric(tmp_path: Path) -> None:
+    _write([Candidate(0, {"optimizer.lr": 0.1}, [0.9], [0.8, 0.6])], "r2", tmp_path / "finalists.csv")
+    lines = (tmp_path / "finalists.csv").read_text().splitlines()
+    assert lines[0] == "candidate,r2,standard_error,search_r2,overrides"
+    assert lines[1].startswith("0,0.7,0.1")

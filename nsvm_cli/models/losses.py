@@ -1,0 +1,253 @@
+"""Losses of the SVM. What a step adds to alpha is minus their derivative by the decision value.
+
+Algorithms 0 to 4 take stochastic subgradient steps with rate 1/(lambda t) on lambda/2 ||f||^2 + l(y, f(x))
+(paper, Section 3). A step shrinks f by 1 - 1/t and adds -1/(lambda t) dl/df K(z_i, .): with f written as
+1/(lambda t) sum_j alpha_j K(z_j, .), it is
+
+    alpha_i += -dl/df(y_i, f(x_i))
+
+A loss is a formula of one number, the margin or the residual. What margins several classes have is for
+``CrammerSinger`` or ``OneVsRest`` to say. Values are numpy arrays: decision values are in host memory.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+import pydantic
+from jaxtyping import Float
+
+from nsvm_cli.config.registry import STRICT, NonNegative, build
+from nsvm_cli.errors import InputError
+from nsvm_cli.tasks import Task
+
+Numbers: TypeAlias = Any
+"""A number or an array of any shape; what comes out has the same."""
+
+Labels: TypeAlias = Float[np.ndarray, " p"]
+Decisions: TypeAlias = Float[np.ndarray, " p *outputs"]
+
+
+class Formula(ABC):
+    """l as a function of one number. To add a loss, derive from one of the two classes below, and list it."""
+
+    kind: ClassVar[Literal["classification", "regression"]]
+
+    @abstractmethod
+    def __call__(self, u: Numbers) -> Numbers:
+        """Return l(u)."""
+
+    @abstractmethod
+    def slope(self, u: Numbers) -> Numbers:
+        """Return what a step adds: -l'(m) for a margin, l'(r) for a residual; 0 where no step is taken."""
+
+
+class MarginLoss(Formula):
+    """l(m) of the margin m = y f(x); see ``Binary``, ``CrammerSinger`` and ``OneVsRest``."""
+
+    kind = "classification"
+
+
+class ResidualLoss(Formula):
+    """l(r) of the residual r = y - f(x)."""
+
+    kind = "regression"
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class Hinge(MarginLoss):
+    """l(m) = max(0, 1 - m)  (paper, Section 2). The slope is 1 where m < 1: a margin of exactly 1 is none."""
+
+    def __call__(self, u: Numbers) -> Numbers:
+        return np.maximum(0, 1 - u)
+
+    def slope(self, u: Numbers) -> Numbers:
+        return (u < 1) * 1.0
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class SquaredHinge(MarginLoss):
+    """l(m) = max(0, 1 - m)^2, with -l'(m) = 2 max(0, 1 - m)."""
+
+    def __call__(self, u: Numbers) -> Numbers:
+        return np.maximum(0, 1 - u) ** 2
+
+    def slope(self, u: Numbers) -> Numbers:
+        return 2 * np.maximum(0, 1 - u)
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class SmoothedHinge(MarginLoss):
+    """l(m) = 0 for m >= 1, (1 - m)^2 / 2 for 0 < m < 1, 1/2 - m for m <= 0  (Rennie and Srebro, 2005).
+
+    -l'(m) is 1 - m, clipped to [0, 1].
+    """
+
+    def __call__(self, u: Numbers) -> Numbers:
+        v = self.slope(u)
+        return v * (1 - u - v / 2)
+
+    def slope(self, u: Numbers) -> Numbers:
+        return np.clip(1 - u, 0, 1)
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class Logistic(MarginLoss):
+    """l(m) = log(1 + exp(-m)), with -l'(m) = 1 / (1 + exp(m)). It never vanishes: every step moves f."""
+
+    def __call__(self, u: Numbers) -> Numbers:
+        return np.logaddexp(0, -u)
+
+    def slope(self, u: Numbers) -> Numbers:
+        return np.exp(-np.logaddexp(0, u))
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class EpsilonInsensitive(ResidualLoss):
+    """l(r) = max(0, |r| - epsilon), with l'(r) = sign r where |r| > epsilon.
+
+    The unit of epsilon is the standard deviation of the targets.
+    """
+
+    epsilon: NonNegative = 0.1
+
+    def __call__(self, u: Numbers) -> Numbers:
+        return np.maximum(0, np.abs(u) - self.epsilon)
+
+    def slope(self, u: Numbers) -> Numbers:
+        return np.sign(u) * (np.abs(u) > self.epsilon)
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class Squared(ResidualLoss):
+    """l(r) = r^2 / 2, with l'(r) = r. It vanishes nowhere but at r = 0: every step moves f."""
+
+    def __call__(self, u: Numbers) -> Numbers:
+        return u**2 / 2
+
+    def slope(self, u: Numbers) -> Numbers:
+        return u
+
+
+LOSSES: dict[str, type[Formula]] = {
+    "hinge": Hinge,
+    "squared_hinge": SquaredHinge,
+    "smoothed_hinge": SmoothedHinge,
+    "logistic": Logistic,
+    "epsilon_insensitive": EpsilonInsensitive,
+    "squared": Squared,
+}
+
+DEFAULTS = {"classification": "hinge", "regression": "epsilon_insensitive"}
+"""The loss of a task, unless ``loss=`` names another."""
+
+
+@dataclass(frozen=True)
+class Loss(ABC):
+    """The loss of decision values, which are numbers, or one for each class."""
+
+    l: Formula  # noqa: E741  # the letter of the formulas
+
+    @abstractmethod
+    def value(self, y: Labels, g: Decisions) -> Float[np.ndarray, " p"]:
+        """Return l for each sample."""
+
+    @abstractmethod
+    def step(self, y: Labels, g: Decisions) -> Decisions:
+        """Return what a step adds to alpha_i: minus the derivative of l by g."""
+
+    def violated(self, y: Labels, g: Decisions) -> np.ndarray:
+        """Return for which samples a step does anything: a mask of shape (p,)."""
+        acts: np.ndarray = self.step(y, g) != 0
+        return of_any_output(acts)
+
+
+def of_any_output(mask: np.ndarray) -> np.ndarray:
+    """Return for which samples the mask of shape (p, *outputs) holds for any output."""
+    return mask if mask.ndim == 1 else np.asarray(mask.any(-1))
+
+
+class Binary(Loss):
+    """Two classes, y = -1 or +1, and the margin m = y g: alpha_i += -l'(m) y_i."""
+
+    def value(self, y: Labels, g: Decisions) -> Float[np.ndarray, " p"]:
+        return self.l(y * g)
+
+    def step(self, y: Labels, g: Decisions) -> Decisions:
+        return self.l.slope(y * g) * y
+
+
+class Residual(Loss):
+    """Real targets, and the residual r = y - g: alpha_i += l'(r)."""
+
+    def value(self, y: Labels, g: Decisions) -> Float[np.ndarray, " p"]:
+        return self.l(y - g)
+
+    def step(self, y: Labels, g: Decisions) -> Decisions:
+        return self.l.slope(y - g)
+
+
+class CrammerSinger(Loss):
+    """The margin m = g_y - g_r* of a class y over the best other one, r* = argmax of g_r over r != y.
+
+    dm/dg is 1 for g_y and -1 for g_r*, so that alpha_i gains -l'(m) at y and loses as much at r*
+    (Shalev-Shwartz et al. 2011, "Pegasos", on multiclass problems; Crammer and Singer 2001). With two
+    classes g_2 = -g_1 and m = 2 g_y: these are the steps of ``Binary`` with lambda / 2.
+    """
+
+    def value(self, y: Labels, g: Decisions) -> Float[np.ndarray, " p"]:
+        return self.l(self._margin(y, g)[0])
+
+    def step(self, y: Labels, g: Decisions) -> Decisions:
+        margin, own, rival = self._margin(y, g)
+        step, p, slope = np.zeros(g.shape), np.arange(len(y)), self.l.slope(margin)
+        step[p, own], step[p, rival] = slope, -slope
+        return step
+
+    def _margin(self, y: Labels, g: Decisions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the margins, the classes y, and the classes r*."""
+        p, own = np.arange(len(y)), y.astype(np.int64)
+        others = g.astype(np.float64)
+        others[p, own] = -np.inf
+        rival = others.argmax(-1)
+        return g[p, own] - g[p, rival], own, rival
+
+
+class OneVsRest(Loss):
+    """One binary problem a class, all on the same draw: margins m_r = +g_r for r = y, and -g_r for others.
+
+    The losses are summed. With two classes these are the binary problem and its mirror image.
+    """
+
+    def value(self, y: Labels, g: Decisions) -> Float[np.ndarray, " p"]:
+        return self.l(self._signs(y, g) * g).sum(-1)
+
+    def step(self, y: Labels, g: Decisions) -> Decisions:
+        signs = self._signs(y, g)
+        return self.l.slope(signs * g) * signs
+
+    @staticmethod
+    def _signs(y: Labels, g: Decisions) -> Decisions:
+        return np.where(np.arange(g.shape[-1]) == y[:, None], 1.0, -1.0)
+
+
+MULTICLASS: dict[str, type[Loss]] = {"crammer_singer": CrammerSinger, "one_vs_rest": OneVsRest}
+
+
+def build_loss(settings: Mapping[str, Any], multiclass: str, task: Task) -> Loss:
+    """Return the loss that a ``loss:`` section names, for decision values of this task.
+
+    Raises:
+        InputError: there is no such loss, or it is one of another task.
+    """
+    formula: Formula = build(LOSSES, "loss", settings)
+    if formula.kind != task.kind:
+        fitting = ", ".join(name for name, loss in LOSSES.items() if loss.kind == task.kind)
+        raise InputError(f"loss={settings['name']} is for task={formula.kind}: expected one of {fitting}")
+    if task.kind == "regression":
+        return Residual(formula)
+    return MULTICLASS[multiclass](formula) if task.outputs else Binary(formula)

@@ -1,0 +1,117 @@
+"""A picture of the worst mistakes of a run: held-out images that are decided wrongly by the most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float64
+
+from nsvm_cli.datasets import Data, Split, load_data
+from nsvm_cli.models.nsvm import NSVM
+from nsvm_cli.report.plotting import draw
+from nsvm_cli.runs.model_file import find_model_file, load_model
+from nsvm_cli.storage.run_directory import MISTAKES
+from nsvm_cli.tasks import Classification
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST, COLUMNS = 24, 8
+"""The most images in a picture, and in a row of it."""
+
+CHANNELS = {1, 3}
+"""Samples of shape (channels, height, width) are images if they have so many: grey, or red, green, blue."""
+
+LONGEST = 14
+"""Characters of a class's name in a title."""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """An image, its class, and the class that was decided for."""
+
+    image: Float64[np.ndarray, "channels height width"]
+    true: str
+    decided: str
+
+
+def draw_mistakes(run: Path, data: Data | None = None) -> Path | None:
+    """Draw the worst mistakes of a finished run as ``mistakes.png``, and return its path.
+
+    Args:
+        run: the run directory.
+        data: the data of the run, if they are loaded already.
+
+    None is returned, and nothing drawn, if the samples are no images, or there are no mistakes.
+
+    Raises:
+        InputError: the model file or the data are missing or damaged.
+    """
+    saved = load_model(find_model_file(run))
+    task, settings, shape = saved.facts.task, saved.settings, saved.facts.shape
+    if not isinstance(task, Classification) or len(shape) != 3 or shape[0] not in CHANNELS:
+        return None
+    data = data or load_data(settings.dataset, settings.seed, settings.task, saved.facts.known)
+    name = "validation" if data.splits.sizes["validation"] else "test"
+    split = data.splits[name]
+    mistakes, count = worst_mistakes(saved.model, task, split)
+    if not mistakes:
+        return None
+    which = f"the worst {len(mistakes)} of {count} mistakes" if count > 1 else "the only mistake"
+    title = f"{which} on the {name} set: true → decided"
+    rows, columns = math.ceil(len(mistakes) / COLUMNS), min(len(mistakes), COLUMNS)
+    ends = float(split.x.min()), float(split.x.max())
+    size = (max(4.5, 1.2 * columns), 1.5 * rows + 0.4)
+    draw(run / MISTAKES, size, partial(_plot, mistakes, (rows, columns), ends, title))
+    return run / MISTAKES
+
+
+def worst_mistakes(model: NSVM, task: Classification, split: Split) -> tuple[list[Mistake], int]:
+    """Return the mistakes with the largest g_decided - g_true, the worst first, and the number of all.
+
+    With two classes that is 2 |g|.
+    """
+    g = model.decision_function(split.x).double().cpu().numpy()
+    true, decided = (task.index(y).astype(np.int64) for y in (split.y.numpy(), task.decide(g)))
+    if g.ndim == 1:
+        g = np.stack([-g, g], axis=1)
+    wrong = np.flatnonzero(true != decided)
+    margin = g[wrong, decided[wrong]] - g[wrong, true[wrong]]
+    worst = wrong[np.argsort(-margin, kind="stable")][:MOST]
+    names = task.classes
+    mistakes = [Mistake(split.x[i].numpy(), names[true[i]], names[decided[i]]) for i in worst]
+    return mistakes, len(wrong)
+
+
+def _plot(
+    mistakes: Sequence[Mistake],
+    grid: tuple[int, int],
+    ends: tuple[float, float],
+    title: str,
+    figure: Figure,
+) -> None:
+    figure.suptitle(title, fontsize=10)
+    axes: list[Axes] = list(figure.subplots(*grid, squeeze=False).flat)
+    for axis in axes:
+        axis.set_axis_off()
+    low, high = ends
+    for axis, mistake in zip(axes, mistakes, strict=False):
+        pixels = np.moveaxis(mistake.image - low, 0, -1) / (high - low or 1.0)
+        axis.imshow(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels, cmap="gray", vmin=0, vmax=1)
+        axis.set_title(_title(mistake), fontsize=8)
+
+
+def _title(mistake: Mistake) -> str:
+    true, decided = (
+        name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
+        for name in (mistake.true, mistake.decided)
+    )
+    line = f"{true} → {decided}"
+    return line if len(line) <= LONGEST else f"{true}\n→ {decided}"

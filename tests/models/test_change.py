@@ -1,0 +1,62 @@
+"""How far training has moved theta and the kernel, compared with the definitions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from nsvm_cli.models import change
+from nsvm_cli.models.change import feature_change, theta_change
+from nsvm_cli.models.kernels import RBF, Linear, Polynomial
+from tests.conftest import parameters
+
+
+def linear(seed: int, scale: float = 1.0) -> nn.Module:
+    """Return a random linear map of R^3 to R^2, in float64."""
+    torch.manual_seed(seed)
+    layer = nn.Linear(3, 2).double()
+    return layer.requires_grad_(False).apply(lambda module: [p.mul_(scale) for p in module.parameters()])
+
+
+X = torch.randn(30, 3, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+
+
+def test_theta_change_is_the_relative_distance_of_all_parameters() -> None:
+    before, after = linear(0), linear(1)
+    a, b = parameters(before), parameters(after)
+    assert theta_change(before, after) == pytest.approx(float((b - a).norm() / a.norm()))
+    assert theta_change(before, linear(0)) == 0
+    assert theta_change(nn.Flatten(), nn.Flatten()) is None
+    assert theta_change(linear(0, scale=0.0), after) is None, "relative to nothing"
+
+
+@pytest.mark.parametrize("K", [RBF(0.3), Linear(), Polynomial(3, 0.5, 1.0)])
+def test_feature_change_is_one_minus_the_centred_alignment(K: RBF) -> None:
+    before, after = linear(0), linear(1)
+    H = torch.eye(30, dtype=torch.float64) - 1 / 30
+    K_0, K_T = (H @ K(network(X), network(X)) @ H for network in (before, after))
+    expected = 1 - float((K_0 * K_T).sum() / (K_0.norm() * K_T.norm()))
+    assert feature_change(before, after, K, X, seed=0) == pytest.approx(expected, abs=1e-12)
+    assert 0.01 < expected < 1
+    assert feature_change(before, linear(0), K, X, seed=0) == 0, "exactly"
+
+
+def test_a_kernel_that_is_nearly_constant_hides_no_change() -> None:
+    """Without centring these two matrices would have an alignment of nearly 1."""
+    K, before, after = RBF(1e-5), linear(0), linear(1)
+    K_0, K_T = (K(network(X), network(X)) for network in (before, after))
+    assert float((K_0 * K_T).sum() / (K_0.norm() * K_T.norm())) > 1 - 1e-8
+    assert feature_change(before, after, K, X, seed=0) > 0.05  # type: ignore[operator]
+
+
+def test_where_the_kernel_says_nothing_there_is_no_change_to_measure() -> None:
+    assert feature_change(linear(0, scale=0.0), linear(1), RBF(1.0), X, seed=0) is None
+    assert feature_change(linear(0), linear(1, scale=1e300), Linear(), X, seed=0) is None
+
+
+def test_many_samples_are_represented_by_a_random_subset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change, "SAMPLES", 10)
+    of_ten, again, of_others = (feature_change(linear(0), linear(1), RBF(0.3), X, seed) for seed in (3, 3, 4))
+    assert of_ten == again
+    assert of_ten != of_others

@@ -1,0 +1,115 @@
+"""What a run records of its model: the figures of each task, and what training changed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsvm_cli.config.settings import parse_settings, plain
+from nsvm_cli.runs.evaluation import evaluate_model
+from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.model_file import Facts, load_model
+from nsvm_cli.runs.train import train_run
+from nsvm_cli.storage.run_directory import RunDirectory
+from tests.runs.test_model_file import FACTS
+from tests.small_tables import small_table
+
+OLD_MODEL = Path(__file__).parents[1] / "data" / "v0.1.0" / "model.safetensors"
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+
+def run(folder: Path, **changes: Any) -> dict[str, Any]:
+    values = {
+        "dataset": {"name": "ringnorm", "samples": 200},
+        "network": {"name": "mlp", "widths": [8, 6]},
+        "kernel": {"name": "rbf", "gamma": 0.5},
+        "optimizer": {"name": "sgd", "lr": 0.05},
+        "algorithm": {"name": "alg2", "steps": 60},
+        **changes,
+    }
+    settings = parse_settings(values)
+    with RunDirectory(folder, plain(settings)) as directory:
+        return train_run(prepare(settings), directory)
+
+
+@pytest.mark.parametrize("algorithm", ["alg1", "alg2", "alg3", "alg4"])
+def test_without_a_learning_rate_nothing_changes(algorithm: str, tmp_path: Path) -> None:
+    steps = {"solver_steps": 20} if algorithm == "alg4" else {}
+    chosen = {"name": algorithm, "steps": 20, **steps}
+    still = {"name": "sgd", "lr": 0.0, "momentum": 0.9, "weight_decay": 0.1}
+    for optimizer, moved in ((still, False), ({**still, "lr": 0.01}, True)):
+        result = run(tmp_path / str(moved), algorithm=chosen, optimizer=optimizer)
+        assert (result["theta_change"] > 0, result["feature_change"] > 0) == (moved, moved)
+        assert result["parameters"] == 20 * 8 + 8 + 8 * 6 + 6
+
+
+def test_a_network_without_parameters_has_no_theta_to_change(tmp_path: Path) -> None:
+    result = run(tmp_path / "run", network={"name": "identity"})
+    assert (result["parameters"], result["theta_change"], result["feature_change"]) == (0, None, 0)
+
+
+def test_model_files_and_evaluate_know_what_changed(tmp_path: Path) -> None:
+    table = small_table("three classes", tmp_path)
+    result = run(tmp_path / "run", **table, validation={"every": 30})
+    figures = evaluate_model(tmp_path / "run", None, {}, None, {})
+    same = ("balanced_accuracy", "recall", "confusion", "parameters", "theta_change", "feature_change")
+    assert {key: figures[key] for key in same} == {key: result[key] for key in same}
+    assert figures["task"] == "classification"
+    assert figures["errors"] == result["validation_errors"]
+    assert (result["test_accuracy"], result["test_errors"]) == (None, None)
+    assert [sum(row) for row in result["confusion"]] == [20, 20, 20]
+    best = load_model(tmp_path / "run" / "best.safetensors").facts
+    assert best.steps == result["best_step"]
+    assert (best.theta_change or 0) > 0
+    assert (best.feature_change or 0) > 0
+
+
+def test_model_files_of_earlier_versions_do_not_say(tmp_path: Path) -> None:
+    figures = evaluate_model(OLD_MODEL, None, {}, None, {})
+    assert (figures["theta_change"], figures["feature_change"]) == (None, None)
+    assert figures["parameters"] == 154
+
+
+@pytest.mark.parametrize("name", ["theta_change", "feature_change"])
+@pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf"), "\x1b[31m", [0.1], {}])
+def test_a_change_out_of_range_is_refused(name: str, value: Any) -> None:
+    assert Facts(**{**FACTS, name: 0.5}) == replace(Facts(**FACTS), **{name: 0.5})
+    with pytest.raises(ValueError, match=name):
+        Facts(**{**FACTS, name: value})
+    with pytest.raises(ValueError, match="feature_change"):
+        Facts(**{**FACTS, "feature_change": 2.1})
+
+
+def test_real_targets_have_errors_in_the_units_of_the_data(tmp_path: Path) -> None:
+    table = small_table("regression", tmp_path)
+    algorithm = {"name": "alg4", "steps": 20, "solver_steps": 300, "lam": 1e-2}
+    result = run(tmp_path / "run", **table, algorithm=algorithm, validation={"every": 60})
+    assert {key for key in result if key.startswith("test_")} == {"test_r2", "test_rmse", "test_mae"}
+    assert result["test_r2"] is None
+    assert 0.3 < result["validation_r2"] < 1
+    spread = result["validation_rmse"] / (1 - result["validation_r2"]) ** 0.5
+    assert 15 < spread < 40, "the standard deviation of targets around 1000"
+    assert "confusion" not in result
+    figures = evaluate_model(tmp_path / "run", None, {}, None, {})
+    assert figures["task"] == "regression"
+    for name in ("r2", "rmse", "mae"):
+        assert figures[name] == result[f"validation_{name}"]
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    assert {record["running_accuracy"] for record in records} == {None}
+    seen = {record["step"]: record["validation_r2"] for record in records if "validation_r2" in record}
+    assert result["best_validation_r2"] == max(seen.values()) == seen[result["best_step"]]
+
+
+def test_without_an_r2_there_is_no_best_model(tmp_path: Path) -> None:
+    """A validation set of one sample has no spread."""
+    table = small_table("regression", tmp_path, validation=1)
+    result = run(tmp_path / "run", **table, validation={"every": 30})
+    assert result["validation_r2"] is None
+    assert "best_step" not in result
+    assert not (tmp_path / "run" / "best.safetensors").exists()

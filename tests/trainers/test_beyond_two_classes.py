@@ -1,0 +1,347 @@
+"""Several classes, real targets, other losses and mini-batches, in float64.
+
+Every trainer is compared with the literal transcription, and with the binary algorithm where they coincide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from nsvm_cli.models.kernels import Linear
+from nsvm_cli.models.losses import (
+    Binary,
+    CrammerSinger,
+    EpsilonInsensitive,
+    Hinge,
+    Logistic,
+    Loss,
+    OneVsRest,
+    Residual,
+    SmoothedHinge,
+    Squared,
+    SquaredHinge,
+)
+from nsvm_cli.models.optimizers import SGD
+from nsvm_cli.randomness import Sampler
+from nsvm_cli.tasks import MulticlassClassification
+from nsvm_cli.trainers import Trainer
+from nsvm_cli.trainers.alg1 import Alg1
+from nsvm_cli.trainers.alg2 import Alg2
+from nsvm_cli.trainers.alg3 import Alg3
+from nsvm_cli.trainers.alg4 import Alg4
+from nsvm_cli.trainers.cross_entropy import CrossEntropy
+from nsvm_cli.trainers.pegasos import Pegasos
+from tests import reference
+from tests.conftest import LOSSES, Small, parameters, train
+
+MakeSmall = Callable[..., Small]
+
+KINDS = {
+    Binary: "binary",
+    CrammerSinger: "crammer_singer",
+    OneVsRest: "one_vs_rest",
+    Residual: "residual",
+}
+NAMES = {
+    Hinge: "hinge",
+    SquaredHinge: "squared_hinge",
+    SmoothedHinge: "smoothed_hinge",
+    Logistic: "logistic",
+    EpsilonInsensitive: "epsilon_insensitive",
+    Squared: "squared",
+}
+PROBLEMS = [
+    (Binary(SmoothedHinge()), 3, 0.1),
+    (CrammerSinger(Hinge()), 1, 0.1),
+    (CrammerSinger(Hinge()), 3, 0.1),
+    (CrammerSinger(SquaredHinge()), 3, 1.0),
+    (OneVsRest(Hinge()), 3, 0.1),
+    (OneVsRest(Logistic()), 1, 0.1),
+    (Residual(EpsilonInsensitive(reference.EPSILON)), 1, 0.1),
+    (Residual(EpsilonInsensitive(reference.EPSILON)), 3, 0.1),
+    (Residual(Squared()), 3, 1.0),
+]
+"""Losses, each with a batch size, and a lambda with which so few steps do not diverge."""
+
+T, LR = 7, 0.05
+HEAD = {"name": "mlp", "widths": [8, 6], "head": True}
+
+
+def name(value: object) -> str:
+    if isinstance(value, Loss):
+        return f"{KINDS[type(value)]} {NAMES[type(value.l)]}"
+    return str(value) if isinstance(value, int | float | str | None) else type(value).__name__
+
+
+problems = pytest.mark.parametrize(("loss", "k", "lam"), PROBLEMS, ids=name)
+
+
+class Literal:
+    """The problem as the transcription takes it, with its own copy of the same theta."""
+
+    def __init__(self, s: Small, lam: float, k: int) -> None:
+        problem = s.problem
+        self.network = deepcopy(s.network)
+        self.optimizer = torch.optim.SGD(self.network.parameters(), LR, 0.9, weight_decay=0.01)
+        data = reference.Data(problem.x, problem.y, self.network)
+        sampler = Sampler(problem.seed, data.m, k)
+        kind, formula = KINDS[type(problem.loss)], NAMES[type(problem.loss.l)]
+        self.problem = reference.Problem(
+            data,
+            lambda t: sampler(t).tolist(),
+            lam,
+            reference.rbf(1.0),
+            kind,
+            formula,
+            problem.task.outputs,
+        )
+
+    def features(self) -> list[torch.Tensor]:
+        with torch.no_grad():
+            return [self.problem.data.F(j) for j in range(self.problem.data.m)]
+
+
+def assert_same(
+    s: Small,
+    literal: Literal,
+    F: Any,
+    g: Any,
+    terms: list[tuple[torch.Tensor, torch.Tensor]],
+    moved: bool = True,
+) -> None:
+    """Compare theta, and g at all samples, with those of the transcription."""
+    ours, theirs = parameters(F.network), parameters(literal.network)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+    assert ((ours - parameters(s.network)).abs().max() > 1e-3) == moved
+    z = literal.features()
+    expected = torch.stack([literal.problem.f(terms, z_i, T + 1) for z_i in z])
+    torch.testing.assert_close(g(s.problem.K, torch.stack(z)), expected, rtol=1e-9, atol=1e-9)
+
+
+def alpha(state: Any) -> torch.Tensor:
+    return torch.from_numpy(state.coefficients.alpha)
+
+
+@problems
+def test_algorithm_0(loss: Loss, k: int, lam: float, small: MakeSmall) -> None:
+    s = small(0, m=12, loss=loss)
+    literal = Literal(s, lam, k)
+    z = literal.features()
+    expected = reference.mini_batch_algorithm_0(literal.problem, z, T)
+    state, g = train(Pegasos(T, lam, k), s.problem, F := s.theta(LR))
+    torch.testing.assert_close(alpha(state), expected, rtol=0, atol=1e-12)
+    assert_same(s, literal, F, g, list(zip(expected, z, strict=True)), moved=False)
+
+
+@problems
+def test_algorithm_1(loss: Loss, k: int, lam: float, small: MakeSmall) -> None:
+    s = small(0, m=12, loss=loss)
+    literal = Literal(s, lam, k)
+    terms = reference.mini_batch_algorithm_1(literal.problem, literal.optimizer, T)
+    _, g = train(Alg1(T, lam, k), s.problem, F := s.theta(LR))
+    torch.testing.assert_close(g.alpha, torch.stack([alpha_s for alpha_s, _ in terms]))
+    torch.testing.assert_close(g.z, torch.stack([z_s for _, z_s in terms]), rtol=0, atol=1e-10)
+    assert_same(s, literal, F, g, terms)
+
+
+@problems
+def test_algorithm_2(loss: Loss, k: int, lam: float, small: MakeSmall) -> None:
+    s = small(0, m=12, loss=loss)
+    literal = Literal(s, lam, k)
+    expected = reference.mini_batch_algorithm_2(literal.problem, literal.optimizer, T)
+    state, g = train(Alg2(T, lam, k), s.problem, F := s.theta(LR))
+    torch.testing.assert_close(alpha(state), expected, rtol=0, atol=1e-10)
+    assert_same(s, literal, F, g, list(zip(expected, literal.features(), strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("loss", "centred"),
+    [
+        (Binary(Logistic()), None),
+        (Binary(Hinge()), True),
+        (CrammerSinger(Hinge()), False),
+        (OneVsRest(Hinge()), None),
+        (Residual(EpsilonInsensitive(reference.EPSILON)), None),
+        (Residual(EpsilonInsensitive(reference.EPSILON)), False),
+    ],
+    ids=name,
+)
+def test_algorithm_3(loss: Loss, centred: bool | None, small: MakeSmall) -> None:
+    """The alignment is centred unless there are two classes, or a setting says so."""
+    s, k, lam = small(0, m=12, loss=loss), 5, 0.1
+    literal = Literal(s, lam, k)
+    chosen = not isinstance(loss, Binary) if centred is None else centred
+    expected = reference.general_algorithm_3(literal.problem, literal.optimizer, T, 0.7, chosen)
+    state, g = train(Alg3(T, lam, 0.7, k, centred), s.problem, F := s.theta(LR))
+    torch.testing.assert_close(alpha(state), expected, rtol=0, atol=1e-10)
+    assert_same(s, literal, F, g, list(zip(expected, literal.features(), strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "L", "centred"),
+    [
+        ("two classes", "squared", True),
+        ("three classes", "squared", None),
+        ("three classes", "linear", False),
+        ("real targets", "linear", None),
+    ],
+)
+def test_algorithm_4(kind: str, L: str, centred: bool | None, small: MakeSmall) -> None:
+    s, k, lam = small(0, m=12, loss=LOSSES[kind]), 5, 0.1
+    literal = Literal(s, lam, k)
+    formula = {"squared": lambda b, c: (b - c) ** 2, "linear": lambda b, c: -b * c}[L]
+    args = (literal.problem, literal.optimizer, T, formula, centred is not False)
+    reference.general_algorithm_4_part_1(*args)
+    trainer = Alg4(T, k, L, solver_steps=T, lam=lam, centred=centred, solver_batch_size=3)
+    _, g = train(trainer, s.problem, F := s.theta(LR))
+    _, expected = train(Pegasos(T, lam, 3), s.problem, F)
+    assert torch.equal(g.alpha, expected.alpha)
+    assert_same(s, literal, F, g, list(zip(g.alpha, g.z, strict=True)))
+
+
+@pytest.mark.parametrize("kind", ["three classes", "real targets"])
+def test_cross_entropy(kind: str, small: MakeSmall) -> None:
+    s, k = small(0, m=12, K=Linear(), loss=LOSSES[kind], network=HEAD), 4
+    literal, y = Literal(s, 1.0, k), s.problem.y
+    for t in range(1, T + 1):
+        A = literal.problem.draw(t)
+        z = literal.network(s.problem.x[A])
+        if kind == "real targets":
+            reference.descend(literal.optimizer, (y[A] - z[:, 0]).square().mean() / 2)
+        else:
+            reference.descend(literal.optimizer, functional.cross_entropy(z, y[A].long()))
+    _, g = train(CrossEntropy(T, k), s.problem, F := s.theta(LR))
+    torch.testing.assert_close(parameters(F.network), parameters(literal.network), rtol=0, atol=1e-10)
+    z = torch.stack(literal.features())
+    torch.testing.assert_close(g(s.problem.K, F(s.problem.x)), z if s.problem.task.outputs else z[:, 0])
+
+
+LAM = 0.0213  # with a rounder number, margins of exactly 1 occur
+SINGLE = [Pegasos(50, LAM), Alg1(50, LAM), Alg2(50, LAM)]
+REDUCED = [
+    *((trainer, Hinge()) for trainer in SINGLE),
+    (Alg2(40, LAM, 3), Logistic()),
+    (Alg3(30, LAM, 0.7, 5, centred=True), Hinge()),
+    (Alg3(30, LAM, 0.7, 5, centred=False), SquaredHinge()),
+]
+
+
+def as_two_of_several(s: Small, loss: Loss) -> Small:
+    """Return a problem with two classes as one with C classes, where C is 2."""
+    task = MulticlassClassification(("-1", "+1"))
+    y = (s.problem.y > 0).double()
+    return Small(replace(s.problem, y=y, task=task, loss=loss), s.network)
+
+
+@pytest.mark.parametrize(("trainer", "formula"), REDUCED, ids=name)
+def test_crammer_singer_with_two_classes_is_binary_with_half_of_lambda(
+    trainer: Any, formula: Any, small: MakeSmall
+) -> None:
+    """g_2 = -g_1 makes the margin 2 g_y, as that of the binary algorithm with lambda / 2 in place of lambda.
+
+    The binary g is then g_2 - g_1. Both have the same loss, hence the same theta steps.
+    """
+    s = small(1, loss=Binary(formula))
+    several = as_two_of_several(s, CrammerSinger(formula))
+    state, g = train(replace(trainer, lam=2 * trainer.lam), several.problem, F := several.theta(2e-3))
+    twin, h = train(trainer, s.problem, theirs := s.theta(2e-3))
+    torch.testing.assert_close(parameters(F.network), parameters(theirs.network), rtol=0, atol=1e-9)
+    torch.testing.assert_close(g.alpha, torch.stack([-h.alpha, h.alpha], 1), rtol=0, atol=1e-9)
+    assert state.violations == twin.violations
+    z = F(s.problem.x)
+    values = g(s.problem.K, z)
+    torch.testing.assert_close(values[:, 1] - values[:, 0], h(s.problem.K, z), rtol=0, atol=1e-7)
+
+
+def plain(s: Small, lr: float) -> Any:
+    """Return theta with an optimizer to which half of the rate and twice the gradient are the same."""
+    F = s.theta()
+    F.optimizer = SGD(lr, momentum=0.9)(list(F.network.parameters()))
+    return F
+
+
+@pytest.mark.parametrize(("trainer", "formula"), REDUCED, ids=name)
+def test_one_versus_rest_with_two_classes_is_twice_the_binary_problem(
+    trainer: Any, formula: Any, small: MakeSmall
+) -> None:
+    """Once with each sign. The theta gradient of Algorithms 1 and 2 doubles; an alignment does not."""
+    s = small(1, loss=Binary(formula))
+    several = as_two_of_several(s, OneVsRest(formula))
+    rate = 2e-3 if isinstance(trainer, Alg3) else 1e-3
+    _, g = train(trainer, several.problem, F := plain(several, rate))
+    _, h = train(trainer, s.problem, theirs := plain(s, 2e-3))
+    torch.testing.assert_close(parameters(F.network), parameters(theirs.network), rtol=0, atol=1e-9)
+    torch.testing.assert_close(g.alpha, torch.stack([-h.alpha, h.alpha], 1), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("trainer", [Alg4(30, 5), Alg4(30, 5, centred=True)], ids=name)
+def test_alignment_with_two_of_several_classes_is_the_binary_one(trainer: Alg4, small: MakeSmall) -> None:
+    s = small(1)
+    thetas = []
+    for loss in (Binary(Hinge()), CrammerSinger(Hinge())):
+        twin = s if isinstance(loss, Binary) else as_two_of_several(s, loss)
+        F = twin.theta()
+        train(replace(trainer, centred=bool(trainer.centred)), twin.problem, F, steps=30)
+        thetas.append(parameters(F.network))
+    torch.testing.assert_close(*thetas, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "kind"),
+    [
+        *((trainer, "three classes") for trainer in SINGLE),
+        (SINGLE[1], "two classes"),
+        (SINGLE[2], "real targets"),
+    ],
+    ids=name,
+)
+def test_a_batch_of_one_sample_is_a_single_sample(trainer: Any, kind: str, small: MakeSmall) -> None:
+    results = []
+    for k in (None, 1):
+        s = small(1, loss=LOSSES[kind])
+        state, g = train(replace(trainer, batch_size=k), s.problem, F := s.theta(1e-3))
+        results.append((state.violations, state.g, g.alpha, g.z, parameters(F.network)))
+    for ours, theirs in zip(*results, strict=True):
+        assert torch.equal(ours, theirs) if isinstance(ours, torch.Tensor) else ours == theirs
+
+
+@pytest.mark.parametrize("trainer", [Alg1(40, LAM), Alg2(40, LAM)], ids=name)
+@pytest.mark.parametrize(
+    ("loss", "k", "fixed"),
+    [
+        (CrammerSinger(Hinge()), 4, "rate 0"),
+        (OneVsRest(Hinge()), None, "identity"),
+        (Residual(EpsilonInsensitive()), 3, "rate 0"),
+    ],
+    ids=name,
+)
+def test_algorithms_1_and_2_with_a_frozen_network_are_algorithm_0(
+    trainer: Any, loss: Loss, k: int | None, fixed: str, small: MakeSmall
+) -> None:
+    network = {"name": "identity"} if fixed == "identity" else None
+    s = small(3, loss=loss, network=network)
+    state, expected = train(Pegasos(40, LAM, k), s.problem, s.theta())
+    twin, g = train(replace(trainer, batch_size=k), s.problem, F := s.theta(lr=0))
+    z = F(s.problem.x)
+    torch.testing.assert_close(g(s.problem.K, z), expected(s.problem.K, z), rtol=0, atol=1e-9)
+    assert twin.violations == state.violations
+
+
+@pytest.mark.parametrize("trainer", [Alg1(60, 0.1), Alg2(60, 0.1), Pegasos(60, 0.1)], ids=name)
+def test_a_run_that_begins_within_epsilon_has_no_terms_at_first(
+    trainer: Trainer[Any], small: MakeSmall
+) -> None:
+    """A sample with |y| <= epsilon adds nothing in step 1: f stays 0, as does theta."""
+    s = small(0, m=12, loss=Residual(EpsilonInsensitive(1.5)))
+    assert abs(float(s.problem.y[s.problem.sampler()(1)[0]])) <= 1.5
+    state = trainer.start(s.problem, s.theta())
+    assert trainer.finish(s.problem, state).alpha.shape == (0,)
+    trainer.advance(s.problem, state, 60)
+    assert len(trainer.finish(s.problem, state).alpha) > 0

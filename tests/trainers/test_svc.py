@@ -1,0 +1,121 @@
+"""The solvers of Part 2 against scikit-learn's own predictions, for every kind of task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn import svm
+
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.kernels import RBF, Laplacian, Linear
+from nsvm_cli.models.losses import (
+    Binary,
+    CrammerSinger,
+    EpsilonInsensitive,
+    Hinge,
+    Logistic,
+    Loss,
+    OneVsRest,
+    Residual,
+    Squared,
+    SquaredHinge,
+)
+from nsvm_cli.models.nsvm import votes
+from nsvm_cli.tasks import MulticlassClassification
+from nsvm_cli.trainers.svc import SVC, LinearSVM
+from tests.conftest import LOSSES, Small, train
+
+MakeSmall = Callable[..., Small]
+LAM, M = 0.01, 90
+C = 1 / (LAM * M)
+
+
+@pytest.mark.parametrize("K", [RBF(0.5), Linear(), Laplacian(0.3)], ids=lambda K: type(K).__name__)
+@pytest.mark.parametrize("kind", sorted(LOSSES))
+def test_svc_and_svr(kind: str, K: RBF | Linear | Laplacian, small: MakeSmall) -> None:
+    s = small(1, m=M, K=K, loss=LOSSES[kind])
+    state, g = train(SVC(LAM), s.problem, F := s.theta(0))
+    z, y = F(s.problem.x), s.problem.y
+    ours = g(K, z)
+    if kind == "real targets":
+        theirs = svm.SVR(C=C, epsilon=0.1, kernel="precomputed").fit(K(z, z), y)
+        np.testing.assert_allclose(ours, theirs.predict(K(z, z)), atol=2e-3)
+        return
+    machine = svm.SVC(C=C, kernel="precomputed", break_ties=True).fit(K(z, z), y)
+    np.testing.assert_array_equal(s.problem.task.decide(ours), machine.predict(K(z, z)))
+    np.testing.assert_allclose(ours, machine.decision_function(K(z, z)), atol=2e-3)
+    assert state.t == 0
+
+
+def test_votes_of_many_classes_are_scikit_learns() -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 7
+    z = rng.standard_normal((200, 4)) + np.eye(7)[y][:, :4]
+    pairs = svm.SVC(C=1, gamma=0.5, decision_function_shape="ovo").fit(z, y)
+    rest = svm.SVC(C=1, gamma=0.5, decision_function_shape="ovr", break_ties=True).fit(z, y)
+    ours = votes(torch.from_numpy(pairs.decision_function(z)))
+    np.testing.assert_allclose(ours, rest.decision_function(z), atol=1e-12)
+    assert ours.argmax(1).tolist() == rest.predict(z).tolist()
+
+
+def test_svc_tells_many_classes_apart(small: MakeSmall) -> None:
+    """Rows of dual_coef_ stand for other classes, columns of alpha for pairs."""
+    s, K = small(1, m=150, K=RBF(0.5)), RBF(0.5)
+    task = MulticlassClassification(tuple("abcde"))
+    y = (5 * torch.rand(150, generator=torch.Generator().manual_seed(3))).floor().double()
+    problem = replace(s.problem, y=y, task=task, loss=CrammerSinger(Hinge()))
+    _, g = train(SVC(LAM), problem, F := s.theta(0))
+    z = F(s.problem.x)
+    theirs = svm.SVC(C=1 / (LAM * 150), gamma=0.5, decision_function_shape="ovr").fit(z, y)
+    assert g.alpha.shape == (len(theirs.support_), 10)
+    np.testing.assert_allclose(g(K, z), theirs.decision_function(z), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("loss", "machine"),
+    [
+        (Binary(Hinge()), svm.LinearSVC(loss="hinge", C=C, random_state=0, max_iter=10_000)),
+        (Binary(SquaredHinge()), svm.LinearSVC(C=C, random_state=0, dual="auto", max_iter=10_000)),
+        (OneVsRest(SquaredHinge()), svm.LinearSVC(C=C, random_state=0, dual="auto", max_iter=10_000)),
+        (
+            CrammerSinger(Hinge()),
+            svm.LinearSVC(multi_class="crammer_singer", C=C, random_state=0, max_iter=10_000),
+        ),
+        (
+            Residual(EpsilonInsensitive(0.2)),
+            svm.LinearSVR(epsilon=0.2, C=C, random_state=0, max_iter=10_000),
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_linear(loss: Loss, machine: svm.LinearSVC | svm.LinearSVR, small: MakeSmall) -> None:
+    s = small(1, m=M, K=Linear(), loss=loss)
+    _, g = train(LinearSVM(LAM), s.problem, F := s.theta(0))
+    z = F(s.problem.x)
+    theirs = machine.fit(z, s.problem.y)
+    values = theirs.predict(z) if isinstance(loss, Residual) else theirs.decision_function(z)
+    np.testing.assert_allclose(g(Linear(), z), values, atol=1e-9)
+    if not isinstance(loss, Residual):
+        np.testing.assert_array_equal(s.problem.task.decide(g(Linear(), z)), theirs.predict(z))
+
+
+@pytest.mark.parametrize(
+    ("solver", "loss", "K", "said"),
+    [
+        (SVC(), Binary(Logistic()), RBF(), "solver=svc has no loss Logistic: use solver=pegasos"),
+        (SVC(), Residual(Squared()), RBF(), "solver=svc has no loss Squared"),
+        (LinearSVM(), Residual(Squared()), Linear(), "solver=linear has no loss Squared"),
+        (LinearSVM(), CrammerSinger(SquaredHinge()), Linear(), "solver=linear has no loss SquaredHinge"),
+        (LinearSVM(), Binary(Hinge()), RBF(), "solver=linear expects kernel=linear, got rbf"),
+    ],
+)
+def test_what_a_solver_cannot_do_is_refused(
+    solver: SVC | LinearSVM, loss: Loss, K: RBF | Linear, said: str, small: MakeSmall
+) -> None:
+    s = small(1, K=K, loss=loss)
+    with pytest.raises(InputError, match=said):
+        solver.check(s.problem, s.theta())
