@@ -108,7 +108,7 @@ class Logistic(MarginLoss):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class EpsilonInsensitive(ResidualLoss):
-    """l(r) = max(0, |r| - epsilon), with l'(r) = sign r where |r| > epsilon.
+    """``l(r) = max(0, |r| - epsilon)``, with ``l'(r) = sign r`` where ``|r| > epsilon``.
 
     The unit of epsilon is the standard deviation of the targets.
     """
@@ -167,7 +167,7 @@ class Loss(ABC):
 
 
 def of_any_output(mask: np.ndarray) -> np.ndarray:
-    """Return for which samples the mask of shape (p, *outputs) holds for any output."""
+    """Return for which samples the mask of shape ``(p, *outputs)`` holds for any output."""
     return mask if mask.ndim == 1 else np.asarray(mask.any(-1))
 
 
