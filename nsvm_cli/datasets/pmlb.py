@@ -37,7 +37,7 @@ SUMMARY_BYTES = 2**20
 POINTER = b"version https://git-lfs.github.com/spec/v1\n"
 """The beginning of a file that stands for one in Git LFS, and states its SHA-256 checksum."""
 
-TableName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$", max_length=128)]
+TableName = Annotated[str, Field(pattern=r"^[_A-Za-z0-9][_A-Za-z0-9.+-]*$", max_length=128)]
 """The name of a table, which is part of the names of its file and folder: no other characters than these."""
 
 
@@ -87,7 +87,7 @@ class PMLB(Source):
             where = (
                 f"dataset.table: {self.table} cannot be downloaded"
                 if self.root is None
-                else (f"dataset.root={self.root} cannot be read")
+                else f"dataset.root={self.root} cannot be read"
             )
             raise InputError(f"{where} ({reason(error)}): {WAYS}") from None
         if self.table not in files:
