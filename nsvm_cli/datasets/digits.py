@@ -12,7 +12,7 @@ from torch.nn import functional
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.augmentation import Augment
 from nsvm_cli.datasets.base import Samples, Source
-from nsvm_cli.datasets.image_files import Classes
+from nsvm_cli.datasets.image_files import Classes, numbered_classes
 from nsvm_cli.tasks import encode
 
 
@@ -31,7 +31,7 @@ class SklearnDigits(Source):
         digits = load_digits()
         images = torch.from_numpy(digits.images[:, None] / 16.0)
         images = functional.interpolate(images, size=(28, 28), mode="bilinear", align_corners=False)
-        classes = self.classes or range(10)
-        rows = np.flatnonzero(np.isin(digits.target, classes))
-        y, names = encode(digits.target[rows], classes), tuple(map(str, classes))
+        labels, names = numbered_classes(self.classes)
+        rows = np.flatnonzero(np.isin(digits.target, labels))
+        y = encode(digits.target[rows], labels)
         return Samples(images.numpy()[rows], y, names, "scikit-learn's digits, 28x28")

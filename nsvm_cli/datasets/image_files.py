@@ -147,6 +147,12 @@ class ImageFiles(Source):
             raise InputError(f"{file} is damaged ({error}): {again}{self.ways()}") from None
 
 
+def numbered_classes(classes: tuple[int, ...] | None) -> tuple[Sequence[int], tuple[str, ...]]:
+    """Return the labels of these of the ten classes 0 to 9, and their names; those of all ten for None."""
+    chosen = classes or range(10)
+    return chosen, tuple(map(str, chosen))
+
+
 def named_classes(
     classes: tuple[str, ...] | None, names: Sequence[str]
 ) -> tuple[Sequence[int], tuple[str, ...]]:

@@ -15,7 +15,7 @@ from jaxtyping import UInt8
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
-from nsvm_cli.datasets.image_files import Classes, ImageFiles, Part
+from nsvm_cli.datasets.image_files import Classes, ImageFiles, Part, numbered_classes
 from nsvm_cli.errors import InputError
 from nsvm_cli.storage.files import read_regular
 
@@ -69,8 +69,7 @@ class MNIST(ImageFiles):
         return {f"{self.folder}/{name}[.gz]": f"{name}.gz" for name in missing}
 
     def chosen(self) -> tuple[Sequence[int], tuple[str, ...]]:
-        classes = self.classes or range(10)
-        return classes, tuple(map(str, classes))
+        return numbered_classes(self.classes)
 
     def read(self, folder: Path) -> tuple[Part, Part]:
         return self._part(folder, "train"), self._part(folder, "t10k")

@@ -9,7 +9,7 @@ from typing import ClassVar
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
-from nsvm_cli.datasets.image_files import Classes, ImageFiles, Part, expect_sum
+from nsvm_cli.datasets.image_files import Classes, ImageFiles, Part, expect_sum, numbered_classes
 from nsvm_cli.storage.files import open_regular
 
 
@@ -45,8 +45,7 @@ class SVHN(ImageFiles):
         return {name: name for name in self.published if not (folder / name).is_file()}
 
     def chosen(self) -> tuple[Sequence[int], tuple[str, ...]]:
-        classes = self.classes or range(10)
-        return classes, tuple(map(str, classes))
+        return numbered_classes(self.classes)
 
     def read(self, folder: Path) -> tuple[Part, Part]:
         return self._part(folder / "train_32x32.mat"), self._part(folder / "test_32x32.mat")

@@ -36,7 +36,7 @@ def feature_change(
     and H = I - 1/m subtracts means. Without H, a kernel whose values are all near 1, such as RBF with a small
     gamma, would look the same whatever became of the features. This is 1 minus the centred kernel alignment
     of Kornblith et al. (2019, "Similarity of neural network representations revisited"), with the machine's
-    own kernel. None where it is undefined, because the values of a matrix are all the same, or not finite.
+    own kernel. Return None if a kernel matrix is constant or not finite, where the alignment is undefined.
     """
     if len(x) > SAMPLES:
         x = x[random_subset(len(x), SAMPLES, seed, x.device)]

@@ -238,12 +238,13 @@ class OneVsRest(Loss):
 MULTICLASS: dict[str, type[Loss]] = {"crammer_singer": CrammerSinger, "one_vs_rest": OneVsRest}
 
 
-def build_loss(settings: Mapping[str, Any], multiclass: str, task: Task) -> Loss:
-    """Return the loss that a ``loss:`` section names, for decision values of this task.
+def build_loss(settings: Mapping[str, Any] | None, multiclass: str, task: Task) -> Loss:
+    """Return the loss that a ``loss:`` section names, for decision values of this task; None: its default.
 
     Raises:
         InputError: there is no such loss, or it is one of another task.
     """
+    settings = settings or {"name": DEFAULTS[task.kind]}
     formula: Formula = build(LOSSES, "loss", settings)
     if formula.kind != task.kind:
         fitting = ", ".join(name for name, loss in LOSSES.items() if loss.kind == task.kind)

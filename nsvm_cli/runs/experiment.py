@@ -21,7 +21,7 @@ from nsvm_cli.memory import expect_room, memory_limit
 from nsvm_cli.models.change import feature_change, theta_change
 from nsvm_cli.models.feature_map import FeatureMap, features
 from nsvm_cli.models.kernels import build_kernel, check_shapes
-from nsvm_cli.models.losses import DEFAULTS, build_loss
+from nsvm_cli.models.losses import build_loss
 from nsvm_cli.models.networks import build_network, empty_network, uses_batch_statistics
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.models.objectives import dataset_alignment
@@ -73,7 +73,7 @@ def build(settings: Settings, data: Data) -> Experiment:
     scaling = fit_scaling(train.x, data.global_scaling)
     x, y = scaling(train.x, dtype).to(device), data.task.targets(train.y).to(device, dtype)
     kernel, processes = build_kernel(settings.kernel), init_distributed(device)
-    loss = build_loss(settings.loss or {"name": DEFAULTS[settings.task]}, settings.multiclass, data.task)
+    loss = build_loss(settings.loss, settings.multiclass, data.task)
     problem = Problem(x, y, kernel, settings.seed, processes, settings.memory_budget, data.task, loss)
     F = _feature_map(settings, problem, scaling)
     check_shapes(kernel, settings.kernel["name"], F(x[:3]), F(x[:5]))
