@@ -9,29 +9,42 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 import pydantic
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float64, UInt8
 from pydantic import Field
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.errors import InputError
-from nsvm_cli.tasks import Regression, Task, task_for
+from nsvm_cli.tasks import Regression, Task, Values, task_for
 
 if TYPE_CHECKING:
     import pandas as pd
+
+ROWS = 256
+"""Samples to convert at a time, to save memory."""
+
+
+def as_float(x: Values) -> Values:
+    """Return samples as float64: of bytes, which are pixels, 255 becomes 1; others are returned as they are."""
+    if x.dtype not in (np.uint8, torch.uint8):
+        return x
+    values: Values = x.astype(np.float64) if isinstance(x, np.ndarray) else x.double()
+    values /= 255  # in place: a set of images is large
+    return values
 
 
 @dataclass(frozen=True)
 class Samples:
     """All samples of a source.
 
-    ``x`` is ``(m, *shape)``; ``y`` is ``(m,)`` and holds the codes of ``classes``, in their order: -1 and +1
-    for two, 0, 1, 2, ... for more. Without classes, ``y`` holds real targets. Rows from ``official_test`` on
-    are the official test set, where there is one. ``generated`` says whether the samples were drawn for this
-    seed: then other seeds have other samples, and their runs are independent.
+    ``x`` is ``(m, *shape)``, numbers or the bytes of images (see ``as_float``); ``y`` is ``(m,)`` and holds the
+    codes of ``classes``, in their order: -1 and +1 for two, 0, 1, 2, ... for more. Without classes, ``y`` holds
+    real targets. Rows from ``official_test`` on are the official test set, where there is one. ``generated``
+    says whether the samples were drawn for this seed: then other seeds have other samples, and their runs are
+    independent.
     """
 
-    x: Float64[np.ndarray, "m ..."]
+    x: Float64[np.ndarray, "m ..."] | UInt8[np.ndarray, "m ..."]
     y: Float64[np.ndarray, " m"]
     classes: tuple[str, ...]
     source: str
@@ -61,7 +74,8 @@ class Samples:
         """The SHA-256 of x and y as little-endian float64, independent of the file format."""
         digest = hashlib.sha256()
         for array in (self.x, self.y):
-            digest.update(np.ascontiguousarray(array, dtype="<f8").data)
+            for row in range(0, len(array), ROWS):
+                digest.update(np.ascontiguousarray(as_float(array[row : row + ROWS]), dtype="<f8").data)
         return digest.hexdigest()
 
 
@@ -118,9 +132,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Split:
-    """Some of the samples, raw: ``x`` is ``(m, *shape)``, ``y`` the coded labels or real targets."""
+    """Some of the samples, raw: ``x`` is ``(m, *shape)``, numbers or the bytes of images (see ``as_float``),
+    ``y`` the coded labels or real targets."""
 
-    x: Float64[Tensor, "m ..."]
+    x: Float64[Tensor, "m ..."] | UInt8[Tensor, "m ..."]
     y: Float64[Tensor, " m"]
 
     def __len__(self) -> int:

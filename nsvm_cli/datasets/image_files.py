@@ -25,8 +25,8 @@ from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import expect_room
 from nsvm_cli.tasks import encode
 
-PER_PIXEL = 8 + 4
-"""Bytes of memory for each pixel: as it is kept, and standardised for training."""
+PER_PIXEL = 1 + 8
+"""Bytes of memory for each pixel: as it is kept, and as a number whose mean and deviation are computed."""
 
 
 def _distinct(classes: tuple[int | str, ...] | None) -> tuple[int | str, ...] | None:
@@ -53,7 +53,7 @@ Part = tuple[UInt8[np.ndarray, "_ c h w"], Shaped[np.ndarray, " _"]]
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class ImageFiles(Source):
-    """Images from files in a folder below ``root``; pixels in 0..1.
+    """Images from files in a folder below ``root``; pixels are bytes, which stand for 0..1.
 
     Without ``root`` they are in the user's cache folder, and downloaded first if they are missing.
     """
@@ -102,9 +102,7 @@ class ImageFiles(Source):
         rows = [np.flatnonzero(np.isin(y, labels)) for _, y in parts]
         m, shape = sum(map(len, rows)), parts[0][0].shape[1:]
         expect_room(PER_PIXEL * m * math.prod(shape), f"{self.title}, {m} images,")
-        x = np.empty((m, *shape))
-        for block, (images, _), chosen in zip(np.split(x, [len(rows[0])]), parts, rows, strict=True):
-            np.divide(images[chosen], 255.0, out=block)
+        x = np.concatenate([images[chosen] for (images, _), chosen in zip(parts, rows, strict=True)])
         y = np.concatenate([encode(y[chosen], labels) for (_, y), chosen in zip(parts, rows, strict=True)])
         return Samples(x, y, names, str(folder), official_test=len(rows[0]))
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Float64
+from jaxtyping import Bool, Float, Float64, Real
 from torch import Tensor
 
+from nsvm_cli.datasets.base import ROWS, as_float
 from nsvm_cli.errors import InputError
-
-ROWS = 256
-"""Samples to scale at a time, to save memory."""
 
 
 @dataclass(frozen=True)
@@ -22,18 +20,18 @@ class Scaling:
     std: Float64[Tensor, "..."]
 
     def __call__(
-        self, x: Float64[Tensor, "m ..."], dtype: torch.dtype = torch.float64
+        self, x: Real[Tensor, "m ..."], dtype: torch.dtype = torch.float64
     ) -> Float[Tensor, "m ..."]:
         """Return the scaled samples, computed in float64 and converted to ``dtype``."""
         scaled = torch.empty(x.shape, dtype=dtype)
         for block, rows in zip(scaled.split(ROWS), x.split(ROWS), strict=True):
-            block.copy_((rows - self.mean) / self.std)
+            block.copy_((as_float(rows) - self.mean) / self.std)
             if not block.isfinite().all():
                 raise _too_large(rows, block.isfinite(), "its standardised values are not finite")
         return scaled
 
 
-def fit_scaling(x: Float64[Tensor, "m ..."], global_scaling: bool) -> Scaling:
+def fit_scaling(x: Real[Tensor, "m ..."], global_scaling: bool) -> Scaling:
     """Return the scaling that gives x mean 0 and *sample* standard deviation 1.
 
     A constant feature becomes 0, rather than being divided by 0.
@@ -46,13 +44,13 @@ def fit_scaling(x: Float64[Tensor, "m ..."], global_scaling: bool) -> Scaling:
         InputError: the mean or the deviation of a feature is not finite.
     """
     dim = tuple(range(x.ndim)) if global_scaling else 0
-    std, mean = torch.std_mean(x, dim=dim, correction=1)
+    std, mean = torch.std_mean(as_float(x), dim=dim, correction=1)
     if not (finite := std.isfinite() & mean.isfinite()).all():
         raise _too_large(x, finite.expand(x.shape), "its standard deviation is not finite")
     return Scaling(mean, torch.where(std > 0, std, 1.0))
 
 
-def _too_large(x: Float64[Tensor, "m ..."], finite: Bool[Tensor, "m ..."], reason: str) -> InputError:
+def _too_large(x: Real[Tensor, "m ..."], finite: Bool[Tensor, "m ..."], reason: str) -> InputError:
     """Return the error for the first feature with a value that is not finite once it is scaled."""
     at = int((~finite).flatten(1).any(0).nonzero()[0])
     largest = float(x.flatten(1)[:, at].abs().max())

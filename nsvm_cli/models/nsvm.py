@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Real
 from torch import Tensor, nn
 
 from nsvm_cli.datasets.scaling import Scaling
@@ -77,12 +77,12 @@ class NSVM:
         """The number of parameters of the network: those in theta."""
         return sum(p.numel() for p in self.network.parameters())
 
-    def features(self, x: Float[Tensor, "p ..."]) -> Float[Tensor, "p n"]:
-        """Return F_theta(x) for raw samples, in any floating type and on any device."""
+    def features(self, x: Real[Tensor, "p ..."]) -> Float[Tensor, "p n"]:
+        """Return F_theta(x) for raw samples, numbers or bytes, on any device."""
         like = self.expansion.z
         return features(self.network, self.scaling(x, like.dtype).to(like.device))
 
-    def decision_function(self, x: Float[Tensor, "p ..."]) -> Float[Tensor, " p *outputs"]:
+    def decision_function(self, x: Real[Tensor, "p ..."]) -> Float[Tensor, " p *outputs"]:
         """Return g(x) for raw samples: a number, or one for each class.
 
         Raises:
@@ -95,10 +95,10 @@ class NSVM:
             raise RunError("the decision function is not finite on these samples; use another kernel")
         return g
 
-    def predict(self, x: Float[Tensor, "p ..."]) -> Tensor:
+    def predict(self, x: Real[Tensor, "p ..."]) -> Tensor:
         """Return the predictions for raw samples, of shape (p,): coded classes, or targets in their units."""
         return self.task.decide(self.decision_function(x))
 
-    def score(self, x: Float[Tensor, "p ..."], y: Float[Tensor, " p"]) -> dict[str, Any]:
+    def score(self, x: Real[Tensor, "p ..."], y: Float[Tensor, " p"]) -> dict[str, Any]:
         """Return the task's scores for raw samples and their coded labels."""
         return self.task.score(y.cpu(), self.predict(x).cpu())

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Real
 
 from nsvm_cli.datasets import Data, Split, load_data
 from nsvm_cli.models.nsvm import NSVM
@@ -37,7 +37,7 @@ LONGEST = 14
 class Mistake:
     """An image, its class, and the class that was decided for."""
 
-    image: Float64[np.ndarray, "channels height width"]
+    image: Real[np.ndarray, "channels height width"]
     true: str
     decided: str
 

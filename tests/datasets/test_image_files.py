@@ -14,12 +14,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy.io import savemat
 
 from nsvm_cli.datasets import DATASETS
+from nsvm_cli.datasets.base import as_float
 from nsvm_cli.datasets.cifar10 import ARCHIVE, CIFAR10, FOLDER, NAMES
 from nsvm_cli.datasets.emnist import CLASSES, EMNIST
 from nsvm_cli.datasets.image_files import ImageFiles
+from nsvm_cli.datasets.scaling import fit_scaling
 from nsvm_cli.datasets.svhn import SVHN
 from nsvm_cli.memory import memory_limit
 from tests.datasets.helpers import load, refusal, sizes
@@ -85,8 +88,8 @@ def test_cifar10(cifar: Path, form: str) -> None:
         for name, content in cifar_files().items():
             (cifar / FOLDER / name).write_bytes(content)
     data = load("fake", root=str(cifar))
-    np.testing.assert_array_equal(data.splits["train"].x, IMAGES[:100] / 255)
-    np.testing.assert_array_equal(data.splits["test"].x, IMAGES[100:] / 255)
+    np.testing.assert_array_equal(data.splits["train"].x, IMAGES[:100])
+    np.testing.assert_array_equal(data.splits["test"].x, IMAGES[100:])
     np.testing.assert_array_equal(data.splits["all"].y, LABELS)
     assert (data.task.classes, data.official_split, data.global_scaling) == (NAMES, True, True)
 
@@ -134,11 +137,24 @@ def test_an_archive_of_other_files(use: Use, tmp_path: Path, files: dict[str, by
     assert says in refusal("fake", root=str(tmp_path))
 
 
+def test_bytes_are_scaled_and_summed_as_the_numbers_that_they_stand_for(cifar: Path) -> None:
+    """To the bit: a model file and a run directory of floats stay valid."""
+    data = load("fake", root=str(cifar))
+    pixels, numbers = data.splits["train"].x, torch.from_numpy(IMAGES[:100] / 255)
+    assert pixels.dtype == torch.uint8
+    assert as_float(pixels).equal(numbers)
+    scaling, expected = (fit_scaling(x, global_scaling=True) for x in (pixels, numbers))
+    assert (scaling.mean.item(), scaling.std.item()) == (expected.mean.item(), expected.std.item())
+    for dtype in (torch.float32, torch.float64):
+        assert scaling(pixels, dtype).equal(expected(numbers, dtype))
+    assert data.sha256 == sha256((IMAGES / 255).tobytes() + LABELS.astype(np.float64).tobytes())
+
+
 def test_images_are_measured_before_they_become_floats(cifar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nsvm_cli.memory.MEMORY_BUDGET", 2)
     with memory_limit(2):
         message = refusal("fake", root=str(cifar))
-    assert message.startswith("CIFAR10, 120 images, needs about 4 MiB of memory, more than memory_budget=2: ")
+    assert message.startswith("CIFAR10, 120 images, needs about 3 MiB of memory, more than memory_budget=2: ")
 
 
 # EMNIST
@@ -180,8 +196,8 @@ def test_emnist(use: Use, tmp_path: Path, form: str, subset: str) -> None:
     use(EMNIST, images=COUNTS, packed=packed)
     data = load("fake", root=str(tmp_path), subset=subset)
     images, labels, tested, _ = files.values()
-    np.testing.assert_array_equal(data.splits["train"].x[:, 0], images.transpose(0, 2, 1) / 255)
-    np.testing.assert_array_equal(data.splits["test"].x[:, 0], tested.transpose(0, 2, 1) / 255)
+    np.testing.assert_array_equal(data.splits["train"].x[:, 0], images.transpose(0, 2, 1))
+    np.testing.assert_array_equal(data.splits["test"].x[:, 0], tested.transpose(0, 2, 1))
     assert data.task.classes == tuple(CLASSES[subset])
     np.testing.assert_array_equal(data.splits["train"].y, labels - int(subset == "letters"))
 
@@ -238,9 +254,7 @@ def test_svhn(use: Use, tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
     use(SVHN, published={name: sha256(content) for name, content in contents.items()})
     data = load("fake", root=str(tmp_path))
-    np.testing.assert_array_equal(
-        data.splits["train"].x, pixels(40, 32, 32, 3, 40).transpose(3, 2, 0, 1) / 255
-    )
+    np.testing.assert_array_equal(data.splits["train"].x, pixels(40, 32, 32, 3, 40).transpose(3, 2, 0, 1))
     np.testing.assert_array_equal(data.splits["test"].y, (np.arange(20) + 1) % 10)
     (tmp_path / "test_32x32.mat").write_bytes(contents["test_32x32.mat"][:-1])
     assert "test_32x32.mat is damaged (it is not the published file" in refusal("fake", root=str(tmp_path))
