@@ -25,7 +25,7 @@ ROWS = 256
 
 
 def as_float(x: Values) -> Values:
-    """Return samples as float64: of bytes, which are pixels, 255 becomes 1; others are returned as they are."""
+    """Return samples as float64: the bytes of pixels, of which 255 becomes 1; others are that already."""
     if x.dtype not in (np.uint8, torch.uint8):
         return x
     values: Values = x.astype(np.float64) if isinstance(x, np.ndarray) else x.double()
@@ -37,11 +37,11 @@ def as_float(x: Values) -> Values:
 class Samples:
     """All samples of a source.
 
-    ``x`` is ``(m, *shape)``, numbers or the bytes of images (see ``as_float``); ``y`` is ``(m,)`` and holds the
-    codes of ``classes``, in their order: -1 and +1 for two, 0, 1, 2, ... for more. Without classes, ``y`` holds
-    real targets. Rows from ``official_test`` on are the official test set, where there is one. ``generated``
-    says whether the samples were drawn for this seed: then other seeds have other samples, and their runs are
-    independent.
+    ``x`` is ``(m, *shape)``, numbers or the bytes of images (see ``as_float``). ``y`` is ``(m,)`` and holds
+    the codes of ``classes``, in their order: -1 and +1 for two, 0, 1, 2, ... for more. Without classes, ``y``
+    holds real targets. Rows from ``official_test`` on are the official test set, where there is one.
+    ``generated`` says whether the samples were drawn for this seed: then other seeds have other samples, and
+    their runs are independent.
     """
 
     x: Float64[np.ndarray, "m ..."] | UInt8[np.ndarray, "m ..."]
