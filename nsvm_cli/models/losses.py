@@ -33,13 +33,9 @@ Decisions: TypeAlias = Float[np.ndarray, " p *outputs"]
 
 
 class Formula(ABC):
-    """l as a function of one number. To add a loss, derive from one of the two classes below, and list it."""
+    """A loss l of one number. To add one, derive from one of the two classes below, and list it."""
 
     kind: ClassVar[Literal["classification", "regression"]]
-
-    @abstractmethod
-    def __call__(self, u: Numbers) -> Numbers:
-        """Return l(u)."""
 
     @abstractmethod
     def slope(self, u: Numbers) -> Numbers:
@@ -62,9 +58,6 @@ class ResidualLoss(Formula):
 class Hinge(MarginLoss):
     """l(m) = max(0, 1 - m)  (paper, Section 2). The slope is 1 where m < 1: a margin of exactly 1 is none."""
 
-    def __call__(self, u: Numbers) -> Numbers:
-        return np.maximum(0, 1 - u)
-
     def slope(self, u: Numbers) -> Numbers:
         return (u < 1) * 1.0
 
@@ -72,9 +65,6 @@ class Hinge(MarginLoss):
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class SquaredHinge(MarginLoss):
     """l(m) = max(0, 1 - m)^2, with -l'(m) = 2 max(0, 1 - m)."""
-
-    def __call__(self, u: Numbers) -> Numbers:
-        return np.maximum(0, 1 - u) ** 2
 
     def slope(self, u: Numbers) -> Numbers:
         return 2 * np.maximum(0, 1 - u)
@@ -87,10 +77,6 @@ class SmoothedHinge(MarginLoss):
     -l'(m) is 1 - m, clipped to [0, 1].
     """
 
-    def __call__(self, u: Numbers) -> Numbers:
-        v = self.slope(u)
-        return v * (1 - u - v / 2)
-
     def slope(self, u: Numbers) -> Numbers:
         return np.clip(1 - u, 0, 1)
 
@@ -98,9 +84,6 @@ class SmoothedHinge(MarginLoss):
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Logistic(MarginLoss):
     """l(m) = log(1 + exp(-m)), with -l'(m) = 1 / (1 + exp(m)). It never vanishes: every step moves f."""
-
-    def __call__(self, u: Numbers) -> Numbers:
-        return np.logaddexp(0, -u)
 
     def slope(self, u: Numbers) -> Numbers:
         return np.exp(-np.logaddexp(0, u))
@@ -115,9 +98,6 @@ class EpsilonInsensitive(ResidualLoss):
 
     epsilon: NonNegative = 0.1
 
-    def __call__(self, u: Numbers) -> Numbers:
-        return np.maximum(0, np.abs(u) - self.epsilon)
-
     def slope(self, u: Numbers) -> Numbers:
         return np.sign(u) * (np.abs(u) > self.epsilon)
 
@@ -125,9 +105,6 @@ class EpsilonInsensitive(ResidualLoss):
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Squared(ResidualLoss):
     """l(r) = r^2 / 2, with l'(r) = r. It vanishes nowhere but at r = 0: every step moves f."""
-
-    def __call__(self, u: Numbers) -> Numbers:
-        return u**2 / 2
 
     def slope(self, u: Numbers) -> Numbers:
         return u
@@ -153,10 +130,6 @@ class Loss(ABC):
     l: Formula  # noqa: E741  # the letter of the formulas
 
     @abstractmethod
-    def value(self, y: Labels, g: Decisions) -> Float[np.ndarray, " p"]:
-        """Return l for each sample."""
-
-    @abstractmethod
     def step(self, y: Labels, g: Decisions) -> Decisions:
         """Return what a step adds to alpha_i: minus the derivative of l by g."""
 
@@ -174,18 +147,12 @@ def of_any_output(mask: np.ndarray) -> np.ndarray:
 class Binary(Loss):
     """Two classes, y = -1 or +1, and the margin m = y g: alpha_i += -l'(m) y_i."""
 
-    def value(self, y: Labels, g: Decisions) -> Float[np.ndarray, " p"]:
-        return self.l(y * g)
-
     def step(self, y: Labels, g: Decisions) -> Decisions:
         return self.l.slope(y * g) * y
 
 
 class Residual(Loss):
     """Real targets, and the residual r = y - g: alpha_i += l'(r)."""
-
-    def value(self, y: Labels, g: Decisions) -> Float[np.ndarray, " p"]:
-        return self.l(y - g)
 
     def step(self, y: Labels, g: Decisions) -> Decisions:
         return self.l.slope(y - g)
@@ -199,22 +166,14 @@ class CrammerSinger(Loss):
     classes g_2 = -g_1 and m = 2 g_y: these are the steps of ``Binary`` with lambda / 2.
     """
 
-    def value(self, y: Labels, g: Decisions) -> Float[np.ndarray, " p"]:
-        return self.l(self._margin(y, g)[0])
-
     def step(self, y: Labels, g: Decisions) -> Decisions:
-        margin, own, rival = self._margin(y, g)
-        step, p, slope = np.zeros(g.shape), np.arange(len(y)), self.l.slope(margin)
-        step[p, own], step[p, rival] = slope, -slope
-        return step
-
-    def _margin(self, y: Labels, g: Decisions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the margins, the classes y, and the classes r*."""
         p, own = np.arange(len(y)), y.astype(np.int64)
         others = g.astype(np.float64)
         others[p, own] = -np.inf
         rival = others.argmax(-1)
-        return g[p, own] - g[p, rival], own, rival
+        step, slope = np.zeros(g.shape), self.l.slope(g[p, own] - g[p, rival])
+        step[p, own], step[p, rival] = slope, -slope
+        return step
 
 
 class OneVsRest(Loss):
@@ -222,9 +181,6 @@ class OneVsRest(Loss):
 
     The losses are summed. With two classes these are the binary problem and its mirror image.
     """
-
-    def value(self, y: Labels, g: Decisions) -> Float[np.ndarray, " p"]:
-        return self.l(self._signs(y, g) * g).sum(-1)
 
     def step(self, y: Labels, g: Decisions) -> Decisions:
         signs = self._signs(y, g)
