@@ -194,6 +194,9 @@ class Regression(Task):
 
 BINARY = BinaryClassification()
 
+TASKS: dict[str, type[Task]] = {task.kind: task for task in (Classification, Regression)}
+"""The class of each kind of task."""
+
 
 def task_for(classes: Sequence[str]) -> Classification:
     """Return the task of telling these classes apart."""

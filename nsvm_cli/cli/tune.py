@@ -69,9 +69,10 @@ def tune(options: argparse.Namespace) -> None:
     # torch takes seconds to import: not before the configuration is known to compose
     from nsvm_cli.studies.search_space import parse_search
     from nsvm_cli.studies.tune import tune as run
+    from nsvm_cli.tasks import TASKS
 
     search = parse_search(section)
-    metric = "r2" if values["task"] == "regression" else "accuracy"
+    metric = TASKS[values["task"]].metric
     progress = Progress(f"tune {values['algorithm']['name']} on {values['dataset']['name']}", search, metric)
     finalists = run(values, search, functools.partial(load_plugins, plugins), progress.show)
     _show(finalists, metric, Path(search.directory))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -87,14 +87,18 @@ def _title(run: Path) -> str:
     file = run / "result.json"
     try:
         result = json.loads(read_regular(file, STATUS_BYTES))
-        return f"{title}{_score(result, regression=settings.task == 'regression')}"
-    except (OSError, ValueError, TypeError, LookupError, RecursionError):
+        return f"{title}{_score(result)}"
+    except (OSError, ValueError, TypeError, LookupError, StopIteration, RecursionError):
         raise InputError(f"{file} is damaged: expected the result of a run") from None
 
 
-def _score(result: Mapping[str, Any], regression: bool) -> str:
+SCORES: Mapping[str, Callable[[float], str]] = {"accuracy": percent, "r2": "R² = {:.4f}".format}
+"""How the metric of a task is written in a title."""
+
+
+def _score(result: Mapping[str, Any]) -> str:
     """Return the score on held-out data as the end of a title; nothing where R^2 is undefined."""
-    metric, shown = ("r2", "R² = {:.4f}".format) if regression else ("accuracy", percent)
+    metric, shown = next(score for score in SCORES.items() if f"test_{score[0]}" in result)
     if (value := result[f"test_{metric}"]) is not None:
         return f": {shown(value)}"
     value = result.get(f"validation_{metric}")
