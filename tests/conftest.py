@@ -81,8 +81,11 @@ class Small:
         return FeatureMap(deepcopy(self.network), SGD(lr, momentum=0.9, weight_decay=0.01), dropout_seed=5)
 
 
+MakeSmall = Callable[..., Small]
+
+
 @pytest.fixture
-def small() -> Callable[..., Small]:
+def small() -> MakeSmall:
     def make(
         seed: int = 0,
         m: int = 40,

@@ -8,7 +8,7 @@ theta changes the final one by 1e-9. The seed is one with which this does not ha
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -28,11 +28,10 @@ from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.pegasos import Pegasos
-from tests.conftest import Small, parameters, train
+from tests.conftest import MakeSmall, Small, parameters, train
 from tests.eager import Eager, rbf
 
 pytestmark = pytest.mark.usefixtures("unchecked")
-MakeSmall = Callable[..., Small]
 LAM, MOMENTUM, WEIGHT_DECAY = 1e-2, 0.9, 1e-3
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
 
 import pytest
@@ -20,10 +19,9 @@ from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.base import Problem
 from nsvm_cli.trainers.pegasos import Pegasos
 from tests import reference
-from tests.conftest import Small, parameters, train
+from tests.conftest import MakeSmall, Small, parameters, train
 
 LAM = 0.01
-MakeSmall = Callable[..., Small]
 
 
 class Literal:

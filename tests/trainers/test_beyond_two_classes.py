@@ -5,7 +5,6 @@ Every trainer is compared with the literal transcription, and with the binary al
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from torch.nn import functional
 
 from nsvm_cli.models.kernels import Linear
+from nsvm_cli.models.losses import LOSSES as FORMULAS
 from nsvm_cli.models.losses import (
     Binary,
     CrammerSinger,
@@ -39,9 +39,7 @@ from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.cross_entropy import CrossEntropy
 from nsvm_cli.trainers.pegasos import Pegasos
 from tests import reference
-from tests.conftest import LOSSES, Small, parameters, train
-
-MakeSmall = Callable[..., Small]
+from tests.conftest import LOSSES, MakeSmall, Small, parameters, train
 
 KINDS = {
     Binary: "binary",
@@ -49,14 +47,7 @@ KINDS = {
     OneVsRest: "one_vs_rest",
     Residual: "residual",
 }
-NAMES = {
-    Hinge: "hinge",
-    SquaredHinge: "squared_hinge",
-    SmoothedHinge: "smoothed_hinge",
-    Logistic: "logistic",
-    EpsilonInsensitive: "epsilon_insensitive",
-    Squared: "squared",
-}
+NAMES = {formula: name for name, formula in FORMULAS.items()}
 PROBLEMS = [
     (Binary(SmoothedHinge()), 3, 0.1),
     (CrammerSinger(Hinge()), 1, 0.1),

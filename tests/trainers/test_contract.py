@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -19,10 +18,9 @@ from nsvm_cli.models.losses import Binary
 from nsvm_cli.runs.loop import OnLog, run
 from nsvm_cli.trainers import TRAINERS, Problem, Trainer, build_trainer
 from nsvm_cli.trainers.alg4 import SOLVERS
-from tests.conftest import LOSSES, Small, parameters, short, train
+from tests.conftest import LOSSES, MakeSmall, parameters, short, train
 
 pytestmark = pytest.mark.usefixtures("unchecked")
-MakeSmall = Callable[..., Small]
 STEPS = 150
 
 

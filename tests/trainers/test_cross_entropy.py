@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,9 +11,8 @@ from torch.nn import functional
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import RBF, Linear
 from nsvm_cli.trainers.cross_entropy import CrossEntropy
-from tests.conftest import Small, parameters, train
+from tests.conftest import MakeSmall, parameters, train
 
-MakeSmall = Callable[..., Small]
 NETWORK = {"name": "mlp", "widths": [8, 6], "normalize": True, "head": True}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from statistics import mean
 from typing import Any
@@ -13,10 +12,9 @@ import torch
 from nsvm_cli.runs.loop import Callback, OnLog, run
 from nsvm_cli.trainers import TRAINERS
 from nsvm_cli.trainers.tally import Tally
-from tests.conftest import LOSSES, Small, short
+from tests.conftest import LOSSES, MakeSmall, short
 
 pytestmark = pytest.mark.usefixtures("unchecked")
-MakeSmall = Callable[..., Small]
 STEPS = 60
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,10 +23,9 @@ from nsvm_cli.storage.state_dict import flatten, unflatten
 from nsvm_cli.trainers import TRAINERS, Problem, build_trainer
 from nsvm_cli.trainers.look_ahead import Violations
 from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
-from tests.conftest import LOSSES, Small, parameters, short
+from tests.conftest import LOSSES, MakeSmall, parameters, short
 
 pytestmark = pytest.mark.usefixtures("unchecked")
-MakeSmall = Callable[..., Small]
 STEPS = 200
 
 NETWORKS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -27,9 +26,8 @@ from nsvm_cli.models.losses import (
 from nsvm_cli.models.nsvm import votes
 from nsvm_cli.tasks import MulticlassClassification
 from nsvm_cli.trainers.svc import SVC, LinearSVM
-from tests.conftest import LOSSES, Small, train
+from tests.conftest import LOSSES, MakeSmall, train
 
-MakeSmall = Callable[..., Small]
 LAM, M = 0.01, 90
 C = 1 / (LAM * M)
 
