@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from abc import abstractmethod
 from typing import Any
 
@@ -21,7 +22,11 @@ from nsvm_cli.models.kernels import RBF, Kernel, Linear, Polynomial
 from nsvm_cli.models.losses import CrammerSinger, EpsilonInsensitive, Formula, Hinge, SquaredHinge
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import OVERFLOW, ROWS
+from nsvm_cli.output import say
 from nsvm_cli.trainers.base import Problem, State, Trainer
+
+ITERATIONS = 10_000
+"""The most iterations of ``LinearSVM``; the solver says so if it needs more."""
 
 
 class DirectSolver(Trainer[State]):
@@ -116,17 +121,25 @@ class LinearSVM(DirectSolver):
 
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         from sklearn import svm
+        from sklearn.exceptions import ConvergenceWarning
 
         x, y, l = z.double().cpu().numpy(), problem.y.cpu().numpy(), problem.loss.l  # noqa: E741
-        settings: dict[str, Any] = {"C": 1 / (self.lam * len(y)), "random_state": 0, "max_iter": 10_000}
+        settings: dict[str, Any] = {"C": 1 / (self.lam * len(y)), "random_state": 0, "max_iter": ITERATIONS}
         if isinstance(l, EpsilonInsensitive):
-            machine = svm.LinearSVR(epsilon=l.epsilon, **settings).fit(x, y)
+            machine = svm.LinearSVR(epsilon=l.epsilon, **settings)
         elif isinstance(problem.loss, CrammerSinger):
-            machine = svm.LinearSVC(multi_class="crammer_singer", **settings).fit(x, y)
+            machine = svm.LinearSVC(multi_class="crammer_singer", **settings)
         else:
             loss = "hinge" if isinstance(l, Hinge) else "squared_hinge"
             machine = svm.LinearSVC(loss=loss, dual="auto" if loss == "squared_hinge" else True, **settings)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
             machine.fit(x, y)
+        if machine.n_iter_ >= ITERATIONS and problem.processes.rank == 0:
+            say(
+                f"algorithm.solver=linear stopped after {ITERATIONS} iterations, before it converged: raise "
+                f"algorithm.lam={self.lam:g}, or use algorithm.solver=pegasos"
+            )
         w, b = np.atleast_2d(machine.coef_), np.atleast_1d(machine.intercept_)
         if problem.task.outputs:
             return Expansion(

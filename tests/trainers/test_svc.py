@@ -101,6 +101,19 @@ def test_linear(loss: Loss, machine: svm.LinearSVC | svm.LinearSVR, small: MakeS
         np.testing.assert_array_equal(s.problem.task.decide(g(Linear(), z)), theirs.predict(z))
 
 
+@pytest.mark.parametrize("kind", sorted(LOSSES))
+def test_a_solver_that_has_not_converged_says_what_to_do(
+    kind: str, small: MakeSmall, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("nsvm_cli.trainers.svc.ITERATIONS", 1)
+    s = small(1, m=M, K=Linear(), loss=LOSSES[kind])
+    train(LinearSVM(1e-4), s.problem, s.theta(0))
+    assert capsys.readouterr().err == (
+        "algorithm.solver=linear stopped after 1 iterations, before it converged: "
+        "raise algorithm.lam=0.0001, or use algorithm.solver=pegasos\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("solver", "loss", "K", "said"),
     [
