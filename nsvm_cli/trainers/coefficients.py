@@ -93,7 +93,8 @@ class SampleState(State):
 
     @property
     def support_vectors(self) -> int:
-        return len(self.coefficients.support)
+        held = of_any_output(self.coefficients.alpha[self.coefficients.support] != 0)  # others have cancelled
+        return int(np.count_nonzero(held))
 
     def terms(self, problem: Problem) -> tuple[Int64[Tensor, " s"], Float[Tensor, " s *outputs"]]:
         """Return this process's shard of the support: the indices j, and alpha_j."""
