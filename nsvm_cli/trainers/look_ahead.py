@@ -115,6 +115,11 @@ class LookAheadTrainer(Trainer[S]):
     lam: float
     batch_size: int | None
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "violates" in vars(cls) and "increments" not in vars(cls):  # as plug-ins of nsvm 0.1 do
+            raise TypeError(f"{cls.__name__} defines violates, which is never called: define increments")
+
     @property
     def total(self) -> int:
         return self.steps

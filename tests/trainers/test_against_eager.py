@@ -210,3 +210,11 @@ def test_a_step_that_would_never_be_called_is_refused() -> None:
         class Stepping(Pegasos):
             def step(self, problem: Any, state: Any) -> None:
                 pass
+
+
+def test_what_decided_on_violations_in_an_earlier_version_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"Stricter defines violates, .*: define increments"):
+
+        class Stricter(Pegasos):
+            def violates(self, problem: Any, y: Any, g: Any) -> Any:
+                return y * g < 2
