@@ -25,31 +25,38 @@ from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.parallel.distributed import Processes, init_distributed
 from nsvm_cli.parallel.signals import Signals
-from nsvm_cli.trainers import TRAINERS, Problem, Trainer, build_trainer
-from tests.conftest import parameters, train
+from nsvm_cli.trainers import TRAINERS, Problem, Trainer
+from tests.conftest import LOSSES, parameters, samples, short, train
 
 STEPS = 100
-NETWORKS = {
+NETWORKS: dict[str, dict[str, Any]] = {
     "plain": {"name": "mlp", "widths": [8, 6], "normalize": True},
     "dropout": {"name": "mlp", "widths": [8, 6], "dropout": 0.3, "normalize": True},
 }
 
 
 def train_all(processes: Processes) -> dict[str, torch.Tensor]:
+    """Return z, alpha and theta by the names of task, algorithm and network."""
+    out: dict[str, torch.Tensor] = {}
+    for case, loss in LOSSES.items():
+        noise = torch.randn(120, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        task, x, y = samples(loss, noise)
+        problem = Problem(x, y, RBF(1.0), 0, processes, task=task, loss=loss)
+        steps = STEPS if case == "two classes" else STEPS // 4
+        networks = NETWORKS if case == "two classes" else {"plain": NETWORKS["plain"]}
+        trained = trained_on(problem, steps, networks)
+        out |= {f"{case}: {name}": tensor for name, tensor in trained.items()}
+    return out
+
+
+def trained_on(problem: Problem, steps: int, networks: dict[str, dict[str, Any]]) -> dict[str, torch.Tensor]:
     """Return z, alpha and theta by the names of algorithm and network."""
-    y = torch.where(torch.arange(120) % 2 == 0, -1.0, 1.0).double()
-    x = (
-        torch.randn(120, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        + 0.5 * y[:, None]
-    )
-    problem = Problem(x, y, RBF(1.0), 0, processes)
     out: dict[str, torch.Tensor] = {}
     for name in sorted(TRAINERS.keys() - {"cross_entropy"}):
-        solver = {"solver_steps": STEPS} if "solver_steps" in TRAINERS[name].__dataclass_fields__ else {}
-        for kind, settings in NETWORKS.items():
+        for kind, settings in networks.items():
             network = build_network(settings, (5,), seed=1).double()
             F = FeatureMap(network, SGD(1e-4, 0.9, 1e-3), dropout_seed=2)
-            trainer = build_trainer({"name": name, "steps": STEPS, "lam": 1e-2, **solver})
+            trainer = short(name, steps, lam=1e-2)
             state, g = train(trainer, problem, F)
             theta = parameters(network)
             if kind == "dropout":
