@@ -288,6 +288,8 @@ def _targets(table: Table, labels: pd.Series) -> Float64[np.ndarray, " m"]:
                 f"{table.place(row)}: expected a number for task=regression, got {shown(label)}; "
                 "to tell classes apart: task=classification"
             ) from None
+        if not np.isfinite(y[row]):
+            raise InputError(f"{table.place(row)}: expected a finite number, got {shown(label)}")
     return y
 
 
@@ -300,8 +302,11 @@ def _classes(labels: pd.Series, source: str) -> tuple[str, ...]:
         )
     fractions = [label for label in classes if isinstance(label, float) and not label.is_integer()]
     if len(classes) > MOST_CLASSES or (fractions and len(classes) > FEW_NUMBERS):
+        advice = "to predict numbers: task=regression"
+        if isinstance(classes[-1], str):
+            advice = "name another column with dataset.label"
         raise InputError(
             f"{source}: found {len(classes)} different labels, such as {as_text((fractions or classes)[0])}, "
-            "which is too many for classes; to predict numbers: task=regression"
+            f"which is too many for classes; {advice}"
         )
     return tuple(map(str, classes))

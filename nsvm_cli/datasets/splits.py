@@ -58,10 +58,11 @@ def split_rows(samples: Samples, validation: int, seed: int, lenient: bool = Fal
 
 
 def _expect_two_of_each(samples: Samples) -> None:
-    for name, size in _sizes(samples, np.arange(len(samples.y))).items():
+    sizes = _sizes(samples, np.arange(len(samples.y)))
+    for name, size in sizes.items():
         if size < 2:
-            what = _of_class(name) or "with a target"
-            hint = "; to predict numbers rather than classes: task=regression" if _is_number(name) else ""
+            what, numbers = _of_class(name) or "with a target", all(map(_is_number, sizes))
+            hint = "; to predict numbers rather than classes: task=regression" if numbers else ""
             raise InputError(f"{samples.source}: expected at least 2 samples {what}, found {size}{hint}")
 
 

@@ -188,7 +188,11 @@ SENTENCES = {
     ),
     "real targets": (
         "a,label\n" + "".join(f"1,{i / 7}\n" for i in range(40)),
-        "found 40 different labels, such as 0.14285714285714285, which is too many for classes",
+        "found 40 different labels, such as 0.14285714285714285, which is too many for classes; to predict",
+    ),
+    "a word each": (
+        "a,label\n" + "".join(f"1,c{i}\n" for i in range(10_001)),
+        "found 10001 different labels, such as c0, which is too many for classes; name another column",
     ),
     "a class with one sample": (table(("ham", "ham")) + "1,2,spam\n", "at least 2 samples of class spam"),
     "text in a feature": (table() + "1,two,ham\n", "column b, row 41: expected a number, got 'two'"),
@@ -320,6 +324,10 @@ def test_a_short_table_for_a_trained_model(
         load_data({**section, "path": write("a,label\n")}, 0, known=Known(task_for(classes), None))
 
 
+def test_a_number_among_words_is_no_target(write: Write) -> None:
+    assert refusal("csv", path=write(table() + "1,2,7\n")).endswith("of class 7, found 1")
+
+
 def targets(write: Write, *changed: str) -> dict[str, str]:
     """Return the section for a table of real targets, of which the last ones are as given."""
     labels = [*(repr(y) for y in X[:, 1].tolist()[: ROWS - len(changed)]), *changed]
@@ -339,8 +347,8 @@ def test_real_targets(write: Write) -> None:
 @pytest.mark.parametrize(
     ("label", "says"),
     [
-        ("inf", "the target of sample 40 is NaN or infinite"),
-        ("9" * 400, "the target of sample 40 is NaN or infinite"),
+        ("inf", "row 40: expected a finite number, got"),
+        ("9" * 400, "row 40: expected a finite number, got"),
         ("", "row 40 has no label"),
         (
             "low",
