@@ -17,6 +17,7 @@ from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import ALIGNMENT_LOSSES, alignment
 from nsvm_cli.storage.state_dict import RESTORED
+from nsvm_cli.trainers.averaging import AveragedState, MeanTheta, Share
 from nsvm_cli.trainers.base import BatchSize, PairedBatchSize, Problem, State, Steps, StepTrainer, Trainer
 from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC, LinearSVM
@@ -30,7 +31,7 @@ SOLVERS: dict[str, Callable[[int, float, int | None], Trainer[Any]]] = {
 
 
 @dataclass(kw_only=True)
-class Alg4State(State):
+class Alg4State(AveragedState):
     """``part_2`` is the state of the solver, once Part 1 is done."""
 
     part_2: State | None = field(default=None, metadata=RESTORED)
@@ -55,6 +56,7 @@ class Alg4(StepTrainer[Alg4State]):
     ``solver_steps`` is given too: then Part 1 takes ``steps`` and Part 2 ``solver_steps``. Where nothing else
     is said of a part, it takes its number in ``split``. ``solver_batch_size`` is that of Pegasos in Part 2,
     and ``centred`` says whether the alignment is; None leaves it to the task (see ``Task.centred``).
+    ``average`` is the share of Part 1, at its end, over which theta is averaged (see ``MeanTheta``).
     """
 
     steps: Steps | None = None
@@ -65,6 +67,7 @@ class Alg4(StepTrainer[Alg4State]):
     lam: Positive = 1e-4
     split: tuple[Steps, Steps] = (10000, 10000)
     centred: bool | None = None
+    average: Share | None = None
     solver_batch_size: BatchSize | None = None
 
     @cached_property
@@ -103,7 +106,8 @@ class Alg4(StepTrainer[Alg4State]):
         self.svm.check(problem, F)
 
     def start(self, problem: Problem, F: FeatureMap) -> Alg4State:
-        return Alg4State(F=F, sampler=problem.sampler(self.k), t=0)
+        mean = MeanTheta(F, self.average, self.last_theta_step) if self.average else None
+        return Alg4State(F=F, sampler=problem.sampler(self.k), t=0, mean=mean)
 
     def restore(self, problem: Problem, F: FeatureMap, saved: Mapping[str, Any]) -> Alg4State:
         state = super().restore(problem, F, saved)
@@ -138,6 +142,8 @@ class Alg4(StepTrainer[Alg4State]):
             return loss, [2 * slope_loss * K.gradient(z, z, K_A, slope)]
 
         state.objective = state.F.descend([x_A], objective, t, self.last_theta_step)
+        if state.mean:
+            state.mean.follow(t)
         state.t = t
 
     def _advance_part_2(self, problem: Problem, state: Alg4State, until: int) -> None:

@@ -17,22 +17,25 @@ from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Linear
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.tasks import BinaryClassification, MulticlassClassification, Regression, Task
-from nsvm_cli.trainers.base import BatchTrainer, Problem, State, Steps
+from nsvm_cli.trainers.averaging import AveragedState, MeanTheta, Share
+from nsvm_cli.trainers.base import BatchTrainer, Problem, Steps
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class CrossEntropy(BatchTrainer[State]):
+class CrossEntropy(BatchTrainer[AveragedState]):
     """Mini-batch gradient descent on the cross-entropy of the classes; for real targets, on squared errors.
 
     The network ends in its head. With two classes F_theta(x) in R^1 is the log-odds of class +1, and the
     cross-entropy is log(1 + exp(-y F_theta(x))). With C > 2, F_theta(x) in R^C are log-probabilities, up to a
     constant. For real targets F_theta(x) in R^1 predicts them, and the objective is 1/2 (y - F_theta(x))^2.
+    ``average`` is the share of the steps, at their end, over which theta is averaged (see ``MeanTheta``).
 
     The terms z_r of g are unit vectors: with the linear kernel, g_r(x) = K(z_r, F_theta(x)).
     """
 
     steps: Steps
     batch_size: Steps = 16
+    average: Share | None = None
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
@@ -43,10 +46,11 @@ class CrossEntropy(BatchTrainer[State]):
                 f"{n} outputs and kernel {type(problem.K).__name__.lower()}"
             )
 
-    def start(self, problem: Problem, F: FeatureMap) -> State:
-        return State(F=F, sampler=problem.sampler(self.k), t=0)
+    def start(self, problem: Problem, F: FeatureMap) -> AveragedState:
+        mean = MeanTheta(F, self.average, self.total) if self.average else None
+        return AveragedState(F=F, sampler=problem.sampler(self.k), t=0, mean=mean)
 
-    def step(self, problem: Problem, state: State) -> None:
+    def step(self, problem: Problem, state: AveragedState) -> None:
         t = state.t + 1
         A = torch.from_numpy(state.sampler(t)).to(problem.y.device)
         x_A, y_A = problem.at(A), problem.y[A]
@@ -59,9 +63,11 @@ class CrossEntropy(BatchTrainer[State]):
             return value.mean(), [slope / self.k]
 
         state.objective = state.F.descend([x_A], objective, t, self.last_theta_step)
+        if state.mean:
+            state.mean.follow(t)
         state.t = t
 
-    def finish(self, problem: Problem, state: State) -> Expansion:
+    def finish(self, problem: Problem, state: AveragedState) -> Expansion:
         n = math.prod(problem.task.outputs)
         unit = torch.eye(n).to(problem.y)
         return Expansion(unit, unit if problem.task.outputs else unit[0], 1.0)

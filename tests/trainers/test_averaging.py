@@ -1,0 +1,63 @@
+"""The mean of theta over the last steps, against the thetas themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+
+from nsvm_cli.models.kernels import Linear
+from nsvm_cli.trainers import build_trainer
+from tests.conftest import LOSSES, Small, parameters
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "alg4": {"steps": 20, "batch_size": 4, "solver_steps": 30},
+    "cross_entropy": {"steps": 20, "batch_size": 4},
+}
+
+
+def of(name: str, small: Callable[..., Small]) -> Small:
+    if name == "alg4":
+        return small(1)
+    head = {"name": "mlp", "widths": [8, 6], "head": True}
+    return small(1, K=Linear(), network=head, loss=LOSSES["three classes"])
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(("share", "first"), [(0.25, 16), (1.0, 1), (0.01, 20)])
+def test_the_last_theta_becomes_the_mean(
+    name: str, share: float, first: int, small: Callable[..., Small]
+) -> None:
+    s = of(name, small)
+    plain, averaged = (build_trainer({"name": name, **SETTINGS[name], "average": a}) for a in (None, share))
+    F, G = s.theta(), s.theta()
+    state, twin = plain.start(s.problem, F), averaged.start(s.problem, G)
+    thetas = []
+    for t in range(1, 21):
+        plain.advance(s.problem, state, t)
+        thetas.append(parameters(F.network).clone())
+        averaged.advance(s.problem, twin, t)
+        if t < 20:
+            assert torch.equal(parameters(G.network), thetas[-1]), "until then, theta is as without a mean"
+    expected = torch.stack(thetas[first - 1 :]).mean(0)
+    torch.testing.assert_close(parameters(G.network), expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_resumed_run_has_the_same_mean(name: str, small: Callable[..., Small]) -> None:
+    s = of(name, small)
+    trainer = build_trainer({"name": name, **SETTINGS[name], "average": 0.5})
+    F, G = s.theta(), s.theta()
+    state = trainer.start(s.problem, F)
+    trainer.advance(s.problem, state, 15)
+    saved = deepcopy(trainer.save(s.problem, state))
+    G.load_state_dict(F.state_dict())
+    trainer.advance(s.problem, state, trainer.total)
+    trainer.advance(s.problem, trainer.restore(s.problem, G, saved), trainer.total)
+    assert torch.equal(parameters(G.network), parameters(F.network))
+    del saved["mean"]["0.layers.0.weight"]
+    with pytest.raises(ValueError, match=r"expected 0\.layers"):
+        trainer.restore(s.problem, s.theta(), saved)
