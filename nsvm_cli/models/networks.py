@@ -27,6 +27,7 @@ from nsvm_cli.models import torchvision_networks
 Shape = tuple[int, ...]
 Width = Annotated[int, Field(ge=1, le=2**30)]
 Widths = Annotated[list[Width], Field(min_length=1, max_length=1000)]
+Blocks = Annotated[tuple[Width, ...], Field(min_length=1, max_length=10)]
 validated = validate_call(config=ConfigDict(arbitrary_types_allowed=True))
 
 
@@ -52,13 +53,16 @@ def dropout_masks_from(generator: torch.Generator, rows: Rows | None = None) -> 
 class Dropout(nn.Module):
     """Zero whole channels of an image, or single values of a vector, with probability ``p``.
 
+    Each sample has a mask of its own, or, ``shared``, all samples of a batch have the same one: then the
+    kernel compares them in a random subspace. Masks of their own would move even copies of a sample apart.
+
     Unlike torch's dropout, it never uses the global generator: a forward pass in training mode must run
     within ``dropout_masks_from``.
     """
 
-    def __init__(self, p: float) -> None:
+    def __init__(self, p: float, shared: bool = False) -> None:
         super().__init__()
-        self.p = p
+        self.p, self.shared = p, shared
 
     def forward(self, x: Float[Tensor, "batch channels *rest"]) -> Float[Tensor, "batch channels *rest"]:
         if not self.training or self.p == 0:
@@ -68,6 +72,8 @@ class Dropout(nn.Module):
             raise RuntimeError("Dropout in training mode needs a generator: see dropout_masks_from")
         generator, rows = masks
         total, mine = rows or (len(x), slice(None))
+        if self.shared:
+            total, mine = 1, slice(None)
         keep = x.new_empty(total, x.shape[1], *(1,) * (x.ndim - 2))
         keep.bernoulli_(1 - self.p, generator=generator)
         return x * keep[mine] / (1 - self.p)
@@ -84,11 +90,13 @@ class MLP(nn.Module):
     """Fully connected layers, each followed by ReLU (paper, Section 5.1: widths 40, 30, 20, 20)."""
 
     @validated
-    def __init__(self, shape: Shape, widths: Widths, dropout: Fraction = 0.0) -> None:
+    def __init__(
+        self, shape: Shape, widths: Widths, dropout: Fraction = 0.0, shared_dropout: bool | None = None
+    ) -> None:
         super().__init__()
         sizes = zip([math.prod(shape), *widths], widths, strict=False)
         self.layers = cast(Sequence[nn.Linear], nn.ModuleList(nn.Linear(p, q) for p, q in sizes))
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(dropout, bool(shared_dropout))
 
     def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch n"]:
         z = x.flatten(1)
@@ -148,7 +156,11 @@ class CNN(nn.Sequential):
 
     @validated
     def __init__(
-        self, shape: Shape, channels: tuple[Width, Width] = (10, 20), dropout: Fraction = 0.0
+        self,
+        shape: Shape,
+        channels: tuple[Width, Width] = (10, 20),
+        dropout: Fraction = 0.0,
+        shared_dropout: bool | None = None,
     ) -> None:
         if len(shape) != 3 or min(shape[1:]) < 16:
             raise InputError(
@@ -160,11 +172,36 @@ class CNN(nn.Sequential):
             MaxPool(),
             nn.ReLU(),
             nn.Conv2d(c1, c2, 5),
-            Dropout(dropout),
+            Dropout(dropout, bool(shared_dropout)),
             MaxPool(),
             nn.ReLU(),
             nn.Flatten(),
         )
+
+
+class VGG(nn.Sequential):
+    """Blocks of two 3x3 convolutions and a max-pooling (Simonyan and Zisserman, 2015), one for each number of
+    channels, with GroupNorm and ReLU after each convolution.
+
+    28x28 images and channels 16, 48, 96 give features in R^864, from 155,152 parameters.
+    """
+
+    @validated
+    def __init__(self, shape: Shape, channels: Blocks = (16, 48, 96)) -> None:
+        smallest = 2 ** len(channels)
+        if len(shape) != 3 or min(shape[1:]) < smallest:
+            raise InputError(
+                f"network vgg with {len(channels)} blocks expects images of at least {smallest}x{smallest} "
+                f"pixels, got samples of shape {shape}"
+            )
+        layers: list[nn.Module] = []
+        for p, q in zip([shape[0], *channels], channels, strict=False):
+            for inputs in (p, q):
+                convolution = nn.Conv2d(inputs, q, 3, padding=1, bias=False)
+                nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
+                layers += [convolution, nn.GroupNorm(math.gcd(q, torchvision_networks.GROUPS), q), nn.ReLU()]
+            layers.append(MaxPool())
+        super().__init__(*layers, nn.Flatten())
 
 
 class Normalize(nn.Module):
@@ -199,6 +236,7 @@ OUTPUT = tuple(field.name for field in fields(Output))
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "mlp": MLP,
     "cnn": CNN,
+    "vgg": VGG,
     "identity": Identity,
     "resnet18": torchvision_networks.resnet18,
     "mobilenet_v3_small": torchvision_networks.mobilenet_v3_small,
@@ -207,7 +245,7 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 
 _MODELESS = {nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.MaxPool2d}
 _MODELESS |= {nn.GroupNorm, nn.AdaptiveAvgPool2d, nn.Hardswish, nn.Hardsigmoid, nn.Identity}
-_MODELESS |= {Identity, MLP, CNN, MaxPool, Normalize}
+_MODELESS |= {Identity, MLP, CNN, VGG, MaxPool, Normalize}
 
 
 def is_modeless(network: nn.Module) -> bool:

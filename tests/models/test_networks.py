@@ -132,6 +132,32 @@ def test_part_of_a_batch_gets_the_same_masks_as_in_the_whole() -> None:
         assert torch.equal(dropout(x[:2]), whole[[4, 1]])
 
 
+def test_shared_dropout_has_one_mask_for_a_batch() -> None:
+    x, dropout = torch.ones(6, 50), Dropout(0.5, shared=True)
+    with dropout_masks_from(torch.Generator().manual_seed(0)):
+        first, second = dropout(x), dropout(x)
+    assert set(first.unique().tolist()) == {0.0, 2.0}
+    assert (first == first[0]).all()
+    assert not torch.equal(first, second), "each step draws a mask"
+    with dropout_masks_from(torch.Generator().manual_seed(0), (12, torch.arange(6))):
+        assert torch.equal(dropout(x), first), "part of a batch has the mask of the whole"
+
+
+def test_vgg() -> None:
+    network = build_network({"name": "vgg"}, (1, 28, 28), seed=0)
+    assert sum(p.numel() for p in network.parameters()) == 155_152
+    assert network(torch.zeros(2, 1, 28, 28)).shape == (2, 864)
+    assert is_modeless(network)
+    assert build_network({"name": "vgg", "channels": [6]}, (3, 5, 4), seed=0)(
+        torch.zeros(1, 3, 5, 4)
+    ).shape == (
+        1,
+        6 * 2 * 2,
+    )
+    with pytest.raises(InputError, match=r"^network vgg with 3 blocks expects images of at least 8x8 pixels"):
+        build_network({"name": "vgg"}, (1, 28, 7), seed=0)
+
+
 def test_dropout_never_draws_from_the_global_generator() -> None:
     with pytest.raises(RuntimeError, match="needs a generator"):
         Dropout(0.5)(torch.ones(2, 3))
