@@ -71,7 +71,7 @@ def tuned_boosting(data: Data) -> Figures:
     return _tuned(machine(max_iter=MOST_TREES, early_stopping=True, random_state=0), TREES, data)
 
 
-def _tuned(machine: BaseEstimator, grid: Mapping[str, Sequence[float]], data: Data) -> Figures:
+def _tuned(machine: BaseEstimator, grid: Mapping[str, Sequence[int | float]], data: Data) -> Figures:
     """Evaluate a machine of scikit-learn's, with the values of a grid that cross-validation finds best.
 
     They are those with the highest accuracy, or R^2, over 3 folds of the training samples, or of 5000 that

@@ -71,7 +71,7 @@ def estimate_mean(values: Sequence[float], overlap: float = 0.0) -> Estimate:
     return _estimate(values, fmean(values) + np.array([[-half], [half]]))
 
 
-def _estimate(values: Sequence[float], ends: Ends | None) -> Estimate:
+def _estimate(values: Sequence[int | float], ends: Ends | None) -> Estimate:
     low, high = (math.nan, math.nan) if ends is None else map(float, ends[:, 0])
     return Estimate(fmean(values), stdev(values) if len(values) > 1 else math.nan, low, high)
 

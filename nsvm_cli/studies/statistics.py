@@ -214,7 +214,7 @@ def _scores(group: Group, full: bool) -> str:
     rows = []
     for cell, by_method in group.cells.items():
         nsvm = by_method["nsvm"]
-        row = [f"`{cell}`", score_of(nsvm), _interval(nsvm.score, nsvm.unit)]
+        row = [f"`{cell}`", spread(nsvm), _interval(nsvm.score, nsvm.unit)]
         row += [f"{papers[cell]:g}" if cell in papers else ""] if papers else []
         row += [f"{nsvm.seconds:.1f}", f"{nsvm.support_vectors:.0f}"]
         rows.append(row + [score_of(by_method.get(b)) for b in baselines])
@@ -251,13 +251,17 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def spread(s: Summary) -> str:
+    """Format mean and standard deviation."""
+    mean, std = (f"{value:.{decimals(s.unit)}f}" for value in (s.score.mean, s.score.std))
+    return mean if math.isnan(s.score.std) else f"{mean} ± {std}"
+
+
 def score_of(s: Summary | None) -> str:
-    """Format the score of a method, if there is one: mean and standard deviation."""
+    """Format the score of a method, if there is one."""
     if s is None:
         return ""
-    mean, std = (f"{value:.{decimals(s.unit)}f}" for value in (s.score.mean, s.score.std))
-    text = mean if math.isnan(s.score.std) else f"{mean} ± {std}"
-    return text if s.trained else f"{text}, {UNTRAINED}"
+    return spread(s) if s.trained else f"{spread(s)}, {UNTRAINED}"
 
 
 def _gain_over(s: Summary | None) -> str:
