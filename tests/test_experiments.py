@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nsvm_cli.cli.hydra_app import compose_settings
-from nsvm_cli.cli.reproduce import BEYOND, CELLS, QUICK_CELLS
+from nsvm_cli.cli.reproduce import BEYOND, CELLS, MORE, QUICK_CELLS, Request, _compose
 from nsvm_cli.studies.search_space import parse_search, placed
 
 ROOT = Path(__file__).parents[1]
@@ -71,6 +71,31 @@ def test_the_command_that_found_the_values_can_be_typed(cell: str) -> None:
         section, name = key.split(".")
         assert found[section][name] in choices, key
     assert placed(values, {"optimizer.lr": found["optimizer"]["lr"]})["algorithm"] == found["algorithm"]
+
+
+@pytest.mark.parametrize("cell", ["mnist_alg4", "ringnorm_alg4_wide"])
+def test_nsvm_reproduce_runs_these_values(cell: str) -> None:
+    found = _compose(cell, Request(mnist="data", ringnorm="it's, here.csv"))
+    location = {"mnist": {"root": "data"}, "ringnorm_openml": {"path": "it's, here.csv"}}
+    for values, experiment in ((found.nsvm, cell), (found.network, f"baseline/{cell}")):
+        expected = compose(experiment)
+        expected["dataset"] |= location[found.family.dataset]
+        assert values == expected
+
+
+@pytest.mark.parametrize(
+    ("cell", "dataset", "task"),
+    [
+        ("mnist10_alg2", {"name": "mnist", "classes": None}, "classification"),
+        ("letter_alg1", {"name": "pmlb", "table": "letter", "root": "tables"}, "classification"),
+        ("cpu_act_alg4", {"name": "pmlb", "table": "197_cpu_act", "root": "tables"}, "regression"),
+    ],
+)
+def test_what_nsvm_reproduce_runs_beyond_the_paper(cell: str, dataset: dict[str, Any], task: str) -> None:
+    assert cell in MORE
+    nsvm = _compose(cell, Request(pmlb="tables")).nsvm
+    assert nsvm["dataset"].items() >= dataset.items()
+    assert (nsvm["task"], nsvm["algorithm"]["name"]) == (task, cell[-4:])
 
 
 @pytest.mark.parametrize("cell", [*CELLS, *BEYOND])

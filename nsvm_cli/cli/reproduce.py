@@ -1,10 +1,11 @@
-"""``nsvm reproduce``: the paper's experiments and baselines over many seeds, next to the paper's figures."""
+"""``nsvm reproduce``: the paper's experiments and others, with baselines, over many seeds."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from pydantic import PositiveInt, ValidationError
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.cli.hydra_app import compose_settings, conf_folder, quoted
 from nsvm_cli.cli.parser import CommandParser, described, keys_of, split_words
 from nsvm_cli.config.registry import STRICT, one_line
 from nsvm_cli.errors import InputError, did_you_mean
@@ -21,12 +22,14 @@ from nsvm_cli.output import answer, printable, say
 from nsvm_cli.report.console import Console
 
 if TYPE_CHECKING:
-    from nsvm_cli.studies.reproduce import Row
+    from nsvm_cli.studies.reproduce import Cell, Row
 
 DESCRIPTION = """\
 Run the experiments of the paper over many seeds, and baselines on the same
 splits: scikit-learn's SVC on the inputs and on the trained features, the same
 SVM on the features of the untrained network, and the network without an SVM.
+By name, cells= adds experiments with ten classes, tables and real targets, and
+for these SVC or SVR and boosted trees, tuned by cross-validation.
 Writes runs.csv, table.md and figure.png. To resume after an interruption, run
 the same command again.
 """
@@ -34,12 +37,17 @@ EPILOG = """\
 examples:
   nsvm reproduce quick=true
   nsvm reproduce seeds=3 cells=ringnorm_alg4,mnist_alg4 mnist=data
+  nsvm reproduce seeds=3 cells=letter_alg4,houses_alg4 pmlb=pmlb
 """
 
 ALGORITHMS = ("alg1", "alg2", "alg3", "alg4")
 CELLS = [f"{family}_{algorithm}" for family in ("ringnorm", "mnist") for algorithm in ALGORITHMS]
-BEYOND = ["ringnorm_alg4_wide"]
+WIDE = "_wide"
+BEYOND = [f"ringnorm_alg4{WIDE}"]
 """Not in the paper: how far its algorithms go with another network."""
+MORE = [f"{family}_{algorithm}" for family in ("mnist10", "letter") for algorithm in ALGORITHMS]
+MORE += [f"{family}_alg4" for family in ("pendigits", "optdigits", "houses", "cpu_act")]
+"""Not in the paper either: several classes and real targets. They are run by name only."""
 QUICK_CELLS = [f"{family}_{algorithm}" for family in ("ringnorm", "digits") for algorithm in ALGORITHMS]
 
 
@@ -54,13 +62,19 @@ class Request:
     )
     cells: list[str] | None = described(
         "A,B",
-        "which experiments (default: all): ringnorm_alg1 to ringnorm_alg4, mnist_alg1 to mnist_alg4 "
-        "(digits_alg1 to digits_alg4 with quick=true), and ringnorm_alg4_wide, which is not in the paper",
-        values=[*dict.fromkeys(CELLS + BEYOND + QUICK_CELLS)],
+        "which experiments (default: ringnorm_alg1 to ringnorm_alg4, mnist_alg1 to mnist_alg4, and "
+        "ringnorm_alg4_wide, which is not in the paper; with quick=true, ringnorm_alg1 to ringnorm_alg4 and "
+        "digits_alg1 to digits_alg4). Only by name: "
+        "mnist10_alg1 to mnist10_alg4, letter_alg1 to letter_alg4, pendigits_alg4, optdigits_alg4, "
+        "houses_alg4, cpu_act_alg4",
+        values=[*dict.fromkeys(CELLS + BEYOND + QUICK_CELLS + MORE)],
     )
     ringnorm: str | None = described("FILE", "the published data as a CSV file (default: from OpenML)")
     mnist: str | None = described(
         "FOLDER", "folder that holds MNIST/raw (default: the cache, downloaded if need be)"
+    )
+    pmlb: str | None = described(
+        "FOLDER", "folder that holds the tables of PMLB (default: the cache, downloaded if need be)"
     )
     directory: Path | None = described(
         "FOLDER", "where results go (default: outputs/reproduce, or outputs/reproduce_quick)"
@@ -85,19 +99,17 @@ def configure(parser: CommandParser) -> None:
 def reproduce(options: argparse.Namespace) -> None:
     """Run what is not there yet, and print the table."""
     request = _parse(options.words)
-    known = QUICK_CELLS if request.quick else CELLS + BEYOND
-    for name in (chosen := dict.fromkeys(request.cells or known)):
-        if name not in known:
+    usual, more = (QUICK_CELLS, []) if request.quick else (CELLS + BEYOND, MORE)
+    for name in (chosen := dict.fromkeys(request.cells or usual)):
+        if name not in (known := usual + more):
             raise InputError(f"cells={name}: there is no such experiment here; {did_you_mean(name, known)}")
-    composed = [(name, *_cell(name, request)) for name in chosen]
+    composed = [_compose(name, request) for name in chosen]
     # torch takes seconds to import: not before the configuration is known to compose
-    from nsvm_cli.config.settings import parse_settings
     from nsvm_cli.parallel.workers import cores
     from nsvm_cli.runs.experiment import versions
-    from nsvm_cli.studies.reproduce import Cell
     from nsvm_cli.studies.reproduce import reproduce as run
 
-    cells = [Cell(name, parse_settings(nsvm), parse_settings(network)) for name, nsvm, network in composed]
+    cells = [_cell(values) for values in composed]
     directory = request.directory or Path("outputs/reproduce_quick" if request.quick else "outputs/reproduce")
     seeds = request.seeds or (2 if request.quick else 10)
     rows = run(cells, seeds, directory, jobs := request.jobs or cores(), _progress)
@@ -107,32 +119,85 @@ def reproduce(options: argparse.Namespace) -> None:
     _show(rows, directory, not request.quick, about)
 
 
-def _cell(name: str, request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of an experiment, and of the same network without an SVM."""
-    family, algorithm = name.split("_")[:2]
-    words = {
-        "digits": ["dataset=digits"],
-        "mnist": ["dataset=mnist", *([f"dataset.root={_quoted(request.mnist)}"] if request.mnist else [])],
-        "ringnorm": ["dataset=ringnorm"]
-        if request.quick
-        else [
-            "dataset=ringnorm_openml",
-            *([f"dataset.path={_quoted(request.ringnorm)}"] if request.ringnorm else []),
-        ],
-    }[family]
-    nsvm, network = (
-        compose_settings([*words, *more])
-        for more in (
-            [f"algorithm={algorithm}", f"experiment={name}"],
-            ["algorithm=cross_entropy", f"experiment=baseline/{name}"],
-        )
-    )
-    return nsvm, network
+@dataclass(frozen=True)
+class Family:
+    """The experiments on one data set.
+
+    Attributes:
+        dataset: its name among the results.
+        words: choose it for ``nsvm train``.
+        baselines: the methods to compare with that need no network.
+        network: what the names of its files in ``conf/experiment/baseline/`` begin with.
+        files: which key of this command says where the data are, and which one of ``nsvm train``.
+    """
+
+    dataset: str
+    words: tuple[str, ...]
+    baselines: tuple[str, ...]
+    network: str
+    files: tuple[str, str] | None = None
 
 
-def _quoted(path: str) -> str:
-    """As Hydra's grammar wants text with special characters."""
-    return "'" + path.replace("\\", "\\\\").replace("'", "\\'") + "'"
+def _table(name: str, network: str, *words: str) -> Family:
+    """Return the experiments on a table of PMLB."""
+    words = ("dataset=pmlb", f"dataset.table={name}", *words)
+    return Family(name, words, ("svc_tuned", "boosting"), network, ("pmlb", "dataset.root"))
+
+
+IN_MNIST = ("mnist", "dataset.root")
+RINGNORM = Family("ringnorm", ("dataset=ringnorm",), ("svc", "bayes"), "ringnorm")
+FAMILIES = {
+    "ringnorm": replace(
+        RINGNORM,
+        dataset="ringnorm_openml",
+        words=("dataset=ringnorm_openml",),
+        files=("ringnorm", "dataset.path"),
+    ),
+    "mnist": Family("mnist", ("dataset=mnist",), ("svc",), "mnist", IN_MNIST),
+    "mnist10": Family("mnist10", ("dataset=mnist10",), ("svc_tuned",), "mnist10", IN_MNIST),
+    "letter": _table("letter", "pmlb"),
+    "pendigits": _table("pendigits", "pmlb"),
+    "optdigits": _table("optdigits", "pmlb"),
+    "houses": _table("537_houses", "pmlb_regression", "task=regression"),
+    "cpu_act": _table("197_cpu_act", "pmlb_regression", "task=regression"),
+}
+"""By what the names of their experiments begin with."""
+QUICK_FAMILIES = {"ringnorm": RINGNORM, "digits": Family("digits", ("dataset=digits",), ("svc",), "digits")}
+
+
+@dataclass(frozen=True)
+class Composed:
+    """An experiment as Hydra composes it, of plain values: what becomes a ``Cell``."""
+
+    name: str
+    family: Family
+    nsvm: dict[str, Any]
+    network: dict[str, Any] | None
+
+
+def _compose(name: str, request: Request) -> Composed:
+    """Compose an experiment, and the same network without an SVM if conf/ has it."""
+    start, _, algorithm = name.removesuffix(WIDE).rpartition("_")
+    family = (QUICK_FAMILIES if request.quick else FAMILIES)[start]
+    words = [*family.words]
+    if family.files and (files := getattr(request, family.files[0])):
+        words.append(f"{family.files[1]}={quoted(files)}")
+    own = [f"experiment={name}"] if name.endswith(WIDE) else []
+    nsvm = compose_settings([*words, f"algorithm={algorithm}", *own])
+    baseline = f"baseline/{name.replace(start, family.network, 1)}"
+    network = None
+    if (conf_folder() / "experiment" / f"{baseline}.yaml").is_file():
+        network = compose_settings([*words, "algorithm=cross_entropy", f"experiment={baseline}"])
+    return Composed(name, family, nsvm, network)
+
+
+def _cell(composed: Composed) -> Cell:
+    from nsvm_cli.config.settings import parse_settings
+    from nsvm_cli.studies.reproduce import Cell
+
+    network = None if composed.network is None else parse_settings(composed.network)
+    family = composed.family
+    return Cell(composed.name, family.dataset, parse_settings(composed.nsvm), network, family.baselines)
 
 
 def _parse(words: Sequence[str]) -> Request:
@@ -147,8 +212,11 @@ def _parse(words: Sequence[str]) -> Request:
 
 def _progress(row: Row, done: int, total: int) -> None:
     """Print a line for a row, whether it has just been run or was there already; on stderr."""
-    line = f"{done:3d} of {total}  {row.cell}  {row.method}  seed {row.seed}: {100 * row.accuracy:.2f} %"
-    line += f", {row.errors} of {row.samples} wrong"
+    line = f"{done:3d} of {total}  {row.cell}  {row.method}  seed {row.seed}: "
+    if row.accuracy is None:
+        line += f"R² {row.r2:.4f}, RMSE {row.rmse:.4g}, MAE {row.mae:.4g}"
+    else:
+        line += f"{100 * row.accuracy:.2f} %, {row.errors} of {row.samples} wrong"
     say(line)
 
 
@@ -156,21 +224,20 @@ def _show(rows: Sequence[Row], directory: Path, full: bool, about: str) -> None:
     """Write the tables and the figure, and print what a screen has room for."""
     from nsvm_cli.storage.files import write_atomically
     from nsvm_cli.studies.figure import draw_results  # takes a while to import
-    from nsvm_cli.studies.reproduce import METHODS
-    from nsvm_cli.studies.statistics import baselines_of, by_unit, markdown, score_of, summarise
+    from nsvm_cli.studies.statistics import groups, markdown, score_of, summarise
 
     summaries = summarise(rows)
     write_atomically(directory / "table.md", f"{markdown(summaries, full)}\n{about}\n".encode())
     draw_results(summaries, full, directory / "figure.png")
     console = Console()
-    for unit, cells in by_unit(summaries).items():
-        console.print(f"{unit}: mean ± standard deviation")
+    for group in groups(summaries):
+        console.print(f"{group.unit}: mean ± standard deviation")
         table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-        table.add_column("", min_width=max(map(len, cells)))
-        methods = ["nsvm", *baselines_of(cells)]
+        table.add_column("", min_width=max(map(len, group.cells)))
+        methods = ["nsvm", *group.baselines]
         for method in methods:
-            table.add_column(METHODS[method])
-        for cell, by_method in cells.items():
-            table.add_row(cell, *(score_of(by_method[method]) for method in methods))
+            table.add_column(group.name(method))
+        for cell, by_method in group.cells.items():
+            table.add_row(cell, *(score_of(by_method.get(method)) for method in methods))
         console.print(table)
     answer(f"Written to {directory}: runs.csv, table.md, figure.png")

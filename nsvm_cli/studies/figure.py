@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsvm_cli.report.plotting import BLUE, GRAY, draw, style_axis
-from nsvm_cli.studies.reproduce import METHODS
-from nsvm_cli.studies.statistics import PAPER, Cells, Summary, baselines_of, by_unit
+from nsvm_cli.studies.statistics import PAPER, Group, Summary, decimals, groups
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,21 +21,38 @@ COLOURS = {
     "frozen": "#8a6bbd",
     "network": "#d98032",
     "svc": "#3f8f4f",
+    "svc_tuned": "#3f8f4f",
+    "boosting": "#b8860b",
     "bayes": GRAY,
 }
 
 
 def draw_results(summaries: Sequence[Summary], full: bool, file: Path) -> None:
-    """Draw every cell and its baselines: seeds as dots, means with their intervals, the paper's figures."""
-    units = by_unit(summaries)
-    draw(file, (9.0, 3.6 * len(units)), partial(_plot, units, full))
+    """Draw every cell and its baselines: seeds as dots, means with their intervals, the paper's figures.
+
+    Each row has the data sets of a table side by side.
+    """
+    rows = [_by_dataset(group) for group in groups(summaries)]
+    draw(file, (9.0, 3.6 * len(rows)), partial(_plot, rows, full))
 
 
-def _plot(units: Mapping[str, Cells], full: bool, figure: Figure) -> None:
-    axes: list[Axes] = list(figure.subplots(len(units), 1, squeeze=False)[:, 0])
-    for axis, (unit, cells) in zip(axes, units.items(), strict=True):
-        _draw_unit(axis, cells, full)
-        style_axis(axis, unit)
+def _by_dataset(group: Group) -> list[Group]:
+    parts: dict[str, Group] = {}
+    for cell, by_method in group.cells.items():
+        dataset = by_method["nsvm"].dataset
+        parts.setdefault(dataset, Group(group.unit, {})).cells[cell] = by_method
+    return [*parts.values()]
+
+
+def _plot(rows: Sequence[Sequence[Group]], full: bool, figure: Figure) -> None:
+    axes: list[Axes] = []
+    grid = figure.add_gridspec(len(rows), 1)
+    for row, parts in enumerate(rows):
+        places = grid[row].subgridspec(1, len(parts), width_ratios=[len(part.cells) for part in parts])
+        for column, part in enumerate(parts):
+            axes.append(axis := figure.add_subplot(places[column]))
+            _draw_group(axis, part, full)
+            style_axis(axis, part.unit)
     known = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes]
     handles = {label: handle for pairs in known for handle, label in pairs}
     figure.legend(
@@ -44,9 +60,9 @@ def _plot(units: Mapping[str, Cells], full: bool, figure: Figure) -> None:
     )
 
 
-def _draw_unit(axis: Axes, by_cell: Cells, full: bool) -> None:
-    cells, methods = [*by_cell], ["nsvm", *baselines_of(by_cell)]
-    summaries = [s for by_method in by_cell.values() for s in by_method.values()]
+def _draw_group(axis: Axes, group: Group, full: bool) -> None:
+    cells, methods = [*group.cells], ["nsvm", *group.baselines]
+    summaries = [s for by_method in group.cells.values() for s in by_method.values()]
     papers = {cell: PAPER[cell] for cell in cells if full and cell in PAPER}
     axis.set_ylim(limits := _limits(summaries, [*papers.values()]))
     width = 0.8 / len(methods)
@@ -57,7 +73,11 @@ def _draw_unit(axis: Axes, by_cell: Cells, full: bool) -> None:
         axis.plot(spread, s.scores, ".", color=COLOURS[s.method], alpha=0.35, markersize=4)
         known = not math.isnan(s.score.low)
         error = [[s.score.mean - s.score.low], [s.score.high - s.score.mean]] if known else None
-        style: dict[str, Any] = {"color": COLOURS[s.method], "label": METHODS[s.method], "markersize": 5}
+        style: dict[str, Any] = {
+            "color": COLOURS[s.method],
+            "label": group.name(s.method),
+            "markersize": 5,
+        }
         axis.errorbar(at, s.score.mean, error, fmt="o", capsize=3, **style)
         _point_outside(axis, s, at, limits)
     for cell, score in papers.items():
@@ -81,7 +101,8 @@ def _limits(summaries: Sequence[Summary], papers: Sequence[float]) -> tuple[floa
 def _point_outside(axis: Axes, s: Summary, at: float, limits: tuple[float, float]) -> None:
     """Write a mean at the edge that it lies beyond, if it does."""
     low, high = limits
+    shown = f"{s.score.mean:.{decimals(s.unit) // 2}f}"
     if s.score.mean < low:
-        axis.annotate(f"↓ {s.score.mean:.1f}", (at, low), va="bottom", ha="center", color=COLOURS[s.method])
+        axis.annotate(f"↓ {shown}", (at, low), va="bottom", ha="center", color=COLOURS[s.method])
     elif s.score.mean > high:
-        axis.annotate(f"↑ {s.score.mean:.1f}", (at, high), va="top", ha="center", color=COLOURS[s.method])
+        axis.annotate(f"↑ {shown}", (at, high), va="top", ha="center", color=COLOURS[s.method])

@@ -1,4 +1,4 @@
-"""Means and 95 % intervals over the seeds of a study, for numbers of errors that may be few.
+"""Means and 95 % intervals over the seeds of a study, of R^2 and of numbers of errors, which may be few.
 
 The seeds of a study stand for all seeds: an interval covers whatever differs between two of them. That is
 always the initial theta and the order of the samples. It includes the choice of the training and test
@@ -12,7 +12,8 @@ With few errors, the variance between the seeds says little: ten runs without an
 there will never be one. Both intervals therefore assume at least the variance of independent errors. In
 simulations they hold the true mean in at least 95 % of studies if errors are independent, and in 92 to 95 %
 if the seeds vary several times more than that. If errors come in rare bursts, such as one seed in fifty that
-fails, no interval of ten seeds can know it. Below three seeds there is none.
+fails, no interval of ten seeds can know it. R^2 counts nothing: its intervals are Student's. Below three
+seeds there is none.
 """
 
 from __future__ import annotations
@@ -60,7 +61,17 @@ def estimate_difference(ours: Sequence[int], theirs: Sequence[int], overlap: flo
     return _estimate(more, ends)
 
 
-def _estimate(values: Sequence[int], ends: Ends | None) -> Estimate:
+def estimate_mean(values: Sequence[float], overlap: float = 0.0) -> Estimate:
+    """Estimate the mean of real values, or of their differences seed by seed: mean +- t_{k-1} sqrt(c Var)."""
+    from scipy.stats import t  # slow to import, and needed only here
+
+    if (k := len(values)) < FEWEST_SEEDS:
+        return _estimate(values, None)
+    half = t.ppf((1 + LEVEL) / 2, k - 1) * standard_error(values, overlap)
+    return _estimate(values, fmean(values) + np.array([[-half], [half]]))
+
+
+def _estimate(values: Sequence[int | float], ends: Ends | None) -> Estimate:
     low, high = (math.nan, math.nan) if ends is None else map(float, ends[:, 0])
     return Estimate(fmean(values), stdev(values) if len(values) > 1 else math.nan, low, high)
 

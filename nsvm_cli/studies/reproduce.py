@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,33 +16,43 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from nsvm_cli.config.registry import STRICT, NonNegative
 from nsvm_cli.config.settings import Section, Settings, is_record_of, plain
-from nsvm_cli.datasets import load_data
+from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.parallel.workers import Workers, outcome
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.files import locked, write_atomically, write_csv
 from nsvm_cli.storage.run_directory import RunDirectory, has_run, is_finished, read_config
-from nsvm_cli.studies.baselines import Figures, bayes, svc_on_features, svc_on_inputs
+from nsvm_cli.studies.baselines import (
+    Figures,
+    bayes,
+    svc_on_features,
+    svc_on_inputs,
+    tuned_boosting,
+    tuned_svc,
+)
 from nsvm_cli.trainers import build_trainer
 from nsvm_cli.trainers.alg4 import Alg4
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The settings of one of the paper's experiments, and of the same network without an SVM.
+    """An experiment: the settings of a neural SVM, and what it is compared with.
 
-    The network runs with the steps in its settings, since it was tuned for that number of steps.
+    Cells with the same name of the data set share the methods that need no network, ``baselines``: names in
+    ``BASELINES``. ``network`` are the settings of the same network without an SVM, None if there is none. It
+    runs with the steps in its settings, since it was tuned for that number of steps.
     """
 
     name: str
+    dataset: str
     nsvm: Settings
-    network: Settings
+    network: Settings | None
+    baselines: Sequence[str]
 
-    @property
-    def dataset(self) -> str:
-        """The name of the data set. Cells with the same data set share the methods that need no network."""
-        return str(self.nsvm.dataset["name"])
+
+SCORES = (("accuracy", "errors"), ("r2", "rmse", "mae"))
+"""Of classes, and of real targets."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -54,14 +63,16 @@ class Row:
     training samples if each seed has its own split of the same samples, else 0; ``generated`` says whether
     each seed has samples of its own. ``trained`` is False for a network that is near chance on its own
     training samples: there is no point in being better than that. Frozen features are not meant to train.
+
+    Classes have ``accuracy`` and ``errors``; real targets ``r2``, and ``rmse`` and ``mae`` in their units.
     """
 
     cell: str
     dataset: str
     method: str
     seed: int
-    accuracy: Annotated[float, Field(ge=0, le=1)]
-    errors: NonNegativeInt
+    accuracy: Annotated[float, Field(ge=0, le=1)] | None = None
+    errors: NonNegativeInt | None = None
     samples: PositiveInt
     overlap: NonNegative
     seconds: NonNegative | None
@@ -69,6 +80,13 @@ class Row:
     theta_steps: NonNegativeInt | None
     generated: bool = False
     trained: bool = True
+    r2: Annotated[float, Field(le=1)] | None = None
+    rmse: NonNegative | None = None
+    mae: NonNegative | None = None
+
+    def __post_init__(self) -> None:
+        if not any(all(getattr(self, name) is not None for name in scores) for scores in SCORES):
+            raise ValueError(f"expected the scores {' or '.join(map(str, SCORES))}")
 
 
 def reproduce(
@@ -98,23 +116,28 @@ def reproduce(
 def _reproduce(
     cells: list[Cell], seeds: int, directory: Path, jobs: int, observe: Callable[[Row, int, int], None]
 ) -> list[Row]:
-    shared = {cell.dataset: cell.nsvm.dataset for cell in cells}
-    for dataset in shared.values():  # a download happens here, before several processes need it
-        load_data(dataset, 0)
+    shared = {cell.dataset: cell for cell in cells}
+    every = range(seeds)
+    alike = {
+        name: [every] if _has_official_split(cell) else [[seed] for seed in every]
+        for name, cell in shared.items()
+    }
     rows: list[Row] = []
     failures: list[RunError] = []
     with Workers(jobs) as workers:
         futures = {
             workers.submit(_cell, c, seed, directory / c.name): (c.name, seed)
-            for seed in range(seeds)
+            for seed in every
             for c in cells
         }
         futures |= {
-            workers.submit(_shared, name, dataset, seed, directory / name): (name, seed)
-            for seed in range(seeds)
-            for name, dataset in shared.items()
+            workers.submit(_baseline, cell, method, same, directory / name): (name, same[0])
+            for name, cell in shared.items()
+            for same in alike[name]
+            for method in cell.baselines
         }
-        total = 4 * seeds * len(cells) + sum(1 + is_ringnorm(name) for name in shared) * seeds
+        total = seeds * sum(3 + (c.network is not None) for c in cells)
+        total += seeds * sum(len(cell.baselines) for cell in shared.values())
         for future in as_completed(futures):
             try:
                 for row in outcome(future):
@@ -131,6 +154,14 @@ def _reproduce(
     return rows
 
 
+def _has_official_split(cell: Cell) -> bool:
+    """Return whether its data have an official split, such that every seed has the same training samples.
+
+    A download happens here, before several processes need it.
+    """
+    return load_data(cell.nsvm.dataset, 0, cell.nsvm.task).official_split
+
+
 def read_rows(file: Path) -> list[Row]:
     """Return the rows of ``runs.csv``."""
     with file.open(newline="") as lines:
@@ -138,18 +169,25 @@ def read_rows(file: Path) -> list[Row]:
     return pydantic.TypeAdapter(list[Row]).validate_python(cells)
 
 
-TRAINED = 0.75
-"""The training accuracy from which on a network has learnt something: halfway between chance and perfect."""
-
 METHODS = {
     "nsvm": "neural SVM",
     "svc_on_features": "SVC on its features",
     "frozen": "frozen features",
     "network": "same network, no SVM",
     "svc": "SVC on the inputs",
+    "svc_tuned": "SVC on the inputs, tuned",
+    "boosting": "boosted trees, tuned",
     "bayes": "Bayes rule",
 }
 """The methods with their names in tables, in the order of the columns."""
+
+BASELINES: dict[str, Callable[[Data], Figures]] = {
+    "svc": svc_on_inputs,
+    "svc_tuned": tuned_svc,
+    "boosting": tuned_boosting,
+    "bayes": bayes,
+}
+"""The methods that need no network."""
 
 
 def _cell(cell: Cell, seed: int, directory: Path) -> list[Row]:
@@ -158,8 +196,11 @@ def _cell(cell: Cell, seed: int, directory: Path) -> list[Row]:
     model, kept = at / "nsvm" / "final.safetensors", at / "nsvm" / "svc_on_features.json"
     machine = _kept(kept, {}, lambda: svc_on_features(model), method="svc_on_features", **about)
     still = _run(frozen(replace(cell.nsvm, seed=seed)), at / "frozen", method="frozen", **about)
-    network = _run(replace(cell.network, seed=seed), at / "network", method="network", **about)
-    return [nsvm, machine, replace(still, trained=True), replace(network, support_vectors=None)]
+    rows = [nsvm, machine, replace(still, trained=True)]
+    if cell.network is not None:
+        network = _run(replace(cell.network, seed=seed), at / "network", method="network", **about)
+        rows.append(replace(network, support_vectors=None))
+    return rows
 
 
 def frozen(settings: Settings) -> Settings:
@@ -175,21 +216,16 @@ def frozen(settings: Settings) -> Settings:
     return still
 
 
-def _shared(name: str, dataset: Mapping[str, Any], seed: int, directory: Path) -> list[Row]:
-    """Return the rows that all cells of a data set share."""
-    section, about = dict(dataset), {"cell": name, "dataset": name, "seed": seed}
-    methods = {"svc": svc_on_inputs} | ({"bayes": bayes} if is_ringnorm(name) else {})
-    return [
-        _kept(
-            directory / f"{method}_{seed}.json", section, partial(run, section, seed), method=method, **about
-        )
-        for method, run in methods.items()
-    ]
+def _baseline(cell: Cell, method: str, seeds: Sequence[int], directory: Path) -> list[Row]:
+    """Return the rows of a method that needs no network, with seeds whose data are the same."""
+    section, seed, name = dict(cell.nsvm.dataset), seeds[0], cell.dataset
 
+    def compute() -> Figures:
+        return BASELINES[method](load_data(section, seed, cell.nsvm.task))
 
-def is_ringnorm(dataset: str) -> bool:
-    """Return whether a data set is Ringnorm, whose Bayes rule is known."""
-    return dataset.startswith("ringnorm")
+    file = directory / f"{method}_{seed}.json"
+    row = _kept(file, section, compute, cell=name, dataset=name, method=method, seed=seed)
+    return [replace(row, seed=seed) for seed in seeds]
 
 
 def _run(settings: Settings, directory: Path, **about: Any) -> Row:
@@ -204,27 +240,41 @@ def _run(settings: Settings, directory: Path, **about: Any) -> Row:
         data, sizes = result["data"], result["data"]["samples"]
         generated = data.get("generated", False)  # earlier versions did not say
         return Row(
-            accuracy=result["test_accuracy"],
-            errors=result["test_errors"],
+            **{name: result.get(f"test_{name}") for scores in SCORES for name in scores},
             samples=sizes["test"],
             overlap=0.0 if data["official_split"] or generated else sizes["test"] / sizes["train"],
             generated=generated,
             seconds=result["train_seconds"],
             support_vectors=result["support_vectors"],
             theta_steps=result["theta_steps"],
-            trained=result["train_accuracy"] >= TRAINED,
+            trained=_has_trained(result),
             **about,
         )
 
 
+def _has_trained(result: Mapping[str, Any]) -> bool:
+    """Return whether a run is at least halfway from chance to perfect on its own training samples.
+
+    For real targets that is between predicting their mean, with R^2 = 0, and 1.
+    """
+    if "train_r2" in result:
+        return bool(result["train_r2"] >= 1 / 2)
+    chance = 1 / len(result["data"]["classes"])
+    return bool(result["train_accuracy"] >= (chance + 1) / 2)
+
+
 def _kept(file: Path, settings: Section, compute: Callable[[], Figures], **about: Any) -> Row:
-    """Return the row with the figures in a file, computing and writing them if it does not exist."""
+    """Return the row with the figures in a file, computing and writing them if it does not exist.
+
+    ``chosen``, the values of a tuned method, stay in the file.
+    """
     if not file.is_file():
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, json.dumps({"settings": settings, "figures": compute()}, indent=2).encode())
     with _readable(file):
         content = json.loads(file.read_bytes())
-        made_with, row = content["settings"], Row(**content["figures"], **about)
+        made_with, figures = content["settings"], content["figures"]
+        row = Row(**{key: value for key, value in figures.items() if key != "chosen"}, **about)
     if made_with != settings:
         raise _other(file)
     return row

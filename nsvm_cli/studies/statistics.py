@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 from nsvm_cli.datasets.ringnorm import bayes_accuracy
-from nsvm_cli.studies.intervals import FEWEST_SEEDS, Estimate, estimate, estimate_difference
-from nsvm_cli.studies.reproduce import METHODS, Row, is_ringnorm
+from nsvm_cli.studies.intervals import (
+    FEWEST_SEEDS,
+    Estimate,
+    estimate,
+    estimate_difference,
+    estimate_mean,
+)
+from nsvm_cli.studies.reproduce import BASELINES, METHODS, Row
 
 PAPER = {
     "ringnorm_alg1": 98.1,
@@ -23,15 +31,36 @@ PAPER = {
 }
 """The results that the paper reports (Section 5), for one run each: % on Ringnorm, errors on MNIST."""
 
-NOTES = """\
-SVC on its features: scikit-learn's SVC on the trained features, with the cell's kernel and C = 1/(λm). Same
-network, no SVM: a linear head and cross-entropy, trained for as many gradient steps, with as many samples a
-step as the algorithm draws. SVC on the inputs: scikit-learn's SVC with its default C and gamma, not tuned.
-"""
-FROZEN = """
-Frozen features: the same network with its initial, random θ, and the cell's SVM on top: what training θ adds.
-"""
+OF_TARGETS = {
+    "svc_on_features": "SVR on its features",
+    "network": "same network, squared error",
+    "svc_tuned": "SVR on the inputs, tuned",
+}
+"""The names of methods for real targets, where they have others there."""
+
+FEATURES = "on the trained features, with the cell's kernel and C = 1/(λm)"
+STEPS = "trained for as many gradient steps, with as many samples a step as the algorithm draws"
+CHOSEN = "from cross-validation on training samples"
+NOTES = {
+    "SVC on its features": f"scikit-learn's SVC {FEATURES}",
+    "SVR on its features": f"scikit-learn's SVR {FEATURES}",
+    "frozen features": "the same network with its initial, random θ, and the cell's SVM on top: what "
+    "training θ adds",
+    "same network, no SVM": f"a linear head and cross-entropy, {STEPS}",
+    "same network, squared error": f"a linear head and squared errors, {STEPS}",
+    "SVC on the inputs": "scikit-learn's SVC with its default C and gamma, not tuned",
+    "SVC on the inputs, tuned": f"scikit-learn's SVC with C and gamma {CHOSEN}",
+    "SVR on the inputs, tuned": f"scikit-learn's SVR with C, gamma and epsilon {CHOSEN}",
+    "boosted trees, tuned": "scikit-learn's HistGradientBoosting with learning rate and leaves of a tree "
+    f"{CHOSEN}",
+}
+"""What stands below the tables about a method in them, by its name."""
+
 UNTRAINED = "not trained"
+
+R2 = "R²"
+IN_ERRORS = ("mnist", "digits")
+"""The data sets whose scores are numbers of errors, as the paper's are for images."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +71,7 @@ class Summary:
     """
 
     cell: str
+    dataset: str
     method: str
     seeds: int
     unit: str
@@ -74,14 +104,11 @@ def summarise(rows: Sequence[Row]) -> list[Summary]:
 
 def _summary(cell: str, nsvm: Sequence[Row], chosen: Sequence[Row]) -> Summary:
     """Summarise the rows of a method, next to the neural SVM's with the same seeds."""
-    ours, theirs = ([row.errors for row in rows] for rows in (nsvm, chosen))
     first, overlap = chosen[0], max(row.overlap for row in (*nsvm, *chosen))
-    score, gain = estimate(theirs, first.samples, overlap), estimate_difference(ours, theirs, overlap)
-    if is_ringnorm(first.dataset):
-        percent = 100 / first.samples
-        score, gain = score.times(-percent, plus=100.0), gain.times(-percent)
+    score, gain = _estimates(nsvm, chosen, overlap)
     return Summary(
         cell,
+        first.dataset,
         first.method,
         len(chosen),
         _unit(first),
@@ -96,13 +123,39 @@ def _summary(cell: str, nsvm: Sequence[Row], chosen: Sequence[Row]) -> Summary:
     )
 
 
+def _estimates(nsvm: Sequence[Row], chosen: Sequence[Row], overlap: float) -> tuple[Estimate, Estimate]:
+    """Estimate the mean score of a method, and that of the neural SVM minus it, seed by seed."""
+    first = chosen[0]
+    if _unit(first) == R2:
+        r2, theirs = ([_score(row) for row in rows] for rows in (nsvm, chosen))
+        more = [a - b for a, b in zip(r2, theirs, strict=True)]
+        return estimate_mean(theirs, overlap), estimate_mean(more, overlap)
+    errors, others = ([_errors(row) for row in rows] for rows in (nsvm, chosen))
+    score = estimate(others, first.samples, overlap)
+    gain = estimate_difference(errors, others, overlap)
+    if first.dataset in IN_ERRORS:
+        return score, gain
+    percent = 100 / first.samples
+    return score.times(-percent, plus=100.0), gain.times(-percent)
+
+
 def _unit(row: Row) -> str:
-    return "accuracy, %" if is_ringnorm(row.dataset) else f"errors of {row.samples}"
+    if row.r2 is not None:
+        return R2
+    return f"errors of {row.samples}" if row.dataset in IN_ERRORS else "accuracy, %"
 
 
 def _score(row: Row) -> float:
-    """Return accuracy for Ringnorm and the number of errors for images, as the paper does."""
-    return 100 * row.accuracy if is_ringnorm(row.dataset) else float(row.errors)
+    """Return R^2 for real targets; the number of errors for the paper's images, as it does; else accuracy."""
+    if row.r2 is not None:
+        return row.r2
+    errors = float(_errors(row))
+    return errors if row.dataset in IN_ERRORS else 100 * (1 - errors / row.samples)
+
+
+def _errors(row: Row) -> int:
+    assert row.errors is not None  # a row without R^2 has them
+    return row.errors
 
 
 def _mean(values: Sequence[float | int | None]) -> float | None:
@@ -110,21 +163,33 @@ def _mean(values: Sequence[float | int | None]) -> float | None:
     return fmean(known) if known else None
 
 
-Cells = dict[str, dict[str, Summary]]
-"""Summaries by cell, then by method; every cell has the same methods."""
+@dataclass(frozen=True)
+class Group:
+    """Cells that one table compares, with the summaries of their methods."""
+
+    unit: str
+    cells: dict[str, dict[str, Summary]]
+
+    @property
+    def baselines(self) -> dict[str, str]:
+        """The methods that the neural SVMs are compared with, and their names; a cell may lack some."""
+        found = {method for by_method in self.cells.values() for method in by_method} - {"nsvm"}
+        return {method: self.name(method) for method in METHODS if method in found}
+
+    def name(self, method: str) -> str:
+        """Return what a method is called here."""
+        return OF_TARGETS.get(method, METHODS[method]) if self.unit == R2 else METHODS[method]
 
 
-def by_unit(summaries: Sequence[Summary]) -> dict[str, Cells]:
-    """Group the summaries by unit: one table each."""
-    units: dict[str, Cells] = {}
-    for s in summaries:
-        units.setdefault(s.unit, {}).setdefault(s.cell, {})[s.method] = s
-    return units
-
-
-def baselines_of(cells: Cells) -> list[str]:
-    """Return the methods that the neural SVMs are compared with."""
-    return [method for method in next(iter(cells.values())) if method != "nsvm"]
+def groups(summaries: Sequence[Summary]) -> list[Group]:
+    """Group the cells with the same unit, methods that need no network, and kind of split: one table each."""
+    found: dict[Any, Group] = {}
+    for cell in dict.fromkeys(s.cell for s in summaries):
+        by_method = {s.method: s for s in summaries if s.cell == cell}
+        s, shared = by_method["nsvm"], tuple(method for method in BASELINES if method in by_method)
+        key = (s.unit, shared, s.overlap > 0, s.generated)
+        found.setdefault(key, Group(s.unit, {})).cells[cell] = by_method
+    return [*found.values()]
 
 
 def markdown(summaries: Sequence[Summary], full: bool) -> str:
@@ -134,25 +199,26 @@ def markdown(summaries: Sequence[Summary], full: bool) -> str:
         summaries: what ``summarise`` returns.
         full: whether to compare with the figures that the paper reports for these experiments.
     """
-    parts = []
-    for unit, cells in by_unit(summaries).items():
-        parts += [_scores(cells, unit, full), _gains(cells, unit)]
-    notes = NOTES + FROZEN if any(s.method == "frozen" for s in summaries) else NOTES
-    return "\n".join([*parts, notes])
+    tables = groups(summaries)
+    parts = [part for group in tables for part in (_scores(group, full), _gains(group))]
+    names = {name for group in tables for name in group.baselines.values()}
+    notes = [f"{name[0].upper()}{name[1:]}: {NOTES[name]}." for name in NOTES if name in names]
+    return "\n".join([*parts, textwrap.fill(" ".join(notes), 110, break_on_hyphens=False), ""])
 
 
-def _scores(cells: Cells, unit: str, full: bool) -> str:
-    baselines = baselines_of(cells)
-    head = ["", "neural SVM", "95 % interval", *(["paper, one run"] if full else []), "training, s"]
-    head += ["support vectors", *(METHODS[b] for b in baselines)]
+def _scores(group: Group, full: bool) -> str:
+    baselines = group.baselines
+    papers = PAPER if full and PAPER.keys() & group.cells.keys() else {}
+    head = ["", "neural SVM", "95 % interval", *(["paper, one run"] if papers else []), "training, s"]
+    head += ["support vectors", *baselines.values()]
     rows = []
-    for cell, by_method in cells.items():
+    for cell, by_method in group.cells.items():
         nsvm = by_method["nsvm"]
-        row = [f"`{cell}`", spread(nsvm.score), _interval(nsvm.score)]
-        row += [f"{PAPER[cell]:g}" if cell in PAPER else ""] if full else []
+        row = [f"`{cell}`", spread(nsvm), _interval(nsvm.score, nsvm.unit)]
+        row += [f"{papers[cell]:g}" if cell in papers else ""] if papers else []
         row += [f"{nsvm.seconds:.1f}", f"{nsvm.support_vectors:.0f}"]
-        rows.append(row + [score_of(by_method[b]) for b in baselines])
-    title = f"{unit[0].upper()}{unit[1:]}: mean ± standard deviation of {nsvm.seeds} seeds"
+        rows.append(row + [score_of(by_method.get(b)) for b in baselines])
+    title = f"{group.unit[0].upper()}{group.unit[1:]}: mean ± standard deviation of {nsvm.seeds} seeds"
     if "bayes" in baselines:
         title += f"; the best possible, averaged over all draws, is {100 * bayes_accuracy():.2f}"
     return f"{title}. {_interval_means(nsvm)}\n\n{_table(head, rows)}"
@@ -170,13 +236,12 @@ def _interval_means(s: Summary) -> str:
     return "All seeds share one test set: the intervals cover initialisation and sampling, not its choice."
 
 
-def _gains(cells: Cells, unit: str) -> str:
-    baselines = baselines_of(cells)
-    head = ["", *(f"minus {METHODS[b]}" for b in baselines)]
+def _gains(group: Group) -> str:
+    head = ["", *(f"minus {name}" for name in group.baselines.values())]
     rows = []
-    for cell, by_method in cells.items():
-        rows.append([f"`{cell}`", *(_gain_over(by_method[b]) for b in baselines)])
-    better = "below 0 is better" if unit.startswith("errors") else "above 0 is better"
+    for cell, by_method in group.cells.items():
+        rows.append([f"`{cell}`", *(_gain_over(by_method.get(b)) for b in group.baselines)])
+    better = "below 0 is better" if group.unit.startswith("errors") else "above 0 is better"
     title = f"The neural SVM minus each baseline, seed by seed ({better}): mean and 95 % interval."
     return f"{title}\n\n{_table(head, rows)}"
 
@@ -186,24 +251,31 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def spread(e: Estimate) -> str:
+def spread(s: Summary) -> str:
     """Format mean and standard deviation."""
-    return f"{e.mean:.2f}" if math.isnan(e.std) else f"{e.mean:.2f} ± {e.std:.2f}"
+    mean, std = (f"{value:.{decimals(s.unit)}f}" for value in (s.score.mean, s.score.std))
+    return mean if math.isnan(s.score.std) else f"{mean} ± {std}"
 
 
-def score_of(s: Summary) -> str:
-    """Format the score of a method."""
-    return spread(s.score) if s.trained else f"{spread(s.score)}, {UNTRAINED}"
+def score_of(s: Summary | None) -> str:
+    """Format the score of a method, if there is one."""
+    if s is None:
+        return ""
+    return spread(s) if s.trained else f"{spread(s)}, {UNTRAINED}"
 
 
-def _gain_over(s: Summary) -> str:
+def _gain_over(s: Summary | None) -> str:
     """Format the gain over a method; a network that has not learnt anything is no baseline."""
-    return f"{_signed(s.gain)} {_interval(s.gain, '+')}" if s.trained else UNTRAINED
+    if s is None:
+        return ""
+    return f"{s.gain.mean:+.{decimals(s.unit)}f} {_interval(s.gain, s.unit, '+')}" if s.trained else UNTRAINED
 
 
-def _signed(e: Estimate) -> str:
-    return f"{e.mean:+.2f}"
+def _interval(e: Estimate, unit: str, sign: str = "") -> str:
+    form = f"{sign}.{decimals(unit)}f"
+    return "" if math.isnan(e.low) else f"[{e.low:{form}}, {e.high:{form}}]"
 
 
-def _interval(e: Estimate, sign: str = "") -> str:
-    return "" if math.isnan(e.low) else f"[{e.low:{sign}.2f}, {e.high:{sign}.2f}]"
+def decimals(unit: str) -> int:
+    """Return to how many decimals scores are shown."""
+    return 4 if unit == R2 else 2

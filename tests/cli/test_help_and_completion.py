@@ -130,7 +130,7 @@ def completions(line: str) -> set[str]:
         ("nsvm tune tune.space.optimizer.lr.h", {"tune.space.optimizer.lr.high="}),
         ("nsvm tune --c", {"--config-dir"}),
         ("nsvm reproduce q", {"quick=true"}),
-        ("nsvm reproduce cells=mn", {f"cells=mnist_alg{i}" for i in (1, 2, 3, 4)}),
+        ("nsvm reproduce cells=mnist_", {f"cells=mnist_alg{i}" for i in (1, 2, 3, 4)}),
         ("nsvm completion f", {"fish"}),
         ("nsvm evaluate run --j", {"--json"}),
         ("nsvm evaluate run split=t", {"split=test", "split=train"}),

@@ -64,6 +64,12 @@ def test_killed_it_repeats_nothing_and_ends_with_the_same_table(tmp_path: Path) 
         (["seeds"], "expected KEY=VALUE, got 'seeds'; did you mean seeds=?"),
         (["cells=ringnorm_alg4", "ringnorm=nowhere.csv"], "nowhere.csv"),
         (["cells=mnist_alg4", "mnist=nowhere"], "nowhere"),
+        (
+            ["cells=leter_alg4"],
+            "there is no such experiment here; did you mean letter_alg4",
+        ),
+        (["cells=houses_alg4", "pmlb=nowhere"], "nowhere has no table '537_houses'"),
+        (["quick=true", "cells=letter_alg4"], "there is no such experiment here"),
     ],
 )
 def test_a_mistake_is_one_line(words: list[str], sentence: str, tmp_path: Path) -> None:

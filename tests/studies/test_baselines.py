@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC
+from sklearn.svm import SVC, SVR
 
 from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.datasets import load_data
@@ -17,7 +18,7 @@ from nsvm_cli.models.feature_map import features
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
-from nsvm_cli.studies.baselines import bayes, svc_on_features, svc_on_inputs
+from nsvm_cli.studies.baselines import bayes, svc_on_features, svc_on_inputs, tuned_boosting, tuned_svc
 from tests.datasets.helpers import load
 from tests.small_tables import KINDS, small_table
 
@@ -25,11 +26,11 @@ RINGNORM: dict[str, Any] = {"name": "ringnorm", "samples": 1000}
 
 
 def test_svc_on_inputs_is_what_a_user_would_write() -> None:
-    parts = load_data(RINGNORM, 3).splits
+    parts = (data := load_data(RINGNORM, 3)).splits
     (x, y), (x_test, y_test) = ((p.x.numpy(), p.y.numpy()) for p in (parts["train"], parts["test"]))
     scaler = StandardScaler().fit(x)
     theirs = SVC().fit(scaler.transform(x), y).score(scaler.transform(x_test), y_test)
-    figures = svc_on_inputs(RINGNORM, 3)
+    figures = svc_on_inputs(data)
     assert figures["accuracy"] == pytest.approx(theirs)
     assert figures["errors"] == round((1 - theirs) * 100)
 
@@ -69,7 +70,7 @@ def test_nothing_is_better_than_the_bayes_rule() -> None:
     assert ((B >= A).numpy() == bayes_rule(x, x)).mean() > 0.999, "but for the moments, which are estimates"
     scaled = (x - x.mean(0)) / x.std(0)
     assert (bayes_rule(scaled, scaled) == bayes_rule(x, x)).all()
-    assert bayes(RINGNORM, 0)["accuracy"] > 0.95
+    assert bayes(load_data(RINGNORM, 0))["accuracy"] > 0.95
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -92,3 +93,31 @@ def test_svc_on_features_takes_any_task(kind: str, tmp_path: Path) -> None:
     same = ("r2", "rmse", "mae") if kind == "regression" else ("accuracy", "errors")
     assert {name: figures[name] for name in same} == {name: result[f"test_{name}"] for name in same}
     assert figures["support_vectors"] == result["support_vectors"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tuned_baselines_choose_on_training_samples_and_take_any_task(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nsvm_cli.studies.baselines.MOST_SAMPLES", 100)
+    monkeypatch.setattr("nsvm_cli.studies.baselines.EPSILON", (0.1,))
+    monkeypatch.setattr("nsvm_cli.studies.baselines.MOST_TREES", 30)
+    monkeypatch.setattr(
+        "nsvm_cli.studies.baselines.TREES", {"learning_rate": (1e-6, 0.3), "max_leaf_nodes": (4,)}
+    )
+    table = small_table(kind, tmp_path, validation=0)
+    data = load_data(table["dataset"], 0, table["task"])
+    svc, trees = tuned_svc(data), tuned_boosting(data)
+    assert trees["chosen"] == {"learning_rate": 0.3, "max_leaf_nodes": 4}
+    assert trees["support_vectors"] is None
+    x, y = data.splits["train"].x.numpy(), data.splits["train"].y.numpy()
+    x_test, y_test = data.splits["test"].x.numpy(), data.splits["test"].y.numpy()
+    scaler = StandardScaler().fit(x)
+    if kind == "regression":
+        machine = TransformedTargetRegressor(SVR(**svc["chosen"]), transformer=StandardScaler())
+        score = "r2"
+    else:
+        machine, score = SVC(**svc["chosen"]), "accuracy"
+    theirs = machine.fit(scaler.transform(x), y).score(scaler.transform(x_test), y_test)
+    assert svc[score] == pytest.approx(theirs, abs=0.01), "on all training samples"
+    assert min(svc[score], trees[score]) > 0.7

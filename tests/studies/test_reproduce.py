@@ -18,10 +18,11 @@ from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.runs.experiment import prepare, train_in_memory
 from nsvm_cli.runs.model_file import load_model
 from nsvm_cli.storage.run_directory import locked
-from nsvm_cli.studies.reproduce import METHODS, Cell, Row, frozen, reproduce
+from nsvm_cli.studies.reproduce import Cell, Row, _has_trained, frozen, read_rows, reproduce
 from nsvm_cli.studies.statistics import markdown, summarise
 from nsvm_cli.trainers import build_trainer
 from tests.inline_workers import InlineWorkers
+from tests.small_tables import small_table
 
 pytestmark = pytest.mark.usefixtures("inline_workers")
 
@@ -47,8 +48,12 @@ NETWORK = settings(
 )
 
 
+def cell_of(name: str, nsvm: Settings, network: Settings | None = NETWORK) -> Cell:
+    return Cell(name, "ringnorm", nsvm, network, ("svc", "bayes"))
+
+
 def test_a_failure_names_its_run_and_keeps_no_other_from_finishing(tmp_path: Path) -> None:
-    cells = [Cell("bad", settings(1e30), NETWORK), Cell("good", settings(0.01), NETWORK)]
+    cells = [cell_of("bad", settings(1e30)), cell_of("good", settings(0.01))]
     rows: list[Row] = []
     with pytest.raises(RunError, match=r"bad, seed 0: training diverged at step \d+"):
         reproduce(cells, 1, tmp_path, 2, lambda row, done, total: rows.append(row))
@@ -77,7 +82,7 @@ def finished(reproduction: Path, tmp_path: Path) -> Path:
 
 
 def again(directory: Path) -> list[Row]:
-    return reproduce([Cell("cell", settings(0.01), NETWORK)], 1, directory, 1, lambda row, done, total: None)
+    return reproduce([cell_of("cell", settings(0.01))], 1, directory, 1, lambda row, done, total: None)
 
 
 def test_seeds_that_draw_their_own_data_do_not_overlap(finished: Path) -> None:
@@ -93,7 +98,7 @@ def test_results_of_earlier_versions_do_not_say_whether_data_were_generated(fini
     del result["data"]["generated"]
     file.write_text(json.dumps(result))
     assert {row.method: row.overlap for row in again(finished)} == {
-        **dict.fromkeys(METHODS, 0),
+        **dict.fromkeys(["nsvm", "svc_on_features", "frozen", "network", "svc", "bayes"], 0),
         "nsvm": 20 / 180,
     }
 
@@ -122,17 +127,17 @@ def test_a_damaged_result_is_one_line_that_says_what_to_do(name: str, damage: st
 
 def test_a_directory_serves_one_at_a_time(tmp_path: Path) -> None:
     with locked(tmp_path), pytest.raises(InputError, match="is in use by another nsvm"):
-        reproduce([Cell("good", settings(0.01), NETWORK)], 1, tmp_path, 1, lambda row, done, total: None)
+        reproduce([cell_of("good", settings(0.01))], 1, tmp_path, 1, lambda row, done, total: None)
 
 
 def test_other_settings_in_the_same_directory_are_refused(finished: Path) -> None:
     with pytest.raises(InputError, match=r"nsvm was made with other settings: expected a new folder in dir"):
-        reproduce([Cell("cell", settings(0.02), NETWORK)], 1, finished, 1, lambda row, done, total: None)
+        reproduce([cell_of("cell", settings(0.02))], 1, finished, 1, lambda row, done, total: None)
 
 
 def test_a_network_that_has_not_trained_is_not_compared_with(tmp_path: Path) -> None:
     still = replace(NETWORK, optimizer={"name": "sgd", "lr": 0.0})
-    cells = [Cell("ringnorm_alg4", settings(0.01), still)]
+    cells = [cell_of("ringnorm_alg4", settings(0.01), still)]
     table = markdown(summarise(reproduce(cells, 2, tmp_path, 1, lambda row, done, total: None)), False)
     scores, gains = re.findall(r"^\| `ringnorm_alg4` \|.*$", table, re.MULTILINE)
     assert scores.count(", not trained |") == 1
@@ -169,3 +174,70 @@ def test_runs_of_an_earlier_version_are_those_of_the_same_settings(finished: Pat
 def test_a_row_has_no_figures_of_single_classes(finished: Path) -> None:
     assert "recall" not in (finished / "runs.csv").read_text().splitlines()[0]
     assert "recall" not in (finished / "ringnorm" / "svc_0.json").read_text()
+
+
+def table_cell(kind: str, folder: Path, network: bool) -> Cell:
+    """Return a cell of a small table."""
+    about = {**small_table(kind, folder, validation=0), "network": {"name": "mlp", "widths": [8]}}
+    svm = {"kernel": {"name": "rbf"}, "algorithm": {"name": "alg4", "steps": 30, "solver": "svc"}}
+    nsvm = settings(0.1, **about, **svm)
+    head = {**NETWORK.algorithm, "steps": 300}
+    of_network = {**about, "network": {**about["network"], "head": True}, "kernel": {"name": "linear"}}
+    return Cell(
+        "cell_alg4",
+        "table",
+        nsvm,
+        settings(0.05, **of_network, algorithm=head) if network else None,
+        ("svc_tuned",),
+    )
+
+
+@pytest.fixture
+def small_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("C", "GAMMA", "EPSILON"):
+        monkeypatch.setattr(f"nsvm_cli.studies.baselines.{name}", (1.0, 0.1))
+
+
+@pytest.mark.usefixtures("small_grid")
+def test_real_targets_have_their_own_scores(tmp_path: Path) -> None:
+    cell = table_cell("regression", tmp_path, network=True)
+    rows = reproduce([cell], 1, tmp_path / "out", 1, lambda row, done, total: None)
+    assert [row.method for row in rows] == ["nsvm", "svc_on_features", "frozen", "network", "svc_tuned"]
+    result = json.loads((tmp_path / "out" / "cell_alg4" / "seed_0" / "nsvm" / "result.json").read_text())
+    assert (rows[0].r2, rows[0].rmse) == (result["test_r2"], result["test_rmse"])
+    assert {row.accuracy for row in rows} == {None}
+    assert {row.trained for row in rows} == {True}
+    assert read_rows(tmp_path / "out" / "runs.csv") == rows
+    kept = json.loads((tmp_path / "out" / "table" / "svc_tuned_0.json").read_text())
+    assert kept["figures"]["chosen"].keys() == {"C", "gamma", "epsilon"}
+
+
+@pytest.mark.usefixtures("small_grid")
+def test_what_no_seed_changes_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = table_cell("three classes", tmp_path, network=False)
+    lines = Path(cell.nsvm.dataset["path"]).read_text().splitlines()
+    (tmp_path / "test.csv").write_text("\n".join([lines[0], *lines[-40:]]))
+    dataset = {**cell.nsvm.dataset, "test_path": str(tmp_path / "test.csv")}
+    cell = replace(cell, nsvm=replace(cell.nsvm, dataset=dataset))
+    totals = []
+    rows = reproduce([cell], 2, tmp_path / "out", 1, lambda row, done, total: totals.append((done, total)))
+    assert totals == [(done, 8) for done in range(1, 9)]
+    tuned = [row for row in rows if row.method == "svc_tuned"]
+    assert [replace(row, seed=0) for row in tuned] == [tuned[0]] * 2
+    assert [row.seed for row in tuned] == [0, 1]
+    assert [file.name for file in (tmp_path / "out" / "table").glob("*.json")] == ["svc_tuned_0.json"]
+    assert "network" not in {row.method for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("result", "trained"),
+    [
+        ({"train_accuracy": 0.74, "data": {"classes": ["a", "b"]}}, False),
+        ({"train_accuracy": 0.74, "data": {"classes": list("abcdefghij")}}, True),
+        ({"train_accuracy": 0.54, "data": {"classes": list("abcdefghij")}}, False),
+        ({"train_r2": 0.49, "data": {"classes": []}}, False),
+        ({"train_r2": 0.5, "data": {"classes": []}}, True),
+    ],
+)
+def test_trained_is_halfway_from_chance_to_perfect(result: dict[str, Any], trained: bool) -> None:
+    assert _has_trained(result) is trained
