@@ -87,7 +87,7 @@ def test_nsvm_reproduce_runs_these_values(cell: str) -> None:
     ("cell", "dataset", "task"),
     [
         ("mnist10_alg2", {"name": "mnist", "classes": None}, "classification"),
-        ("letter_alg1", {"name": "pmlb", "table": "letter", "root": "tables"}, "classification"),
+        ("optdigits_alg1", {"name": "pmlb", "table": "optdigits", "root": "tables"}, "classification"),
         ("cpu_act_alg4", {"name": "pmlb", "table": "197_cpu_act", "root": "tables"}, "regression"),
     ],
 )

@@ -69,7 +69,8 @@ def build(settings: Settings, data: Data) -> Experiment:
         InputError: a setting is wrong, or does not suit the data.
     """
     device, dtype = select_device(settings.device, settings.threads), getattr(torch, settings.dtype)
-    trainer, train = build_trainer(settings.algorithm), data.splits["train"]
+    train = data.splits["train"]
+    trainer = build_trainer(settings.algorithm).for_samples(len(train.y))
     scaling = fit_scaling(train.x, data.global_scaling)
     x, y = scaling(train.x, dtype).to(device), data.task.targets(train.y).to(device, dtype)
     kernel, processes = build_kernel(settings.kernel), init_distributed(device)

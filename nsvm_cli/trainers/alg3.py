@@ -20,6 +20,7 @@ class Alg3(BatchTrainer[SampleState]):
     """Mini-batch Pegasos in f, alignment in theta (paper, Algorithm 3). It requires K(a, a) != 0.
 
     ``centred`` says whether the alignment is; None leaves it to the task (see ``Task.centred``).
+    ``epochs`` limits ``steps`` to so many passes over the training samples.
 
     ``start`` and ``finish`` implement the lines before and after the loop, and ``step`` one iteration, in the
     paper's order.
@@ -30,6 +31,7 @@ class Alg3(BatchTrainer[SampleState]):
     mu: Positive = 1.0
     batch_size: PairedBatchSize = 16
     centred: bool | None = None
+    epochs: Positive | None = None
 
     def start(self, problem: Problem, F: FeatureMap) -> SampleState:
         sampler = problem.sampler(self.k)

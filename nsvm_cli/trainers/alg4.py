@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -18,7 +18,16 @@ from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import ALIGNMENT_LOSSES, alignment
 from nsvm_cli.storage.state_dict import RESTORED
 from nsvm_cli.trainers.averaging import AveragedState, MeanTheta, Share
-from nsvm_cli.trainers.base import BatchSize, PairedBatchSize, Problem, State, Steps, StepTrainer, Trainer
+from nsvm_cli.trainers.base import (
+    BatchSize,
+    PairedBatchSize,
+    Problem,
+    State,
+    Steps,
+    StepTrainer,
+    Trainer,
+    limited,
+)
 from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC, LinearSVM
 
@@ -56,7 +65,8 @@ class Alg4(StepTrainer[Alg4State]):
     ``solver_steps`` is given too: then Part 1 takes ``steps`` and Part 2 ``solver_steps``. Where nothing else
     is said of a part, it takes its number in ``split``. ``solver_batch_size`` is that of Pegasos in Part 2,
     and ``centred`` says whether the alignment is; None leaves it to the task (see ``Task.centred``).
-    ``average`` is the share of Part 1, at its end, over which theta is averaged (see ``MeanTheta``).
+    ``average`` is the share of Part 1, at its end, over which theta is averaged (see ``MeanTheta``), and
+    ``epochs`` limits Part 1 to so many passes over the training samples.
     """
 
     steps: Steps | None = None
@@ -69,6 +79,7 @@ class Alg4(StepTrainer[Alg4State]):
     centred: bool | None = None
     average: Share | None = None
     solver_batch_size: BatchSize | None = None
+    epochs: Positive | None = None
 
     @cached_property
     def part_steps(self) -> tuple[int, int]:
@@ -100,6 +111,13 @@ class Alg4(StepTrainer[Alg4State]):
     @property
     def last_theta_step(self) -> int:
         return self.part_steps[0]
+
+    def for_samples(self, m: int) -> Alg4:
+        part_1, part_2 = self.part_steps
+        part_1 = limited(part_1, self.epochs, self.k, m)
+        return (
+            self if part_1 == self.part_steps[0] else replace(self, steps=part_1, solver_steps=part_2 or None)
+        )
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -173,6 +173,10 @@ class Trainer(ABC, Generic[S]):
         """The last step that may change theta."""
         return self.total
 
+    def for_samples(self, m: int) -> Trainer[S]:
+        """Return this algorithm for m training samples: with fewer steps, if so many would be too many."""
+        return self
+
     def check(self, problem: Problem, F: FeatureMap) -> None:
         """Check, before any computation, that this algorithm can handle the problem.
 
@@ -239,11 +243,17 @@ class StepTrainer(Trainer[S]):
                 state.tally.add_objective(state.objective)
 
 
+def limited(steps: int, epochs: float | None, k: int, m: int) -> int:
+    """Return the number of steps, of k samples each, that draw m samples at most ``epochs`` times."""
+    return steps if epochs is None else min(steps, max(1, math.floor(epochs * m / k)))
+
+
 class BatchTrainer(StepTrainer[S]):
-    """An algorithm that draws ``batch_size`` samples per step."""
+    """An algorithm that draws ``batch_size`` samples per step, and limits its steps to ``epochs``."""
 
     steps: int
     batch_size: int
+    epochs: float | None = None
 
     @property
     def k(self) -> int:
@@ -252,3 +262,7 @@ class BatchTrainer(StepTrainer[S]):
     @property
     def total(self) -> int:
         return self.steps
+
+    def for_samples(self, m: int) -> BatchTrainer[S]:
+        steps = limited(self.steps, self.epochs, self.k, m)
+        return replace(self, steps=steps)  # type: ignore[type-var]  # every trainer is a dataclass

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from nsvm_cli.config.registry import STRICT
+from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Linear
@@ -28,7 +28,8 @@ class CrossEntropy(BatchTrainer[AveragedState]):
     The network ends in its head. With two classes F_theta(x) in R^1 is the log-odds of class +1, and the
     cross-entropy is log(1 + exp(-y F_theta(x))). With C > 2, F_theta(x) in R^C are log-probabilities, up to a
     constant. For real targets F_theta(x) in R^1 predicts them, and the objective is 1/2 (y - F_theta(x))^2.
-    ``average`` is the share of the steps, at their end, over which theta is averaged (see ``MeanTheta``).
+    ``average`` is the share of the steps, at their end, over which theta is averaged (see ``MeanTheta``), and
+    ``epochs`` limits the steps to so many passes over the training samples.
 
     The terms z_r of g are unit vectors: with the linear kernel, g_r(x) = K(z_r, F_theta(x)).
     """
@@ -36,6 +37,7 @@ class CrossEntropy(BatchTrainer[AveragedState]):
     steps: Steps
     batch_size: Steps = 16
     average: Share | None = None
+    epochs: Positive | None = None
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,27 @@ def test_steps_is_the_whole_budget_unless_solver_steps_is_given_too(
 ) -> None:
     trainer = build_trainer(compose_settings(words.split())["algorithm"])
     assert (trainer.last_theta_step, trainer.total) == (part_1, total)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "m", "theta_steps", "total"),
+    [
+        ("alg4", {"solver_steps": 50}, 1000, 100, 150),
+        ("alg4", {"solver_steps": 50}, 40, 50, 100),
+        ("alg4", {"solver": "svc"}, 40, 50, 50),
+        ("alg4", {"solver_steps": 50}, 4, 5, 55),
+        ("alg3", {}, 40, 50, 50),
+        ("cross_entropy", {}, 1, 1, 1),
+    ],
+)
+def test_epochs_limit_the_theta_steps(
+    name: str, settings: dict[str, Any], m: int, theta_steps: int, total: int
+) -> None:
+    section = {"name": name, "steps": 100, "batch_size": 16, **settings}
+    trainer = build_trainer({**section, "epochs": 20}).for_samples(m)
+    assert (trainer.last_theta_step, trainer.total) == (theta_steps, total)
+    unlimited = build_trainer(section)
+    assert unlimited.for_samples(m) == unlimited
 
 
 @pytest.mark.parametrize("split", [[0, 5], [5], [1, 2, 3], "half", 0.5])
