@@ -50,6 +50,14 @@ class Cell:
     network: Settings | None
     baselines: Sequence[str]
 
+    @property
+    def methods(self) -> list[str]:
+        """The methods that take its network. SVC on its features may be the neural SVM itself."""
+        trainer = build_trainer(self.nsvm.algorithm)
+        itself = isinstance(trainer, Alg4) and trainer.solver == "svc"
+        others = {"svc_on_features": not itself, "frozen": True, "network": self.network is not None}
+        return ["nsvm", *(method for method, there in others.items() if there)]
+
 
 SCORES = (("accuracy", "errors"), ("r2", "rmse", "mae"))
 """Of classes, and of real targets."""
@@ -136,7 +144,7 @@ def _reproduce(
             for same in alike[name]
             for method in cell.baselines
         }
-        total = seeds * sum(3 + (c.network is not None) for c in cells)
+        total = seeds * sum(len(c.methods) for c in cells)
         total += seeds * sum(len(cell.baselines) for cell in shared.values())
         for future in as_completed(futures):
             try:
@@ -192,11 +200,12 @@ BASELINES: dict[str, Callable[[Data], Figures]] = {
 
 def _cell(cell: Cell, seed: int, directory: Path) -> list[Row]:
     at, about = directory / f"seed_{seed}", {"cell": cell.name, "dataset": cell.dataset, "seed": seed}
-    nsvm = _run(replace(cell.nsvm, seed=seed), at / "nsvm", method="nsvm", **about)
-    model, kept = at / "nsvm" / "final.safetensors", at / "nsvm" / "svc_on_features.json"
-    machine = _kept(kept, {}, lambda: svc_on_features(model), method="svc_on_features", **about)
+    rows = [_run(replace(cell.nsvm, seed=seed), at / "nsvm", method="nsvm", **about)]
+    if "svc_on_features" in cell.methods:
+        model, kept = at / "nsvm" / "final.safetensors", at / "nsvm" / "svc_on_features.json"
+        rows.append(_kept(kept, {}, lambda: svc_on_features(model), method="svc_on_features", **about))
     still = _run(frozen(replace(cell.nsvm, seed=seed)), at / "frozen", method="frozen", **about)
-    rows = [nsvm, machine, replace(still, trained=True)]
+    rows.append(replace(still, trained=True))
     if cell.network is not None:
         network = _run(replace(cell.network, seed=seed), at / "network", method="network", **about)
         rows.append(replace(network, support_vectors=None))
