@@ -25,7 +25,7 @@ CASES = [
     ("train --cfg everything", "invalid choice: 'everything'"),
     ("train steps=10", "steps: there is no such setting; did you mean algorithm.steps? (known: algorithm, "),
     ("train +steps=10", "steps: there is no such setting; did you mean algorithm.steps?"),
-    ("train algorithm.lr=0.1", "did you mean optimizer.lr? (known: algorithm.batch_size, "),
+    ("train algorithm.lr=0.1", "did you mean optimizer.lr? (known: algorithm.average, "),
     ("train kernel.degree=3", "kernel.degree: there is no such setting here, but with kernel=polynomial"),
     ("train hydra.launcher.n_jobs=2", "hydra.launcher.n_jobs: Hydra has no such setting"),
     ("train dataset=my/table.csv", "dataset=my/table.csv: there is no such dataset; did you mean csv?"),
