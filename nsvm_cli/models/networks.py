@@ -181,13 +181,19 @@ class CNN(nn.Sequential):
 
 class VGG(nn.Sequential):
     """Blocks of two 3x3 convolutions and a max-pooling (Simonyan and Zisserman, 2015), one for each number of
-    channels, with GroupNorm and ReLU after each convolution.
+    channels, with GroupNorm and ReLU after each convolution and channel dropout before each pooling.
 
     28x28 images and channels 16, 48, 96 give features in R^864, from 155,152 parameters.
     """
 
     @validated
-    def __init__(self, shape: Shape, channels: Blocks = (16, 48, 96)) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        channels: Blocks = (16, 48, 96),
+        dropout: Fraction = 0.0,
+        shared_dropout: bool | None = None,
+    ) -> None:
         smallest = 2 ** len(channels)
         if len(shape) != 3 or min(shape[1:]) < smallest:
             raise InputError(
@@ -200,7 +206,7 @@ class VGG(nn.Sequential):
                 convolution = nn.Conv2d(inputs, q, 3, padding=1, bias=False)
                 nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
                 layers += [convolution, nn.GroupNorm(math.gcd(q, torchvision_networks.GROUPS), q), nn.ReLU()]
-            layers.append(MaxPool())
+            layers += [Dropout(dropout, bool(shared_dropout)), MaxPool()]
         super().__init__(*layers, nn.Flatten())
 
 
