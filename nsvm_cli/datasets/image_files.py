@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
 from typing import IO, Annotated, ClassVar
 
@@ -167,7 +168,7 @@ def named_classes(
     return [label[name] for name in chosen], chosen
 
 
-def expect_sum(file: IO[bytes], expected: str) -> None:
+def expect_sum(file: BufferedIOBase | IO[bytes], expected: str) -> None:
     """Raise a ValueError unless this is the SHA-256 checksum of a file, and go back to its start."""
     got = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
     if got != expected:

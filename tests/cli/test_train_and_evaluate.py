@@ -141,7 +141,15 @@ def test_every_run_has_a_default_directory_of_its_own(tmp_path: Path) -> None:
 def test_the_recorded_configuration_composes_the_same_run(tmp_path: Path) -> None:
     run, _ = trained("algorithm=alg3", "dataset=digits", "algorithm.mu=0.5", "seed=4", *QUICK, cwd=tmp_path)
     config = yaml.safe_load((run / "config.yaml").read_text())
-    expected = {"name": "alg3", "steps": 60, "lam": 1e-4, "mu": 0.5, "batch_size": 4, "centred": None}
+    expected = {
+        "name": "alg3",
+        "steps": 60,
+        "lam": 1e-4,
+        "mu": 0.5,
+        "batch_size": 4,
+        "centred": None,
+        "epochs": None,
+    }
     assert config["algorithm"] == expected
     assert (config["task"], config["multiclass"]) == ("classification", "crammer_singer")
     assert config["seed"] == 4
