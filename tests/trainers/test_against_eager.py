@@ -114,7 +114,7 @@ def test_algorithm_2(small: MakeSmall) -> None:
 
 
 def test_algorithm_3(small: MakeSmall) -> None:
-    s, T, k, lr = small(3, m=150, network=WIDE), 1500, 8, 1e-3
+    s, T, k, lr = small(3, m=150, network=WIDE), 700, 8, 1e-3
     theirs = eager(s, lr, k)
     finish(theirs.algorithm_3(T, k))
     state, _ = train(Alg3(T, LAM, 1.0, k), s.problem, theta(s, lr))
@@ -123,15 +123,15 @@ def test_algorithm_3(small: MakeSmall) -> None:
 
 
 def test_algorithm_4(small: MakeSmall) -> None:
-    s, T, k, lr = small(3, m=300, network=WIDE), 1500, 8, 1e-3
+    s, T, k, lr = small(3, m=300, network=WIDE), 700, 8, 1e-3
     theirs = eager(s, lr, k)
     finish(theirs.algorithm_4_part_1(T, k))
-    trainer = Alg4(T, k, solver_steps=3000, lam=LAM)
+    trainer = Alg4(T, k, solver_steps=1500, lam=LAM)
     state, _ = train(trainer, s.problem, theta(s, lr), T)
     assert_same(state, theirs, parameters(s.network))
     trainer.advance(s.problem, state, trainer.total)
     theirs.draw = eager(s, lr).draw
-    finish(theirs.algorithm_0(theirs.F(s.problem.x), 3000))
+    finish(theirs.algorithm_0(theirs.F(s.problem.x), 1500))
     assert torch.equal(alpha(state.part_2, s), theirs.alpha)  # type: ignore[attr-defined]
 
 
