@@ -115,9 +115,9 @@ class Alg4(StepTrainer[Alg4State]):
     def for_samples(self, m: int) -> Alg4:
         part_1, part_2 = self.part_steps
         part_1 = limited(part_1, self.epochs, self.k, m)
-        return (
-            self if part_1 == self.part_steps[0] else replace(self, steps=part_1, solver_steps=part_2 or None)
-        )
+        if part_1 == self.last_theta_step:
+            return self
+        return replace(self, steps=part_1, solver_steps=part_2 or None)
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)

@@ -265,4 +265,6 @@ class BatchTrainer(StepTrainer[S]):
 
     def for_samples(self, m: int) -> BatchTrainer[S]:
         steps = limited(self.steps, self.epochs, self.k, m)
-        return replace(self, steps=steps)  # type: ignore[type-var]  # every trainer is a dataclass
+        if steps == self.steps:
+            return self
+        return replace(self, steps=steps)  # type: ignore[type-var]  # ``epochs`` is a field: a dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.errors import InputError
 from nsvm_cli.trainers import build_trainer
 from nsvm_cli.trainers.alg4 import Alg4
-from tests.conftest import Small
+from tests.conftest import MakeSmall
 
 
 @pytest.mark.parametrize(
@@ -70,7 +69,7 @@ def test_an_impossible_split_is_refused(split: object) -> None:
     [(40, 30), (40, 10), (20, 10)],
     ids=["longer, in Part 2", "shorter, in Part 2", "shorter, in Part 1"],
 )
-def test_part_1_keeps_the_steps_that_it_has_taken(at: int, steps: int, small: Callable[..., Small]) -> None:
+def test_part_1_keeps_the_steps_that_it_has_taken(at: int, steps: int, small: MakeSmall) -> None:
     s, first = small(1), Alg4(20, 4, solver_steps=50)
     state = first.start(s.problem, s.theta())
     first.advance(s.problem, state, at)

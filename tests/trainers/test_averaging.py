@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 
 from nsvm_cli.models.kernels import Linear
 from nsvm_cli.trainers import build_trainer
-from tests.conftest import LOSSES, Small, parameters
+from tests.conftest import LOSSES, MakeSmall, Small, parameters
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "alg4": {"steps": 20, "batch_size": 4, "solver_steps": 30},
@@ -19,7 +18,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def of(name: str, small: Callable[..., Small]) -> Small:
+def of(name: str, small: MakeSmall) -> Small:
     if name == "alg4":
         return small(1)
     head = {"name": "mlp", "widths": [8, 6], "head": True}
@@ -28,9 +27,7 @@ def of(name: str, small: Callable[..., Small]) -> Small:
 
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize(("share", "first"), [(0.25, 16), (1.0, 1), (0.01, 20)])
-def test_the_last_theta_becomes_the_mean(
-    name: str, share: float, first: int, small: Callable[..., Small]
-) -> None:
+def test_the_last_theta_becomes_the_mean(name: str, share: float, first: int, small: MakeSmall) -> None:
     s = of(name, small)
     plain, averaged = (build_trainer({"name": name, **SETTINGS[name], "average": a}) for a in (None, share))
     F, G = s.theta(), s.theta()
@@ -47,7 +44,7 @@ def test_the_last_theta_becomes_the_mean(
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_resumed_run_has_the_same_mean(name: str, small: Callable[..., Small]) -> None:
+def test_a_resumed_run_has_the_same_mean(name: str, small: MakeSmall) -> None:
     s = of(name, small)
     trainer = build_trainer({"name": name, **SETTINGS[name], "average": 0.5})
     F, G = s.theta(), s.theta()
