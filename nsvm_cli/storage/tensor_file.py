@@ -98,7 +98,11 @@ def write(path: Path, kind: str, content: Mapping[str, Any], tensors: Mapping[st
         text = check(kind, content, tensors)
     except ValueError as error:
         raise RunError(f"{path} cannot be written: {error}") from None
-    ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    # copied, for safetensors refuses tensors that share memory, as those of tied weights do
+    ready = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in tensors.items()
+    }
     data = bytearray(save(ready, {kind: text}))
     at = data.index(BLANK.encode())
     data[at : at + len(BLANK)] = hashlib.sha256(data).hexdigest().encode()

@@ -15,6 +15,7 @@ from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.model_file import Facts, load_model
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
+from nsvm_cli.trainers import TRAINERS
 from tests.runs.test_model_file import FACTS
 from tests.small_tables import small_table
 
@@ -67,6 +68,20 @@ def test_model_files_and_evaluate_know_what_changed(tmp_path: Path) -> None:
     assert best.steps == result["best_step"]
     assert (best.theta_change or 0) > 0
     assert (best.feature_change or 0) > 0
+
+
+@pytest.mark.parametrize("kind", ["three classes", "regression"])
+@pytest.mark.parametrize("algorithm", sorted(TRAINERS))
+def test_a_model_file_of_every_algorithm_and_task_scores_as_its_run(
+    algorithm: str, kind: str, tmp_path: Path
+) -> None:
+    table = small_table(kind, tmp_path)
+    if algorithm == "cross_entropy":
+        table |= {"kernel": {"name": "linear"}, "network": {"name": "mlp", "widths": [8], "head": True}}
+    result = run(tmp_path / "run", **table, algorithm={"name": algorithm, "steps": 20})
+    figures = evaluate_model(tmp_path / "run", None, {}, None, {})
+    for score in ("errors",) if kind == "three classes" else ("rmse", "r2"):
+        assert figures[score] == result[f"validation_{score}"]
 
 
 def test_model_files_of_earlier_versions_do_not_say(tmp_path: Path) -> None:
