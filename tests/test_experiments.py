@@ -18,14 +18,17 @@ from nsvm_cli.studies.search_space import parse_search, placed
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "conf" / "experiment"
 BASELINES = dict.fromkeys([*CELLS, *BEYOND, *QUICK_CELLS])
-TUNED = [*CELLS, *BEYOND, *(f"baseline/{cell}" for cell in BASELINES)]
+LATER = ["mnist10_alg4", "pmlb_alg4"]
+TUNED = [*CELLS, *BEYOND, *LATER, "mnist10_alg1", *(f"baseline/{cell}" for cell in [*BASELINES, *LATER])]
 
 
 def compose(experiment: str) -> dict[str, Any]:
     folder, _, cell = experiment.rpartition("/")
     dataset = {"ringnorm": "ringnorm_openml"}.get(cell.split("_")[0], cell.split("_")[0])
     algorithm = "cross_entropy" if folder == "baseline" else cell.split("_")[1]
-    return compose_settings([f"dataset={dataset}", f"algorithm={algorithm}", f"experiment={experiment}"])
+    table = ["dataset.table=letter"] if dataset == "pmlb" else []
+    words = [f"dataset={dataset}", *table, f"algorithm={algorithm}", f"experiment={experiment}"]
+    return compose_settings(words)
 
 
 PAPER = {

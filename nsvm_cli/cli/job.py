@@ -194,10 +194,14 @@ def _train_run(
     from nsvm_cli.parallel.signals import Signals
     from nsvm_cli.report.progress import Progress
     from nsvm_cli.runs.train import train_run
+    from nsvm_cli.trainers import build_trainer
 
+    settings, total = experiment.settings, experiment.trainer.total
     label = "" if place.alone else f"job {place.number}: "
-    shown = Progress(place.title(experiment.settings), experiment.trainer.total, label)
-    with shown as progress, Signals() as signals:
+    with Progress(place.title(settings), total, label) as progress, Signals() as signals:
+        if total < (asked := build_trainer(settings.algorithm).total):
+            epochs, m = settings.algorithm["epochs"], len(experiment.problem.y)
+            progress.say(f"algorithm.epochs={epochs} allows {total} of {asked} steps on {m} training samples")
         return train_run(experiment, run, [progress], signals, progress.say, options.allow_mismatch)
 
 

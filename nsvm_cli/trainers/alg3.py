@@ -20,7 +20,7 @@ class Alg3(BatchTrainer[SampleState]):
     """Mini-batch Pegasos in f, alignment in theta (paper, Algorithm 3). It requires K(a, a) != 0.
 
     ``centred`` says whether the alignment is; None leaves it to the task (see ``Task.centred``).
-    ``epochs`` limits ``steps`` to so many passes over the training samples.
+    ``epochs`` limits ``steps`` to so many passes over the training samples, and a batch to all of them.
 
     ``start`` and ``finish`` implement the lines before and after the loop, and ``step`` one iteration, in the
     paper's order.

@@ -66,7 +66,7 @@ class Alg4(StepTrainer[Alg4State]):
     is said of a part, it takes its number in ``split``. ``solver_batch_size`` is that of Pegasos in Part 2,
     and ``centred`` says whether the alignment is; None leaves it to the task (see ``Task.centred``).
     ``average`` is the share of Part 1, at its end, over which theta is averaged (see ``MeanTheta``), and
-    ``epochs`` limits Part 1 to so many passes over the training samples.
+    ``epochs`` limits Part 1 to so many passes over the training samples, and a batch to all of them.
     """
 
     steps: Steps | None = None
@@ -114,10 +114,10 @@ class Alg4(StepTrainer[Alg4State]):
 
     def for_samples(self, m: int) -> Alg4:
         part_1, part_2 = self.part_steps
-        part_1 = limited(part_1, self.epochs, self.k, m)
-        if part_1 == self.last_theta_step:
+        part_1, k = limited(part_1, self.k, self.epochs, m)
+        if (part_1, k) == (self.last_theta_step, self.k):
             return self
-        return replace(self, steps=part_1, solver_steps=part_2 or None)
+        return replace(self, steps=part_1, solver_steps=part_2 or None, batch_size=k)
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)

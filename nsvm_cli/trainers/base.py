@@ -243,13 +243,19 @@ class StepTrainer(Trainer[S]):
                 state.tally.add_objective(state.objective)
 
 
-def limited(steps: int, epochs: float | None, k: int, m: int) -> int:
-    """Return the number of steps, of k samples each, that draw m samples at most ``epochs`` times."""
-    return steps if epochs is None else min(steps, max(1, math.floor(epochs * m / k)))
+def limited(steps: int, k: int, epochs: float | None, m: int) -> tuple[int, int]:
+    """Return the number of steps and their batch size k that draw m samples at most ``epochs`` times.
+
+    None leaves both as they are.
+    """
+    if epochs is None:
+        return steps, k
+    k = min(k, m)
+    return min(steps, max(1, math.floor(epochs * m / k))), k
 
 
 class BatchTrainer(StepTrainer[S]):
-    """An algorithm that draws ``batch_size`` samples per step, and limits its steps to ``epochs``."""
+    """An algorithm that draws ``batch_size`` samples per step, and is limited to ``epochs``."""
 
     steps: int
     batch_size: int
@@ -264,7 +270,7 @@ class BatchTrainer(StepTrainer[S]):
         return self.steps
 
     def for_samples(self, m: int) -> BatchTrainer[S]:
-        steps = limited(self.steps, self.epochs, self.k, m)
-        if steps == self.steps:
+        steps, k = limited(self.steps, self.k, self.epochs, m)
+        if (steps, k) == (self.steps, self.k):
             return self
-        return replace(self, steps=steps)  # type: ignore[type-var]  # ``epochs`` is a field: a dataclass
+        return replace(self, steps=steps, batch_size=k)  # type: ignore[type-var]  # a dataclass, with epochs

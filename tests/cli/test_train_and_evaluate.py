@@ -113,6 +113,7 @@ def test_a_sweep_with_flags_after_overrides(tmp_path: Path) -> None:
         "algorithm=alg3",
         "dataset=digits",
         "algorithm.steps=5",
+        "algorithm.epochs=0.05",
         "seed=1,2",
         "-m",
         "hydra.sweep.dir=sweep",
@@ -121,6 +122,7 @@ def test_a_sweep_with_flags_after_overrides(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     seeds = [json.loads((tmp_path / "sweep" / str(i) / "result.json").read_text())["seed"] for i in (0, 1)]
     assert seeds == [1, 2]
+    assert done.stderr.count("algorithm.epochs=0.05 allows 4 of 5 steps on 324 training samples") == 2
     pictures = [tmp_path / "sweep" / str(i) / "curves.png" for i in (0, 1)]
     assert all(picture.is_file() for picture in pictures)
     pictures[0].unlink()

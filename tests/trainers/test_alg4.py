@@ -43,17 +43,17 @@ def test_steps_is_the_whole_budget_unless_solver_steps_is_given_too(
         ("alg4", {"solver_steps": 50}, 1000, 100, 150),
         ("alg4", {"solver_steps": 50}, 40, 50, 100),
         ("alg4", {"solver": "svc"}, 40, 50, 50),
-        ("alg4", {"solver_steps": 50}, 4, 5, 55),
+        ("alg4", {"solver_steps": 50}, 4, 20, 70),
         ("alg3", {}, 40, 50, 50),
-        ("cross_entropy", {}, 1, 1, 1),
+        ("cross_entropy", {}, 1, 20, 20),
     ],
 )
-def test_epochs_limit_the_theta_steps(
+def test_epochs_limit_the_theta_steps_and_their_batches(
     name: str, settings: dict[str, Any], m: int, theta_steps: int, total: int
 ) -> None:
     section = {"name": name, "steps": 100, "batch_size": 16, **settings}
     trainer = build_trainer({**section, "epochs": 20}).for_samples(m)
-    assert (trainer.last_theta_step, trainer.total) == (theta_steps, total)
+    assert (trainer.last_theta_step, trainer.total, trainer.k) == (theta_steps, total, min(16, m))
     unlimited = build_trainer(section)
     assert unlimited.for_samples(m) == unlimited
 
