@@ -23,8 +23,7 @@ TUNED = [
     *CELLS,
     *BEYOND,
     *LATER,
-    "mnist10_alg1",
-    "mnist10_alg3",
+    *("mnist10_alg1", "mnist10_alg2", "mnist10_alg3"),
     *(f"baseline/{cell}" for cell in [*BASELINES, *LATER]),
 ]
 
