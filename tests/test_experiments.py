@@ -19,13 +19,8 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "conf" / "experiment"
 BASELINES = dict.fromkeys([*CELLS, *BEYOND, *QUICK_CELLS])
 LATER = ["mnist10_alg4", "pmlb_alg4"]
-TUNED = [
-    *CELLS,
-    *BEYOND,
-    *LATER,
-    *("mnist10_alg1", "mnist10_alg2", "mnist10_alg3"),
-    *(f"baseline/{cell}" for cell in [*BASELINES, *LATER]),
-]
+ALONE = ["mnist10_alg1", "mnist10_alg2", "mnist10_alg3"]
+TUNED = [*CELLS, *BEYOND, *LATER, *ALONE, *(f"baseline/{cell}" for cell in [*BASELINES, *LATER])]
 
 
 def compose(experiment: str) -> dict[str, Any]:

@@ -199,8 +199,8 @@ def _train_run(
     settings, total = experiment.settings, experiment.trainer.total
     label = "" if place.alone else f"job {place.number}: "
     with Progress(place.title(settings), total, label) as progress, Signals() as signals:
-        if total < (asked := build_trainer(settings.algorithm).total):
-            epochs, m = settings.algorithm["epochs"], len(experiment.problem.y)
+        epochs, m = settings.algorithm.get("epochs"), len(experiment.problem.y)
+        if epochs and total < (asked := build_trainer(settings.algorithm).total):
             progress.say(f"algorithm.epochs={epochs} allows {total} of {asked} steps on {m} training samples")
         return train_run(experiment, run, [progress], signals, progress.say, options.allow_mismatch)
 

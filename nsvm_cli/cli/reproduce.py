@@ -138,10 +138,10 @@ class Family:
     files: tuple[str, str] | None = None
 
 
-def _table(name: str, network: str, *words: str) -> Family:
+def _table(name: str, *words: str) -> Family:
     """Return the experiments on a table of PMLB."""
     words = ("dataset=pmlb", f"dataset.table={name}", *words)
-    return Family(name, words, ("svc_tuned", "boosting"), network, ("pmlb", "dataset.root"))
+    return Family(name, words, ("svc_tuned", "boosting"), "pmlb", ("pmlb", "dataset.root"))
 
 
 IN_MNIST = ("mnist", "dataset.root")
@@ -155,11 +155,11 @@ FAMILIES = {
     ),
     "mnist": Family("mnist", ("dataset=mnist",), ("svc",), "mnist", IN_MNIST),
     "mnist10": Family("mnist10", ("dataset=mnist10",), ("svc_tuned",), "mnist10", IN_MNIST),
-    "letter": _table("letter", "pmlb"),
-    "pendigits": _table("pendigits", "pmlb"),
-    "optdigits": _table("optdigits", "pmlb"),
-    "houses": _table("537_houses", "pmlb_regression", "task=regression"),
-    "cpu_act": _table("197_cpu_act", "pmlb_regression", "task=regression"),
+    "letter": _table("letter"),
+    "pendigits": _table("pendigits"),
+    "optdigits": _table("optdigits"),
+    "houses": _table("537_houses", "task=regression"),
+    "cpu_act": _table("197_cpu_act", "task=regression"),
 }
 """By what the names of their experiments begin with."""
 QUICK_FAMILIES = {"ringnorm": RINGNORM, "digits": Family("digits", ("dataset=digits",), ("svc",), "digits")}

@@ -98,7 +98,7 @@ def write(path: Path, kind: str, content: Mapping[str, Any], tensors: Mapping[st
         text = check(kind, content, tensors)
     except ValueError as error:
         raise RunError(f"{path} cannot be written: {error}") from None
-    # copied, for safetensors refuses tensors that share memory, as those of tied weights do
+    # copied, for safetensors refuses tensors that share memory, as those of an expansion may
     ready = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()
