@@ -28,7 +28,7 @@ from nsvm_cli.parallel.signals import Signals
 from nsvm_cli.trainers import TRAINERS, Problem, Trainer
 from tests.conftest import LOSSES, parameters, samples, short, train
 
-STEPS = 60
+STEPS = 40
 NETWORKS: dict[str, dict[str, Any]] = {
     "plain": {"name": "mlp", "widths": [8, 6], "normalize": True},
     "dropout": {"name": "mlp", "widths": [8, 6], "dropout": 0.3, "normalize": True},

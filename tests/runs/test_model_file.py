@@ -50,6 +50,24 @@ def run(tmp_path: Path) -> Run:
     return make
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The bytes of a model file."""
+    path, settings = tmp_path_factory.mktemp("trained") / "run", parse_settings(SETTINGS)
+    with RunDirectory(path, plain(settings)) as directory:
+        train_run(prepare(settings), directory)
+    return (path / "final.safetensors").read_bytes()
+
+
+@pytest.fixture
+def file(trained: bytes, tmp_path: Path) -> Path:
+    """A model file."""
+    file = tmp_path / "run" / "final.safetensors"
+    file.parent.mkdir()
+    file.write_bytes(trained)
+    return file
+
+
 def contents(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     with safe_open(path, framework="pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
@@ -107,8 +125,7 @@ def refused(path: Path, said: str) -> None:
     assert str(path) in str(caught.value)
 
 
-def test_missing_truncated_and_foreign_files_are_refused(run: Run, tmp_path: Path) -> None:
-    file = run()[0] / "final.safetensors"
+def test_missing_truncated_and_foreign_files_are_refused(file: Path, tmp_path: Path) -> None:
     data = file.read_bytes()
     refused(tmp_path / "nothing", "does not exist: expected a model file")
     refused(tmp_path, "is not a file")
@@ -136,8 +153,7 @@ def pickle_of_a_file() -> bytes:
     return buffer.getvalue()
 
 
-def test_any_flipped_bit_is_noticed(run: Run) -> None:
-    file = run()[0] / "final.safetensors"
+def test_any_flipped_bit_is_noticed(file: Path) -> None:
     data = file.read_bytes()
     rng = random.Random(0)
     places = [*range(8 * 16), *(rng.randrange(8 * len(data)) for _ in range(60))]
@@ -148,8 +164,7 @@ def test_any_flipped_bit_is_noticed(run: Run) -> None:
         refused(file, "cannot be read|cannot be used|of another kind|checksum")
 
 
-def test_saving_again_gives_the_same_file(run: Run) -> None:
-    file = run()[0] / "final.safetensors"
+def test_saving_again_gives_the_same_file(file: Path) -> None:
     data = file.read_bytes()
     save_model(file, load_model(file))
     assert file.read_bytes() == data
@@ -221,9 +236,8 @@ def facts_with(**changes: object) -> Mutation:
         (settings_with(seed=-1), "seed should be greater"),
     ],
 )
-def test_a_file_that_contradicts_itself_is_refused(run: Run, mutate: Mutation, said: str) -> None:
+def test_a_file_that_contradicts_itself_is_refused(file: Path, mutate: Mutation, said: str) -> None:
     """Even if its checksum is right."""
-    file = run()[0] / "final.safetensors"
     tensors, metadata = contents(file)
     content = json.loads(metadata["nsvm-model-1"])
     del content["sha256"]
@@ -284,8 +298,7 @@ def test_columns_that_contradict_themselves_are_refused(columns: Any, said: str)
         ('{"sha256": 3}', "no checksum"),
     ],
 )
-def test_malformed_metadata_are_refused(run: Run, text: str, said: str) -> None:
-    file = run()[0] / "final.safetensors"
+def test_malformed_metadata_are_refused(file: Path, text: str, said: str) -> None:
     write_with_checksum(file, save(contents(file)[0], {"nsvm-model-1": text}))
     refused(file, said)
 
@@ -295,9 +308,8 @@ def write_with_checksum(file: Path, data: bytes) -> None:
     file.write_bytes(data.replace(BLANK.encode(), hashlib.sha256(data).hexdigest().encode(), 1))
 
 
-def test_a_header_that_promises_more_than_the_file_holds(run: Run) -> None:
+def test_a_header_that_promises_more_than_the_file_holds(file: Path) -> None:
     """Sizes in the header are checked against the size of the file before anything is allocated."""
-    file = run()[0] / "final.safetensors"
     data = file.read_bytes()
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])

@@ -99,22 +99,22 @@ def test_algorithm_1(small: MakeSmall) -> None:
     assert_same(state, theirs, parameters(s.network))
     torch.testing.assert_close(g.z, theirs.z, rtol=0, atol=1e-10)
     assert torch.equal(g.alpha, theirs.labels)
-    assert 100 < state.violations < 2000
+    assert 100 < state.violations < T - 500
 
 
 @pytest.mark.usefixtures("cut")
 def test_algorithm_2(small: MakeSmall) -> None:
-    s, T, lr = small(3, m=300, network=WIDE), 2500, 1e-4
+    s, T, lr = small(3, m=300, network=WIDE), 1500, 1e-4
     theirs = eager(s, lr)
     finish(theirs.algorithm_2(T))
     state, _ = train(Alg2(T, LAM), s.problem, theta(s, lr))
     assert_same(state, theirs, parameters(s.network))
     assert torch.equal(alpha(state, s), theirs.alpha)
-    assert 100 < state.violations < 2000
+    assert 100 < state.violations < T - 500
 
 
 def test_algorithm_3(small: MakeSmall) -> None:
-    s, T, k, lr = small(3, m=150, network=WIDE), 700, 8, 1e-3
+    s, T, k, lr = small(3, m=150, network=WIDE), 400, 8, 1e-3
     theirs = eager(s, lr, k)
     finish(theirs.algorithm_3(T, k))
     state, _ = train(Alg3(T, LAM, 1.0, k), s.problem, theta(s, lr))
@@ -123,7 +123,7 @@ def test_algorithm_3(small: MakeSmall) -> None:
 
 
 def test_algorithm_4(small: MakeSmall) -> None:
-    s, T, k, lr = small(3, m=300, network=WIDE), 700, 8, 1e-3
+    s, T, k, lr = small(3, m=300, network=WIDE), 400, 8, 1e-3
     theirs = eager(s, lr, k)
     finish(theirs.algorithm_4_part_1(T, k))
     trainer = Alg4(T, k, solver_steps=1500, lam=LAM)

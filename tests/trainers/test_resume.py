@@ -26,7 +26,7 @@ from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
 from tests.conftest import LOSSES, MakeSmall, parameters, short
 
 pytestmark = pytest.mark.usefixtures("unchecked")
-STEPS = 200
+STEPS = 100
 
 NETWORKS = {
     "mlp": {"name": "mlp", "widths": [8, 6], "normalize": True},
