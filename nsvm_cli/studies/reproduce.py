@@ -33,6 +33,7 @@ from nsvm_cli.studies.baselines import (
 )
 from nsvm_cli.trainers import build_trainer
 from nsvm_cli.trainers.alg4 import Alg4
+from nsvm_cli.trainers.svc import DirectSolver
 
 
 @dataclass(frozen=True)
@@ -215,14 +216,18 @@ def _cell(cell: Cell, seed: int, directory: Path) -> list[Row]:
 def frozen(settings: Settings) -> Settings:
     """Return the settings of the same run with theta kept at its initial values: an SVM on random features.
 
-    Part 1 of Algorithm 4 would do nothing then, and takes a single step. Part 2 draws the same samples.
+    It is Algorithm 0, to which Algorithms 1 to 3 reduce then, or Part 2 of Algorithm 4 alone: with the same
+    steps, on the same samples. Other solvers follow a single step of Part 1, with a learning rate of 0.
     """
-    still = replace(settings, optimizer={**settings.optimizer, "lr": 0.0})
     trainer = build_trainer(settings.algorithm)
-    if isinstance(trainer, Alg4):
-        part_2 = trainer.part_steps[1] or None  # a solver without steps takes none
-        still = replace(still, algorithm={**settings.algorithm, "steps": 1, "solver_steps": part_2})
-    return still
+    svm = trainer.svm if isinstance(trainer, Alg4) else trainer
+    if isinstance(svm, DirectSolver):
+        still = {**settings.algorithm, "steps": 1, "solver_steps": None}
+        return replace(settings, algorithm=still, optimizer={**settings.optimizer, "lr": 0.0})
+    lam: float = svm.lam  # type: ignore[attr-defined]  # as all that cells are made of
+    return replace(
+        settings, algorithm={"name": "pegasos", "steps": svm.total, "lam": lam, "batch_size": svm.k}
+    )
 
 
 def _baseline(cell: Cell, method: str, seeds: Sequence[int], directory: Path) -> list[Row]:
