@@ -218,10 +218,16 @@ def loss(kind: str, l: str, y: Tensor, f: Tensor) -> Tensor:  # noqa: E741
     return sum(VALUES[l](f[r] if r == own else -f[r]) for r in range(len(f)))
 
 
-def increment(kind: str, l: str, y: Tensor, g: Tensor) -> Tensor:  # noqa: E741
-    """Return what a step adds to alpha_i: minus the derivative of the loss by the decision value."""
+def increment(kind: str, l: str, y: Tensor, g: Tensor, kappa: float = 0.0) -> Tensor:  # noqa: E741
+    """Return what a step adds to alpha_i: minus the derivative of the loss by the decision value.
+
+    Where the slope of the loss has no bound, the derivative is that after the step, which adds kappa times as
+    much to the decision value.
+    """
     at = g.clone().requires_grad_()
-    return -torch.autograd.grad(loss(kind, l, y, at), at)[0]
+    explicit = -torch.autograd.grad(loss(kind, l, y, at), at)[0]
+    curvature = {"squared_hinge": 2, "squared": 1}.get(l, 0) * (2 if kind == "crammer_singer" else 1)
+    return explicit / (1 + kappa * curvature)
 
 
 @dataclass
@@ -246,11 +252,8 @@ class Problem:
             total = total + alpha_s * self.K(z_s, x)
         return total / (self.lam * (t - 1))
 
-    def loss(self, i: int, f: Tensor) -> Tensor:
-        return loss(self.kind, self.l, self.data.y[i], f)
-
-    def increment(self, i: int, g: Tensor) -> Tensor:
-        return increment(self.kind, self.l, self.data.y[i], g)
+    def increment(self, i: int, g: Tensor, z_i: Tensor, t: int) -> Tensor:
+        return increment(self.kind, self.l, self.data.y[i], g, self.K(z_i, z_i).item() / (self.lam * t))
 
 
 def mini_batch_algorithm_0(p: Problem, z: list[Tensor], T: int) -> Tensor:
@@ -260,7 +263,7 @@ def mini_batch_algorithm_0(p: Problem, z: list[Tensor], T: int) -> Tensor:
         for i in A_t:
             terms = [(alpha[j], z[j]) for j in range(p.data.m)]
             g = p.zeros() if t == 1 else p.f(terms, z[i], t)
-            new[i] = alpha[i] + p.increment(i, g) / len(A_t)
+            new[i] = alpha[i] + p.increment(i, g, z[i], t) / len(A_t)
         alpha = new
     return alpha
 
@@ -274,13 +277,13 @@ def mini_batch_algorithm_1(
         A_t, new, violating = p.draw(t), [], []
         for i in A_t:
             z_i = p.data.F(i).detach()
-            added = p.increment(i, p.zeros() if t == 1 else p.f(terms, z_i, t))
+            added = p.increment(i, p.zeros() if t == 1 else p.f(terms, z_i, t), z_i, t)
             if added.any():
                 new.append((added / len(A_t), z_i))
                 violating.append(i)
         if violating and t > 1:
-            losses = [p.loss(i, p.f(terms, p.data.F(i), t)) for i in violating]
-            descend(optimizer, sum(losses) / len(A_t))
+            pairs = zip(new, violating, strict=True)
+            descend(optimizer, sum(-(a * p.f(terms, p.data.F(i), t)).sum() for (a, _), i in pairs))
         terms = [*terms, *new]
     return terms
 
@@ -288,16 +291,16 @@ def mini_batch_algorithm_1(
 def mini_batch_algorithm_2(p: Problem, optimizer: torch.optim.Optimizer, T: int) -> Tensor:
     alpha = p.zeros(p.data.m)
     for t in range(1, T + 1):
-        A_t, new, losses = p.draw(t), alpha.clone(), []
+        A_t, new, falls = p.draw(t), alpha.clone(), []
         for i in A_t:
-            terms = [(alpha[j], p.data.F(j)) for j in range(p.data.m) if alpha[j].any()]
-            f = p.zeros() if t == 1 else p.f(terms, p.data.F(i), t)
-            added = p.increment(i, f.detach())
+            terms, z_i = [(alpha[j], p.data.F(j)) for j in range(p.data.m) if alpha[j].any()], p.data.F(i)
+            f = p.zeros() if t == 1 else p.f(terms, z_i, t)
+            added = p.increment(i, f.detach(), z_i.detach(), t) / len(A_t)
             if added.any():
-                new[i] = alpha[i] + added / len(A_t)
-                losses.append(p.loss(i, f))
-        if losses and t > 1:
-            descend(optimizer, sum(losses) / len(A_t))
+                new[i] = alpha[i] + added
+                falls.append(-(added * f).sum())
+        if falls and t > 1:
+            descend(optimizer, sum(falls))
         alpha = new
     return alpha
 
@@ -341,8 +344,9 @@ def general_algorithm_3(
         A_t, new = p.draw(t), alpha.clone()
         terms = [(alpha[j], p.data.F(j).detach()) for j in range(p.data.m)]
         for i in A_t:
-            g = p.zeros() if t == 1 else p.f(terms, p.data.F(i).detach(), t)
-            new[i] = alpha[i] + p.increment(i, g) / len(A_t)
+            z_i = p.data.F(i).detach()
+            g = p.zeros() if t == 1 else p.f(terms, z_i, t)
+            new[i] = alpha[i] + p.increment(i, g, z_i, t) / len(A_t)
         alpha = new
         if t > 1:
             z, a = [p.data.F(i) for i in A_t], alpha[A_t]

@@ -130,7 +130,7 @@ def test_every_experiment_composes_and_builds(file: Path) -> None:
     experiment = str(file.relative_to(ROOT / "conf" / "experiment").with_suffix(""))
     # ringnorm_openml_alg1 is of ringnorm_openml, not of ringnorm
     dataset = max((name for name in DATASETS if file.stem.startswith(name)), key=len, default="mnist")
-    algorithm = next((name for name in TRAINERS if file.stem.split("_")[-1] == name), "alg4")
+    algorithm = next((name for name in TRAINERS if file.stem.endswith(name)), "alg4")
     algorithm = "cross_entropy" if file.parent.name == "baseline" else algorithm
     words = [f"dataset={dataset}", f"algorithm={algorithm}", f"experiment={experiment}"]
     build_all([*words, *PLACEHOLDERS.get(dataset, [])], shape_of(dataset))

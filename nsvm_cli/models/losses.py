@@ -8,6 +8,14 @@ Algorithms 0 to 4 take stochastic subgradient steps with rate 1/(lambda t) on la
 
 A loss is a formula of one number, the margin or the residual. What margins several classes have is for
 ``CrammerSinger`` or ``OneVsRest`` to say. Values are numpy arrays: decision values are in host memory.
+
+The slopes of squared losses have no bound, and while lambda t < K(z_i, z_i) such a step would overshoot by
+more than it corrects, until numbers overflow. So their steps are implicit: they take the derivative where
+they lead to (Kulis and Bartlett 2010, "Implicit online learning"): with kappa = K(z_i, z_i)/(lambda t)
+
+    alpha_i += a,  a = -dl/df(y_i, f(x_i) + kappa a) = -dl/df(y_i, f(x_i)) / (1 + kappa l'')
+
+which tends to the explicit step as t grows.
 """
 
 from __future__ import annotations
@@ -37,6 +45,9 @@ class Formula(ABC):
 
     kind: ClassVar[Literal["classification", "regression"]]
 
+    curvature: ClassVar[float] = 0.0
+    """l'' of a loss whose slope has no bound, for implicit steps; 0 of any other."""
+
     @abstractmethod
     def slope(self, u: Numbers) -> Numbers:
         """Return what a step adds: -l'(m) for a margin, l'(r) for a residual; 0 where no step is taken."""
@@ -65,6 +76,8 @@ class Hinge(MarginLoss):
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class SquaredHinge(MarginLoss):
     """l(m) = max(0, 1 - m)^2, with -l'(m) = 2 max(0, 1 - m)."""
+
+    curvature = 2.0
 
     def slope(self, u: Numbers) -> Numbers:
         return 2 * np.maximum(0, 1 - u)
@@ -106,6 +119,8 @@ class EpsilonInsensitive(ResidualLoss):
 class Squared(ResidualLoss):
     """l(r) = r^2 / 2, with l'(r) = r. It vanishes nowhere but at r = 0: every step moves f."""
 
+    curvature = 1.0
+
     def slope(self, u: Numbers) -> Numbers:
         return u
 
@@ -129,9 +144,14 @@ class Loss(ABC):
 
     l: Formula  # noqa: E741  # the letter of the formulas
 
+    @property
+    def curvature(self) -> float:
+        """The curvature of the formula along the direction of a step in f(x_i)."""
+        return self.l.curvature
+
     @abstractmethod
     def step(self, y: Labels, g: Decisions) -> Decisions:
-        """Return what a step adds to alpha_i: minus the derivative of l by g."""
+        """Return what an explicit step adds to alpha_i: minus the derivative of l by g."""
 
     def violated(self, y: Labels, g: Decisions) -> np.ndarray:
         """Return for which samples a step does anything: a mask of shape (p,)."""
@@ -165,6 +185,10 @@ class CrammerSinger(Loss):
     (Shalev-Shwartz et al. 2011, "Pegasos", on multiclass problems; Crammer and Singer 2001). With two
     classes g_2 = -g_1 and m = 2 g_y: these are the steps of ``Binary`` with lambda / 2.
     """
+
+    @property
+    def curvature(self) -> float:
+        return 2 * self.l.curvature  # a step moves both g_y and g_r*
 
     def step(self, y: Labels, g: Decisions) -> Decisions:
         p, own = np.arange(len(y)), y.astype(np.int64)

@@ -61,9 +61,9 @@ class Alg1(LookAheadTrainer[Alg1State]):
     def start(self, problem: Problem, F: FeatureMap) -> Alg1State:
         sampler = problem.sampler(self.k)
         i_1, own = sampler(1), problem.processes.shard
-        alpha_1 = torch.from_numpy(problem.first_step(i_1) / self.k).to(problem.y)
-        z_1 = F(problem.at(torch.from_numpy(own(i_1).copy()).to(problem.y.device)))
-        return Alg1State(F=F, sampler=sampler, t=1, z=Rows(z_1), alpha=Rows(own(alpha_1)))
+        z_1 = F(problem.at(torch.from_numpy(i_1).to(problem.y.device)))
+        alpha_1 = torch.from_numpy(problem.first_step(i_1, z_1, self.lam) / self.k).to(problem.y)
+        return Alg1State(F=F, sampler=sampler, t=1, z=Rows(own(z_1)), alpha=Rows(own(alpha_1)))
 
     def s(self, problem: Problem, state: Alg1State, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
         return problem.sums(z, state.z.tensor, state.alpha.tensor)

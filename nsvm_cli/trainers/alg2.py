@@ -65,7 +65,9 @@ class Alg2(LookAheadTrainer[Alg2State]):
 
     def start(self, problem: Problem, F: FeatureMap) -> Alg2State:
         sampler = problem.sampler(self.k)
-        alpha = coefficients(problem, sampler(1))
+        i_1 = sampler(1)
+        z_1 = F(problem.at(torch.from_numpy(i_1).to(problem.y.device)))
+        alpha = coefficients(problem, i_1, z_1, self.lam)
         return Alg2State(F=F, sampler=sampler, t=1, coefficients=alpha)
 
     def s(self, problem: Problem, state: Alg2State, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:

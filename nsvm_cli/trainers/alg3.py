@@ -35,7 +35,9 @@ class Alg3(BatchTrainer[SampleState]):
 
     def start(self, problem: Problem, F: FeatureMap) -> SampleState:
         sampler = problem.sampler(self.k)
-        alpha = coefficients(problem, sampler(1))
+        i_1 = sampler(1)
+        z_1 = F(problem.at(torch.from_numpy(i_1).to(problem.y.device)))
+        alpha = coefficients(problem, i_1, z_1, self.lam)
         return SampleState(F=F, sampler=sampler, t=1, coefficients=alpha)
 
     def step(self, problem: Problem, state: SampleState) -> None:
@@ -52,7 +54,7 @@ class Alg3(BatchTrainer[SampleState]):
         y_A, g = problem.host_y[A_t], g_A.double().cpu().numpy()
         violations = int(problem.loss.violated(y_A, g).sum())
         state.tally.add_decisions(k, problem.task.correct(y_A, g), violations)
-        alpha.add(A_t, problem.loss.step(y_A, g) / k)
+        alpha.add(A_t, problem.implicit(problem.loss.step(y_A, g), z[:k], lam * t) / k)
         x_A, c_A, alpha_A = problem.at(A), problem.task.code(y[A]), torch.from_numpy(alpha.alpha[A_t]).to(y)
         centred = problem.task.centred if self.centred is None else self.centred
 

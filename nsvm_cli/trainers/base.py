@@ -60,9 +60,26 @@ class Problem:
         y: np.ndarray = self.y.double().cpu().numpy()
         return y
 
-    def first_step(self, i: Int64[np.ndarray, " p"]) -> Float64[np.ndarray, " p *outputs"]:
-        """Return what the samples i add to alpha where f = 0: in step 1, before which there is no f."""
-        return self.loss.step(self.host_y[i], np.zeros((len(i), *self.task.outputs)))
+    def first_step(
+        self, i: Int64[np.ndarray, " p"], z: Float[Tensor, "p n"], lam: float
+    ) -> Float64[np.ndarray, " p *outputs"]:
+        """Return what the samples i with features z add to alpha where f = 0: in step 1, before which there
+        is no f.
+        """
+        steps = self.loss.step(self.host_y[i], np.zeros((len(i), *self.task.outputs)))
+        return self.implicit(steps, z, lam)
+
+    def implicit(
+        self, steps: Float64[np.ndarray, " p *outputs"], z: Float[Tensor, "p n"], shrinkage: float
+    ) -> Float64[np.ndarray, " p *outputs"]:
+        """Return what implicit steps add to alpha, given explicit ones at features z, and lambda t; see
+        ``nsvm_cli.models.losses``.
+        """
+        if self.loss.curvature == 0:
+            return steps
+        kappa = self.K.diag(z).double().cpu().numpy() / shrinkage
+        damped: np.ndarray = (steps.T / (1 + self.loss.curvature * kappa)).T
+        return damped
 
     def sampler(self, k: int = 1) -> Sampler:
         """Return the sampler that draws i_t, or A_t of size k.

@@ -78,10 +78,14 @@ class Coefficients:
         return torch.from_numpy(j).to(like.device), torch.from_numpy(self.alpha[j]).to(like)
 
 
-def coefficients(problem: Problem, i: Int64[np.ndarray, " k"]) -> Coefficients:
-    """Return alpha^(2): what the k samples of the first step add where f = 0, divided by k; 0 elsewhere."""
+def coefficients(
+    problem: Problem, i: Int64[np.ndarray, " k"], z: Float[Tensor, "k n"], lam: float
+) -> Coefficients:
+    """Return alpha^(2): what the k samples of the first step, with features z, add where f = 0, divided by k;
+    0 elsewhere.
+    """
     alpha = Coefficients(problem)
-    alpha.add(i, problem.first_step(i) / len(i))
+    alpha.add(i, problem.first_step(i, z, lam) / len(i))
     return alpha
 
 

@@ -279,7 +279,8 @@ class LookAheadTrainer(Trainer[S]):
             if window.evaluation
             else self.evaluate(problem, state, torch.from_numpy(i).to(problem.y.device))
         )
-        return Violations(at, i, evaluation, increments[acting] / self.k)
+        increments = problem.implicit(increments[acting], evaluation.z, self.lam * t)
+        return Violations(at, i, evaluation, increments / self.k)
 
 
 def window_length(gap: float, k: int = 1) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pydantic
+import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
@@ -47,9 +48,10 @@ class Pegasos(LookAheadTrainer[PegasosState]):
     batch_size: BatchSize | None = None
 
     def start(self, problem: Problem, F: FeatureMap) -> PegasosState:
-        sampler = problem.sampler(self.k)
-        alpha = coefficients(problem, sampler(1))
-        return PegasosState(F=F, sampler=sampler, t=1, coefficients=alpha, z=F(problem.x))
+        sampler, z = problem.sampler(self.k), F(problem.x)
+        i_1 = sampler(1)
+        alpha = coefficients(problem, i_1, z[torch.from_numpy(i_1).to(z.device)], self.lam)
+        return PegasosState(F=F, sampler=sampler, t=1, coefficients=alpha, z=z)
 
     def fixed(self, state: PegasosState) -> bool:
         return True

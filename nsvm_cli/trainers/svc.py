@@ -19,7 +19,7 @@ from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.memory import expect_room, memory_limit
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Kernel, Linear, Polynomial
-from nsvm_cli.models.losses import CrammerSinger, EpsilonInsensitive, Formula, Hinge, SquaredHinge
+from nsvm_cli.models.losses import LOSSES, CrammerSinger, EpsilonInsensitive, Formula, Hinge, SquaredHinge
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import OVERFLOW, ROWS
 from nsvm_cli.output import say
@@ -70,7 +70,7 @@ class SVC(DirectSolver):
         if needed > problem.memory_budget and not _scikit_learns_own(problem.K, n=1):
             raise InputError(
                 f"algorithm.solver=svc needs the {m} x {m} kernel matrix with this kernel, {needed:.1f} MiB "
-                f"of memory_budget={problem.memory_budget}: use solver=pegasos, or kernel=rbf"
+                f"of memory_budget={problem.memory_budget}: use algorithm.solver=pegasos, or kernel=rbf"
             )
         _expect_loss(problem, "svc", Hinge, EpsilonInsensitive)
         if C := len(problem.task.classes):
@@ -150,9 +150,9 @@ class LinearSVM(DirectSolver):
 
 def _expect_loss(problem: Problem, solver: str, *known: type[Formula]) -> None:
     if not isinstance(problem.loss.l, known):
-        raise InputError(
-            f"algorithm.solver={solver} has no loss {type(problem.loss.l).__name__}: use solver=pegasos"
-        )
+        own = type(problem.loss.l)
+        name = next((name for name, formula in LOSSES.items() if own is formula), own.__name__)
+        raise InputError(f"algorithm.solver={solver} has no loss={name}: use algorithm.solver=pegasos")
 
 
 def _by_pairs(

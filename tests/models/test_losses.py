@@ -20,6 +20,7 @@ from nsvm_cli.models.losses import (
     Loss,
     OneVsRest,
     Residual,
+    Squared,
     SquaredHinge,
     build_loss,
 )
@@ -95,6 +96,19 @@ def test_the_step_is_minus_the_derivative_by_g(name: str) -> None:
         theirs = [increment(kind, name, *pair) for pair in zip(*map(torch.from_numpy, (y, g)), strict=True)]
         np.testing.assert_allclose(step, torch.stack(theirs), atol=1e-12)
         assert loss.violated(y, g).tolist() == [bool(np.any(row != 0)) for row in step]
+
+
+@pytest.mark.parametrize("kappa", [0.01, 1.0, 1e4])
+@pytest.mark.parametrize(
+    "loss",
+    [Binary(SquaredHinge()), Residual(Squared()), CrammerSinger(SquaredHinge()), OneVsRest(SquaredHinge())],
+    ids=lambda loss: type(loss).__name__,
+)
+def test_an_implicit_step_is_the_derivative_where_it_leads_to(loss: Loss, kappa: float) -> None:
+    """With two classes, of which one is always the other's rival."""
+    y, g = (Y % 2, G[:, :2]) if loss.__class__ in (CrammerSinger, OneVsRest) else (np.sign(G[:, 0]), G[:, 1])
+    a = (loss.step(y, g).T / (1 + loss.curvature * kappa)).T
+    np.testing.assert_allclose(loss.step(y, g + kappa * a), a, rtol=1e-9, atol=1e-12)
 
 
 def test_crammer_singer_written_out() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from sklearn.kernel_ridge import KernelRidge
 from torch.nn import functional
 
 from nsvm_cli.models.kernels import Linear
@@ -52,14 +53,14 @@ PROBLEMS = [
     (Binary(SmoothedHinge()), 3, 0.1),
     (CrammerSinger(Hinge()), 1, 0.1),
     (CrammerSinger(Hinge()), 3, 0.1),
-    (CrammerSinger(SquaredHinge()), 3, 1.0),
+    (CrammerSinger(SquaredHinge()), 3, 0.1),
     (OneVsRest(Hinge()), 3, 0.1),
     (OneVsRest(Logistic()), 1, 0.1),
     (Residual(EpsilonInsensitive(reference.EPSILON)), 1, 0.1),
     (Residual(EpsilonInsensitive(reference.EPSILON)), 3, 0.1),
-    (Residual(Squared()), 3, 1.0),
+    (Residual(Squared()), 3, 0.1),
 ]
-"""Losses, each with a batch size, and a lambda with which so few steps do not diverge."""
+"""Losses, each with a batch size and a lambda."""
 
 T, LR = 7, 0.05
 HEAD = {"name": "mlp", "widths": [8, 6], "head": True}
@@ -161,6 +162,7 @@ def test_algorithm_2(loss: Loss, k: int, lam: float, small: MakeSmall) -> None:
         (OneVsRest(Hinge()), None),
         (Residual(EpsilonInsensitive(reference.EPSILON)), None),
         (Residual(EpsilonInsensitive(reference.EPSILON)), False),
+        (OneVsRest(SquaredHinge()), None),
     ],
     ids=name,
 )
@@ -336,3 +338,31 @@ def test_a_run_that_begins_within_epsilon_has_no_terms_at_first(
     assert trainer.finish(s.problem, state).alpha.shape == (0,)
     trainer.advance(s.problem, state, 60)
     assert len(trainer.finish(s.problem, state).alpha) > 0
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [Binary(SquaredHinge()), CrammerSinger(SquaredHinge()), OneVsRest(SquaredHinge()), Residual(Squared())],
+    ids=name,
+)
+@pytest.mark.parametrize(
+    "trainer",
+    [Pegasos(600), Alg1(600), Alg2(600), Alg3(300), Alg4(50, solver_steps=600), Pegasos(300, batch_size=8)],
+    ids=name,
+)
+def test_squared_losses_do_not_overshoot(trainer: Trainer[Any], loss: Loss, small: MakeSmall) -> None:
+    """With the default lambda, explicit steps would overflow: the first are thousands of times too long."""
+    s = small(1, m=150, loss=loss)
+    _, g = train(trainer, s.problem, F := s.theta(1e-5))
+    assert 0.1 < g(s.problem.K, F(s.problem.x)).abs().max() < 2 * max(1.0, float(s.problem.y.abs().max()))
+
+
+@pytest.mark.parametrize("k", [1, 5])
+def test_the_squared_loss_leads_to_ridge_regression(k: int, small: MakeSmall) -> None:
+    """lambda/2 ||f||^2 + 1/m sum_i (y_i - f(x_i))^2 / 2 has the optimum (K + lambda m)^-1 y."""
+    s, lam = small(1, m=60, loss=Residual(Squared())), 5e-2
+    _, g = train(Pegasos(20_000, lam, k), s.problem, F := s.theta(0))
+    z, y = F(s.problem.x), s.problem.y
+    ridge = KernelRidge(alpha=lam * 60, kernel="precomputed").fit(K := s.problem.K(z, z), y)
+    ours, theirs = g(s.problem.K, z), torch.from_numpy(ridge.predict(K))
+    assert (ours - theirs).square().mean().sqrt() < 0.05 * y.std()

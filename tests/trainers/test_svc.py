@@ -117,10 +117,10 @@ def test_a_solver_that_has_not_converged_says_what_to_do(
 @pytest.mark.parametrize(
     ("solver", "loss", "K", "said"),
     [
-        (SVC(), Binary(Logistic()), RBF(), "solver=svc has no loss Logistic: use solver=pegasos"),
-        (SVC(), Residual(Squared()), RBF(), "solver=svc has no loss Squared"),
-        (LinearSVM(), Residual(Squared()), Linear(), "solver=linear has no loss Squared"),
-        (LinearSVM(), CrammerSinger(SquaredHinge()), Linear(), "solver=linear has no loss SquaredHinge"),
+        (SVC(), Binary(Logistic()), RBF(), "solver=svc has no loss=logistic: use algorithm.solver=pegasos"),
+        (SVC(), Residual(Squared()), RBF(), "solver=svc has no loss=squared:"),
+        (LinearSVM(), Residual(Squared()), Linear(), "solver=linear has no loss=squared:"),
+        (LinearSVM(), CrammerSinger(SquaredHinge()), Linear(), "solver=linear has no loss=squared_hinge:"),
         (LinearSVM(), Binary(Hinge()), RBF(), "solver=linear expects kernel=linear, got rbf"),
     ],
 )
