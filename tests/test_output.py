@@ -175,6 +175,12 @@ def test_the_bar_shows_what_there_is_room_for(columns: int, expected: str, tmp_p
     assert re.fullmatch(expected, last), last
 
 
+def test_a_solver_that_has_nothing_to_validate_before_its_end_says_so(tmp_path: Path) -> None:
+    words = ["algorithm.steps=20", "algorithm.solver=svc", "dataset.samples=300", "curves=false"]
+    done = nsvm("train", *words, "dataset.validation=30", "validation.every=10", cwd=tmp_path)
+    assert "validation.every: this solver has an SVM to validate after the last step only" in done.stderr
+
+
 def test_part_2_shows_no_objective_of_part_1(tmp_path: Path) -> None:
     words = ["algorithm=alg4", "algorithm.steps=40", "dataset.samples=300", "curves=false"]
     lines = nsvm("train", *words, cwd=tmp_path).stderr.splitlines()

@@ -202,6 +202,8 @@ def _train_run(
         epochs, m = settings.algorithm.get("epochs"), len(experiment.problem.y)
         if epochs and total < (asked := build_trainer(settings.algorithm).total):
             progress.say(f"algorithm.epochs={epochs} allows {total} of {asked} steps on {m} training samples")
+        if settings.validation.every and experiment.trainer.part_steps[-1] == 0:
+            progress.say("validation.every: this solver has an SVM to validate after the last step only")
         return train_run(experiment, run, [progress], signals, progress.say, options.allow_mismatch)
 
 

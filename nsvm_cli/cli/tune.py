@@ -16,6 +16,7 @@ from nsvm_cli.cli.hydra_app import compose_settings, conf_folder, search_folder
 from nsvm_cli.cli.parser import CommandParser, Key
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.config.settings import parse_settings
+from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, say
 from nsvm_cli.report.console import METRICS, Console
 
@@ -74,7 +75,12 @@ def tune(options: argparse.Namespace) -> None:
     search = parse_search(section)
     metric = TASKS[values["task"]].metric
     progress = Progress(f"tune {values['algorithm']['name']} on {values['dataset']['name']}", search, metric)
-    finalists = run(values, search, functools.partial(load_plugins, plugins), progress.show)
+    try:
+        finalists = run(values, search, functools.partial(load_plugins, plugins), progress.show)
+    except InputError as error:
+        if any(word.startswith("dataset.validation=") for word in words):
+            raise
+        raise InputError(str(error).replace("dataset.validation", "tune.validation")) from None
     _show(finalists, metric, Path(search.directory))
 
 

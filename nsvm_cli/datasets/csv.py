@@ -54,9 +54,12 @@ class CSV(Source):
     def _read(self, path: str, setting: str) -> pd.DataFrame:
         table = read_csv(path, setting, sep=self.separator)
         if self.label not in table.columns:
+            only = str(table.columns[0]) if len(table.columns) == 1 else ""
+            others = [separator for separator in (";", r"\t", "|") if str(_tab(separator)) in only]
+            hint = f"; is dataset.separator='{others[0]}' meant?" if others else ""
             raise InputError(
                 f"dataset.label: {path} has no column {self.label!r}; "
-                f"{did_you_mean(self.label, map(str, table.columns))}"
+                f"{did_you_mean(self.label, map(str, table.columns))}{hint}"
             )
         return table
 

@@ -46,6 +46,9 @@ def evaluate_model(
     chosen = _checked_split(facts, data, name)
     if remark := _remark(facts, data):
         say(remark)
+    if split is None and not data.official_split and data.sha256 != facts.sha256:
+        whole = data.splits.sizes["all"]
+        say(f"scoring {len(chosen)} of {whole} samples, the {name} set of other data; split=all takes all")
     return {
         "checkpoint": str(file),
         "algorithm": settings.algorithm["name"],

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive, entry_of
-from nsvm_cli.errors import NotFiniteError
+from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import ALIGNMENT_LOSSES, alignment
@@ -121,6 +121,8 @@ class Alg4(StepTrainer[Alg4State]):
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
+        if (k := self.solver_batch_size or 1) > (m := len(problem.y)):
+            raise InputError(f"algorithm.solver_batch_size={k}: expected at most the {m} training samples")
         self.svm.check(problem, F)
 
     def start(self, problem: Problem, F: FeatureMap) -> Alg4State:

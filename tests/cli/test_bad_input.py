@@ -65,6 +65,11 @@ CASES = [
     ("train threads=0", "threads should be greater than 0, got 0"),
     ("train dataset.samples=3", "dataset.samples should be greater than or equal to 20"),
     ("train dataset.validation=5000", "dataset.validation=5000: expected less than"),
+    ("tune tune.validation=5000", "tune.validation=5000: expected less than"),
+    (
+        "train algorithm.solver_batch_size=7000",
+        "algorithm.solver_batch_size=7000: expected at most the 6660 training samples",
+    ),
     ("train network=cnn", "network cnn expects images of at least 16x16 pixels"),
     ("train dataset=csv", "dataset.path needs a value"),
     ("train dataset=csv dataset.path=nowhere.csv", "dataset.path=nowhere.csv does not exist"),

@@ -80,6 +80,8 @@ def test_evaluate_elsewhere_on_other_data(tmp_path: Path) -> None:
     figures = evaluated(file, "dataset=csv", "dataset.path=own.csv", "split=all", cwd=there)
     assert figures["samples"] == 50
     assert figures["same_data"] is False
+    done = nsvm("evaluate", file, "dataset=csv", "dataset.path=own.csv", cwd=there)
+    assert "scoring 5 of 50 samples, the test set of other data; split=all takes all" in done.stderr
     (there / "own.csv").write_text((there / "own.csv").read_text().replace(",A\n", ",C\n"))
     refused = nsvm("evaluate", file, "dataset=csv", "dataset.path=own.csv", "split=all", cwd=there)
     assert refused.returncode == 2

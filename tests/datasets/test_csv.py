@@ -238,6 +238,12 @@ def test_a_wrong_separator_is_refused(write: Write) -> None:
     assert "has no column 'label'" in refusal("csv", path=write(table()), separator=";")
 
 
+@pytest.mark.parametrize(("separator", "typed"), [(";", ";"), ("\t", r"\t")])
+def test_another_separator_is_suggested(write: Write, separator: str, typed: str) -> None:
+    message = refusal("csv", path=write(table().replace(",", separator)))
+    assert message.endswith(f"is dataset.separator='{typed}' meant?")
+
+
 def test_a_validation_set_larger_than_the_table_is_refused(write: Write) -> None:
     message = refusal("csv", path=write(table()), validation=18)
     assert message.startswith("dataset.validation=18: expected less than the 18 training samples of class ")

@@ -247,7 +247,7 @@ def test_the_dual_solver_keeps_to_the_memory_budget(small: MakeSmall) -> None:
     problem = replace(s.problem, memory_budget=1)
     trainer = build_trainer({"name": "alg4", "steps": 1, "solver": "svc", "batch_size": 4})
     with pytest.raises(
-        InputError, match=r"400 x 400 kernel matrix.* 1\.2 MiB of memory_budget=1: use solver="
+        InputError, match=r"400 x 400 kernel matrix.* 1\.2 MiB of memory_budget=1: use algorithm.solver="
     ):
         trainer.check(problem, s.theta())
     trainer.check(replace(problem, K=RBF()), s.theta())
