@@ -347,22 +347,21 @@ def test_a_run_that_begins_within_epsilon_has_no_terms_at_first(
 )
 @pytest.mark.parametrize(
     "trainer",
-    [Pegasos(600), Alg1(600), Alg2(600), Alg3(300), Alg4(50, solver_steps=600), Pegasos(300, batch_size=8)],
+    [Pegasos(80), Alg1(80), Alg2(80), Alg3(80), Alg4(5, solver_steps=80), Pegasos(80, batch_size=8)],
     ids=name,
 )
 def test_squared_losses_do_not_overshoot(trainer: Trainer[Any], loss: Loss, small: MakeSmall) -> None:
     """With the default lambda, explicit steps would overflow: the first are thousands of times too long."""
-    s = small(1, m=150, loss=loss)
+    s = small(1, loss=loss)
     _, g = train(trainer, s.problem, F := s.theta(1e-5))
     assert 0.1 < g(s.problem.K, F(s.problem.x)).abs().max() < 2 * max(1.0, float(s.problem.y.abs().max()))
 
 
-@pytest.mark.parametrize("k", [1, 5])
-def test_the_squared_loss_leads_to_ridge_regression(k: int, small: MakeSmall) -> None:
+def test_the_squared_loss_leads_to_ridge_regression(small: MakeSmall) -> None:
     """lambda/2 ||f||^2 + 1/m sum_i (y_i - f(x_i))^2 / 2 has the optimum (K + lambda m)^-1 y."""
-    s, lam = small(1, m=60, loss=Residual(Squared())), 5e-2
-    _, g = train(Pegasos(20_000, lam, k), s.problem, F := s.theta(0))
+    s, lam = small(1, m=60, loss=Residual(Squared())), 0.1
+    _, g = train(Pegasos(2000, lam, batch_size=10), s.problem, F := s.theta(0))
     z, y = F(s.problem.x), s.problem.y
     ridge = KernelRidge(alpha=lam * 60, kernel="precomputed").fit(K := s.problem.K(z, z), y)
     ours, theirs = g(s.problem.K, z), torch.from_numpy(ridge.predict(K))
-    assert (ours - theirs).square().mean().sqrt() < 0.05 * y.std()
+    assert (ours - theirs).square().mean().sqrt() < 0.02 * y.std()
