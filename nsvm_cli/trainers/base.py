@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Float64, Int64
@@ -165,6 +165,9 @@ class Trainer(ABC, Generic[S]):
     then returns g. Derive from ``StepTrainer``, or from ``LookAheadTrainer`` for an algorithm that acts only
     on violations.
     """
+
+    trains_svm: ClassVar[bool] = True
+    """Whether the loss of ``Problem`` is what it minimises."""
 
     def __init_subclass__(cls) -> None:
         if "step" in vars(cls) and "advance" not in vars(cls) and not issubclass(cls, StepTrainer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 import pydantic
 import torch
@@ -33,6 +34,8 @@ class CrossEntropy(BatchTrainer[AveragedState]):
 
     The terms z_r of g are unit vectors: with the linear kernel, g_r(x) = K(z_r, F_theta(x)).
     """
+
+    trains_svm: ClassVar[bool] = False
 
     steps: Steps
     batch_size: Steps = 16

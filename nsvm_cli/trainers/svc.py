@@ -19,7 +19,15 @@ from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.memory import expect_room, memory_limit
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Kernel, Linear, Polynomial
-from nsvm_cli.models.losses import LOSSES, CrammerSinger, EpsilonInsensitive, Formula, Hinge, SquaredHinge
+from nsvm_cli.models.losses import (
+    LOSSES,
+    CrammerSinger,
+    EpsilonInsensitive,
+    Formula,
+    Hinge,
+    OneVsRest,
+    SquaredHinge,
+)
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import OVERFLOW, ROWS
 from nsvm_cli.output import say
@@ -59,7 +67,7 @@ class DirectSolver(Trainer[State]):
 class SVC(DirectSolver):
     """The dual problem with a bias, solved to optimality: SVC, or SVR for real targets.
 
-    More than two classes are told apart in pairs, as SVC does, whatever ``multiclass`` says.
+    More than two classes are told apart in pairs, as SVC does, which neither kind of ``multiclass`` is.
     """
 
     lam: Positive = 1e-4
@@ -73,6 +81,11 @@ class SVC(DirectSolver):
                 f"of memory_budget={problem.memory_budget}: use algorithm.solver=pegasos, or kernel=rbf"
             )
         _expect_loss(problem, "svc", Hinge, EpsilonInsensitive)
+        if isinstance(problem.loss, OneVsRest):
+            raise InputError(
+                "algorithm.solver=svc tells classes apart in pairs: for multiclass=one_vs_rest use "
+                "algorithm.solver=pegasos, or linear"
+            )
         if C := len(problem.task.classes):
             with memory_limit(problem.memory_budget):
                 expect_room(

@@ -119,6 +119,7 @@ def test_a_solver_that_has_not_converged_says_what_to_do(
     [
         (SVC(), Binary(Logistic()), RBF(), "solver=svc has no loss=logistic: use algorithm.solver=pegasos"),
         (SVC(), Residual(Squared()), RBF(), "solver=svc has no loss=squared:"),
+        (SVC(), OneVsRest(Hinge()), RBF(), "tells classes apart in pairs: for multiclass="),
         (LinearSVM(), Residual(Squared()), Linear(), "solver=linear has no loss=squared:"),
         (LinearSVM(), CrammerSinger(SquaredHinge()), Linear(), "solver=linear has no loss=squared_hinge:"),
         (LinearSVM(), Binary(Hinge()), RBF(), "solver=linear expects kernel=linear, got rbf"),
