@@ -13,7 +13,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from nsvm_cli.errors import NotFiniteError
-from nsvm_cli.models.networks import Rows, dropout_masks_from, is_modeless
+from nsvm_cli.models.networks import Rows, dropout_masks_from, is_modeless, split_at_first_mode
 from nsvm_cli.models.optimizers import OptimizerConfig
 from nsvm_cli.parallel.distributed import Processes
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
@@ -36,30 +36,35 @@ Augment = Callable[[Float[Tensor, "p ..."], torch.Generator, Rows | None], Float
 class Evaluation:
     """z = F_theta(x), without a gradient, for the theta of its making.
 
-    ``graph`` is z with its graph, if the network computes the same in both modes: then theta can be moved
-    without another forward pass. It is z itself if not.
+    ``graph`` spares a forward pass when theta moves, if there is one: it is z with its graph, if the network
+    computes the same in both modes, or else what the layers before the dropout put out, with its graph.
     """
 
     x: Float[Tensor, "p ..."]
     z: Float[Tensor, "p n"]
-    graph: Float[Tensor, "p n"]
+    graph: Float[Tensor, "p ..."] | None = None
 
     def rows(self, p: Int64[np.ndarray, " v"]) -> Evaluation:
         """Return some of its samples, in ascending order."""
         # a slice is a view, which costs less than a copy
         rows = slice(p[0], p[0] + 1) if len(p) == 1 else torch.from_numpy(p).to(self.z.device)
-        return Evaluation(self.x[rows], self.z[rows], self.graph[rows])
+        return Evaluation(self.x[rows], self.z[rows], None if self.graph is None else self.graph[rows])
 
 
 def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m n"]:
     """Return F_theta(x_j) for all j, in chunks, without a graph. The network is in evaluation mode."""
+    with torch.no_grad():
+        chunks = [network(chunk) for chunk in x.split(rows_at_a_time(network, x))]
+        return torch.cat(chunks) if len(chunks) > 1 else chunks[0]
+
+
+def rows_at_a_time(network: nn.Module, x: Float[Tensor, "m ..."]) -> int:
+    """Return how many of the samples x a network should pass at a time; see ``CHUNK``."""
     rows = max(1, CHUNK // x[:1].numel()) if len(x) else 1
     if len(x) > FEW:
         widest = max((len(p) for p in network.parameters() if p.ndim), default=1)
         rows = max(1, rows // math.ceil(widest / WIDE))
-    with torch.no_grad():
-        chunks = [network(chunk) for chunk in x.split(rows)]
-        return torch.cat(chunks) if len(chunks) > 1 else chunks[0]
+    return rows
 
 
 def differentiate(objective: Callable[..., Float[Tensor, ""]]) -> Objective:
@@ -105,6 +110,9 @@ class FeatureMap:
         self.dropout = torch.Generator(device).manual_seed(dropout_seed)
         self.augmentation = torch.Generator().manual_seed(augment_seed)
         self._needs_training_pass = not self.fixed and (augment is not None or not is_modeless(network))
+        self._parts = None
+        if self._needs_training_pass and augment is None:
+            self._parts = split_at_first_mode(network)
 
     @property
     def fixed(self) -> bool:
@@ -145,11 +153,14 @@ class FeatureMap:
             raise ValueError(f"theta_steps: expected int, got {saved['theta_steps']!r}")
         self.theta_steps = saved["theta_steps"]
 
-    def evaluate(self, x: Float[Tensor, "p ..."]) -> Evaluation:
-        """Return F_theta(x), for an objective that may follow."""
+    def evaluate(self, x: Float[Tensor, "p ..."], whole: bool = False) -> Evaluation:
+        """Return F_theta(x), for an objective that may follow: of all samples (``whole``), or of a few."""
+        if whole and self._parts is not None:
+            before, after = self._parts
+            graph = torch.cat([before(chunk) for chunk in x.split(rows_at_a_time(self.network, x))])
+            return Evaluation(x, features(after, graph.detach()), graph)
         if self._needs_training_pass:
-            z = self(x)
-            return Evaluation(x, z, z)
+            return Evaluation(x, self(x))
         graph = self.network(x)
         return Evaluation(x, graph.detach(), graph)
 
@@ -177,11 +188,16 @@ class FeatureMap:
         Raises:
             NotFiniteError: the objective is not finite.
         """
-        if self._needs_training_pass:
-            x = [e if isinstance(e, Tensor) else e.x for e in at]
-            graphs = self._training_pass(torch.cat(x), shard).split([len(part) for part in x])
+        parts = [(e, None) if isinstance(e, Tensor) else (e.x, e.graph) for e in at]
+        if self._parts is not None:
+            before, after = self._parts
+            x = [before(x) if graph is None else graph for x, graph in parts]
+            graphs = self._training_pass(after, torch.cat(x), shard).split([len(part) for part in x])
+        elif self._needs_training_pass:
+            x = [x for x, _ in parts]
+            graphs = self._training_pass(self.network, torch.cat(x), shard).split([len(part) for part in x])
         else:
-            graphs = tuple(self.network(e) if isinstance(e, Tensor) else e.graph for e in at)
+            graphs = tuple(self.network(x) if graph is None else graph for x, graph in parts)
         value, gradients = objective(*(graph.detach() for graph in graphs))
         if shard:
             value = shard.processes.sum(value)
@@ -198,14 +214,16 @@ class FeatureMap:
             self.optimizer.step(shard.processes.sum_all(by_theta) if shard else by_theta, (t - 1) / T)
         return value
 
-    def _training_pass(self, x: Float[Tensor, "p ..."], shard: Shard | None) -> Float[Tensor, "p n"]:
+    def _training_pass(
+        self, network: nn.Module, x: Float[Tensor, "p ..."], shard: Shard | None
+    ) -> Float[Tensor, "p n"]:
         rows = shard.rows if shard else None
         if self.augment is not None:
             x = self.augment(x, self.augmentation, rows)
-        self.network.train()
+        network.train()
         with dropout_masks_from(self.dropout, rows):
-            z: Tensor = self.network(x)
-        self.network.eval()
+            z: Tensor = network(x)
+        network.eval()
         return z
 
 

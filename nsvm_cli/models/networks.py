@@ -18,7 +18,7 @@ from jaxtyping import Float, Int64
 from pydantic import ConfigDict, Field, ValidationError, validate_call
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
-from torch.nn import functional
+from torch.nn import functional, grad
 
 from nsvm_cli.config.registry import STRICT, Fraction, Positive, build, one_line
 from nsvm_cli.errors import InputError, out_of_memory
@@ -147,6 +147,37 @@ class MaxPool(nn.Module):
         return pool(h[..., : p // 2 * 2, : q // 2 * 2])
 
 
+class _Convolution(torch.autograd.Function):
+    """A convolution whose gradient by the weights is a convolution too, of samples by gradients.
+
+    With the batch in the place of the channels: dl/dW_oc = sum_b x_bc * (dl/dh)_bo.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return functional.conv2d(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        by_x = None
+        if ctx.needs_input_grad[0]:
+            by_x = grad.conv2d_input(x.shape, weight, gradient)
+        by_weight = functional.conv2d(x.transpose(0, 1), gradient.transpose(0, 1)).transpose(0, 1)
+        return by_x, by_weight, gradient.sum((0, 2, 3))
+
+
+class Convolution(nn.Conv2d):
+    """A convolution without padding. On a CPU torch takes twice as long for the gradient by 5x5 weights."""
+
+    def forward(self, x: Float[Tensor, "batch c p q"]) -> Float[Tensor, "batch d r s"]:
+        if x.is_cuda or not torch.is_grad_enabled():
+            return super().forward(x)
+        convolution: Callable[..., Tensor] = _Convolution.apply
+        return convolution(x, self.weight, self.bias)
+
+
 class CNN(nn.Sequential):
     """Two 5x5 convolutions, each max-pooled and then rectified (paper, Section 5.2).
 
@@ -171,7 +202,7 @@ class CNN(nn.Sequential):
             nn.Conv2d(shape[0], c1, 5),
             MaxPool(),
             nn.ReLU(),
-            nn.Conv2d(c1, c2, 5),
+            Convolution(c1, c2, 5),
             Dropout(dropout, bool(shared_dropout)),
             MaxPool(),
             nn.ReLU(),
@@ -251,7 +282,7 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 
 _MODELESS = {nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.MaxPool2d}
 _MODELESS |= {nn.GroupNorm, nn.AdaptiveAvgPool2d, nn.Hardswish, nn.Hardsigmoid, nn.Identity}
-_MODELESS |= {Identity, MLP, CNN, VGG, MaxPool, Normalize}
+_MODELESS |= {Identity, MLP, CNN, VGG, Convolution, MaxPool, Normalize}
 
 
 def is_modeless(network: nn.Module) -> bool:
@@ -262,6 +293,25 @@ def is_modeless(network: nn.Module) -> bool:
         or (isinstance(module, Dropout) and module.p == 0)
         for module in network.modules()
     )
+
+
+def split_at_first_mode(network: nn.Module) -> tuple[nn.Sequential, nn.Sequential] | None:
+    """Return the layers before the first one that computes something else in training mode, and the rest.
+
+    Return None for a network that is no sequence of layers, or has no parameters before that one.
+    """
+    layers = [*_layers(network)]
+    first = next((i for i, layer in enumerate(layers) if not is_modeless(layer)), len(layers))
+    before = nn.Sequential(*layers[:first])
+    return (before, nn.Sequential(*layers[first:])) if any(True for _ in before.parameters()) else None
+
+
+def _layers(network: nn.Module) -> Iterator[nn.Module]:
+    if isinstance(network, nn.Sequential) and type(network).forward is nn.Sequential.forward:
+        for layer in network:
+            yield from _layers(layer)
+    else:
+        yield network
 
 
 def uses_batch_statistics(network: nn.Module) -> bool:

@@ -102,7 +102,7 @@ class Alg2(LookAheadTrainer[Alg2State]):
     def _support(self, problem: Problem, state: Alg2State) -> Support:
         def compute() -> Support:
             j, alpha = state.terms(problem)
-            return Support(j, alpha, state.F.evaluate(problem.at(j)))
+            return Support(j, alpha, state.F.evaluate(problem.at(j), whole=True))
 
         return state.support.get(state.version, compute)
 

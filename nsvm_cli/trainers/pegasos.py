@@ -58,7 +58,7 @@ class Pegasos(LookAheadTrainer[PegasosState]):
 
     def evaluate(self, problem: Problem, state: PegasosState, i: Int64[Tensor, " p"]) -> Evaluation:
         z = state.z.index_select(0, i)
-        return Evaluation(z, z, z)  # Algorithm 0 uses only the features of a sample
+        return Evaluation(z, z)  # Algorithm 0 uses only the features of a sample
 
     def s(
         self, problem: Problem, state: PegasosState, z: Float[Tensor, "p n"]

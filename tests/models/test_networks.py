@@ -12,6 +12,7 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import CHUNK, FeatureMap, features
 from nsvm_cli.models.networks import (
     NETWORKS,
+    Convolution,
     Dropout,
     MaxPool,
     build_network,
@@ -34,7 +35,7 @@ def test_the_papers_networks() -> None:
     assert (mlp(torch.randn(8, 20)) >= 0).all(), "the last layer is rectified as well"
     cnn = build_network({"name": "cnn", "dropout": 0.5}, (1, 28, 28), seed=0)
     assert [type(m).__name__ for m in cnn] == [
-        *("Conv2d", "MaxPool", "ReLU", "Conv2d", "Dropout", "MaxPool", "ReLU", "Flatten")
+        *("Conv2d", "MaxPool", "ReLU", "Convolution", "Dropout", "MaxPool", "ReLU", "Flatten")
     ]
     assert cnn(torch.randn(3, 1, 28, 28)).shape == (3, 320)
     assert count(cnn) == 10 * 25 + 10 + 20 * 10 * 25 + 20
@@ -107,6 +108,22 @@ class Swapping(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return -x if self.training else x
+
+
+def test_the_gradient_of_a_convolution_is_torchs() -> None:
+    ours = Convolution(3, 4, 5).double()
+    theirs = nn.Conv2d(3, 4, 5).double()
+    theirs.load_state_dict(ours.state_dict())
+    for frozen in (False, True):  # as x is in the first layer
+        gradients = []
+        for layer in (ours, theirs):
+            layer.zero_grad()
+            x = torch.randn(7, 3, 9, 11, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+            x.requires_grad_(not frozen)
+            layer(x).square().sum().backward()
+            gradients.append([x.grad, *(p.grad for p in layer.parameters())])
+        assert (gradients[0][0] is None) == frozen
+        torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-12, atol=1e-12)
 
 
 def test_a_network_that_may_depend_on_the_mode_is_run_in_both() -> None:

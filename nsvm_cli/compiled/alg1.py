@@ -1,0 +1,131 @@
+"""A stretch of Algorithm 1, compiled; see ``nsvm_cli.trainers.alg1``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from nsvm_cli.compiled.forms import (
+    BAD_G,
+    BAD_OBJECTIVE,
+    DONE,
+    NEEDS_MASKS,
+    Kernel,
+    Masks,
+    Network,
+    Optimizer,
+    Progress,
+    Samples,
+)
+from nsvm_cli.compiled.jit import compiled
+from nsvm_cli.compiled.kernels import COLUMNS, gradient, sums, values
+from nsvm_cli.compiled.look_ahead import group, note_violation
+from nsvm_cli.compiled.losses import decide
+from nsvm_cli.compiled.masks import masks_for, waits_for_masks
+from nsvm_cli.compiled.networks import backward, forward, room_for
+from nsvm_cli.compiled.optimizers import descend
+from nsvm_cli.compiled.supports import rows_of
+
+
+@compiled
+def stretch(
+    F: Network,
+    o: Optimizer,
+    masks: Masks,
+    K: Kernel,
+    samples: Samples,
+    z_s: Any,
+    alpha_s: Any,
+    filled: Any,
+    progress: Progress,
+    drawn: Any,
+    first: int,
+    until: int,
+) -> int:
+    """Take the steps up to ``until``, whose samples, from step ``first`` on, are the rows of ``drawn``.
+
+    ``z_s`` and ``alpha_s`` have ``filled`` terms, and room for those that may be added.
+    """
+    real, k, C, n = F.theta.dtype.type, drawn.shape[1], alpha_s.shape[1], z_s.shape[1]
+    g, steps = np.empty((k, C)), np.empty((k, C))
+    while progress.t[0] < until:
+        begin, end = group(progress, first, first + len(drawn) - 1, k)
+        i = drawn[begin - first : end - first].copy().reshape(-1)
+        x, z, H = rows_of(samples.x, i), np.empty((len(i), n), z_s.dtype), room_for(F, len(i))
+        forward(F, x, H, len(i), z, z_s.reshape(-1)[:0], 0, len(i))
+        s = sums(K, z, z_s[: filled[0]], alpha_s[: filled[0]])
+        for t in range(progress.t[0] + 1, min(end, until + 1)):
+            row = (t - begin) * k
+            before = progress.decided[0], progress.decided[1], progress.decided[2]
+            violations = decide(samples, i[row : row + k], s[row : row + k], t, g, steps, progress)
+            if violations < 0:
+                progress.t[0] = t
+                return BAD_G
+            if violations > 0:
+                if waits_for_masks(F, masks):  # this step is then taken again
+                    progress.decided[0], progress.decided[1], progress.decided[2] = before
+                    masks.ready[0] = -violations
+                    return NEEDS_MASKS
+                x_t, z_t = np.empty((violations, x.shape[1]), x.dtype), np.empty((violations, n), z.dtype)
+                alpha_t, at = np.empty((violations, C), z.dtype), 0
+                for v in range(k):
+                    if steps[v].any():
+                        x_t[at], z_t[at] = x[row + v], z[row + v]
+                        for r in range(C):
+                            alpha_t[at, r] = real(steps[v, r] / k)
+                        at += 1
+                if not _descend(F, K, o, masks, progress, x_t, alpha_t, z_s, alpha_s, filled[0], samples.lam, t):
+                    progress.t[0] = t
+                    return BAD_OBJECTIVE
+                z_s[filled[0] : filled[0] + violations] = z_t
+                alpha_s[filled[0] : filled[0] + violations] = alpha_t
+                filled[0] += violations
+                note_violation(progress, t)
+            progress.t[0] = t
+            if violations > 0:
+                break
+    return DONE
+
+
+@compiled
+def _descend(
+    F: Network,
+    K: Kernel,
+    o: Optimizer,
+    masks: Masks,
+    progress: Progress,
+    x_t: Any,
+    alpha_t: Any,
+    z_s: Any,
+    alpha_s: Any,
+    s: int,
+    lam: float,
+    t: int,
+) -> bool:
+    """Descend on -alpha_t / (lambda (t-1)) sum_s alpha_s K(z_s, F_theta(x_t)), summed over violations.
+
+    Return whether the objective is finite.
+    """
+    real, v = F.theta.dtype.type, len(x_t)
+    drawn = masks_for(F, masks, v)
+    H, z = room_for(F, v), np.empty((v, F.widths[-1]), F.theta.dtype)
+    forward(F, x_t, H, v, z, drawn, 0, v)
+    a = alpha_t * real(-1 / (lam * (t - 1)))
+    value, by_z = 0.0, np.zeros_like(z)
+    for begin in range(0, s, COLUMNS):
+        end = min(begin + COLUMNS, s)
+        K_ts = values(K, z, z_s[begin:end])
+        c = np.dot(a, alpha_s[begin:end].T)
+        value += (K_ts * c).sum()
+        by_z += gradient(K, z, z_s[begin:end], K_ts, c)
+    if not math.isfinite(value):
+        return False
+    by_theta = np.zeros_like(F.theta)
+    backward(F, x_t, H, v, z, by_z, len(drawn) > 0, 0, v, by_theta)
+    descend(o, F.theta, by_theta, t)
+    progress.objectives[0] += value
+    progress.objectives[1] += 1
+    progress.objectives[2] = value
+    return True

@@ -1,0 +1,84 @@
+"""A stretch of Algorithm 3, compiled; see ``nsvm_cli.trainers.alg3``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nsvm_cli.compiled.forms import (
+    BAD_G,
+    BAD_OBJECTIVE,
+    DONE,
+    NEEDS_MASKS,
+    SQUARED,
+    Kernel,
+    Masks,
+    Network,
+    Optimizer,
+    Progress,
+    Samples,
+    Support,
+)
+from nsvm_cli.compiled.jit import compiled
+from nsvm_cli.compiled.kernels import sums
+from nsvm_cli.compiled.losses import decide
+from nsvm_cli.compiled.masks import waits_for_masks
+from nsvm_cli.compiled.networks import ROWS, forward, room_for
+from nsvm_cli.compiled.objectives import descend_on_batch
+from nsvm_cli.compiled.supports import add, alpha_of, rows_of
+
+
+@compiled
+def stretch(
+    F: Network,
+    o: Optimizer,
+    masks: Masks,
+    K: Kernel,
+    samples: Samples,
+    support: Support,
+    progress: Progress,
+    drawn: Any,
+    first: int,
+    until: int,
+    mu: float,
+    centred: bool,
+) -> int:
+    """Take the steps up to ``until``, whose samples, from step ``first`` on, are the rows of ``drawn``."""
+    k, C = drawn.shape[1], support.alpha.shape[1]
+    g, steps = np.empty((k, C)), np.empty((k, C))
+    while progress.t[0] < until:
+        t = progress.t[0] + 1
+        if waits_for_masks(F, masks):
+            masks.ready[0] = -k
+            return NEEDS_MASKS
+        A = drawn[t - first].copy()
+        x_A = rows_of(samples.x, A)
+        s = _sums(F, K, samples, support, x_A)
+        progress.t[0] = t
+        violations = decide(samples, A, s, t, g, steps, progress)
+        if violations < 0:
+            return BAD_G
+        for v in range(k):
+            add(support, A[v], steps[v], k)
+        alpha_A, y_A = alpha_of(support, A, F.theta), samples.y[A]
+        if not descend_on_batch(
+            F, K, o, masks, progress, x_A, y_A, alpha_A, t, C, centred, mu, SQUARED
+        ):
+            return BAD_OBJECTIVE
+    return DONE
+
+
+@compiled
+def _sums(F: Network, K: Kernel, samples: Samples, support: Support, x_A: Any) -> Any:
+    """Return sum_j alpha_j K(F_theta(x_j), F_theta(x_i)) for every i in A."""
+    k, n, no_masks = len(x_A), F.widths[-1], F.theta[:0]
+    z_A = np.empty((k, n), F.theta.dtype)
+    forward(F, x_A, room_for(F, k), k, z_A, no_masks, 0, k)
+    out = np.zeros((k, support.alpha.shape[1]), F.theta.dtype)
+    H, z = room_for(F, ROWS), np.empty((ROWS, n), F.theta.dtype)
+    for begin in range(0, support.joined[0], ROWS):
+        j = support.order[begin : min(begin + ROWS, support.joined[0])]
+        forward(F, rows_of(samples.x, j), H, ROWS, z, no_masks, 0, len(j))
+        out += sums(K, z_A, z[: len(j)], alpha_of(support, j, F.theta))
+    return out

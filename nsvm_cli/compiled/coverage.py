@@ -1,0 +1,89 @@
+"""What compiled functions cover, and when they are worth it. Nothing here needs Numba."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import RBF, Biased, Laplacian, Linear, Polynomial
+from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge, OneVsRest
+from nsvm_cli.models.networks import MLP, Normalize
+from nsvm_cli.models.optimizers import SGD, Adam
+from nsvm_cli.trainers import Problem, Trainer
+from nsvm_cli.trainers.alg1 import Alg1
+from nsvm_cli.trainers.alg2 import Alg2
+from nsvm_cli.trainers.alg3 import Alg3
+from nsvm_cli.trainers.alg4 import Alg4
+from nsvm_cli.trainers.pegasos import Pegasos
+
+TRAINERS = {"pegasos": Pegasos, "alg1": Alg1, "alg2": Alg2, "alg3": Alg3, "alg4": Alg4}
+
+
+def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
+    """Return what compiled functions do not cover in this run; None if they cover it."""
+    return next(_uncovered(trainer, problem, F), None)
+
+
+def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterator[str]:
+    if type(trainer) not in TRAINERS.values():
+        yield f"algorithms other than {', '.join(TRAINERS)}"
+    if problem.x.device.type != "cpu":
+        yield f"device={problem.x.device.type}"
+    if problem.processes.size > 1:
+        yield "several processes"
+    if type(problem.K.K if isinstance(problem.K, Biased) else problem.K) not in (
+        RBF,
+        Laplacian,
+        Linear,
+        Polynomial,
+    ):
+        yield f"kernel {type(problem.K).__name__}"
+    if not isinstance(trainer, Alg4) and not covers_loss(problem):
+        yield "losses other than hinge"
+    if isinstance(trainer, Pegasos):
+        return  # which takes the features of any network
+    if layers_of(F.network) is None:
+        yield "networks other than mlp"
+    if F.augment is not None:
+        yield "augmentation"
+    if F.optimizer is not None and type(getattr(F.optimizer, "settings", None)) not in (SGD, Adam):
+        yield f"optimizer {type(F.optimizer).__name__}"
+
+
+def covers_loss(problem: Problem) -> bool:
+    """Return whether compiled functions cover the loss of the SVM."""
+    return isinstance(problem.loss, Binary | CrammerSinger | OneVsRest) and type(problem.loss.l) is Hinge
+
+
+def layers_of(network: nn.Module) -> tuple[MLP, Normalize | None] | None:
+    """Return the layers of a network that compiled functions cover, and what normalises its features; None
+    for another network.
+    """
+    match [*network] if type(network) is nn.Sequential else [network]:
+        case [MLP() as mlp]:
+            return mlp, None
+        case [MLP() as mlp, Normalize() as normalize]:
+            return mlp, normalize
+    return None
+
+
+TRAINED = 30_000
+"""Parameters of theta above which the products of matrices take the time, whoever computes them."""
+
+SHORT = {"pegasos": 5_000, "alg1": 1_000, "alg2": 500, "alg3": 500, "alg4": 1_000}
+"""Steps of an algorithm that torch takes before compiled functions have been loaded."""
+
+LONG = {"pegasos": 1_000_000, "alg1": 100_000, "alg2": 20_000, "alg3": 20_000, "alg4": 50_000}
+"""Steps that torch takes before they have been compiled."""
+
+
+def pays_off(trainer: Trainer[Any], F: FeatureMap, compiled_before: bool) -> bool:
+    """Return whether a run is long enough for compiled functions to be loaded, or to be compiled first, and
+    its network small enough for them to be faster.
+    """
+    name = next(name for name, kind in TRAINERS.items() if type(trainer) is kind)
+    small = name == "pegasos" or sum(p.numel() for p in F.network.parameters()) <= TRAINED
+    return small and trainer.total >= (SHORT if compiled_before else LONG)[name]

@@ -1,0 +1,118 @@
+"""What a compiled function gets of a network, a kernel and an optimizer: numbers and arrays.
+
+Numbers that are multiplied with features have their type, so that nothing is computed in float64 by accident.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+RBF, LAPLACIAN, LINEAR, POLYNOMIAL = range(4)
+BINARY, CRAMMER_SINGER, ONE_VS_REST = range(3)
+CONSTANT, LINEAR_SCHEDULE, COSINE = range(3)
+SQUARED, LINEAR_LOSS = range(2)
+
+Real = Any
+"""A number in the type of the features."""
+
+
+class Network(NamedTuple):
+    """F_theta: layers of ``widths`` (that of x first), ReLU after each, and perhaps ``Normalize``.
+
+    ``theta`` has W_1, b_1, W_2, ... one after the other, each W_l with a row for each output. ``p`` is that of
+    dropout, and 0 without; ``shared`` says whether the samples of a batch have the same mask.
+    """
+
+    theta: np.ndarray
+    widths: np.ndarray
+    normalize: bool
+    scale: Real
+    eps: Real
+    p: float
+    shared: bool
+
+
+class Kernel(NamedTuple):
+    """A kernel by its number in this module, plus ``bias``.
+
+    ``shift`` says whether features may be far from 0, compared with their distances. These are then those of
+    differences, so that fewer of their digits cancel.
+    """
+
+    kind: int
+    gamma: Real
+    c: Real
+    degree: int
+    bias: Real
+    shift: bool
+
+
+class Optimizer(NamedTuple):
+    """SGD with momentum ``beta1``, or Adam, with their state: ``first`` and ``second`` moments like theta, and
+    the number of ``steps`` taken.
+    """
+
+    adam: bool
+    lr: float
+    beta1: float
+    beta2: float
+    weight_decay: float
+    schedule: int
+    warmup: float
+    T: int
+    first: np.ndarray
+    second: np.ndarray
+    steps: np.ndarray
+
+
+class Masks(NamedTuple):
+    """Where dropout masks come from: the state of torch's generator, or, not ``own``, what torch has drawn.
+
+    ``words`` and ``place`` are the state of the Mersenne twister. ``drawn`` has the masks of one pass, layer
+    by layer, and ``ready`` whether they are there.
+    """
+
+    own: bool
+    words: np.ndarray
+    place: np.ndarray
+    drawn: np.ndarray
+    ready: np.ndarray
+
+
+class Samples(NamedTuple):
+    """The training samples x, their labels y, and how the loss tells classes apart."""
+
+    x: np.ndarray
+    y: np.ndarray
+    loss: int
+    lam: float
+
+
+class Support(NamedTuple):
+    """The coefficients of all samples: see ``nsvm_cli.trainers.coefficients.Coefficients``."""
+
+    alpha: np.ndarray
+    order: np.ndarray
+    joined: np.ndarray
+    member: np.ndarray
+
+
+class Progress(NamedTuple):
+    """Numbers that steps change, each an array of one number, as ``State`` and ``Tally`` have them.
+
+    ``objectives`` holds the sum of the objectives, their number, and the latest. ``decided`` counts samples,
+    those decided rightly, and violations.
+    """
+
+    t: np.ndarray
+    last_violation: np.ndarray
+    mean_gap: np.ndarray
+    objectives: np.ndarray
+    decided: np.ndarray
+    g: np.ndarray
+
+
+DONE, NEEDS_MASKS, BAD_G, BAD_OBJECTIVE = range(4)
+"""Why a stretch has ended."""

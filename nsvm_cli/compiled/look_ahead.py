@@ -1,0 +1,41 @@
+"""Which steps are evaluated together, compiled; see ``nsvm_cli.trainers.look_ahead``.
+
+Groups of steps begin after a violation, or with the block of steps that are drawn together, and their length
+depends on the gaps between violations before. So the steps at which a caller pauses do not affect the groups,
+nor what is rounded in them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from nsvm_cli.compiled.forms import Progress
+from nsvm_cli.compiled.jit import compiled
+
+LONGEST = 64
+"""Samples of the longest group."""
+
+
+@compiled
+def group(progress: Progress, first: int, last: int, k: int) -> Any:
+    """Return the first step and the step after the last one of the group that the next step is in.
+
+    Args:
+        progress: the state.
+        first: the first step of the block.
+        last: its last step.
+        k: the number of samples that a step draws.
+    """
+    gap = progress.mean_gap[0]
+    steps = max(1, int(min(2 * math.sqrt(gap) + gap / 2, LONGEST)) // k)
+    begin = max(first, progress.last_violation[0] + 1)
+    begin += (progress.t[0] + 1 - begin) // steps * steps
+    return begin, min(begin + steps, last + 1)
+
+
+@compiled
+def note_violation(progress: Progress, t: int) -> None:
+    """Note that step t had a violation."""
+    progress.mean_gap[0] += (t - progress.last_violation[0] - progress.mean_gap[0]) / 8
+    progress.last_violation[0] = t

@@ -1,0 +1,152 @@
+"""What compiled functions get of a problem, a network, an optimizer and a kernel; see ``forms``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nsvm_cli.compiled import forms
+from nsvm_cli.compiled.coverage import layers_of
+from nsvm_cli.compiled.masks import draws_as_torch, set_words, words_of
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Polynomial, or_one_over_n
+from nsvm_cli.models.losses import CrammerSinger, OneVsRest
+from nsvm_cli.models.optimizers import SGD, Adam
+from nsvm_cli.trainers import Problem
+from nsvm_cli.trainers.coefficients import SampleState
+
+KERNELS = {RBF: forms.RBF, Laplacian: forms.LAPLACIAN, Linear: forms.LINEAR, Polynomial: forms.POLYNOMIAL}
+LOSSES = {CrammerSinger: forms.CRAMMER_SINGER, OneVsRest: forms.ONE_VS_REST}
+SCHEDULES = {"constant": forms.CONSTANT, "linear": forms.LINEAR_SCHEDULE, "cosine": forms.COSINE}
+
+
+def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> forms.Kernel:
+    """Return a kernel on features like z, which may be ``normalized`` to the same length."""
+    formula: Any = K.K if isinstance(K, Biased) else K
+    real = z.numpy().dtype.type
+    return forms.Kernel(
+        KERNELS[type(formula)],
+        real(or_one_over_n(getattr(formula, "gamma", 0.0), z)),
+        real(getattr(formula, "c", 0.0)),
+        getattr(formula, "degree", 0),
+        real(isinstance(K, Biased)),
+        not normalized,
+    )
+
+
+def samples_form(problem: Problem, x: Tensor, lam: float) -> forms.Samples:
+    """Return the training samples, as they are or by their features x."""
+    loss = LOSSES.get(type(problem.loss), forms.BINARY)  # type: ignore[call-overload]
+    return forms.Samples(x.flatten(1).contiguous().numpy(), problem.host_y, loss, lam)
+
+
+def support_form(state: SampleState) -> forms.Support:
+    """Return the memory of the coefficients, which stretches change, and a copy of their number."""
+    c = state.coefficients
+    return forms.Support(
+        c.alpha.reshape(len(c.alpha), -1), c.order, np.array([len(c.support)]), c.in_support
+    )
+
+
+def vector(tensors: Sequence[Tensor]) -> np.ndarray:
+    """Return the numbers of all tensors in a vector of its own."""
+    numbers: np.ndarray = torch.cat([tensor.detach().flatten() for tensor in tensors]).numpy()
+    return numbers
+
+
+def fill(tensors: Sequence[Tensor], numbers: np.ndarray) -> None:
+    """Write a vector into the tensors."""
+    sizes = [tensor.numel() for tensor in tensors]
+    for tensor, part in zip(tensors, torch.from_numpy(numbers).split(sizes), strict=True):
+        tensor.copy_(part.view(tensor.shape))
+
+
+@dataclass
+class Theta:
+    """Copies of theta and of the states of the optimizer and the dropout; ``store`` writes them back."""
+
+    F: FeatureMap
+    network: forms.Network
+    optimizer: forms.Optimizer
+    masks: forms.Masks
+
+    @classmethod
+    def of(cls, F: FeatureMap, T: int) -> Theta:
+        """Return what compiled functions get of F in steps up to T."""
+        mlp, normalize = layers_of(F.network)
+        theta = vector([*mlp.parameters()])
+        real = theta.dtype.type
+        network = forms.Network(
+            theta,
+            np.array([mlp.layers[0].in_features, *(layer.out_features for layer in mlp.layers)]),
+            normalize is not None,
+            real(normalize.scale if normalize else 1),
+            real(normalize.eps if normalize else 1),
+            mlp.dropout.p if len(mlp.layers) > 1 else 0.0,  # there is none on the features themselves
+            mlp.dropout.shared,
+        )
+        own = network.p == 0 or draws_as_torch(mlp.layers[0].weight.dtype)
+        masks = forms.Masks(own, *words_of(F.dropout), np.empty(0, theta.dtype), np.zeros(1, np.int64))
+        return cls(F, network, _optimizer_form(F, theta, T), masks)
+
+    def kernel(self, K: Kernel) -> forms.Kernel:
+        """Return a kernel on the features."""
+        like = torch.from_numpy(np.empty((0, self.network.widths[-1]), self.network.theta.dtype))
+        return kernel_form(K, like, self.network.normalize)
+
+    def store(self) -> None:
+        """Write everything back to F."""
+        rule: Any = self.F.optimizer
+        parameters = [p.data for p in self.F.network.parameters()]
+        fill(parameters, self.network.theta)
+        taken = int(self.optimizer.steps[0])
+        if self.optimizer.adam:
+            fill(rule.means, self.optimizer.first)
+            fill(rule.squares, self.optimizer.second)
+            for count in rule.steps:
+                count.fill_(taken)
+        elif taken and self.optimizer.beta1 > 0:
+            rule.momenta = [torch.empty_like(p) for p in parameters]
+            fill(rule.momenta, self.optimizer.first)
+        self.F.theta_steps = taken
+        if self.network.p > 0 and self.masks.own:
+            set_words(self.F.dropout, self.masks.words, self.masks.place)
+
+    def draw_masks(self) -> None:
+        """Let torch draw the masks of the next pass, for as many rows as a stretch has asked for."""
+        p, rows, parts = self.network.p, -int(self.masks.ready[0]), []
+        for width in self.network.widths[1:-1].tolist():
+            keep = torch.from_numpy(np.empty((1 if self.network.shared else rows, width), self.network.theta.dtype))
+            parts.append(keep.bernoulli_(1 - p, generator=self.F.dropout) / (1 - p))
+        self.masks = self.masks._replace(drawn=vector(parts))
+        self.masks.ready[0] = 1
+
+
+def _optimizer_form(F: FeatureMap, theta: np.ndarray, T: int) -> forms.Optimizer:
+    rule: Any = F.optimizer
+    settings: SGD | Adam = rule.settings
+    if isinstance(settings, Adam):
+        beta1, beta2 = settings.beta1, settings.beta2
+        first, second = vector(rule.means), vector(rule.squares)
+    else:
+        beta1, beta2 = settings.momentum, 0.0
+        begun = rule.momenta[0] is not None
+        first, second = vector(rule.momenta) if begun else np.zeros_like(theta), theta[:0].copy()
+    return forms.Optimizer(
+        isinstance(settings, Adam),
+        settings.lr,
+        beta1,
+        beta2,
+        settings.weight_decay,
+        SCHEDULES[settings.schedule],
+        settings.warmup,
+        T,
+        first,
+        second,
+        np.array([F.theta_steps]),
+    )
