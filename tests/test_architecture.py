@@ -38,6 +38,7 @@ ROOMS = [
     ["datasets"],
     ["models"],
     ["trainers"],
+    ["compiled"],
     ["runs"],
     ["report"],
     ["studies"],

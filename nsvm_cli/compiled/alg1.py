@@ -76,7 +76,9 @@ def stretch(
                         for r in range(C):
                             alpha_t[at, r] = real(steps[v, r] / k)
                         at += 1
-                if not _descend(F, K, o, masks, progress, x_t, alpha_t, z_s, alpha_s, filled[0], samples.lam, t):
+                if not _descend(
+                    F, K, o, masks, progress, x_t, alpha_t, z_s, alpha_s, filled[0], samples.lam, t
+                ):
                     progress.t[0] = t
                     return BAD_OBJECTIVE
                 z_s[filled[0] : filled[0] + violations] = z_t

@@ -62,9 +62,7 @@ def stretch(
         for v in range(k):
             add(support, A[v], steps[v], k)
         alpha_A, y_A = alpha_of(support, A, F.theta), samples.y[A]
-        if not descend_on_batch(
-            F, K, o, masks, progress, x_A, y_A, alpha_A, t, C, centred, mu, SQUARED
-        ):
+        if not descend_on_batch(F, K, o, masks, progress, x_A, y_A, alpha_A, t, C, centred, mu, SQUARED):
             return BAD_OBJECTIVE
     return DONE
 

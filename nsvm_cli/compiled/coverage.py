@@ -53,6 +53,11 @@ def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterat
         yield f"optimizer {type(F.optimizer).__name__}"
 
 
+def name_of(trainer: Trainer[Any]) -> str:
+    """Return the name of an algorithm that compiled functions cover."""
+    return next(name for name, kind in TRAINERS.items() if isinstance(trainer, kind))
+
+
 def covers_loss(problem: Problem) -> bool:
     """Return whether compiled functions cover the loss of the SVM."""
     return isinstance(problem.loss, Binary | CrammerSinger | OneVsRest) and type(problem.loss.l) is Hinge
@@ -84,6 +89,6 @@ def pays_off(trainer: Trainer[Any], F: FeatureMap, compiled_before: bool) -> boo
     """Return whether a run is long enough for compiled functions to be loaded, or to be compiled first, and
     its network small enough for them to be faster.
     """
-    name = next(name for name, kind in TRAINERS.items() if type(trainer) is kind)
+    name = name_of(trainer)
     small = name == "pegasos" or sum(p.numel() for p in F.network.parameters()) <= TRAINED
     return small and trainer.total >= (SHORT if compiled_before else LONG)[name]

@@ -21,8 +21,8 @@ Real = Any
 class Network(NamedTuple):
     """F_theta: layers of ``widths`` (that of x first), ReLU after each, and perhaps ``Normalize``.
 
-    ``theta`` has W_1, b_1, W_2, ... one after the other, each W_l with a row for each output. ``p`` is that of
-    dropout, and 0 without; ``shared`` says whether the samples of a batch have the same mask.
+    ``theta`` has W_1, b_1, W_2, ... one after the other, each W_l with a row for each output. ``p`` is that
+    of dropout, and 0 without; ``shared`` says whether the samples of a batch have the same mask.
     """
 
     theta: np.ndarray
@@ -50,7 +50,7 @@ class Kernel(NamedTuple):
 
 
 class Optimizer(NamedTuple):
-    """SGD with momentum ``beta1``, or Adam, with their state: ``first`` and ``second`` moments like theta, and
+    """SGD with momentum ``beta1``, or Adam, and their state: ``first`` and ``second`` moments like theta, and
     the number of ``steps`` taken.
     """
 

@@ -1,17 +1,15 @@
-"""The decorator of compiled functions, and where their machine code is kept between processes."""
+"""The decorator of compiled functions."""
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
-from numba.core import config
-from platformdirs import user_cache_path
+import numba.core.config
+
+from nsvm_cli.compiled.code import code_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -20,23 +18,25 @@ FAST = {"reassoc", "contract", "arcp", "nsz"}
 which are looked for."""
 
 
-@cache
-def code_folder() -> Path:
-    """Return the folder of the machine code. Its name depends on all sources of this room.
+def _can_keep_code() -> bool:
+    try:
+        code_folder().mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return True
 
-    Numba itself notices a change of the file that a function is in, but none of the functions that it calls.
-    """
-    sources = sorted(Path(__file__).parent.glob("*.py"))
-    digest = hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()
-    return user_cache_path("nsvm", appauthor=False) / f"compiled-{numba.__version__}-{digest[:16]}"
+
+CACHE = _can_keep_code()
 
 
 def compiled(function: Function) -> Function:
-    """Compile a function when it is first called; its machine code is cached on disk."""
+    """Compile a function when it is first called; its machine code is kept on disk."""
+    config: Any = numba.core.config
     before, config.CACHE_DIR = config.CACHE_DIR, str(code_folder())
     try:
         # a test may have wrapped the function, to check the shapes in its signature
-        done: Function = numba.njit(cache=True, fastmath=FAST, error_model="numpy")(inspect.unwrap(function))
+        plain = inspect.unwrap(function)
+        done: Any = numba.njit(cache=CACHE, fastmath=FAST, error_model="numpy")(plain)
     finally:
         config.CACHE_DIR = before
-    return done
+    return cast(Function, done)

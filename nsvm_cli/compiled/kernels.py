@@ -23,7 +23,7 @@ SHORT = 8
 """Terms of the series that float32 needs for x in [-1/2, 1/2]; float64 needs them all."""
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _float32_of_bits(context: Any, bits: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
@@ -31,7 +31,7 @@ def _float32_of_bits(context: Any, bits: Any) -> Any:
     return types.float32(types.int32), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _float64_of_bits(context: Any, bits: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.DoubleType())
@@ -47,7 +47,7 @@ def exp2_float32(x: Any) -> Any:
     p = np.float32(SERIES[SHORT - 1])
     for n in range(SHORT - 2, -1, -1):
         p = p * f + np.float32(SERIES[n])
-    power = _float32_of_bits((whole + np.int32(127)) << np.int32(23))
+    power: Any = _float32_of_bits((whole + np.int32(127)) << np.int32(23))  # type: ignore[call-arg]
     return p * power if x > np.float32(-126) else np.float32(0) if x <= np.float32(-126) else x
 
 
@@ -59,7 +59,7 @@ def exp2_float64(x: Any) -> Any:
     p = SERIES[13]
     for n in range(12, -1, -1):
         p = p * f + SERIES[n]
-    power = _float64_of_bits((whole + np.int64(1023)) << np.int64(52))
+    power: Any = _float64_of_bits((whole + np.int64(1023)) << np.int64(52))  # type: ignore[call-arg]
     return p * power if x > -1022.0 else 0.0 if x <= -1022.0 else x
 
 

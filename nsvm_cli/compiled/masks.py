@@ -1,7 +1,7 @@
 """Dropout masks as torch draws them, from the state of its generator.
 
-torch's generator on the CPU is the Mersenne twister MT19937 (Matsumoto and Nishimura 1998); a number in [0, 1)
-has the last 53 of 64 bits, two words. With Intel's processors torch draws masks by another method, from
+torch's generator on the CPU is the Mersenne twister MT19937 (Matsumoto and Nishimura 1998); a number in
+[0, 1) has the last 53 of 64 bits, two words. On Intel's processors torch draws masks by another method, from
 Intel's library. ``draws_as_torch`` finds out which it is, and then torch draws for compiled functions too.
 """
 
@@ -20,7 +20,7 @@ from nsvm_cli.compiled.jit import compiled
 N, M = 624, 397
 CHUNK = 2048
 LEFT, NEXT, WORDS = slice(8, 12), slice(16, 24), slice(24, 24 + 8 * N)
-"""Where ``torch.Generator.get_state`` has the twister's numbers: words left, the next one, and all of them."""
+"""Where ``torch.Generator.get_state`` has the numbers of the twister: words left, the next one, all words."""
 
 
 @compiled

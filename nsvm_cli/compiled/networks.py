@@ -75,7 +75,16 @@ def _forward(
 
 @compiled
 def backward(
-    F: Network, x: Any, H: Any, room: int, z: Any, by_z: Any, dropped: bool, begin: int, end: int, by_theta: Any
+    F: Network,
+    x: Any,
+    H: Any,
+    room: int,
+    z: Any,
+    by_z: Any,
+    dropped: bool,
+    begin: int,
+    end: int,
+    by_theta: Any,
 ) -> None:
     """Add the gradient with respect to theta, given that with respect to z, for rows that ``forward`` has
     passed; ``dropped`` says whether with masks. It overwrites ``by_z``.
@@ -86,7 +95,16 @@ def backward(
 
 @compiled
 def _backward(
-    F: Network, x: Any, H: Any, room: int, z: Any, by_z: Any, dropped: bool, begin: int, end: int, by_theta: Any
+    F: Network,
+    x: Any,
+    H: Any,
+    room: int,
+    z: Any,
+    by_z: Any,
+    dropped: bool,
+    begin: int,
+    end: int,
+    by_theta: Any,
 ) -> None:
     real, layers, rows = F.theta.dtype.type, len(F.widths) - 1, end - begin
     at, offset = room * F.widths[1:].sum(), len(F.theta)

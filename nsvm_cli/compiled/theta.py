@@ -41,16 +41,14 @@ def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> forms.Kernel:
 
 def samples_form(problem: Problem, x: Tensor, lam: float) -> forms.Samples:
     """Return the training samples, as they are or by their features x."""
-    loss = LOSSES.get(type(problem.loss), forms.BINARY)  # type: ignore[call-overload]
+    loss = LOSSES.get(type(problem.loss), forms.BINARY)
     return forms.Samples(x.flatten(1).contiguous().numpy(), problem.host_y, loss, lam)
 
 
 def support_form(state: SampleState) -> forms.Support:
     """Return the memory of the coefficients, which stretches change, and a copy of their number."""
     c = state.coefficients
-    return forms.Support(
-        c.alpha.reshape(len(c.alpha), -1), c.order, np.array([len(c.support)]), c.in_support
-    )
+    return forms.Support(c.alpha.reshape(len(c.alpha), -1), c.order, np.array([len(c.support)]), c.in_support)
 
 
 def vector(tensors: Sequence[Tensor]) -> np.ndarray:
@@ -78,7 +76,9 @@ class Theta:
     @classmethod
     def of(cls, F: FeatureMap, T: int) -> Theta:
         """Return what compiled functions get of F in steps up to T."""
-        mlp, normalize = layers_of(F.network)
+        layers = layers_of(F.network)
+        assert layers is not None, "see coverage"
+        mlp, normalize = layers
         theta = vector([*mlp.parameters()])
         real = theta.dtype.type
         network = forms.Network(
@@ -121,7 +121,9 @@ class Theta:
         """Let torch draw the masks of the next pass, for as many rows as a stretch has asked for."""
         p, rows, parts = self.network.p, -int(self.masks.ready[0]), []
         for width in self.network.widths[1:-1].tolist():
-            keep = torch.from_numpy(np.empty((1 if self.network.shared else rows, width), self.network.theta.dtype))
+            keep = torch.from_numpy(
+                np.empty((1 if self.network.shared else rows, width), self.network.theta.dtype)
+            )
             parts.append(keep.bernoulli_(1 - p, generator=self.F.dropout) / (1 - p))
         self.masks = self.masks._replace(drawn=vector(parts))
         self.masks.ready[0] = 1

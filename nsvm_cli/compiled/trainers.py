@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from threadpoolctl import ThreadpoolController
 
-from nsvm_cli.compiled import alg0, alg1, alg2, alg3, alg4, forms
+from nsvm_cli.compiled import alg1, alg2, alg3, alg4, forms, pegasos
+from nsvm_cli.compiled.code import name_of_type, note_compiled
+from nsvm_cli.compiled.coverage import covers_loss
 from nsvm_cli.compiled.forms import BAD_G, DONE, NEEDS_MASKS
 from nsvm_cli.compiled.networks import room_for
 from nsvm_cli.compiled.theta import Theta, fill, kernel_form, samples_form, support_form, vector
@@ -26,7 +28,6 @@ from nsvm_cli.trainers.alg4 import Alg4, Alg4State
 from nsvm_cli.trainers.coefficients import SampleState
 from nsvm_cli.trainers.look_ahead import LookAheadState, Window
 from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
-from nsvm_cli.trainers.rows import Rows
 
 ALIGNMENT_LOSSES = {"squared": forms.SQUARED, "linear": forms.LINEAR_LOSS}
 
@@ -51,6 +52,11 @@ def _matrix_products() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+@cache
+def _note_compiled(module: str, dtype: torch.dtype) -> None:
+    note_compiled(module.rpartition(".")[2], name_of_type(dtype))
+
+
 def blocks(sampler: Sampler, t: int, until: int, begin: int = 2) -> Iterator[tuple[np.ndarray, int, int]]:
     """Yield the blocks of steps that are drawn together, from step t + 1 to ``until``: the samples of all
     steps of a block, its first step, and the last one to take. ``begin`` is the first step of all.
@@ -73,11 +79,13 @@ class Stretches:
 
     def __post_init__(self) -> None:
         state = self.state
-        ahead = isinstance(state, LookAheadState)
+        last, gap = 1, 1.0
+        if isinstance(state, LookAheadState):
+            last, gap = state.last_violation, state.mean_gap
         self.progress = forms.Progress(
             np.array([state.t]),
-            np.array([state.last_violation if ahead else 1]),
-            np.array([state.mean_gap if ahead else 1.0]),
+            np.array([last]),
+            np.array([gap]),
             np.array([float(state.tally.objective), 0.0, math.nan]),
             np.zeros(3, np.int64),
             np.zeros(1),
@@ -97,6 +105,7 @@ class Stretches:
                 if status != NEEDS_MASKS or theta is None:
                     break
                 theta.draw_masks()
+        _note_compiled(stretch.__module__, self.problem.x.dtype)
         if status != DONE:
             quantity = "the decision value g" if status == BAD_G else "the objective"
             raise NotFiniteError(quantity, int(self.progress.t[0]))
@@ -116,7 +125,10 @@ class Stretches:
             state.g = float(progress.g[0])
         state.t = int(progress.t[0])
         if isinstance(state, LookAheadState):
-            state.last_violation, state.mean_gap = int(progress.last_violation[0]), float(progress.mean_gap[0])
+            state.last_violation, state.mean_gap = (
+                int(progress.last_violation[0]),
+                float(progress.mean_gap[0]),
+            )
         if self.theta is not None:
             self.theta.store()
 
@@ -135,20 +147,23 @@ def _room(state: SampleState, k: int, steps: int) -> int:
 
 
 class CompiledPegasos(Pegasos):
-    """Algorithm 0."""
+    """Algorithm 0. As Part 2 of Algorithm 4 it may get a loss that is not covered: that is torch's."""
 
     def advance(self, problem: Problem, state: PegasosState, until: int) -> None:
+        if not covers_loss(problem):
+            super().advance(problem, state, until)
+            return
         K, samples = kernel_form(problem.K, state.z), samples_form(problem, state.z, self.lam)
         support, steps = support_form(state), Stretches(problem, state)
         z_support = _with_room(samples.x[state.coefficients.support], _room(state, self.k, until - state.t))
-        s = np.empty((max(1, alg0.GROUP // self.k) * self.k, support.alpha.shape[1]))
+        s = np.empty((max(1, pegasos.GROUP // self.k) * self.k, support.alpha.shape[1]))
         held = np.zeros(1, np.int64)  # the first step of the group that s is of
         if state.window is not None:
             s[: len(state.window.s)] = state.window.s.reshape(len(state.window.s), -1)[: len(s)]
             held[0] = state.window.first
         for drawn, first, last in blocks(state.sampler, state.t, until):
             steps.take(
-                alg0.stretch, K, samples, support, z_support, steps.progress, drawn, first, last, s, held
+                pegasos.stretch, K, samples, support, z_support, steps.progress, drawn, first, last, s, held
             )
         steps.store()
         state.coefficients.joined = int(support.joined[0])
@@ -223,7 +238,13 @@ class CompiledAlg4(Alg4):
         means = [*state.mean.mean.values()] if state.mean else []
         mean = vector(means) if means else theta.network.theta[:0].copy()
         for drawn, first, last in blocks(state.sampler, state.t, until, begin=1):
-            of_theta = classes, centred, ALIGNMENT_LOSSES[self.loss], mean, state.mean.steps if state.mean else 0
+            of_theta = (
+                classes,
+                centred,
+                ALIGNMENT_LOSSES[self.loss],
+                mean,
+                state.mean.steps if state.mean else 0,
+            )
             steps.take(alg4.stretch, K, samples, steps.progress, drawn, first, last, *of_theta)
         steps.store()
         fill(means, mean)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from nsvm_cli.compiled import TORCH
 from nsvm_cli.config.settings import plain
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.memory import memory_limit
@@ -25,6 +26,7 @@ from nsvm_cli.runs.checkpoint import (
     mismatches,
     restore_state,
     save_checkpoint,
+    with_engine_of,
 )
 from nsvm_cli.runs.experiment import Experiment, model_of, movement
 from nsvm_cli.runs.loop import Callback, Record, record
@@ -134,6 +136,8 @@ class CheckpointManager(Callback):
             checkpoint = self._agreed_checkpoint()
         if checkpoint is not None:
             expect_same_columns(e, checkpoint)
+            if e.settings.engine == "auto":  # which depends on what has been compiled before
+                self.experiment = e = with_engine_of(checkpoint, e)
         changes = self._mismatches(checkpoint)
         if changes and not allow_mismatch:
             raise InputError(
@@ -176,7 +180,7 @@ class CheckpointManager(Callback):
     def _mismatches(self, checkpoint: Checkpoint | None) -> list[str]:
         settings = plain(self.experiment.settings)
         if checkpoint is not None:
-            was = identity(checkpoint.settings, checkpoint.environment)
+            was = identity(checkpoint.settings, {"engine": TORCH, **checkpoint.environment})
             return mismatches(was, identity(settings, environment(self.experiment)))
         return [] if self.directory is None else mismatches(identity(self.directory.recorded, {}), settings)
 

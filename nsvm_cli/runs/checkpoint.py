@@ -14,10 +14,11 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, ValidationError
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli import __version__
+from nsvm_cli.compiled import NUMBA, TORCH, can_take, circumstances
 from nsvm_cli.config.registry import STRICT, one_line
 from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.errors import InputError
-from nsvm_cli.runs.experiment import Experiment
+from nsvm_cli.runs.experiment import Experiment, with_engine
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.metrics_file import Position
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, flatten, unflatten
@@ -70,6 +71,17 @@ class Checkpoint:
     columns: str | None = None
 
 
+def with_engine_of(checkpoint: Checkpoint, experiment: Experiment) -> Experiment:
+    """Return the run with the engine that took the steps so far, if it is at hand.
+
+    Checkpoints that do not say which are of the time when there was but one.
+    """
+    if not checkpoint.environment.get("engine", TORCH).startswith(NUMBA):
+        return with_engine(experiment, TORCH)
+    e = experiment
+    return with_engine(e, NUMBA) if can_take(e.trainer, e.problem, e.F) else e
+
+
 def environment(experiment: Experiment) -> dict[str, str]:
     """Return what the bits of a result depend on, apart from the settings: versions, hardware and data."""
     device = experiment.device
@@ -78,6 +90,7 @@ def environment(experiment: Experiment) -> dict[str, str]:
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu(),
         "threads": str(torch.get_num_threads()),
+        "engine": circumstances(experiment.engine),
         "processes": str(experiment.problem.processes.size),
         "data": experiment.data.sha256,
     }
@@ -115,8 +128,8 @@ def _dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def identity(recorded: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
     """Return everything that determines the bits of a result, for ``mismatches``.
 
-    Settings that have been added since they were recorded have their defaults. The actual device and number
-    of threads take the place of those that were asked for.
+    Settings that have been added since they were recorded have their defaults. The actual device, engine and
+    number of threads take the place of those that were asked for.
 
     Raises:
         InputError: the recorded settings are none of this version.

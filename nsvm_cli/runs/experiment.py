@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from nsvm_cli import __version__
+from nsvm_cli.compiled import TORCH, Engine, select, taken_by
 from nsvm_cli.config.settings import Settings
 from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.augmentation import build_augmentation
@@ -37,7 +38,10 @@ from nsvm_cli.trainers import Problem, State, Trainer, build_trainer
 
 @dataclass(frozen=True)
 class Experiment:
-    """A run that is ready to start; its settings have been checked."""
+    """A run that is ready to start; its settings have been checked.
+
+    ``engine`` is who takes the steps of ``trainer``.
+    """
 
     settings: Settings
     device: torch.device
@@ -46,6 +50,7 @@ class Experiment:
     problem: Problem
     F: FeatureMap
     trainer: Trainer[Any]
+    engine: Engine = TORCH
 
 
 def load(settings: Settings) -> Data:
@@ -79,7 +84,16 @@ def build(settings: Settings, data: Data) -> Experiment:
     F = _feature_map(settings, problem, scaling)
     check_shapes(kernel, settings.kernel["name"], F(x[:3]), F(x[:5]))
     trainer.check(problem, F)
-    return Experiment(settings, device, data, scaling, problem, F, trainer)
+    experiment = Experiment(settings, device, data, scaling, problem, F, trainer)
+    return with_engine(experiment, select(settings.engine, trainer, problem, F))
+
+
+def with_engine(experiment: Experiment, engine: Engine) -> Experiment:
+    """Return the same run, whose steps this engine takes."""
+    if engine == experiment.engine:
+        return experiment
+    trainer = build_trainer(experiment.settings.algorithm).for_samples(len(experiment.problem.y))
+    return replace(experiment, trainer=taken_by(engine, trainer), engine=engine)
 
 
 def _feature_map(settings: Settings, problem: Problem, scaling: Scaling) -> FeatureMap:
@@ -210,6 +224,7 @@ def _circumstances(experiment: Experiment) -> dict[str, Any]:
         "dtype": settings.dtype,
         "device": str(experiment.device),
         "threads": torch.get_num_threads(),
+        "engine": experiment.engine,
         "processes": experiment.problem.processes.size,
         "versions": versions(),
         "data": {

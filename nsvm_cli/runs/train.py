@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from nsvm_cli.compiled import NUMBA, is_ready
 from nsvm_cli.errors import Interrupted
 from nsvm_cli.runs.callbacks import (
     BestModel,
@@ -50,10 +51,13 @@ def train_run(
         RunError: training diverged.
         Interrupted: a signal stopped the run, after its checkpoint was written.
     """
-    trainer, problem = experiment.trainer, experiment.problem
     best = BestModel(experiment, directory)
     checkpoints = CheckpointManager(experiment, directory.path, directory, best, signals, say)
     state = checkpoints.restore(allow_mismatch)
+    experiment = checkpoints.experiment
+    trainer, problem = experiment.trainer, experiment.problem
+    if experiment.engine == NUMBA and not is_ready(trainer, problem):
+        say("compiling the steps of this algorithm, which takes half a minute, once on this computer")
     state = _train(experiment, state, [best, MetricsWriter(directory), *callbacks], checkpoints, signals)
     model = model_of(experiment, trainer.finish(problem, state))
     moved = movement(experiment)

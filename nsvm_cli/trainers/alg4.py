@@ -143,9 +143,12 @@ class Alg4(StepTrainer[Alg4State]):
         return state
 
     def advance(self, problem: Problem, state: Alg4State, until: int) -> None:
-        super().advance(problem, state, min(until, self.last_theta_step))
+        self._advance_part_1(problem, state, min(until, self.last_theta_step))
         if state.t < until:
             self._advance_part_2(problem, state, until)
+
+    def _advance_part_1(self, problem: Problem, state: Alg4State, until: int) -> None:
+        super().advance(problem, state, until)
 
     def step(self, problem: Problem, state: Alg4State) -> None:
         K, L = problem.K, ALIGNMENT_LOSSES[self.loss]

@@ -23,7 +23,8 @@ class Coefficients:
     """alpha, with a number or a row of C numbers for each sample, of which only non-zero ones are used.
 
     With two classes alpha_j is the paper's alpha_j y_j. ``support`` holds the indices j in the order in which
-    they were added. Both stay in host memory, since each step changes single entries.
+    they were added: the first ``joined`` of ``order``. All stays in host memory, since each step changes
+    single entries.
 
     In a checkpoint, the coefficients of two classes are the paper's alpha_j > 0.
     """
@@ -31,21 +32,21 @@ class Coefficients:
     def __init__(self, problem: Problem) -> None:
         m = len(problem.y)
         self.alpha: Float64[np.ndarray, " m *outputs"] = np.zeros((m, *problem.task.outputs))
-        self._order: Int64[np.ndarray, " m"] = np.empty(m, np.int64)
-        self._joined = 0
-        self._in_support = np.zeros(m, bool)
+        self.order: Int64[np.ndarray, " m"] = np.empty(m, np.int64)
+        self.joined = 0
+        self.in_support = np.zeros(m, bool)
         self._y = problem.host_y if isinstance(problem.task, BinaryClassification) else None
 
     @property
     def support(self) -> Int64[np.ndarray, " s"]:
-        return self._order[: self._joined]
+        return self.order[: self.joined]
 
     def add(self, i: Int64[np.ndarray, " k"], amount: Float64[np.ndarray, " k *outputs"]) -> None:
         """Add the amounts to alpha_j for the j in i, which has no repeats."""
-        joining = i[of_any_output(amount != 0) & ~self._in_support[i]]
-        self._order[self._joined : self._joined + len(joining)] = joining
-        self._joined += len(joining)
-        self._in_support[joining] = True
+        joining = i[of_any_output(amount != 0) & ~self.in_support[i]]
+        self.order[self.joined : self.joined + len(joining)] = joining
+        self.joined += len(joining)
+        self.in_support[joining] = True
         self.alpha[i] += amount
 
     def state_dict(self) -> StateDict:
@@ -67,8 +68,8 @@ class Coefficients:
             if not (alpha > 0).all():
                 raise ValueError("alpha is not positive")
             alpha = alpha * self._y[j]
-        self.alpha[:], self._in_support[:], self._joined = 0, False, s
-        self._order[:s], self.alpha[j], self._in_support[j] = j, alpha, True
+        self.alpha[:], self.in_support[:], self.joined = 0, False, s
+        self.order[:s], self.alpha[j], self.in_support[j] = j, alpha, True
 
     def on(
         self, like: Float[Tensor, " m"], processes: Processes = SINGLE_PROCESS

@@ -12,23 +12,26 @@ from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 
 
 class Rows:
-    """A tensor to which rows can be appended in amortised constant time."""
+    """A tensor to which rows can be appended in amortised constant time; ``filled`` of them are in use."""
 
     def __init__(self, first: Float[Tensor, "s ..."]) -> None:
-        self._room, self._filled = first, len(first)
+        self._room, self.filled = first, len(first)
 
     @property
     def tensor(self) -> Float[Tensor, "s ..."]:
-        return self._room[: self._filled]
+        return self._room[: self.filled]
 
     def append(self, rows: Float[Tensor, "k ..."]) -> None:
-        filled = self._filled + len(rows)
-        if filled > len(self._room):
-            room = self._room.new_empty(2 * filled, *rows.shape[1:])
-            room[: self._filled] = self.tensor
+        self.reserve(len(rows))[self.filled : self.filled + len(rows)] = rows
+        self.filled += len(rows)
+
+    def reserve(self, more: int) -> Float[Tensor, "room ..."]:
+        """Return the rows in use, with room for at least so many more behind them."""
+        if self.filled + more > len(self._room):
+            room = self._room.new_empty(2 * (self.filled + more), *self._room.shape[1:])
+            room[: self.filled] = self.tensor
             self._room = room
-        self._room[self._filled : filled] = rows
-        self._filled = filled
+        return self._room
 
     def state_dict(self) -> StateDict:
         """Return the rows."""
@@ -39,4 +42,4 @@ class Rows:
         expect_keys(saved, ["rows"])
         like = self._room.new_empty(len(saved["rows"]), *self._room.shape[1:])
         self._room = loaded_like(like, saved["rows"], "rows")
-        self._filled = len(self._room)
+        self.filled = len(self._room)

@@ -90,16 +90,16 @@ MUTANTS = {
     ],
     "trainers/coefficients.py": [
         ("lam * state.t", "lam"),
-        ("amount != 0) & ~self._in_support[i]", "amount != 0)"),
+        ("amount != 0) & ~self.in_support[i]", "amount != 0)"),
         ("alpha = alpha * self._y[j]", "pass"),
         ("first_step(i, z, lam) / len(i)", "first_step(i, z, lam)"),
         (
-            "self._order[:s], self.alpha[j], self._in_support[j] = j,",
-            "self._order[:s], self.alpha[j], self._in_support[j] = np.sort(j),",
+            "self.order[:s], self.alpha[j], self.in_support[j] = j,",
+            "self.order[:s], self.alpha[j], self.in_support[j] = np.sort(j),",
         ),
     ],
     "trainers/rows.py": [
-        ("room[: self._filled] = self.tensor", "pass"),
+        ("room[: self.filled] = self.tensor", "pass"),
     ],
     "trainers/cross_entropy.py": [
         ("softplus(-margin)", "softplus(margin)"),
@@ -158,7 +158,7 @@ MUTANTS = {
         ("not self.fixed and (augment is not None or not is_modeless(network))", "False"),
         ("not self.fixed and (augment is not None or not is_modeless(network))", "not is_modeless(network)"),
         ("augment is not None or not is_modeless(network)", "not is_modeless(network)"),
-        ("        self.network.eval()\n", ""),
+        ("        network.eval()\n", ""),
         ("self.graph[rows]", "self.graph[:1]"),
         ("value = shard.processes.sum(value)", "pass"),
         ("shard.processes.sum_all(by_theta) if shard", "by_theta if shard"),

@@ -1,0 +1,204 @@
+"""Runs whose steps are compiled, against the same runs on torch, in float64."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("numba")
+
+import nsvm_cli.compiled
+from nsvm_cli.compiled import select, theta
+from nsvm_cli.compiled.coverage import LONG, SHORT
+from nsvm_cli.compiled.trainers import compiled
+from nsvm_cli.errors import InputError, NotFiniteError
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Normalized, Polynomial
+from nsvm_cli.models.losses import (
+    Binary,
+    CrammerSinger,
+    EpsilonInsensitive,
+    Hinge,
+    Logistic,
+    Loss,
+    OneVsRest,
+    Residual,
+)
+from nsvm_cli.models.networks import build_network
+from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.models.optimizers import SGD, Adam, OptimizerConfig
+from nsvm_cli.storage.state_dict import flatten
+from nsvm_cli.trainers import State, Trainer, build_trainer
+from tests.conftest import MakeSmall, Small, parameters, short, train
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+STEPS = {"pegasos": 4000, "alg1": 2500, "alg2": 1500, "alg3": 400, "alg4": 1500}
+ALGORITHMS = sorted(STEPS)
+NETWORK = {"name": "mlp", "widths": [8, 6], "normalize": True}
+DROPPED = {**NETWORK, "dropout": 0.2}
+ADAM = Adam(1e-4, 0.9, 0.99, weight_decay=1e-3, schedule="linear", warmup=0.2)
+
+
+def momentum(lr: float) -> SGD:
+    return SGD(lr, momentum=0.9, weight_decay=1e-3, schedule="cosine", warmup=0.3)
+
+
+def trainer_of(
+    algorithm: str, steps: int | None = None, k: int | None = None, **settings: Any
+) -> Trainer[Any]:
+    return short(algorithm, steps or STEPS[algorithm], k, lam=1e-2, **settings)
+
+
+def of(small: Small, rule: OptimizerConfig | None = None) -> FeatureMap:
+    return FeatureMap(deepcopy(small.network), rule or momentum(1e-4), dropout_seed=5)
+
+
+def assert_same(a: tuple[State, Expansion], b: tuple[State, Expansion], tolerance: float = 1e-10) -> None:
+    (state, g), (other, h) = a, b
+    close = {"rtol": 0, "atol": tolerance}
+    if not state.F.fixed:
+        torch.testing.assert_close(parameters(state.F.network), parameters(other.F.network), **close)
+    torch.testing.assert_close(g.z, h.z, **close)
+    torch.testing.assert_close(g.alpha, h.alpha, **close)
+    names = ("t", "violations", "support_vectors", "version")
+    assert [getattr(state, name) for name in names] == [getattr(other, name) for name in names]
+    assert state.g == pytest.approx(other.g, abs=1e-7)
+    for mean, expected in zip(state.tally.means().values(), other.tally.means().values(), strict=True):
+        assert mean == (None if expected is None else pytest.approx(expected, rel=1e-8))
+    if state.objective is not None:
+        torch.testing.assert_close(state.objective, other.objective, rtol=1e-7, atol=1e-9)
+    assert torch.equal(state.F.dropout.get_state(), other.F.dropout.get_state())
+
+
+def compare(small: Small, trainer: Trainer[Any], rule: OptimizerConfig | None = None) -> None:
+    F = of(small, rule)
+    ours = train(compiled(trainer), small.problem, F)
+    assert_same(ours, train(trainer, small.problem, of(small, rule)))
+    assert ours[0].violations > 20 or small.problem.task.kind == "regression"
+    if type(trainer).__name__ != "Pegasos":
+        assert (parameters(F.network) - parameters(small.network)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    "K", [RBF(1.0), Laplacian(0.5), Linear(), Polynomial(2, 0.5), Biased(RBF(1.0))], ids=str
+)
+def test_kernels(algorithm: str, K: Kernel, small: MakeSmall) -> None:
+    steps = STEPS[algorithm] if isinstance(K, RBF) else 300
+    compare(small(3, m=300, network=NETWORK, K=K), trainer_of(algorithm, steps), momentum(3e-4))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("k", [1, 5])
+@pytest.mark.parametrize(
+    "loss", [CrammerSinger(Hinge()), OneVsRest(Hinge())], ids=lambda loss: type(loss).__name__
+)
+def test_three_classes_and_batches(algorithm: str, k: int, loss: Loss, small: MakeSmall) -> None:
+    trainer = trainer_of(algorithm, 400, max(k, 2) if algorithm in ("alg3", "alg4") else k)
+    rule = momentum(3e-3 if algorithm == "alg4" else 3e-4)
+    compare(small(3, m=300, network=NETWORK, loss=loss), trainer, rule)
+
+
+@pytest.mark.parametrize("algorithm", ["alg1", "alg2", "alg3", "alg4"])
+@pytest.mark.parametrize("rule", [SGD(1e-3), ADAM], ids=["sgd", "adam"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_optimizers_and_dropout(algorithm: str, rule: SGD | Adam, shared: bool, small: MakeSmall) -> None:
+    rule = replace(rule, lr=1e-3) if algorithm in ("alg3", "alg4") else rule
+    s = small(
+        3, m=300, network={**DROPPED, "widths": [8, 7, 6], "normalize": False, "shared_dropout": shared}
+    )
+    compare(s, trainer_of(algorithm, 300), rule)
+
+
+@pytest.mark.parametrize("settings", [{"average": 0.3}, {"loss": "linear"}, {"centred": True}], ids=str)
+def test_algorithm_4(settings: dict[str, Any], small: MakeSmall) -> None:
+    compare(small(3, m=300, network=NETWORK), trainer_of("alg4", 300, **settings), momentum(1e-3))
+
+
+def test_algorithm_4_on_real_targets(small: MakeSmall) -> None:
+    """Part 2, whose loss is not covered, is that of torch."""
+    s = small(3, m=300, network=NETWORK, loss=Residual(EpsilonInsensitive(0.1)))
+    compare(s, trainer_of("alg4", 300), momentum(1e-3))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_pauses_and_checkpoints_change_no_bit(algorithm: str, small: MakeSmall) -> None:
+    s, trainer = small(3, m=300, network=DROPPED), compiled(trainer_of(algorithm, 600, 2))
+    whole = train(trainer, s.problem, of(s))
+    F = of(s)
+    state = trainer.start(s.problem, F)
+    for until in (1, 2, 40, 41, 43, 500, 521, 777, 1023, 1024, 1100, 1200):
+        trainer.advance(s.problem, state, min(until, trainer.total))
+        saved, again = trainer.save(s.problem, state), of(s)
+        again.load_state_dict(F.state_dict())
+        flatten({"F": F.state_dict(), "state": saved})  # which a checkpoint can hold
+        state, F = trainer.restore(s.problem, again, saved), again
+    assert_same((state, trainer.finish(s.problem, state)), whole, tolerance=0)
+
+
+@pytest.mark.parametrize("algorithm", ["alg1", "alg2", "alg3", "alg4"])
+def test_masks_may_be_drawn_by_torch(
+    algorithm: str, small: MakeSmall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they are where torch draws in another way, such as on Intel's processors."""
+    s, trainer = small(3, m=300, network=DROPPED), compiled(trainer_of(algorithm, 300, 3))
+    own = train(trainer, s.problem, of(s))
+    monkeypatch.setattr(theta, "draws_as_torch", lambda dtype: False)
+    assert_same(own, train(trainer, s.problem, of(s)), tolerance=0)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_numbers_that_are_not_finite_are_named(algorithm: str, small: MakeSmall) -> None:
+    s, trainer = small(3, m=300, network=NETWORK), trainer_of(algorithm, 300)
+    s = Small(replace(s.problem, x=s.problem.x.clone()), s.network)
+    s.problem.x[7] = float("nan")
+    with pytest.raises(NotFiniteError) as expected:
+        train(trainer, s.problem, of(s))
+    with pytest.raises(NotFiniteError) as raised:
+        train(compiled(trainer), s.problem, of(s))
+    assert raised.value.quantity == expected.value.quantity
+    assert raised.value.step >= expected.value.step  # torch has looked ahead with more or fewer samples
+
+
+def test_what_is_not_covered_is_said(small: MakeSmall) -> None:
+    s = small(3, network=NETWORK)
+    with_kernel = replace(s.problem, K=Normalized(RBF(1.0)))
+    with_loss = replace(s.problem, loss=Binary(Logistic()))
+    images = FeatureMap(build_network({"name": "cnn"}, (1, 28, 28), seed=0), SGD(1e-3), dropout_seed=0)
+    augmented = FeatureMap(s.network, SGD(1e-3), dropout_seed=0, augment=lambda x, generator, rows: x)
+    alg1 = trainer_of("alg1")
+    for trainer, problem, F, gap in (
+        (build_trainer({"name": "cross_entropy", "steps": 9}), s.problem, of(s), "algorithms other than"),
+        (alg1, with_kernel, of(s), "kernel Normalized"),
+        (alg1, with_loss, of(s), "losses other than hinge"),
+        (alg1, s.problem, images, "networks other than mlp"),
+        (alg1, s.problem, augmented, "augmentation"),
+    ):
+        assert select("auto", trainer, problem, F) == "torch"
+        with pytest.raises(InputError, match=f"engine=numba does not cover {gap}"):
+            select("numba", trainer, problem, F)
+    assert select("numba", trainer_of("pegasos"), s.problem, images) == "numba"
+    assert select("numba", trainer_of("alg4"), with_loss, of(s)) == "numba"
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_short_runs_and_large_networks_do_not_wait_for_numba(
+    algorithm: str, small: MakeSmall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s = small(3, network=NETWORK)
+
+    def engine(steps: int, compiled: bool) -> str:
+        monkeypatch.setattr(nsvm_cli.compiled, "is_ready", lambda *_: compiled)
+        return select("auto", trainer_of(algorithm, steps), s.problem, of(s))
+
+    assert engine(SHORT[algorithm] // 3, compiled=True) == "torch"
+    assert engine(SHORT[algorithm], compiled=True) == "numba"
+    assert engine(SHORT[algorithm], compiled=False) == "torch"
+    assert engine(LONG[algorithm], compiled=False) == "numba"
+    s.network = build_network({"name": "mlp", "widths": [500, 500]}, (5,), seed=0).double()
+    assert engine(LONG[algorithm], compiled=True) == ("numba" if algorithm == "pegasos" else "torch")

@@ -1,0 +1,184 @@
+"""Every compiled term against the definition that it speeds up."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("numba")
+
+from nsvm_cli.compiled import kernels, losses, masks, networks, objectives, optimizers
+from nsvm_cli.compiled.forms import BINARY, CRAMMER_SINGER, ONE_VS_REST
+from nsvm_cli.compiled.theta import Theta, kernel_form
+from nsvm_cli.models import objectives as definitions
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Polynomial
+from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge, OneVsRest
+from nsvm_cli.models.networks import build_network, dropout_masks_from
+from nsvm_cli.models.optimizers import SGD, Adam
+from nsvm_cli.tasks import BINARY as TWO_CLASSES
+from nsvm_cli.tasks import MulticlassClassification
+from tests.conftest import parameters
+
+KERNELS = [RBF(0.7), RBF(None), Laplacian(0.4), Linear(), Polynomial(3, 0.5, 1.0), Biased(RBF(0.7))]
+
+
+def normal(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("dtype", "lowest", "error"), [(np.float32, -126, 3e-7), (np.float64, -1022, 1e-15)])
+def test_exp2(dtype: Any, lowest: float, error: float) -> None:
+    x = -np.random.default_rng(0).exponential(20, (1, 10_000)).astype(dtype)
+    powers = x.copy()
+    kernels.exp2_of(powers)
+    exact = np.exp2(x.astype(np.longdouble))
+    far = x <= lowest
+    assert np.abs(powers - exact)[~far].max() / 1 < error
+    assert (np.abs(powers / exact - 1)[~far] < 2 * error).all()
+    edges = np.array([[0.0, -np.inf, np.nan, -1e30, -1.0, lowest]], dtype)
+    kernels.exp2_of(edges)
+    np.testing.assert_array_equal(edges, np.array([[1, 0, np.nan, 0, 0.5, 0]], dtype))
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("K", KERNELS, ids=str)
+def test_kernels(K: Kernel, normalized: bool) -> None:
+    a, b = normal(1, 5, 4) + 3, normal(2, 700, 4) + 3
+    form = kernel_form(K, a, normalized)
+    K_ab = K(a, b)
+    np.testing.assert_allclose(kernels.values(form, a.numpy(), b.numpy()), K_ab, rtol=1e-12, atol=1e-13)
+    for C in (1, 3):
+        w = normal(3, 700, C)
+        np.testing.assert_allclose(kernels.sums(form, a.numpy(), b.numpy(), w.numpy()), K_ab @ w, rtol=1e-10)
+    G = normal(4, 5, 700)
+    by_a = kernels.gradient(form, a.numpy(), b.numpy(), K_ab.numpy(), G.numpy())
+    np.testing.assert_allclose(by_a, Kernel.gradient(K, a, b, K_ab, G), rtol=1e-9, atol=1e-11)
+
+
+def test_float32_far_from_0() -> None:
+    """Features that are far from 0 keep the digits of their distances."""
+    a, b = (normal(seed, 300, 4).float() + 1000 for seed in (1, 2))
+    values = kernels.values(kernel_form(RBF(1.0), a), a.numpy(), b.numpy())
+    np.testing.assert_allclose(values, RBF(1.0)(a.double(), b.double()), atol=5e-6)
+
+
+def network(**settings: Any) -> nn.Module:
+    return build_network({"name": "mlp", "widths": [7, 6, 5], **settings}, (4,), seed=1).double()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_network(dropout: float, shared: bool, normalize: bool) -> None:
+    net = network(dropout=dropout, shared_dropout=shared, normalize=normalize, scale=1.4)
+    with torch.no_grad():
+        net.get_parameter("0.layers.2.bias" if normalize else "layers.2.bias").sub_(0.5)
+    F = FeatureMap(net, SGD(0.1), dropout_seed=3)
+    theta = Theta.of(F, 10)
+    x, rows = normal(5, 600, 4), 600
+    H, z = networks.room_for(theta.network, 700), np.empty((rows, 5))
+    drawn = masks.masks_for(theta.network, theta.masks, rows)
+    networks.forward(theta.network, x.numpy(), H, 700, z, drawn, 0, rows)
+    net.train(dropout > 0)
+    with dropout_masks_from(F.dropout):
+        expected = net(x)
+    np.testing.assert_allclose(z, expected.detach(), rtol=1e-12, atol=1e-14)
+    assert (expected == 0).all(1).any()  # features of 0 have no direction
+    by_z, by_theta = normal(6, rows, 5), np.zeros_like(theta.network.theta)
+    expected.backward(by_z)
+    net_rows = (theta.network, x.numpy(), H, 700, z, by_z.numpy().copy(), len(drawn) > 0)
+    networks.backward(*net_rows, 0, rows, by_theta)
+    gradient = torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
+    np.testing.assert_allclose(by_theta, gradient, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+@pytest.mark.parametrize("warmup", [0.0, 0.4])
+@pytest.mark.parametrize("kind", ["sgd", "momentum", "adam"])
+def test_optimizers(kind: str, schedule: str, warmup: float) -> None:
+    settings = {
+        "sgd": SGD(0.1, schedule=schedule, warmup=warmup, weight_decay=0.02),
+        "momentum": SGD(0.1, 0.9, 0.02, schedule=schedule, warmup=warmup),
+        "adam": Adam(0.1, 0.8, 0.95, 0.02, schedule=schedule, warmup=warmup),
+    }[kind]
+    F = FeatureMap(network(), settings, dropout_seed=0)
+    theta, rule, T = Theta.of(F, 12), F.optimizer, 12
+    assert rule is not None
+    for t in range(1, T + 1):
+        slopes = [normal(t, *p.shape) for p in F.network.parameters()]
+        rule.step(slopes, (t - 1) / T)
+        flat = torch.cat([slope.flatten() for slope in slopes]).numpy()
+        optimizers.descend(theta.optimizer, theta.network.theta, flat, t)
+        if t == 5:  # a pause, after which the state is that of the optimizer
+            again = Theta.of(F, T)
+            again.optimizer.steps[0] = t
+            theta = again
+    np.testing.assert_allclose(theta.network.theta, parameters(F.network), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("number", [BINARY, CRAMMER_SINGER, ONE_VS_REST])
+def test_hinge(number: int) -> None:
+    g = np.round(normal(7, 400, 1 if number == BINARY else 3).numpy(), 1)  # with ties, and margins of 1
+    loss = {BINARY: Binary, CRAMMER_SINGER: CrammerSinger, ONE_VS_REST: OneVsRest}[number](Hinge())
+    task: Any = TWO_CLASSES if number == BINARY else MulticlassClassification(("a", "b", "c"))
+    y = np.arange(400) % 2 * 2.0 - 1 if number == BINARY else np.arange(400) % 3 * 1.0
+    expected, step = loss.step(y, g[:, 0] if number == BINARY else g), np.empty_like(g)
+    acts = [losses.step(number, y_i, g_i, step_i) for y_i, g_i, step_i in zip(y, g, step, strict=True)]
+    np.testing.assert_array_equal(step, expected.reshape(step.shape))
+    np.testing.assert_array_equal(acts, step.any(1))
+    correct = sum(losses.is_correct(number, y_i, g_i) for y_i, g_i in zip(y, g, strict=True))
+    assert correct == task.correct(y, g[:, 0] if number == BINARY else g)
+
+
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("kind", ["two classes", "three classes", "real targets", "one class"])
+def test_alignment(kind: str, centred: bool) -> None:
+    y = {"three classes": torch.arange(8.0).double() % 3, "real targets": normal(8, 8)}.get(
+        kind, torch.ones(8).double() if kind == "one class" else torch.arange(8.0).double() % 2 * 2 - 1
+    )
+    classes = 3 if kind == "three classes" else 1
+    c = MulticlassClassification(("a", "b", "c")).code(y) if classes == 3 else y
+    z = normal(9, 8, 4)
+    K = RBF(0.5)(z, z)
+    value, slope = objectives.alignment(K.numpy(), y.numpy(), classes, centred)
+    expected = definitions.alignment(K, c, centred)
+    np.testing.assert_allclose(value, expected[0], rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(slope, expected[1], rtol=1e-10, atol=1e-14)
+    same = torch.ones(8, 8).double()
+    value, slope = objectives.alignment(same.numpy(), y.numpy(), classes, True)
+    assert value == 0
+    assert not slope.any()
+
+
+@pytest.mark.parametrize("C", [1, 3])
+def test_norm_surrogate(C: int) -> None:
+    z, alpha = normal(9, 8, 4), normal(10, 8, C)
+    alpha[::2] = 0
+    K = RBF(0.5)(z, z)
+    for a in (alpha, alpha * 0):
+        value, slope = objectives.norm_surrogate(K.numpy(), a.numpy())
+        expected = definitions.norm_surrogate(K, a[:, 0] if C == 1 else a)
+        np.testing.assert_allclose(value, expected[0], rtol=1e-12)
+        np.testing.assert_allclose(slope, expected[1], rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.skipif(not masks.draws_as_torch(torch.float64), reason="torch draws otherwise on this processor")
+@pytest.mark.parametrize("before", [0, 1, 623, 624, 5000])
+def test_masks_are_those_of_torch(before: int) -> None:
+    theirs, ours = (torch.Generator().manual_seed(7) for _ in range(2))
+    for generator in (theirs, ours):
+        torch.rand(before, generator=generator)  # a word each
+    expected = torch.empty(3000, dtype=torch.float64).bernoulli_(0.75, generator=theirs) / 0.75
+    words, place = masks.words_of(ours)
+    out = np.empty(3000)
+    masks.draw(words, place, 0.25, out)
+    masks.set_words(ours, words, place)
+    np.testing.assert_allclose(out, expected)
+    assert torch.equal(torch.rand(1000, generator=theirs), torch.rand(1000, generator=ours))
+    assert math.isclose(out.mean(), 1, abs_tol=0.1)

@@ -1,0 +1,79 @@
+"""Runs whose steps are compiled: what they say, and with what they resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numba")
+
+import nsvm_cli.compiled
+from nsvm_cli.errors import InputError, Interrupted
+from nsvm_cli.runs import train
+from nsvm_cli.runs.checkpoint import load_checkpoint
+from nsvm_cli.runs.model_file import load_model
+from nsvm_cli.storage.run_directory import checkpoints_in
+from tests.runs.test_train import bits, go, settings_with, stopped_at
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+
+def settings(**changes: Any) -> Any:
+    return settings_with(dtype="float64", **changes)
+
+
+def interrupt(path: Path, **changes: Any) -> None:
+    with pytest.raises(Interrupted):
+        go(path, settings(**changes), stopped_at(150))
+
+
+def test_the_engines_give_the_same_figures(tmp_path: Path) -> None:
+    results = {engine: go(tmp_path / engine, settings(engine=engine)) for engine in ("torch", "numba")}
+    for name, result in results.items():
+        assert result["engine"] == name
+        assert load_model(tmp_path / name / "final.safetensors").settings.engine == name
+    for figure in ("violations", "support_vectors", "theta_steps", "validation_accuracy", "train_accuracy"):
+        assert results["torch"][figure] == results["numba"][figure]
+    for figure in ("alignment", "theta_change", "feature_change"):
+        assert results["torch"][figure] == pytest.approx(results["numba"][figure], rel=1e-9)
+    text = (tmp_path / "numba" / "metrics.jsonl").read_text()
+    assert len(text.splitlines()) == len((tmp_path / "torch" / "metrics.jsonl").read_text().splitlines())
+
+
+def test_a_compiled_run_resumes_to_the_bit(tmp_path: Path) -> None:
+    whole, half = tmp_path / "whole", tmp_path / "half"
+    go(whole, settings(engine="numba"))
+    interrupt(half, engine="numba")
+    assert load_checkpoint(checkpoints_in(half)[0]).environment["engine"].startswith("numba 0.")
+    assert go(half, settings(engine="numba"))["resumed"] == 1
+    assert bits(half) == bits(whole)
+
+
+@pytest.mark.parametrize(("before", "now"), [("torch", "numba"), ("numba", "torch")])
+def test_another_engine_is_refused(before: str, now: str, tmp_path: Path) -> None:
+    interrupt(tmp_path, engine=before)
+    with pytest.raises(InputError, match=f"engine was {before}.* and is {now}.*allow_mismatch=true"):
+        go(tmp_path, settings(engine=now))
+    result = go(tmp_path, settings(engine=now), allow_mismatch=True)
+    assert (result["engine"], result["exact"]) == (now, False)
+
+
+@pytest.mark.parametrize("before", ["torch", "numba"])
+def test_auto_goes_on_with_the_engine_that_it_began_with(
+    before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nsvm_cli.compiled, "pays_off", lambda *_: before == "numba")
+    interrupt(tmp_path)
+    monkeypatch.setattr(nsvm_cli.compiled, "pays_off", lambda *_: before == "torch")
+    result = go(tmp_path, settings())
+    assert (result["engine"], result["exact"]) == (before, True)
+
+
+def test_a_run_that_compiles_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    for ready in (True, False):
+        monkeypatch.setattr(train, "is_ready", lambda *_, ready=ready: ready)
+        go(tmp_path / str(ready), settings(engine="numba"), say=said.append)
+    assert [line.split(",")[0] for line in said] == ["compiling the steps of this algorithm"]
