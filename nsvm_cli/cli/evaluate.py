@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, Key, split_words
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.errors import InputError, did_you_mean
@@ -57,7 +58,8 @@ def evaluate(options: argparse.Namespace) -> None:
         key.removeprefix("dataset."): overrides.pop(key) for key in [*overrides] if key.startswith("dataset.")
     }
 
-    from nsvm_cli.runs.evaluation import evaluate_model  # torch takes seconds to import
+    with importing_torch():
+        from nsvm_cli.runs.evaluation import evaluate_model
 
     dataset = None if name is None else _dataset(name)
     split = overrides.pop("split", None)

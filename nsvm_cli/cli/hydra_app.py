@@ -18,7 +18,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 import nsvm_cli
-from nsvm_cli.cli.hydra_private import COMPOSE_OPTIONS, MAIN_OPTIONS, flags_first
+from nsvm_cli.cli.hydra_private import COMPOSE_OPTIONS, MAIN_OPTIONS, composing_once, flags_first
 from nsvm_cli.errors import InputError, did_you_mean
 
 CONFIG_NAME = "train"
@@ -49,7 +49,7 @@ def run_app(task: Callable[[DictConfig], None], arguments: list[str]) -> None:
     wish = os.environ.get(FULL_ERROR)
     os.environ[FULL_ERROR] = "1"  # Hydra then raises its errors instead of printing them
     try:
-        with _in_one_line(arguments):
+        with _in_one_line(arguments), composing_once():
             app()
     finally:
         sys.argv = argv

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import hydra
 import hydra.utils
+from hydra._internal import hydra as hydra_application
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.utils import get_args_parser
+from hydra.types import RunMode
+from omegaconf import DictConfig
 
 from nsvm_cli.errors import InputError, did_you_mean
 
-if hydra.__version__.startswith("1.3."):
+OLD = hydra.__version__.startswith("1.3.")
+if OLD:
     # later versions have these defaults, and warn of being told
     COMPOSE_OPTIONS: dict[str, Any] = {"version_base": "1.3"}
     MAIN_OPTIONS = COMPOSE_OPTIONS
@@ -24,6 +30,9 @@ else:
     MAIN_OPTIONS = {"execution_whitelist": trust}
 
 INFO = ("--info", "-i")
+
+ONE_RUN = "hydra.mode=RUN"
+"""What Hydra adds to the overrides if nothing says what the mode is."""
 
 
 def flag_actions() -> list[argparse.Action]:
@@ -56,6 +65,44 @@ def completion_query(line: str) -> list[str]:
     """Return the arguments with which Hydra prints its completions of a command line, as its scripts do."""
     os.environ["COMP_LINE"] = line  # Hydra reads it there
     return ["-sc", "query=bash"]
+
+
+class _Loader(ConfigLoaderImpl):
+    """Composes the configuration of a single run once.
+
+    Hydra 1.3 composes it first as if for a sweep, only to read ``hydra.mode`` in it, and then for one run.
+    This composes it for one run at first, if it can be, and has it ready when Hydra asks for that.
+    """
+
+    composed: tuple[list[str], DictConfig] | None = None
+
+    def load_configuration(
+        self, config_name: str | None, overrides: list[str], *rest: Any, **how: Any
+    ) -> DictConfig:
+        before, self.composed = self.composed, None
+        if how.get("validate_sweep_overrides") is False:  # then it is about hydra.mode
+            of_one = {**how, "run_mode": RunMode.RUN, "validate_sweep_overrides": True}
+            with contextlib.suppress(Exception):  # what is wrong for one run need not be for a sweep
+                config = super().load_configuration(config_name, overrides, *rest, **of_one)
+                self.composed = [*overrides], config
+                return config
+        elif before and overrides == [*before[0], ONE_RUN]:
+            config = before[1]
+            config.hydra.mode = RunMode.RUN
+            config.hydra.overrides.hydra.append(ONE_RUN)
+            return config
+        return super().load_configuration(config_name, overrides, *rest, **how)
+
+
+@contextlib.contextmanager
+def composing_once() -> Iterator[None]:
+    """Let Hydra compose the configuration of a single run once within the context, as later versions do."""
+    if OLD:
+        hydra_application.ConfigLoaderImpl = _Loader  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        hydra_application.ConfigLoaderImpl = ConfigLoaderImpl  # type: ignore[attr-defined]
 
 
 def _value(parser: argparse.ArgumentParser, flag: str, rest: Iterator[str]) -> list[str]:

@@ -16,6 +16,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from nsvm_cli.cli.hydra_app import expect_experiment, plain_values
+from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.cli.sweep import SweepDirectory
 from nsvm_cli.errors import InputError, RunError, out_of_memory, plainly
@@ -149,10 +150,11 @@ def _train(settings: Settings, place: Place, options: RunOptions) -> None:
     # torch takes seconds to import: not before the configuration is known to compose
     if place.alone:
         flash("loading PyTorch and the data")
-    from nsvm_cli.config.settings import plain
-    from nsvm_cli.parallel.distributed import launched
-    from nsvm_cli.runs.experiment import prepare
-    from nsvm_cli.storage.run_directory import IfExists, RunDirectory, is_finished
+    with importing_torch():
+        from nsvm_cli.config.settings import plain
+        from nsvm_cli.parallel.distributed import launched
+        from nsvm_cli.runs.experiment import prepare
+        from nsvm_cli.storage.run_directory import IfExists, RunDirectory, is_finished
 
     directory, sweep = place.directory, place.number is not None
     if sweep and launched() > 1:

@@ -15,6 +15,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from nsvm_cli.cli.hydra_app import compose_settings, conf_folder, quoted
+from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, described, keys_of, split_words
 from nsvm_cli.config.registry import STRICT, one_line
 from nsvm_cli.errors import InputError, did_you_mean
@@ -105,9 +106,10 @@ def reproduce(options: argparse.Namespace) -> None:
             raise InputError(f"cells={name}: there is no such experiment here; {did_you_mean(name, known)}")
     composed = [_compose(name, request) for name in chosen]
     # torch takes seconds to import: not before the configuration is known to compose
-    from nsvm_cli.parallel.workers import cores
-    from nsvm_cli.runs.experiment import versions
-    from nsvm_cli.studies.reproduce import reproduce as run
+    with importing_torch():
+        from nsvm_cli.parallel.workers import cores
+        from nsvm_cli.runs.experiment import versions
+        from nsvm_cli.studies.reproduce import reproduce as run
 
     cells = [_cell(values) for values in composed]
     directory = request.directory or Path("outputs/reproduce_quick" if request.quick else "outputs/reproduce")

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from nsvm_cli.cli.completion import complete_overrides
 from nsvm_cli.cli.hydra_app import compose_settings, conf_folder, search_folder
+from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, Key
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.config.settings import parse_settings
@@ -68,9 +69,10 @@ def tune(options: argparse.Namespace) -> None:
     plugins = parse_settings(values).plugins
     load_plugins(plugins)
     # torch takes seconds to import: not before the configuration is known to compose
-    from nsvm_cli.studies.search_space import parse_search
-    from nsvm_cli.studies.tune import tune as run
-    from nsvm_cli.tasks import TASKS
+    with importing_torch():
+        from nsvm_cli.studies.search_space import parse_search
+        from nsvm_cli.studies.tune import tune as run
+        from nsvm_cli.tasks import TASKS
 
     search = parse_search(section)
     metric = TASKS[values["task"]].metric

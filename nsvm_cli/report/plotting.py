@@ -8,7 +8,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nsvm_cli.storage.files import write_atomically
 
@@ -25,11 +25,11 @@ def draw(file: Path, size: tuple[float, float], plot: Callable[[Figure], object]
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=size, layout="constrained")
+        figure = Figure(figsize=size, dpi=150, layout="constrained")
         plot(figure)
         buffer = io.BytesIO()
-        FigureCanvasAgg(figure)
-        figure.savefig(buffer, format="png", dpi=150)
+        canvas: Any = FigureCanvasAgg(figure)
+        canvas.print_png(buffer)  # figure.savefig would draw twice, for the layout first
     write_atomically(file, buffer.getvalue())
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from omegaconf import DictConfig
 
 from nsvm_cli.cli.hydra_app import compose, compose_settings, plain_values
 from nsvm_cli.cli.train import _composed_like
 from nsvm_cli.errors import InputError
 from nsvm_cli.storage.run_directory import write_config
-from tests.cli.process import nsvm
+from tests.cli.process import nsvm, trained
 
 
 def write(folder: Path, **files: str) -> None:
@@ -88,6 +91,40 @@ def test_a_sweep_goes_where_an_experiment_says(mine: Path, monkeypatch: pytest.M
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("hello, my_sweep\n")
     assert "my_sweep: 2 finished, 0 failed, 0 interrupted" in done.stdout
+
+
+def test_a_primary_configuration_may_ask_for_a_sweep(tmp_path: Path) -> None:
+    """Although Hydra is made to compose a single run first."""
+    primary = """\
+        defaults: [train, _self_]
+        algorithm: {steps: 1, solver_steps: 1}
+        dataset: {samples: 300}
+        curves: false
+        hydra:
+          mode: MULTIRUN
+          sweep: {dir: my_sweep}
+          sweeper: {params: {seed: "1,2"}}
+    """
+    write(tmp_path, conf__primary=primary)
+    done = nsvm("train", "--config-dir", "conf", "--config-name", "primary", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    seeds = [yaml.safe_load((tmp_path / "my_sweep" / n / "config.yaml").read_text())["seed"] for n in "01"]
+    assert seeds == [1, 2]
+
+
+def test_a_run_is_composed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    composed = []
+    compose = ConfigLoaderImpl._load_configuration_impl
+
+    def counted(loader: ConfigLoaderImpl, *arguments: Any, **options: Any) -> DictConfig:
+        composed.append(options["overrides"])
+        return compose(loader, *arguments, **options)
+
+    monkeypatch.setattr(ConfigLoaderImpl, "_load_configuration_impl", counted)
+    trained(
+        "algorithm.steps=1", "algorithm.solver_steps=1", "dataset.samples=300", "curves=false", cwd=tmp_path
+    )
+    assert len(composed) == 1
 
 
 def test_an_environment_variable_on_the_command_line(tmp_path: Path) -> None:

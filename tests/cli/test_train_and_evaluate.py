@@ -184,7 +184,7 @@ def test_a_picture_never_decides_whether_a_run_is_finished(
     digits = ["dataset=digits", "dataset.classes=null"]
     words = ["train", "algorithm=pegasos", *digits, "algorithm.steps=20", f"hydra.run.dir='{run}'"]
     with monkeypatch.context() as broken:
-        broken.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: 1 / 0)
+        broken.setattr("matplotlib.figure.Figure.draw", lambda *_, **__: 1 / 0)
         for command in (words, ["train", f"resume={run.name}"]):
             done = nsvm(*command, cwd=tmp_path)
             assert done.returncode == 0, done.stderr

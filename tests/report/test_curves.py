@@ -99,14 +99,14 @@ def test_any_run_can_be_drawn(tmp_path: Path) -> None:
 def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts of every picture that is drawn, in their order."""
     seen: list[str] = []
-    save = Figure.savefig
+    draw = Figure.draw
 
-    def savefig(self: Figure, *arguments: Any, **options: Any) -> None:
+    def seen_drawing(self: Figure, *arguments: Any, **options: Any) -> None:
         logging.getLogger("matplotlib.font_manager").info("generated new fontManager")
-        save(self, *arguments, **options)
+        draw(self, *arguments, **options)
         seen.extend(text.get_text() for text in self.findobj(Text) if text.get_text())
 
-    monkeypatch.setattr(Figure, "savefig", savefig)
+    monkeypatch.setattr(Figure, "draw", seen_drawing)
     return seen
 
 
