@@ -1,7 +1,7 @@
 """Measure how fast nsvm is, compared with baselines. See BENCHMARKS.md.
 
-usage: scripts/benchmark [--parts trainers profile svc predict growth classes] [--pairs 5]
-                         [--out outputs/benchmark] [--ringnorm FILE.csv] [--mnist FOLDER]
+usage: scripts/benchmark [--parts trainers profile svc predict growth classes others] [--pairs 5]
+                         [--out outputs/benchmark] [--ringnorm FILE.csv] [--mnist FOLDER] [--pmlb FOLDER]
                          [--algorithms alg1 alg2 ...]
 
 Everything runs on one thread, and the two sides of a ratio alternate. Writes one CSV per table, plots, and
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import baselines, classes, trainers
+from benchmarks import baselines, classes, others, trainers
 from benchmarks.report import Report
 
 USAGE = (__doc__ or "").split("usage: ")[1].split("\n\n")[0]
@@ -26,6 +26,7 @@ PARTS = {
     "predict": baselines.predict,
     "growth": baselines.growth,
     "classes": classes.measure,
+    "others": others.measure,
 }
 
 
@@ -38,8 +39,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("outputs/benchmark"))
     parser.add_argument("--ringnorm", type=Path)
     parser.add_argument("--mnist", type=Path)
+    parser.add_argument("--pmlb", type=Path)
     arguments = parser.parse_args()
-    for path in (arguments.ringnorm, arguments.mnist):
+    for path in (arguments.ringnorm, arguments.mnist, arguments.pmlb):
         if path is not None and not path.exists():
             parser.error(f"{path} does not exist")
     torch.set_num_threads(1)

@@ -18,6 +18,7 @@ from tests.runs.test_train import bits
 
 STEPS = 4000
 WORDS = ["algorithm=alg1", f"algorithm.steps={STEPS}", "log_every=50", "checkpoint.every=100", "curves=false"]
+WORDS += ["engine=torch"]  # which takes long enough to be killed
 SECRET = {"SECRET_TOKEN": "hush-hush"}
 
 pytestmark = pytest.mark.usefixtures("unchecked")
