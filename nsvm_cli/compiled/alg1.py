@@ -20,7 +20,16 @@ from nsvm_cli.compiled.forms import (
     Samples,
 )
 from nsvm_cli.compiled.jit import compiled
-from nsvm_cli.compiled.kernels import COLUMNS, gradient, sums, values
+from nsvm_cli.compiled.kernels import (
+    COLUMNS,
+    Columns,
+    column_gradient,
+    column_sums,
+    column_values,
+    columns_of,
+    set_column,
+    shifted,
+)
 from nsvm_cli.compiled.look_ahead import group, note_violation
 from nsvm_cli.compiled.losses import decide
 from nsvm_cli.compiled.masks import masks_for, waits_for_masks
@@ -50,12 +59,13 @@ def stretch(
     """
     real, k, C, n = F.theta.dtype.type, drawn.shape[1], alpha_s.shape[1], z_s.shape[1]
     g, steps = np.empty((k, C)), np.empty((k, C))
+    columns = columns_of(K, z_s[: filled[0]], len(z_s))
     while progress.t[0] < until:
         begin, end = group(progress, first, first + len(drawn) - 1, k)
         i = drawn[begin - first : end - first].copy().reshape(-1)
         x, z, H = rows_of(samples.x, i), np.empty((len(i), n), z_s.dtype), room_for(F, len(i))
         forward(F, x, H, len(i), z, z_s.reshape(-1)[:0], 0, len(i))
-        s = sums(K, z, z_s[: filled[0]], alpha_s[: filled[0]])
+        s = column_sums(K, z, columns, alpha_s[: filled[0]])
         for t in range(progress.t[0] + 1, min(end, until + 1)):
             row = (t - begin) * k
             before = progress.decided[0], progress.decided[1], progress.decided[2]
@@ -77,13 +87,14 @@ def stretch(
                             alpha_t[at, r] = real(steps[v, r] / k)
                         at += 1
                 if not _descend(
-                    F, K, o, masks, progress, x_t, alpha_t, z_s, alpha_s, filled[0], samples.lam, t
+                    F, K, o, masks, progress, x_t, alpha_t, columns, alpha_s[: filled[0]], samples.lam, t
                 ):
                     progress.t[0] = t
                     return BAD_OBJECTIVE
-                z_s[filled[0] : filled[0] + violations] = z_t
-                alpha_s[filled[0] : filled[0] + violations] = alpha_t
-                filled[0] += violations
+                for v in range(violations):
+                    z_s[filled[0]], alpha_s[filled[0]] = z_t[v], alpha_t[v]
+                    set_column(columns, filled[0], z_t[v])
+                    filled[0] += 1
                 note_violation(progress, t)
             progress.t[0] = t
             if violations > 0:
@@ -100,9 +111,8 @@ def _descend(
     progress: Progress,
     x_t: Any,
     alpha_t: Any,
-    z_s: Any,
+    b: Columns,
     alpha_s: Any,
-    s: int,
     lam: float,
     t: int,
 ) -> bool:
@@ -114,14 +124,14 @@ def _descend(
     drawn = masks_for(F, masks, v)
     H, z = room_for(F, v), np.empty((v, F.widths[-1]), F.theta.dtype)
     forward(F, x_t, H, v, z, drawn, 0, v)
-    a = alpha_t * real(-1 / (lam * (t - 1)))
+    a, z_t = alpha_t * real(-1 / (lam * (t - 1))), shifted(z, b.origin)
     value, by_z = 0.0, np.zeros_like(z)
-    for begin in range(0, s, COLUMNS):
-        end = min(begin + COLUMNS, s)
-        K_ts = values(K, z, z_s[begin:end])
+    for begin in range(0, len(alpha_s), COLUMNS):
+        end = min(begin + COLUMNS, len(alpha_s))
+        K_ts = column_values(K, z_t, b, begin // COLUMNS, end - begin)
         c = np.dot(a, alpha_s[begin:end].T)
         value += (K_ts * c).sum()
-        by_z += gradient(K, z, z_s[begin:end], K_ts, c)
+        column_gradient(K, z_t, b, begin // COLUMNS, K_ts, c, by_z)
     if not math.isfinite(value):
         return False
     by_theta = np.zeros_like(F.theta)

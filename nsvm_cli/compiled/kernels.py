@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
-from nsvm_cli.compiled.forms import LAPLACIAN, LINEAR, RBF, Kernel
-from nsvm_cli.compiled.jit import compiled
+from nsvm_cli.compiled.forms import LAPLACIAN, LINEAR, POLYNOMIAL, RBF, Kernel
+from nsvm_cli.compiled.jit import FAST, compiled
 
-COLUMNS = 256
+COLUMNS = 512
 """Support vectors whose kernel values are computed at a time, so that they stay in a core's cache."""
 
 SERIES = tuple(math.log(2) ** n / math.factorial(n) for n in range(14))
@@ -39,9 +40,7 @@ def _float64_of_bits(context: Any, bits: Any) -> Any:
     return types.float64(types.int64), generate
 
 
-@compiled
-def exp2_float32(x: Any) -> Any:
-    """Return 2^x for x <= 0, which is 0 below 2^-126. Unlike math.exp2, this runs on several x at a time."""
+def _exp2_float32(x: Any) -> Any:
     whole = np.int32(x - np.float32(0.5))  # rounds towards 0: to the nearest
     f = x - np.float32(whole)
     p = np.float32(SERIES[SHORT - 1])
@@ -51,9 +50,7 @@ def exp2_float32(x: Any) -> Any:
     return p * power if x > np.float32(-126) else np.float32(0) if x <= np.float32(-126) else x
 
 
-@compiled
-def exp2_float64(x: Any) -> Any:
-    """Return 2^x for x <= 0, which is 0 below 2^-1022."""
+def _exp2_float64(x: Any) -> Any:
     whole = np.int64(x - 0.5)
     f = x - np.float64(whole)
     p = SERIES[13]
@@ -63,16 +60,17 @@ def exp2_float64(x: Any) -> Any:
     return p * power if x > -1022.0 else 0.0 if x <= -1022.0 else x
 
 
-@compiled
-def exp2_of(P: Any) -> None:
-    """Replace x by 2^x for every x <= 0 in P; NaN stays."""
-    flat = P.reshape(-1)
-    if P.itemsize == 4:
-        for i in range(len(flat)):
-            flat[i] = exp2_float32(np.float32(flat[i]))
-    else:
-        for i in range(len(flat)):
-            flat[i] = exp2_float64(np.float64(flat[i]))
+def _exp2(x: Any) -> Any:
+    """Return 2^x for x <= 0: 0 where that is not a normal number, NaN for NaN.
+
+    Unlike that of the standard library, loops over it compute several at a time.
+    """
+    raise NotImplementedError("for compiled functions")
+
+
+@overload(_exp2, jit_options={"fastmath": FAST, "error_model": "numpy"})
+def _exp2_of_type(x: Any) -> Any:
+    return inspect.unwrap(_exp2_float32 if x == types.float32 else _exp2_float64)  # see jit
 
 
 @compiled
@@ -87,7 +85,8 @@ def _squares(a: Any) -> Any:
 
 
 @compiled
-def _shifted(a: Any, origin: Any) -> Any:
+def shifted(a: Any, origin: Any) -> Any:
+    """Return a_i - origin for every i."""
     out = np.empty(a.shape, a.dtype)
     for i in range(a.shape[0]):
         for k in range(a.shape[1]):
@@ -98,37 +97,46 @@ def _shifted(a: Any, origin: Any) -> Any:
 @compiled
 def values(K: Kernel, a: Any, b: Any) -> Any:
     """Return K(a_i, b_j) for all i, j."""
-    real = a.dtype.type
-    if K.kind == RBF:
-        if K.shift:
-            a, b = _shifted(a, b[0]), _shifted(b, b[0])
-        P = np.dot(a, b.T)
-        square_a, square_b = _squares(a), _squares(b)
-        rate = real(-K.gamma / math.log(2))
-        for i in range(P.shape[0]):
-            for j in range(P.shape[1]):
-                distance = square_a[i] + square_b[j] - real(2) * P[i, j]
-                P[i, j] = rate * (distance if not distance < real(0) else real(0))
-        exp2_of(P)
-    elif K.kind == LAPLACIAN:
+    if K.kind == LAPLACIAN:
         P = np.empty((a.shape[0], b.shape[0]), a.dtype)
-        rate = real(-K.gamma / math.log(2))
         for i in range(P.shape[0]):
             for j in range(P.shape[1]):
-                distance = real(0)
+                distance = a.dtype.type(0)
                 for k in range(a.shape[1]):
                     distance += abs(a[i, k] - b[j, k])
-                P[i, j] = rate * distance
-        exp2_of(P)
+                P[i, j] = distance
     else:
+        if K.shift:
+            a, b = shifted(a, b[0]), shifted(b, b[0])
         P = np.dot(a, b.T)
-        if K.kind != LINEAR:
-            for i in range(P.shape[0]):
-                for j in range(P.shape[1]):
-                    P[i, j] = _power(K.gamma * P[i, j] + K.c, K.degree)
-    if K.bias != real(0):
-        P += K.bias
+    _of_products(K, P, _squares(a), _squares(b))
     return P
+
+
+@compiled
+def _of_products(K: Kernel, P: Any, square_a: Any, square_b: Any) -> None:
+    """Replace <a_i, b_j>, or for the Laplacian kernel ||a_i - b_j||_1, by K(a_i, b_j)."""
+    real = P.dtype.type
+    rate = real(-K.gamma / math.log(2))  # exp(x) = 2^(x / ln 2)
+    for i in range(P.shape[0]):
+        row = P[i]
+        if K.kind == RBF:
+            square = square_a[i]
+            for j in range(len(row)):
+                distance = square + square_b[j] - real(2) * row[j]
+                row[j] = rate * (distance if not distance < real(0) else real(0))
+        elif K.kind == LAPLACIAN:
+            for j in range(len(row)):
+                row[j] *= rate
+        elif K.kind == POLYNOMIAL:
+            for j in range(len(row)):
+                row[j] = _power(K.gamma * row[j] + K.c, K.degree)
+        if K.kind == RBF or K.kind == LAPLACIAN:
+            for j in range(len(row)):
+                row[j] = _exp2(row[j])
+        if K.bias != real(0):
+            for j in range(len(row)):
+                row[j] += K.bias
 
 
 @compiled
@@ -180,7 +188,7 @@ def gradient(K: Kernel, a: Any, b: Any, K_ab: Any, G: Any) -> Any:
 def _gradient_rbf(K: Kernel, a: Any, b: Any, K_ab: Any, G: Any) -> Any:
     real = a.dtype.type
     if K.shift:
-        a, b = _shifted(a, b[0]), _shifted(b, b[0])
+        a, b = shifted(a, b[0]), shifted(b, b[0])
     GK = np.empty_like(K_ab)
     for i in range(GK.shape[0]):
         for j in range(GK.shape[1]):
@@ -193,3 +201,156 @@ def _gradient_rbf(K: Kernel, a: Any, b: Any, K_ab: Any, G: Any) -> Any:
         for k in range(a.shape[1]):
             out[i, k] -= total * a[i, k]
     return out
+
+
+class Columns(NamedTuple):
+    """Features that stay as they are, relative to ``origin``, and their squared lengths.
+
+    ``z`` has blocks of ``COLUMNS`` columns, so that a block lies together: for few rows, to rearrange factors
+    would take longer than to multiply them.
+    """
+
+    z: np.ndarray
+    squares: np.ndarray
+    origin: np.ndarray
+
+
+@compiled
+def columns_of(K: Kernel, z: Any, room: int) -> Columns:
+    """Return the rows of z as columns, with room for others."""
+    origin = z[0].copy() if K.shift else np.zeros(z.shape[1], z.dtype)
+    blocks = room // COLUMNS + 1
+    z_of_blocks = np.empty((blocks, z.shape[1], COLUMNS), z.dtype)
+    columns = Columns(z_of_blocks, np.empty((blocks, COLUMNS), z.dtype), origin)
+    for j in range(len(z)):
+        set_column(columns, j, z[j])
+    return columns
+
+
+@compiled
+def set_column(b: Columns, j: int, z: Any) -> None:
+    """Let column j be the features z."""
+    block, column = divmod(j, COLUMNS)
+    square = z.dtype.type(0)
+    for k in range(len(z)):
+        value = z[k] - b.origin[k]
+        b.z[block, k, column] = value
+        square += value * value
+    b.squares[block, column] = square
+
+
+@compiled
+def _products(a: Any, b: Any, count: int) -> Any:
+    """Return <a_i, b_j> for the first columns of a block, four features and four rows at a time."""
+    rows, n = a.shape
+    P = np.zeros((rows, count), a.dtype)
+    for k in range(0, n - 3, 4):
+        columns = b[k], b[k + 1], b[k + 2], b[k + 3]
+        for i in range(0, rows - 3, 4):
+            _add_4_products(P[i], P[i + 1], P[i + 2], P[i + 3], a[i : i + 4, k : k + 4], *columns)
+        for i in range(rows - rows % 4, rows):
+            _add_products(P[i], a[i, k : k + 4], *columns)
+    for k in range(n - n % 4, n):
+        column = b[k]
+        for i in range(rows):
+            factor, row = a[i, k], P[i]
+            for j in range(len(row)):
+                row[j] += factor * column[j]
+    return P
+
+
+@compiled
+def _add_products(row: Any, a: Any, b_0: Any, b_1: Any, b_2: Any, b_3: Any) -> None:
+    a_0, a_1, a_2, a_3 = a[0], a[1], a[2], a[3]
+    for j in range(len(row)):
+        row[j] += a_0 * b_0[j] + a_1 * b_1[j] + a_2 * b_2[j] + a_3 * b_3[j]
+
+
+@compiled
+def _add_4_products(p: Any, q: Any, r: Any, s: Any, a: Any, b_0: Any, b_1: Any, b_2: Any, b_3: Any) -> None:
+    # as numbers, they stay in registers
+    p_0, p_1, p_2, p_3 = a[0, 0], a[0, 1], a[0, 2], a[0, 3]
+    q_0, q_1, q_2, q_3 = a[1, 0], a[1, 1], a[1, 2], a[1, 3]
+    r_0, r_1, r_2, r_3 = a[2, 0], a[2, 1], a[2, 2], a[2, 3]
+    s_0, s_1, s_2, s_3 = a[3, 0], a[3, 1], a[3, 2], a[3, 3]
+    for j in range(len(p)):
+        c_0, c_1, c_2, c_3 = b_0[j], b_1[j], b_2[j], b_3[j]
+        p[j] += p_0 * c_0 + p_1 * c_1 + p_2 * c_2 + p_3 * c_3
+        q[j] += q_0 * c_0 + q_1 * c_1 + q_2 * c_2 + q_3 * c_3
+        r[j] += r_0 * c_0 + r_1 * c_1 + r_2 * c_2 + r_3 * c_3
+        s[j] += s_0 * c_0 + s_1 * c_1 + s_2 * c_2 + s_3 * c_3
+
+
+@compiled
+def column_values(K: Kernel, a: Any, b: Columns, block: int, count: int) -> Any:
+    """Return K(a_i, b_j) for the first columns of a block; a is relative to their origin."""
+    if K.kind == LAPLACIAN:
+        P = np.zeros((len(a), count), a.dtype)
+        for i in range(len(a)):
+            row = P[i]
+            for k in range(a.shape[1]):
+                value, column = a[i, k], b.z[block, k]
+                for j in range(len(row)):
+                    row[j] += abs(value - column[j])
+    else:
+        P = _products(a, b.z[block], count)
+    _of_products(K, P, _squares(a), b.squares[block])
+    return P
+
+
+@compiled
+def column_sums(K: Kernel, a: Any, b: Columns, w: Any) -> Any:
+    """Return sum_j w_j K(b_j, a_i) for every i, of shape (p, C), for w of shape (q, C)."""
+    a = shifted(a, b.origin)
+    out = np.zeros((a.shape[0], w.shape[1]), a.dtype)
+    for begin in range(0, len(w), COLUMNS):
+        end = min(begin + COLUMNS, len(w))
+        P = column_values(K, a, b, begin // COLUMNS, end - begin)
+        if w.shape[1] == 1:
+            numbers = w[begin:end].reshape(-1)
+            for i in range(len(a)):
+                out[i, 0] += _product(P[i], numbers)
+        else:
+            out += np.dot(P, w[begin:end])
+    return out
+
+
+@compiled
+def _product(a: Any, b: Any) -> Any:
+    total = a.dtype.type(0)
+    for j in range(len(a)):
+        total += a[j] * b[j]
+    return total
+
+
+@compiled
+def column_gradient(K: Kernel, a: Any, b: Columns, block: int, K_ab: Any, G: Any, out: Any) -> None:
+    """Add the gradient of sum_ij G_ij K(a_i, b_j) with respect to a, given K_ab = K(a_i, b_j), to ``out``.
+
+    The sum is over the first columns of a block; a is relative to their origin. It overwrites G.
+    """
+    real = a.dtype.type
+    slopes = _products(a, b.z[block], G.shape[1]) if K.kind == POLYNOMIAL else K_ab
+    for i in range(len(a)):
+        row, other, total = G[i], slopes[i], real(0)
+        if K.kind == RBF:
+            factor = real(2) * K.gamma
+            for j in range(len(row)):
+                row[j] *= factor * (other[j] - K.bias)
+            total = row.sum()
+        elif K.kind == LAPLACIAN:
+            for j in range(len(row)):
+                row[j] *= -K.gamma * (other[j] - K.bias)
+        elif K.kind == POLYNOMIAL:
+            factor = K.gamma * real(K.degree)
+            for j in range(len(row)):
+                row[j] *= factor * _power(K.gamma * other[j] + K.c, K.degree - 1)
+        for k in range(a.shape[1]):
+            column = b.z[block, k]
+            if K.kind == LAPLACIAN:
+                value = real(0)
+                for j in range(len(row)):
+                    value += row[j] * np.sign(a[i, k] - column[j])
+                out[i, k] += value
+            else:
+                out[i, k] += _product(row, column) - total * a[i, k]

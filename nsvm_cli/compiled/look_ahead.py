@@ -28,7 +28,7 @@ def group(progress: Progress, first: int, last: int, k: int) -> Any:
         k: the number of samples that a step draws.
     """
     gap = progress.mean_gap[0]
-    steps = max(1, int(min(2 * math.sqrt(gap) + gap / 2, LONGEST)) // k)
+    steps = max(1, int(min(1.5 * math.sqrt(gap) + gap / 3, LONGEST)) // k)
     begin = max(first, progress.last_violation[0] + 1)
     begin += (progress.t[0] + 1 - begin) // steps * steps
     return begin, min(begin + steps, last + 1)

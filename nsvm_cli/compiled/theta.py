@@ -35,7 +35,7 @@ def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> forms.Kernel:
         real(getattr(formula, "c", 0.0)),
         getattr(formula, "degree", 0),
         real(isinstance(K, Biased)),
-        not normalized,
+        isinstance(formula, RBF) and not normalized,
     )
 
 

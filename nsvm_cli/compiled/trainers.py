@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import threadpool_limits
 
 from nsvm_cli.compiled import alg1, alg2, alg3, alg4, forms, pegasos
 from nsvm_cli.compiled.code import name_of_type, note_compiled
@@ -46,10 +46,11 @@ def compiled(trainer: Trainer[Any]) -> Trainer[Any]:
 
 
 @cache
-def _matrix_products() -> ThreadpoolController:
-    import scipy.linalg.cython_blas  # noqa: F401  # which compiled functions call
+def _one_thread() -> None:
+    """Let scipy's products of matrices, which compiled functions call, take one thread from now on."""
+    import scipy.linalg.cython_blas  # noqa: F401
 
-    return ThreadpoolController()
+    threadpool_limits(1, "blas")
 
 
 @cache
@@ -78,6 +79,7 @@ class Stretches:
     progress: forms.Progress = field(init=False)
 
     def __post_init__(self) -> None:
+        _one_thread()
         state = self.state
         last, gap = 1, 1.0
         if isinstance(state, LookAheadState):
@@ -92,19 +94,18 @@ class Stretches:
         )
 
     def take(self, stretch: Callable[..., int], *arguments: Any) -> None:
-        """Take a stretch on one thread, drawing masks whenever it asks for them.
+        """Take a stretch, drawing masks whenever it asks for them.
 
         Raises:
             NotFiniteError: a quantity is no longer finite.
         """
         theta = self.theta
-        with _matrix_products().limit(limits=1):
-            while True:
-                moved = () if theta is None else (theta.network, theta.optimizer, theta.masks)
-                status = stretch(*moved, *arguments)
-                if status != NEEDS_MASKS or theta is None:
-                    break
-                theta.draw_masks()
+        while True:
+            moved = () if theta is None else (theta.network, theta.optimizer, theta.masks)
+            status = stretch(*moved, *arguments)
+            if status != NEEDS_MASKS or theta is None:
+                break
+            theta.draw_masks()
         _note_compiled(stretch.__module__, self.problem.x.dtype)
         if status != DONE:
             quantity = "the decision value g" if status == BAD_G else "the objective"

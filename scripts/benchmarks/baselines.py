@@ -16,6 +16,7 @@ from sklearn.svm import SVC
 
 from benchmarks.report import Report, spread
 from benchmarks.trainers import clocked
+from nsvm_cli.compiled import NUMBA, taken_by
 from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.datasets.scaling import fit_scaling
 from nsvm_cli.models.feature_map import FeatureMap
@@ -179,9 +180,9 @@ def step_cost(m: int, lam: float) -> list[dict[str, float]]:
     """Microseconds a step of Algorithm 0, as its support grows."""
     z, y, _, _ = samples(m, 0)
     problem, F = problem_and_theta(z, y)
-    trainer = Pegasos(LONGEST, lam)
+    trainer = taken_by(NUMBA, Pegasos(LONGEST, lam))
     state = trainer.start(problem, F)
-    trainer.advance(problem, state, 500)
+    trainer.advance(problem, state, 500)  # loads what is compiled
     found = []
     for steps in (1000, 2000, 4000, 8000, 16_000, 32_000, LONGEST):
         begin, vectors = state.t, state.support_vectors

@@ -17,7 +17,7 @@ from benchmarks.limits import work
 from benchmarks.report import Report, spread
 from nsvm_cli.cli.hydra_app import compose, plain_values
 from nsvm_cli.config.settings import parse_settings
-from nsvm_cli.models.networks import CNN, MLP, Convolution, MaxPool
+from nsvm_cli.models.networks import CNN, MLP, Convolution, Dropout, MaxPool
 from nsvm_cli.models.optimizers import build_optimizer
 from nsvm_cli.runs.experiment import Experiment, prepare
 from tests.eager import Eager, rbf
@@ -72,6 +72,8 @@ def literal(experiment: Experiment) -> Eager:
 
 
 def _layer_of_torch(layer: nn.Module) -> nn.Module:
+    if isinstance(layer, Dropout):
+        return nn.Dropout2d(layer.p)
     if isinstance(layer, MaxPool):
         return nn.MaxPool2d(2)
     if isinstance(layer, Convolution):
@@ -84,7 +86,8 @@ def _layer_of_torch(layer: nn.Module) -> nn.Module:
 def _of_torch(network: nn.Module) -> nn.Module:
     match network:
         case MLP():
-            layers = [part for layer in network.layers for part in (network.dropout, layer, nn.ReLU())]
+            dropout = nn.Dropout(network.dropout.p)
+            layers = [part for layer in network.layers for part in (dropout, layer, nn.ReLU())]
             return nn.Sequential(nn.Flatten(), *layers[1:])  # what comes in is never dropped
         case CNN():
             return nn.Sequential(*map(_layer_of_torch, network))

@@ -13,7 +13,8 @@ from torch import nn
 pytest.importorskip("numba")
 
 from nsvm_cli.compiled import kernels, losses, masks, networks, objectives, optimizers
-from nsvm_cli.compiled.forms import BINARY, CRAMMER_SINGER, ONE_VS_REST
+from nsvm_cli.compiled.forms import BINARY, CRAMMER_SINGER, LAPLACIAN, ONE_VS_REST
+from nsvm_cli.compiled.forms import Kernel as KernelForm
 from nsvm_cli.compiled.theta import Theta, kernel_form
 from nsvm_cli.models import objectives as definitions
 from nsvm_cli.models.feature_map import FeatureMap
@@ -35,15 +36,20 @@ def normal(seed: int, *shape: int) -> torch.Tensor:
 @pytest.mark.parametrize(("dtype", "lowest", "error"), [(np.float32, -126, 3e-7), (np.float64, -1022, 1e-15)])
 def test_exp2(dtype: Any, lowest: float, error: float) -> None:
     x = -np.random.default_rng(0).exponential(20, (1, 10_000)).astype(dtype)
-    powers = x.copy()
-    kernels.exp2_of(powers)
+    powers = exp2(x)
     exact = np.exp2(x.astype(np.longdouble))
     far = x <= lowest
-    assert np.abs(powers - exact)[~far].max() / 1 < error
+    assert np.abs(powers - exact)[~far].max() < error
     assert (np.abs(powers / exact - 1)[~far] < 2 * error).all()
-    edges = np.array([[0.0, -np.inf, np.nan, -1e30, -1.0, lowest]], dtype)
-    kernels.exp2_of(edges)
+    edges = exp2(np.array([[0.0, -np.inf, np.nan, -1e30, -1.0, lowest]], dtype))
     np.testing.assert_array_equal(edges, np.array([[1, 0, np.nan, 0, 0.5, 0]], dtype))
+
+
+def exp2(x: np.ndarray) -> np.ndarray:
+    """2^x, as the kernel of x and 0 has it."""
+    real = x.dtype.type
+    K = KernelForm(LAPLACIAN, real(math.log(2)), real(0), 0, real(0), False)
+    return kernels.values(K, -x.T.copy(), np.zeros((1, 1), x.dtype)).T
 
 
 @pytest.mark.parametrize("normalized", [False, True])
@@ -56,9 +62,21 @@ def test_kernels(K: Kernel, normalized: bool) -> None:
     for C in (1, 3):
         w = normal(3, 700, C)
         np.testing.assert_allclose(kernels.sums(form, a.numpy(), b.numpy(), w.numpy()), K_ab @ w, rtol=1e-10)
+        b_columns = kernels.columns_of(form, b[:600].numpy(), 700)
+        for j in range(600, 700):
+            kernels.set_column(b_columns, j, b[j].numpy())
+        sums = kernels.column_sums(form, a.numpy(), b_columns, w.numpy())
+        np.testing.assert_allclose(sums, K_ab @ w, rtol=1e-10)
     G = normal(4, 5, 700)
     by_a = kernels.gradient(form, a.numpy(), b.numpy(), K_ab.numpy(), G.numpy())
-    np.testing.assert_allclose(by_a, Kernel.gradient(K, a, b, K_ab, G), rtol=1e-9, atol=1e-11)
+    expected = Kernel.gradient(K, a, b, K_ab, G)
+    np.testing.assert_allclose(by_a, expected, rtol=1e-9, atol=1e-11)
+    by_a, a_shifted = np.zeros((5, 4)), kernels.shifted(a.numpy(), b_columns.origin)
+    for block, (first, last) in enumerate([(0, kernels.COLUMNS), (kernels.COLUMNS, 700)]):
+        K_block = kernels.column_values(form, a_shifted, b_columns, block, last - first)
+        G_block = G[:, first:last].numpy().copy()
+        kernels.column_gradient(form, a_shifted, b_columns, block, K_block, G_block, by_a)
+    np.testing.assert_allclose(by_a, expected, rtol=1e-9, atol=1e-11)
 
 
 def test_float32_far_from_0() -> None:
