@@ -37,7 +37,7 @@ from tests.conftest import MakeSmall, Small, parameters, short, train
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-STEPS = {"pegasos": 4000, "alg1": 2500, "alg2": 1500, "alg3": 400, "alg4": 1500}
+STEPS = {"pegasos": 4000, "alg1": 2000, "alg2": 1200, "alg3": 400, "alg4": 1200}
 ALGORITHMS = sorted(STEPS)
 NETWORK = {"name": "mlp", "widths": [8, 6], "normalize": True}
 DROPPED = {**NETWORK, "dropout": 0.2}
@@ -89,8 +89,8 @@ def compare(small: Small, trainer: Trainer[Any], rule: OptimizerConfig | None = 
     "K", [RBF(1.0), Laplacian(0.5), Linear(), Polynomial(2, 0.5), Biased(RBF(1.0))], ids=str
 )
 def test_kernels(algorithm: str, K: Kernel, small: MakeSmall) -> None:
-    steps = STEPS[algorithm] if isinstance(K, RBF) else 300
-    compare(small(3, m=300, network=NETWORK, K=K), trainer_of(algorithm, steps), momentum(3e-4))
+    steps = STEPS[algorithm] if isinstance(K, RBF) else 120
+    compare(small(3, m=300, network=NETWORK, K=K), trainer_of(algorithm, steps), momentum(1e-3))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -99,8 +99,8 @@ def test_kernels(algorithm: str, K: Kernel, small: MakeSmall) -> None:
     "loss", [CrammerSinger(Hinge()), OneVsRest(Hinge())], ids=lambda loss: type(loss).__name__
 )
 def test_three_classes_and_batches(algorithm: str, k: int, loss: Loss, small: MakeSmall) -> None:
-    trainer = trainer_of(algorithm, 400, max(k, 2) if algorithm in ("alg3", "alg4") else k)
-    rule = momentum(3e-3 if algorithm == "alg4" else 3e-4)
+    trainer = trainer_of(algorithm, 150, max(k, 2) if algorithm in ("alg3", "alg4") else k)
+    rule = momentum(1e-2 if algorithm == "alg4" else 1e-3)
     compare(small(3, m=300, network=NETWORK, loss=loss), trainer, rule)
 
 
@@ -112,7 +112,7 @@ def test_optimizers_and_dropout(algorithm: str, rule: SGD | Adam, shared: bool, 
     s = small(
         3, m=300, network={**DROPPED, "widths": [8, 7, 6], "normalize": False, "shared_dropout": shared}
     )
-    compare(s, trainer_of(algorithm, 300), rule)
+    compare(s, trainer_of(algorithm, 120), rule)
 
 
 @pytest.mark.parametrize("settings", [{"average": 0.3}, {"loss": "linear"}, {"centred": True}], ids=str)
