@@ -6,6 +6,7 @@ asks ``select`` who takes its steps.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -29,19 +30,29 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
     """
     gap = uncovered(trainer, problem, F)
     if asked == NUMBA:
-        if find_spec("numba") is None:
+        if not is_usable():
             raise InputError("engine=numba needs Numba: pip install 'nsvm[fast]', or engine=torch")
         if gap:
             raise InputError(f"engine=numba does not cover {gap}: expected engine=auto or engine=torch")
         return NUMBA
     if asked == TORCH or gap or find_spec("numba") is None:
         return TORCH
-    return NUMBA if pays_off(trainer, F, is_ready(trainer, problem)) else TORCH
+    return NUMBA if pays_off(trainer, F, is_ready(trainer, problem)) and is_usable() else TORCH
 
 
 def can_take(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> bool:
     """Return whether compiled functions can take the steps of a run here."""
-    return find_spec("numba") is not None and not uncovered(trainer, problem, F)
+    return not uncovered(trainer, problem, F) and is_usable()
+
+
+@cache
+def is_usable() -> bool:
+    """Return whether Numba is installed, and fits the packages that it finds."""
+    try:
+        import numba  # noqa: F401  # half a second: only where it is about to be used
+    except ImportError:
+        return False
+    return True
 
 
 def is_ready(trainer: Trainer[Any], problem: Problem) -> bool:

@@ -29,6 +29,8 @@ def compile_for(algorithm: str, dtype: torch.dtype) -> None:
 
 def main(types: list[str]) -> None:
     """Compile for these types of numbers."""
+    if not {*types} <= {"float32", "float64"}:
+        raise SystemExit("usage: python -m nsvm_cli.compiled [float32] [float64]")
     torch.set_num_threads(1)
     for dtype in types:
         for algorithm in TRAINERS:

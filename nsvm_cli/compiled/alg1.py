@@ -27,8 +27,10 @@ from nsvm_cli.compiled.kernels import (
     column_sums,
     column_values,
     columns_of,
+    gradient,
     set_column,
-    shifted,
+    sums,
+    values,
 )
 from nsvm_cli.compiled.look_ahead import group, note_violation
 from nsvm_cli.compiled.losses import decide
@@ -59,13 +61,16 @@ def stretch(
     """
     real, k, C, n = F.theta.dtype.type, drawn.shape[1], alpha_s.shape[1], z_s.shape[1]
     g, steps = np.empty((k, C)), np.empty((k, C))
-    columns = columns_of(K, z_s[: filled[0]], len(z_s))
+    columns = columns_of(z_s[: 0 if K.shift else filled[0]], 0 if K.shift else len(z_s))
     while progress.t[0] < until:
         begin, end = group(progress, first, first + len(drawn) - 1, k)
         i = drawn[begin - first : end - first].copy().reshape(-1)
         x, z, H = rows_of(samples.x, i), np.empty((len(i), n), z_s.dtype), room_for(F, len(i))
         forward(F, x, H, len(i), z, z_s.reshape(-1)[:0], 0, len(i))
-        s = column_sums(K, z, columns, alpha_s[: filled[0]])
+        if K.shift:
+            s = sums(K, z, z_s[: filled[0]], alpha_s[: filled[0]])
+        else:
+            s = column_sums(K, z, columns, alpha_s[: filled[0]])
         for t in range(progress.t[0] + 1, min(end, until + 1)):
             row = (t - begin) * k
             before = progress.decided[0], progress.decided[1], progress.decided[2]
@@ -86,14 +91,14 @@ def stretch(
                         for r in range(C):
                             alpha_t[at, r] = real(steps[v, r] / k)
                         at += 1
-                if not _descend(
-                    F, K, o, masks, progress, x_t, alpha_t, columns, alpha_s[: filled[0]], samples.lam, t
-                ):
+                terms = z_s[: filled[0]], columns, alpha_s[: filled[0]]
+                if not _descend(F, K, o, masks, progress, x_t, alpha_t, *terms, samples.lam, t):
                     progress.t[0] = t
                     return BAD_OBJECTIVE
                 for v in range(violations):
                     z_s[filled[0]], alpha_s[filled[0]] = z_t[v], alpha_t[v]
-                    set_column(columns, filled[0], z_t[v])
+                    if not K.shift:
+                        set_column(columns, filled[0], z_t[v])
                     filled[0] += 1
                 note_violation(progress, t)
             progress.t[0] = t
@@ -111,7 +116,8 @@ def _descend(
     progress: Progress,
     x_t: Any,
     alpha_t: Any,
-    b: Columns,
+    z_s: Any,
+    columns: Columns,
     alpha_s: Any,
     lam: float,
     t: int,
@@ -124,14 +130,19 @@ def _descend(
     drawn = masks_for(F, masks, v)
     H, z = room_for(F, v), np.empty((v, F.widths[-1]), F.theta.dtype)
     forward(F, x_t, H, v, z, drawn, 0, v)
-    a, z_t = alpha_t * real(-1 / (lam * (t - 1))), shifted(z, b.origin)
+    a = alpha_t * real(-1 / (lam * (t - 1)))
     value, by_z = 0.0, np.zeros_like(z)
-    for begin in range(0, len(alpha_s), COLUMNS):
-        end = min(begin + COLUMNS, len(alpha_s))
-        K_ts = column_values(K, z_t, b, begin // COLUMNS, end - begin)
+    for begin in range(0, len(z_s), COLUMNS):
+        end = min(begin + COLUMNS, len(z_s))
         c = np.dot(a, alpha_s[begin:end].T)
-        value += (K_ts * c).sum()
-        column_gradient(K, z_t, b, begin // COLUMNS, K_ts, c, by_z)
+        if K.shift:
+            K_ts = values(K, z, z_s[begin:end])
+            value += (K_ts * c).sum()
+            by_z += gradient(K, z, z_s[begin:end], K_ts, c)
+        else:
+            K_ts = column_values(K, z, columns, begin // COLUMNS, end - begin)
+            value += (K_ts * c).sum()
+            column_gradient(K, z, columns, begin // COLUMNS, K_ts, c, by_z)
     if not math.isfinite(value):
         return False
     by_theta = np.zeros_like(F.theta)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import platform
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -31,12 +33,44 @@ def name_of_type(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+@cache
+def _processor() -> str:
+    """Return a short name of this kind of processor, for which code is compiled."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = [platform.processor()]
+    facts = {line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))}
+    return hashlib.sha256("\n".join(sorted(facts)).encode()).hexdigest()[:8]
+
+
+def _mark(algorithm: str, dtype: str) -> Path:
+    return code_folder() / f"{algorithm}-{dtype}-{_processor()}"
+
+
 def is_compiled(algorithm: str, dtype: str) -> bool:
-    """Return whether the functions of an algorithm have been compiled for this type, on this computer."""
-    return (code_folder() / f"{algorithm}-{dtype}-{platform.node()}").exists()
+    """Return whether the functions of an algorithm have been compiled for this type and processor."""
+    return _mark(algorithm, dtype).exists()
 
 
-def note_compiled(algorithm: str, dtype: str) -> None:
-    """Note that they have been."""
-    with contextlib.suppress(OSError):  # without a place for it, each process compiles for itself
-        (code_folder() / f"{algorithm}-{dtype}-{platform.node()}").touch()
+@contextlib.contextmanager
+def compiling(algorithm: str, dtype: str) -> Iterator[None]:
+    """Call functions in the block that are compiled now, unless they have been before.
+
+    One process compiles at a time: two at once could mix up the code that they keep.
+    """
+    if (algorithm, dtype) in _loaded or is_compiled(algorithm, dtype):
+        yield
+    else:
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):  # without a place for code, each process compiles for itself
+                lock = stack.enter_context((code_folder() / "lock").open("a"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+            with contextlib.suppress(OSError):
+                _mark(algorithm, dtype).touch()
+    _loaded.add((algorithm, dtype))
+
+
+_loaded: set[tuple[str, str]] = set()
+"""What this process has called."""

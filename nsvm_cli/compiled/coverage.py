@@ -7,10 +7,11 @@ from typing import Any
 
 from torch import nn
 
+from nsvm_cli.compiled import forms
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Biased, Laplacian, Linear, Polynomial
 from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge, OneVsRest
-from nsvm_cli.models.networks import MLP, Normalize
+from nsvm_cli.models.networks import MLP, Dropout, Normalize
 from nsvm_cli.models.optimizers import SGD, Adam
 from nsvm_cli.trainers import Problem, Trainer
 from nsvm_cli.trainers.alg1 import Alg1
@@ -43,14 +44,21 @@ def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterat
         yield f"kernel {type(problem.K).__name__}"
     if not isinstance(trainer, Alg4) and not covers_loss(problem):
         yield "losses other than hinge"
+    if isinstance(trainer, Alg4) and trainer.loss not in forms.ALIGNMENT_LOSSES:
+        yield f"algorithm.loss={trainer.loss}"
     if isinstance(trainer, Pegasos):
         return  # which takes the features of any network
     if layers_of(F.network) is None:
         yield "networks other than mlp"
     if F.augment is not None:
         yield "augmentation"
-    if F.optimizer is not None and type(getattr(F.optimizer, "settings", None)) not in (SGD, Adam):
+    if not all(p.requires_grad for p in F.network.parameters()):
+        yield "parameters that do not move"
+    settings: Any = getattr(F.optimizer, "settings", None)
+    if type(settings) not in (SGD, Adam):
         yield f"optimizer {type(F.optimizer).__name__}"
+    elif settings.schedule not in forms.SCHEDULES:
+        yield f"optimizer.schedule={settings.schedule}"
 
 
 def name_of(trainer: Trainer[Any]) -> str:
@@ -60,19 +68,20 @@ def name_of(trainer: Trainer[Any]) -> str:
 
 def covers_loss(problem: Problem) -> bool:
     """Return whether compiled functions cover the loss of the SVM."""
-    return isinstance(problem.loss, Binary | CrammerSinger | OneVsRest) and type(problem.loss.l) is Hinge
+    return type(problem.loss) in (Binary, CrammerSinger, OneVsRest) and type(problem.loss.l) is Hinge
 
 
 def layers_of(network: nn.Module) -> tuple[MLP, Normalize | None] | None:
     """Return the layers of a network that compiled functions cover, and what normalises its features; None
     for another network.
     """
-    match [*network] if type(network) is nn.Sequential else [network]:
-        case [MLP() as mlp]:
-            return mlp, None
-        case [MLP() as mlp, Normalize() as normalize]:
-            return mlp, normalize
-    return None
+    if any(module._forward_hooks or module._forward_pre_hooks for module in network.modules()):
+        return None
+    parts: list[Any] = [*network] if type(network) is nn.Sequential else [network]
+    kinds = [type(part) for part in parts]  # what is derived from them may compute something else
+    if kinds not in ([MLP], [MLP, Normalize]) or type(parts[0].dropout) is not Dropout:
+        return None
+    return parts[0], parts[1] if len(parts) > 1 else None
 
 
 TRAINED = 30_000

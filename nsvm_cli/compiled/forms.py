@@ -14,6 +14,10 @@ BINARY, CRAMMER_SINGER, ONE_VS_REST = range(3)
 CONSTANT, LINEAR_SCHEDULE, COSINE = range(3)
 SQUARED, LINEAR_LOSS = range(2)
 
+SCHEDULES = {"constant": CONSTANT, "linear": LINEAR_SCHEDULE, "cosine": COSINE}
+ALIGNMENT_LOSSES = {"squared": SQUARED, "linear": LINEAR_LOSS}
+"""Numbers for the names that settings have."""
+
 Real = Any
 """A number in the type of the features."""
 

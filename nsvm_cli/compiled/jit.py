@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import tempfile
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -21,9 +22,10 @@ which are looked for."""
 def _can_keep_code() -> bool:
     try:
         code_folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=code_folder()):
+            return True
     except OSError:
         return False
-    return True
 
 
 CACHE = _can_keep_code()

@@ -85,8 +85,16 @@ def _squares(a: Any) -> Any:
 
 
 @compiled
-def shifted(a: Any, origin: Any) -> Any:
-    """Return a_i - origin for every i."""
+def _mean(b: Any) -> Any:
+    origin = np.zeros(b.shape[1], b.dtype)
+    for j in range(b.shape[0]):
+        for k in range(b.shape[1]):
+            origin[k] += b[j, k]
+    return origin / b.dtype.type(b.shape[0])
+
+
+@compiled
+def _shifted(a: Any, origin: Any) -> Any:
     out = np.empty(a.shape, a.dtype)
     for i in range(a.shape[0]):
         for k in range(a.shape[1]):
@@ -107,7 +115,8 @@ def values(K: Kernel, a: Any, b: Any) -> Any:
                 P[i, j] = distance
     else:
         if K.shift:
-            a, b = shifted(a, b[0]), shifted(b, b[0])
+            origin = _mean(b)
+            a, b = _shifted(a, origin), _shifted(b, origin)
         P = np.dot(a, b.T)
     _of_products(K, P, _squares(a), _squares(b))
     return P
@@ -188,7 +197,8 @@ def gradient(K: Kernel, a: Any, b: Any, K_ab: Any, G: Any) -> Any:
 def _gradient_rbf(K: Kernel, a: Any, b: Any, K_ab: Any, G: Any) -> Any:
     real = a.dtype.type
     if K.shift:
-        a, b = shifted(a, b[0]), shifted(b, b[0])
+        origin = _mean(b)
+        a, b = _shifted(a, origin), _shifted(b, origin)
     GK = np.empty_like(K_ab)
     for i in range(GK.shape[0]):
         for j in range(GK.shape[1]):
@@ -204,7 +214,7 @@ def _gradient_rbf(K: Kernel, a: Any, b: Any, K_ab: Any, G: Any) -> Any:
 
 
 class Columns(NamedTuple):
-    """Features that stay as they are, relative to ``origin``, and their squared lengths.
+    """Features that stay as they are, and their squared lengths, for kernels that do not ``shift``.
 
     ``z`` has blocks of ``COLUMNS`` columns, so that a block lies together: for few rows, to rearrange factors
     would take longer than to multiply them.
@@ -212,16 +222,14 @@ class Columns(NamedTuple):
 
     z: np.ndarray
     squares: np.ndarray
-    origin: np.ndarray
 
 
 @compiled
-def columns_of(K: Kernel, z: Any, room: int) -> Columns:
+def columns_of(z: Any, room: int) -> Columns:
     """Return the rows of z as columns, with room for others."""
-    origin = z[0].copy() if K.shift else np.zeros(z.shape[1], z.dtype)
     blocks = room // COLUMNS + 1
     z_of_blocks = np.empty((blocks, z.shape[1], COLUMNS), z.dtype)
-    columns = Columns(z_of_blocks, np.empty((blocks, COLUMNS), z.dtype), origin)
+    columns = Columns(z_of_blocks, np.empty((blocks, COLUMNS), z.dtype))
     for j in range(len(z)):
         set_column(columns, j, z[j])
     return columns
@@ -233,9 +241,8 @@ def set_column(b: Columns, j: int, z: Any) -> None:
     block, column = divmod(j, COLUMNS)
     square = z.dtype.type(0)
     for k in range(len(z)):
-        value = z[k] - b.origin[k]
-        b.z[block, k, column] = value
-        square += value * value
+        b.z[block, k, column] = z[k]
+        square += z[k] * z[k]
     b.squares[block, column] = square
 
 
@@ -283,7 +290,7 @@ def _add_4_products(p: Any, q: Any, r: Any, s: Any, a: Any, b_0: Any, b_1: Any, 
 
 @compiled
 def column_values(K: Kernel, a: Any, b: Columns, block: int, count: int) -> Any:
-    """Return K(a_i, b_j) for the first columns of a block; a is relative to their origin."""
+    """Return K(a_i, b_j) for the first columns of a block."""
     if K.kind == LAPLACIAN:
         P = np.zeros((len(a), count), a.dtype)
         for i in range(len(a)):
@@ -301,7 +308,6 @@ def column_values(K: Kernel, a: Any, b: Columns, block: int, count: int) -> Any:
 @compiled
 def column_sums(K: Kernel, a: Any, b: Columns, w: Any) -> Any:
     """Return sum_j w_j K(b_j, a_i) for every i, of shape (p, C), for w of shape (q, C)."""
-    a = shifted(a, b.origin)
     out = np.zeros((a.shape[0], w.shape[1]), a.dtype)
     for begin in range(0, len(w), COLUMNS):
         end = min(begin + COLUMNS, len(w))
@@ -327,7 +333,7 @@ def _product(a: Any, b: Any) -> Any:
 def column_gradient(K: Kernel, a: Any, b: Columns, block: int, K_ab: Any, G: Any, out: Any) -> None:
     """Add the gradient of sum_ij G_ij K(a_i, b_j) with respect to a, given K_ab = K(a_i, b_j), to ``out``.
 
-    The sum is over the first columns of a block; a is relative to their origin. It overwrites G.
+    The sum is over the first columns of a block. It overwrites G.
     """
     real = a.dtype.type
     slopes = _products(a, b.z[block], G.shape[1]) if K.kind == POLYNOMIAL else K_ab

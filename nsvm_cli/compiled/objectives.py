@@ -73,13 +73,15 @@ def cosine(K: Any, U: Any) -> Any:
 @compiled
 def alignment(K: Any, y: Any, classes: int, centred: bool) -> Any:
     """Return the kernel-target alignment, centred or not, and its derivative by K."""
-    U = ideal(y, classes, K)
     if not centred:
-        return cosine(K, unit(U))
+        return cosine(K, unit(ideal(y, classes, K)))
     H_K_H = _centred(K)
     if (y == y[0]).all() or not H_K_H.any():
         return K.dtype.type(0), np.zeros_like(K)
-    return cosine(H_K_H, unit(_centred(U)))
+    if classes == 1:  # real targets may be close: their differences keep more digits than their products
+        c = y - y[0]
+        return cosine(H_K_H, unit(ideal(c - c.mean(), 1, K)))
+    return cosine(H_K_H, unit(_centred(ideal(y, classes, K))))
 
 
 @compiled

@@ -11,18 +11,21 @@ import torch
 from torch import Tensor
 
 from nsvm_cli.compiled import forms
-from nsvm_cli.compiled.coverage import layers_of
+from nsvm_cli.compiled.coverage import covers_loss, layers_of
 from nsvm_cli.compiled.masks import draws_as_torch, set_words, words_of
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Polynomial, or_one_over_n
-from nsvm_cli.models.losses import CrammerSinger, OneVsRest
+from nsvm_cli.models.losses import Binary, CrammerSinger, Loss, OneVsRest
 from nsvm_cli.models.optimizers import SGD, Adam
 from nsvm_cli.trainers import Problem
 from nsvm_cli.trainers.coefficients import SampleState
 
 KERNELS = {RBF: forms.RBF, Laplacian: forms.LAPLACIAN, Linear: forms.LINEAR, Polynomial: forms.POLYNOMIAL}
-LOSSES = {CrammerSinger: forms.CRAMMER_SINGER, OneVsRest: forms.ONE_VS_REST}
-SCHEDULES = {"constant": forms.CONSTANT, "linear": forms.LINEAR_SCHEDULE, "cosine": forms.COSINE}
+LOSSES: dict[type[Loss], int] = {
+    Binary: forms.BINARY,
+    CrammerSinger: forms.CRAMMER_SINGER,
+    OneVsRest: forms.ONE_VS_REST,
+}
 
 
 def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> forms.Kernel:
@@ -41,7 +44,8 @@ def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> forms.Kernel:
 
 def samples_form(problem: Problem, x: Tensor, lam: float) -> forms.Samples:
     """Return the training samples, as they are or by their features x."""
-    loss = LOSSES.get(type(problem.loss), forms.BINARY)
+    # Part 1 of Algorithm 4 has no loss of the SVM
+    loss = LOSSES[type(problem.loss)] if covers_loss(problem) else forms.BINARY
     return forms.Samples(x.flatten(1).contiguous().numpy(), problem.host_y, loss, lam)
 
 
@@ -101,10 +105,12 @@ class Theta:
 
     def store(self) -> None:
         """Write everything back to F."""
+        taken = int(self.optimizer.steps[0])
+        if taken == self.F.theta_steps:
+            return
         rule: Any = self.F.optimizer
         parameters = [p.data for p in self.F.network.parameters()]
         fill(parameters, self.network.theta)
-        taken = int(self.optimizer.steps[0])
         if self.optimizer.adam:
             fill(rule.means, self.optimizer.first)
             fill(rule.squares, self.optimizer.second)
@@ -145,7 +151,7 @@ def _optimizer_form(F: FeatureMap, theta: np.ndarray, T: int) -> forms.Optimizer
         beta1,
         beta2,
         settings.weight_decay,
-        SCHEDULES[settings.schedule],
+        forms.SCHEDULES[settings.schedule],
         settings.warmup,
         T,
         first,

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from nsvm_cli.compiled import alg1, alg2, alg3, alg4, forms, pegasos
-from nsvm_cli.compiled.code import name_of_type, note_compiled
+from nsvm_cli.compiled.code import compiling, name_of_type
 from nsvm_cli.compiled.coverage import covers_loss
 from nsvm_cli.compiled.forms import BAD_G, DONE, NEEDS_MASKS
 from nsvm_cli.compiled.networks import room_for
@@ -28,8 +28,6 @@ from nsvm_cli.trainers.alg4 import Alg4, Alg4State
 from nsvm_cli.trainers.coefficients import SampleState
 from nsvm_cli.trainers.look_ahead import LookAheadState, Window
 from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
-
-ALIGNMENT_LOSSES = {"squared": forms.SQUARED, "linear": forms.LINEAR_LOSS}
 
 
 def compiled(trainer: Trainer[Any]) -> Trainer[Any]:
@@ -50,12 +48,9 @@ def _one_thread() -> None:
     """Let scipy's products of matrices, which compiled functions call, take one thread from now on."""
     import scipy.linalg.cython_blas  # noqa: F401
 
-    threadpool_limits(1, "blas")
-
-
-@cache
-def _note_compiled(module: str, dtype: torch.dtype) -> None:
-    note_compiled(module.rpartition(".")[2], name_of_type(dtype))
+    for library in ThreadpoolController().lib_controllers:
+        if "scipy" in library.filepath:
+            library.set_num_threads(1)
 
 
 def blocks(sampler: Sampler, t: int, until: int, begin: int = 2) -> Iterator[tuple[np.ndarray, int, int]]:
@@ -97,16 +92,16 @@ class Stretches:
         """Take a stretch, drawing masks whenever it asks for them.
 
         Raises:
-            NotFiniteError: a quantity is no longer finite.
+            NotFiniteError: a quantity is no longer finite. The state is then that of no step.
         """
         theta = self.theta
-        while True:
-            moved = () if theta is None else (theta.network, theta.optimizer, theta.masks)
-            status = stretch(*moved, *arguments)
-            if status != NEEDS_MASKS or theta is None:
-                break
-            theta.draw_masks()
-        _note_compiled(stretch.__module__, self.problem.x.dtype)
+        with compiling(stretch.__module__.rpartition(".")[2], name_of_type(self.problem.x.dtype)):
+            while True:
+                moved = () if theta is None else (theta.network, theta.optimizer, theta.masks)
+                status = stretch(*moved, *arguments)
+                if status != NEEDS_MASKS or theta is None:
+                    break
+                theta.draw_masks()
         if status != DONE:
             quantity = "the decision value g" if status == BAD_G else "the objective"
             raise NotFiniteError(quantity, int(self.progress.t[0]))
@@ -228,9 +223,11 @@ class CompiledAlg4(Alg4):
 
     def _solver(self, steps: int) -> Trainer[Any]:
         solver = super()._solver(steps)
-        return compiled(solver) if isinstance(solver, Pegasos) else solver
+        return compiled(solver) if type(solver) is Pegasos else solver
 
     def _advance_part_1(self, problem: Problem, state: Alg4State, until: int) -> None:
+        if state.t >= until:
+            return
         centred = problem.task.centred if self.centred is None else self.centred
         classes = len(problem.task.classes) if problem.task.outputs else 1
         steps = Stretches(problem, state, theta := Theta.of(state.F, self.last_theta_step))
@@ -242,7 +239,7 @@ class CompiledAlg4(Alg4):
             of_theta = (
                 classes,
                 centred,
-                ALIGNMENT_LOSSES[self.loss],
+                forms.ALIGNMENT_LOSSES[self.loss],
                 mean,
                 state.mean.steps if state.mean else 0,
             )

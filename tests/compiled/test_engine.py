@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import Sequential
 
 pytest.importorskip("numba")
 
 import nsvm_cli.compiled
 from nsvm_cli.compiled import select, theta
-from nsvm_cli.compiled.coverage import LONG, SHORT
+from nsvm_cli.compiled.coverage import LONG, SHORT, uncovered
 from nsvm_cli.compiled.trainers import compiled
 from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
@@ -28,7 +29,7 @@ from nsvm_cli.models.losses import (
     OneVsRest,
     Residual,
 )
-from nsvm_cli.models.networks import build_network
+from nsvm_cli.models.networks import MLP, build_network
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.optimizers import SGD, Adam, OptimizerConfig
 from nsvm_cli.storage.state_dict import flatten
@@ -182,8 +183,66 @@ def test_what_is_not_covered_is_said(small: MakeSmall) -> None:
         assert select("auto", trainer, problem, F) == "torch"
         with pytest.raises(InputError, match=f"engine=numba does not cover {gap}"):
             select("numba", trainer, problem, F)
+    assert (uncovered(alg1, s.problem, of(s, OwnRule())) or "").startswith("optimizer")
+    for changed in (
+        OwnNetwork((5,), [8, 6]),
+        Sequential(OwnNetwork((5,), [8, 6])),
+        with_a_hook(s),
+        frozen(s),
+    ):
+        F = FeatureMap(changed.double(), SGD(1e-3), dropout_seed=0)
+        assert select("auto", alg1, s.problem, F) == "torch"
+    assert uncovered(alg1, replace(s.problem, loss=OwnLoss(Hinge())), of(s)) == "losses other than hinge"
     assert select("numba", trainer_of("pegasos"), s.problem, images) == "numba"
     assert select("numba", trainer_of("alg4"), with_loss, of(s)) == "numba"
+
+
+class OwnNetwork(MLP):
+    """Computes something else than what it is derived from."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).tanh()
+
+
+class OwnLoss(OneVsRest):
+    """Takes other steps than what it is derived from."""
+
+
+class OwnRule(SGD):
+    """Settings of a rule that is derived from another."""
+
+    def __init__(self) -> None:
+        super().__init__(0.1)
+
+
+def with_a_hook(small: Small) -> torch.nn.Module:
+    network = deepcopy(small.network)
+    network.register_forward_hook(lambda module, x, z: 2 * z)
+    return network
+
+
+def frozen(small: Small) -> torch.nn.Module:
+    network = deepcopy(small.network)
+    next(network.parameters()).requires_grad_(False)
+    return network
+
+
+@pytest.mark.parametrize("table", ["SCHEDULES", "ALIGNMENT_LOSSES"])
+def test_names_that_only_torch_knows_are_left_to_it(
+    table: str, small: MakeSmall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s, trainer = small(3, network=NETWORK), trainer_of("alg4")
+    assert uncovered(trainer, s.problem, of(s)) is None
+    monkeypatch.setattr(f"nsvm_cli.compiled.forms.{table}", {})
+    assert uncovered(trainer, s.problem, of(s)) is not None
+
+
+def test_without_numba_there_is_torch(small: MakeSmall, monkeypatch: pytest.MonkeyPatch) -> None:
+    s, trainer = small(3, network=NETWORK), trainer_of("alg1", LONG["alg1"])
+    monkeypatch.setattr(nsvm_cli.compiled, "is_usable", lambda: False)
+    assert select("auto", trainer, s.problem, of(s)) == "torch"
+    with pytest.raises(InputError, match="engine=numba needs Numba: pip install"):
+        select("numba", trainer, s.problem, of(s))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
