@@ -22,8 +22,10 @@ def code_folder() -> Path:
     Its name depends on everything that the code is made of: Numba notices a change of the file that a
     function is in, but not of the functions that it calls.
     """
-    sources = sorted(Path(__file__).parent.glob("*.py"))
-    digest = hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    sources = [file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py"))]
+    about = (b"@compiled", b"(NamedTuple)", b"njit(")
+    compiled = [source for source in sources if any(word in source for word in about)]
+    digest = hashlib.sha256(b"\0".join(compiled)).hexdigest()[:16]
     made_by = f"python{platform.python_version()}-numba{version('numba')}-numpy{version('numpy')}"
     return user_cache_path("nsvm", appauthor=False) / "compiled" / f"{made_by}-{digest}"
 
