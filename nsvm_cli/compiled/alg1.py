@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -35,9 +34,9 @@ from nsvm_cli.compiled.kernels import (
 from nsvm_cli.compiled.look_ahead import group, note_violation
 from nsvm_cli.compiled.losses import decide
 from nsvm_cli.compiled.masks import masks_for, waits_for_masks
-from nsvm_cli.compiled.networks import backward, forward, room_for
-from nsvm_cli.compiled.optimizers import descend
-from nsvm_cli.compiled.supports import rows_of
+from nsvm_cli.compiled.networks import features, forward, room_for
+from nsvm_cli.compiled.optimizers import theta_step
+from nsvm_cli.compiled.supports import acting, rows_of, scaled
 
 
 @compiled
@@ -59,14 +58,14 @@ def stretch(
 
     ``z_s`` and ``alpha_s`` have ``filled`` terms, and room for those that may be added.
     """
-    real, k, C, n = F.theta.dtype.type, drawn.shape[1], alpha_s.shape[1], z_s.shape[1]
+    k, C = drawn.shape[1], alpha_s.shape[1]
     g, steps = np.empty((k, C)), np.empty((k, C))
     columns = columns_of(z_s[: 0 if K.shift else filled[0]], 0 if K.shift else len(z_s))
     while progress.t[0] < until:
         begin, end = group(progress, first, first + len(drawn) - 1, k)
         i = drawn[begin - first : end - first].copy().reshape(-1)
-        x, z, H = rows_of(samples.x, i), np.empty((len(i), n), z_s.dtype), room_for(F, len(i))
-        forward(F, x, H, len(i), z, z_s.reshape(-1)[:0], 0, len(i))
+        x = rows_of(samples.x, i)
+        z = features(F, x)
         if K.shift:
             s = sums(K, z, z_s[: filled[0]], alpha_s[: filled[0]])
         else:
@@ -83,14 +82,8 @@ def stretch(
                     progress.decided[0], progress.decided[1], progress.decided[2] = before
                     masks.ready[0] = -violations
                     return NEEDS_MASKS
-                x_t, z_t = np.empty((violations, x.shape[1]), x.dtype), np.empty((violations, n), z.dtype)
-                alpha_t, at = np.empty((violations, C), z.dtype), 0
-                for v in range(k):
-                    if steps[v].any():
-                        x_t[at], z_t[at] = x[row + v], z[row + v]
-                        for r in range(C):
-                            alpha_t[at, r] = real(steps[v, r] / k)
-                        at += 1
+                at = acting(steps, violations)
+                x_t, z_t, alpha_t = rows_of(x, row + at), rows_of(z, row + at), scaled(steps, at, 1 / k, z)
                 terms = z_s[: filled[0]], columns, alpha_s[: filled[0]]
                 if not _descend(F, K, o, masks, progress, x_t, alpha_t, *terms, samples.lam, t):
                     progress.t[0] = t
@@ -143,12 +136,4 @@ def _descend(
             K_ts = column_values(K, z, columns, begin // COLUMNS, end - begin)
             value += (K_ts * c).sum()
             column_gradient(K, z, columns, begin // COLUMNS, K_ts, c, by_z)
-    if not math.isfinite(value):
-        return False
-    by_theta = np.zeros_like(F.theta)
-    backward(F, x_t, H, v, z, by_z, len(drawn) > 0, 0, v, by_theta)
-    descend(o, F.theta, by_theta, t)
-    progress.objectives[0] += value
-    progress.objectives[1] += 1
-    progress.objectives[2] = value
-    return True
+    return theta_step(F, o, progress, x_t, H, v, z, by_z, len(drawn) > 0, value, t)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -25,9 +24,9 @@ from nsvm_cli.compiled.kernels import gradient, sums, values
 from nsvm_cli.compiled.look_ahead import group, note_violation
 from nsvm_cli.compiled.losses import decide
 from nsvm_cli.compiled.masks import masks_for, waits_for_masks
-from nsvm_cli.compiled.networks import backward, forward, room_for
-from nsvm_cli.compiled.optimizers import descend
-from nsvm_cli.compiled.supports import add, alpha_of, rows_of
+from nsvm_cli.compiled.networks import features, forward
+from nsvm_cli.compiled.optimizers import theta_step
+from nsvm_cli.compiled.supports import acting, add, alpha_of, rows_of, scaled
 
 
 @compiled
@@ -51,18 +50,17 @@ def stretch(
     ``x_j`` has the samples of the support; it and ``z_j`` have room for those that may join, and ``H`` for
     what the layers put out at them.
     """
-    k, C, n, room = drawn.shape[1], support.alpha.shape[1], z_j.shape[1], len(z_j)
-    g, steps, no_masks = np.empty((k, C)), np.empty((k, C)), z_j.reshape(-1)[:0]
+    k, C = drawn.shape[1], support.alpha.shape[1]
+    g, steps = np.empty((k, C)), np.empty((k, C))
     stale = True
     while progress.t[0] < until:
         j = support.order[: support.joined[0]]
         if stale:
-            forward(F, x_j, H, room, z_j, no_masks, 0, len(j))
+            forward(F, x_j, H, len(z_j), z_j, F.theta[:0], 0, len(j))
             stale = False
         begin, end = group(progress, first, first + len(drawn) - 1, k)
         i = drawn[begin - first : end - first].copy().reshape(-1)
-        x, z, H_i = rows_of(samples.x, i), np.empty((len(i), n), z_j.dtype), room_for(F, len(i))
-        forward(F, x, H_i, len(i), z, no_masks, 0, len(i))
+        z = features(F, rows_of(samples.x, i))
         s = sums(K, z, z_j[: len(j)], alpha_of(support, j, z))
         for t in range(progress.t[0] + 1, min(end, until + 1)):
             row = (t - begin) * k
@@ -72,22 +70,22 @@ def stretch(
                 progress.t[0] = t
                 return BAD_G
             if violations > 0:
-                i_t, at = np.empty(violations, np.int64), np.empty(violations, np.int64)
-                new = _places(support, i[row : row + k], steps, i_t, at)
+                acts = acting(steps, violations)
+                i_t = i[row + acts]
+                at, rows = _places(support, i_t)
                 if waits_for_masks(F, masks):  # this step is then taken again
                     progress.decided[0], progress.decided[1], progress.decided[2] = before
-                    masks.ready[0] = -(len(j) + new)
+                    masks.ready[0] = -rows
                     return NEEDS_MASKS
                 for v in range(violations):
                     x_j[at[v]] = samples.x[i_t[v]]
-                a = _amounts(steps, violations, z, -1 / (samples.lam * (t - 1) * k))
+                a = scaled(steps, acts, -1 / (samples.lam * (t - 1) * k), z)
                 alpha_j = alpha_of(support, j, z)
-                if not _descend(F, K, o, masks, progress, x_j, alpha_j, at, a, z_j, H, len(j) + new, t):
+                if not _descend(F, K, o, masks, progress, x_j, alpha_j, at, a, z_j, H, rows, t):
                     progress.t[0] = t
                     return BAD_OBJECTIVE
-                for v in range(k):
-                    if steps[v].any():
-                        add(support, i[row + v], steps[v], k)
+                for v in range(violations):
+                    add(support, i_t[v], steps[acts[v]], k)
                 note_violation(progress, t)
                 stale = True
             progress.t[0] = t
@@ -97,36 +95,20 @@ def stretch(
 
 
 @compiled
-def _places(support: Support, i: Any, steps: Any, i_t: Any, at: Any) -> int:
-    """Write the violating samples, and the rows of the batch that they are in: those of the support, or after
-    it. Return how many are after it.
+def _places(support: Support, i: Any) -> Any:
+    """Return the rows of the batch that the violating samples i are in, those of the support or after it, and
+    how many rows it has.
     """
-    found = new = 0
+    at, new = np.empty(len(i), np.int64), support.joined[0]
     for v in range(len(i)):
-        if steps[v].any():
-            i_t[found] = i[v]
-            if support.member[i[v]]:
-                row = 0
-                while support.order[row] != i[v]:
-                    row += 1
-                at[found] = row
-            else:
-                at[found] = support.joined[0] + new
-                new += 1
-            found += 1
-    return new
-
-
-@compiled
-def _amounts(steps: Any, violations: int, like: Any, factor: float) -> Any:
-    """Return the steps of the violating samples, times a factor."""
-    out, found = np.empty((violations, steps.shape[1]), like.dtype), 0
-    for v in range(len(steps)):
-        if steps[v].any():
-            for r in range(steps.shape[1]):
-                out[found, r] = steps[v, r] * factor
-            found += 1
-    return out
+        if support.member[i[v]]:
+            at[v] = 0
+            while support.order[at[v]] != i[v]:
+                at[v] += 1
+        else:
+            at[v] = new
+            new += 1
+    return at, new
 
 
 @compiled
@@ -157,18 +139,9 @@ def _descend(
     z_i = rows_of(z_j, at)
     K_ji = values(K, z_j[:s], z_i)
     c = np.dot(alpha_j, a.T)
-    value = (K_ji * c).sum()
-    if not math.isfinite(value):
-        return False
     by_z = np.zeros((rows, z_j.shape[1]), z_j.dtype)
     by_z[:s] = gradient(K, z_j[:s], z_i, K_ji, c)
     by_z_i = gradient(K, z_i, z_j[:s], K_ji.T.copy(), c.T.copy())
     for v in range(len(at)):
         by_z[at[v]] += by_z_i[v]
-    by_theta = np.zeros_like(F.theta)
-    backward(F, x_j, H, room, z_j, by_z, len(drawn) > 0, 0, rows, by_theta)
-    descend(o, F.theta, by_theta, t)
-    progress.objectives[0] += value
-    progress.objectives[1] += 1
-    progress.objectives[2] = value
-    return True
+    return theta_step(F, o, progress, x_j, H, room, z_j, by_z, len(drawn) > 0, (K_ji * c).sum(), t)

@@ -24,7 +24,7 @@ from nsvm_cli.compiled.jit import compiled
 from nsvm_cli.compiled.kernels import sums
 from nsvm_cli.compiled.losses import decide
 from nsvm_cli.compiled.masks import waits_for_masks
-from nsvm_cli.compiled.networks import ROWS, forward, room_for
+from nsvm_cli.compiled.networks import ROWS, features
 from nsvm_cli.compiled.objectives import descend_on_batch
 from nsvm_cli.compiled.supports import add, alpha_of, rows_of
 
@@ -70,13 +70,8 @@ def stretch(
 @compiled
 def _sums(F: Network, K: Kernel, samples: Samples, support: Support, x_A: Any) -> Any:
     """Return sum_j alpha_j K(F_theta(x_j), F_theta(x_i)) for every i in A."""
-    k, n, no_masks = len(x_A), F.widths[-1], F.theta[:0]
-    z_A = np.empty((k, n), F.theta.dtype)
-    forward(F, x_A, room_for(F, k), k, z_A, no_masks, 0, k)
-    out = np.zeros((k, support.alpha.shape[1]), F.theta.dtype)
-    H, z = room_for(F, ROWS), np.empty((ROWS, n), F.theta.dtype)
+    z_A, out = features(F, x_A), np.zeros((len(x_A), support.alpha.shape[1]), F.theta.dtype)
     for begin in range(0, support.joined[0], ROWS):
         j = support.order[begin : min(begin + ROWS, support.joined[0])]
-        forward(F, rows_of(samples.x, j), H, ROWS, z, no_masks, 0, len(j))
-        out += sums(K, z_A, z[: len(j)], alpha_of(support, j, F.theta))
+        out += sums(K, z_A, features(F, rows_of(samples.x, j)), alpha_of(support, j, F.theta))
     return out

@@ -9,8 +9,8 @@ from torch import nn
 
 from nsvm_cli.compiled import forms
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import RBF, Biased, Laplacian, Linear, Polynomial
-from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge, OneVsRest
+from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Polynomial
+from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge, Loss, OneVsRest
 from nsvm_cli.models.networks import MLP, Dropout, Normalize
 from nsvm_cli.models.optimizers import SGD, Adam
 from nsvm_cli.trainers import Problem, Trainer
@@ -21,6 +21,19 @@ from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.pegasos import Pegasos
 
 TRAINERS = {"pegasos": Pegasos, "alg1": Alg1, "alg2": Alg2, "alg3": Alg3, "alg4": Alg4}
+
+KERNELS: dict[type[Kernel], int] = {
+    RBF: forms.RBF,
+    Laplacian: forms.LAPLACIAN,
+    Linear: forms.LINEAR,
+    Polynomial: forms.POLYNOMIAL,
+}
+
+LOSSES: dict[type[Loss], int] = {
+    Binary: forms.BINARY,
+    CrammerSinger: forms.CRAMMER_SINGER,
+    OneVsRest: forms.ONE_VS_REST,
+}
 
 
 def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
@@ -35,12 +48,7 @@ def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterat
         yield f"device={problem.x.device.type}"
     if problem.processes.size > 1:
         yield "several processes"
-    if type(problem.K.K if isinstance(problem.K, Biased) else problem.K) not in (
-        RBF,
-        Laplacian,
-        Linear,
-        Polynomial,
-    ):
+    if type(formula_of(problem.K)) not in KERNELS:
         yield f"kernel {type(problem.K).__name__}"
     if not isinstance(trainer, Alg4) and not covers_loss(problem):
         yield "losses other than hinge"
@@ -68,7 +76,12 @@ def name_of(trainer: Trainer[Any]) -> str:
 
 def covers_loss(problem: Problem) -> bool:
     """Return whether compiled functions cover the loss of the SVM."""
-    return type(problem.loss) in (Binary, CrammerSinger, OneVsRest) and type(problem.loss.l) is Hinge
+    return type(problem.loss) in LOSSES and type(problem.loss.l) is Hinge
+
+
+def formula_of(K: Kernel) -> Kernel:
+    """Return the kernel to which a bias may have been added."""
+    return K.K if isinstance(K, Biased) else K
 
 
 def layers_of(network: nn.Module) -> tuple[MLP, Normalize | None] | None:

@@ -36,6 +36,14 @@ def forward(F: Network, x: Any, H: Any, room: int, z: Any, masks: Any, begin: in
 
 
 @compiled
+def features(F: Network, x: Any) -> Any:
+    """Return F_theta(x), without dropout."""
+    z = np.empty((len(x), F.widths[-1]), F.theta.dtype)
+    forward(F, x, room_for(F, len(x)), len(x), z, F.theta[:0], 0, len(x))
+    return z
+
+
+@compiled
 def _forward(
     F: Network, x: Any, H: Any, room: int, z: Any, masks: Any, begin: int, end: int, total: int
 ) -> None:
@@ -82,15 +90,14 @@ def backward(
     z: Any,
     by_z: Any,
     dropped: bool,
-    begin: int,
-    end: int,
-    by_theta: Any,
-) -> None:
-    """Add the gradient with respect to theta, given that with respect to z, for rows that ``forward`` has
-    passed; ``dropped`` says whether with masks. It overwrites ``by_z``.
+) -> Any:
+    """Return the gradient with respect to theta, given that with respect to z, for the first rows, which
+    ``forward`` has passed; ``dropped`` says whether with masks. It overwrites ``by_z``.
     """
-    for first in range(begin, end, ROWS):
-        _backward(F, x, H, room, z, by_z, dropped, first, min(first + ROWS, end), by_theta)
+    by_theta = np.zeros_like(F.theta)
+    for first in range(0, len(by_z), ROWS):
+        _backward(F, x, H, room, z, by_z, dropped, first, min(first + ROWS, len(by_z)), by_theta)
+    return by_theta
 
 
 @compiled

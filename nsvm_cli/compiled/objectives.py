@@ -11,8 +11,8 @@ from nsvm_cli.compiled.forms import SQUARED, Kernel, Masks, Network, Optimizer, 
 from nsvm_cli.compiled.jit import compiled
 from nsvm_cli.compiled.kernels import gradient, values
 from nsvm_cli.compiled.masks import masks_for
-from nsvm_cli.compiled.networks import backward, forward, room_for
-from nsvm_cli.compiled.optimizers import descend
+from nsvm_cli.compiled.networks import forward, room_for
+from nsvm_cli.compiled.optimizers import theta_step
 
 
 @compiled
@@ -125,13 +125,5 @@ def descend_on_batch(
     else:
         value = -aligned
         slope *= real(-1)
-    if not math.isfinite(value):
-        return False
     by_z = gradient(K, z, z, K_A, real(2) * slope)  # twice, due to the symmetry of K_A
-    by_theta = np.zeros_like(F.theta)
-    backward(F, x, H, k, z, by_z, len(drawn) > 0, 0, k, by_theta)
-    descend(o, F.theta, by_theta, t)
-    progress.objectives[0] += value
-    progress.objectives[1] += 1
-    progress.objectives[2] = value
-    return True
+    return theta_step(F, o, progress, x, H, k, z, by_z, len(drawn) > 0, value, t)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from nsvm_cli.compiled.forms import COSINE, LINEAR_SCHEDULE, Optimizer
+from nsvm_cli.compiled.forms import COSINE, LINEAR_SCHEDULE, Network, Optimizer, Progress
 from nsvm_cli.compiled.jit import compiled
+from nsvm_cli.compiled.networks import backward
 
 
 @compiled
@@ -41,3 +42,30 @@ def descend(o: Optimizer, theta: Any, by_theta: Any, t: int) -> None:
         for k in range(len(theta)):
             o.first[k] = beta1 * o.first[k] + by_theta[k] + decay * theta[k]
             theta[k] -= size * o.first[k]
+
+
+@compiled
+def theta_step(
+    F: Network,
+    o: Optimizer,
+    progress: Progress,
+    x: Any,
+    H: Any,
+    room: int,
+    z: Any,
+    by_z: Any,
+    dropped: bool,
+    value: float,
+    t: int,
+) -> bool:
+    """Descend on an objective with this value and this gradient with respect to z = F_theta(x), in step t.
+
+    Return False, without a step, if the value is not finite. See ``networks.backward`` for the rest.
+    """
+    if not math.isfinite(value):
+        return False
+    descend(o, F.theta, backward(F, x, H, room, z, by_z, dropped), t)
+    progress.objectives[0] += value
+    progress.objectives[1] += 1
+    progress.objectives[2] = value
+    return True

@@ -32,6 +32,27 @@ def alpha_of(support: Support, i: Any, like: Any) -> Any:
 
 
 @compiled
+def acting(steps: Any, count: int) -> Any:
+    """Return the rows of the ``count`` steps that are not 0."""
+    rows, found = np.empty(count, np.int64), 0
+    for row in range(len(steps)):
+        if steps[row].any():
+            rows[found] = row
+            found += 1
+    return rows
+
+
+@compiled
+def scaled(steps: Any, rows: Any, factor: float, like: Any) -> Any:
+    """Return these rows of the steps times a factor, in the type of ``like``."""
+    out = np.empty((len(rows), steps.shape[1]), like.dtype)
+    for v in range(len(rows)):
+        for r in range(steps.shape[1]):
+            out[v, r] = steps[rows[v], r] * factor
+    return out
+
+
+@compiled
 def add(support: Support, i: int, steps: Any, k: int) -> bool:
     """Add 1/k of an explicit step to alpha_i, and return whether i joins the support."""
     joins = not support.member[i] and steps.any()

@@ -11,26 +11,18 @@ import torch
 from torch import Tensor
 
 from nsvm_cli.compiled import forms
-from nsvm_cli.compiled.coverage import covers_loss, layers_of
+from nsvm_cli.compiled.coverage import KERNELS, LOSSES, covers_loss, formula_of, layers_of
 from nsvm_cli.compiled.masks import draws_as_torch, set_words, words_of
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Polynomial, or_one_over_n
-from nsvm_cli.models.losses import Binary, CrammerSinger, Loss, OneVsRest
+from nsvm_cli.models.kernels import RBF, Biased, Kernel, or_one_over_n
 from nsvm_cli.models.optimizers import SGD, Adam
 from nsvm_cli.trainers import Problem
 from nsvm_cli.trainers.coefficients import SampleState
 
-KERNELS = {RBF: forms.RBF, Laplacian: forms.LAPLACIAN, Linear: forms.LINEAR, Polynomial: forms.POLYNOMIAL}
-LOSSES: dict[type[Loss], int] = {
-    Binary: forms.BINARY,
-    CrammerSinger: forms.CRAMMER_SINGER,
-    OneVsRest: forms.ONE_VS_REST,
-}
-
 
 def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> forms.Kernel:
     """Return a kernel on features like z, which may be ``normalized`` to the same length."""
-    formula: Any = K.K if isinstance(K, Biased) else K
+    formula: Any = formula_of(K)
     real = z.numpy().dtype.type
     return forms.Kernel(
         KERNELS[type(formula)],
@@ -100,8 +92,7 @@ class Theta:
 
     def kernel(self, K: Kernel) -> forms.Kernel:
         """Return a kernel on the features."""
-        like = torch.from_numpy(np.empty((0, self.network.widths[-1]), self.network.theta.dtype))
-        return kernel_form(K, like, self.network.normalize)
+        return kernel_form(K, self._empty(0, int(self.network.widths[-1])), self.network.normalize)
 
     def store(self) -> None:
         """Write everything back to F."""
@@ -127,12 +118,13 @@ class Theta:
         """Let torch draw the masks of the next pass, for as many rows as a stretch has asked for."""
         p, rows, parts = self.network.p, -int(self.masks.ready[0]), []
         for width in self.network.widths[1:-1].tolist():
-            keep = torch.from_numpy(
-                np.empty((1 if self.network.shared else rows, width), self.network.theta.dtype)
-            )
+            keep = self._empty(1 if self.network.shared else rows, width)
             parts.append(keep.bernoulli_(1 - p, generator=self.F.dropout) / (1 - p))
         self.masks = self.masks._replace(drawn=vector(parts))
         self.masks.ready[0] = 1
+
+    def _empty(self, rows: int, columns: int) -> Tensor:
+        return next(self.F.network.parameters()).new_empty(rows, columns)
 
 
 def _optimizer_form(F: FeatureMap, theta: np.ndarray, T: int) -> forms.Optimizer:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from nsvm_cli.compiled import TORCH
 from nsvm_cli.config.settings import plain
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.memory import memory_limit
@@ -180,7 +179,7 @@ class CheckpointManager(Callback):
     def _mismatches(self, checkpoint: Checkpoint | None) -> list[str]:
         settings = plain(self.experiment.settings)
         if checkpoint is not None:
-            was = identity(checkpoint.settings, {"engine": TORCH, **checkpoint.environment})
+            was = identity(checkpoint.settings, checkpoint.environment)
             return mismatches(was, identity(settings, environment(self.experiment)))
         return [] if self.directory is None else mismatches(identity(self.directory.recorded, {}), settings)
 

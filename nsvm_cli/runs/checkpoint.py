@@ -72,11 +72,8 @@ class Checkpoint:
 
 
 def with_engine_of(checkpoint: Checkpoint, experiment: Experiment) -> Experiment:
-    """Return the run with the engine that took the steps so far, if it is at hand.
-
-    Checkpoints that do not say which are of the time when there was but one.
-    """
-    if not checkpoint.environment.get("engine", TORCH).startswith(NUMBA):
+    """Return the run with the engine that took the steps so far, if it is at hand."""
+    if not checkpoint.environment["engine"].startswith(NUMBA):
         return with_engine(experiment, TORCH)
     e = experiment
     return with_engine(e, NUMBA) if can_take(e.trainer, e.problem, e.F) else e
@@ -215,7 +212,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
     except (ValueError, TypeError, RecursionError) as error:
         raise unusable(path, error) from None
     values = unflatten({**file.tensors(), **numbers})
-    return replace(checkpoint, values=_renamed(values) if file.kind == FIRST_KIND else values)
+    surroundings = {"engine": TORCH, **checkpoint.environment}  # once there was no other
+    values = _renamed(values) if file.kind == FIRST_KIND else values
+    return replace(checkpoint, values=values, environment=surroundings)
 
 
 def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -109,10 +109,10 @@ def test_network(dropout: float, shared: bool, normalize: bool) -> None:
         expected = net(x)
     np.testing.assert_allclose(z, expected.detach(), rtol=1e-12, atol=1e-14)
     assert (expected == 0).all(1).any()  # features of 0 have no direction
-    by_z, by_theta = normal(6, rows, 5), np.zeros_like(theta.network.theta)
+    by_z = normal(6, rows, 5)
     expected.backward(by_z)
-    net_rows = (theta.network, x.numpy(), H, 700, z, by_z.numpy().copy(), len(drawn) > 0)
-    networks.backward(*net_rows, 0, rows, by_theta)
+    passed = theta.network, x.numpy(), H, 700, z
+    by_theta = networks.backward(*passed, by_z.numpy().copy(), len(drawn) > 0)
     gradient = torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
     np.testing.assert_allclose(by_theta, gradient, rtol=1e-9, atol=1e-11)
 
