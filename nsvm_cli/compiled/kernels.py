@@ -128,24 +128,23 @@ def _of_products(K: Kernel, P: Any, square_a: Any, square_b: Any) -> None:
     real = P.dtype.type
     rate = real(-K.gamma / math.log(2))  # exp(x) = 2^(x / ln 2)
     for i in range(P.shape[0]):
-        row = P[i]
         if K.kind == RBF:
             square = square_a[i]
-            for j in range(len(row)):
-                distance = square + square_b[j] - real(2) * row[j]
-                row[j] = rate * (distance if not distance < real(0) else real(0))
+            for j in range(P.shape[1]):
+                distance = square + square_b[j] - real(2) * P[i, j]
+                P[i, j] = rate * (distance if not distance < real(0) else real(0))
         elif K.kind == LAPLACIAN:
-            for j in range(len(row)):
-                row[j] *= rate
+            for j in range(P.shape[1]):
+                P[i, j] *= rate
         elif K.kind == POLYNOMIAL:
-            for j in range(len(row)):
-                row[j] = _power(K.gamma * row[j] + K.c, K.degree)
+            for j in range(P.shape[1]):
+                P[i, j] = _power(K.gamma * P[i, j] + K.c, K.degree)
         if K.kind == RBF or K.kind == LAPLACIAN:
-            for j in range(len(row)):
-                row[j] = _exp2(row[j])
+            for j in range(P.shape[1]):
+                P[i, j] = _exp2(P[i, j])
         if K.bias != real(0):
-            for j in range(len(row)):
-                row[j] += K.bias
+            for j in range(P.shape[1]):
+                P[i, j] += K.bias
 
 
 @compiled
@@ -247,60 +246,62 @@ def set_column(b: Columns, j: int, z: Any) -> None:
 
 
 @compiled
-def _products(a: Any, b: Any, count: int) -> Any:
-    """Return <a_i, b_j> for the first columns of a block, four features and four rows at a time."""
+def _products(a: Any, b: Any, block: int, count: int) -> Any:
+    """Return <a_i, b_j> for the first columns of a block, four features and four rows at a time.
+
+    Here and below, arrays are passed whole, with numbers of rows: a row by itself would be a new reference to
+    count, which takes as long as some hundred products.
+    """
     rows, n = a.shape
     P = np.zeros((rows, count), a.dtype)
     for k in range(0, n - 3, 4):
-        columns = b[k], b[k + 1], b[k + 2], b[k + 3]
         for i in range(0, rows - 3, 4):
-            _add_4_products(P[i], P[i + 1], P[i + 2], P[i + 3], a[i : i + 4, k : k + 4], *columns)
+            _add_4_products(P, i, a, k, b, block)
         for i in range(rows - rows % 4, rows):
-            _add_products(P[i], a[i, k : k + 4], *columns)
+            _add_products(P, i, a, k, b, block)
     for k in range(n - n % 4, n):
-        column = b[k]
         for i in range(rows):
-            factor, row = a[i, k], P[i]
-            for j in range(len(row)):
-                row[j] += factor * column[j]
+            factor = a[i, k]
+            for j in range(count):
+                P[i, j] += factor * b[block, k, j]
     return P
 
 
 @compiled
-def _add_products(row: Any, a: Any, b_0: Any, b_1: Any, b_2: Any, b_3: Any) -> None:
-    a_0, a_1, a_2, a_3 = a[0], a[1], a[2], a[3]
-    for j in range(len(row)):
-        row[j] += a_0 * b_0[j] + a_1 * b_1[j] + a_2 * b_2[j] + a_3 * b_3[j]
+def _add_products(P: Any, i: int, a: Any, k: int, b: Any, block: int) -> None:
+    a_0, a_1, a_2, a_3 = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
+    for j in range(P.shape[1]):
+        c_0, c_1, c_2, c_3 = b[block, k, j], b[block, k + 1, j], b[block, k + 2, j], b[block, k + 3, j]
+        P[i, j] += a_0 * c_0 + a_1 * c_1 + a_2 * c_2 + a_3 * c_3
 
 
 @compiled
-def _add_4_products(p: Any, q: Any, r: Any, s: Any, a: Any, b_0: Any, b_1: Any, b_2: Any, b_3: Any) -> None:
+def _add_4_products(P: Any, i: int, a: Any, k: int, b: Any, block: int) -> None:
     # as numbers, they stay in registers
-    p_0, p_1, p_2, p_3 = a[0, 0], a[0, 1], a[0, 2], a[0, 3]
-    q_0, q_1, q_2, q_3 = a[1, 0], a[1, 1], a[1, 2], a[1, 3]
-    r_0, r_1, r_2, r_3 = a[2, 0], a[2, 1], a[2, 2], a[2, 3]
-    s_0, s_1, s_2, s_3 = a[3, 0], a[3, 1], a[3, 2], a[3, 3]
-    for j in range(len(p)):
-        c_0, c_1, c_2, c_3 = b_0[j], b_1[j], b_2[j], b_3[j]
-        p[j] += p_0 * c_0 + p_1 * c_1 + p_2 * c_2 + p_3 * c_3
-        q[j] += q_0 * c_0 + q_1 * c_1 + q_2 * c_2 + q_3 * c_3
-        r[j] += r_0 * c_0 + r_1 * c_1 + r_2 * c_2 + r_3 * c_3
-        s[j] += s_0 * c_0 + s_1 * c_1 + s_2 * c_2 + s_3 * c_3
+    p_0, p_1, p_2, p_3 = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
+    q_0, q_1, q_2, q_3 = a[i + 1, k], a[i + 1, k + 1], a[i + 1, k + 2], a[i + 1, k + 3]
+    r_0, r_1, r_2, r_3 = a[i + 2, k], a[i + 2, k + 1], a[i + 2, k + 2], a[i + 2, k + 3]
+    s_0, s_1, s_2, s_3 = a[i + 3, k], a[i + 3, k + 1], a[i + 3, k + 2], a[i + 3, k + 3]
+    for j in range(P.shape[1]):
+        c_0, c_1, c_2, c_3 = b[block, k, j], b[block, k + 1, j], b[block, k + 2, j], b[block, k + 3, j]
+        P[i, j] += p_0 * c_0 + p_1 * c_1 + p_2 * c_2 + p_3 * c_3
+        P[i + 1, j] += q_0 * c_0 + q_1 * c_1 + q_2 * c_2 + q_3 * c_3
+        P[i + 2, j] += r_0 * c_0 + r_1 * c_1 + r_2 * c_2 + r_3 * c_3
+        P[i + 3, j] += s_0 * c_0 + s_1 * c_1 + s_2 * c_2 + s_3 * c_3
 
 
 @compiled
 def column_values(K: Kernel, a: Any, b: Columns, block: int, count: int) -> Any:
     """Return K(a_i, b_j) for the first columns of a block."""
     if K.kind == LAPLACIAN:
-        P = np.zeros((len(a), count), a.dtype)
+        P, columns = np.zeros((len(a), count), a.dtype), b.z
         for i in range(len(a)):
-            row = P[i]
             for k in range(a.shape[1]):
-                value, column = a[i, k], b.z[block, k]
-                for j in range(len(row)):
-                    row[j] += abs(value - column[j])
+                value = a[i, k]
+                for j in range(count):
+                    P[i, j] += abs(value - columns[block, k, j])
     else:
-        P = _products(a, b.z[block], count)
+        P = _products(a, b.z, block, count)
     _of_products(K, P, _squares(a), b.squares[block])
     return P
 
@@ -315,18 +316,13 @@ def column_sums(K: Kernel, a: Any, b: Columns, w: Any) -> Any:
         if w.shape[1] == 1:
             numbers = w[begin:end].reshape(-1)
             for i in range(len(a)):
-                out[i, 0] += _product(P[i], numbers)
+                total = a.dtype.type(0)
+                for j in range(len(numbers)):
+                    total += P[i, j] * numbers[j]
+                out[i, 0] += total
         else:
             out += np.dot(P, w[begin:end])
     return out
-
-
-@compiled
-def _product(a: Any, b: Any) -> Any:
-    total = a.dtype.type(0)
-    for j in range(len(a)):
-        total += a[j] * b[j]
-    return total
 
 
 @compiled
@@ -336,27 +332,28 @@ def column_gradient(K: Kernel, a: Any, b: Columns, block: int, K_ab: Any, G: Any
     The sum is over the first columns of a block. It overwrites G.
     """
     real = a.dtype.type
-    slopes = _products(a, b.z[block], G.shape[1]) if K.kind == POLYNOMIAL else K_ab
+    count, columns = G.shape[1], b.z
+    slopes = _products(a, columns, block, count) if K.kind == POLYNOMIAL else K_ab
     for i in range(len(a)):
-        row, other, total = G[i], slopes[i], real(0)
+        total = real(0)
         if K.kind == RBF:
             factor = real(2) * K.gamma
-            for j in range(len(row)):
-                row[j] *= factor * (other[j] - K.bias)
-            total = row.sum()
+            for j in range(count):
+                G[i, j] *= factor * (slopes[i, j] - K.bias)
+                total += G[i, j]
         elif K.kind == LAPLACIAN:
-            for j in range(len(row)):
-                row[j] *= -K.gamma * (other[j] - K.bias)
+            for j in range(count):
+                G[i, j] *= -K.gamma * (slopes[i, j] - K.bias)
         elif K.kind == POLYNOMIAL:
             factor = K.gamma * real(K.degree)
-            for j in range(len(row)):
-                row[j] *= factor * _power(K.gamma * other[j] + K.c, K.degree - 1)
+            for j in range(count):
+                G[i, j] *= factor * _power(K.gamma * slopes[i, j] + K.c, K.degree - 1)
         for k in range(a.shape[1]):
-            column = b.z[block, k]
+            value, by_a = a[i, k], real(0)
             if K.kind == LAPLACIAN:
-                value = real(0)
-                for j in range(len(row)):
-                    value += row[j] * np.sign(a[i, k] - column[j])
-                out[i, k] += value
+                for j in range(count):
+                    by_a += G[i, j] * np.sign(value - columns[block, k, j])
             else:
-                out[i, k] += _product(row, column) - total * a[i, k]
+                for j in range(count):
+                    by_a += G[i, j] * columns[block, k, j]
+            out[i, k] += by_a - total * value
