@@ -1,7 +1,7 @@
 """The compiled engine: whole stretches of steps as functions of machine code, which Numba makes.
 
-It covers small fully connected networks (see ``coverage``). Nothing depends on this room, except that a run
-asks ``select`` who takes its steps.
+It covers small networks, fully connected or with two convolutions (see ``coverage``). Nothing depends on this
+room, except that a run asks ``select`` who takes its steps.
 """
 
 from __future__ import annotations

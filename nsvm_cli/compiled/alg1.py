@@ -34,7 +34,7 @@ from nsvm_cli.compiled.kernels import (
 from nsvm_cli.compiled.look_ahead import group, note_violation
 from nsvm_cli.compiled.losses import decide
 from nsvm_cli.compiled.masks import masks_for, waits_for_masks
-from nsvm_cli.compiled.networks import features, forward, room_for
+from nsvm_cli.compiled.networks import features, forward, room_for, width
 from nsvm_cli.compiled.optimizers import theta_step
 from nsvm_cli.compiled.supports import acting, rows_of, scaled
 
@@ -121,8 +121,8 @@ def _descend(
     """
     real, v = F.theta.dtype.type, len(x_t)
     drawn = masks_for(F, masks, v)
-    H, z = room_for(F, v), np.empty((v, F.widths[-1]), F.theta.dtype)
-    forward(F, x_t, H, v, z, drawn, 0, v)
+    passed, z = room_for(F, v), np.empty((v, width(F)), F.theta.dtype)
+    forward(F, x_t, passed, z, drawn, 0)
     a = alpha_t * real(-1 / (lam * (t - 1)))
     value, by_z = 0.0, np.zeros_like(z)
     for begin in range(0, len(z_s), COLUMNS):
@@ -136,4 +136,4 @@ def _descend(
             K_ts = column_values(K, z, columns, begin // COLUMNS, end - begin)
             value += (K_ts * c).sum()
             column_gradient(K, z, columns, begin // COLUMNS, K_ts, c, by_z)
-    return theta_step(F, o, progress, x_t, H, v, z, by_z, len(drawn) > 0, value, t)
+    return theta_step(F, o, progress, passed, by_z, len(drawn) > 0, value, t)

@@ -24,7 +24,7 @@ from nsvm_cli.compiled.kernels import gradient, sums, values
 from nsvm_cli.compiled.look_ahead import group, note_violation
 from nsvm_cli.compiled.losses import decide
 from nsvm_cli.compiled.masks import masks_for, waits_for_masks
-from nsvm_cli.compiled.networks import features, forward
+from nsvm_cli.compiled.networks import ROWS, Passed, features, forward
 from nsvm_cli.compiled.optimizers import theta_step
 from nsvm_cli.compiled.supports import acting, add, alpha_of, rows_of, scaled
 
@@ -39,7 +39,7 @@ def stretch(
     support: Support,
     x_j: Any,
     z_j: Any,
-    H: Any,
+    passed: Passed,
     progress: Progress,
     drawn: Any,
     first: int,
@@ -47,8 +47,7 @@ def stretch(
 ) -> int:
     """Take the steps up to ``until``, whose samples, from step ``first`` on, are the rows of ``drawn``.
 
-    ``x_j`` has the samples of the support; it and ``z_j`` have room for those that may join, and ``H`` for
-    what the layers put out at them.
+    ``x_j`` has the samples of the support; it, ``z_j`` and ``passed`` have room for those that may join.
     """
     k, C = drawn.shape[1], support.alpha.shape[1]
     g, steps = np.empty((k, C)), np.empty((k, C))
@@ -56,7 +55,7 @@ def stretch(
     while progress.t[0] < until:
         j = support.order[: support.joined[0]]
         if stale:
-            forward(F, x_j, H, len(z_j), z_j, F.theta[:0], 0, len(j))
+            forward(F, x_j[: len(j)], passed, z_j[: len(j)], F.theta[:0], 0)
             stale = False
         begin, end = group(progress, first, first + len(drawn) - 1, k)
         i = drawn[begin - first : end - first].copy().reshape(-1)
@@ -81,7 +80,7 @@ def stretch(
                     x_j[at[v]] = samples.x[i_t[v]]
                 a = scaled(steps, acts, -1 / (samples.lam * (t - 1) * k), z)
                 alpha_j = alpha_of(support, j, z)
-                if not _descend(F, K, o, masks, progress, x_j, alpha_j, at, a, z_j, H, rows, t):
+                if not _descend(F, K, o, masks, progress, x_j[:rows], alpha_j, at, a, z_j[:rows], passed, t):
                     progress.t[0] = t
                     return BAD_OBJECTIVE
                 for v in range(violations):
@@ -123,8 +122,7 @@ def _descend(
     at: Any,
     a: Any,
     z_j: Any,
-    H: Any,
-    rows: int,
+    passed: Passed,
     t: int,
 ) -> bool:
     """Descend on -alpha_i / (lambda (t-1)) sum_j alpha_j K(F_theta(x_j), F_theta(x_i)), summed over i.
@@ -132,10 +130,10 @@ def _descend(
     The batch is the support, followed by those i that do not belong to it; ``at`` has the rows of the i.
     Return whether the objective is finite.
     """
-    room, s = len(z_j), len(alpha_j)
+    rows, s = len(x_j), len(alpha_j)
     drawn = masks_for(F, masks, rows)
-    # without masks the support has passed already
-    forward(F, x_j[:rows], H, room, z_j, drawn, 0 if len(drawn) > 0 else s, rows)
+    # the support has passed already, though in a shorter last block if any i follow
+    forward(F, x_j, passed, z_j, drawn, s if rows == s else s // ROWS * ROWS)
     z_i = rows_of(z_j, at)
     K_ji = values(K, z_j[:s], z_i)
     c = np.dot(alpha_j, a.T)
@@ -144,4 +142,4 @@ def _descend(
     by_z_i = gradient(K, z_i, z_j[:s], K_ji.T.copy(), c.T.copy())
     for v in range(len(at)):
         by_z[at[v]] += by_z_i[v]
-    return theta_step(F, o, progress, x_j, H, room, z_j, by_z, len(drawn) > 0, (K_ji * c).sum(), t)
+    return theta_step(F, o, progress, passed, by_z, len(drawn) > 0, (K_ji * c).sum(), t)

@@ -11,7 +11,7 @@ from nsvm_cli.compiled import forms
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Polynomial
 from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge, Loss, OneVsRest
-from nsvm_cli.models.networks import MLP, Dropout, Normalize
+from nsvm_cli.models.networks import CNN, MLP, Dropout, Normalize
 from nsvm_cli.models.optimizers import SGD, Adam
 from nsvm_cli.trainers import Problem, Trainer
 from nsvm_cli.trainers.alg1 import Alg1
@@ -56,8 +56,8 @@ def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterat
         yield f"algorithm.loss={trainer.loss}"
     if isinstance(trainer, Pegasos):
         return  # which takes the features of any network
-    if layers_of(F.network) is None:
-        yield "networks other than mlp"
+    if parts_of(F.network) is None:
+        yield "networks other than mlp and cnn"
     if F.augment is not None:
         yield "augmentation"
     if not all(p.requires_grad for p in F.network.parameters()):
@@ -84,17 +84,20 @@ def formula_of(K: Kernel) -> Kernel:
     return K.K if isinstance(K, Biased) else K
 
 
-def layers_of(network: nn.Module) -> tuple[MLP, Normalize | None] | None:
-    """Return the layers of a network that compiled functions cover, and what normalises its features; None
-    for another network.
+def parts_of(network: nn.Module) -> tuple[MLP | CNN, Dropout, Normalize | None] | None:
+    """Return a network that compiled functions cover, its dropout, and what normalises its features; None for
+    another one.
     """
     if any(module._forward_hooks or module._forward_pre_hooks for module in network.modules()):
         return None
     parts: list[Any] = [*network] if type(network) is nn.Sequential else [network]
     kinds = [type(part) for part in parts]  # what is derived from them may compute something else
-    if kinds not in ([MLP], [MLP, Normalize]) or type(parts[0].dropout) is not Dropout:
+    if kinds not in ([MLP], [MLP, Normalize], [CNN], [CNN, Normalize]):
         return None
-    return parts[0], parts[1] if len(parts) > 1 else None
+    dropout = parts[0].dropout if kinds[0] is MLP else parts[0][4]
+    if type(dropout) is not Dropout:
+        return None
+    return parts[0], dropout, parts[1] if len(parts) > 1 else None
 
 
 TRAINED = 30_000

@@ -23,14 +23,15 @@ Real = Any
 
 
 class Network(NamedTuple):
-    """F_theta: layers of ``widths`` (that of x first), ReLU after each, and perhaps ``Normalize``.
+    """F_theta: ``layers``, and perhaps ``Normalize``.
 
-    ``theta`` has W_1, b_1, W_2, ... one after the other, each W_l with a row for each output. ``p`` is that
-    of dropout, and 0 without; ``shared`` says whether the samples of a batch have the same mask.
+    ``layers`` has a row for each, see ``networks.Layer``. ``theta`` has W_1, b_1, W_2, ... one after the
+    other, each W_l with a row for each output or channel. ``p`` is that of dropout, and 0 without; ``shared``
+    says whether the samples of a batch have the same mask.
     """
 
     theta: np.ndarray
-    widths: np.ndarray
+    layers: np.ndarray
     normalize: bool
     scale: Real
     eps: Real

@@ -74,8 +74,10 @@ def draw(words: Any, place: Any, p: float, out: Any) -> None:
 @compiled
 def mask_numbers(F: Network, rows: int) -> int:
     """Return how many numbers the masks of a batch have."""
-    inner: int = F.widths[1:-1].sum()
-    return inner if F.shared else rows * inner
+    numbers = 0
+    for layer in F.layers:
+        numbers += layer[3] * layer[7]
+    return numbers if F.shared else rows * numbers
 
 
 @compiled

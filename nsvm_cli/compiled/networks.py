@@ -1,153 +1,360 @@
-"""F_theta for fully connected layers, compiled: forwards and backwards, for some rows of a batch.
+"""F_theta, compiled: forwards and backwards.
 
-``H`` holds what the layers put out, one layer after the other with ``room`` rows for each, so that the rows
-of a layer lie together.
+``ROWS`` samples pass all layers before the next ones, so that they stay in a core's cache. What a layer puts
+out at them are rows of one number for each of these n samples: pixel x, y of channel c is row
+(c height + y) width + x. Then a row of pixels is a row of numbers too, and a convolution is a product of
+matrices, of the weights of a row of the filter and the image shifted by 0, n, 2 n, ... numbers.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nsvm_cli.compiled.forms import Network
 from nsvm_cli.compiled.jit import compiled
+from nsvm_cli.compiled.products import Grid, Rows, add_inner_products, add_products
 
 ROWS = 256
-"""Rows that pass through all layers before the next ones, so that they stay in a core's cache."""
+
+FEW = 48
+"""Samples below which a product with the weights of a connected layer is left to BLAS."""
 
 
-@compiled
-def room_for(F: Network, room: int) -> Any:
-    """Return H for so many rows."""
-    return np.empty(room * F.widths[1:].sum(), F.theta.dtype)
+class Layer(NamedTuple):
+    """A layer from ``c`` channels of h x w pixels to ``d`` channels of p x q, then ReLU.
 
-
-@compiled
-def forward(F: Network, x: Any, H: Any, room: int, z: Any, masks: Any, begin: int, end: int) -> None:
-    """Write z = F_theta(x) for the rows from ``begin`` to ``end``, and what the layers put out to H.
-
-    ``masks``, if there are any, have the masks of all rows of the batch, layer by layer, or with ``F.shared``
-    one for each layer. They are divided by 1 - p.
+    With ``side`` 1 it is fully connected, and has single pixels. Otherwise it is a convolution with filters
+    of that side, and the maximum of each 2x2 square. ``masked`` says whether dropout acts on its channels.
     """
-    for first in range(begin, end, ROWS):
-        _forward(F, x, H, room, z, masks, first, min(first + ROWS, end), len(x))
+
+    c: int
+    h: int
+    w: int
+    d: int
+    p: int
+    q: int
+    side: int
+    masked: bool
+
+
+class Passed(NamedTuple):
+    """What a pass leaves for the way back: the values ``H`` of x and of all layers, samples of a block
+    together, and which pixel of each square was the largest.
+    """
+
+    H: np.ndarray
+    largest: np.ndarray
+
+
+@compiled
+def layer_of(F: Network, number: int) -> Any:
+    """Return a layer of F."""
+    row = F.layers[number]
+    return Layer(row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7] > 0)
+
+
+@compiled
+def width(F: Network) -> int:
+    """Return n, the number of features."""
+    last = layer_of(F, len(F.layers) - 1)
+    return int(last.d * last.p * last.q)
+
+
+@compiled
+def _height(F: Network) -> int:
+    """Return how many numbers a sample has in H."""
+    first = layer_of(F, 0)
+    total = first.c * first.h * first.w
+    for number in range(len(F.layers)):
+        layer = layer_of(F, number)
+        total += layer.d * layer.p * layer.q
+    return int(total)
+
+
+@compiled
+def room_for(F: Network, rows: int) -> Passed:
+    """Return memory for a pass of so many samples."""
+    total = rows * _height(F)
+    pools = F.layers[:, 6].max() > 1
+    return Passed(np.empty(total, F.theta.dtype), np.empty(total if pools else 0, np.int8))
 
 
 @compiled
 def features(F: Network, x: Any) -> Any:
     """Return F_theta(x), without dropout."""
-    z = np.empty((len(x), F.widths[-1]), F.theta.dtype)
-    forward(F, x, room_for(F, len(x)), len(x), z, F.theta[:0], 0, len(x))
+    z = np.empty((len(x), width(F)), F.theta.dtype)
+    forward(F, x, room_for(F, min(len(x), ROWS)), z, F.theta[:0], 0)
     return z
 
 
 @compiled
-def _forward(
-    F: Network, x: Any, H: Any, room: int, z: Any, masks: Any, begin: int, end: int, total: int
-) -> None:
-    real, layers = F.theta.dtype.type, len(F.widths) - 1
-    h, offset, at, mask_at = x[begin:end], 0, 0, 0
-    for layer in range(1, layers + 1):
-        p, q = F.widths[layer - 1], F.widths[layer]
-        W = F.theta[offset : offset + p * q].reshape((q, p))
-        b = F.theta[offset + p * q : offset + p * q + q]
-        out = H[at + begin * q : at + end * q].reshape((end - begin, q))
-        np.dot(h, W.T, out)
-        for i in range(end - begin):
-            for k in range(q):
-                value = out[i, k] + b[k]
-                out[i, k] = value if not value < real(0) else real(0)
-        if len(masks) > 0 and layer < layers:  # no dropout on the features themselves
-            for i in range(end - begin):
-                row = mask_at + (0 if F.shared else (begin + i) * q)
-                for k in range(q):
-                    out[i, k] *= masks[row + k]
-            mask_at += q if F.shared else total * q
-        offset, at, h = offset + (p + 1) * q, at + room * q, out
-    n = F.widths[layers]
-    for i in range(end - begin):
-        if F.normalize:
-            square = real(0)
-            for k in range(n):
-                square += h[i, k] * h[i, k]
-            norm = real(math.sqrt(square))
-            factor = F.scale / (norm if not norm < F.eps else F.eps)
-            for k in range(n):
-                z[begin + i, k] = h[i, k] * factor
-        else:
-            for k in range(n):
-                z[begin + i, k] = h[i, k]
+def forward(F: Network, x: Any, passed: Passed, z: Any, masks: Any, known: int) -> None:
+    """Write z = F_theta(x), and what ``backward`` needs: for all samples, if there is room for them.
+
+    ``masks``, if there are any, have the masks of all samples, layer by layer, or with ``F.shared`` one for
+    each layer. They are divided by 1 - p. Blocks among the first ``known`` samples have passed without masks.
+    """
+    height = _height(F)
+    for begin in range(0, len(x), ROWS):
+        end = min(begin + ROWS, len(x))
+        at = begin * height if len(passed.H) >= len(x) * height else 0
+        if end > known or len(masks) > 0:
+            _forward(F, x, passed, at, z, masks, begin, end, end <= known)
 
 
 @compiled
-def backward(
-    F: Network,
-    x: Any,
-    H: Any,
-    room: int,
-    z: Any,
-    by_z: Any,
-    dropped: bool,
-) -> Any:
-    """Return the gradient with respect to theta, given that with respect to z, for the first rows, which
-    ``forward`` has passed; ``dropped`` says whether with masks. It overwrites ``by_z``.
+def _forward(
+    F: Network, x: Any, passed: Passed, at: int, z: Any, masks: Any, begin: int, end: int, known: bool
+) -> None:
+    H, n, offset, of_masks = passed.H, end - begin, 0, 0
+    if not known:
+        _write_columns(x[begin:end], H[at : at + x.shape[1] * n].reshape((x.shape[1], n)))
+    for number in range(len(F.layers)):
+        layer = layer_of(F, number)
+        o, pixels = at + layer.c * layer.h * layer.w * n, layer.p * layer.q
+        if not known and layer.side == 1:
+            _connect(F.theta, offset, layer, H, at, o, n)
+        elif not known:
+            _convolve(F.theta, offset, layer, passed, at, o, n)
+        if layer.masked and len(masks) > 0:
+            known = False
+            rows, drawn = (1, masks[of_masks:]) if F.shared else (n, masks[of_masks + begin * layer.d :])
+            _mask(H[o : o + layer.d * pixels * n].reshape((layer.d, pixels, n)), rows, drawn)
+            of_masks += layer.d * (1 if F.shared else len(x))
+        offset += layer.d * (layer.c * layer.side**2 + 1)
+        at = o
+    _write_rows(F, H[at : at + z.shape[1] * n].reshape((z.shape[1], n)), z[begin:end])
+
+
+@compiled
+def _write_columns(x: Any, out: Any) -> None:
+    for first in range(0, len(out), 16):  # a line of the cache is read once
+        for k in range(first, min(first + 16, len(out))):
+            for j in range(out.shape[1]):
+                out[k, j] = x[j, k]
+
+
+@compiled
+def _mask(out: Any, rows: int, masks: Any) -> None:
+    d, pixels, n = out.shape
+    for i in range(d):
+        factor = np.empty(n, out.dtype)
+        for j in range(n):
+            factor[j] = masks[j * d + i if rows > 1 else i]
+        for k in range(pixels):
+            for j in range(n):
+                out[i, k, j] *= factor[j]
+
+
+@compiled
+def _connect(theta: Any, offset: int, layer: Layer, H: Any, at: int, o: int, n: int) -> None:
+    real, c, d = theta.dtype.type, layer.c, layer.d
+    out, bias = H[o : o + d * n].reshape((d, n)), offset + c * d
+    if n < FEW:
+        W = theta[offset:bias].reshape((d, c))
+        np.dot(W, H[at : at + c * n].reshape((c, n)), out)
+    else:
+        out[:] = real(0)
+        add_products(Rows(H, o, n), Grid(theta, offset, c, 1), Rows(H, at, n), d, c, n)
+    for i in range(d):
+        b = theta[bias + i]
+        for j in range(n):
+            value = out[i, j] + b
+            out[i, j] = value if not value < real(0) else real(0)
+
+
+@compiled
+def _convolve(theta: Any, offset: int, layer: Layer, passed: Passed, at: int, o: int, n: int) -> None:
+    real, (c, h, w, d, p, q, side, _) = theta.dtype.type, layer
+    weights, m = c * side**2, 2 * q * n
+    bias, two_rows = offset + d * weights, np.empty(2 * d * m, theta.dtype)
+    for y in range(p):
+        two_rows[:] = real(0)
+        for lower in range(2):
+            out = Rows(two_rows, lower * d * m, m)
+            for channel in range(c):
+                for down in range(side):
+                    W = Grid(theta, offset + (channel * side + down) * side, weights, 1)
+                    row = (channel * h + 2 * y + lower + down) * w
+                    add_products(out, W, Rows(passed.H, at + row * n, n), d, side, m)
+        for i in range(d):
+            place = o + (i * p + y) * q * n
+            squares = two_rows[i * m : (i + 1) * m], two_rows[(d + i) * m : (d + i + 1) * m]
+            out_i, largest = passed.H[place : place + q * n], passed.largest[place : place + q * n]
+            _pool(squares[0], squares[1], theta[bias + i], n, out_i, largest)
+
+
+@compiled
+def _pool(upper: Any, lower: Any, bias: Any, n: int, out: Any, largest: Any) -> None:
+    """Write the ReLU of the maximum of each square, and which pixel it is: the first of equal ones."""
+    zero = out.dtype.type(0)
+    for x in range(len(out) // n):
+        left, right = upper[2 * x * n : (2 * x + 1) * n], upper[(2 * x + 1) * n : (2 * x + 2) * n]
+        left_2, right_2 = lower[2 * x * n : (2 * x + 1) * n], lower[(2 * x + 1) * n : (2 * x + 2) * n]
+        out_x, largest_x = out[x * n : (x + 1) * n], largest[x * n : (x + 1) * n]
+        for j in range(n):
+            best, which = left[j], np.int8(0)
+            if right[j] > best or right[j] != right[j]:  # NaN stays NaN
+                best, which = right[j], np.int8(1)
+            if left_2[j] > best or left_2[j] != left_2[j]:
+                best, which = left_2[j], np.int8(2)
+            if right_2[j] > best or right_2[j] != right_2[j]:
+                best, which = right_2[j], np.int8(3)
+            best += bias
+            out_x[j] = best if not best < zero else zero
+            largest_x[j] = which
+
+
+@compiled
+def _lengths(F: Network, features: Any) -> Any:
+    square = np.zeros(features.shape[1], features.dtype)
+    for k in range(len(features)):
+        for j in range(features.shape[1]):
+            square[j] += features[k, j] * features[k, j]
+    return np.sqrt(square)
+
+
+@compiled
+def _write_rows(F: Network, features: Any, z: Any) -> None:
+    """Write the features of a block, normalised if F says so, as rows of z."""
+    factor = np.ones(features.shape[1], z.dtype)
+    if F.normalize:
+        lengths = _lengths(F, features)
+        for j in range(len(factor)):
+            factor[j] = F.scale / (lengths[j] if not lengths[j] < F.eps else F.eps)
+    for first in range(0, len(features), 16):
+        for k in range(first, min(first + 16, len(features))):
+            for j in range(len(factor)):
+                z[j, k] = features[k, j] * factor[j]
+
+
+@compiled
+def backward(F: Network, passed: Passed, by_z: Any, dropped: bool) -> Any:
+    """Return the gradient with respect to theta, given that with respect to z, which ``forward`` has
+    written; ``dropped`` says whether with masks.
     """
     by_theta = np.zeros_like(F.theta)
-    for first in range(0, len(by_z), ROWS):
-        _backward(F, x, H, room, z, by_z, dropped, first, min(first + ROWS, len(by_z)), by_theta)
+    for begin in range(0, len(by_z), ROWS):
+        _backward(F, passed, by_z, dropped, begin, min(begin + ROWS, len(by_z)), by_theta)
     return by_theta
 
 
 @compiled
 def _backward(
-    F: Network,
-    x: Any,
-    H: Any,
-    room: int,
-    z: Any,
-    by_z: Any,
-    dropped: bool,
-    begin: int,
-    end: int,
-    by_theta: Any,
+    F: Network, passed: Passed, by_z: Any, dropped: bool, begin: int, end: int, by_theta: Any
 ) -> None:
-    real, layers, rows = F.theta.dtype.type, len(F.widths) - 1, end - begin
-    at, offset = room * F.widths[1:].sum(), len(F.theta)
-    D = by_z[begin:end]
-    if F.normalize:
-        n = F.widths[layers]
-        h = H[at - room * n + begin * n : at - room * n + end * n].reshape((rows, n))
-        for i in range(rows):
-            square, along = real(0), real(0)
-            for k in range(n):
-                square += h[i, k] * h[i, k]
-                along += D[i, k] * z[begin + i, k]
-            norm = real(math.sqrt(square))
-            if norm < F.eps:
-                for k in range(n):
-                    D[i, k] *= F.scale / F.eps
-            else:
-                along /= F.scale * F.scale
-                for k in range(n):
-                    D[i, k] = (D[i, k] - along * z[begin + i, k]) * (F.scale / norm)
+    real, n = F.theta.dtype.type, end - begin
+    o, offset = end * _height(F), len(F.theta)
     keep = real(1 / (1 - F.p)) if dropped else real(1)
-    for layer in range(layers, 0, -1):
-        p, q = F.widths[layer - 1], F.widths[layer]
-        at, offset = at - room * q, offset - (p + 1) * q
-        out = H[at + begin * q : at + end * q].reshape((rows, q))
-        by_b = by_theta[offset + p * q : offset + p * q + q]
-        factor = keep if layer < layers else real(1)
-        for i in range(rows):
-            for k in range(q):
-                D[i, k] = D[i, k] * factor if out[i, k] > real(0) else real(0)
-                by_b[k] += D[i, k]
-        below = x[begin:end]
-        if layer > 1:
-            below = H[at - room * p + begin * p : at - room * p + end * p].reshape((rows, p))
-        by_W = np.dot(D.T, below).reshape(-1)
-        for k in range(p * q):
-            by_theta[offset + k] += by_W[k]
-        if layer > 1:
-            D = np.dot(D, F.theta[offset : offset + p * q].reshape((q, p)))
+    top = o - by_z.shape[1] * n
+    D = _by_features(F, passed.H[top:o].reshape((by_z.shape[1], n)), by_z[begin:end])
+    for number in range(len(F.layers) - 1, -1, -1):
+        layer = layer_of(F, number)
+        inputs, pixels = layer.c * layer.h * layer.w, layer.p * layer.q
+        o -= layer.d * pixels * n
+        at = o - inputs * n
+        bias = offset - layer.d
+        offset = bias - layer.d * layer.c * layer.side**2
+        out, factor = passed.H[o : o + len(D)], keep if layer.masked else real(1)
+        by_out, values = D.reshape((layer.d, pixels * n)), out.reshape((layer.d, pixels * n))
+        for i in range(layer.d):
+            by_b = real(0)
+            for j in range(pixels * n):
+                by_out[i, j] = by_out[i, j] * factor if values[i, j] > real(0) else real(0)
+                by_b += by_out[i, j]
+            by_theta[bias + i] += by_b
+        below = np.zeros(inputs * n if number > 0 else 0, D.dtype)
+        if layer.side == 1:
+            _connect_back(F.theta, offset, layer, passed.H, at, D, n, by_theta, below)
+        else:
+            largest = passed.largest[o : o + len(D)]
+            _convolve_back(F.theta, offset, layer, passed.H, at, D, largest, n, by_theta, below)
+        D = below
+
+
+@compiled
+def _by_features(F: Network, features: Any, by_z: Any) -> Any:
+    """Return the gradient with respect to the features of a block, before they were normalised."""
+    n, real = features.shape[1], by_z.dtype.type
+    D = np.empty(features.shape, by_z.dtype)
+    _write_columns(by_z, D)
+    if F.normalize:
+        lengths, along = _lengths(F, features), np.zeros(n, by_z.dtype)
+        for k in range(len(D)):
+            for j in range(n):
+                along[j] += D[k, j] * features[k, j]
+        for j in range(n):
+            short = lengths[j] < F.eps
+            along[j] = real(0) if short else along[j] / (lengths[j] * lengths[j])
+            lengths[j] = F.scale / (F.eps if short else lengths[j])
+        for k in range(len(D)):
+            for j in range(n):
+                D[k, j] = (D[k, j] - along[j] * features[k, j]) * lengths[j]
+    return D.reshape(-1)
+
+
+@compiled
+def _connect_back(
+    theta: Any, offset: int, layer: Layer, H: Any, at: int, D: Any, n: int, by_theta: Any, below: Any
+) -> None:
+    c, d = layer.c, layer.d
+    if n < FEW:
+        by_out, x = D.reshape((d, n)), H[at : at + c * n].reshape((c, n))
+        by_W = np.dot(by_out, x.T).reshape(-1)
+        for i in range(len(by_W)):
+            by_theta[offset + i] += by_W[i]
+        if len(below) > 0:
+            np.dot(theta[offset : offset + c * d].reshape((d, c)).T, by_out, below.reshape((c, n)))
+    else:
+        add_inner_products(Grid(by_theta, offset, c, 1), Rows(D, 0, n), Rows(H, at, n), d, c, n)
+        if len(below) > 0:
+            add_products(Rows(below, 0, n), Grid(theta, offset, 1, c), Rows(D, 0, n), c, d, n)
+
+
+@compiled
+def _convolve_back(
+    theta: Any,
+    offset: int,
+    layer: Layer,
+    H: Any,
+    at: int,
+    D: Any,
+    largest: Any,
+    n: int,
+    by_theta: Any,
+    below: Any,
+) -> None:
+    c, h, w, d, p, q, side, _ = layer
+    weights, m = c * side**2, 2 * q * n
+    row = np.empty(d * m, theta.dtype)
+    for y in range(p):
+        for lower in range(2):
+            for i in range(d):
+                place = (i * p + y) * q * n
+                by_out, which = D[place : place + q * n], largest[place : place + q * n]
+                _unpool(by_out, which, lower, n, row[i * m : (i + 1) * m])
+            for channel in range(c):
+                for down in range(side):
+                    W = Grid(by_theta, offset + (channel * side + down) * side, weights, 1)
+                    image = Rows(H, at + (channel * h + 2 * y + lower + down) * w * n, n)
+                    add_inner_products(W, Rows(row, 0, m), image, d, side, m)
+            if len(below) > 0:
+                for down in range(side):
+                    for right in range(side):
+                        place = (2 * y + lower + down) * w + right
+                        W = Grid(theta, offset + down * side + right, side**2, weights)
+                        add_products(Rows(below, place * n, h * w * n), W, Rows(row, 0, m), c, d, m)
+
+
+@compiled
+def _unpool(D: Any, largest: Any, lower: int, n: int, out: Any) -> None:
+    """Write the gradient with respect to the upper or lower row of squares."""
+    zero, first = D.dtype.type(0), np.int8(2 * lower)
+    for x in range(len(D) // n):
+        D_x, which = D[x * n : (x + 1) * n], largest[x * n : (x + 1) * n]
+        left, right = out[2 * x * n : (2 * x + 1) * n], out[(2 * x + 1) * n : (2 * x + 2) * n]
+        for j in range(n):
+            left[j] = D_x[j] if which[j] == first else zero
+            right[j] = D_x[j] if which[j] == first + np.int8(1) else zero

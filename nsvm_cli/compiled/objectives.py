@@ -11,7 +11,7 @@ from nsvm_cli.compiled.forms import SQUARED, Kernel, Masks, Network, Optimizer, 
 from nsvm_cli.compiled.jit import compiled
 from nsvm_cli.compiled.kernels import gradient, values
 from nsvm_cli.compiled.masks import masks_for
-from nsvm_cli.compiled.networks import forward, room_for
+from nsvm_cli.compiled.networks import forward, room_for, width
 from nsvm_cli.compiled.optimizers import theta_step
 
 
@@ -111,8 +111,8 @@ def descend_on_batch(
     """
     real, k = F.theta.dtype.type, len(x)
     drawn = masks_for(F, masks, k)
-    H, z = room_for(F, k), np.empty((k, F.widths[-1]), F.theta.dtype)
-    forward(F, x, H, k, z, drawn, 0, k)
+    passed, z = room_for(F, k), np.empty((k, width(F)), F.theta.dtype)
+    forward(F, x, passed, z, drawn, 0)
     K_A = values(K, z, z)
     aligned, slope = alignment(K_A, y, classes, centred)
     if mu > 0:
@@ -126,4 +126,4 @@ def descend_on_batch(
         value = -aligned
         slope *= real(-1)
     by_z = gradient(K, z, z, K_A, real(2) * slope)  # twice, due to the symmetry of K_A
-    return theta_step(F, o, progress, x, H, k, z, by_z, len(drawn) > 0, value, t)
+    return theta_step(F, o, progress, passed, by_z, len(drawn) > 0, value, t)

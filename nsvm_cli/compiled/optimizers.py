@@ -7,7 +7,7 @@ from typing import Any
 
 from nsvm_cli.compiled.forms import COSINE, LINEAR_SCHEDULE, Network, Optimizer, Progress
 from nsvm_cli.compiled.jit import compiled
-from nsvm_cli.compiled.networks import backward
+from nsvm_cli.compiled.networks import Passed, backward
 
 
 @compiled
@@ -49,22 +49,19 @@ def theta_step(
     F: Network,
     o: Optimizer,
     progress: Progress,
-    x: Any,
-    H: Any,
-    room: int,
-    z: Any,
+    passed: Passed,
     by_z: Any,
     dropped: bool,
     value: float,
     t: int,
 ) -> bool:
-    """Descend on an objective with this value and this gradient with respect to z = F_theta(x), in step t.
+    """Descend on an objective with this value and this gradient with respect to z, in step t.
 
-    Return False, without a step, if the value is not finite. See ``networks.backward`` for the rest.
+    Return False, without a step, if the value is not finite. For ``passed`` and ``dropped`` see ``networks``.
     """
     if not math.isfinite(value):
         return False
-    descend(o, F.theta, backward(F, x, H, room, z, by_z, dropped), t)
+    descend(o, F.theta, backward(F, passed, by_z, dropped), t)
     progress.objectives[0] += value
     progress.objectives[1] += 1
     progress.objectives[2] = value

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from nsvm_cli.compiled import forms
-from nsvm_cli.compiled.coverage import KERNELS, LOSSES, covers_loss, formula_of, layers_of
+from nsvm_cli.compiled.coverage import KERNELS, LOSSES, covers_loss, formula_of, parts_of
 from nsvm_cli.compiled.masks import draws_as_torch, set_words, words_of
+from nsvm_cli.compiled.networks import Layer, width
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Biased, Kernel, or_one_over_n
+from nsvm_cli.models.networks import CNN, MLP
 from nsvm_cli.models.optimizers import SGD, Adam
 from nsvm_cli.trainers import Problem
 from nsvm_cli.trainers.coefficients import SampleState
@@ -47,6 +49,24 @@ def support_form(state: SampleState) -> forms.Support:
     return forms.Support(c.alpha.reshape(len(c.alpha), -1), c.order, np.array([len(c.support)]), c.in_support)
 
 
+def layers_of(network: MLP | CNN, shape: Sequence[int]) -> list[Layer]:
+    """Return the layers of a network for samples of this shape."""
+    if isinstance(network, MLP):
+        last, drops = network.layers[-1], network.dropout.p > 0
+        return [
+            Layer(part.in_features, 1, 1, part.out_features, 1, 1, 1, drops and part is not last)
+            for part in network.layers
+        ]
+    first, _, _, second, dropout, *_ = cast(Sequence[Any], network)
+    layers, (_, h, w) = [], shape
+    for part, drops in ((first, False), (second, dropout.p > 0)):
+        side = part.kernel_size[0]
+        p, q = (h - side + 1) // 2, (w - side + 1) // 2
+        layers.append(Layer(part.in_channels, h, w, part.out_channels, p, q, side, drops))
+        h, w = p, q
+    return layers
+
+
 def vector(tensors: Sequence[Tensor]) -> np.ndarray:
     """Return the numbers of all tensors in a vector of its own."""
     numbers: np.ndarray = torch.cat([tensor.detach().flatten() for tensor in tensors]).numpy()
@@ -70,29 +90,29 @@ class Theta:
     masks: forms.Masks
 
     @classmethod
-    def of(cls, F: FeatureMap, T: int) -> Theta:
-        """Return what compiled functions get of F in steps up to T."""
-        layers = layers_of(F.network)
-        assert layers is not None, "see coverage"
-        mlp, normalize = layers
-        theta = vector([*mlp.parameters()])
+    def of(cls, F: FeatureMap, T: int, x: Tensor) -> Theta:
+        """Return what compiled functions get of F, of samples like x, in steps up to T."""
+        parts = parts_of(F.network)
+        assert parts is not None, "see coverage"
+        network, dropout, normalize = parts
+        theta, layers = vector([*network.parameters()]), layers_of(network, x.shape[1:])
         real = theta.dtype.type
-        network = forms.Network(
+        form = forms.Network(
             theta,
-            np.array([mlp.layers[0].in_features, *(layer.out_features for layer in mlp.layers)]),
+            np.array(layers),
             normalize is not None,
             real(normalize.scale if normalize else 1),
             real(normalize.eps if normalize else 1),
-            mlp.dropout.p if len(mlp.layers) > 1 else 0.0,  # there is none on the features themselves
-            mlp.dropout.shared,
+            dropout.p if any(layer.masked for layer in layers) else 0.0,
+            dropout.shared,
         )
-        own = network.p == 0 or draws_as_torch(mlp.layers[0].weight.dtype)
+        own = form.p == 0 or draws_as_torch(next(network.parameters()).dtype)
         masks = forms.Masks(own, *words_of(F.dropout), np.empty(0, theta.dtype), np.zeros(1, np.int64))
-        return cls(F, network, _optimizer_form(F, theta, T), masks)
+        return cls(F, form, _optimizer_form(F, theta, T), masks)
 
     def kernel(self, K: Kernel) -> forms.Kernel:
         """Return a kernel on the features."""
-        return kernel_form(K, self._empty(0, int(self.network.widths[-1])), self.network.normalize)
+        return kernel_form(K, self._empty(0, width(self.network)), self.network.normalize)
 
     def store(self) -> None:
         """Write everything back to F."""
@@ -117,8 +137,8 @@ class Theta:
     def draw_masks(self) -> None:
         """Let torch draw the masks of the next pass, for as many rows as a stretch has asked for."""
         p, rows, parts = self.network.p, -int(self.masks.ready[0]), []
-        for width in self.network.widths[1:-1].tolist():
-            keep = self._empty(1 if self.network.shared else rows, width)
+        for layer in self.network.layers.tolist():
+            keep = self._empty(1 if self.network.shared else rows, layer[3] if layer[7] else 0)
             parts.append(keep.bernoulli_(1 - p, generator=self.F.dropout) / (1 - p))
         self.masks = self.masks._replace(drawn=vector(parts))
         self.masks.ready[0] = 1

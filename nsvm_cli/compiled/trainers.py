@@ -16,7 +16,7 @@ from nsvm_cli.compiled import alg1, alg2, alg3, alg4, forms, pegasos
 from nsvm_cli.compiled.code import compiling, name_of_type
 from nsvm_cli.compiled.coverage import covers_loss
 from nsvm_cli.compiled.forms import BAD_G, DONE, NEEDS_MASKS
-from nsvm_cli.compiled.networks import room_for
+from nsvm_cli.compiled.networks import room_for, width
 from nsvm_cli.compiled.theta import Theta, fill, kernel_form, samples_form, support_form, vector
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.randomness import BLOCK, Sampler
@@ -174,7 +174,10 @@ class CompiledAlg1(Alg1):
     """Algorithm 1."""
 
     def advance(self, problem: Problem, state: Alg1State, until: int) -> None:
-        samples, theta = samples_form(problem, problem.x, self.lam), Theta.of(state.F, self.last_theta_step)
+        samples, theta = (
+            samples_form(problem, problem.x, self.lam),
+            Theta.of(state.F, self.last_theta_step, problem.x),
+        )
         K, steps = theta.kernel(problem.K), Stretches(problem, state, theta)
         filled = np.array([state.z.filled])
         for drawn, first, last in blocks(state.sampler, state.t, until):
@@ -191,10 +194,10 @@ class CompiledAlg2(Alg2):
 
     def advance(self, problem: Problem, state: Alg2State, until: int) -> None:
         samples = samples_form(problem, problem.x, self.lam)
-        support, theta = support_form(state), Theta.of(state.F, self.last_theta_step)
+        support, theta = support_form(state), Theta.of(state.F, self.last_theta_step, problem.x)
         steps, room = Stretches(problem, state, theta), _room(state, self.k, until - state.t)
         x_j = _with_room(samples.x[state.coefficients.support], room)
-        z_j = np.empty((room, theta.network.widths[-1]), x_j.dtype)
+        z_j = np.empty((room, width(theta.network)), x_j.dtype)
         K, held = theta.kernel(problem.K), (x_j, z_j, room_for(theta.network, room))
         for drawn, first, last in blocks(state.sampler, state.t, until):
             steps.take(alg2.stretch, K, samples, support, *held, steps.progress, drawn, first, last)
@@ -208,7 +211,7 @@ class CompiledAlg3(Alg3):
 
     def advance(self, problem: Problem, state: SampleState, until: int) -> None:
         samples, support = samples_form(problem, problem.x, self.lam), support_form(state)
-        steps = Stretches(problem, state, theta := Theta.of(state.F, self.last_theta_step))
+        steps = Stretches(problem, state, theta := Theta.of(state.F, self.last_theta_step, problem.x))
         K = theta.kernel(problem.K)
         centred = problem.task.centred if self.centred is None else self.centred
         for drawn, first, last in blocks(state.sampler, state.t, until):
@@ -230,7 +233,7 @@ class CompiledAlg4(Alg4):
             return
         centred = problem.task.centred if self.centred is None else self.centred
         classes = len(problem.task.classes) if problem.task.outputs else 1
-        steps = Stretches(problem, state, theta := Theta.of(state.F, self.last_theta_step))
+        steps = Stretches(problem, state, theta := Theta.of(state.F, self.last_theta_step, problem.x))
         samples = samples_form(problem, problem.x, self.lam)
         K = theta.kernel(problem.K)
         means = [*state.mean.mean.values()] if state.mean else []

@@ -116,6 +116,18 @@ def test_optimizers_and_dropout(algorithm: str, rule: SGD | Adam, shared: bool, 
     compare(s, trainer_of(algorithm, 120), rule)
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("shared", [False, True])
+def test_convolutions(algorithm: str, shared: bool, small: MakeSmall) -> None:
+    s = small(3, m=200, d=256)
+    x = s.problem.x - 0.66 * s.problem.y[:, None]  # so that the classes overlap
+    problem = replace(s.problem, x=x.view(200, 1, 16, 16))
+    settings = {"name": "cnn", "channels": (3, 5), "dropout": 0.2, "shared_dropout": shared}
+    network = build_network(settings, (1, 16, 16), seed=1).double()
+    trainer = trainer_of(algorithm, STEPS[algorithm] // 4, 60 if algorithm in ("alg3", "alg4") else None)
+    compare(Small(problem, network), trainer, momentum(1e-2 if algorithm in ("alg3", "alg4") else 3e-4))
+
+
 @pytest.mark.parametrize("settings", [{"average": 0.3}, {"loss": "linear"}, {"centred": True}], ids=str)
 def test_algorithm_4(settings: dict[str, Any], small: MakeSmall) -> None:
     compare(small(3, m=300, network=NETWORK), trainer_of("alg4", 300, **settings), momentum(1e-3))
@@ -170,14 +182,14 @@ def test_what_is_not_covered_is_said(small: MakeSmall) -> None:
     s = small(3, network=NETWORK)
     with_kernel = replace(s.problem, K=Normalized(RBF(1.0)))
     with_loss = replace(s.problem, loss=Binary(Logistic()))
-    images = FeatureMap(build_network({"name": "cnn"}, (1, 28, 28), seed=0), SGD(1e-3), dropout_seed=0)
+    images = FeatureMap(build_network({"name": "vgg"}, (1, 28, 28), seed=0), SGD(1e-3), dropout_seed=0)
     augmented = FeatureMap(s.network, SGD(1e-3), dropout_seed=0, augment=lambda x, generator, rows: x)
     alg1 = trainer_of("alg1")
     for trainer, problem, F, gap in (
         (build_trainer({"name": "cross_entropy", "steps": 9}), s.problem, of(s), "algorithms other than"),
         (alg1, with_kernel, of(s), "kernel Normalized"),
         (alg1, with_loss, of(s), "losses other than hinge"),
-        (alg1, s.problem, images, "networks other than mlp"),
+        (alg1, s.problem, images, "networks other than mlp and cnn"),
         (alg1, s.problem, augmented, "augmentation"),
     ):
         assert select("auto", trainer, problem, F) == "torch"

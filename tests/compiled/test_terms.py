@@ -91,30 +91,43 @@ def network(**settings: Any) -> nn.Module:
     return build_network({"name": "mlp", "widths": [7, 6, 5], **settings}, (4,), seed=1).double()
 
 
+SHAPES = {"mlp": (4,), "cnn": (3, 18, 21)}
+
+
+@pytest.mark.skipif(not masks.draws_as_torch(torch.float64), reason="torch draws otherwise on this processor")
+@pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_network(dropout: float, shared: bool, normalize: bool) -> None:
-    net = network(dropout=dropout, shared_dropout=shared, normalize=normalize, scale=1.4)
+@pytest.mark.parametrize("rows", [1, 3, 2 * networks.ROWS + 50])
+def test_network(name: str, dropout: float, shared: bool, normalize: bool, rows: int) -> None:
+    widths = {"channels": (2, 7)} if name == "cnn" else {"widths": [7, 6, 5]}
+    output = {"dropout": dropout, "shared_dropout": shared, "normalize": normalize, "scale": 1.4}
+    net = build_network({"name": name, **widths, **output}, SHAPES[name], seed=1).double()
     with torch.no_grad():
-        net.get_parameter("0.layers.2.bias" if normalize else "layers.2.bias").sub_(0.5)
-    F = FeatureMap(net, SGD(0.1), dropout_seed=3)
-    theta = Theta.of(F, 10)
-    x, rows = normal(5, 600, 4), 600
-    H, z = networks.room_for(theta.network, 700), np.empty((rows, 5))
-    drawn = masks.masks_for(theta.network, theta.masks, rows)
-    networks.forward(theta.network, x.numpy(), H, 700, z, drawn, 0, rows)
+        [*net.parameters()][-1].sub_(0.5 if name == "mlp" else 0.2)
+    F, x = FeatureMap(net, SGD(0.1), dropout_seed=3), normal(5, rows, *SHAPES[name])
+    x[: rows // 2, ..., : SHAPES[name][-1] // 2] = 0  # so that pixels of a square are equally large
+    theta = Theta.of(F, 10, x)
+    n = networks.width(theta.network)
+    passed, z = networks.room_for(theta.network, rows + 100), np.empty((rows, n))
+    of_x = theta.network, x.flatten(1).numpy(), passed, z
+    networks.forward(*of_x, np.empty(0), 0)
+    np.testing.assert_allclose(z, F(x), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(networks.features(*of_x[:2]), F(x), rtol=1e-12, atol=1e-14)
     net.train(dropout > 0)
-    with dropout_masks_from(F.dropout):
-        expected = net(x)
-    np.testing.assert_allclose(z, expected.detach(), rtol=1e-12, atol=1e-14)
-    assert (expected == 0).all(1).any()  # features of 0 have no direction
-    by_z = normal(6, rows, 5)
+    for known in (rows // networks.ROWS * networks.ROWS, 0):
+        drawn = masks.masks_for(theta.network, theta.masks, rows)
+        networks.forward(*of_x, drawn, known)
+        with dropout_masks_from(F.dropout):
+            expected = net(x)
+        np.testing.assert_allclose(z, expected.detach(), rtol=1e-12, atol=1e-14)
+    assert rows < 10 or name == "cnn" or (expected == 0).all(1).any()  # features of 0 have no direction
+    by_z = normal(6, rows, n)
     expected.backward(by_z)
-    passed = theta.network, x.numpy(), H, 700, z
-    by_theta = networks.backward(*passed, by_z.numpy().copy(), len(drawn) > 0)
+    by_theta = networks.backward(theta.network, passed, by_z.numpy(), len(drawn) > 0)
     gradient = torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
-    np.testing.assert_allclose(by_theta, gradient, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(by_theta, gradient, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
@@ -127,7 +140,7 @@ def test_optimizers(kind: str, schedule: str, warmup: float) -> None:
         "adam": Adam(0.1, 0.8, 0.95, 0.02, schedule=schedule, warmup=warmup),
     }[kind]
     F = FeatureMap(network(), settings, dropout_seed=0)
-    theta, rule, T = Theta.of(F, 12), F.optimizer, 12
+    theta, rule, T = Theta.of(F, 12, normal(0, 1, 4)), F.optimizer, 12
     assert rule is not None
     for t in range(1, T + 1):
         slopes = [normal(t, *p.shape) for p in F.network.parameters()]
@@ -135,7 +148,7 @@ def test_optimizers(kind: str, schedule: str, warmup: float) -> None:
         flat = torch.cat([slope.flatten() for slope in slopes]).numpy()
         optimizers.descend(theta.optimizer, theta.network.theta, flat, t)
         if t == 5:  # a pause, after which the state is that of the optimizer
-            again = Theta.of(F, T)
+            again = Theta.of(F, T, normal(0, 1, 4))
             again.optimizer.steps[0] = t
             theta = again
     np.testing.assert_allclose(theta.network.theta, parameters(F.network), rtol=1e-10, atol=1e-12)
