@@ -100,8 +100,8 @@ def parts_of(network: nn.Module) -> tuple[MLP | CNN, Dropout, Normalize | None] 
     return parts[0], dropout, parts[1] if len(parts) > 1 else None
 
 
-TRAINED = 30_000
-"""Parameters of theta above which the products of matrices take the time, whoever computes them."""
+TRAINED = 500_000
+"""Parameters of theta above which the products of matrices take the time, and torch is as fast."""
 
 SHORT = {"pegasos": 5_000, "alg1": 1_000, "alg2": 500, "alg3": 500, "alg4": 1_000}
 """Steps of an algorithm that torch takes before compiled functions have been loaded."""

@@ -271,5 +271,5 @@ def test_short_runs_and_large_networks_do_not_wait_for_numba(
     assert engine(SHORT[algorithm], compiled=True) == "numba"
     assert engine(SHORT[algorithm], compiled=False) == "torch"
     assert engine(LONG[algorithm], compiled=False) == "numba"
-    s.network = build_network({"name": "mlp", "widths": [500, 500]}, (5,), seed=0).double()
+    s.network = build_network({"name": "mlp", "widths": [1000, 1000]}, (5,), seed=0).double()
     assert engine(LONG[algorithm], compiled=True) == ("numba" if algorithm == "pegasos" else "torch")
