@@ -50,16 +50,18 @@ def best(task: Callable[[], Any], repeats: int = 50) -> float:
 
 @cache
 def measured() -> Work:
-    """How much of each this machine does in a second, on one thread, in float32: by torch or by compiled code,
-    whichever does more.
+    """How much of each this machine does in a second, on one thread, in float32.
+
+    By torch or by compiled code, whichever does more.
     """
     a, values = torch.randn(512, 512), -torch.rand(2**14)
     products = 2 * 512**3 / best(lambda: a @ a)
     if find_spec("numba"):
         from nsvm_cli.compiled.products import Grid, Rows, add_inner_products
 
-        x, out = Rows(torch.randn(40 * 1024).numpy(), 0, 1024), Grid(np.zeros(1600, np.float32), 0, 40, 1)
-        products = max(products, 2 * 40**2 * 1024 / best(lambda: add_inner_products(out, x, x, 40, 40, 1024)))
+        x, out = Rows(torch.randn(200 * 512).numpy(), 0, 512), Grid(np.zeros(200**2, np.float32), 0, 200, 1)
+        seconds = best(lambda: add_inner_products(out, x, x, 200, 200, 512))
+        products = max(products, 2 * 200**2 * 512 / seconds)
     return Work(products, len(values) / best(lambda: torch.exp2(values)))
 
 
