@@ -119,12 +119,12 @@ def values(K: Kernel, a: Any, b: Any) -> Any:
             origin = _mean(b)
             a, b = _shifted(a, origin), _shifted(b, origin)
         P = np.dot(a, b.T)
-    _of_products(K, P, _squares(a), _squares(b))
+    of_products(K, P, _squares(a), _squares(b))
     return P
 
 
 @compiled
-def _of_products(K: Kernel, P: Any, square_a: Any, square_b: Any) -> None:
+def of_products(K: Kernel, P: Any, square_a: Any, square_b: Any) -> None:
     """Replace <a_i, b_j>, or for the Laplacian kernel ||a_i - b_j||_1, by K(a_i, b_j)."""
     real = P.dtype.type
     rate = real(-K.gamma / math.log(2))  # exp(x) = 2^(x / ln 2)
@@ -267,7 +267,7 @@ def column_values(K: Kernel, a: Any, b: Columns, block: int, count: int) -> Any:
                     P[i, j] += abs(value - columns[block, k, j])
     else:
         P = _products(a, b.z, block, count)
-    _of_products(K, P, _squares(a), b.squares[block])
+    of_products(K, P, _squares(a), b.squares[block])
     return P
 
 

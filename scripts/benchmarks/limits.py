@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from nsvm_cli.models.kernels import Laplacian
 from nsvm_cli.models.networks import CNN, MLP
 from nsvm_cli.runs.experiment import Experiment
 
@@ -56,13 +57,19 @@ def measured() -> Work:
     """
     a, values = torch.randn(512, 512), -torch.rand(2**14)
     products = 2 * 512**3 / best(lambda: a @ a)
+    exponentials = len(values) / best(lambda: torch.exp2(values))
     if find_spec("numba"):
+        from nsvm_cli.compiled.kernels import of_products
         from nsvm_cli.compiled.products import Grid, Rows, add_inner_products
+        from nsvm_cli.compiled.theta import kernel_form
 
         x, out = Rows(torch.randn(200 * 512).numpy(), 0, 512), Grid(np.zeros(200**2, np.float32), 0, 200, 1)
         seconds = best(lambda: add_inner_products(out, x, x, 200, 200, 512))
         products = max(products, 2 * 200**2 * 512 / seconds)
-    return Work(products, len(values) / best(lambda: torch.exp2(values)))
+        K, P = kernel_form(Laplacian(1.0), a), values.numpy().reshape(32, 512)
+        seconds = best(lambda: of_products(K, P, P[:, 0], P[0]))
+        exponentials = max(exponentials, P.size / seconds)
+    return Work(products, exponentials)
 
 
 def _of_convolutions(side: int) -> float:
