@@ -55,7 +55,7 @@ def measured() -> Work:
 
     By torch or by compiled code, whichever does more.
     """
-    a, values = torch.randn(512, 512), -torch.rand(2**14)
+    a, values = torch.randn(512, 512), -torch.rand(2**17)
     products = 2 * 512**3 / best(lambda: a @ a)
     exponentials = len(values) / best(lambda: torch.exp2(values))
     if find_spec("numba"):
@@ -66,7 +66,7 @@ def measured() -> Work:
         x, out = Rows(torch.randn(200 * 512).numpy(), 0, 512), Grid(np.zeros(200**2, np.float32), 0, 200, 1)
         seconds = best(lambda: add_inner_products(out, x, x, 200, 200, 512))
         products = max(products, 2 * 200**2 * 512 / seconds)
-        K, P = kernel_form(Laplacian(1.0), a), values.numpy().reshape(32, 512)
+        K, P = kernel_form(Laplacian(1.0), a), values.numpy().reshape(-1, 512)
         seconds = best(lambda: of_products(K, P, P[:, 0], P[0]))
         exponentials = max(exponentials, P.size / seconds)
     return Work(products, exponentials)
