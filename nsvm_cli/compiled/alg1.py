@@ -32,7 +32,7 @@ from nsvm_cli.compiled.kernels import (
     values,
 )
 from nsvm_cli.compiled.look_ahead import group, note_violation
-from nsvm_cli.compiled.losses import decide
+from nsvm_cli.compiled.losses import decide, take_back
 from nsvm_cli.compiled.masks import masks_for, waits_for_masks
 from nsvm_cli.compiled.networks import features, forward, room_for, width
 from nsvm_cli.compiled.optimizers import theta_step
@@ -70,33 +70,26 @@ def stretch(
             s = sums(K, z, z_s[: filled[0]], alpha_s[: filled[0]])
         else:
             s = column_sums(K, z, columns, alpha_s[: filled[0]])
-        for t in range(progress.t[0] + 1, min(end, until + 1)):
-            row = (t - begin) * k
-            before = progress.decided[0], progress.decided[1], progress.decided[2]
-            violations = decide(samples, i[row : row + k], s[row : row + k], t, g, steps, progress)
-            if violations < 0:
-                progress.t[0] = t
-                return BAD_G
-            if violations > 0:
-                if waits_for_masks(F, masks):  # this step is then taken again
-                    progress.decided[0], progress.decided[1], progress.decided[2] = before
-                    masks.ready[0] = -violations
-                    return NEEDS_MASKS
-                at = acting(steps, violations)
-                x_t, z_t, alpha_t = rows_of(x, row + at), rows_of(z, row + at), scaled(steps, at, 1 / k, z)
-                terms = z_s[: filled[0]], columns, alpha_s[: filled[0]]
-                if not _descend(F, K, o, masks, progress, x_t, alpha_t, *terms, samples.lam, t):
-                    progress.t[0] = t
-                    return BAD_OBJECTIVE
-                for v in range(violations):
-                    z_s[filled[0]], alpha_s[filled[0]] = z_t[v], alpha_t[v]
-                    if not K.shift:
-                        set_column(columns, filled[0], z_t[v])
-                    filled[0] += 1
-                note_violation(progress, t)
-            progress.t[0] = t
-            if violations > 0:
-                break
+        violations, correct = decide(samples, i, s, begin, min(end, until + 1), g, steps, progress)
+        if violations < 0:
+            return BAD_G
+        if violations > 0:
+            if waits_for_masks(F, masks):
+                take_back(progress, k, correct, violations)
+                masks.ready[0] = -violations
+                return NEEDS_MASKS
+            t, at = progress.t[0], acting(steps, violations)
+            rows = (t - begin) * k + at
+            x_t, z_t, alpha_t = rows_of(x, rows), rows_of(z, rows), scaled(steps, at, 1 / k, z)
+            terms = z_s[: filled[0]], columns, alpha_s[: filled[0]]
+            if not _descend(F, K, o, masks, progress, x_t, alpha_t, *terms, samples.lam, t):
+                return BAD_OBJECTIVE
+            for v in range(violations):
+                z_s[filled[0]], alpha_s[filled[0]] = z_t[v], alpha_t[v]
+                if not K.shift:
+                    set_column(columns, filled[0], z_t[v])
+                filled[0] += 1
+            note_violation(progress, t)
     return DONE
 
 

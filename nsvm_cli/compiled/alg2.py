@@ -22,7 +22,7 @@ from nsvm_cli.compiled.forms import (
 from nsvm_cli.compiled.jit import compiled
 from nsvm_cli.compiled.kernels import gradient, sums, values
 from nsvm_cli.compiled.look_ahead import group, note_violation
-from nsvm_cli.compiled.losses import decide
+from nsvm_cli.compiled.losses import decide, take_back
 from nsvm_cli.compiled.masks import masks_for, waits_for_masks
 from nsvm_cli.compiled.networks import ROWS, Passed, features, forward
 from nsvm_cli.compiled.optimizers import theta_step
@@ -61,35 +61,27 @@ def stretch(
         i = drawn[begin - first : end - first].copy().reshape(-1)
         z = features(F, rows_of(samples.x, i))
         s = sums(K, z, z_j[: len(j)], alpha_of(support, j, z))
-        for t in range(progress.t[0] + 1, min(end, until + 1)):
-            row = (t - begin) * k
-            before = progress.decided[0], progress.decided[1], progress.decided[2]
-            violations = decide(samples, i[row : row + k], s[row : row + k], t, g, steps, progress)
-            if violations < 0:
-                progress.t[0] = t
-                return BAD_G
-            if violations > 0:
-                acts = acting(steps, violations)
-                i_t = i[row + acts]
-                at, rows = _places(support, i_t)
-                if waits_for_masks(F, masks):  # this step is then taken again
-                    progress.decided[0], progress.decided[1], progress.decided[2] = before
-                    masks.ready[0] = -rows
-                    return NEEDS_MASKS
-                for v in range(violations):
-                    x_j[at[v]] = samples.x[i_t[v]]
-                a = scaled(steps, acts, -1 / (samples.lam * (t - 1) * k), z)
-                alpha_j = alpha_of(support, j, z)
-                if not _descend(F, K, o, masks, progress, x_j[:rows], alpha_j, at, a, z_j[:rows], passed, t):
-                    progress.t[0] = t
-                    return BAD_OBJECTIVE
-                for v in range(violations):
-                    add(support, i_t[v], steps[acts[v]], k)
-                note_violation(progress, t)
-                stale = True
-            progress.t[0] = t
-            if violations > 0:
-                break
+        violations, correct = decide(samples, i, s, begin, min(end, until + 1), g, steps, progress)
+        if violations < 0:
+            return BAD_G
+        if violations > 0:
+            t, acts = progress.t[0], acting(steps, violations)
+            i_t = i[(t - begin) * k + acts]
+            at, rows = _places(support, i_t)
+            if waits_for_masks(F, masks):
+                take_back(progress, k, correct, violations)
+                masks.ready[0] = -rows
+                return NEEDS_MASKS
+            for v in range(violations):
+                x_j[at[v]] = samples.x[i_t[v]]
+            a = scaled(steps, acts, -1 / (samples.lam * (t - 1) * k), z)
+            alpha_j = alpha_of(support, j, z)
+            if not _descend(F, K, o, masks, progress, x_j[:rows], alpha_j, at, a, z_j[:rows], passed, t):
+                return BAD_OBJECTIVE
+            for v in range(violations):
+                add(support, i_t[v], steps[acts[v]], k)
+            note_violation(progress, t)
+            stale = True
     return DONE
 
 

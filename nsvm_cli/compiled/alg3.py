@@ -55,8 +55,7 @@ def stretch(
         A = drawn[t - first].copy()
         x_A = rows_of(samples.x, A)
         s = _sums(F, K, samples, support, x_A)
-        progress.t[0] = t
-        violations = decide(samples, A, s, t, g, steps, progress)
+        violations, _ = decide(samples, A, s, t, t + 1, g, steps, progress)
         if violations < 0:
             return BAD_G
         for v in range(k):

@@ -13,7 +13,6 @@ from numba.extending import intrinsic, overload
 
 from nsvm_cli.compiled.forms import LAPLACIAN, LINEAR, POLYNOMIAL, RBF, Kernel
 from nsvm_cli.compiled.jit import FAST, compiled
-from nsvm_cli.compiled.products import Grid, Rows, add_inner_products, add_products
 
 COLUMNS = 512
 """Support vectors whose kernel values are computed at a time, so that they stay in a core's cache."""
@@ -248,11 +247,47 @@ def set_column(b: Columns, j: int, z: Any) -> None:
 
 @compiled
 def _products(a: Any, b: Any, block: int, count: int) -> Any:
-    """Return <a_i, b_j> for the first columns of a block."""
-    (rows, n), P = a.shape, np.zeros((len(a), count), a.dtype)
-    columns = Rows(b.reshape(-1), block * n * COLUMNS, COLUMNS)
-    add_products(Rows(P.reshape(-1), 0, count), Grid(a.reshape(-1), 0, n, 1), columns, rows, n, count)
+    """Return <a_i, b_j> for the first columns of a block, four features and four rows at a time.
+
+    Here and below, arrays are passed whole, with numbers of rows: a row by itself would be a new reference to
+    count, which takes as long as some hundred products.
+    """
+    rows, n = a.shape
+    P = np.zeros((rows, count), a.dtype)
+    for k in range(0, n - 3, 4):
+        for i in range(0, rows - 3, 4):
+            _add_4_products(P, i, a, k, b, block)
+        for i in range(rows - rows % 4, rows):
+            _add_products(P, i, a, k, b, block)
+    for k in range(n - n % 4, n):
+        for i in range(rows):
+            factor = a[i, k]
+            for j in range(count):
+                P[i, j] += factor * b[block, k, j]
     return P
+
+
+@compiled
+def _add_products(P: Any, i: int, a: Any, k: int, b: Any, block: int) -> None:
+    a_0, a_1, a_2, a_3 = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
+    for j in range(P.shape[1]):
+        c_0, c_1, c_2, c_3 = b[block, k, j], b[block, k + 1, j], b[block, k + 2, j], b[block, k + 3, j]
+        P[i, j] += a_0 * c_0 + a_1 * c_1 + a_2 * c_2 + a_3 * c_3
+
+
+@compiled
+def _add_4_products(P: Any, i: int, a: Any, k: int, b: Any, block: int) -> None:
+    # as numbers, they stay in registers
+    p_0, p_1, p_2, p_3 = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
+    q_0, q_1, q_2, q_3 = a[i + 1, k], a[i + 1, k + 1], a[i + 1, k + 2], a[i + 1, k + 3]
+    r_0, r_1, r_2, r_3 = a[i + 2, k], a[i + 2, k + 1], a[i + 2, k + 2], a[i + 2, k + 3]
+    s_0, s_1, s_2, s_3 = a[i + 3, k], a[i + 3, k + 1], a[i + 3, k + 2], a[i + 3, k + 3]
+    for j in range(P.shape[1]):
+        c_0, c_1, c_2, c_3 = b[block, k, j], b[block, k + 1, j], b[block, k + 2, j], b[block, k + 3, j]
+        P[i, j] += p_0 * c_0 + p_1 * c_1 + p_2 * c_2 + p_3 * c_3
+        P[i + 1, j] += q_0 * c_0 + q_1 * c_1 + q_2 * c_2 + q_3 * c_3
+        P[i + 2, j] += r_0 * c_0 + r_1 * c_1 + r_2 * c_2 + r_3 * c_3
+        P[i + 3, j] += s_0 * c_0 + s_1 * c_1 + s_2 * c_2 + s_3 * c_3
 
 
 @compiled
@@ -274,16 +309,16 @@ def column_values(K: Kernel, a: Any, b: Columns, block: int, count: int) -> Any:
 @compiled
 def column_sums(K: Kernel, a: Any, b: Columns, w: Any) -> Any:
     """Return sum_j w_j K(b_j, a_i) for every i, of shape (p, C), for w of shape (q, C)."""
-    out = np.zeros((a.shape[0], w.shape[1]), a.dtype)
+    out, numbers = np.zeros((a.shape[0], w.shape[1]), a.dtype), w.reshape(-1)
     for begin in range(0, len(w), COLUMNS):
         end = min(begin + COLUMNS, len(w))
         P = column_values(K, a, b, begin // COLUMNS, end - begin)
         if w.shape[1] == 1:
-            numbers = w[begin:end].reshape(-1)
+            of_block = numbers[begin:end]
             for i in range(len(a)):
                 total = a.dtype.type(0)
-                for j in range(len(numbers)):
-                    total += P[i, j] * numbers[j]
+                for j in range(len(of_block)):
+                    total += P[i, j] * of_block[j]
                 out[i, 0] += total
         else:
             out += np.dot(P, w[begin:end])
@@ -297,29 +332,28 @@ def column_gradient(K: Kernel, a: Any, b: Columns, block: int, K_ab: Any, G: Any
     The sum is over the first columns of a block. It overwrites G.
     """
     real = a.dtype.type
-    (rows, n), count, columns = a.shape, G.shape[1], b.z
+    count, columns = G.shape[1], b.z
     slopes = _products(a, columns, block, count) if K.kind == POLYNOMIAL else K_ab
-    for i in range(rows):
+    for i in range(len(a)):
         total = real(0)
         if K.kind == RBF:
             factor = real(2) * K.gamma
             for j in range(count):
                 G[i, j] *= factor * (slopes[i, j] - K.bias)
                 total += G[i, j]
-            for k in range(n):
-                out[i, k] -= total * a[i, k]
         elif K.kind == LAPLACIAN:
             for j in range(count):
                 G[i, j] *= -K.gamma * (slopes[i, j] - K.bias)
-            for k in range(n):
-                value, by_a = a[i, k], real(0)
-                for j in range(count):
-                    by_a += G[i, j] * np.sign(value - columns[block, k, j])
-                out[i, k] += by_a
         elif K.kind == POLYNOMIAL:
             factor = K.gamma * real(K.degree)
             for j in range(count):
                 G[i, j] *= factor * _power(K.gamma * slopes[i, j] + K.c, K.degree - 1, real(1))
-    if K.kind != LAPLACIAN:
-        b_k = Rows(columns.reshape(-1), block * n * COLUMNS, COLUMNS)
-        add_inner_products(Grid(out.reshape(-1), 0, n, 1), Rows(G.reshape(-1), 0, count), b_k, rows, n, count)
+        for k in range(a.shape[1]):
+            value, by_a = a[i, k], real(0)
+            if K.kind == LAPLACIAN:
+                for j in range(count):
+                    by_a += G[i, j] * np.sign(value - columns[block, k, j])
+            else:
+                for j in range(count):
+                    by_a += G[i, j] * columns[block, k, j]
+            out[i, k] += by_a - total * value

@@ -10,58 +10,80 @@ from nsvm_cli.compiled.jit import compiled
 
 
 @compiled
-def step(loss: int, y: float, g: Any, out: Any) -> bool:
-    """Write what an explicit step adds to alpha_i at decision values g, and return whether it is not 0."""
-    C = len(g)
+def step(loss: int, y: float, g: Any, row: int, out: Any) -> bool:
+    """Write what an explicit step adds to alpha_i at decision values g_row to the same row of ``out``, and
+    return whether it is not 0.
+    """
+    C = g.shape[1]
     if loss == BINARY:
-        out[0] = y if y * g[0] < 1 else 0.0
-        return bool(out[0] != 0)
+        out[row, 0] = y if y * g[row, 0] < 1 else 0.0
+        return bool(out[row, 0] != 0)
     own, acts = int(y), False
-    out[:] = 0.0
+    for r in range(C):
+        out[row, r] = 0.0
     if loss == CRAMMER_SINGER:
         rival = -1
         for r in range(C):
-            if r != own and (rival < 0 or g[r] > g[rival]):
+            if r != own and (rival < 0 or g[row, r] > g[row, rival]):
                 rival = r
-        if g[own] - g[rival] < 1:
-            out[own], out[rival] = 1.0, -1.0
+        if g[row, own] - g[row, rival] < 1:
+            out[row, own], out[row, rival] = 1.0, -1.0
             acts = True
         return acts
     for r in range(C):
         sign = 1.0 if r == own else -1.0
-        if sign * g[r] < 1:
-            out[r] = sign
+        if sign * g[row, r] < 1:
+            out[row, r] = sign
             acts = True
     return acts
 
 
 @compiled
-def is_correct(loss: int, y: float, g: Any) -> bool:
-    """Return whether the prediction is the label."""
+def is_correct(loss: int, y: float, g: Any, row: int) -> bool:
+    """Return whether the prediction at decision values g_row is the label."""
     if loss == BINARY:
-        return bool((g[0] >= 0) == (y > 0))
+        return bool((g[row, 0] >= 0) == (y > 0))
     best = 0
-    for r in range(1, len(g)):
-        if g[r] > g[best]:
+    for r in range(1, g.shape[1]):
+        if g[row, r] > g[row, best]:
             best = r
     return best == int(y)
 
 
 @compiled
-def decide(samples: Samples, i: Any, s: Any, t: int, g: Any, steps: Any, progress: Progress) -> int:
-    """Write g and what explicit steps add for the samples i of step t, count them, and return how many of
-    them violate the margin, or -1 if a decision value is not finite.
+def decide(
+    samples: Samples, i: Any, s: Any, begin: int, end: int, g: Any, steps: Any, progress: Progress
+) -> Any:
+    """Take the next steps before ``end``, up to one with samples that violate the margin.
+
+    ``i`` and ``s`` have the samples of the steps from ``begin`` on, and their sums over the support. Write g
+    and what explicit steps add in the last step taken, and count. Return how many of its samples violate the
+    margin, -1 if a decision value is not finite, and how many are decided rightly.
     """
-    violations = correct = 0
-    for row in range(len(i)):
-        for r in range(s.shape[1]):
-            g[row, r] = s[row, r] / (samples.lam * (t - 1))
-            if not math.isfinite(g[row, r]):
-                return -1
-        violations += step(samples.loss, samples.y[i[row]], g[row], steps[row])
-        correct += is_correct(samples.loss, samples.y[i[row]], g[row])
-    progress.decided[0] += len(i)
-    progress.decided[1] += correct
-    progress.decided[2] += violations
-    progress.g[0] = g[0, 0]
-    return violations
+    k, C, y, decided = len(g), g.shape[1], samples.y, progress.decided
+    t, violations, correct = progress.t[0], 0, 0
+    while violations == 0 and t + 1 < end:
+        t, correct = t + 1, 0
+        for row in range(k):
+            at = (t - begin) * k + row
+            for r in range(C):
+                g[row, r] = s[at, r] / (samples.lam * (t - 1))
+                if not math.isfinite(g[row, r]):
+                    progress.t[0] = t
+                    return -1, 0
+            violations += step(samples.loss, y[i[at]], g, row, steps)
+            correct += is_correct(samples.loss, y[i[at]], g, row)
+        decided[0] += k
+        decided[1] += correct
+    decided[2] += violations
+    progress.t[0], progress.g[0] = t, g[0, 0]
+    return violations, correct
+
+
+@compiled
+def take_back(progress: Progress, k: int, correct: int, violations: int) -> None:
+    """Forget the last step of k samples, which is then taken again."""
+    progress.decided[0] -= k
+    progress.decided[1] -= correct
+    progress.decided[2] -= violations
+    progress.t[0] -= 1

@@ -19,7 +19,8 @@ from nsvm_cli.compiled.products import Grid, Rows, add_inner_products, add_produ
 ROWS = 256
 
 FEW = 48
-"""Samples below which a product with the weights of a connected layer is left to BLAS."""
+"""Samples below which a product with the weights of a connected layer is left to BLAS, unless it is only one:
+then the rows are those of the weights."""
 
 
 class Layer(NamedTuple):
@@ -152,7 +153,10 @@ def _mask(out: Any, rows: int, masks: Any) -> None:
 def _connect(theta: Any, offset: int, layer: Layer, H: Any, at: int, o: int, n: int) -> None:
     real, c, d = theta.dtype.type, layer.c, layer.d
     out, bias = H[o : o + d * n].reshape((d, n)), offset + c * d
-    if n < FEW:
+    if n == 1:
+        out[:] = real(0)
+        add_inner_products(Grid(H, o, 1, 0), Rows(theta, offset, c), Rows(H, at, 0), d, 1, c)
+    elif n < FEW:
         W = theta[offset:bias].reshape((d, c))
         np.dot(W, H[at : at + c * n].reshape((c, n)), out)
     else:
@@ -300,7 +304,11 @@ def _connect_back(
     theta: Any, offset: int, layer: Layer, H: Any, at: int, D: Any, n: int, by_theta: Any, below: Any
 ) -> None:
     c, d = layer.c, layer.d
-    if n < FEW:
+    if n == 1:
+        add_products(Rows(by_theta, offset, c), Grid(D, 0, 1, 0), Rows(H, at, 0), d, 1, c)
+        if len(below) > 0:
+            add_products(Rows(below, 0, 0), Grid(D, 0, 0, 1), Rows(theta, offset, c), 1, d, c)
+    elif n < FEW:
         by_out, x = D.reshape((d, n)), H[at : at + c * n].reshape((c, n))
         by_W = np.dot(by_out, x.T).reshape(-1)
         for i in range(len(by_W)):

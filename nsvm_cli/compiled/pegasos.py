@@ -50,12 +50,11 @@ def stretch(
             held[0] = begin
             j = support.order[: support.joined[0]]
             s[: len(i)] = sums(K, z, z_support[: len(j)], alpha_of(support, j, z))
-        for t in range(progress.t[0] + 1, min(end, until + 1)):
-            row = (t - begin) * k
-            violations = decide(samples, i[row : row + k], s[row : row + k], t, g, steps, progress)
+        while progress.t[0] + 1 < min(end, until + 1):
+            violations, _ = decide(samples, i, s, begin, min(end, until + 1), g, steps, progress)
             if violations < 0:
-                progress.t[0] = t
                 return BAD_G
+            t, row = progress.t[0], (progress.t[0] - begin) * k
             if violations > 0:
                 for at in range(k):
                     if steps[at].any():
@@ -65,7 +64,6 @@ def stretch(
                             for other in range(len(i)):
                                 s[other, r] += K_ii[row + at, other] * (steps[at, r] / k)
                 note_violation(progress, t)
-            progress.t[0] = t
         if progress.t[0] + 1 == end:
             held[0] = 0
     return DONE

@@ -161,10 +161,10 @@ def test_hinge(number: int) -> None:
     task: Any = TWO_CLASSES if number == BINARY else MulticlassClassification(("a", "b", "c"))
     y = np.arange(400) % 2 * 2.0 - 1 if number == BINARY else np.arange(400) % 3 * 1.0
     expected, step = loss.step(y, g[:, 0] if number == BINARY else g), np.empty_like(g)
-    acts = [losses.step(number, y_i, g_i, step_i) for y_i, g_i, step_i in zip(y, g, step, strict=True)]
+    acts = [losses.step(number, y_i, g, row, step) for row, y_i in enumerate(y)]
     np.testing.assert_array_equal(step, expected.reshape(step.shape))
     np.testing.assert_array_equal(acts, step.any(1))
-    correct = sum(losses.is_correct(number, y_i, g_i) for y_i, g_i in zip(y, g, strict=True))
+    correct = sum(losses.is_correct(number, y_i, g, row) for row, y_i in enumerate(y))
     assert correct == task.correct(y, g[:, 0] if number == BINARY else g)
 
 
