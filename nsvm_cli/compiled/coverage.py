@@ -94,7 +94,7 @@ def parts_of(network: nn.Module) -> tuple[MLP | CNN, Dropout, Normalize | None] 
     kinds = [type(part) for part in parts]  # what is derived from them may compute something else
     if kinds not in ([MLP], [MLP, Normalize], [CNN], [CNN, Normalize]):
         return None
-    dropout = parts[0].dropout if kinds[0] is MLP else parts[0][4]
+    (dropout,) = (module for module in parts[0].modules() if isinstance(module, Dropout))
     if type(dropout) is not Dropout:
         return None
     return parts[0], dropout, parts[1] if len(parts) > 1 else None

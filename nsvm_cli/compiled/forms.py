@@ -22,12 +22,29 @@ Real = Any
 """A number in the type of the features."""
 
 
+class Layer(NamedTuple):
+    """A layer from ``c`` channels of h x w pixels to ``d`` channels of p x q, then ReLU.
+
+    With ``side`` 1 it is fully connected, and has single pixels. Otherwise it is a convolution with filters
+    of that side, and the maximum of each 2x2 square. ``masked`` says whether dropout acts on its channels.
+    """
+
+    c: int
+    h: int
+    w: int
+    d: int
+    p: int
+    q: int
+    side: int
+    masked: bool
+
+
 class Network(NamedTuple):
     """F_theta: ``layers``, and perhaps ``Normalize``.
 
-    ``layers`` has a row for each, see ``networks.Layer``. ``theta`` has W_1, b_1, W_2, ... one after the
-    other, each W_l with a row for each output or channel. ``p`` is that of dropout, and 0 without; ``shared``
-    says whether the samples of a batch have the same mask.
+    ``layers`` has a row for each, see ``Layer``. ``theta`` has W_1, b_1, W_2, ... one after the other, each
+    W_l with a row for each output or channel. ``p`` is that of dropout, and 0 without; ``shared`` says
+    whether the samples of a batch have the same mask.
     """
 
     theta: np.ndarray

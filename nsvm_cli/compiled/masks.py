@@ -16,6 +16,7 @@ import torch
 
 from nsvm_cli.compiled.forms import Masks, Network
 from nsvm_cli.compiled.jit import compiled
+from nsvm_cli.compiled.networks import layer_of
 
 N, M = 624, 397
 CHUNK = 2048
@@ -75,8 +76,9 @@ def draw(words: Any, place: Any, p: float, out: Any) -> None:
 def mask_numbers(F: Network, rows: int) -> int:
     """Return how many numbers the masks of a batch have."""
     numbers = 0
-    for layer in F.layers:
-        numbers += layer[3] * layer[7]
+    for number in range(len(F.layers)):
+        layer = layer_of(F, number)
+        numbers += layer.d if layer.masked else 0
     return numbers if F.shared else rows * numbers
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nsvm_cli.compiled.forms import Network
+from nsvm_cli.compiled.forms import Layer, Network
 from nsvm_cli.compiled.jit import compiled
 from nsvm_cli.compiled.products import Grid, Rows, add_inner_products, add_products
 
@@ -21,23 +21,6 @@ ROWS = 256
 FEW = 48
 """Samples below which a product with the weights of a connected layer is left to BLAS, unless it is only one:
 then the rows are those of the weights."""
-
-
-class Layer(NamedTuple):
-    """A layer from ``c`` channels of h x w pixels to ``d`` channels of p x q, then ReLU.
-
-    With ``side`` 1 it is fully connected, and has single pixels. Otherwise it is a convolution with filters
-    of that side, and the maximum of each 2x2 square. ``masked`` says whether dropout acts on its channels.
-    """
-
-    c: int
-    h: int
-    w: int
-    d: int
-    p: int
-    q: int
-    side: int
-    masked: bool
 
 
 class Passed(NamedTuple):
@@ -78,8 +61,8 @@ def _height(F: Network) -> int:
 def room_for(F: Network, rows: int) -> Passed:
     """Return memory for a pass of so many samples."""
     total = rows * _height(F)
-    pools = F.layers[:, 6].max() > 1
-    return Passed(np.empty(total, F.theta.dtype), np.empty(total if pools else 0, np.int8))
+    convolves = layer_of(F, 0).side > 1
+    return Passed(np.empty(total, F.theta.dtype), np.empty(total if convolves else 0, np.int8))
 
 
 @compiled

@@ -49,12 +49,9 @@ def add_products(out: Rows, W: Grid, x: Rows, p: int, q: int, m: int) -> None:
 @compiled
 def _add_20_products(out: Rows, W: Grid, x: Rows, i: int, k: int, m: int) -> None:
     a, b, c, d = _five(W, i, k), _five(W, i + 1, k), _five(W, i + 2, k), _five(W, i + 3, k)
-    o, y = out.numbers, x.numbers
-    at_a, at_b, at_c, at_d = _four_places(out.first + i * out.step, out.step)
-    from_0, from_1, from_2, from_3 = _four_places(x.first + k * x.step, x.step)
-    from_4 = Place(x.first + (k + 4) * x.step)
+    o, y, (at_a, at_b, at_c, at_d, _), at_y = out.numbers, x.numbers, _five_places(out, i), _five_places(x, k)
     for j in range(Place(m)):
-        y_j = y[from_0 + j], y[from_1 + j], y[from_2 + j], y[from_3 + j], y[from_4 + j]
+        y_j = _five_numbers(y, at_y, j)
         o[at_a + j] += _product(a, y_j)
         o[at_b + j] += _product(b, y_j)
         o[at_c + j] += _product(c, y_j)
@@ -68,22 +65,27 @@ def _five(W: Grid, i: int, k: int) -> Any:
 
 
 @compiled
+def _five_places(x: Rows, k: int) -> Any:
+    at, step = x.first + k * x.step, x.step
+    return Place(at), Place(at + step), Place(at + 2 * step), Place(at + 3 * step), Place(at + 4 * step)
+
+
+@compiled
+def _five_numbers(x: Any, at: Any, j: Any) -> Any:
+    return x[at[0] + j], x[at[1] + j], x[at[2] + j], x[at[3] + j], x[at[4] + j]
+
+
+@compiled
 def _product(a: Any, b: Any) -> Any:
     return a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3] + a[4] * b[4]
 
 
 @compiled
-def _four_places(first: int, step: int) -> Any:
-    return Place(first), Place(first + step), Place(first + 2 * step), Place(first + 3 * step)
-
-
-@compiled
 def _add_5_products(out: Rows, W: Grid, x: Rows, i: int, k: int, m: int) -> None:
-    a, o, y, at = _five(W, i, k), out.numbers, x.numbers, Place(out.first + i * out.step)
-    from_0, from_1, from_2, from_3 = _four_places(x.first + k * x.step, x.step)
-    from_4 = Place(x.first + (k + 4) * x.step)
+    a, o, y = _five(W, i, k), out.numbers, x.numbers
+    at, at_y = Place(out.first + i * out.step), _five_places(x, k)
     for j in range(Place(m)):
-        o[at + j] += _product(a, (y[from_0 + j], y[from_1 + j], y[from_2 + j], y[from_3 + j], y[from_4 + j]))
+        o[at + j] += _product(a, _five_numbers(y, at_y, j))
 
 
 @compiled
@@ -111,13 +113,11 @@ def _add_20_inner_products(out: Grid, a: Rows, b: Rows, i: int, k: int, m: int) 
     x, y, o, right = a.numbers, b.numbers, out.numbers, out.across
     zero = x.dtype.type(0)
     p = q = r = s = zero, zero, zero, zero, zero
-    from_p, from_q, from_r, from_s = _four_places(a.first + i * a.step, a.step)
-    from_0, from_1, from_2, from_3 = _four_places(b.first + k * b.step, b.step)
-    from_4 = Place(b.first + (k + 4) * b.step)
+    (at_p, at_q, at_r, at_s, _), at_y = _five_places(a, i), _five_places(b, k)
     for j in range(Place(m)):
-        y_j = y[from_0 + j], y[from_1 + j], y[from_2 + j], y[from_3 + j], y[from_4 + j]
-        p, q = _plus(p, x[from_p + j], y_j), _plus(q, x[from_q + j], y_j)
-        r, s = _plus(r, x[from_r + j], y_j), _plus(s, x[from_s + j], y_j)
+        y_j = _five_numbers(y, at_y, j)
+        p, q = _plus(p, x[at_p + j], y_j), _plus(q, x[at_q + j], y_j)
+        r, s = _plus(r, x[at_r + j], y_j), _plus(s, x[at_s + j], y_j)
     at = out.first + i * out.down + k * right
     for column in range(5):
         o[at + column * right] += p[column]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nsvm_cli.compiled import forms
 from nsvm_cli.compiled.coverage import KERNELS, LOSSES, covers_loss, formula_of, parts_of
 from nsvm_cli.compiled.masks import draws_as_torch, set_words, words_of
-from nsvm_cli.compiled.networks import Layer, width
+from nsvm_cli.compiled.networks import width
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Biased, Kernel, or_one_over_n
 from nsvm_cli.models.networks import CNN, MLP
@@ -49,20 +49,20 @@ def support_form(state: SampleState) -> forms.Support:
     return forms.Support(c.alpha.reshape(len(c.alpha), -1), c.order, np.array([len(c.support)]), c.in_support)
 
 
-def layers_of(network: MLP | CNN, shape: Sequence[int]) -> list[Layer]:
-    """Return the layers of a network for samples of this shape."""
+def layers_of(network: MLP | CNN, drops: bool, shape: Sequence[int]) -> list[forms.Layer]:
+    """Return the layers of a network for samples of this shape; ``drops`` says whether it has dropout."""
     if isinstance(network, MLP):
-        last, drops = network.layers[-1], network.dropout.p > 0
+        last = network.layers[-1]
         return [
-            Layer(part.in_features, 1, 1, part.out_features, 1, 1, 1, drops and part is not last)
+            forms.Layer(part.in_features, 1, 1, part.out_features, 1, 1, 1, drops and part is not last)
             for part in network.layers
         ]
-    first, _, _, second, dropout, *_ = cast(Sequence[Any], network)
+    convolutions = [part for part in network if isinstance(part, nn.Conv2d)]
     layers, (_, h, w) = [], shape
-    for part, drops in ((first, False), (second, dropout.p > 0)):
-        side = part.kernel_size[0]
+    for part in convolutions:
+        side, masked = part.kernel_size[0], drops and part is convolutions[-1]
         p, q = (h - side + 1) // 2, (w - side + 1) // 2
-        layers.append(Layer(part.in_channels, h, w, part.out_channels, p, q, side, drops))
+        layers.append(forms.Layer(part.in_channels, h, w, part.out_channels, p, q, side, masked))
         h, w = p, q
     return layers
 
@@ -95,7 +95,7 @@ class Theta:
         parts = parts_of(F.network)
         assert parts is not None, "see coverage"
         network, dropout, normalize = parts
-        theta, layers = vector([*network.parameters()]), layers_of(network, x.shape[1:])
+        theta, layers = vector([*network.parameters()]), layers_of(network, dropout.p > 0, x.shape[1:])
         real = theta.dtype.type
         form = forms.Network(
             theta,
@@ -137,8 +137,8 @@ class Theta:
     def draw_masks(self) -> None:
         """Let torch draw the masks of the next pass, for as many rows as a stretch has asked for."""
         p, rows, parts = self.network.p, -int(self.masks.ready[0]), []
-        for layer in self.network.layers.tolist():
-            keep = self._empty(1 if self.network.shared else rows, layer[3] if layer[7] else 0)
+        for layer in (forms.Layer(*row) for row in self.network.layers.tolist()):
+            keep = self._empty(1 if self.network.shared else rows, layer.d if layer.masked else 0)
             parts.append(keep.bernoulli_(1 - p, generator=self.F.dropout) / (1 - p))
         self.masks = self.masks._replace(drawn=vector(parts))
         self.masks.ready[0] = 1

@@ -82,9 +82,10 @@ def test_kernels(K: Kernel, normalized: bool) -> None:
 def test_float32_far_from_0() -> None:
     """Features that are far from 0 keep the digits of their distances."""
     a, b = (normal(seed, 300, 4).float() + 1000 for seed in (1, 2))
-    b[0] += 1000  # and so are one of them from the others
-    values = kernels.values(kernel_form(RBF(1.0), a), a.numpy(), b.numpy())
-    np.testing.assert_allclose(values, RBF(1.0)(a.double(), b.double()), atol=2e-5)
+    for far, error in ((0, 5e-6), (1000, 2e-5)):  # of one of them from the others
+        b[0] += far
+        values = kernels.values(kernel_form(RBF(1.0), a), a.numpy(), b.numpy())
+        np.testing.assert_allclose(values, RBF(1.0)(a.double(), b.double()), atol=error)
 
 
 def network(**settings: Any) -> nn.Module:
@@ -94,13 +95,14 @@ def network(**settings: Any) -> nn.Module:
 SHAPES = {"mlp": (4,), "cnn": (3, 18, 21)}
 
 
-@pytest.mark.skipif(not masks.draws_as_torch(torch.float64), reason="torch draws otherwise on this processor")
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("rows", [1, 3, 2 * networks.ROWS + 50])
 def test_network(name: str, dropout: float, shared: bool, normalize: bool, rows: int) -> None:
+    if dropout > 0 and not masks.draws_as_torch(torch.float64):
+        pytest.skip("torch draws otherwise on this processor")
     widths = {"channels": (2, 7)} if name == "cnn" else {"widths": [7, 6, 5]}
     output = {"dropout": dropout, "shared_dropout": shared, "normalize": normalize, "scale": 1.4}
     net = build_network({"name": name, **widths, **output}, SHAPES[name], seed=1).double()
@@ -127,7 +129,7 @@ def test_network(name: str, dropout: float, shared: bool, normalize: bool, rows:
     expected.backward(by_z)
     by_theta = networks.backward(theta.network, passed, by_z.numpy(), len(drawn) > 0)
     gradient = torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
-    np.testing.assert_allclose(by_theta, gradient, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(by_theta, gradient, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
