@@ -65,7 +65,7 @@ def test_hostile_names_are_printed_as_they_are(run: Path, tmp_path: Path) -> Non
     run.rename(there)
     try:
         for done in (
-            nsvm("evaluate", there, cwd=tmp_path, env={"COLUMNS": "500"}),
+            nsvm("evaluate", HOSTILE, cwd=tmp_path),
             nsvm("train", f"resume={there}", cwd=tmp_path),
         ):
             assert done.returncode == 0, done.stderr
