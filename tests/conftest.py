@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -37,6 +38,13 @@ if find_spec("numba"):
 
 # A shell's & has Ctrl-C ignored, and the processes that tests start and interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collector of garbage what the modules hold, which it would search again in every test."""
+    gc.collect()
+    gc.freeze()
+
 
 REAL_DATA = Path(os.environ.get("NSVM_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 

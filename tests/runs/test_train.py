@@ -331,7 +331,7 @@ def failing_from(number: int, name: str) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("name", ["fsync", "replace"])
-@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.thorough)])
 def test_a_full_disk_at_every_write(
     name: str, stride: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
