@@ -246,6 +246,30 @@ def set_column(b: Columns, j: int, z: Any) -> None:
 
 
 @compiled
+def centre(K: Kernel, a: Any, b: Columns, count: int) -> Any:
+    """Set the squared lengths of the first columns of b's first block, after a shift if K needs one.
+
+    Returns the rows of a, shifted alike: their distances stay as they are.
+    """
+    real, z = a.dtype.type, b.z[0]
+    a, squares = a.copy(), b.squares[0]
+    squares[:count] = real(0)
+    for k in range(len(z)):
+        if K.shift:
+            origin = real(0)
+            for j in range(count):
+                origin += z[k, j]
+            origin /= real(count)
+            for j in range(count):
+                z[k, j] -= origin
+            for i in range(len(a)):
+                a[i, k] -= origin
+        for j in range(count):
+            squares[j] += z[k, j] * z[k, j]
+    return a
+
+
+@compiled
 def _products(a: Any, b: Any, block: int, count: int) -> Any:
     """Return <a_i, b_j> for the first columns of a block, four features and four rows at a time.
 

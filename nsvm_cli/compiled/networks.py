@@ -74,6 +74,22 @@ def features(F: Network, x: Any) -> Any:
 
 
 @compiled
+def feature_columns(F: Network, x: Any, i: Any, passed: Passed, z: Any) -> None:
+    """Write F_theta(x_i), without dropout, for at most ``ROWS`` samples i as the first columns of z."""
+    n = len(i)
+    of_input = passed.H[: x.shape[1] * n].reshape((x.shape[1], n))
+    for k in range(len(of_input)):
+        for j in range(n):
+            of_input[k, j] = x[i[j], k]
+    top = _pass(F, passed, 0, F.theta[:0], 0, n, n, False)
+    features = passed.H[top : top + len(z) * n].reshape((len(z), n))
+    factor = _factors(F, features)
+    for k in range(len(z)):
+        for j in range(n):
+            z[k, j] = features[k, j] * factor[j]
+
+
+@compiled
 def forward(F: Network, x: Any, passed: Passed, z: Any, masks: Any, known: int) -> None:
     """Write z = F_theta(x), and what ``backward`` needs: for all samples, if there is room for them.
 
@@ -85,16 +101,21 @@ def forward(F: Network, x: Any, passed: Passed, z: Any, masks: Any, known: int) 
         end = min(begin + ROWS, len(x))
         at = begin * height if len(passed.H) >= len(x) * height else 0
         if end > known or len(masks) > 0:
-            _forward(F, x, passed, at, z, masks, begin, end, end <= known)
+            n = end - begin
+            if end > known:
+                _write_columns(x[begin:end], passed.H[at : at + x.shape[1] * n].reshape((x.shape[1], n)))
+            top = _pass(F, passed, at, masks, begin, end, len(x), end <= known)
+            _write_rows(F, passed.H[top : top + z.shape[1] * n].reshape((z.shape[1], n)), z[begin:end])
 
 
 @compiled
-def _forward(
-    F: Network, x: Any, passed: Passed, at: int, z: Any, masks: Any, begin: int, end: int, known: bool
-) -> None:
+def _pass(
+    F: Network, passed: Passed, at: int, masks: Any, begin: int, end: int, rows: int, known: bool
+) -> int:
+    """Let the samples from ``begin`` to ``end``, of so many ``rows``, pass all layers; they are in H from
+    ``at`` on, and their features, where they are said to be.
+    """
     H, n, offset, of_masks = passed.H, end - begin, 0, 0
-    if not known:
-        _write_columns(x[begin:end], H[at : at + x.shape[1] * n].reshape((x.shape[1], n)))
     for number in range(len(F.layers)):
         layer = layer_of(F, number)
         o, pixels = at + layer.c * layer.h * layer.w * n, layer.p * layer.q
@@ -104,12 +125,12 @@ def _forward(
             _convolve(F.theta, offset, layer, passed, at, o, n)
         if layer.masked and len(masks) > 0:
             known = False
-            rows, drawn = (1, masks[of_masks:]) if F.shared else (n, masks[of_masks + begin * layer.d :])
-            _mask(H[o : o + layer.d * pixels * n].reshape((layer.d, pixels, n)), rows, drawn)
-            of_masks += layer.d * (1 if F.shared else len(x))
+            drawn = masks[of_masks:] if F.shared else masks[of_masks + begin * layer.d :]
+            _mask(H[o : o + layer.d * pixels * n].reshape((layer.d, pixels, n)), 1 if F.shared else n, drawn)
+            of_masks += layer.d * (1 if F.shared else rows)
         offset += layer.d * (layer.c * layer.side**2 + 1)
         at = o
-    _write_rows(F, H[at : at + z.shape[1] * n].reshape((z.shape[1], n)), z[begin:end])
+    return at
 
 
 @compiled
@@ -204,13 +225,20 @@ def _lengths(F: Network, features: Any) -> Any:
 
 
 @compiled
-def _write_rows(F: Network, features: Any, z: Any) -> None:
-    """Write the features of a block, normalised if F says so, as rows of z."""
-    factor = np.ones(features.shape[1], z.dtype)
+def _factors(F: Network, features: Any) -> Any:
+    """Return what normalising multiplies the features of a block by, or ones."""
+    factor = np.ones(features.shape[1], features.dtype)
     if F.normalize:
         lengths = _lengths(F, features)
         for j in range(len(factor)):
             factor[j] = F.scale / (lengths[j] if not lengths[j] < F.eps else F.eps)
+    return factor
+
+
+@compiled
+def _write_rows(F: Network, features: Any, z: Any) -> None:
+    """Write the features of a block, normalised if F says so, as rows of z."""
+    factor = _factors(F, features)
     for first in range(0, len(features), 16):
         for k in range(first, min(first + 16, len(features))):
             for j in range(len(factor)):

@@ -85,7 +85,12 @@ def test_float32_far_from_0() -> None:
     for far, error in ((0, 5e-6), (1000, 2e-5)):  # of one of them from the others
         b[0] += far
         values = kernels.values(kernel_form(RBF(1.0), a), a.numpy(), b.numpy())
-        np.testing.assert_allclose(values, RBF(1.0)(a.double(), b.double()), atol=error)
+        exact = RBF(1.0)(a.double(), b.double())
+        np.testing.assert_allclose(values, exact, atol=error)
+        columns = kernels.columns_of(b.numpy(), 300)
+        centred = kernels.centre(kernel_form(RBF(1.0), a), a.numpy(), columns, 300)
+        values = kernels.column_values(kernel_form(RBF(1.0), a), centred, columns, 0, 300)
+        np.testing.assert_allclose(values, exact, atol=error)
 
 
 def network(**settings: Any) -> nn.Module:
@@ -117,6 +122,9 @@ def test_network(name: str, dropout: float, shared: bool, normalize: bool, rows:
     networks.forward(*of_x, np.empty(0), 0)
     np.testing.assert_allclose(z, F(x), rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(networks.features(*of_x[:2]), F(x), rtol=1e-12, atol=1e-14)
+    i, columns = np.arange(rows)[::-1][: networks.ROWS], np.empty((n, networks.ROWS + 1))
+    networks.feature_columns(*of_x[:2], i, networks.room_for(theta.network, networks.ROWS), columns)
+    np.testing.assert_allclose(columns[:, : len(i)].T, F(x)[i.copy()], rtol=1e-12, atol=1e-14)
     net.train(dropout > 0)
     for known in (rows // networks.ROWS * networks.ROWS, 0):
         drawn = masks.masks_for(theta.network, theta.masks, rows)
