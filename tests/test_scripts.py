@@ -14,8 +14,10 @@ import tomllib
 from importlib.metadata import requires
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -28,6 +30,24 @@ def test_every_module_imports(package: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.syspath_prepend(SCRIPTS)
     for file in sorted((SCRIPTS / package).glob("*.py")):
         importlib.import_module(f"{package}.{file.stem}")
+
+
+@pytest.mark.parametrize("algorithm", ["alg2", "alg3"])
+def test_the_literal_loop_goes_on_where_a_trainer_is(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(SCRIPTS)
+    trainers: Any = importlib.import_module("benchmarks.trainers")
+    words = "dataset=ringnorm", "dtype=float64", "network.dropout=0", "engine=torch", "algorithm.steps=300"
+    experiment = trainers.Cell("ringnorm", algorithm, words).prepare(0)
+    trainer, problem = experiment.trainer, experiment.problem
+    state = trainer.start(problem, experiment.F)
+    trainer.advance(problem, state, 200)
+    eager, k = trainers.literal_from(experiment, state), trainer.k
+    steps = eager.algorithm_2(300, begin=200) if k == 1 else eager.algorithm_3(300, k, begin=200)
+    trainers.exhaust(steps)
+    trainer.advance(problem, state, 300)
+    ours = torch.from_numpy(state.coefficients.alpha) * problem.y
+    assert len(eager.j) > 20
+    torch.testing.assert_close(eager.alpha, ours, rtol=0, atol=1e-10)
 
 
 def test_the_constraints_name_every_package() -> None:

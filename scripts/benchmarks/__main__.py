@@ -2,7 +2,7 @@
 
 usage: scripts/benchmark [--parts trainers profile svc predict growth classes others] [--pairs 5]
                          [--out outputs/benchmark] [--ringnorm FILE.csv] [--mnist FOLDER] [--pmlb FOLDER]
-                         [--algorithms alg1 alg2 ...]
+                         [--algorithms alg1 alg2 ...] [--engine auto|torch|numba]
 
 Everything runs on one thread, and the two sides of a ratio alternate. Writes one CSV per table, plots, and
 report.md. Without --ringnorm the data are generated; without --mnist the cells that need MNIST are left out.
@@ -35,6 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(usage=USAGE, add_help=True)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
     parser.add_argument("--algorithms", nargs="+", choices=trainers.ALGORITHMS, default=trainers.ALGORITHMS)
+    parser.add_argument("--engine", choices=("auto", "torch", "numba"), default="auto")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("outputs/benchmark"))
     parser.add_argument("--ringnorm", type=Path)

@@ -37,21 +37,22 @@ class Cell:
     words: tuple[str, ...]
 
     def prepare(self, seed: int) -> Experiment:
-        words = [*self.words, f"algorithm={self.algorithm}", f"seed={seed}", "device=cpu", "threads=1"]
+        words = [f"algorithm={self.algorithm}", f"seed={seed}", "device=cpu", "threads=1", *self.words]
         values = plain_values(compose(words))
         return prepare(parse_settings(values))
 
 
 def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
     """Each algorithm on Ringnorm and, if it is at hand, on MNIST 0-v-1."""
-    ringnorm = ("dataset=ringnorm",)
+    engine = f"engine={arguments.engine}"
+    ringnorm: tuple[str, ...] = (engine, "dataset=ringnorm")
     if arguments.ringnorm:
-        ringnorm = ("dataset=ringnorm_openml", f"dataset.path='{arguments.ringnorm.resolve()}'")
+        ringnorm = (engine, "dataset=ringnorm_openml", f"dataset.path='{arguments.ringnorm.resolve()}'")
     for algorithm in arguments.algorithms:
         yield Cell("ringnorm", algorithm, ringnorm)
     if arguments.mnist:
         for algorithm in arguments.algorithms:
-            words = ("dataset=mnist", f"dataset.root='{arguments.mnist.resolve()}'")
+            words = (engine, "dataset=mnist", f"dataset.root='{arguments.mnist.resolve()}'")
             yield Cell("mnist", algorithm, words)
 
 
@@ -146,10 +147,7 @@ def windows(experiment: Experiment) -> float:
     spent = 0.0
     for window in range(WINDOWS):
         trainer.advance(problem, state, max(state.t, int(trainer.total * (window + 0.5) / WINDOWS)))
-        eager = literal(experiment)
-        eager.j = torch.from_numpy(state.coefficients.support.copy())
-        eager.alpha = torch.from_numpy(state.coefficients.alpha).to(problem.y)
-        _copy_momentum(experiment.F.optimizer, eager.optimizer)
+        eager = literal_from(experiment, state)
         until = state.t + WINDOW
         if experiment.settings.algorithm["name"] == "alg2":
             loop = eager.algorithm_2(until, begin=state.t)
@@ -157,6 +155,15 @@ def windows(experiment: Experiment) -> float:
             loop = eager.algorithm_3(until, trainer.batch_size, begin=state.t)  # type: ignore[attr-defined]
         spent += clocked(exhaust, loop)[0]
     return spent / (WINDOWS * WINDOW) * trainer.total
+
+
+def literal_from(experiment: Experiment, state: Any) -> Eager:
+    """The literal loop of Algorithm 2 or 3 where our trainer's state is."""
+    eager, y = literal(experiment), experiment.problem.y
+    eager.j = torch.from_numpy(state.coefficients.support.copy())
+    eager.alpha = torch.from_numpy(state.coefficients.alpha).to(y) * y  # in the paper, y is no part of alpha
+    _copy_momentum(experiment.F.optimizer, eager.optimizer)
+    return eager
 
 
 def _copy_momentum(ours: Any, theirs: torch.optim.Optimizer) -> None:
@@ -200,9 +207,9 @@ def measure(report: Report, arguments: argparse.Namespace) -> None:
 
 
 def profile(report: Report, arguments: argparse.Namespace) -> None:
-    """Where the time of each cell goes."""
+    """Where the time of each cell goes on torch."""
     rows = []
-    for cell in cells(arguments):
+    for cell in cells(argparse.Namespace(**{**vars(arguments), "engine": "torch"})):
         experiment = cell.prepare(0)
         F, K = experiment.F, type(experiment.problem.K)
         spent = dict.fromkeys(("network, forward", "network, backward", "kernel", "optimizer"), 0.0)
@@ -228,7 +235,7 @@ def profile(report: Report, arguments: argparse.Namespace) -> None:
                 "the rest": f"{100 * (1 - sum(spent.values()) / total):.0f} %",
             }
         )
-    report.table("profile", "Where the time goes (seed 0)", rows)
+    report.table("profile", "Where the time goes on torch (seed 0)", rows)
 
 
 @contextmanager
