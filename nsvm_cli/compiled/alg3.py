@@ -21,10 +21,10 @@ from nsvm_cli.compiled.forms import (
     Support,
 )
 from nsvm_cli.compiled.jit import compiled
-from nsvm_cli.compiled.kernels import centre, column_sums, columns_of
+from nsvm_cli.compiled.kernels import COLUMNS, centre, column_sums, columns_of
 from nsvm_cli.compiled.losses import decide
 from nsvm_cli.compiled.masks import waits_for_masks
-from nsvm_cli.compiled.networks import ROWS, feature_columns, features, room_for
+from nsvm_cli.compiled.networks import feature_columns, features, room_for
 from nsvm_cli.compiled.objectives import descend_on_batch
 from nsvm_cli.compiled.supports import add, alpha_of, rows_of
 
@@ -70,9 +70,9 @@ def stretch(
 def _sums(F: Network, K: Kernel, samples: Samples, support: Support, x_A: Any) -> Any:
     """Return sum_j alpha_j K(F_theta(x_j), F_theta(x_i)) for every i in A."""
     z_A, out = features(F, x_A), np.zeros((len(x_A), support.alpha.shape[1]), F.theta.dtype)
-    passed, z = room_for(F, ROWS), columns_of(z_A[:0], ROWS)
-    for begin in range(0, support.joined[0], ROWS):
-        j = support.order[begin : min(begin + ROWS, support.joined[0])]
+    passed, z = room_for(F, COLUMNS), columns_of(z_A[:0], COLUMNS - 1)
+    for begin in range(0, support.joined[0], COLUMNS):
+        j = support.order[begin : min(begin + COLUMNS, support.joined[0])]
         feature_columns(F, samples.x, j, passed, z.z[0])
         out += column_sums(K, centre(K, z_A, z, len(j)), z, alpha_of(support, j, F.theta))
     return out

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import hashlib
+import os
 import platform
-from collections.abc import Iterator
+import subprocess
+import sys
+import tempfile
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
 from platformdirs import user_cache_path
+
+from nsvm_cli.errors import RunError
 
 
 @cache
@@ -55,24 +59,47 @@ def is_compiled(algorithm: str, dtype: str) -> bool:
     return _mark(algorithm, dtype).exists()
 
 
-@contextlib.contextmanager
-def compiling(algorithm: str, dtype: str) -> Iterator[None]:
-    """Call functions in the block that are compiled now, unless they have been before.
+@cache
+def can_keep_code() -> bool:
+    """Return whether there is a place for machine code."""
+    try:
+        code_folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=code_folder()):
+            return True
+    except OSError:
+        return False
 
-    One process compiles at a time: two at once could mix up the code that they keep.
+
+def compile_once(algorithm: str, dtype: str) -> None:
+    """Have the functions of an algorithm compiled for a type, by a process of its own, unless that is done.
+
+    In the process that compiles functions, these call other variants of one another than in those that
+    load them, with other last bits. Where there is no place for code, each process has to compile for itself.
+
+    Raises:
+        RunError: they cannot be compiled.
     """
-    if (algorithm, dtype) in _loaded or is_compiled(algorithm, dtype):
-        yield
-    else:
-        with contextlib.ExitStack() as stack:
-            with contextlib.suppress(OSError):  # without a place for code, each process compiles for itself
-                lock = stack.enter_context((code_folder() / "lock").open("a"))
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-            with contextlib.suppress(OSError):
-                _mark(algorithm, dtype).touch()
-    _loaded.add((algorithm, dtype))
+    if is_compiled(algorithm, dtype) or not can_keep_code() or os.environ.get(COMPILES):
+        return
+    with (code_folder() / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two processes at once could mix up the code that they keep
+        if is_compiled(algorithm, dtype):
+            return
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "nsvm_cli.compiled.compiler", algorithm, dtype],
+            env={**os.environ, COMPILES: "1", "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # Ctrl-C is for the run
+        )
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+            raise RunError(f"the steps of {algorithm} cannot be compiled: {last}; engine=torch does without")
+        _mark(algorithm, dtype).touch()
 
 
-_loaded: set[tuple[str, str]] = set()
-"""What this process has called."""
+COMPILES = "NSVM_COMPILES"
+"""An environment variable of the process that compiles."""

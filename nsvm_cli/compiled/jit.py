@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import inspect
-import tempfile
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
 import numba.core.config
 
-from nsvm_cli.compiled.code import code_folder
+from nsvm_cli.compiled.code import can_keep_code, code_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 """What the compiler may do to sums and quotients. It may not assume that there is no NaN and no infinity,
 which are looked for."""
-
-
-def _can_keep_code() -> bool:
-    try:
-        code_folder().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=code_folder()):
-            return True
-    except OSError:
-        return False
-
-
-CACHE = _can_keep_code()
 
 
 def compiled(function: Function) -> Function:
@@ -38,7 +25,7 @@ def compiled(function: Function) -> Function:
     try:
         # a test may have wrapped the function, to check the shapes in its signature
         plain = inspect.unwrap(function)
-        done: Any = numba.njit(cache=CACHE, fastmath=FAST, error_model="numpy")(plain)
+        done: Any = numba.njit(cache=can_keep_code(), fastmath=FAST, error_model="numpy")(plain)
     finally:
         config.CACHE_DIR = before
     return cast(Function, done)

@@ -75,7 +75,7 @@ def features(F: Network, x: Any) -> Any:
 
 @compiled
 def feature_columns(F: Network, x: Any, i: Any, passed: Passed, z: Any) -> None:
-    """Write F_theta(x_i), without dropout, for at most ``ROWS`` samples i as the first columns of z."""
+    """Write F_theta(x_i), without dropout, for samples i as the first columns of z."""
     n = len(i)
     of_input = passed.H[: x.shape[1] * n].reshape((x.shape[1], n))
     for k in range(len(of_input)):

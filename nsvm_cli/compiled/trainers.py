@@ -13,7 +13,7 @@ import torch
 from threadpoolctl import ThreadpoolController
 
 from nsvm_cli.compiled import alg1, alg2, alg3, alg4, forms, pegasos
-from nsvm_cli.compiled.code import compiling, name_of_type
+from nsvm_cli.compiled.code import compile_once, name_of_type
 from nsvm_cli.compiled.coverage import covers_loss
 from nsvm_cli.compiled.forms import BAD_G, DONE, NEEDS_MASKS
 from nsvm_cli.compiled.networks import room_for, width
@@ -95,13 +95,13 @@ class Stretches:
             NotFiniteError: a quantity is no longer finite. The state is then that of no step.
         """
         theta = self.theta
-        with compiling(stretch.__module__.rpartition(".")[2], name_of_type(self.problem.x.dtype)):
-            while True:
-                moved = () if theta is None else (theta.network, theta.optimizer, theta.masks)
-                status = stretch(*moved, *arguments)
-                if status != NEEDS_MASKS or theta is None:
-                    break
-                theta.draw_masks()
+        compile_once(stretch.__module__.rpartition(".")[2], name_of_type(self.problem.x.dtype))
+        while True:
+            moved = () if theta is None else (theta.network, theta.optimizer, theta.masks)
+            status = stretch(*moved, *arguments)
+            if status != NEEDS_MASKS or theta is None:
+                break
+            theta.draw_masks()
         if status != DONE:
             quantity = "the decision value g" if status == BAD_G else "the objective"
             raise NotFiniteError(quantity, int(self.progress.t[0]))

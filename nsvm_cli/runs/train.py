@@ -57,7 +57,7 @@ def train_run(
     experiment = checkpoints.experiment
     trainer, problem = experiment.trainer, experiment.problem
     if experiment.engine == NUMBA and not is_ready(trainer, problem):
-        say("compiling the steps of this algorithm, which takes half a minute, once on this computer")
+        say("compiling the steps of this algorithm, which takes up to a minute, once on this computer")
     state = _train(experiment, state, [best, MetricsWriter(directory), *callbacks], checkpoints, signals)
     model = model_of(experiment, trainer.finish(problem, state))
     moved = movement(experiment)

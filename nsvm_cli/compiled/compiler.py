@@ -1,0 +1,30 @@
+"""Compile the functions of an algorithm: python -m nsvm_cli.compiled.compiler ALGORITHM TYPE"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from nsvm_cli.compiled.trainers import compiled
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import RBF
+from nsvm_cli.models.networks import build_network
+from nsvm_cli.models.optimizers import SGD
+from nsvm_cli.trainers import Problem, build_trainer
+
+
+def compile_for(algorithm: str, dtype: torch.dtype) -> None:
+    """Take a few steps of an algorithm, all of whose functions are compiled by that."""
+    x = torch.linspace(-1, 1, 80, dtype=dtype).sin().view(40, 2)
+    problem = Problem(x, x[:, 0].sign(), RBF(1.0), seed=0)
+    network = build_network({"name": "mlp", "widths": [4, 3], "dropout": 0.1}, (2,), seed=0).to(dtype)
+    F = FeatureMap(network, SGD(1e-3, momentum=0.9), dropout_seed=0)
+    lengths = {"steps": 8} | ({"solver_steps": 8} if algorithm == "alg4" else {})
+    trainer = compiled(build_trainer({"name": algorithm, **lengths}))
+    trainer.advance(problem, trainer.start(problem, F), trainer.total)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    compile_for(sys.argv[1], getattr(torch, sys.argv[2]))

@@ -1,0 +1,50 @@
+"""Where machine code comes from: another process, so that the first run has the bits of all later ones."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numba")
+
+from nsvm_cli.compiled import code
+from nsvm_cli.errors import RunError
+from tests.cli.process import start
+
+
+def test_what_cannot_be_compiled_is_said_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = tmp_path / "python"
+    failing.write_text("#!/bin/sh\necho some lines >&2\necho no memory >&2\nexit 1\n")
+    failing.chmod(0o755)
+    monkeypatch.setattr(code, "is_compiled", lambda *_: False)
+    monkeypatch.setattr(sys, "executable", str(failing))
+    with pytest.raises(RunError, match="steps of alg1 cannot be compiled: no memory; engine=torch"):
+        code.compile_once("alg1", "float32")
+
+
+def test_it_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler, folder = tmp_path / "python", tmp_path / "code"
+    compiler.write_text(f"#!/bin/sh\necho $* >> {tmp_path}/calls\n")
+    compiler.chmod(0o755)
+    folder.mkdir()
+    monkeypatch.setattr(code, "code_folder", lambda: folder)
+    monkeypatch.setattr(sys, "executable", str(compiler))
+    for dtype in ("float32", "float64", "float32"):
+        code.compile_once("alg1", dtype)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert [call.split()[-2:] for call in calls] == [["alg1", "float32"], ["alg1", "float64"]]
+
+
+@pytest.mark.thorough
+def test_the_first_run_has_the_bits_of_the_next(tmp_path: Path) -> None:
+    """It has to compile; in a cache of its own, that takes a minute."""
+    words = ["train", "algorithm=alg1", "algorithm.steps=3000", "engine=numba", "curves=false"]
+    for name in ("first", "second"):
+        process = start(*words, f"hydra.run.dir={name}", cwd=tmp_path)
+        _, said = process.communicate()
+        assert process.returncode == 0, said
+        assert ("compiling" in said) == (name == "first")
+    first, second = (tmp_path / name / "final.safetensors" for name in ("first", "second"))
+    assert first.read_bytes() == second.read_bytes()
