@@ -14,7 +14,7 @@ from numba.extending import intrinsic, overload
 from nsvm_cli.compiled.forms import LAPLACIAN, LINEAR, POLYNOMIAL, RBF, Kernel
 from nsvm_cli.compiled.jit import FAST, compiled
 
-COLUMNS = 512
+COLUMNS = 768
 """Support vectors whose kernel values are computed at a time, so that they stay in a core's cache."""
 
 SERIES = tuple(math.log(2) ** n / math.factorial(n) for n in range(14))

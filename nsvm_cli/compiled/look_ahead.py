@@ -29,6 +29,8 @@ def group(progress: Progress, first: int, last: int, k: int) -> Any:
     """
     gap = progress.mean_gap[0]
     steps = max(1, int(min(1.5 * math.sqrt(gap) + gap / 3, LONGEST)) // k)
+    if k == 1 and steps > 2:
+        steps += -steps % 4  # products are computed for four samples at a time
     begin = max(first, progress.last_violation[0] + 1)
     begin += (progress.t[0] + 1 - begin) // steps * steps
     return begin, min(begin + steps, last + 1)

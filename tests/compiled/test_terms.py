@@ -55,24 +55,24 @@ def exp2(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("normalized", [False, True])
 @pytest.mark.parametrize("K", KERNELS, ids=str)
 def test_kernels(K: Kernel, normalized: bool) -> None:
-    a, b = normal(1, 5, 4) + 3, normal(2, 700, 4) + 3
+    a, b = normal(1, 5, 4) + 3, normal(2, 1000, 4) + 3
     form = kernel_form(K, a, normalized)
     K_ab = K(a, b)
     np.testing.assert_allclose(kernels.values(form, a.numpy(), b.numpy()), K_ab, rtol=1e-12, atol=1e-13)
     for C in (1, 3):
-        w = normal(3, 700, C)
+        w = normal(3, 1000, C)
         np.testing.assert_allclose(kernels.sums(form, a.numpy(), b.numpy(), w.numpy()), K_ab @ w, rtol=1e-10)
-        b_columns = kernels.columns_of(b[:600].numpy(), 700)
-        for j in range(600, 700):
+        b_columns = kernels.columns_of(b[:600].numpy(), 1000)
+        for j in range(600, 1000):
             kernels.set_column(b_columns, j, b[j].numpy())
         sums = kernels.column_sums(form, a.numpy(), b_columns, w.numpy())
         np.testing.assert_allclose(sums, K_ab @ w, rtol=1e-10)
-    G = normal(4, 5, 700)
+    G = normal(4, 5, 1000)
     by_a = kernels.gradient(form, a.numpy(), b.numpy(), K_ab.numpy(), G.numpy())
     expected = Kernel.gradient(K, a, b, K_ab, G)
     np.testing.assert_allclose(by_a, expected, rtol=1e-9, atol=1e-11)
     by_a = np.zeros((5, 4))
-    for block, (first, last) in enumerate([(0, kernels.COLUMNS), (kernels.COLUMNS, 700)]):
+    for block, (first, last) in enumerate([(0, kernels.COLUMNS), (kernels.COLUMNS, 1000)]):
         K_block = kernels.column_values(form, a.numpy(), b_columns, block, last - first)
         G_block = G[:, first:last].numpy().copy()
         kernels.column_gradient(form, a.numpy(), b_columns, block, K_block, G_block, by_a)
