@@ -6,6 +6,7 @@ import sys
 
 from nsvm_cli.compiled.code import compile_once
 from nsvm_cli.compiled.coverage import TRAINERS
+from nsvm_cli.errors import RunError
 
 
 def main(types: list[str]) -> None:
@@ -14,7 +15,10 @@ def main(types: list[str]) -> None:
         raise SystemExit("usage: python -m nsvm_cli.compiled [float32] [float64]")
     for dtype in types:
         for algorithm in TRAINERS:
-            compile_once(algorithm, dtype)
+            try:
+                compile_once(algorithm, dtype)
+            except RunError as error:
+                raise SystemExit(f"nsvm: {error}") from None
 
 
 if __name__ == "__main__":

@@ -53,6 +53,9 @@ def _one_thread() -> None:
             library.set_num_threads(1)
 
 
+_have_compiled = cache(compile_once)  # a process looks on the disk once, not at every stretch
+
+
 def blocks(sampler: Sampler, t: int, until: int, begin: int = 2) -> Iterator[tuple[np.ndarray, int, int]]:
     """Yield the blocks of steps that are drawn together, from step t + 1 to ``until``: the samples of all
     steps of a block, its first step, and the last one to take. ``begin`` is the first step of all.
@@ -95,7 +98,7 @@ class Stretches:
             NotFiniteError: a quantity is no longer finite. The state is then that of no step.
         """
         theta = self.theta
-        compile_once(stretch.__module__.rpartition(".")[2], name_of_type(self.problem.x.dtype))
+        _have_compiled(stretch.__module__.rpartition(".")[2], name_of_type(self.problem.x.dtype))
         while True:
             moved = () if theta is None else (theta.network, theta.optimizer, theta.masks)
             status = stretch(*moved, *arguments)
