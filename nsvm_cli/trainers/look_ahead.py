@@ -39,10 +39,10 @@ FIXED_WINDOW = 256
 class Window:
     """The steps first, first + 1, ..., with their samples i, labels y and scores s_i for the current theta.
 
-    Each step has k rows of these. ``g`` holds the decision values. ``violation`` is the next step with a
-    violation or a non-finite g, or the step after the window if there is none. ``K`` holds the kernel matrix
-    of the samples if theta is fixed. ``evaluation`` holds their features, unless s_i was looked up in the
-    scores of all samples.
+    Each step t has k rows of these. ``g`` holds the decision values, and ``increments`` what they add to
+    alpha, times k. ``violation`` is the next step with a violation or a non-finite g, or the step after the
+    window if there is none. ``K`` holds the kernel matrix of the samples if theta is fixed. ``evaluation``
+    holds their features, unless s_i was looked up in the scores of all samples.
     """
 
     first: int
@@ -50,13 +50,16 @@ class Window:
     i: Int64[np.ndarray, " rows"]
     y: Float64[np.ndarray, " rows"]
     s: Float64[np.ndarray, " rows *outputs"]
+    t: Int64[np.ndarray, " rows"] = field(init=False)
     g: Float64[np.ndarray, " rows *outputs"] = field(init=False)
+    increments: Float64[np.ndarray, " rows *outputs"] = field(init=False)
     violation: int = field(init=False)
     K: Float[np.ndarray, "rows rows"] | None = None
     evaluation: Evaluation | None = None
 
     def __post_init__(self) -> None:
-        self.g = np.empty_like(self.s)
+        self.t = self.first + np.arange(len(self.i)) // self.k
+        self.g, self.increments = np.empty_like(self.s), np.empty_like(self.s)
 
     @property
     def last(self) -> int:
@@ -248,8 +251,9 @@ class LookAheadTrainer(Trainer[S]):
         rows = window.rows(t, window.last + 1)
         s, y = window.s[rows], window.y[rows]
         with np.errstate(all="ignore"):  # a non-finite g ends the window and raises at its step
-            window.g[rows] = g = self.g(s, t + np.arange(len(s)) // self.k)
-            acts = (self.increments(problem, y, g) != 0) | ~np.isfinite(g)
+            window.g[rows] = g = self.g(s, window.t[rows])
+            window.increments[rows] = increments = self.increments(problem, y, g)
+            acts = (increments != 0) | ~np.isfinite(g)
         found = of_any_output(acts).nonzero()[0]
         window.violation = t + int(found[0]) // self.k if len(found) else window.last + 1
 
@@ -270,7 +274,7 @@ class LookAheadTrainer(Trainer[S]):
 
     def _violations(self, problem: Problem, state: S, window: Window, t: int) -> Violations:
         rows = window.rows(t)
-        increments = self.increments(problem, window.y[rows], window.g[rows])
+        increments = window.increments[rows]
         acting = of_any_output(increments != 0).nonzero()[0]
         at = rows.start + acting
         i = window.i[at]

@@ -27,7 +27,7 @@ MUTANTS = {
         ("multiply.outer(window.K[row], amount)", "multiply.outer(window.K[row], np.sign(amount))"),
         ("evaluation, increments / self.k)", "evaluation, increments)"),
         ("evaluation.z, self.lam * t)", "evaluation.z, self.lam * (t - 1))"),
-        ("np.arange(len(s)) // self.k", "np.arange(len(s))"),
+        ("np.arange(len(self.i)) // self.k", "np.arange(len(self.i))"),
         ("t + int(found[0]) // self.k", "t + int(found[0])"),
         ("self.k * quiet < len(problem.y)", "quiet < 0"),
         ("at = rows.start + acting", "at = rows.start + np.arange(len(acting))"),
