@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from nsvm_cli.compiled.code import compile_once
+from nsvm_cli.compiled.code import can_keep_code, code_folder, compile_once
 from nsvm_cli.compiled.coverage import TRAINERS
 from nsvm_cli.errors import RunError
 
@@ -13,6 +13,8 @@ def main(types: list[str]) -> None:
     """Compile for these types of numbers."""
     if not {*types} <= {"float32", "float64"}:
         raise SystemExit("usage: python -m nsvm_cli.compiled [float32] [float64]")
+    if not can_keep_code():
+        raise SystemExit(f"nsvm: nothing can be kept in {code_folder()}, so each run compiles for itself")
     for dtype in types:
         for algorithm in TRAINERS:
             try:

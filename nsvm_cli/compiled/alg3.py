@@ -70,7 +70,7 @@ def stretch(
 def _sums(F: Network, K: Kernel, samples: Samples, support: Support, x_A: Any) -> Any:
     """Return sum_j alpha_j K(F_theta(x_j), F_theta(x_i)) for every i in A."""
     z_A, out = features(F, x_A), np.zeros((len(x_A), support.alpha.shape[1]), F.theta.dtype)
-    passed, z = room_for(F, COLUMNS), columns_of(z_A[:0], COLUMNS - 1)
+    passed, z = room_for(F, COLUMNS), columns_of(z_A[:0], COLUMNS)
     for begin in range(0, support.joined[0], COLUMNS):
         j = support.order[begin : min(begin + COLUMNS, support.joined[0])]
         feature_columns(F, samples.x, j, passed, z.z[0])

@@ -226,7 +226,7 @@ class Columns(NamedTuple):
 @compiled
 def columns_of(z: Any, room: int) -> Columns:
     """Return the rows of z as columns, with room for others."""
-    blocks = room // COLUMNS + 1
+    blocks = (room + COLUMNS - 1) // COLUMNS
     z_of_blocks = np.empty((blocks, z.shape[1], COLUMNS), z.dtype)
     columns = Columns(z_of_blocks, np.empty((blocks, COLUMNS), z.dtype))
     for j in range(len(z)):

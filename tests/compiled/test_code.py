@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from nsvm_cli.compiled import code
+from nsvm_cli.compiled import __main__, code
 from nsvm_cli.errors import RunError
 from tests.cli.process import start
 
@@ -35,6 +35,17 @@ def test_it_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         code.compile_once("alg1", dtype)
     calls = (tmp_path / "calls").read_text().splitlines()
     assert [call.split()[-2:] for call in calls] == [["alg1", "float32"], ["alg1", "float64"]]
+
+
+def test_without_a_place_for_code_nothing_is_compiled_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(code, "code_folder", lambda: tmp_path / "file" / "compiled")
+    code.can_keep_code.cache_clear()
+    with pytest.raises(SystemExit, match=r"nothing can be kept in .*, so each run compiles for itself"):
+        __main__.main(["float32"])
+    code.can_keep_code.cache_clear()
 
 
 @pytest.mark.thorough
