@@ -112,6 +112,7 @@ def test_every_file_composes_and_builds(group: str, option: str) -> None:
     build_all([f"{group}={option}", *PLACEHOLDERS.get(option, [])], shape=(1, 28, 28))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dataset", sorted(DATASETS))
 @pytest.mark.parametrize("algorithm", sorted(TRAINERS))
 def test_every_pair_composes_and_builds(algorithm: str, dataset: str) -> None:
