@@ -277,12 +277,13 @@ def _products(a: Any, b: Any, block: int, count: int) -> Any:
     count, which takes as long as some hundred products.
     """
     rows, n = a.shape
-    P = np.zeros((rows, count), a.dtype)
-    for k in range(0, n - 3, 4):
-        for i in range(0, rows - 3, 4):
-            _add_4_products(P, i, a, k, b, block)
-        for i in range(rows - rows % 4, rows):
-            _add_products(P, i, a, k, b, block)
+    P = np.empty((rows, count), a.dtype)
+    if n < 4:
+        P[:] = 0
+    else:
+        _add_4_features(P, None, a, 0, b, block)
+    for k in range(4, n - 3, 4):
+        _add_4_features(P, 1, a, k, b, block)
     for k in range(n - n % 4, n):
         for i in range(rows):
             factor = a[i, k]
@@ -292,15 +293,33 @@ def _products(a: Any, b: Any, block: int, count: int) -> Any:
 
 
 @compiled
-def _add_products(P: Any, i: int, a: Any, k: int, b: Any, block: int) -> None:
-    a_0, a_1, a_2, a_3 = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
-    for j in range(P.shape[1]):
-        c_0, c_1, c_2, c_3 = b[block, k, j], b[block, k + 1, j], b[block, k + 2, j], b[block, k + 3, j]
-        P[i, j] += a_0 * c_0 + a_1 * c_1 + a_2 * c_2 + a_3 * c_3
+def _add_4_features(P: Any, begun: Any, a: Any, k: int, b: Any, block: int) -> None:
+    """Add the products of four features to P, or if ``begun`` is None, write them.
+
+    As None has a type of its own, these are compiled apart, and their loops do not ask which it is.
+    """
+    rows = len(a)
+    for i in range(0, rows - 3, 4):
+        _add_4_products(P, begun, i, a, k, b, block)
+    for i in range(rows - rows % 4, rows):
+        _add_products(P, begun, i, a, k, b, block)
 
 
 @compiled
-def _add_4_products(P: Any, i: int, a: Any, k: int, b: Any, block: int) -> None:
+def _sum(begun: Any, before: Any, more: Any) -> Any:
+    return more if begun is None else before + more
+
+
+@compiled
+def _add_products(P: Any, begun: Any, i: int, a: Any, k: int, b: Any, block: int) -> None:
+    a_0, a_1, a_2, a_3 = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
+    for j in range(P.shape[1]):
+        c_0, c_1, c_2, c_3 = b[block, k, j], b[block, k + 1, j], b[block, k + 2, j], b[block, k + 3, j]
+        P[i, j] = _sum(begun, P[i, j], a_0 * c_0 + a_1 * c_1 + a_2 * c_2 + a_3 * c_3)
+
+
+@compiled
+def _add_4_products(P: Any, begun: Any, i: int, a: Any, k: int, b: Any, block: int) -> None:
     # as numbers, they stay in registers
     p_0, p_1, p_2, p_3 = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
     q_0, q_1, q_2, q_3 = a[i + 1, k], a[i + 1, k + 1], a[i + 1, k + 2], a[i + 1, k + 3]
@@ -308,10 +327,10 @@ def _add_4_products(P: Any, i: int, a: Any, k: int, b: Any, block: int) -> None:
     s_0, s_1, s_2, s_3 = a[i + 3, k], a[i + 3, k + 1], a[i + 3, k + 2], a[i + 3, k + 3]
     for j in range(P.shape[1]):
         c_0, c_1, c_2, c_3 = b[block, k, j], b[block, k + 1, j], b[block, k + 2, j], b[block, k + 3, j]
-        P[i, j] += p_0 * c_0 + p_1 * c_1 + p_2 * c_2 + p_3 * c_3
-        P[i + 1, j] += q_0 * c_0 + q_1 * c_1 + q_2 * c_2 + q_3 * c_3
-        P[i + 2, j] += r_0 * c_0 + r_1 * c_1 + r_2 * c_2 + r_3 * c_3
-        P[i + 3, j] += s_0 * c_0 + s_1 * c_1 + s_2 * c_2 + s_3 * c_3
+        P[i, j] = _sum(begun, P[i, j], p_0 * c_0 + p_1 * c_1 + p_2 * c_2 + p_3 * c_3)
+        P[i + 1, j] = _sum(begun, P[i + 1, j], q_0 * c_0 + q_1 * c_1 + q_2 * c_2 + q_3 * c_3)
+        P[i + 2, j] = _sum(begun, P[i + 2, j], r_0 * c_0 + r_1 * c_1 + r_2 * c_2 + r_3 * c_3)
+        P[i + 3, j] = _sum(begun, P[i + 3, j], s_0 * c_0 + s_1 * c_1 + s_2 * c_2 + s_3 * c_3)
 
 
 @compiled

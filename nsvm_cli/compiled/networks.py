@@ -35,8 +35,8 @@ class Passed(NamedTuple):
 @compiled
 def layer_of(F: Network, number: int) -> Any:
     """Return a layer of F."""
-    row = F.layers[number]
-    return Layer(row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7] > 0)
+    of, i = F.layers, number  # no row, which would be a new reference to count
+    return Layer(of[i, 0], of[i, 1], of[i, 2], of[i, 3], of[i, 4], of[i, 5], of[i, 6], of[i, 7] > 0)
 
 
 @compiled
