@@ -45,6 +45,9 @@ class NotFiniteError(ArithmeticError):
         super().__init__(f"{quantity} is not finite at step {step}")
         self.quantity, self.step = quantity, step
 
+    def __reduce__(self) -> tuple[type[NotFiniteError], tuple[str, int]]:
+        return NotFiniteError, (self.quantity, self.step)  # it may be raised in a worker process
+
 
 class Interrupted(KeyboardInterrupt):
     """A signal has ended the run, after its checkpoint was written. The command exits with 128 plus the

@@ -102,9 +102,24 @@ def _shifted(a: Any, origin: Any) -> Any:
     return out
 
 
+FEW = 2**13
+"""Values of K_ij and its features up to which, or for a single row, an RBF kernel that needs a shift gets
+differences of features rather than products, as on torch: these cannot cancel."""
+
+
+@compiled
+def _by_differences(K: Kernel, a: Any, b: Any) -> bool:
+    few = min(len(a), len(b)) == 1 or len(a) * len(b) * a.shape[1] <= FEW
+    return bool(K.kind == RBF and K.shift and few)
+
+
 @compiled
 def values(K: Kernel, a: Any, b: Any) -> Any:
     """Return K(a_i, b_j) for all i, j."""
+    if _by_differences(K, a, b):
+        P, no_squares = _squared_distances(a, b), a[0, :0]
+        of_products(K, P, no_squares, no_squares)
+        return P
     if K.kind == LAPLACIAN:
         P = np.empty((a.shape[0], b.shape[0]), a.dtype)
         for i in range(P.shape[0]):
@@ -123,17 +138,32 @@ def values(K: Kernel, a: Any, b: Any) -> Any:
 
 
 @compiled
+def _squared_distances(a: Any, b: Any) -> Any:
+    P = np.empty((a.shape[0], b.shape[0]), a.dtype)
+    for i in range(P.shape[0]):
+        for j in range(P.shape[1]):
+            square = a.dtype.type(0)
+            for k in range(a.shape[1]):
+                square += (a[i, k] - b[j, k]) ** 2
+            P[i, j] = square
+    return P
+
+
+@compiled
 def of_products(K: Kernel, P: Any, square_a: Any, square_b: Any) -> None:
-    """Replace <a_i, b_j>, or for the Laplacian kernel ||a_i - b_j||_1, by K(a_i, b_j)."""
+    """Replace <a_i, b_j>, or for the Laplacian kernel ||a_i - b_j||_1, by K(a_i, b_j).
+
+    For the RBF kernel without squared lengths, replace ||a_i - b_j||^2.
+    """
     real = P.dtype.type
     rate = real(-K.gamma / math.log(2))  # exp(x) = 2^(x / ln 2)
     for i in range(P.shape[0]):
-        if K.kind == RBF:
+        if K.kind == RBF and len(square_b) > 0:
             square = square_a[i]
             for j in range(P.shape[1]):
                 distance = square + square_b[j] - real(2) * P[i, j]
                 P[i, j] = rate * (distance if not distance < real(0) else real(0))
-        elif K.kind == LAPLACIAN:
+        elif K.kind == RBF or K.kind == LAPLACIAN:
             for j in range(P.shape[1]):
                 P[i, j] *= rate
         elif K.kind == POLYNOMIAL:
@@ -195,13 +225,20 @@ def gradient(K: Kernel, a: Any, b: Any, K_ab: Any, G: Any) -> Any:
 @compiled
 def _gradient_rbf(K: Kernel, a: Any, b: Any, K_ab: Any, G: Any) -> Any:
     real = a.dtype.type
-    if K.shift:
-        origin = _mean(b)
-        a, b = _shifted(a, origin), _shifted(b, origin)
     GK = np.empty_like(K_ab)
     for i in range(GK.shape[0]):
         for j in range(GK.shape[1]):
             GK[i, j] = real(2) * K.gamma * G[i, j] * (K_ab[i, j] - K.bias)
+    if _by_differences(K, a, b):
+        out = np.zeros_like(a)
+        for i in range(a.shape[0]):
+            for j in range(b.shape[0]):
+                for k in range(a.shape[1]):
+                    out[i, k] += GK[i, j] * (b[j, k] - a[i, k])
+        return out
+    if K.shift:
+        origin = _mean(b)
+        a, b = _shifted(a, origin), _shifted(b, origin)
     out = np.dot(GK, b)
     for i in range(a.shape[0]):
         total = real(0)

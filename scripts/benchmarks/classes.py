@@ -32,7 +32,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "alg4": {"name": "alg4", "steps": 1_000, "batch_size": 64, "solver_steps": 10_000},
     "alg4, svc": {"name": "alg4", "steps": 1_000, "batch_size": 64, "solver": "svc"},
 }
-NETWORK = {"name": "mlp", "widths": [40, 20]}
+NETWORK = {"name": "mlp", "widths": [40, 20], "normalize": True}
 
 
 def blobs(m: int, C: int, seed: int) -> Problem:

@@ -93,6 +93,21 @@ def test_float32_far_from_0() -> None:
         np.testing.assert_allclose(values, exact, atol=error)
 
 
+@pytest.mark.parametrize("rows", [1, 4])
+def test_float32_of_few_samples(rows: int) -> None:
+    """Few samples keep all digits of their distances, wherever they are, and of the gradient."""
+    spread = 1e5 * normal(1, 500, 4)
+    a, b = spread[:rows].float(), spread.float()
+    b[:rows] = (a.double() + 0.3 * normal(2, rows, 4)).float()
+    K, G = RBF(0.5), normal(3, rows, 500)
+    form, exact = kernel_form(K, a), K(a.double(), b.double())
+    values = kernels.values(form, a.numpy(), b.numpy())
+    np.testing.assert_allclose(values, exact, rtol=1e-5, atol=1e-30)
+    by_a = kernels.gradient(form, a.numpy(), b.numpy(), values, G.float().numpy())
+    expected = Kernel.gradient(K, a.double(), b.double(), exact, G)
+    np.testing.assert_allclose(by_a, expected, rtol=1e-5, atol=1e-30)
+
+
 def network(**settings: Any) -> nn.Module:
     return build_network({"name": "mlp", "widths": [7, 6, 5], **settings}, (4,), seed=1).double()
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from nsvm_cli.errors import Interrupted
+from nsvm_cli.errors import Interrupted, NotFiniteError
 from nsvm_cli.parallel.signals import Signals
 
 
@@ -87,3 +87,9 @@ def test_outside_the_main_thread_none_is_noted() -> None:
 def test_an_interruption_crosses_processes() -> None:
     copy = pickle.loads(pickle.dumps(Interrupted(15, "interrupted after step 3")))
     assert (type(copy), copy.signum, str(copy)) == (Interrupted, 15, "interrupted after step 3")
+
+
+def test_a_divergence_crosses_processes() -> None:
+    copy = pickle.loads(pickle.dumps(NotFiniteError("g", 3)))
+    assert (type(copy), copy.quantity, copy.step) == (NotFiniteError, "g", 3)
+    assert str(copy) == "g is not finite at step 3"
