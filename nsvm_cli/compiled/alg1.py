@@ -6,6 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from nsvm_cli.compiled.columns import (
+    Columns,
+    column_gradient,
+    column_sums,
+    column_values,
+    columns_of,
+    set_column,
+)
 from nsvm_cli.compiled.forms import (
     BAD_G,
     BAD_OBJECTIVE,
@@ -19,18 +27,7 @@ from nsvm_cli.compiled.forms import (
     Samples,
 )
 from nsvm_cli.compiled.jit import compiled
-from nsvm_cli.compiled.kernels import (
-    COLUMNS,
-    Columns,
-    column_gradient,
-    column_sums,
-    column_values,
-    columns_of,
-    gradient,
-    set_column,
-    sums,
-    values,
-)
+from nsvm_cli.compiled.kernels import COLUMNS, gradient, sums, values
 from nsvm_cli.compiled.look_ahead import group, note_violation
 from nsvm_cli.compiled.losses import decide, take_back
 from nsvm_cli.compiled.masks import masks_for, waits_for_masks

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from nsvm_cli.compiled.columns import centre, column_sums, columns_of
 from nsvm_cli.compiled.forms import (
     BAD_G,
     BAD_OBJECTIVE,
@@ -21,7 +22,7 @@ from nsvm_cli.compiled.forms import (
     Support,
 )
 from nsvm_cli.compiled.jit import compiled
-from nsvm_cli.compiled.kernels import COLUMNS, centre, column_sums, columns_of
+from nsvm_cli.compiled.kernels import COLUMNS
 from nsvm_cli.compiled.losses import decide
 from nsvm_cli.compiled.masks import waits_for_masks
 from nsvm_cli.compiled.networks import feature_columns, features, room_for

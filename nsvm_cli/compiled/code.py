@@ -27,7 +27,7 @@ def code_folder() -> Path:
     function is in, but not of the functions that it calls.
     """
     sources = [file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py"))]
-    about = (b"@compiled", b"(NamedTuple)", b"njit(")
+    about = (b"@compiled", b"@intrinsic", b"(NamedTuple)", b"njit(")
     compiled = [source for source in sources if any(word in source for word in about)]
     digest = hashlib.sha256(b"\0".join(compiled)).hexdigest()[:16]
     made_by = f"python{platform.python_version()}-numba{version('numba')}-numpy{version('numpy')}"

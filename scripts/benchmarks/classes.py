@@ -36,10 +36,14 @@ NETWORK = {"name": "mlp", "widths": [40, 20], "normalize": True}
 
 
 def blobs(m: int, C: int, seed: int) -> Problem:
-    """Normal samples around C random centres, some of which overlap, for Crammer and Singer's loss."""
+    """Normal samples around random centres, some of which overlap, for Crammer and Singer's loss.
+
+    There are as many centres as the most classes, whatever C is, so that only the labels differ.
+    """
     rng = np.random.default_rng(seed)
-    index = rng.integers(C, size=m)
-    x = 1.2 * rng.standard_normal((C, FEATURES))[index] + rng.standard_normal((m, FEATURES))
+    centre = rng.integers(max(CLASSES), size=m)
+    x = 1.2 * rng.standard_normal((max(CLASSES), FEATURES))[centre] + rng.standard_normal((m, FEATURES))
+    index = centre % C
     task = task_for([str(r) for r in range(C)])
     y = torch.from_numpy(encode(index, range(C))).float()
     loss = build_loss({"name": "hinge"}, "crammer_singer", task)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from nsvm_cli.models.kernels import Laplacian
+from nsvm_cli.models.kernels import RBF
 from nsvm_cli.models.networks import CNN, MLP
 from nsvm_cli.runs.experiment import Experiment
 
@@ -66,8 +66,8 @@ def measured() -> Work:
         x, out = Rows(torch.randn(200 * 512).numpy(), 0, 512), Grid(np.zeros(200**2, np.float32), 0, 200, 1)
         seconds = best(lambda: add_inner_products(out, x, x, 200, 200, 512))
         products = max(products, 2 * 200**2 * 512 / seconds)
-        K, P = kernel_form(Laplacian(1.0), a), values.numpy().reshape(-1, 512)
-        seconds = best(lambda: of_products(K, P, P[:, 0], P[0]))
+        K, P, ones = kernel_form(RBF(1.0), a), values.numpy().reshape(-1, 512), np.ones(512, np.float32)
+        seconds = best(lambda: of_products(K, P, ones, ones))
         exponentials = max(exponentials, P.size / seconds)
     return Work(products, exponentials)
 

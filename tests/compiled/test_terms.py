@@ -12,7 +12,7 @@ from torch import nn
 
 pytest.importorskip("numba")
 
-from nsvm_cli.compiled import kernels, losses, masks, networks, objectives, optimizers
+from nsvm_cli.compiled import columns, kernels, losses, masks, networks, objectives, optimizers
 from nsvm_cli.compiled.forms import BINARY, CRAMMER_SINGER, LAPLACIAN, ONE_VS_REST
 from nsvm_cli.compiled.forms import Kernel as KernelForm
 from nsvm_cli.compiled.theta import Theta, kernel_form
@@ -62,10 +62,10 @@ def test_kernels(K: Kernel, normalized: bool) -> None:
     for C in (1, 3):
         w = normal(3, 1000, C)
         np.testing.assert_allclose(kernels.sums(form, a.numpy(), b.numpy(), w.numpy()), K_ab @ w, rtol=1e-10)
-        b_columns = kernels.columns_of(b[:600].numpy(), 1000)
+        b_columns = columns.columns_of(b[:600].numpy(), 1000)
         for j in range(600, 1000):
-            kernels.set_column(b_columns, j, b[j].numpy())
-        sums = kernels.column_sums(form, a.numpy(), b_columns, w.numpy())
+            columns.set_column(b_columns, j, b[j].numpy())
+        sums = columns.column_sums(form, a.numpy(), b_columns, w.numpy())
         np.testing.assert_allclose(sums, K_ab @ w, rtol=1e-10)
     G = normal(4, 5, 1000)
     by_a = kernels.gradient(form, a.numpy(), b.numpy(), K_ab.numpy(), G.numpy())
@@ -73,9 +73,9 @@ def test_kernels(K: Kernel, normalized: bool) -> None:
     np.testing.assert_allclose(by_a, expected, rtol=1e-9, atol=1e-11)
     by_a = np.zeros((5, 4))
     for block, (first, last) in enumerate([(0, kernels.COLUMNS), (kernels.COLUMNS, 1000)]):
-        K_block = kernels.column_values(form, a.numpy(), b_columns, block, last - first)
+        K_block = columns.column_values(form, a.numpy(), b_columns, block, last - first)
         G_block = G[:, first:last].numpy().copy()
-        kernels.column_gradient(form, a.numpy(), b_columns, block, K_block, G_block, by_a)
+        columns.column_gradient(form, a.numpy(), b_columns, block, K_block, G_block, by_a)
     np.testing.assert_allclose(by_a, expected, rtol=1e-9, atol=1e-11)
 
 
@@ -87,9 +87,9 @@ def test_float32_far_from_0() -> None:
         values = kernels.values(kernel_form(RBF(1.0), a), a.numpy(), b.numpy())
         exact = RBF(1.0)(a.double(), b.double())
         np.testing.assert_allclose(values, exact, atol=error)
-        columns = kernels.columns_of(b.numpy(), 300)
-        centred = kernels.centre(kernel_form(RBF(1.0), a), a.numpy(), columns, 300)
-        values = kernels.column_values(kernel_form(RBF(1.0), a), centred, columns, 0, 300)
+        fixed = columns.columns_of(b.numpy(), 300)
+        centred = columns.centre(kernel_form(RBF(1.0), a), a.numpy(), fixed, 300)
+        values = columns.column_values(kernel_form(RBF(1.0), a), centred, fixed, 0, 300)
         np.testing.assert_allclose(values, exact, atol=error)
 
 
