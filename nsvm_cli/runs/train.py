@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,9 @@ def train_run(
     if experiment.engine == NUMBA and not is_ready(trainer, problem):
         say("compiling the steps of this algorithm, which takes up to a minute, once on this computer")
     state = _train(experiment, state, [best, MetricsWriter(directory), *callbacks], checkpoints, signals)
+    began = time.monotonic()
     model = model_of(experiment, trainer.finish(problem, state))
+    checkpoints.train_seconds += time.monotonic() - began  # a solver without steps trains here
     moved = movement(experiment)
     result = {**figures_of(experiment, state, model), **moved, **best.figures(), **checkpoints.figures()}
     about = facts(experiment, model, state.t, moved)

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch
 
 from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.errors import InputError, Interrupted, RunError
+from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.runs.checkpoint import load_checkpoint, save_checkpoint
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loop import Callback, Record
@@ -27,6 +29,7 @@ from nsvm_cli.storage.run_directory import RunDirectory, checkpoints_in, read_co
 from nsvm_cli.trainers import TRAINERS, Problem, State
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.coefficients import SampleState
+from nsvm_cli.trainers.svc import SVC
 from nsvm_cli.trainers.tally import Tally
 
 VALUES: dict[str, Any] = {
@@ -86,6 +89,19 @@ def go(
     signals = signals or FakeSignals()
     with RunDirectory(path, plain(settings), "resume") as run:
         return train_run(prepare(settings), run, [signals], signals, say, allow_mismatch)
+
+
+def test_the_time_of_a_solver_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    solve = SVC.solve
+
+    def solve_slowly(self: SVC, problem: Problem, z: torch.Tensor) -> Expansion:
+        time.sleep(0.5)
+        return solve(self, problem, z)
+
+    monkeypatch.setattr(SVC, "solve", solve_slowly)
+    algorithm = {"name": "alg4", "steps": 3, "batch_size": 4, "solver": "svc"}
+    result = go(tmp_path / "run", settings_with(algorithm=algorithm, validation={}))
+    assert result["train_seconds"] > 0.5
 
 
 def stopped_after(pauses: int) -> FakeSignals:
