@@ -18,7 +18,8 @@ from benchmarks.report import Report, spread
 from benchmarks.trainers import clocked, train
 from nsvm_cli.cli.hydra_app import compose, plain_values
 from nsvm_cli.config.settings import parse_settings
-from nsvm_cli.runs.experiment import model_of, prepare
+from nsvm_cli.models.nsvm import NSVM
+from nsvm_cli.runs.experiment import Experiment, model_of, prepare
 
 
 def fit_torchkm(m: int, seed: int) -> dict[str, float]:
@@ -60,11 +61,14 @@ def words(table: str, folder: str, seed: int) -> list[str]:
     ]
 
 
+def _trained(experiment: Experiment) -> NSVM:
+    return model_of(experiment, experiment.trainer.finish(experiment.problem, train(experiment)))
+
+
 def fit_alg4(table: str, folder: str, seed: int) -> dict[str, float]:
     """Algorithm 4 with its own settings."""
     experiment = prepare(parse_settings(plain_values(compose(words(table, folder, seed)))))
-    time, state = clocked(train, experiment)
-    model = model_of(experiment, experiment.trainer.finish(experiment.problem, state))
+    time, model = clocked(_trained, experiment)
     test = experiment.data.splits["test"]
     return {"s": time, "accuracy": 100 * model.score(test.x, test.y)["accuracy"], "MiB": peak()}
 
