@@ -6,6 +6,7 @@ Neither is a dependency: pip install torchkm xrfm. What is not installed is left
 from __future__ import annotations
 
 import argparse
+import resource
 from importlib.util import find_spec
 from typing import Any
 
@@ -61,6 +62,10 @@ def words(table: str, folder: str, seed: int) -> list[str]:
     ]
 
 
+MEMORY = 16 * 2**30
+"""Bytes of addresses that another machine may take: without a limit, xRFM takes all that there is."""
+
+
 def _trained(experiment: Experiment) -> NSVM:
     return model_of(experiment, experiment.trainer.finish(experiment.problem, train(experiment)))
 
@@ -75,6 +80,7 @@ def fit_alg4(table: str, folder: str, seed: int) -> dict[str, float]:
 
 def fit_other(name: str, table: str, folder: str, seed: int) -> dict[str, float]:
     """xRFM or SVC with their default settings, on the same split; xRFM validates on a fifth of it."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     experiment = prepare(parse_settings(plain_values(compose(words(table, folder, seed)))))
     splits, scaling = experiment.data.splits, experiment.scaling
     (x, y), (x_test, y_test) = (
@@ -106,7 +112,12 @@ def tables(report: Report, arguments: argparse.Namespace) -> None:
         for name in ("SVC", *(["xRFM"] if find_spec("xrfm") else [])):
             by[name] = lambda seed, name=name: alone(fit_other, name, table, folder, seed)  # noqa: B023
         for name, fit in by.items():
-            runs = [fit(seed) for seed in range(min(3, arguments.pairs))]
+            try:
+                runs = [fit(seed) for seed in range(min(3, arguments.pairs))]
+            except (MemoryError, RuntimeError) as error:  # a pool whose process was killed raises the latter
+                print(f"{name} on {table}: {error}", flush=True)
+                rows.append({"table": table, "by": name, "s": "out of memory", "accuracy": "", "MiB": ""})
+                continue
             figures = {key: spread([run[key] for run in runs]) for key in ("s", "accuracy", "MiB")}
             rows.append({"table": table, "by": name, **figures})
             print(rows[-1], flush=True)
