@@ -9,6 +9,8 @@ import pytest
 
 from tests.cli.process import nsvm, refusal, start
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 CASES = [
     ("trian", "there is no command 'trian'; did you mean train?"),
     ("train datset=mnist", "datset: there is no such setting; did you mean dataset?"),

@@ -26,6 +26,8 @@ from tests.cli.witness import Answer, expect_refusal, witnessed
 from tests.runs.test_model_file import SETTINGS, contents, pickle_of_a_file, write_with_checksum
 from tests.runs.test_train import FakeSignals
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 Change = Callable[[dict[str, torch.Tensor], dict[str, Any]], object]
 
 

@@ -17,6 +17,8 @@ from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.run_directory import read_status, write_config, write_status
 from tests.cli.process import nsvm
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 TINY = ["algorithm=alg3", "algorithm.steps=15", "algorithm.batch_size=4"]
 TINY += ["dataset.samples=300", "curves=false", "log_every=5"]
 QUARTER = "optimizer.lr=1e-3,2e-3,3e-3,1e25"  # the last of them makes a polynomial kernel overflow

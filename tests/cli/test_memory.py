@@ -8,6 +8,8 @@ import pytest
 
 from tests.cli.process import evaluated, nsvm, refusal, trained
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 ALLOCATIONS = {
     "numpy": "np.empty(2**57)",
     "torch": "torch.empty(2**50)",

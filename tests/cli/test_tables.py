@@ -17,6 +17,8 @@ from nsvm_cli.storage.tensor_file import BLANK
 from tests.cli.process import evaluated, nsvm, trained
 from tests.runs.test_model_file import contents, write_with_checksum
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 ROWS = 200
 EARLIER = Path(__file__).parents[1] / "data" / "v0.1.0" / "model.safetensors"
 WORDS = ["algorithm=pegasos", "algorithm.steps=300", "curves=false", "threads=1", "dataset=csv"]

@@ -15,6 +15,8 @@ import yaml
 from tests.cli.process import evaluated, nsvm, trained
 from tests.conftest import real
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 QUICK = ["algorithm.steps=60", "threads=1", "curves=false"]
 
 
