@@ -24,14 +24,16 @@ def code_folder() -> Path:
     """Return the folder of the machine code.
 
     Its name depends on everything that the code is made of: Numba notices a change of the file that a
-    function is in, but not of the functions that it calls.
+    function is in, but not of the functions that it calls. It depends on where these files are and when they
+    were written too, as Numba does not use the code of other files, even of copies.
     """
-    sources = [file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py"))]
-    about = (b"@compiled", b"@intrinsic", b"(NamedTuple)", b"njit(")
-    compiled = [source for source in sources if any(word in source for word in about)]
-    digest = hashlib.sha256(b"\0".join(compiled)).hexdigest()[:16]
+    digest = hashlib.sha256()
+    for file in sorted(Path(__file__).absolute().parent.glob("*.py")):
+        source = file.read_bytes()
+        if any(word in source for word in (b"@compiled", b"@intrinsic", b"(NamedTuple)", b"njit(")):
+            digest.update(f"{file}\0{file.stat().st_mtime_ns}\0".encode() + source)
     made_by = f"python{platform.python_version()}-numba{version('numba')}-numpy{version('numpy')}"
-    return user_cache_path("nsvm", appauthor=False) / "compiled" / f"{made_by}-{digest}"
+    return user_cache_path("nsvm", appauthor=False) / "compiled" / f"{made_by}-{digest.hexdigest()[:16]}"
 
 
 def name_of_type(dtype: torch.dtype) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +38,17 @@ def test_it_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         code.compile_once("alg1", dtype)
     calls = (tmp_path / "calls").read_text().splitlines()
     assert [call.split()[-2:] for call in calls] == [["alg1", "float32"], ["alg1", "float64"]]
+
+
+def test_a_copy_has_code_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numba would not load what was compiled from files elsewhere, or from before they were written again."""
+    folder: Any = code.code_folder
+    original = folder.__wrapped__()
+    copy = shutil.copytree(Path(code.__file__).parent, tmp_path / "compiled")
+    monkeypatch.setattr(code, "__file__", str(copy / "code.py"))
+    of_copy = folder.__wrapped__()
+    os.utime(copy / "alg1.py", (1, 1))
+    assert len({original, of_copy, folder.__wrapped__()}) == 3
 
 
 def test_without_a_place_for_code_nothing_is_compiled_ahead(
