@@ -1,3 +1,21 @@
 """Neural support vector machines, trained from the command line (Simon & Radons 2023)."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+
+FACE = {"load_runs": "nsvm_cli.studies.records"}
+"""What programs import from the package, and where it is: loaded on first use, for torch takes seconds."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in FACE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(FACE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *FACE]

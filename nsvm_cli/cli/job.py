@@ -206,7 +206,15 @@ def _train_run(
             progress.say(f"algorithm.epochs={epochs} allows {total} of {asked} steps on {m} training samples")
         if settings.validation.every and experiment.trainer.part_steps[-1] == 0:
             progress.say("validation.every: this solver has an SVM to validate after the last step only")
-        return train_run(experiment, run, [progress], signals, progress.say, options.allow_mismatch)
+        return train_run(
+            experiment,
+            run,
+            [progress],
+            signals,
+            progress.say,
+            options.allow_mismatch,
+            place.about["overrides"],
+        )
 
 
 def _run_worker(experiment: Experiment, directory: Path) -> None:

@@ -17,6 +17,7 @@ COMMANDS = {
     "tune": "choose hyperparameters on validation data",
     "reproduce": "run the paper's experiments and baselines over many seeds",
     "evaluate": "evaluate a trained model",
+    "runs": "list runs, with their settings and figures",
     "curves": "draw the training curves of runs",
     "completion": "print a completion script for bash, zsh or fish",
 }

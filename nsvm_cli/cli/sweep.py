@@ -7,7 +7,7 @@ import math
 import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,8 +18,6 @@ from omegaconf import DictConfig
 
 from nsvm_cli.errors import InputError, Interrupted, RunError
 from nsvm_cli.output import answer
-
-KILLED = "ended without a result: its process was killed"
 
 
 class SweepDirectory(Callback):
@@ -116,26 +114,16 @@ def outcomes(directory: Path, sweep: str, interrupted: bool = False) -> list[Out
     return sorted(found, key=lambda outcome: outcome.job)
 
 
-def _outcome(directory: Path, status: dict[str, Any], interrupted: bool) -> Outcome:
-    known: dict[str, Any] = {field.name: status.get(field.name) for field in fields(Outcome)}
-    outcome = Outcome(**known)
-    if outcome.status != "running" or _in_use(directory):
-        return outcome
-    # its process had no time to report it
+def _outcome(directory: Path, about: dict[str, Any], interrupted: bool) -> Outcome:
+    from nsvm_cli.storage.run_directory import KILLED, outcome_of
+
+    known: dict[str, Any] = {field.name: about.get(field.name) for field in fields(Outcome)}
+    status, message = outcome_of(directory, about)
+    if message != KILLED:
+        return Outcome(**known | {"status": status, "message": message})
     if interrupted:
-        return replace(outcome, status="interrupted")
-    return replace(outcome, status="failed", message=KILLED, exit_code=1)
-
-
-def _in_use(directory: Path) -> bool:
-    """Return whether a process of another command works in the directory."""
-    from nsvm_cli.storage.files import locked
-
-    try:
-        with locked(directory):
-            return False
-    except (InputError, OSError):
-        return True
+        return Outcome(**known | {"status": "interrupted"})
+    return Outcome(**known | {"status": "failed", "message": message, "exit_code": 1})
 
 
 def _show(directory: Path, found: Sequence[Outcome]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,16 +15,24 @@ from rich.text import Text
 from nsvm_cli.output import answer, printable
 from nsvm_cli.report.confusion import confusion_table
 
+WIDE = 10_000
+
 
 class Console(rich.console.Console):
     """A rich console that prints strings as they are: without markup, emoji codes or control characters.
 
     What the encoding of the stream lacks is written as an escape.
+
+    Args:
+        file: the stream, in place of standard output.
+        wide: whether lines may be of any length where no terminal would fold them.
     """
 
-    def __init__(self, file: Any = None) -> None:
+    def __init__(self, file: Any = None, wide: bool = False) -> None:
         # rich asks a stream for its encoding only if it is given one
         super().__init__(file=file or sys.stdout, highlight=False)
+        if wide and not self.is_terminal and "COLUMNS" not in os.environ:
+            self.width = WIDE
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Convert a string; rich calls this for each one that it is given."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +15,8 @@ from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError
 from nsvm_cli.report.console import percent
 from nsvm_cli.report.plotting import BLUE, GRAY, ORANGE, draw, style_axis
-from nsvm_cli.storage.files import read_regular
 from nsvm_cli.storage.metrics_file import read_metrics
-from nsvm_cli.storage.run_directory import CURVES, METRICS, STATUS_BYTES, is_finished, read_config
+from nsvm_cli.storage.run_directory import CURVES, METRICS, RESULT, is_finished, read_config, read_result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,12 +82,10 @@ def _title(run: Path) -> str:
     title = f"{algorithm} on {dataset}, seed {settings.seed}"
     if not is_finished(run):
         return f"{title}: not finished"
-    file = run / "result.json"
     try:
-        result = json.loads(read_regular(file, STATUS_BYTES))
-        return f"{title}{_score(result)}"
-    except (OSError, ValueError, TypeError, LookupError, StopIteration, RecursionError):
-        raise InputError(f"{file} is damaged: expected the result of a run") from None
+        return f"{title}{_score(read_result(run))}"
+    except (TypeError, ValueError, LookupError, StopIteration):
+        raise InputError(f"{run / RESULT} is damaged: expected the result of a run") from None
 
 
 SCORES: Mapping[str, Callable[[float], str]] = {"accuracy": percent, "r2": "R² = {:.4f}".format}

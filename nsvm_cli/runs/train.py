@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nsvm_cli.compiled import NUMBA, is_ready
+from nsvm_cli.config.settings import plain
 from nsvm_cli.errors import Interrupted
 from nsvm_cli.runs.callbacks import (
     BestModel,
@@ -32,6 +33,7 @@ def train_run(
     signals: StopSignals | None = None,
     say: Say = lambda line: None,
     allow_mismatch: bool = False,
+    overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Train, evaluate the model once on held-out data, save it, and return the result.
 
@@ -46,6 +48,7 @@ def train_run(
         say: shows a message to the user.
         allow_mismatch: whether to resume even if settings or environment have changed. The result may then
             differ, and says ``"exact": false``.
+        overrides: those of the command line, for the result.
 
     Raises:
         InputError: the checkpoint does not belong to this run, or every checkpoint is damaged.
@@ -64,7 +67,14 @@ def train_run(
     model = model_of(experiment, trainer.finish(problem, state))
     checkpoints.train_seconds += time.monotonic() - began  # a solver without steps trains here
     moved = movement(experiment)
-    result = {**figures_of(experiment, state, model), **moved, **best.figures(), **checkpoints.figures()}
+    result = {
+        **figures_of(experiment, state, model),
+        **moved,
+        **best.figures(),
+        **checkpoints.figures(),
+        "settings": plain(experiment.settings),
+        "overrides": list(overrides),
+    }
     about = facts(experiment, model, state.t, moved)
     save_model(directory.final, SavedModel(model, experiment.settings, about))
     best.finish()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import fcntl
 import io
 import os
 import re
@@ -133,6 +134,18 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def is_locked(folder: Path) -> bool:
+    """Return whether a process holds the lock of a folder. Writes nothing."""
+    try:
+        with open_regular(folder / ".lock") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
 
 
 def _refuse_link(path: Path) -> None:

@@ -11,14 +11,16 @@ from typing import Any, Literal
 import yaml
 
 from nsvm_cli.config.registry import shown
-from nsvm_cli.errors import InputError
-from nsvm_cli.storage.files import fsync_folder, locked, read_regular, write_atomically
+from nsvm_cli.errors import InputError, plainly
+from nsvm_cli.storage.files import fsync_folder, is_locked, locked, read_regular, write_atomically
 from nsvm_cli.storage.metrics_file import START, MetricsFile, Position, check_metrics
 
 METRICS = "metrics.jsonl"
 CURVES = "curves.png"
 MISTAKES = "mistakes.png"
 STATUS = "status.json"
+RESULT = "result.json"
+CONFIG = "config.yaml"
 
 CHECKPOINTS = ("next.safetensors", "last.safetensors", "previous.safetensors")
 """The newest first. ``next`` is renamed to ``last`` right after it is written, unless nsvm is killed."""
@@ -26,17 +28,19 @@ CHECKPOINTS = ("next.safetensors", "last.safetensors", "previous.safetensors")
 FILES = (
     *CHECKPOINTS,
     *(
-        "result.json",
+        RESULT,
         "final.safetensors",
         "best.safetensors",
         CURVES,
         MISTAKES,
         METRICS,
         STATUS,
-        "config.yaml",
+        CONFIG,
     ),
 )
 """All files of a run, in the order of removal: if nsvm is killed meanwhile, the rest counts as a run."""
+
+KILLED = "ended without a result: its process was killed"
 
 IfExists = Literal["refuse", "resume", "overwrite"]
 Status = Literal["running", "finished", "failed", "interrupted"]
@@ -113,7 +117,7 @@ class RunDirectory:
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write the result, which marks the run as finished, and remove its checkpoints."""
         self.metrics.position()
-        write_json(self.path / "result.json", result)
+        write_json(self.path / RESULT, result)
         remove_checkpoints(self.path)
 
 
@@ -130,12 +134,12 @@ def remove_checkpoints(path: Path) -> None:
 
 def has_run(path: Path) -> bool:
     """Return whether a run has been started in the directory."""
-    return any((path / name).exists() for name in ("config.yaml", METRICS, "result.json"))
+    return any((path / name).exists() for name in (CONFIG, METRICS, RESULT))
 
 
 def is_finished(path: Path) -> bool:
     """Return whether the directory holds a finished run."""
-    return (path / "result.json").is_file()
+    return (path / RESULT).is_file()
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -159,10 +163,43 @@ def write_status(path: Path, status: Status, message: str = "", **about: Any) ->
 def read_status(path: Path) -> dict[str, Any] | None:
     """Return the status of the job in a directory; None if there is none, or it cannot be read."""
     try:
-        status = json.loads(read_regular(path / STATUS, STATUS_BYTES))
+        return _read_json(path / STATUS)
     except (OSError, ValueError):
         return None
-    return status if isinstance(status, dict) else None
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """Return the result of a finished run.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        return _read_json(path / RESULT)
+    except OSError as error:
+        raise InputError(plainly(error)) from None
+    except ValueError as error:
+        raise InputError(f"{path / RESULT} cannot be read: {error}") from None
+
+
+def outcome_of(path: Path, status: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the status and message of a run, given what it has written about itself.
+
+    A process that was killed had no time to write.
+    """
+    if status.get("status") in ("finished", "failed", "interrupted"):
+        return status["status"], str(status.get("message", ""))
+    return ("running", "") if is_locked(path) else ("failed", KILLED)
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(read_regular(file, JSON_BYTES))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(content, dict):
+        raise ValueError("expected a JSON object")
+    return content
 
 
 def _holds_a_run(path: Path) -> str:
@@ -174,8 +211,8 @@ def _holds_a_run(path: Path) -> str:
     )
 
 
-CONFIG_BYTES, STATUS_BYTES = 2**16, 2**20
-DIGITS = 100
+CONFIG_BYTES, JSON_BYTES = 2**16, 2**24
+DIGITS, LEVELS = 100, 16
 
 
 def config_text(settings: Mapping[str, Any]) -> bytes:
@@ -192,7 +229,7 @@ def config_text(settings: Mapping[str, Any]) -> bytes:
 
 def write_config(path: Path, settings: Mapping[str, Any]) -> None:
     """Write the settings of a run to ``config.yaml``."""
-    write_atomically(path / "config.yaml", config_text(settings))
+    write_atomically(path / CONFIG, config_text(settings))
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -201,12 +238,12 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         InputError: there are none, or they are not plain values.
     """
-    file = path / "config.yaml"
+    file = path / CONFIG
     if not file.is_file():
         raise InputError(f"{path} has no config.yaml: expected the directory of a run")
     try:
-        values = yaml.load(read_regular(file, CONFIG_BYTES).decode(), Loader=_WithoutAliases)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        values = _plain_values(read_regular(file, CONFIG_BYTES).decode())
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise InputError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None
     if not isinstance(values, dict):
         raise InputError(f"{file} cannot be read: expected the settings of a run")
@@ -220,20 +257,27 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-class _WithoutAliases(yaml.SafeLoader):
-    """Reads plain values and refuses what only harms: aliases, with which a few lines expand to gigabytes,
-    and integers that are too long for Python to print.
-    """
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("it has aliases")
-        return super().compose_node(parent, index)
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Reads plain values, but no integers that are too long for Python to print."""
 
     def construct_yaml_int(self, node: Any) -> int:
         if len(node.value) > DIGITS:
             raise yaml.YAMLError(f"expected integers of at most {DIGITS} digits, got {shown(node.value)}")
-        return super().construct_yaml_int(node)
+        return int(super().construct_yaml_int(node))
 
 
-_WithoutAliases.add_constructor("tag:yaml.org,2002:int", _WithoutAliases.construct_yaml_int)
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+
+
+def _plain_values(text: str) -> Any:
+    """Return the values of YAML, without what only harms: aliases, with which a few lines expand to
+    gigabytes, and nesting too deep for libyaml, which overflows the stack.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.YAMLError("it has aliases")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > LEVELS:
+            raise yaml.YAMLError(f"expected at most {LEVELS} levels")
+    return yaml.load(text, Loader=_Loader)

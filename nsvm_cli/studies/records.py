@@ -1,0 +1,253 @@
+"""The runs below some folders: what became of each, its settings, and its figures."""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.storage.run_directory import (
+    CONFIG,
+    RESULT,
+    STATUS,
+    has_run,
+    is_finished,
+    outcome_of,
+    read_config,
+    read_result,
+    read_status,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run.
+
+    Attributes:
+        path: its directory.
+        status: ``running``, ``finished``, ``failed`` or ``interrupted``.
+        message: what happened, in one line, unless the run has finished or is running.
+        settings: its settings as plain values; empty for a job that failed before it had any.
+        overrides: those of the command line.
+        figures: what its ``result.json`` holds beside these; empty before it has finished.
+    """
+
+    path: Path
+    status: str
+    message: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+    overrides: list[str] = field(default_factory=list)
+    figures: dict[str, Any] = field(default_factory=dict)
+
+    def values(self) -> dict[str, Any]:
+        """Return status, settings and figures by name, such as ``algorithm.lam`` and ``test_accuracy``."""
+        figures = {"test_accuracy": None, **self.figures}
+        return {
+            **_by_name(self.settings),
+            **_by_name(figures),
+            "status": self.status,
+            "message": self.message,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as one JSON object."""
+        return {
+            "path": str(self.path),
+            "status": self.status,
+            "message": self.message,
+            "settings": self.settings,
+            "overrides": self.overrides,
+            "test_accuracy": None,
+            **self.figures,
+        }
+
+
+def _by_name(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return nested values under dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= _by_name(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
+    return found
+
+
+def find_runs(paths: Iterable[Path]) -> list[RunRecord]:
+    """Return the runs in these folders and below them, each once, in the order of their names.
+
+    Raises:
+        InputError: there is no such folder, or no run below it.
+    """
+    found: dict[Path, None] = {}
+    for path in paths:
+        if not path.is_dir():
+            raise InputError(f"{path}: there is no such folder; expected run directories, or a folder above")
+        runs = sorted(_directories(path), key=_natural)
+        if not runs:
+            raise InputError(f"{path}: there is no run in or below it; expected what nsvm train has written")
+        found |= dict.fromkeys(runs)
+    return [read_run(directory) for directory in found]
+
+
+def _directories(path: Path) -> Iterator[Path]:
+    for folder, _, files in os.walk(path):
+        if not {CONFIG, STATUS, RESULT}.isdisjoint(files):
+            directory = Path(folder)
+            if has_run(directory) or read_status(directory):
+                yield directory
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Return a key that sorts ``job 9`` before ``job 10``."""
+    parts = re.split(r"([0-9]+)", str(path))
+    return [(int(part), "") if part.isdecimal() and part.isascii() else (0, part) for part in parts]
+
+
+def read_run(path: Path) -> RunRecord:
+    """Return the record of the run in a directory. What cannot be read counts as a failure of the run."""
+    status = read_status(path) or {}
+    overrides = _words(status)
+    try:
+        if is_finished(path):
+            return _finished(path, read_result(path), overrides)
+        settings = read_config(path) if (path / CONFIG).is_file() else {}
+    except InputError as error:
+        return RunRecord(path, "failed", str(error), overrides=overrides)
+    return RunRecord(path, *outcome_of(path, status), settings, overrides)
+
+
+def _finished(path: Path, result: dict[str, Any], overrides: list[str]) -> RunRecord:
+    settings = result.pop("settings", None)
+    if not isinstance(settings, dict):  # an earlier version wrote it
+        return RunRecord(path, "finished", "", read_config(path), overrides, result)
+    words = _words(result)
+    result.pop("overrides", None)
+    return RunRecord(path, "finished", "", settings, words, result)
+
+
+def _words(record: Mapping[str, Any]) -> list[str]:
+    words = record.get("overrides")
+    return [str(word) for word in words] if isinstance(words, list) else []
+
+
+def differing(records: Sequence[RunRecord]) -> list[str]:
+    """Return the names of the settings that tell the runs apart.
+
+    These are the settings that were overridden, with different values; without any, all that differ.
+    """
+    settings = [_by_name(record.settings) for record in records]
+    names = dict.fromkeys(name for values in settings for name in values)
+    differ = [name for name in names if len({str(values.get(name)) for values in settings}) > 1]
+    overridden = {
+        setting_of(word.lstrip("+~").partition("=")[0], names) for r in records for word in r.overrides
+    }
+    return [name for name in differ if name in overridden] or differ
+
+
+def setting_of(key: str, names: Iterable[str]) -> str:
+    """Return the name of the setting that a key of the command line stands for: ``kernel`` names a part."""
+    key = key.partition("@")[0].replace("/", ".")
+    return f"{key}.name" if f"{key}.name" in names else key
+
+
+def values_of(records: Sequence[RunRecord], key: str) -> list[Any]:
+    """Return the values of a setting or a figure, None where a run has none.
+
+    Raises:
+        InputError: no run has it.
+    """
+    rows = [record.values() for record in records]
+    names = {name for row in rows for name in row}
+    name = setting_of(key, names)
+    if name not in names:
+        raise InputError(f"{key}: no run has such a setting or figure; {did_you_mean(key, names)}")
+    return [row.get(name) for row in rows]
+
+
+CONDITION = re.compile(r"(?P<key>[^=!<>]+)(?P<relation>!=|<=|>=|=|<|>)(?P<value>.*)")
+RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def matching(records: Sequence[RunRecord], condition: str) -> list[RunRecord]:
+    """Return the records that a condition such as ``algorithm=alg1`` or ``test_accuracy>0.9`` holds for.
+
+    Raises:
+        InputError: it is no condition, or no run has its key.
+    """
+    if not (parts := CONDITION.fullmatch(condition)):
+        raise InputError(f"--filter {condition}: expected KEY=VALUE, or !=, <, <=, > or >= in place of =")
+    key, relation, wanted = (part.strip() for part in parts.groups())
+    if relation not in ("=", "!=") and _number(wanted) is None:
+        raise InputError(f"--filter {condition}: expected a number after {relation}, got {wanted!r}")
+    values = values_of(records, key)
+    return [record for record, value in zip(records, values, strict=True) if _holds(value, relation, wanted)]
+
+
+def _holds(value: Any, relation: str, wanted: str) -> bool:
+    number = _number(wanted)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and number is not None:
+        return bool(RELATIONS[relation](value, number))
+    text = value if isinstance(value, str) else json.dumps(value)
+    return relation in ("=", "!=") and bool(RELATIONS[relation](text, wanted))
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def in_order(records: Sequence[RunRecord], key: str, descending: bool = False) -> list[RunRecord]:
+    """Return the records in the order of a setting or a figure: numbers before text, those without it last.
+
+    Raises:
+        InputError: no run has it.
+    """
+    values = dict(zip((record.path for record in records), values_of(records, key), strict=True))
+
+    def order(record: RunRecord) -> tuple[bool, float, str]:
+        value = values[record.path]
+        if isinstance(value, (int, float)):
+            return False, -value if descending else value, ""
+        return True, 0.0, str(value)
+
+    known = [record for record in records if values[record.path] is not None]
+    return [*sorted(known, key=order), *(record for record in records if values[record.path] is None)]
+
+
+def load_runs(*paths: str | Path) -> pd.DataFrame:
+    """Return the runs in these folders and below them, one row each.
+
+    The columns are ``path``, ``status``, ``message``, the settings by their names on the command line, such
+    as ``algorithm.lam``, and the figures of ``result.json``, such as ``test_accuracy``. What a run lacks is
+    missing.
+
+    Raises:
+        InputError: there is no such folder, or no run below it.
+    """
+    import pandas as pd
+
+    return pd.DataFrame(rows_of(find_runs(map(Path, paths))))
+
+
+def rows_of(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
+    """Return a row for each record, all with the same columns: see ``load_runs``."""
+    rows = [{"path": str(record.path), **record.values()} for record in records]
+    first = ("path", "status", "message")
+    columns = dict.fromkeys([*first, *(name for row in rows for name in row)])
+    return [{name: row.get(name) for name in columns} for row in rows]
