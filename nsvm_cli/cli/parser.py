@@ -18,6 +18,7 @@ COMMANDS = {
     "reproduce": "run the paper's experiments and baselines over many seeds",
     "evaluate": "evaluate a trained model",
     "runs": "list runs, with their settings and figures",
+    "compare": "compare settings over the seeds of their runs",
     "curves": "draw the training curves of runs",
     "completion": "print a completion script for bash, zsh or fish",
 }

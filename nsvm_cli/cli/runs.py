@@ -105,10 +105,10 @@ def _show(records: Sequence[RunRecord]) -> None:
 def _table(records: Sequence[RunRecord], folder: Path) -> Table:
     from rich.table import Table
 
-    from nsvm_cli.studies.records import differing
+    from nsvm_cli.studies.records import telling
 
     rows = [record.values() for record in records]
-    settings = differing(records)
+    settings = telling(records)
     figures = [name for name in FIGURES if any(row.get(name) is not None for row in rows)]
     message = ["message"] if any(record.message for record in records) else []
     table = Table()

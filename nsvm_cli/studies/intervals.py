@@ -123,3 +123,32 @@ def difference_interval(differences: Int64[np.ndarray, "*studies k"], overlap: f
 def standard_error(values: Sequence[float], overlap: float = 0.0) -> float:
     """Return the standard error of the mean over seeds: sqrt(c Var(values)); NaN for a single one."""
     return math.sqrt((1 / len(values) + overlap) * variance(values)) if len(values) > 1 else math.nan
+
+
+def paired_p_value(differences: Sequence[float], overlap: float = 0.0) -> float:
+    """Return the two-sided p-value of the paired t-test for a mean difference of 0 over k seeds.
+
+    t = mean(d) / sqrt(c Var(d)) with k - 1 degrees of freedom; with Nadeau and Bengio's c, as for intervals.
+    Differences that are all the same have a variance of 0, and a p-value of 0, or 1 if there is none; NaN
+    for too few seeds.
+    """
+    from scipy.stats import t  # slow to import, and needed only here
+
+    if (k := len(differences)) < FEWEST_SEEDS:
+        return math.nan
+    mean, error = fmean(differences), standard_error(differences, overlap)
+    if error == 0:
+        return float(mean == 0)
+    return float(2 * t.sf(abs(mean) / error, k - 1))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values that hold for all comparisons together (Holm, A simple sequentially rejective multiple
+    test procedure, 1979): the i-th smallest of n times n - i + 1, and none below a smaller one's. NaNs stay.
+    """
+    known = [index for index, p in enumerate(p_values) if not math.isnan(p)]
+    adjusted, largest = [*p_values], 0.0
+    for i, index in enumerate(sorted(known, key=lambda index: p_values[index])):
+        largest = max(largest, min(1.0, (len(known) - i) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted

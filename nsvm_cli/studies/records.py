@@ -52,8 +52,8 @@ class RunRecord:
         """Return status, settings and figures by name, such as ``algorithm.lam`` and ``test_accuracy``."""
         figures = {"test_accuracy": None, **self.figures}
         return {
-            **_by_name(self.settings),
-            **_by_name(figures),
+            **flat(self.settings),
+            **flat(figures),
             "status": self.status,
             "message": self.message,
         }
@@ -71,11 +71,11 @@ class RunRecord:
         }
 
 
-def _by_name(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Return nested values under dotted names."""
     found: dict[str, Any] = {}
     for name, value in values.items():
-        found |= _by_name(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
+        found |= flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
     return found
 
 
@@ -138,16 +138,21 @@ def _words(record: Mapping[str, Any]) -> list[str]:
 
 
 def differing(records: Sequence[RunRecord]) -> list[str]:
-    """Return the names of the settings that tell the runs apart.
+    """Return the names of the settings that differ between the runs."""
+    settings = [flat(record.settings) for record in records]
+    names = dict.fromkeys(name for values in settings for name in values)
+    return [name for name in names if len({str(values.get(name)) for values in settings}) > 1]
+
+
+def telling(records: Sequence[RunRecord]) -> list[str]:
+    """Return the names of the settings that tell the runs apart for a reader.
 
     These are the settings that were overridden, with different values; without any, all that differ.
     """
-    settings = [_by_name(record.settings) for record in records]
-    names = dict.fromkeys(name for values in settings for name in values)
-    differ = [name for name in names if len({str(values.get(name)) for values in settings}) > 1]
-    overridden = {
-        setting_of(word.lstrip("+~").partition("=")[0], names) for r in records for word in r.overrides
-    }
+    differ = differing(records)
+    names = {name for record in records for name in flat(record.settings)}
+    words = {word for record in records for word in record.overrides}
+    overridden = {setting_of(word.lstrip("+~").partition("=")[0], names) for word in words}
     return [name for name in differ if name in overridden] or differ
 
 

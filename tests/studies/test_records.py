@@ -13,7 +13,7 @@ import nsvm_cli
 from nsvm_cli.errors import InputError
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.run_directory import KILLED, write_config, write_json, write_status
-from nsvm_cli.studies.records import RunRecord, differing, find_runs, in_order, load_runs, matching, read_run
+from nsvm_cli.studies.records import RunRecord, find_runs, in_order, load_runs, matching, read_run, telling
 
 
 def settings(lam: float = 1e-4, kernel: str = "rbf") -> dict[str, Any]:
@@ -94,14 +94,14 @@ def test_no_runs(tmp_path: Path) -> None:
         find_runs([tmp_path / "missing"])
 
 
-def test_differing_settings(tmp_path: Path) -> None:
+def test_telling_settings(tmp_path: Path) -> None:
     finished(tmp_path / "1", overrides=("kernel=rbf", "algorithm.lam=0.1"), lam=0.1)
     finished(tmp_path / "2", overrides=("kernel=linear", "algorithm.lam=0.1"), lam=0.1, kernel="linear")
     records = find_runs([tmp_path])
-    assert differing(records) == ["kernel.name"]
+    assert telling(records) == ["kernel.name"]
     finished(tmp_path / "3")
-    assert differing(find_runs([tmp_path])) == ["algorithm.lam", "kernel.name"]
-    assert differing(records[:1]) == []
+    assert telling(find_runs([tmp_path])) == ["algorithm.lam", "kernel.name"]
+    assert telling(records[:1]) == []
 
 
 def test_conditions(tmp_path: Path) -> None:

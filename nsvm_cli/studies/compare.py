@@ -1,0 +1,337 @@
+"""Runs compared: means over seeds, paired tests and ranks of the settings that were tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.studies.intervals import (
+    LEVEL,
+    Estimate,
+    estimate,
+    estimate_difference,
+    estimate_mean,
+    holm,
+    paired_p_value,
+)
+from nsvm_cli.studies.records import RunRecord, differing, flat, telling
+
+ONLY_HOW = (
+    "seed",
+    "curves",
+    "log_every",
+    "plugins",
+    "memory_budget",
+    "device",
+    "threads",
+    "engine",
+    "dataset.root",
+)
+"""Settings that do not tell candidates apart: repetitions, and how or where a run was computed."""
+
+PERCENT, R2 = "accuracy, %", "R²"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One candidate on one data set: the runs that differ in nothing but the seed.
+
+    Attributes:
+        dataset: the name of the data set, with the settings that tell it from others of that name.
+        candidate: the settings that tell the candidate from others.
+        split: the held-out data that the scores are from, ``test`` or ``validation``.
+        runs: the figures of each seed's run.
+    """
+
+    dataset: str
+    candidate: str
+    split: str
+    runs: Mapping[int, Mapping[str, Any]]
+
+    @property
+    def unit(self) -> str:
+        """The unit of the scores."""
+        return PERCENT if f"{self.split}_errors" in self.first else R2
+
+    @property
+    def first(self) -> Mapping[str, Any]:
+        """The figures of one of the runs, for what all of them share."""
+        return next(iter(self.runs.values()))
+
+    @property
+    def samples(self) -> int:
+        """The number of held-out samples."""
+        return int(self.first["data"]["samples"][self.split])
+
+    @property
+    def overlap(self) -> float:
+        """How much the splits of two seeds overlap: the ratio of held-out to training samples.
+
+        It is 0 if each seed has samples of its own, or all have the same official split.
+        """
+        data = self.first["data"]
+        shared = (data["official_split"] and self.split == "test") or data.get("generated", False)
+        return 0.0 if shared else self.samples / data["samples"]["train"]
+
+    def score(self, seed: int) -> float:
+        """Return the score of a seed: the accuracy in percent, or R^2."""
+        if self.unit == R2:
+            return float(self.runs[seed][f"{self.split}_r2"])
+        return 100 * (1 - self.errors(seed) / self.samples)
+
+    def errors(self, seed: int) -> int:
+        """Return the number of errors of a seed."""
+        return int(self.runs[seed][f"{self.split}_errors"])
+
+    def mean(self, figure: str) -> float:
+        """Return the mean of a figure over the seeds."""
+        return fmean(run[figure] for run in self.runs.values())
+
+    def estimate(self) -> Estimate:
+        """Estimate the mean score."""
+        if self.unit == R2:
+            return estimate_mean([self.score(seed) for seed in self.runs], self.overlap)
+        errors = [self.errors(seed) for seed in self.runs]
+        return estimate(errors, self.samples, self.overlap).times(-100 / self.samples, plus=100.0)
+
+    def minus(self, other: Cell) -> tuple[Estimate, float] | None:
+        """Estimate the mean score minus the other's, over the seeds that both have, and the p-value of a test
+        that it is 0; None without such a seed.
+        """
+        seeds = [seed for seed in self.runs if seed in other.runs]
+        if not seeds:
+            return None
+        differences = [self.score(seed) - other.score(seed) for seed in seeds]
+        p = paired_p_value(differences, self.overlap)
+        if self.unit == R2:
+            return estimate_mean(differences, self.overlap), p
+        errors, others = ([cell.errors(seed) for seed in seeds] for cell in (self, other))
+        return estimate_difference(errors, others, self.overlap).times(-100 / self.samples), p
+
+
+def cells(records: Iterable[RunRecord]) -> list[Cell]:
+    """Return the cells of the finished runs among these, those of a data set together.
+
+    Raises:
+        InputError: no run has finished, or they differ in what must be the same to be compared.
+    """
+    finished = [record for record in records if record.status == "finished"]
+    if not finished:
+        raise InputError("expected runs to compare, but none of these has finished; see nsvm runs")
+    split = _split(finished)
+    found: dict[tuple[str, str], dict[int, RunRecord]] = {}
+    for record, place in zip(finished, _places(finished), strict=True):
+        seed = int(record.figures["seed"])
+        other = found.setdefault(place, {}).setdefault(seed, record)
+        if other is not record:
+            raise InputError(
+                f"{other.path} and {record.path} have the same settings and seed: name one of them"
+            )
+    _expect_the_same_data(found)
+    return [
+        Cell(dataset, candidate, split, {seed: runs[seed].figures for seed in sorted(runs)})
+        for (dataset, candidate), runs in sorted(found.items(), key=lambda item: item[0][0])
+    ]
+
+
+def _split(records: Sequence[RunRecord]) -> str:
+    """Return the held-out data that all runs were evaluated on."""
+    first = records[0]
+    for record in records:
+        for what in ("task", "multiclass"):
+            ours, theirs = (r.settings.get(what) for r in (first, record))
+            if ours != theirs:
+                raise InputError(
+                    f"{first.path} has {what}={ours} and {record.path} has {what}={theirs}, which cannot be "
+                    f"compared: --filter {what}={ours} takes those"
+                )
+    by_split = {split: [r for r in records if _has_scores(r, split)] for split in ("test", "validation")}
+    for split, scored in by_split.items():
+        if len(scored) == len(records):
+            return split
+    other = next(record for record in records if not _has_scores(record, "test"))
+    raise InputError(
+        f"{other.path} was evaluated on validation data, others on test data: compare either alone"
+    )
+
+
+def _has_scores(record: RunRecord, split: str) -> bool:
+    return any(record.figures.get(f"{split}_{name}") is not None for name in ("errors", "r2"))
+
+
+def _places(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
+    """Return the name of the data set and that of the candidate for each run."""
+    datasets = _datasets(records)
+    for keys in (telling(records), differing(records)):
+        candidates = [_named(record, [key for key in keys if _is_of_candidate(key)]) for record in records]
+        places = [*zip(datasets, candidates, strict=True)]
+        groups: dict[tuple[str, str], list[RunRecord]] = {}
+        for place, record in zip(places, records, strict=True):
+            groups.setdefault(place, []).append(record)
+        # settings that were not overridden may differ too, as between two versions of nsvm
+        if not any(_is_of_candidate(key) for group in groups.values() for key in differing(group)):
+            break
+    return places
+
+
+def _datasets(records: Sequence[RunRecord]) -> list[str]:
+    groups: dict[str, list[RunRecord]] = {}
+    for record in records:
+        groups.setdefault(str(record.settings["dataset"]["name"]), []).append(record)
+    about = {name: [key for key in differing(group) if _is_of_data(key)] for name, group in groups.items()}
+    named = {name: ["dataset.name", *keys] for name, keys in about.items()}
+    return [_named(record, named[str(record.settings["dataset"]["name"])]) for record in records]
+
+
+def _is_of_data(key: str) -> bool:
+    return key.startswith("dataset.") and key not in ONLY_HOW
+
+
+def _is_of_candidate(key: str) -> bool:
+    return not key.startswith(("dataset.", "checkpoint.", "validation.")) and key not in ONLY_HOW
+
+
+def _named(record: RunRecord, keys: Iterable[str]) -> str:
+    """Return the settings in words: the value alone for the name of a part."""
+    values = flat(record.settings)
+    words = [
+        str(values[key]) if key.endswith(".name") else f"{key.rpartition('.')[2]}={values[key]}"
+        for key in keys
+        if values.get(key) is not None
+    ]
+    return " ".join(words) or str(values["algorithm.name"])
+
+
+def _expect_the_same_data(found: Mapping[tuple[str, str], Mapping[int, RunRecord]]) -> None:
+    """Expect that the runs of a data set with the same seed were trained on the same data."""
+    first: dict[tuple[str, int], RunRecord] = {}
+    for (dataset, _), runs in found.items():
+        for seed, run in runs.items():
+            other = first.setdefault((dataset, seed), run)
+            if any(
+                other.figures["data"][about] != run.figures["data"][about] for about in ("sha256", "samples")
+            ):
+                raise InputError(
+                    f"{other.path} and {run.path} were trained on different data, though both have "
+                    f"dataset={dataset} and seed={seed}"
+                )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One candidate on one data set, next to the others.
+
+    Attributes:
+        cell: the candidate there.
+        score: the mean score over the seeds, with its interval.
+        minus: the mean score minus the reference's, seed by seed, with its interval; None for the reference.
+        p: the p-value of the paired t-test with the reference, adjusted for all tests on the data set.
+        rank: 1 for the best mean score on the data set, ties share the mean of their ranks.
+    """
+
+    cell: Cell
+    score: Estimate
+    minus: Estimate | None
+    p: float | None
+    rank: float
+
+
+def compare(found: Sequence[Cell], against: str | None = None) -> list[Comparison]:
+    """Compare the candidates of each data set with a reference, the best first.
+
+    Args:
+        found: what ``cells`` returns.
+        against: the name of the reference; without it, the best candidate of each data set.
+
+    Raises:
+        InputError: there is no such candidate.
+    """
+    names = sorted({cell.candidate for cell in found})
+    if against is not None and against not in names:
+        raise InputError(f"--against {against}: there is no such candidate; {did_you_mean(against, names)}")
+    return [
+        row for _, group in groupby(found, lambda cell: cell.dataset) for row in _compared([*group], against)
+    ]
+
+
+def _compared(group: Sequence[Cell], against: str | None) -> list[Comparison]:
+    scores = {cell.candidate: cell.estimate() for cell in group}
+    ranks = dict(zip(scores, rank([score.mean for score in scores.values()]), strict=True))
+    ordered = sorted(group, key=lambda cell: ranks[cell.candidate])
+    reference = next((cell for cell in group if cell.candidate == against), None if against else ordered[0])
+    found = [None if reference in (None, cell) else cell.minus(reference) for cell in ordered]
+    p_values = holm([math.nan if one is None else one[1] for one in found])
+    return [
+        Comparison(
+            cell,
+            scores[cell.candidate],
+            None if one is None else one[0],
+            None if math.isnan(p) else p,
+            ranks[cell.candidate],
+        )
+        for cell, one, p in zip(ordered, found, p_values, strict=True)
+    ]
+
+
+def rank(scores: Sequence[float]) -> list[float]:
+    """Return the ranks of scores, 1 for the highest; ties share the mean of their ranks."""
+    from scipy.stats import rankdata  # slow to import, and needed only here
+
+    return [float(r) for r in rankdata([-score for score in scores])]
+
+
+FEWEST = 3
+"""Candidates, and data sets or seeds, that Friedman's test needs."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The mean ranks of the candidates over several data sets, or over the seeds of one.
+
+    Attributes:
+        ranks: the mean rank of each candidate, the best first.
+        over: what the ranks are means over, such as ``5 data sets``.
+        p: the p-value of Friedman's test that all candidates have the same mean rank.
+        critical: the difference of mean ranks from which on two candidates differ at the 5 % level (Nemenyi's
+            test; Demsar, Statistical comparisons of classifiers over multiple data sets, 2006).
+    """
+
+    ranks: Mapping[str, float]
+    over: str
+    p: float
+    critical: float
+
+
+def ranking(found: Sequence[Cell]) -> Ranking | None:
+    """Rank the candidates over the data sets that all were tried on, or over the seeds of a single data set.
+
+    None for fewer than three candidates, or fewer than three data sets or seeds that all have.
+    """
+    from scipy.stats import friedmanchisquare, studentized_range  # slow to import, and needed only here
+
+    names = list(dict.fromkeys(cell.candidate for cell in found))
+    datasets = list(dict.fromkeys(cell.dataset for cell in found))
+    table = {(cell.dataset, cell.candidate): cell for cell in found}
+    if len(datasets) > 1:
+        shared = [d for d in datasets if all((d, name) in table for name in names)]
+        scores = [[table[d, name].estimate().mean for name in names] for d in shared]
+        over = f"{len(shared)} data sets"
+    else:
+        seeds = sorted(set.intersection(*(set(cell.runs) for cell in found)))
+        scores = [[table[datasets[0], name].score(seed) for name in names] for seed in seeds]
+        over = f"{len(seeds)} seeds"
+    k, n = len(names), len(scores)
+    if k < FEWEST or n < FEWEST:
+        return None
+    mean = np.mean([rank(row) for row in scores], axis=0)
+    ranks = dict(sorted(zip(names, map(float, mean), strict=True), key=lambda item: item[1]))
+    p = float(friedmanchisquare(*np.transpose(scores)).pvalue)
+    q = float(studentized_range.ppf(LEVEL, k, np.inf)) / math.sqrt(2)
+    return Ranking(ranks, over, p, q * math.sqrt(k * (k + 1) / (6 * n)))

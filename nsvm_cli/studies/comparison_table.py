@@ -1,0 +1,147 @@
+"""A comparison as CSV, Markdown or LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+from nsvm_cli.studies.compare import R2, Comparison, Ranking
+from nsvm_cli.studies.intervals import FEWEST_SEEDS, Estimate
+
+HEAD = ("settings", "seeds", "mean ± std", "95 % interval", "minus the reference", "p", "rank")
+MORE = ("support vectors", "training, s")
+
+
+def to_csv(rows: Sequence[Comparison], ranks: Ranking | None) -> str:
+    """Return a line for each candidate on each data set, with all digits."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, _figures(rows[0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows(_figures(row) for row in rows)
+    return text.getvalue()
+
+
+def _figures(row: Comparison) -> dict[str, Any]:
+    cell, minus = row.cell, row.minus or Estimate(*[math.nan] * 4)
+    figures = {
+        "dataset": cell.dataset,
+        "settings": cell.candidate,
+        "split": cell.split,
+        "unit": cell.unit,
+        "seeds": len(cell.runs),
+        "mean": row.score.mean,
+        "std": row.score.std,
+        "low": row.score.low,
+        "high": row.score.high,
+        "minus_reference": minus.mean,
+        "minus_low": minus.low,
+        "minus_high": minus.high,
+        "p": row.p,
+        "rank": row.rank,
+        "support_vectors": cell.mean("support_vectors"),
+        "train_seconds": cell.mean("train_seconds"),
+    }
+    return {name: None if _is_nan(value) else value for name, value in figures.items()}
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def to_markdown(rows: Sequence[Comparison], ranks: Ranking | None) -> str:
+    """Return a table for each data set, and what the columns mean."""
+    parts = []
+    for dataset, group in groupby(rows, lambda row: row.cell.dataset):
+        cells = [*group]
+        lines = [[*HEAD, *MORE], ["---"] * len([*HEAD, *MORE]), *map(_line, cells)]
+        table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        parts.append(f"{_title(dataset, cells)}\n\n{table}")
+    return "\n".join([*parts, f"{' '.join(_notes(rows, ranks))}\n"])
+
+
+def to_latex(rows: Sequence[Comparison], ranks: Ranking | None) -> str:
+    r"""Return a table for each data set, in the style of the package booktabs: \usepackage{booktabs}."""
+    parts = []
+    for dataset, group in groupby(rows, lambda row: row.cell.dataset):
+        cells = [*group]
+        lines = [r"\begin{table}", r"\centering", rf"\caption{{{_tex(_title(dataset, cells))}}}"]
+        lines += [rf"\begin{{tabular}}{{l{'r' * len([*HEAD[1:], *MORE])}}}", r"\toprule"]
+        lines += [_row([*HEAD, *MORE]), r"\midrule", *(_row(_line(row)) for row in cells)]
+        parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]))
+    notes = "".join(f"% {note}\n" for note in _notes(rows, ranks))
+    return "\n".join(["% needs \\usepackage{booktabs}\n" + notes, *parts])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return rf"{' & '.join(map(_tex, cells))} \\"
+
+
+TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+TEX |= {character: f"\\{character}" for character in "&%$#_{}"}
+TEX |= {"±": r"$\pm$", "²": "$^2$", "<": "$<$", ">": "$>$"}
+
+
+def _tex(text: str) -> str:
+    return "".join(TEX.get(character, character) for character in text)
+
+
+FORMATS: dict[str, Callable[[Sequence[Comparison], Ranking | None], str]] = {
+    "markdown": to_markdown,
+    "csv": to_csv,
+    "latex": to_latex,
+}
+
+
+def _title(dataset: str, rows: Sequence[Comparison]) -> str:
+    cell = rows[0].cell
+    return f"{dataset}: {cell.split} {cell.unit}"
+
+
+def _line(row: Comparison) -> list[str]:
+    cell, digits = row.cell, 4 if row.cell.unit == R2 else 2
+    spread = f" ± {row.score.std:.{digits}f}" if not math.isnan(row.score.std) else ""
+    minus = "" if row.minus is None else f"{row.minus.mean:+.{digits}f} {_interval(row.minus, digits, '+')}"
+    return [
+        cell.candidate,
+        str(len(cell.runs)),
+        f"{row.score.mean:.{digits}f}{spread}",
+        _interval(row.score, digits),
+        minus.strip(),
+        "" if row.p is None else "< 0.001" if row.p < 0.001 else f"{row.p:.3f}",
+        f"{row.rank:g}",
+        f"{cell.mean('support_vectors'):.0f}",
+        f"{cell.mean('train_seconds'):.1f}",
+    ]
+
+
+def _interval(e: Estimate, digits: int, sign: str = "") -> str:
+    return "" if math.isnan(e.low) else f"[{e.low:{sign}.{digits}f}, {e.high:{sign}.{digits}f}]"
+
+
+def _notes(rows: Sequence[Comparison], ranks: Ranking | None) -> list[str]:
+    """Return what the columns mean, a sentence each."""
+    notes = []
+    if any(len(row.cell.runs) < FEWEST_SEEDS for row in rows):
+        notes.append(f"Intervals and tests need {FEWEST_SEEDS} seeds.")
+    if any(row.cell.overlap for row in rows):
+        notes.append(
+            "The seeds have splits of their own; intervals and tests allow for their overlap (Nadeau and "
+            "Bengio, 2003)."
+        )
+    if any(row.p is not None for row in rows):
+        notes.append(
+            "p: paired t-test with the reference, seed by seed, adjusted for all those on a data set (Holm)."
+        )
+    if ranks is not None:
+        order = ", ".join(f"{name} {r:.2f}" for name, r in ranks.ranks.items())
+        p = "undefined, as all are equal" if math.isnan(ranks.p) else f"p = {ranks.p:.3g}"
+        notes.append(f"Mean ranks over {ranks.over}: {order}.")
+        notes.append(
+            f"Friedman's test that they are all the same: {p}; two differ at the 5 % level from a difference "
+            f"of {ranks.critical:.2f} on (Nemenyi)."
+        )
+    return notes
