@@ -17,6 +17,7 @@ COMMANDS = {
     "tune": "choose hyperparameters on validation data",
     "reproduce": "run the paper's experiments and baselines over many seeds",
     "evaluate": "evaluate a trained model",
+    "predict": "predict with a trained model",
     "runs": "list runs, with their settings and figures",
     "compare": "compare settings over the seeds of their runs",
     "curves": "draw the training curves of runs",

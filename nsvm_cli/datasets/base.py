@@ -85,7 +85,7 @@ class Table:
 
     They are those of a file or, from row ``official_test`` on, of a second one: the official test set.
     ``unknown`` are columns to leave out that are not there. ``kind`` is the kind of task that the table is
-    meant for, where that is known.
+    meant for, where that is known. ``first_row`` is the number of rows of the file before these.
     """
 
     cells: pd.DataFrame
@@ -94,6 +94,7 @@ class Table:
     official_test: int | None = None
     unknown: tuple[str, ...] = ()
     kind: str | None = None
+    first_row: int = 0
 
     @property
     def source(self) -> str:
@@ -105,7 +106,7 @@ class Table:
         file = self.files[0]
         if self.official_test is not None and row >= self.official_test:
             file, row = self.files[1], row - self.official_test
-        return f"{file}: {'' if column is None else f'column {column}, '}row {row + 1}"
+        return f"{file}: {'' if column is None else f'column {column}, '}row {self.first_row + row + 1}"
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)

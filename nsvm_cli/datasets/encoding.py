@@ -101,6 +101,8 @@ class TableEncoder:
             raise InputError(
                 f"{table.source} lacks columns that the model was trained on: {', '.join(missing)}"
             )
+        if len(table.cells) == 0:
+            return np.empty((0, self.width))
         # at the peak there are three copies in float64
         needed = 3 * 8 * self.width * len(table.cells)
         expect_room(needed, f"{table.source}, encoded as {self.width} features,")

@@ -46,6 +46,17 @@ def open_table(path: Path, separator: str, what: str) -> Iterator[Stream]:
         yield _unpacked(file, path)
 
 
+@contextmanager
+def open_stream(path: Path) -> Iterator[Stream]:
+    """Open a table like ``open_table``, for a reader that keeps only some rows at a time.
+
+    Raises:
+        ValueError, OSError: it cannot be read; or one of DAMAGED.
+    """
+    with open_regular(path) as file:
+        yield _unpacked(file, path)
+
+
 def _expect_room(file: Stream, path: Path, separator: str, what: str) -> None:
     """Count bytes and cells without keeping them: a small compressed file may hold a table of any size."""
     length = os.fstat(file.fileno()).st_size

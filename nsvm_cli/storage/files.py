@@ -26,18 +26,29 @@ def write_atomically(path: Path, content: bytes | bytearray) -> None:
     Raises:
         OSError: the system refused; its ``filename`` is ``path``.
     """
+    with replacing(path) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[io.BufferedWriter]:
+    """Yield a file that atomically takes the place of ``path`` at the end of the context, unless it raises.
+
+    Raises:
+        OSError: the system refused; its ``filename`` is ``path``.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
     try:
         temporary.unlink(missing_ok=True)
         with temporary.open("xb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
             raise with_filename(error, path) from None
         raise
     fsync_folder(path.parent)

@@ -1,0 +1,71 @@
+"""``nsvm predict``: what a trained model says of samples without labels."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nsvm_cli.cli.imports import importing_torch
+from nsvm_cli.cli.parser import CommandParser
+from nsvm_cli.cli.plugins import load_plugins
+from nsvm_cli.output import answer
+
+DESCRIPTION = """\
+Predict with a trained model: a class or a target for each sample, and the score
+of each class. Samples are the rows of a CSV file with a header, which may be
+compressed and of any size, an IDX file, or the images in a folder. Columns are
+found by their names; others, such as a label, are ignored.
+"""
+EPILOG = """\
+examples:
+  nsvm predict run new.csv --output predictions.csv
+  nsvm predict run/final.safetensors images/
+"""
+
+
+def configure(parser: CommandParser) -> None:
+    """Add the arguments of the command."""
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument("model", metavar="MODEL", help="run directory or model file")
+    parser.add_argument("file", metavar="FILE", type=Path, help="CSV file, IDX file or folder of images")
+    parser.add_argument("--output", metavar="CSV", type=Path, help="file to write to, not the terminal")
+    parser.add_argument("--separator", metavar="C", help="separates cells, such as ; or \\t")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), metavar="NAME", help="auto, cpu or cuda")
+    parser.add_argument("--threads", type=int, metavar="N", help="number of threads on the CPU")
+    parser.add_argument("--plugins", metavar="MODULES", help="your modules with the model's parts")
+    parser.set_defaults(run=predict)
+
+
+def predict(options: argparse.Namespace) -> None:
+    """Write a row for each sample."""
+    load_plugins(options.plugins.split(",") if options.plugins else [])
+    with importing_torch():
+        from nsvm_cli.runs.model_file import find_model_file, load_model
+        from nsvm_cli.runs.prediction import predictions
+    from nsvm_cli.storage.files import replacing
+
+    runtime = {name: value for name in ("device", "threads") if (value := getattr(options, name)) is not None}
+    saved = load_model(find_model_file(options.model), runtime)
+    rows = predictions(saved, options.file, options.separator and options.separator.replace(r"\t", "\t"))
+    if options.output is None:
+        for line in _lines(rows):
+            answer(line)
+        return
+    with replacing(options.output) as file:
+        for line in _lines(rows):
+            file.write(f"{line}\n".encode())
+
+
+def _lines(blocks: Iterable[Mapping[str, Sequence[Any]]]) -> Iterator[str]:
+    """Return the lines of a CSV file, the header first."""
+    for number, columns in enumerate(blocks):
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        if number == 0:
+            table.writerow(columns)
+        table.writerows(zip(*columns.values(), strict=True))
+        yield from text.getvalue().splitlines()

@@ -1,0 +1,160 @@
+"""Samples without labels, block by block: rows of a table of any size, or images."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+
+import numpy as np
+import torch
+from jaxtyping import Real
+from torch import Tensor
+
+from nsvm_cli.datasets.base import Table
+from nsvm_cli.datasets.encoding import TableEncoder, as_numbers
+from nsvm_cli.datasets.table_files import DAMAGED, open_stream
+from nsvm_cli.errors import InputError, out_of_memory
+from nsvm_cli.storage.files import open_regular
+
+ROWS = 2**14
+"""Rows of a table to read at a time."""
+
+IMAGES_AT_A_TIME = 256
+
+MODES = {1: "L", 3: "RGB"}
+"""Pillow's names for pixels of so many channels."""
+
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
+"""How the names of images end."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some raw samples, ``(m, *shape)``, and the names of their files, if each has its own."""
+
+    x: Real[Tensor, "m ..."]
+    files: Sequence[str] | None = None
+
+
+def blocks(
+    path: Path, shape: tuple[int, ...], encoder: TableEncoder | None, separator: str
+) -> Iterator[Block]:
+    """Return the samples of a file or folder.
+
+    Args:
+        path: a CSV file with a header, an IDX file, or a folder of images.
+        shape: the shape of a sample.
+        encoder: what a model knows of the columns of its table; without it, they are taken in their order.
+        separator: what separates the cells of a table.
+
+    Raises:
+        InputError: the samples are missing or damaged, or have another shape.
+    """
+    if path.is_dir():
+        return _images(path, shape)
+    if not path.is_file():
+        what = "is not a file" if path.exists() else "does not exist"
+        raise InputError(f"{path} {what}: expected a CSV file, an IDX file or a folder of images")
+    return _idx(path, shape) if _is_idx(path) else _rows(path, shape, encoder, separator)
+
+
+def _rows(
+    path: Path, shape: tuple[int, ...], encoder: TableEncoder | None, separator: str
+) -> Iterator[Block]:
+    import pandas as pd
+
+    try:
+        with open_stream(path) as content, warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows with more cells than the header
+            first = 0
+            for cells in pd.read_csv(
+                content, sep=separator, low_memory=False, index_col=False, chunksize=ROWS
+            ):
+                cells = cells.reset_index(drop=True)
+                table = Table(cells, pd.Series(dtype=object), (str(path),), first_row=first)
+                yield Block(_features(table, shape, encoder))
+                first += len(cells)
+    except InputError:
+        raise
+    except (ValueError, OSError, RuntimeError, pd.errors.ParserWarning, *DAMAGED) as error:
+        raise out_of_memory(error) or InputError(f"{path} cannot be read as CSV: {error}") from None
+
+
+def _features(table: Table, shape: tuple[int, ...], encoder: TableEncoder | None) -> Tensor:
+    if encoder is not None:
+        return torch.from_numpy(encoder(table))
+    n = math.prod(shape)
+    if (got := table.cells.shape[1]) != n:
+        raise InputError(
+            f"{table.source} has {got} columns, expected {n}: the model does not name its columns, they are "
+            "matched by their order; leave out others, such as a label"
+        )
+    return torch.from_numpy(as_numbers(table)).reshape(-1, *shape)
+
+
+def _is_idx(path: Path) -> bool:
+    with _opened(path) as file:
+        return file.read(3) == b"\0\0\x08"
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open an IDX file, which is packed if the end of its name says so."""
+    try:
+        with open_regular(path) as file:
+            yield cast(IO[bytes], gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file)
+    except (ValueError, OSError, *DAMAGED) as error:
+        raise InputError(f"{path} cannot be read: {error}") from None
+
+
+def _idx(path: Path, shape: tuple[int, ...]) -> Iterator[Block]:
+    """Return the arrays of an IDX file of bytes: magic number, sizes as big-endian int32, content."""
+    with _opened(path) as file:
+        sizes = struct.unpack(f">{n}i", file.read(4 * n)) if (n := file.read(4)[3]) else ()
+        m, *found = sizes or (0,)
+        if math.prod(found) != math.prod(shape) or found[-2:] != [*shape[-2:]]:
+            raise InputError(f"{path} has samples of shape {tuple(found)}, expected {shape}")
+        for first in range(0, m, IMAGES_AT_A_TIME):
+            count = min(IMAGES_AT_A_TIME, m - first)
+            content = file.read(count * math.prod(shape))
+            if len(content) != count * math.prod(shape):
+                raise ValueError(f"expected {m} samples, it ends before sample {first + count}")
+            x = np.frombuffer(bytearray(content), np.uint8).reshape(count, *shape)
+            yield Block(torch.from_numpy(x))
+
+
+def _images(folder: Path, shape: tuple[int, ...]) -> Iterator[Block]:
+    """Return the images of a folder, in the order of their names."""
+    if len(shape) != 3 or shape[0] not in MODES:
+        raise InputError(
+            f"{folder} is a folder: the model expects samples of shape {shape}, which no image has"
+        )
+    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in IMAGES)
+    if not files:
+        raise InputError(f"{folder} has no images: expected files such as {', '.join(IMAGES[:2])}")
+    for first in range(0, len(files), IMAGES_AT_A_TIME):
+        part = files[first : first + IMAGES_AT_A_TIME]
+        yield Block(torch.stack([_image(file, shape) for file in part]), [file.name for file in part])
+
+
+def _image(file: Path, shape: tuple[int, ...]) -> Tensor:
+    from PIL import Image
+
+    c, h, w = shape
+    try:
+        with open_regular(file) as content, Image.open(content) as image:
+            if image.size != (w, h):
+                raise InputError(f"{file} has {image.width} x {image.height} pixels, expected {w} x {h}")
+            pixels = np.array(image.convert(MODES[c]))
+    except InputError:
+        raise
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise InputError(f"{file} cannot be read as an image: {error}") from None
+    return torch.from_numpy(pixels).reshape(h, w, c).permute(2, 0, 1)

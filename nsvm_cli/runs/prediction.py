@@ -1,0 +1,49 @@
+"""What a saved model predicts for samples without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nsvm_cli.datasets.unlabelled import Block, blocks
+from nsvm_cli.models.nsvm import NSVM
+from nsvm_cli.runs.model_file import SavedModel
+from nsvm_cli.tasks import Classification
+
+Columns = dict[str, list[Any]]
+
+
+def predictions(saved: SavedModel, path: Path, separator: str | None = None) -> Iterator[Columns]:
+    """Yield what the model predicts for samples (see ``datasets.unlabelled.blocks``), block by block.
+
+    The columns are ``prediction``, a class or a target, and for classes the ``score`` g(x), which is positive
+    for the second of two, or a ``score CLASS`` for each of more; for a folder also ``file``.
+
+    Args:
+        saved: the model.
+        path: the file or folder.
+        separator: what separates the cells of a table; None for that of the table that the model was trained
+            on, or a tab where the name of the file says so.
+
+    Raises:
+        InputError: the samples are missing or damaged, or do not match the model.
+        RunError: a decision value is not finite.
+    """
+    if separator is None:
+        trained_on = saved.settings.dataset.get("separator", ",")
+        separator = "\t" if ".tsv" in path.suffixes else trained_on
+    for block in blocks(path, saved.facts.shape, saved.facts.known.encoder, separator):
+        yield _columns(saved.model, block)
+
+
+def _columns(model: NSVM, block: Block) -> Columns:
+    task = model.task
+    g = model.decision_function(block.x).cpu()
+    decided = task.decide(g).numpy()
+    found: Columns = {} if block.files is None else {"file": [*block.files]}
+    if not isinstance(task, Classification):
+        return found | {"prediction": decided.tolist()}
+    found["prediction"] = [task.classes[int(r)] for r in task.index(decided)]
+    scores = {"score": g} if g.ndim == 1 else {f"score {c}": g[:, r] for r, c in enumerate(task.classes)}
+    return found | {name: values.tolist() for name, values in scores.items()}

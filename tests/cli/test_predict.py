@@ -1,0 +1,141 @@
+"""``nsvm predict``: a row for each sample, with the decisions of ``nsvm evaluate``."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import struct
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from nsvm_cli.datasets import unlabelled
+from tests.cli.process import evaluated, nsvm, refusal, trained
+from tests.cli.test_tables import TABLE
+from tests.small_tables import small_table
+
+PEGASOS = ["algorithm=pegasos", "algorithm.steps=300", "curves=false", "dataset=csv"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on a table with text and gaps."""
+    folder = tmp_path_factory.mktemp("predict")
+    TABLE.to_csv(folder / "table.csv", index=False)
+    words = ["dataset.path=table.csv", "dataset.label=class", "dataset.drop=[id]"]
+    trained(*PEGASOS, *words, cwd=folder)
+    return folder
+
+
+def predicted(folder: Path, *words: str | Path) -> list[dict[str, str]]:
+    done = nsvm("predict", folder / "run", *words, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return [*csv.DictReader(io.StringIO(done.stdout))]
+
+
+def test_the_decisions_of_evaluate(folder: Path) -> None:
+    rows = predicted(folder, "table.csv")
+    right = [row["prediction"] == str(label) for row, label in zip(rows, TABLE["class"], strict=True)]
+    assert np.mean(right) == evaluated(folder / "run", "split=all", cwd=folder)["accuracy"]
+    assert all((float(row["score"]) >= 0) == (row["prediction"] == "2") for row in rows)
+
+
+def test_columns_by_name_without_labels_and_compressed(folder: Path) -> None:
+    expected = predicted(folder, "table.csv")
+    other = TABLE[["income", "colour", "age"]].assign(weight=1)
+    other.to_csv(folder / "other.tsv.gz", index=False, sep="\t")
+    assert predicted(folder, "other.tsv.gz") == expected
+    assert predicted(folder, "other.tsv.gz", "--separator", r"\t") == expected
+
+
+def test_block_by_block(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = predicted(folder, "table.csv")
+    monkeypatch.setattr(unlabelled, "ROWS", 7)
+    found = predicted(folder, "table.csv")
+    assert [row["prediction"] for row in found] == [row["prediction"] for row in expected]
+    scores = [[float(row["score"]) for row in rows] for rows in (found, expected)]
+    np.testing.assert_allclose(*scores, rtol=1e-5, atol=1e-4)
+    bad = TABLE.assign(age=TABLE["age"].astype(object))
+    bad.loc[180, "age"] = "old"
+    bad.to_csv(folder / "bad.csv", index=False)
+    done = nsvm("predict", "run", "bad.csv", "--output", "out.csv", cwd=folder)
+    assert done.returncode == 2
+    assert done.stderr == "nsvm: bad.csv: column age, row 181: expected a number, got 'old'\n"
+    assert not [*folder.glob("*out.csv*")]
+
+
+def test_output(folder: Path) -> None:
+    done = nsvm("predict", "run", "table.csv", "--output", "out.csv", cwd=folder)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert pd.read_csv(folder / "out.csv")["prediction"].astype(str).tolist() == [
+        row["prediction"] for row in predicted(folder, "table.csv")
+    ]
+    TABLE[:0].to_csv(folder / "none.csv", index=False)
+    done = nsvm("predict", "run", "none.csv", "--output", "out.csv", cwd=folder)
+    assert (done.returncode, (folder / "out.csv").read_text()) == (0, "prediction,score\n")
+
+
+@pytest.mark.parametrize("kind", ["three classes", "regression"])
+def test_classes_and_real_targets(kind: str, tmp_path: Path) -> None:
+    table = small_table(kind, tmp_path, validation=0)
+    words = [f"dataset.path={table['dataset']['path']}", f"task={table['task']}"]
+    trained(*PEGASOS, *words, cwd=tmp_path)
+    rows = predicted(tmp_path, table["dataset"]["path"])
+    truth = pd.read_csv(table["dataset"]["path"])["label"]
+    figures = evaluated(tmp_path / "run", "split=all", cwd=tmp_path)
+    if kind == "regression":
+        errors = truth - [float(row["prediction"]) for row in rows]
+        assert np.sqrt((errors**2).mean()) == pytest.approx(figures["rmse"])
+        return
+    assert np.mean(truth == [row["prediction"] for row in rows]) == figures["accuracy"]
+    best = [max(("fox", "hen", "owl"), key=lambda c: float(row[f"score {c}"])) for row in rows]
+    assert best == [row["prediction"] for row in rows]
+
+
+def test_images(tmp_path: Path) -> None:
+    trained(*PEGASOS[:-1], "dataset=digits", cwd=tmp_path)
+    digits = load_digits()
+    pixels = (digits.images[:20].repeat(4, 1).repeat(4, 2) * 15.9).astype(np.uint8)[:, 2:30, 2:30]
+    (tmp_path / "images").mkdir()
+    for number, image in enumerate(pixels):
+        Image.fromarray(image).save(tmp_path / "images" / f"{number:02}.png")
+    (tmp_path / "images" / "notes.txt").touch()
+    header = bytes([0, 0, 8, 3]) + struct.pack(">3i", *pixels.shape)
+    (tmp_path / "digits.gz").write_bytes(gzip.compress(header + pixels.tobytes()))
+    (tmp_path / "short").write_bytes(header + pixels.tobytes()[:-1])
+    rows = predicted(tmp_path, "images")
+    assert [row["file"] for row in rows] == [f"{number:02}.png" for number in range(20)]
+    idx = predicted(tmp_path, "digits.gz")
+    assert [row["prediction"] for row in idx] == [row["prediction"] for row in rows]
+    of_two = [
+        row["prediction"] == str(label) for row, label in zip(rows, digits.target, strict=False) if label < 2
+    ]
+    assert np.mean(of_two) > 0.9
+    assert "it ends before sample 20" in nsvm("predict", "run", "short", cwd=tmp_path).stderr
+    Image.new("L", (5, 6)).save(tmp_path / "images" / "99.png")
+    assert (
+        "99.png has 5 x 6 pixels, expected 28 x 28" in nsvm("predict", "run", "images", cwd=tmp_path).stderr
+    )
+    (tmp_path / "images" / "99.png").write_bytes(b"\x89PNG")
+    assert "99.png cannot be read as an image" in nsvm("predict", "run", "images", cwd=tmp_path).stderr
+
+
+def test_bad_input(folder: Path, tmp_path: Path) -> None:
+    def says(*words: str | Path) -> str:
+        return refusal("predict", *words, cwd=tmp_path)
+
+    run = folder / "run"
+    assert "missing.csv does not exist" in says(run, "missing.csv")
+    assert "which no image has" in says(run, tmp_path)
+    assert "no final.safetensors" in says(tmp_path, folder / "table.csv")
+    (tmp_path / "fewer.csv").write_text("age\n1\n")
+    assert "fewer.csv lacks columns that the model was trained on: colour, income" in says(run, "fewer.csv")
+    (tmp_path / "odd.csv").write_text("age,colour,income\n1,red,2,3\n")
+    assert "odd.csv cannot be read as CSV" in says(run, "odd.csv")
+    (tmp_path / "empty.csv").touch()
+    assert "empty.csv cannot be read as CSV" in says(run, "empty.csv")
