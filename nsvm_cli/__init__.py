@@ -7,7 +7,12 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-FACE = {"load_runs": "nsvm_cli.studies.records"}
+FACE = {
+    "NSVMClassifier": "nsvm_cli.estimators",
+    "NSVMRegressor": "nsvm_cli.estimators",
+    "load_model": "nsvm_cli.estimators",
+    "load_runs": "nsvm_cli.studies.records",
+}
 """What programs import from the package, and where it is: loaded on first use, for torch takes seconds."""
 
 

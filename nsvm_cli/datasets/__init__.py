@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -181,6 +181,27 @@ def split_data(
         labelled.sha256,
         columns,
         encoder,
+    )
+
+
+def in_memory(samples: Samples, columns: Sequence[str] | None = None) -> Data:
+    """Return samples that are all for training, in their order; ``columns`` are the names of the features.
+
+    Raises:
+        InputError: the samples do not define a task.
+    """
+    rows = {"train": np.arange(len(samples.y)), **dict.fromkeys(("validation", "test"), np.arange(0))}
+    medians = None if columns is None else dict(zip(columns, np.median(samples.x, 0).tolist(), strict=True))
+    return Data(
+        Splits(samples, rows | {"all": rows["train"]}),
+        official_split=False,
+        generated=False,
+        global_scaling=samples.x.ndim > 2,
+        task=_task(samples, rows["train"]),
+        source=samples.source,
+        sha256=samples.sha256,
+        columns=None if columns is None else tuple(columns),
+        encoder=None if medians is None else TableEncoder(medians),
     )
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, NonNegative, Positive, one_line
 from nsvm_cli.config.settings import Settings, parse_settings, plain
-from nsvm_cli.datasets import Known, build_source
+from nsvm_cli.datasets import Known
 from nsvm_cli.datasets.encoding import MOST_CLASSES, Columns, TableEncoder
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError, RunError, out_of_memory
@@ -224,7 +224,8 @@ def _understood(content: Mapping[str, Any], specs: Mapping[str, Spec]) -> tuple[
     settings = parse_settings(_mapping(found["settings"]))
     check_parts(settings)
     facts = Facts(**_mapping(found["facts"]))
-    _expect_specs(specs, _specs(settings, facts, z=specs.get("z", ("", (0, 0)))[1]))
+    z, mean = specs.get("z", ("", (0, 0)))[1], specs.get("mean", ("", ()))[1]
+    _expect_specs(specs, _specs(settings, facts, z, scaling=facts.shape if mean else ()))
     return settings, facts
 
 
@@ -234,8 +235,14 @@ def _mapping(value: object) -> dict[str, Any]:
     return value
 
 
-def _specs(settings: Settings, facts: Facts, z: tuple[int, ...]) -> dict[str, Spec]:
-    """Return the specs of the tensors of a model with these settings and z, without allocating memory."""
+def _specs(settings: Settings, facts: Facts, z: tuple[int, ...], scaling: tuple[int, ...]) -> dict[str, Spec]:
+    """Return the specs of the tensors of a model, without allocating memory.
+
+    Args:
+        settings, facts: the model's.
+        z: the shape of z.
+        scaling: the shape of the mean and deviation of samples: () for one of each, or that of a sample.
+    """
     dtype: torch.dtype = getattr(torch, settings.dtype)
     theta = empty_network(settings.network, facts.shape, facts.task.outputs).to(dtype).state_dict()
     channels = max((len(tensor) for tensor in theta.values() if tensor.ndim > 2), default=1)
@@ -247,7 +254,6 @@ def _specs(settings: Settings, facts: Facts, z: tuple[int, ...]) -> dict[str, Sp
     shapes = {"z": z, "alpha": (*z[:1], *facts.outputs)}
     shapes |= {"bias": facts.outputs} if facts.outputs else {"y": z[:1]}
     specs |= {name: (DTYPES[dtype], shape) for name, shape in shapes.items()}
-    scaling = () if build_source(settings.dataset).global_scaling else facts.shape
     return specs | dict.fromkeys(("mean", "std"), (DTYPES[torch.float64], scaling))
 
 

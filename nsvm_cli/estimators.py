@@ -1,0 +1,293 @@
+"""Neural SVMs as scikit-learn estimators, on the same trainers as ``nsvm train``."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.config.settings import Settings, parse_settings, plain
+from nsvm_cli.datasets import Data, Samples, in_memory
+from nsvm_cli.errors import InputError
+from nsvm_cli.runs import model_file
+from nsvm_cli.runs.experiment import Experiment, build, log_every, model_of
+from nsvm_cli.runs.loop import run
+from nsvm_cli.runs.model_file import SavedModel, check_storable, facts, save_model
+from nsvm_cli.runs.parts import check_parts
+from nsvm_cli.tasks import encode
+
+if TYPE_CHECKING:
+    from typing import Self
+
+SHORT = {
+    "lam": "algorithm.lam",
+    "steps": "algorithm.steps",
+    "batch_size": "algorithm.batch_size",
+    "gamma": "kernel.gamma",
+    "lr": "optimizer.lr",
+    "widths": "network.widths",
+}
+"""Parameters of the estimators and the settings of ``nsvm train`` that they stand for."""
+
+HOW = ("dtype", "device", "engine", "threads", "memory_budget")
+"""Parameters that are settings of the same name."""
+
+PARTS = ("algorithm", "network", "kernel", "optimizer", "loss")
+
+
+class _NSVM(BaseEstimator):  # type: ignore[misc]
+    """What both estimators share.
+
+    Args:
+        algorithm, network, kernel, optimizer, loss: the names of the parts, as on the command line; a loss
+            of None is the hinge loss, or the epsilon-insensitive one.
+        lam, steps, batch_size, gamma, lr, widths: the settings that are changed most often; None for those
+            that ``nsvm train dataset=csv`` has with this algorithm.
+        settings: any other settings by name, such as ``{"algorithm.solver": "pegasos"}``.
+        random_state: the seed, or whatever scikit-learn makes one of.
+        dtype, device, engine, threads, memory_budget: as on the command line.
+
+    Attributes:
+        model_: the trained model, ``nsvm_cli.models.nsvm.NSVM``.
+        settings_: the settings it was trained with.
+        n_support_: the number of support vectors.
+        n_features_in_, feature_names_in_: the features, as scikit-learn has them.
+    """
+
+    _task: Literal["classification", "regression"]
+
+    def __init__(
+        self,
+        algorithm: str = "alg4",
+        network: str = "mlp",
+        kernel: str = "rbf",
+        optimizer: str = "sgd",
+        loss: str | None = None,
+        *,
+        lam: float | None = None,
+        steps: int | None = None,
+        batch_size: int | None = None,
+        gamma: float | None = None,
+        lr: float | None = None,
+        widths: Sequence[int] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        random_state: Any = 0,
+        dtype: str = "float32",
+        device: str = "auto",
+        engine: str = "auto",
+        threads: int | None = 1,
+        memory_budget: int = 1024,
+    ) -> None:
+        self.algorithm = algorithm
+        self.network = network
+        self.kernel = kernel
+        self.optimizer = optimizer
+        self.loss = loss
+        self.lam = lam
+        self.steps = steps
+        self.batch_size = batch_size
+        self.gamma = gamma
+        self.lr = lr
+        self.widths = widths
+        self.settings = settings
+        self.random_state = random_state
+        self.dtype = dtype
+        self.device = device
+        self.engine = engine
+        self.threads = threads
+        self.memory_budget = memory_budget
+
+    def _settings(self) -> Settings:
+        """Return the settings that ``nsvm train dataset=csv`` would compose."""
+        parts = tuple((part, name) for part in PARTS if (name := getattr(self, part)) is not None)
+        values = deepcopy(_composed(parts, self._task))
+        given = {SHORT[name]: value for name in SHORT if (value := getattr(self, name)) is not None}
+        given |= {name: getattr(self, name) for name in HOW} | {"seed": _seed(self.random_state)}
+        for key, value in {**given, **(self.settings or {})}.items():
+            *sections, name = key.split(".")
+            inner = values
+            for section in sections:
+                inner = inner.setdefault(section, {})
+            inner[name] = [*value] if isinstance(value, (tuple, np.ndarray)) else value
+        return parse_settings(values)
+
+    def _train(self, x: np.ndarray, y: np.ndarray, classes: tuple[str, ...]) -> None:
+        """Train on samples and their coded labels, or real targets."""
+        settings = self._settings()
+        check_parts(settings)
+        names = getattr(self, "feature_names_in_", None)
+        samples = Samples(np.ascontiguousarray(x, np.float64), y, classes, "arrays")
+        data = in_memory(samples, None if names is None else [*map(str, names)])
+        with _threads():
+            experiment = build(settings, data)
+            check_storable(experiment)
+            self._keep(experiment, data)
+
+    def _keep(self, experiment: Experiment, data: Data) -> None:
+        trainer, problem = experiment.trainer, experiment.problem
+        state = run(trainer, problem, experiment.F, log_every(experiment), ())
+        model = model_of(experiment, trainer.finish(problem, state))
+        saved = SavedModel(model, experiment.settings, facts(experiment, model, state.t))
+        self._take(saved)
+
+    def _take(self, saved: SavedModel) -> None:
+        self.saved_ = saved
+        self.model_, self.settings_ = saved.model, saved.settings
+        self.n_support_ = len(saved.model.expansion.alpha)
+
+    def _g(self, X: Any) -> np.ndarray:
+        """Return the decision values of samples."""
+        check_is_fitted(self, "model_")
+        x = validate_data(self, X, reset=False, allow_nd=True, dtype=np.float64)
+        with _threads():
+            torch.set_num_threads(self.threads or torch.get_num_threads())
+            g = self.model_.decision_function(torch.from_numpy(np.ascontiguousarray(x)))
+        return np.asarray(g.cpu())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Return the estimator of a model file or run directory, with the settings that it was trained with.
+
+        Classes are whole numbers again if all of them are, and otherwise text.
+
+        Raises:
+            InputError: there is no such file, it is damaged, or of another kind of task.
+        """
+        saved = load_model(path)
+        if saved.settings.task != cls._task:
+            raise InputError(f"{path} has task={saved.settings.task}: expected task={cls._task}")
+        estimator = cls(**_parameters(saved.settings))
+        estimator._take(saved)
+        estimator.n_features_in_ = saved.facts.shape[0]
+        if (columns := saved.facts.columns) is not None:
+            estimator.feature_names_in_ = np.array([*columns], dtype=object)
+        return estimator
+
+    def save(self, path: str | Path) -> None:
+        """Write the model file, which ``nsvm evaluate`` and ``nsvm predict`` read as well."""
+        check_is_fitted(self, "model_")
+        save_model(Path(path), self.saved_)
+
+
+class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
+    __doc__ = f"""A neural SVM for any number of classes. {_NSVM.__doc__}
+        classes_: the classes, in the order of the columns of ``decision_function``.
+    """
+
+    _task = "classification"
+
+    def fit(self, X: Any, y: Any) -> NSVMClassifier:
+        """Train on samples X of shape (m, n), or (m, channels, height, width) for images, and classes y.
+
+        Raises:
+            InputError: a parameter is wrong, or does not suit the data; it is a ValueError.
+            RunError: training diverged; it is a RuntimeError.
+        """
+        X, y = validate_data(self, X, y, allow_nd=True, dtype=np.float64)
+        check_classification_targets(y)
+        self.classes_, index = np.unique(y, return_inverse=True)
+        names = tuple(map(str, self.classes_.tolist()))
+        if len(names) < 2:
+            raise InputError(f"expected at least 2 classes, got 1 class: {', '.join(names)}")
+        self._train(X, encode(index, range(len(names))), names)
+        return self
+
+    def _take(self, saved: SavedModel) -> None:
+        super()._take(saved)
+        if not hasattr(self, "classes_"):
+            self.classes_ = _as_labels(saved.facts.classes)
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return g(x): of shape (m,), positive for the second of two classes; or (m, classes)."""
+        return self._g(X)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the classes of samples."""
+        g = self._g(X)
+        task = self.model_.task
+        classes: np.ndarray = self.classes_[np.asarray(task.index(task.decide(g))).astype(int)]  # type: ignore[attr-defined]
+        return classes
+
+
+class NSVMRegressor(RegressorMixin, _NSVM):  # type: ignore[misc]
+    __doc__ = f"""A neural SVM for real targets. {_NSVM.__doc__}
+    """
+
+    _task = "regression"
+
+    def fit(self, X: Any, y: Any) -> NSVMRegressor:
+        """Train on samples X of shape (m, n), or (m, channels, height, width) for images, and targets y.
+
+        Raises:
+            InputError: a parameter is wrong, or does not suit the data; it is a ValueError.
+            RunError: training diverged; it is a RuntimeError.
+        """
+        X, y = validate_data(
+            self, X, y, allow_nd=True, dtype=np.float64, y_numeric=True, ensure_min_samples=2
+        )
+        self._train(X, np.asarray(y, np.float64), ())
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the predicted targets of samples."""
+        g = self._g(X)
+        return np.asarray(self.model_.task.decide(g))
+
+
+def load_model(path: str | Path) -> SavedModel:
+    """Return the trained model in a file or a run directory, with the settings and facts beside it.
+
+    Raises:
+        InputError: there is no such file, or it is damaged.
+    """
+    return model_file.load_model(model_file.find_model_file(path))
+
+
+def _as_labels(names: Sequence[str]) -> np.ndarray:
+    with contextlib.suppress(ValueError):
+        if [str(int(name)) for name in names] == [*names]:
+            return np.array([*map(int, names)])
+    return np.array(names, dtype=object)
+
+
+def _parameters(settings: Settings) -> dict[str, Any]:
+    """Return the parameters of an estimator with these settings."""
+    values = plain(settings)
+    parts = {part: section["name"] for part in PARTS if (section := values[part]) is not None}
+    inner = {f"{part}.{key}": value for part in parts for key, value in values[part].items() if key != "name"}
+    how = {name: values[name] for name in HOW}
+    others = {"multiclass": values["multiclass"]}
+    return {**parts, **how, "random_state": settings.seed, "settings": {**inner, **others}}
+
+
+@functools.lru_cache(maxsize=64)
+def _composed(parts: tuple[tuple[str, str], ...], task: str) -> dict[str, Any]:
+    words = [f"{part}={name}" for part, name in parts]
+    return compose_settings(["dataset=csv", "dataset.path=arrays", f"task={task}", *words])
+
+
+def _seed(random_state: Any) -> int:
+    if isinstance(random_state, (int, np.integer)):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31))
+
+
+@contextlib.contextmanager
+def _threads() -> Iterator[None]:
+    """Restore the number of threads of this process after the context."""
+    threads = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
