@@ -43,6 +43,7 @@ ROOMS = [
     ["report"],
     ["studies"],
     ["cli"],
+    ["estimators"],
 ]
 
 

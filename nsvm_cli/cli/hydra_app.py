@@ -33,7 +33,7 @@ def conf_folder() -> Path:
     return next(folder for folder in (package / "conf", package.parent / "conf") if folder.is_dir())
 
 
-def run_app(task: Callable[[DictConfig], None], arguments: list[str]) -> None:
+def run_app(task: Callable[[DictConfig], float | None], arguments: list[str]) -> None:
     """Hand the arguments to Hydra, which composes each job's configuration and calls ``task`` with it.
 
     Args:
@@ -199,9 +199,21 @@ def _groups() -> set[str]:
     return {folder.name for folder in conf_folder().iterdir() if folder.is_dir()}
 
 
+PLUGINS = {
+    "hydra/launcher/joblib": "hydra-joblib-launcher",
+    "hydra/launcher/submitit_local": "hydra-submitit-launcher",
+    "hydra/launcher/submitit_slurm": "hydra-submitit-launcher",
+    "hydra/launcher/ray": "hydra-ray-launcher",
+    "hydra/sweeper/optuna": "hydra-optuna-sweeper",
+}
+"""Which packages have the launchers and sweepers that Hydra itself has not."""
+
+
 def _no_such_option(file: str, options: Iterable[str]) -> str:
     """Return what to say about an option without a file, such as ``kernel/rbff``."""
     group, _, option = file.rpartition("/") if file.startswith("hydra/") else file.partition("/")
+    if file in PLUGINS:
+        return f"{group}={option} needs a plugin of Hydra: pip install {PLUGINS[file]}"
     return f"{group}={option}: there is no such {group}; {did_you_mean(option, options)}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shlex
 import time
@@ -19,7 +20,7 @@ from nsvm_cli.cli.hydra_app import expect_experiment, plain_values
 from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.cli.sweep import SweepDirectory
-from nsvm_cli.errors import InputError, RunError, out_of_memory, plainly
+from nsvm_cli.errors import InputError, RunError, did_you_mean, out_of_memory, plainly
 from nsvm_cli.output import answer, flash, say, say_traceback, standard_streams
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class RunOptions:
     resume: Path | None = None
     allow_mismatch: bool = False
     overwrite: bool = False
+    optimized_metric: str | None = None
     changes: tuple[str, ...] = ()
 
 
@@ -58,17 +60,20 @@ class Job:
     process: int = field(default_factory=os.getpid)
     error: Exception | None = None
 
-    def __call__(self, config: DictConfig) -> None:
-        place = _place(self)
+    def __call__(self, config: DictConfig) -> float | None:
+        """Return the metric that a sweeper optimises; NaN if the job fails, and None if it optimises none."""
+        place, metric = _place(self), self.options.optimized_metric
         with standard_streams():  # a launcher's process has its own
             try:
                 _train(_settings(config, self.options), place, self.options)
+                return None if metric is None else _value_of(metric, place.directory)
             except Exception as raised:
                 error = out_of_memory(raised) or raised
                 if place.number is None:
                     self.error = _explained(error, place)
                 else:
                     _leave_in_status(error, place)
+                return math.nan
             finally:
                 _remove_if_unused(place.directory, self.started)
 
@@ -107,9 +112,18 @@ def _place(job: Job) -> Place:
     sweep = hydra.mode == RunMode.MULTIRUN
     number = int(hydra.job.num) if sweep else None
     overrides = OmegaConf.to_container(hydra.overrides.task)  # ${oc.env:X} stays as it was written
+    if job.options.resume:  # what composed the changes is no override of the run
+        overrides = [*_overrides_of(job.options.resume), *job.options.changes]
     about = {"job": number, "sweep": job.sweep if sweep else None, "overrides": overrides}
     directory = job.options.resume or Path(hydra.runtime.output_dir)
     return Place(directory, number, SweepDirectory.jobs, os.getpid() == job.process, about)
+
+
+def _overrides_of(run: Path) -> list[str]:
+    from nsvm_cli.storage.run_directory import read_status
+
+    words = (read_status(run) or {}).get("overrides")
+    return [str(word) for word in words] if isinstance(words, list) else []
 
 
 def _settings(config: DictConfig, options: RunOptions) -> Settings:
@@ -177,6 +191,22 @@ def _train(settings: Settings, place: Place, options: RunOptions) -> None:
         with _status(place):
             result = _train_run(experiment, run, place, options)
     _show(result, directory, experiment)
+
+
+def _value_of(metric: str, directory: Path) -> float:
+    """Return a figure of a finished run.
+
+    Raises:
+        InputError: its result has no such number.
+    """
+    from nsvm_cli.storage.run_directory import read_result
+
+    result = read_result(directory)
+    numbers = {name: value for name, value in result.items() if type(value) in (int, float)}
+    if metric not in numbers:
+        why = "; it needs dataset.validation" if metric.startswith("validation_") else ""
+        raise InputError(f"optimized_metric={metric}: {did_you_mean(metric, numbers)}{why}")
+    return float(numbers[metric])
 
 
 def _check_same_run(directory: Path, settings: Settings) -> None:

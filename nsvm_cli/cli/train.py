@@ -51,6 +51,10 @@ def _options(arguments: Iterable[str]) -> tuple[RunOptions, list[str]]:
             if value.lower() not in ("true", "false"):
                 raise InputError(f"{key}: expected true or false, got {value!r}")
             found[FLAGS[key]] = value.lower() == "true"
+        elif key == "optimized_metric":
+            if value.startswith("test_"):
+                raise InputError(f"{word}: nothing is chosen on a test set; use validation_{value[5:]}")
+            found[key] = value
         elif key in FOLDERS and value.strip("'\"") in ("", "null"):
             raise InputError(f"{word}: expected a folder; without {key} nsvm makes one in outputs")
         elif key == "resume":

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from joblib.externals.loky import get_reusable_executor
 
 from nsvm_cli.cli.hydra_app import compose_settings
-from nsvm_cli.cli.sweep import KILLED, Outcome, outcomes
+from nsvm_cli.cli.sweep import Outcome, outcomes
 from nsvm_cli.storage.files import locked
-from nsvm_cli.storage.run_directory import read_status, write_config, write_status
-from tests.cli.process import nsvm
+from nsvm_cli.storage.run_directory import KILLED, read_status, write_config, write_status
+from tests.cli.process import nsvm, refusal
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -194,3 +197,43 @@ def test_a_resumed_run_rewrites_its_status(word: str, tmp_path: Path) -> None:
     status = read_status(run)
     assert status is not None
     assert (status["status"], status["message"]) == ("finished", "")
+
+
+@pytest.mark.parametrize(
+    ("word", "package"),
+    [
+        ("hydra/launcher=ray", "hydra-ray-launcher"),
+        ("hydra/sweeper=optuna", "hydra-optuna-sweeper"),
+        ("hydra/launcher=slurm", "hydra-submitit-launcher"),
+    ],
+)
+def test_a_missing_plugin_is_named(word: str, package: str, tmp_path: Path) -> None:
+    if find_spec(f"hydra_plugins.{package.replace('-', '_')}"):
+        pytest.skip(f"{package} is installed")
+    says = refusal("train", "-m", word, "seed=0,1", cwd=tmp_path)
+    assert says.endswith(f"needs a plugin of Hydra: pip install {package}")
+
+
+def test_a_sweeper_gets_the_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    returned: list[Any] = []
+    launch = BasicLauncher.launch
+
+    def recorded(*arguments: Any, **more: Any) -> Any:
+        jobs = launch(*arguments, **more)
+        returned.extend(job.return_value for job in jobs)
+        return jobs
+
+    monkeypatch.setattr(BasicLauncher, "launch", recorded)
+    words = [*TINY, "kernel=polynomial", "dataset.validation=20", f"hydra.sweep.dir='{tmp_path / 'sweep'}'"]
+    metric = "optimized_metric=validation_accuracy"
+    nsvm("train", "-m", *words, metric, "optimizer.lr=1e-3,1e25", cwd=tmp_path)
+    result = json.loads((tmp_path / "sweep" / "0" / "result.json").read_text())
+    assert returned[0] == result["validation_accuracy"]
+    assert math.isnan(returned[1])
+    again = nsvm("train", "-m", *words, f"{metric[:-4]}", "optimizer.lr=1e-3,1e25", cwd=tmp_path)
+    assert "did you mean validation_accuracy" in again.stderr
+
+
+def test_nothing_is_chosen_on_a_test_set(tmp_path: Path) -> None:
+    says = refusal("train", "-m", "optimized_metric=test_accuracy", "seed=0,1", cwd=tmp_path)
+    assert says.endswith("nothing is chosen on a test set; use validation_accuracy")
