@@ -29,7 +29,9 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 FEW: dict[str, Any] = {"steps": 150, "batch_size": 32}
 
 
-@pytest.mark.parametrize("estimator", [NSVMClassifier, NSVMRegressor])
+@pytest.mark.parametrize(
+    "estimator", [NSVMClassifier, pytest.param(NSVMRegressor, marks=pytest.mark.thorough)]
+)
 def test_scikit_learns_checks(estimator: Any) -> None:
     """In float64: sums of float32 depend in their last bits on the samples predicted together."""
     found = check_estimator(estimator(dtype="float64", engine="torch", **FEW), on_fail=None, on_skip=None)

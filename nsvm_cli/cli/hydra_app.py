@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -199,21 +200,12 @@ def _groups() -> set[str]:
     return {folder.name for folder in conf_folder().iterdir() if folder.is_dir()}
 
 
-PLUGINS = {
-    "hydra/launcher/joblib": "hydra-joblib-launcher",
-    "hydra/launcher/submitit_local": "hydra-submitit-launcher",
-    "hydra/launcher/submitit_slurm": "hydra-submitit-launcher",
-    "hydra/launcher/ray": "hydra-ray-launcher",
-    "hydra/sweeper/optuna": "hydra-optuna-sweeper",
-}
-"""Which packages have the launchers and sweepers that Hydra itself has not."""
-
-
 def _no_such_option(file: str, options: Iterable[str]) -> str:
     """Return what to say about an option without a file, such as ``kernel/rbff``."""
     group, _, option = file.rpartition("/") if file.startswith("hydra/") else file.partition("/")
-    if file in PLUGINS:
-        return f"{group}={option} needs a plugin of Hydra: pip install {PLUGINS[file]}"
+    if group in ("hydra/launcher", "hydra/sweeper") and not get_close_matches(option, options):
+        package = f"hydra-{option.partition('_')[0]}-{group.removeprefix('hydra/')}"
+        return f"{group}={option} needs a plugin of Hydra: pip install {package}"
     return f"{group}={option}: there is no such {group}; {did_you_mean(option, options)}"
 
 

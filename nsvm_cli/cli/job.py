@@ -112,8 +112,8 @@ def _place(job: Job) -> Place:
     sweep = hydra.mode == RunMode.MULTIRUN
     number = int(hydra.job.num) if sweep else None
     overrides = OmegaConf.to_container(hydra.overrides.task)  # ${oc.env:X} stays as it was written
-    if job.options.resume:  # what composed the changes is no override of the run
-        overrides = [*_overrides_of(job.options.resume), *job.options.changes]
+    if job.options.resume:  # what composes the changes is no override of the run
+        overrides = _overrides_of(job.options.resume)
     about = {"job": number, "sweep": job.sweep if sweep else None, "overrides": overrides}
     directory = job.options.resume or Path(hydra.runtime.output_dir)
     return Place(directory, number, SweepDirectory.jobs, os.getpid() == job.process, about)
@@ -230,6 +230,7 @@ def _train_run(
 
     settings, total = experiment.settings, experiment.trainer.total
     label = "" if place.alone else f"job {place.number}: "
+    words = [*place.about["overrides"], *options.changes] if options.resume else place.about["overrides"]
     with Progress(place.title(settings), total, label) as progress, Signals() as signals:
         epochs, m = settings.algorithm.get("epochs"), len(experiment.problem.y)
         if epochs and total < (asked := build_trainer(settings.algorithm).total):
@@ -243,7 +244,7 @@ def _train_run(
             signals,
             progress.say,
             options.allow_mismatch,
-            place.about["overrides"],
+            [*{word.partition("=")[0]: word for word in words}.values()],
         )
 
 

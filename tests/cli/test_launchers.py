@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from joblib.externals.loky import get_reusable_executor
+from omegaconf import DictConfig
 
 from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.cli.job import Job
 from nsvm_cli.cli.sweep import Outcome, outcomes
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.run_directory import KILLED, read_status, write_config, write_status
@@ -216,14 +217,13 @@ def test_a_missing_plugin_is_named(word: str, package: str, tmp_path: Path) -> N
 
 def test_a_sweeper_gets_the_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     returned: list[Any] = []
-    launch = BasicLauncher.launch
+    call = Job.__call__
 
-    def recorded(*arguments: Any, **more: Any) -> Any:
-        jobs = launch(*arguments, **more)
-        returned.extend(job.return_value for job in jobs)
-        return jobs
+    def recorded(self: Job, config: DictConfig) -> float | None:
+        returned.append(call(self, config))
+        return returned[-1]
 
-    monkeypatch.setattr(BasicLauncher, "launch", recorded)
+    monkeypatch.setattr(Job, "__call__", recorded)
     words = [*TINY, "kernel=polynomial", "dataset.validation=20", f"hydra.sweep.dir='{tmp_path / 'sweep'}'"]
     metric = "optimized_metric=validation_accuracy"
     nsvm("train", "-m", *words, metric, "optimizer.lr=1e-3,1e25", cwd=tmp_path)

@@ -250,6 +250,8 @@ def test_another_environment_is_refused(half: Path, monkeypatch: pytest.MonkeyPa
 def test_settings_without_effect_on_the_result_may_change(whole: Path, half: Path) -> None:
     go(half, settings_with(checkpoint={"every": "1h"}))
     ours, theirs = bits(half), bits(whole)
+    assert ours["result"].pop("settings")["checkpoint"] == {"every": "1h"}
+    assert theirs["result"].pop("settings")["checkpoint"] == {"every": 40}
     assert ours["result"] == theirs["result"]
     assert ours["metrics.jsonl"] == theirs["metrics.jsonl"]
 
