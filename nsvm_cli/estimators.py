@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,12 +16,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nsvm_cli.cli.hydra_app import compose_settings
-from nsvm_cli.config.settings import Settings, parse_settings, plain
-from nsvm_cli.datasets import Data, Samples, in_memory
+from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
+from nsvm_cli.datasets import Samples, in_memory
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs import model_file
-from nsvm_cli.runs.experiment import Experiment, build, log_every, model_of
-from nsvm_cli.runs.loop import run
+from nsvm_cli.runs.experiment import build, train_in_memory
 from nsvm_cli.runs.model_file import SavedModel, check_storable, facts, save_model
 from nsvm_cli.runs.parts import check_parts
 from nsvm_cli.tasks import encode
@@ -111,16 +109,13 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     def _settings(self) -> Settings:
         """Return the settings that ``nsvm train dataset=csv`` would compose."""
         parts = tuple((part, name) for part in PARTS if (name := getattr(self, part)) is not None)
-        values = deepcopy(_composed(parts, self._task))
         given = {SHORT[name]: value for name in SHORT if (value := getattr(self, name)) is not None}
         given |= {name: getattr(self, name) for name in HOW} | {"seed": _seed(self.random_state)}
-        for key, value in {**given, **(self.settings or {})}.items():
-            *sections, name = key.split(".")
-            inner = values
-            for section in sections:
-                inner = inner.setdefault(section, {})
-            inner[name] = [*value] if isinstance(value, (tuple, np.ndarray)) else value
-        return parse_settings(values)
+        changes = {
+            key: [*value] if isinstance(value, (tuple, np.ndarray)) else value
+            for key, value in {**given, **(self.settings or {})}.items()
+        }
+        return parse_settings(with_values(_composed(parts, self._task), changes))
 
     def _train(self, x: np.ndarray, y: np.ndarray, classes: tuple[str, ...]) -> None:
         """Train on samples and their coded labels, or real targets."""
@@ -132,14 +127,9 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         with _threads():
             experiment = build(settings, data)
             check_storable(experiment)
-            self._keep(experiment, data)
-
-    def _keep(self, experiment: Experiment, data: Data) -> None:
-        trainer, problem = experiment.trainer, experiment.problem
-        state = run(trainer, problem, experiment.F, log_every(experiment), ())
-        model = model_of(experiment, trainer.finish(problem, state))
-        saved = SavedModel(model, experiment.settings, facts(experiment, model, state.t))
-        self._take(saved)
+            model = train_in_memory(experiment)
+        about = facts(experiment, model, experiment.trainer.total)
+        self._take(SavedModel(model, experiment.settings, about))
 
     def _take(self, saved: SavedModel) -> None:
         self.saved_ = saved

@@ -36,6 +36,12 @@ def answer(line: object) -> None:
     print(printable(str(line)), flush=True)  # noqa: T201
 
 
+def answer_lines(text: str) -> None:
+    """Print the lines of a text to standard output, each of which ends with a newline."""
+    for line in text.split("\n")[:-1]:
+        answer(line)
+
+
 def flash(text: str) -> None:
     """Show a line on a terminal, until something else is printed."""
     if sys.stderr.isatty():

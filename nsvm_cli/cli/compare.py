@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from nsvm_cli.cli.parser import CommandParser
-from nsvm_cli.output import answer
+from nsvm_cli.output import answer_lines
 
 DESCRIPTION = """\
 Compare runs: the mean score of each of the settings that were tried over their
@@ -43,12 +43,8 @@ def compare(options: argparse.Namespace) -> None:
     """Print the comparison. Writes no file."""
     from nsvm_cli.studies import compare as study
     from nsvm_cli.studies.comparison_table import FORMATS
-    from nsvm_cli.studies.records import find_runs, matching
+    from nsvm_cli.studies.records import find_runs
 
-    records = find_runs(options.paths)
-    for condition in options.filter:
-        records = matching(records, condition)
-    cells = study.cells(records)
+    cells = study.cells(find_runs(options.paths, options.filter))
     rows = study.compare(cells, options.against)
-    for line in FORMATS[options.format](rows, study.ranking(cells)).split("\n")[:-1]:
-        answer(line)
+    answer_lines(FORMATS[options.format](rows, study.ranking(cells)))

@@ -113,17 +113,16 @@ def _place(job: Job) -> Place:
     number = int(hydra.job.num) if sweep else None
     overrides = OmegaConf.to_container(hydra.overrides.task)  # ${oc.env:X} stays as it was written
     if job.options.resume:  # what composes the changes is no override of the run
-        overrides = _overrides_of(job.options.resume)
+        overrides = _recorded_overrides(job.options.resume)
     about = {"job": number, "sweep": job.sweep if sweep else None, "overrides": overrides}
     directory = job.options.resume or Path(hydra.runtime.output_dir)
     return Place(directory, number, SweepDirectory.jobs, os.getpid() == job.process, about)
 
 
-def _overrides_of(run: Path) -> list[str]:
-    from nsvm_cli.storage.run_directory import read_status
+def _recorded_overrides(run: Path) -> list[str]:
+    from nsvm_cli.storage.run_directory import overrides_in, read_status
 
-    words = (read_status(run) or {}).get("overrides")
-    return [str(word) for word in words] if isinstance(words, list) else []
+    return overrides_in(read_status(run) or {})
 
 
 def _settings(config: DictConfig, options: RunOptions) -> Settings:
@@ -230,7 +229,8 @@ def _train_run(
 
     settings, total = experiment.settings, experiment.trainer.total
     label = "" if place.alone else f"job {place.number}: "
-    words = [*place.about["overrides"], *options.changes] if options.resume else place.about["overrides"]
+    changes = options.changes if options.resume else ()
+    by_key = {word.partition("=")[0]: word for word in (*place.about["overrides"], *changes)}
     with Progress(place.title(settings), total, label) as progress, Signals() as signals:
         epochs, m = settings.algorithm.get("epochs"), len(experiment.problem.y)
         if epochs and total < (asked := build_trainer(settings.algorithm).total):
@@ -244,7 +244,7 @@ def _train_run(
             signals,
             progress.say,
             options.allow_mismatch,
-            [*{word.partition("=")[0]: word for word in words}.values()],
+            [*by_key.values()],
         )
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
 import os
 from collections import Counter
@@ -13,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsvm_cli.cli.parser import CommandParser
-from nsvm_cli.output import answer
+from nsvm_cli.output import answer, answer_lines
+from nsvm_cli.storage.files import csv_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -68,23 +67,15 @@ def configure(parser: CommandParser) -> None:
 
 def runs(options: argparse.Namespace) -> None:
     """Print the runs as a table, as CSV or as JSON. Writes no file."""
-    from nsvm_cli.studies.records import find_runs, in_order, matching, rows_of
+    from nsvm_cli.studies.records import find_runs, in_order, rows_of
 
-    records = find_runs(options.paths)
-    for condition in options.filter:
-        records = matching(records, condition)
+    records = find_runs(options.paths, options.filter)
     if options.sort:
         records = in_order(records, options.sort, options.descending)
     if options.json:
         answer(json.dumps([record.to_json() for record in records]))
     elif options.csv:
-        rows = rows_of(records)
-        text = io.StringIO()
-        table = csv.DictWriter(text, rows[0] if rows else ["path"], lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
-        for line in text.getvalue().split("\n")[:-1]:
-            answer(line)
+        answer_lines(csv_text(rows_of(records)) if records else "path\n")
     else:
         _show(records)
 
@@ -135,8 +126,9 @@ def _text(value: Any) -> str:
 def _figure(name: str, value: Any) -> str:
     if not isinstance(value, (int, float)):
         return ""
-    if name.endswith("accuracy"):
-        return f"{100 * value:.2f} %"
-    if name.endswith("r2"):
-        return f"{value:.4f}"
+    from nsvm_cli.report.console import METRICS
+
+    metric = name.partition("_")[2]
+    if metric in METRICS:
+        return METRICS[metric][1](value)
     return f"{value:.1f}" if name.endswith("seconds") else str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import asdict, fields
 from typing import Annotated, Any, Literal
 
@@ -135,6 +136,29 @@ def is_record_of(recorded: Mapping[str, Any], settings: Settings) -> bool:
         return without_nulls(plain(parse_settings(recorded))) == without_nulls(plain(settings))
     except InputError:  # a later version may have recorded them
         return False
+
+
+def with_values(values: Mapping[str, Any], changes: Mapping[str, Any], within: str = "") -> dict[str, Any]:
+    """Return a copy of plain values with others at dotted keys, such as ``optimizer.lr``.
+
+    Args:
+        values: the values.
+        changes: those to place in the copy, by their keys.
+        within: what stands before a key in a message.
+
+    Raises:
+        InputError: there is no such section.
+    """
+    changed = deepcopy(dict(values))
+    for key, value in changes.items():
+        *sections, name = key.split(".")
+        at = changed
+        for section in sections:
+            if not isinstance(at.get(section), dict):
+                raise InputError(f"{within}{key}: the settings have no section {section!r}")
+            at = at[section]
+        at[name] = value
+    return changed
 
 
 def without_nulls(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,22 +30,32 @@ def read_csv(path: str, setting: str = "dataset.path", **options: Any) -> pd.Dat
     """
     import pandas as pd  # slow to import, and most runs read no table
 
-    try:
+    with reading_csv(f"{setting}={path}"):
         file = Path(path).expanduser()
         if not file.is_file():
             what = "is not a file" if file.exists() else "does not exist"
             raise InputError(f"{setting}={path} {what}: expected a CSV file")
         separator = options.get("sep", ",")
-        with open_table(file, separator, f"{setting}={path}") as content, warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows with more cells than the header
+        with open_table(file, separator, f"{setting}={path}") as content:
             # low_memory would infer a column's type block by block, and index_col would silently turn the
             # first column into row names.
             table: pd.DataFrame = pd.read_csv(content, low_memory=False, index_col=False, **options)
+    return table
+
+
+@contextmanager
+def reading_csv(what: str) -> Iterator[None]:
+    """Turn errors and warnings of pandas within the context into InputErrors about ``what``."""
+    import pandas as pd
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows with more cells than the header
+            yield
     except InputError:
         raise
     except (ValueError, OSError, RuntimeError, pd.errors.ParserWarning, *DAMAGED) as error:
-        raise out_of_memory(error) or InputError(f"{setting}={path} cannot be read as CSV: {error}") from None
-    return table
+        raise out_of_memory(error) or InputError(f"{what} cannot be read as CSV: {error}") from None
 
 
 def to_table(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import math
 import struct
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,8 @@ from torch import Tensor
 from nsvm_cli.datasets.base import Table
 from nsvm_cli.datasets.encoding import TableEncoder, as_numbers
 from nsvm_cli.datasets.table_files import DAMAGED, open_stream
-from nsvm_cli.errors import InputError, out_of_memory
+from nsvm_cli.datasets.tables import reading_csv
+from nsvm_cli.errors import InputError
 from nsvm_cli.storage.files import open_regular
 
 ROWS = 2**14
@@ -70,21 +70,13 @@ def _rows(
 ) -> Iterator[Block]:
     import pandas as pd
 
-    try:
-        with open_stream(path) as content, warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows with more cells than the header
-            first = 0
-            for cells in pd.read_csv(
-                content, sep=separator, low_memory=False, index_col=False, chunksize=ROWS
-            ):
-                cells = cells.reset_index(drop=True)
-                table = Table(cells, pd.Series(dtype=object), (str(path),), first_row=first)
-                yield Block(_features(table, shape, encoder))
-                first += len(cells)
-    except InputError:
-        raise
-    except (ValueError, OSError, RuntimeError, pd.errors.ParserWarning, *DAMAGED) as error:
-        raise out_of_memory(error) or InputError(f"{path} cannot be read as CSV: {error}") from None
+    with reading_csv(str(path)), open_stream(path) as content:
+        first = 0
+        for cells in pd.read_csv(content, sep=separator, low_memory=False, index_col=False, chunksize=ROWS):
+            cells = cells.reset_index(drop=True)
+            table = Table(cells, pd.Series(dtype=object), (str(path),), first_row=first)
+            yield Block(_features(table, shape, encoder))
+            first += len(cells)
 
 
 def _features(table: Table, shape: tuple[int, ...], encoder: TableEncoder | None) -> Tensor:

@@ -99,11 +99,16 @@ def read_regular(path: Path, limit: int) -> bytes:
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write a CSV file atomically; there is at least one row, and all rows have the same keys."""
+    write_atomically(path, csv_text(rows).encode())
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a CSV file; there is at least one row, and all rows have the same keys."""
     text = io.StringIO()
     table = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
-    write_atomically(path, text.getvalue().encode())
+    return text.getvalue()
 
 
 def open_for_append(path: Path) -> io.FileIO:

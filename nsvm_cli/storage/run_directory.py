@@ -168,6 +168,12 @@ def read_status(path: Path) -> dict[str, Any] | None:
         return None
 
 
+def overrides_in(record: Mapping[str, Any]) -> list[str]:
+    """Return the overrides in a status or a result; an earlier version wrote none in the latter."""
+    words = record.get("overrides")
+    return [str(word) for word in words] if isinstance(words, list) else []
+
+
 def read_result(path: Path) -> dict[str, Any]:
     """Return the result of a finished run.
 

@@ -14,12 +14,14 @@ import numpy as np
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.studies.intervals import (
     LEVEL,
+    R2,
     Estimate,
     estimate,
     estimate_difference,
     estimate_mean,
     holm,
     paired_p_value,
+    recorded_overlap,
 )
 from nsvm_cli.studies.records import RunRecord, differing, flat, telling
 
@@ -36,7 +38,7 @@ ONLY_HOW = (
 )
 """Settings that do not tell candidates apart: repetitions, and how or where a run was computed."""
 
-PERCENT, R2 = "accuracy, %", "R²"
+PERCENT = "accuracy, %"
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,7 @@ class Cell:
 
         It is 0 if each seed has samples of its own, or all have the same official split.
         """
-        data = self.first["data"]
-        shared = (data["official_split"] and self.split == "test") or data.get("generated", False)
-        return 0.0 if shared else self.samples / data["samples"]["train"]
+        return recorded_overlap(self.first["data"], self.split)
 
     def score(self, seed: int) -> float:
         """Return the score of a seed: the accuracy in percent, or R^2."""

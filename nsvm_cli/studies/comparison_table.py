@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
-from nsvm_cli.studies.compare import R2, Comparison, Ranking
-from nsvm_cli.studies.intervals import FEWEST_SEEDS, Estimate
+from nsvm_cli.storage.files import csv_text
+from nsvm_cli.studies.compare import Comparison, Ranking
+from nsvm_cli.studies.intervals import FEWEST_SEEDS, Estimate, decimals
+from nsvm_cli.studies.markdown import table
 
-HEAD = ("settings", "seeds", "mean ± std", "95 % interval", "minus the reference", "p", "rank")
-MORE = ("support vectors", "training, s")
+HEAD = (
+    *("settings", "seeds", "mean ± std", "95 % interval", "minus the reference", "p", "rank"),
+    *("support vectors", "training, s"),
+)
 
 
 def to_csv(rows: Sequence[Comparison], ranks: Ranking | None) -> str:
     """Return a line for each candidate on each data set, with all digits."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, _figures(rows[0]), lineterminator="\n")
-    table.writeheader()
-    table.writerows(_figures(row) for row in rows)
-    return text.getvalue()
+    return csv_text([_figures(row) for row in rows])
 
 
 def _figures(row: Comparison) -> dict[str, Any]:
@@ -55,22 +53,20 @@ def _is_nan(value: object) -> bool:
 def to_markdown(rows: Sequence[Comparison], ranks: Ranking | None) -> str:
     """Return a table for each data set, and what the columns mean."""
     parts = []
-    for dataset, group in groupby(rows, lambda row: row.cell.dataset):
+    for _, group in groupby(rows, lambda row: row.cell.dataset):
         cells = [*group]
-        lines = [[*HEAD, *MORE], ["---"] * len([*HEAD, *MORE]), *map(_line, cells)]
-        table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-        parts.append(f"{_title(dataset, cells)}\n\n{table}")
+        parts.append(f"{_title(cells)}\n\n{table(HEAD, [*map(_line, cells)])}")
     return "\n".join([*parts, f"{' '.join(_notes(rows, ranks))}\n"])
 
 
 def to_latex(rows: Sequence[Comparison], ranks: Ranking | None) -> str:
     r"""Return a table for each data set, in the style of the package booktabs: \usepackage{booktabs}."""
     parts = []
-    for dataset, group in groupby(rows, lambda row: row.cell.dataset):
+    for _, group in groupby(rows, lambda row: row.cell.dataset):
         cells = [*group]
-        lines = [r"\begin{table}", r"\centering", rf"\caption{{{_tex(_title(dataset, cells))}}}"]
-        lines += [rf"\begin{{tabular}}{{l{'r' * len([*HEAD[1:], *MORE])}}}", r"\toprule"]
-        lines += [_row([*HEAD, *MORE]), r"\midrule", *(_row(_line(row)) for row in cells)]
+        lines = [r"\begin{table}", r"\centering", rf"\caption{{{_tex(_title(cells))}}}"]
+        lines += [rf"\begin{{tabular}}{{l{'r' * len(HEAD[1:])}}}", r"\toprule"]
+        lines += [_row(HEAD), r"\midrule", *(_row(_line(row)) for row in cells)]
         parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]))
     notes = "".join(f"% {note}\n" for note in _notes(rows, ranks))
     return "\n".join(["% needs \\usepackage{booktabs}\n" + notes, *parts])
@@ -96,30 +92,24 @@ FORMATS: dict[str, Callable[[Sequence[Comparison], Ranking | None], str]] = {
 }
 
 
-def _title(dataset: str, rows: Sequence[Comparison]) -> str:
+def _title(rows: Sequence[Comparison]) -> str:
     cell = rows[0].cell
-    return f"{dataset}: {cell.split} {cell.unit}"
+    return f"{cell.dataset}: {cell.split} {cell.unit}"
 
 
 def _line(row: Comparison) -> list[str]:
-    cell, digits = row.cell, 4 if row.cell.unit == R2 else 2
-    spread = f" ± {row.score.std:.{digits}f}" if not math.isnan(row.score.std) else ""
-    minus = "" if row.minus is None else f"{row.minus.mean:+.{digits}f} {_interval(row.minus, digits, '+')}"
+    cell, digits = row.cell, decimals(row.cell.unit)
     return [
         cell.candidate,
         str(len(cell.runs)),
-        f"{row.score.mean:.{digits}f}{spread}",
-        _interval(row.score, digits),
-        minus.strip(),
+        row.score.spread(digits),
+        row.score.interval(digits),
+        "" if row.minus is None else row.minus.signed(digits).strip(),
         "" if row.p is None else "< 0.001" if row.p < 0.001 else f"{row.p:.3f}",
         f"{row.rank:g}",
         f"{cell.mean('support_vectors'):.0f}",
         f"{cell.mean('train_seconds'):.1f}",
     ]
-
-
-def _interval(e: Estimate, digits: int, sign: str = "") -> str:
-    return "" if math.isnan(e.low) else f"[{e.low:{sign}.{digits}f}, {e.high:{sign}.{digits}f}]"
 
 
 def _notes(rows: Sequence[Comparison], ranks: Ranking | None) -> list[str]:
@@ -141,7 +131,7 @@ def _notes(rows: Sequence[Comparison], ranks: Ranking | None) -> list[str]:
         p = "undefined, as all are equal" if math.isnan(ranks.p) else f"p = {ranks.p:.3g}"
         notes.append(f"Mean ranks over {ranks.over}: {order}.")
         notes.append(
-            f"Friedman's test that they are all the same: {p}; two differ at the 5 % level from a difference "
-            f"of {ranks.critical:.2f} on (Nemenyi)."
+            f"Friedman's test of equal mean ranks: {p}. Nemenyi's critical difference at the 5 % level: "
+            f"{ranks.critical:.2f}."
         )
     return notes

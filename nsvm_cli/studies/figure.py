@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsvm_cli.report.plotting import BLUE, GRAY, draw, style_axis
-from nsvm_cli.studies.statistics import PAPER, Group, Summary, decimals, groups
+from nsvm_cli.studies.intervals import decimals
+from nsvm_cli.studies.statistics import PAPER, Group, Summary, groups
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,15 +19,31 @@ seeds there is none.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev, variance
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
 LEVEL = 0.95
+R2 = "R²"
 FEWEST_SEEDS = 3
+
+
+def decimals(unit: str) -> int:
+    """Return to how many decimals scores are shown."""
+    return 4 if unit == R2 else 2
+
+
+def recorded_overlap(data: Mapping[str, Any], split: str) -> float:
+    """Return how much the splits of two seeds overlap, from ``data`` in a result: see ``Data.overlap``."""
+    generated = data.get("generated", False)  # earlier versions did not say
+    if generated or (data["official_split"] and split == "test"):
+        return 0.0
+    return float(data["samples"][split] / data["samples"]["train"])
+
 
 Ends = Float64[np.ndarray, "2 *studies"]
 """The lower ends of intervals, and the upper ends."""
@@ -46,6 +62,20 @@ class Estimate:
         """Return the estimate of ``factor`` times the quantity, ``plus`` a constant."""
         low, high = sorted(factor * end + plus for end in (self.low, self.high))
         return Estimate(factor * self.mean + plus, abs(factor) * self.std, low, high)
+
+    def spread(self, digits: int) -> str:
+        """Format mean and standard deviation."""
+        mean, std = (f"{value:.{digits}f}" for value in (self.mean, self.std))
+        return mean if math.isnan(self.std) else f"{mean} ± {std}"
+
+    def interval(self, digits: int, sign: str = "") -> str:
+        """Format the interval; nothing if there is none."""
+        form = f"{sign}.{digits}f"
+        return "" if math.isnan(self.low) else f"[{self.low:{form}}, {self.high:{form}}]"
+
+    def signed(self, digits: int) -> str:
+        """Format the mean and interval of a difference."""
+        return f"{self.mean:+.{digits}f} {self.interval(digits, '+')}"
 
 
 def estimate(errors: Sequence[int], samples: int, overlap: float = 0.0) -> Estimate:
@@ -129,8 +159,8 @@ def paired_p_value(differences: Sequence[float], overlap: float = 0.0) -> float:
     """Return the two-sided p-value of the paired t-test for a mean difference of 0 over k seeds.
 
     t = mean(d) / sqrt(c Var(d)) with k - 1 degrees of freedom; with Nadeau and Bengio's c, as for intervals.
-    Differences that are all the same have a variance of 0, and a p-value of 0, or 1 if there is none; NaN
-    for too few seeds.
+    If all differences are equal, the p-value is 1 when they are zero and 0 otherwise. It is NaN for fewer
+    than three seeds.
     """
     from scipy.stats import t  # slow to import, and needed only here
 

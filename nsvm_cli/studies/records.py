@@ -19,6 +19,7 @@ from nsvm_cli.storage.run_directory import (
     has_run,
     is_finished,
     outcome_of,
+    overrides_in,
     read_config,
     read_result,
     read_status,
@@ -79,11 +80,15 @@ def flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return found
 
 
-def find_runs(paths: Iterable[Path]) -> list[RunRecord]:
+def find_runs(paths: Iterable[Path], conditions: Iterable[str] = ()) -> list[RunRecord]:
     """Return the runs in these folders and below them, each once, in the order of their names.
 
+    Args:
+        paths: the folders.
+        conditions: those that all runs fulfil: see ``matching``.
+
     Raises:
-        InputError: there is no such folder, or no run below it.
+        InputError: there is no such folder, or no run below it; or a condition is none.
     """
     found: dict[Path, None] = {}
     for path in paths:
@@ -93,7 +98,10 @@ def find_runs(paths: Iterable[Path]) -> list[RunRecord]:
         if not runs:
             raise InputError(f"{path}: there is no run in or below it; expected what nsvm train has written")
         found |= dict.fromkeys(runs)
-    return [read_run(directory) for directory in found]
+    records = [read_run(directory) for directory in found]
+    for condition in conditions:
+        records = matching(records, condition)
+    return records
 
 
 def _directories(path: Path) -> Iterator[Path]:
@@ -113,7 +121,7 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 def read_run(path: Path) -> RunRecord:
     """Return the record of the run in a directory. What cannot be read counts as a failure of the run."""
     status = read_status(path) or {}
-    overrides = _words(status)
+    overrides = overrides_in(status)
     try:
         if is_finished(path):
             return _finished(path, read_result(path), overrides)
@@ -127,14 +135,9 @@ def _finished(path: Path, result: dict[str, Any], overrides: list[str]) -> RunRe
     settings = result.pop("settings", None)
     if not isinstance(settings, dict):  # an earlier version wrote it
         return RunRecord(path, "finished", "", read_config(path), overrides, result)
-    words = _words(result)
+    overrides = overrides_in(result)
     result.pop("overrides", None)
-    return RunRecord(path, "finished", "", settings, words, result)
-
-
-def _words(record: Mapping[str, Any]) -> list[str]:
-    words = record.get("overrides")
-    return [str(word) for word in words] if isinstance(words, list) else []
+    return RunRecord(path, "finished", "", settings, overrides, result)
 
 
 def differing(records: Sequence[RunRecord]) -> list[str]:

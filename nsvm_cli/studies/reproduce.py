@@ -31,6 +31,7 @@ from nsvm_cli.studies.baselines import (
     tuned_boosting,
     tuned_svc,
 )
+from nsvm_cli.studies.intervals import recorded_overlap
 from nsvm_cli.trainers import build_trainer
 from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.svc import DirectSolver
@@ -252,12 +253,11 @@ def _run(settings: Settings, directory: Path, **about: Any) -> Row:
     with _readable(file := directory / "result.json"):
         result = json.loads(file.read_bytes())
         data, sizes = result["data"], result["data"]["samples"]
-        generated = data.get("generated", False)  # earlier versions did not say
         return Row(
             **{name: result.get(f"test_{name}") for scores in SCORES for name in scores},
             samples=sizes["test"],
-            overlap=0.0 if data["official_split"] or generated else sizes["test"] / sizes["train"],
-            generated=generated,
+            overlap=recorded_overlap(data, "test"),
+            generated=data.get("generated", False),
             seconds=result["train_seconds"],
             support_vectors=result["support_vectors"],
             theta_steps=result["theta_steps"],

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from copy import deepcopy
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pydantic
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
 
 from nsvm_cli.config.registry import STRICT, Positive, one_line
+from nsvm_cli.config.settings import with_values
 from nsvm_cli.errors import InputError
 
 if TYPE_CHECKING:
@@ -128,16 +128,7 @@ def placed(values: Mapping[str, Any], point: Point) -> dict[str, Any]:
     Raises:
         InputError: the settings have no section of this name.
     """
-    changed = deepcopy(dict(values))
-    for key, value in point.items():
-        *sections, name = key.split(".")
-        at = changed
-        for section in sections:
-            if not isinstance(at.get(section), dict):
-                raise InputError(f"tune.space.{key}: the settings have no section {section!r}")
-            at = at[section]
-        at[name] = value
-    return changed
+    return with_values(values, point, "tune.space.")
 
 
 def value_at(values: Mapping[str, Any], key: str) -> Any:

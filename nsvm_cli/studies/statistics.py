@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,11 +11,14 @@ from typing import Any
 from nsvm_cli.datasets.ringnorm import bayes_accuracy
 from nsvm_cli.studies.intervals import (
     FEWEST_SEEDS,
+    R2,
     Estimate,
+    decimals,
     estimate,
     estimate_difference,
     estimate_mean,
 )
+from nsvm_cli.studies.markdown import table
 from nsvm_cli.studies.reproduce import BASELINES, METHODS, Row
 
 PAPER = {
@@ -58,7 +60,6 @@ NOTES = {
 
 UNTRAINED = "not trained"
 
-R2 = "R²"
 IN_ERRORS = ("mnist", "digits")
 """The data sets whose scores are numbers of errors, as the paper's are for images."""
 
@@ -214,14 +215,14 @@ def _scores(group: Group, full: bool) -> str:
     rows = []
     for cell, by_method in group.cells.items():
         nsvm = by_method["nsvm"]
-        row = [f"`{cell}`", spread(nsvm), _interval(nsvm.score, nsvm.unit)]
+        row = [f"`{cell}`", spread(nsvm), nsvm.score.interval(decimals(nsvm.unit))]
         row += [f"{papers[cell]:g}" if cell in papers else ""] if papers else []
         row += [f"{nsvm.seconds:.1f}", f"{nsvm.support_vectors:.0f}"]
         rows.append(row + [score_of(by_method.get(b)) for b in baselines])
     title = f"{group.unit[0].upper()}{group.unit[1:]}: mean ± standard deviation of {nsvm.seeds} seeds"
     if "bayes" in baselines:
         title += f"; the best possible, averaged over all draws, is {100 * bayes_accuracy():.2f}"
-    return f"{title}. {_interval_means(nsvm)}\n\n{_table(head, rows)}"
+    return f"{title}. {_interval_means(nsvm)}\n\n{table(head, rows)}"
 
 
 def _interval_means(s: Summary) -> str:
@@ -243,18 +244,12 @@ def _gains(group: Group) -> str:
         rows.append([f"`{cell}`", *(_gain_over(by_method.get(b)) for b in group.baselines)])
     better = "below 0 is better" if group.unit.startswith("errors") else "above 0 is better"
     title = f"The neural SVM minus each baseline, seed by seed ({better}): mean and 95 % interval."
-    return f"{title}\n\n{_table(head, rows)}"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return f"{title}\n\n{table(head, rows)}"
 
 
 def spread(s: Summary) -> str:
     """Format mean and standard deviation."""
-    mean, std = (f"{value:.{decimals(s.unit)}f}" for value in (s.score.mean, s.score.std))
-    return mean if math.isnan(s.score.std) else f"{mean} ± {std}"
+    return s.score.spread(decimals(s.unit))
 
 
 def score_of(s: Summary | None) -> str:
@@ -268,14 +263,4 @@ def _gain_over(s: Summary | None) -> str:
     """Format the gain over a method; a network that has not learnt anything is no baseline."""
     if s is None:
         return ""
-    return f"{s.gain.mean:+.{decimals(s.unit)}f} {_interval(s.gain, s.unit, '+')}" if s.trained else UNTRAINED
-
-
-def _interval(e: Estimate, unit: str, sign: str = "") -> str:
-    form = f"{sign}.{decimals(unit)}f"
-    return "" if math.isnan(e.low) else f"[{e.low:{form}}, {e.high:{form}}]"
-
-
-def decimals(unit: str) -> int:
-    """Return to how many decimals scores are shown."""
-    return 4 if unit == R2 else 2
+    return s.gain.signed(decimals(s.unit)) if s.trained else UNTRAINED
