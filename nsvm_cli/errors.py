@@ -22,6 +22,13 @@ def plainly(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
 
 
+def message_of(error: BaseException) -> str:
+    """Return what went wrong; of a bug, with the name of the exception."""
+    if isinstance(error, OSError):
+        return plainly(error)
+    return str(error) if isinstance(error, (InputError, RunError)) else f"{type(error).__name__}: {error}"
+
+
 SHORTAGES = (
     *("can't allocate memory", "cannot allocate memory", "out of memory"),
     *("failed to map segment", "can't start new thread"),  # a library, and the stack of a thread

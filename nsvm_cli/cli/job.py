@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
-import os
 import shlex
 import time
 from collections.abc import Iterator
@@ -18,15 +18,17 @@ from omegaconf import DictConfig, OmegaConf
 
 from nsvm_cli.cli.hydra_app import expect_experiment, plain_values
 from nsvm_cli.cli.imports import importing_torch
+from nsvm_cli.cli.pictures import draw
 from nsvm_cli.cli.plugins import load_plugins
-from nsvm_cli.cli.sweep import SweepDirectory
-from nsvm_cli.errors import InputError, RunError, did_you_mean, out_of_memory, plainly
+from nsvm_cli.errors import InputError, RunError, did_you_mean, message_of, out_of_memory
 from nsvm_cli.output import answer, flash, say, say_traceback, standard_streams
 
 if TYPE_CHECKING:
     from nsvm_cli.config.settings import Settings
-    from nsvm_cli.datasets import Data
+    from nsvm_cli.datasets import SampleCache
+    from nsvm_cli.runs.callbacks import Say
     from nsvm_cli.runs.experiment import Experiment
+    from nsvm_cli.runs.loop import Callback
     from nsvm_cli.storage.run_directory import RunDirectory
 
 
@@ -57,7 +59,6 @@ class Job:
     options: RunOptions
     sweep: str
     started: float = field(default_factory=time.time)
-    process: int = field(default_factory=os.getpid)
     error: Exception | None = None
 
     def __call__(self, config: DictConfig) -> float | None:
@@ -65,7 +66,7 @@ class Job:
         place, metric = _place(self), self.options.optimized_metric
         with standard_streams():  # a launcher's process has its own
             try:
-                _train(_settings(config, self.options), place, self.options)
+                _train(_settings(config, self.options), place, self)
                 return None if metric is None else _value_of(metric, place.directory)
             except Exception as raised:
                 error = out_of_memory(raised) or raised
@@ -82,14 +83,12 @@ class Job:
 class Place:
     """Where a job writes, and what its status says about it.
 
-    ``number`` is None for a single run, ``jobs`` if nobody knows how many there are; ``alone`` says whether
-    the job has the terminal to itself.
+    ``number`` is None for a single run. A job of a sweep leaves it to the process that started the sweep to
+    show how far it is and what became of it: it may run anywhere, and beside others.
     """
 
     directory: Path
     number: int | None
-    jobs: int | None
-    alone: bool
     about: dict[str, Any]
 
     @property
@@ -97,14 +96,13 @@ class Place:
         """The beginning of a line about the job."""
         return "" if self.number is None else f"job {self.number} ({' '.join(self.about['overrides'])}): "
 
-    def title(self, settings: Settings) -> tuple[str, str]:
-        """Return what is trained here, in full and in short."""
-        algorithm, dataset, seed = settings.algorithm["name"], settings.dataset["name"], settings.seed
-        full, short = f"{algorithm} on {dataset}, seed {seed}", f"{algorithm} {dataset} seed {seed}"
-        if self.number is None or not self.alone:
-            return full, short
-        so_far = "" if self.jobs is None else f" ({self.number + 1}/{self.jobs})"
-        return f"job {self.number}{so_far}: {full}", f"{self.number}{so_far} {short}"
+
+@functools.lru_cache(maxsize=1)
+def _samples_of(sweep: str, started: float) -> SampleCache:
+    """Return the samples that this process has loaded for jobs of a sweep that started at this time."""
+    from nsvm_cli.datasets import SampleCache
+
+    return SampleCache()
 
 
 def _place(job: Job) -> Place:
@@ -116,7 +114,7 @@ def _place(job: Job) -> Place:
         overrides = _recorded_overrides(job.options.resume)
     about = {"job": number, "sweep": job.sweep if sweep else None, "overrides": overrides}
     directory = job.options.resume or Path(hydra.runtime.output_dir)
-    return Place(directory, number, SweepDirectory.jobs, os.getpid() == job.process, about)
+    return Place(directory, number, about)
 
 
 def _recorded_overrides(run: Path) -> list[str]:
@@ -159,26 +157,25 @@ def _copy(source: dict[str, Any], target: dict[str, Any], names: list[str]) -> N
         target[name] = source[name]
 
 
-def _train(settings: Settings, place: Place, options: RunOptions) -> None:
-    # torch takes seconds to import: not before the configuration is known to compose
-    if place.alone:
-        flash("loading PyTorch and the data")
-    with importing_torch():
-        from nsvm_cli.config.settings import plain
-        from nsvm_cli.parallel.distributed import launched
-        from nsvm_cli.runs.experiment import prepare
-        from nsvm_cli.storage.run_directory import IfExists, RunDirectory, is_finished
+def _train(settings: Settings, place: Place, job: Job) -> None:
+    from nsvm_cli.storage.run_directory import IfExists, RunDirectory, is_finished
 
-    directory, sweep = place.directory, place.number is not None
-    if sweep and launched() > 1:
-        raise InputError("-m takes one process: expected one run under torchrun, or a sweep without it")
+    directory, sweep, options = place.directory, place.number is not None, job.options
     if sweep and not options.overwrite:
         _check_same_run(directory, settings)
     resuming = sweep or options.resume is not None
     if resuming and is_finished(directory) and not options.overwrite:
         _leave_alone(place, settings)
         return
-    experiment = prepare(settings)
+    if not sweep:
+        flash("loading PyTorch and the data")
+    with importing_torch():  # which takes seconds: not before there is something to train
+        from nsvm_cli.config.settings import plain
+        from nsvm_cli.parallel.distributed import launched
+        from nsvm_cli.runs.experiment import prepare
+    if sweep and launched() > 1:
+        raise InputError("-m takes one process: expected one run under torchrun, or a sweep without it")
+    experiment = prepare(settings, _samples_of(job.sweep, job.started) if sweep else None)
     if experiment.problem.processes.rank > 0:
         _run_worker(experiment, directory)
         return
@@ -187,9 +184,10 @@ def _train(settings: Settings, place: Place, options: RunOptions) -> None:
         if is_finished(directory):  # by another process, meanwhile
             _leave_alone(place, settings)
             return
-        with _status(place):
+        with _status(place, experiment.trainer.total):
             result = _train_run(experiment, run, place, options)
-    _show(result, directory, experiment)
+    if not sweep:
+        _show(result, directory, experiment)
 
 
 def _value_of(metric: str, directory: Path) -> float:
@@ -223,29 +221,35 @@ def _train_run(
 ) -> dict[str, Any]:
     """Train, with progress on stderr; the first signal to stop ends the run in order."""
     from nsvm_cli.parallel.signals import Signals
-    from nsvm_cli.report.progress import Progress
     from nsvm_cli.runs.train import train_run
     from nsvm_cli.trainers import build_trainer
 
     settings, total = experiment.settings, experiment.trainer.total
-    label = "" if place.alone else f"job {place.number}: "
     changes = options.changes if options.resume else ()
     by_key = {word.partition("=")[0]: word for word in (*place.about["overrides"], *changes)}
-    with Progress(place.title(settings), total, label) as progress, Signals() as signals:
+    with _progress(place, settings, total) as (callbacks, tell), Signals() as signals:
         epochs, m = settings.algorithm.get("epochs"), len(experiment.problem.y)
         if epochs and total < (asked := build_trainer(settings.algorithm).total):
-            progress.say(f"algorithm.epochs={epochs} allows {total} of {asked} steps on {m} training samples")
+            tell(f"algorithm.epochs={epochs} allows {total} of {asked} steps on {m} training samples")
         if settings.validation.every and experiment.trainer.part_steps[-1] == 0:
-            progress.say("validation.every: this solver has an SVM to validate after the last step only")
+            tell("validation.every: this solver has an SVM to validate after the last step only")
         return train_run(
-            experiment,
-            run,
-            [progress],
-            signals,
-            progress.say,
-            options.allow_mismatch,
-            [*by_key.values()],
+            experiment, run, callbacks, signals, tell, options.allow_mismatch, [*by_key.values()]
         )
+
+
+@contextlib.contextmanager
+def _progress(place: Place, settings: Settings, total: int) -> Iterator[tuple[list[Callback], Say]]:
+    """Yield the callbacks that show how far a run is, and what shows a message about it."""
+    if place.number is not None:
+        yield [], lambda line: say(f"job {place.number}: {line}")
+        return
+    from nsvm_cli.report.progress import Progress
+
+    algorithm, dataset, seed = settings.algorithm["name"], settings.dataset["name"], settings.seed
+    title = f"{algorithm} on {dataset}, seed {seed}", f"{algorithm} {dataset} seed {seed}"
+    with Progress(title, total) as progress:
+        yield [progress], progress.say
 
 
 def _run_worker(experiment: Experiment, directory: Path) -> None:
@@ -266,9 +270,10 @@ def _leave_alone(place: Place, settings: Settings) -> None:
     of_another_sweep = place.number is not None and status.get("sweep") != place.about["sweep"]
     if status.get("status") != "finished" or of_another_sweep:
         write_status(directory, "finished", **place.about)
-    answer(f"Finished already: {directory}")
-    if settings.curves and not (directory / CURVES).exists():
-        _draw(directory)
+    if place.number is None:
+        answer(f"Finished already: {directory}")
+        if settings.curves and not (directory / CURVES).exists():
+            draw(directory)
 
 
 def _show(result: dict[str, Any], directory: Path, experiment: Experiment) -> None:
@@ -276,36 +281,15 @@ def _show(result: dict[str, Any], directory: Path, experiment: Experiment) -> No
 
     show_result(result, directory)
     if experiment.settings.curves:
-        _draw(directory, experiment.data)
-
-
-def _draw(directory: Path, data: Data | None = None) -> None:
-    """Draw the pictures of a finished run, the curves last; whatever goes wrong, the run stays finished."""
-    with _warning("the mistakes"):
-        from nsvm_cli.report.mistakes import draw_mistakes  # slow to import: the result is shown first
-
-        draw_mistakes(directory, data)
-    with _warning("the curves"):
-        from nsvm_cli.report.curves import draw_curves
-
-        draw_curves(directory)
+        draw(directory, experiment.data)
 
 
 @contextlib.contextmanager
-def _warning(picture: str) -> Iterator[None]:
-    """Turn an error in the block into a warning."""
-    try:
-        yield
-    except Exception as error:
-        say(f"nsvm: warning: {picture} could not be drawn: {' '.join(_message(error).split())}")
-
-
-@contextlib.contextmanager
-def _status(place: Place) -> Iterator[None]:
-    """Write the status of a job that holds its directory."""
+def _status(place: Place, steps: int) -> Iterator[None]:
+    """Write the status of a job that holds its directory; while it runs, with the steps that it takes."""
     from nsvm_cli.storage.run_directory import write_status
 
-    write_status(place.directory, "running", **place.about)
+    write_status(place.directory, "running", **place.about, steps=steps)
     try:
         yield
     except KeyboardInterrupt as error:
@@ -330,19 +314,19 @@ def _leave_in_status(error: Exception, place: Place) -> None:
 
     if not isinstance(error, (InputError, RunError, OSError)):
         say_traceback(error)
-    if read_status(place.directory) == _failure(error, place):
-        return
     if not has_run(place.directory):
         with contextlib.suppress(InputError, OSError), locked(place.directory):
             write_status(place.directory, **_failure(error, place))
             return
+    elif read_status(place.directory) == _failure(error, place):
+        return
     raise _explained(error, place) from None
 
 
 def _failure(error: Exception, place: Place) -> dict[str, Any]:
     """Return the status of a job that has failed."""
     code = 2 if isinstance(error, InputError) else 1
-    return {"status": "failed", "message": _message(error), **place.about, "exit_code": code}
+    return {"status": "failed", "message": message_of(error), **place.about, "exit_code": code}
 
 
 def _explained(error: Exception, place: Place) -> Exception:
@@ -350,14 +334,8 @@ def _explained(error: Exception, place: Place) -> Exception:
     if isinstance(error, InputError):
         return InputError(f"{place.name}{error}") if place.name else error
     if isinstance(error, (RunError, OSError)):
-        return RunError(f"{place.name}{_message(error)}{_way_on(place.directory)}")
+        return RunError(f"{place.name}{message_of(error)}{_way_on(place.directory)}")
     return error
-
-
-def _message(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return plainly(error)
-    return str(error) if isinstance(error, (InputError, RunError)) else f"{type(error).__name__}: {error}"
 
 
 def _way_on(directory: Path) -> str:

@@ -1,15 +1,17 @@
-"""The jobs of a sweep, as their status files report them, and the closing table."""
+"""A sweep: what its jobs are doing, as their run directories tell it, and what became of them."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import shlex
 import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -17,86 +19,183 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from nsvm_cli.errors import InputError, Interrupted, RunError
-from nsvm_cli.output import answer
+from nsvm_cli.output import answer, flash, say
+
+if TYPE_CHECKING:
+    from nsvm_cli.report.sweep_progress import JobView
+
+SHOWN = 10
+"""The most settings in the table of the best."""
 
 
 class SweepDirectory(Callback):
-    """Hydra's callback that tells the process that starts a sweep where its jobs are, and how many."""
+    """Hydra's callback that tells the sweep of this process where its jobs are, and how many."""
 
-    path: ClassVar[Path | None] = None
-    jobs: ClassVar[int | None] = None
+    sweep: ClassVar[Sweep | None] = None
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Remember the directory, and the number of jobs if it is known."""
-        SweepDirectory.path = Path(config.hydra.sweep.dir)
-        SweepDirectory.jobs = _count_jobs(config.hydra)
+        """Start to watch the directory."""
+        if SweepDirectory.sweep is not None:
+            SweepDirectory.sweep.start(Path(config.hydra.sweep.dir), *_swept(config.hydra))
 
 
-def _count_jobs(hydra: DictConfig) -> int | None:
-    """Return the number of combinations of the values in overrides; None if it is up to a sweeper."""
-    if not hydra.sweeper._target_.endswith(".BasicSweeper"):
-        return None
+def _swept(hydra: DictConfig) -> tuple[int | None, set[str]]:
+    """Return the number of jobs, None if it is up to a sweeper, and the keys that have several values."""
     params = [f"{key}={values}" for key, values in (hydra.sweeper.params or {}).items()]
     try:
         overrides = OverridesParser.create().parse_overrides([*params, *hydra.overrides.task])
+        keys = {override.get_key_element() for override in overrides if override.is_sweep_override()}
+        if not hydra.sweeper._target_.endswith(".BasicSweeper"):
+            return None, keys
         swept = (override.sweep_string_iterator() for override in overrides if override.is_discrete_sweep())
-        return math.prod(sum(1 for _ in values) for values in swept)
+        return math.prod(sum(1 for _ in values) for values in swept), keys
     except (HydraException, ValueError):  # left to Hydra: a mistake, or glob(*)
-        return None
+        return None, set()
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What became of one job; ``status`` is that of a run directory."""
 
+    directory: Path
     job: int
     overrides: list[str]
     status: str
     message: str
     exit_code: int | None
+    steps: int | None = None
 
 
-@contextlib.contextmanager
-def closing_table(sweep: str) -> Iterator[None]:
-    """Show what became of the jobs once the block ends, if it has started a sweep.
+@dataclass
+class Sweep:
+    """The sweep that this process runs, if it runs one: shows its jobs meanwhile, and reports at the end.
 
-    Raises:
-        InputError, RunError: a job failed.
-        Interrupted: a signal ended the sweep.
+    Args:
+        name: the name in the statuses of its jobs; other sweeps may share the directory.
+        words: the arguments of the command, which started again resumes the sweep.
     """
-    SweepDirectory.path = SweepDirectory.jobs = None
-    try:
-        yield
-    except (InputError, RunError):
-        _report(sweep)
-        raise
-    except KeyboardInterrupt as error:
-        if not _report(sweep, interrupted=True):
+
+    name: str
+    words: Sequence[str]
+    directory: Path | None = None
+    jobs: int | None = None
+    keys: set[str] = field(default_factory=set)
+    _before: dict[Path, int] = field(default_factory=dict)
+    _ended: dict[Path, JobView] = field(default_factory=dict)
+    _watching: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def start(self, directory: Path, jobs: int | None, keys: set[str]) -> None:
+        """Show the jobs in a directory from now on: how many, and the keys that tell them apart."""
+        from nsvm_cli.report.sweep_progress import SweepProgress
+
+        self.directory, self.jobs, self.keys = directory, jobs, keys
+        self._before = {path: _written(path) for path in _directories(directory)}
+        self._watching.enter_context(SweepProgress(self.look, jobs))
+
+    @contextlib.contextmanager
+    def reported(self) -> Iterator[None]:
+        """Report what became of the jobs once the block ends, if it has started a sweep.
+
+        Raises:
+            InputError, RunError: a job failed.
+            Interrupted: a signal ended the sweep.
+        """
+        SweepDirectory.sweep = self
+        try:
+            with self._watching:
+                yield
+        except (InputError, RunError):
+            self._report()
             raise
-        signum = error.signum if isinstance(error, Interrupted) else signal.SIGINT
-        raise Interrupted(signum, "interrupted: the same command resumes the sweep") from None
-    except Exception as error:  # the launcher's own, such as a process of it that was killed
-        if not any(outcome.status == "failed" for outcome in _report(sweep)):
-            raise
-        raise RunError(f"the sweep ended early: {next(iter(str(error).splitlines()), '')}") from None
-    if failed := [outcome for outcome in _report(sweep) if outcome.status == "failed"]:
-        raise _failure(failed)
+        except KeyboardInterrupt as error:
+            if not self._report(interrupted=True):
+                raise
+            signum = error.signum if isinstance(error, Interrupted) else signal.SIGINT
+            raise Interrupted(signum, "interrupted: the same command resumes the sweep") from None
+        except Exception as error:  # the launcher's own, such as a process of it that was killed
+            if not any(outcome.status == "failed" for outcome in self._report()):
+                raise
+            raise RunError(f"the sweep ended early: {next(iter(str(error).splitlines()), '')}") from None
+        finally:
+            SweepDirectory.sweep = None
+        if failed := [outcome for outcome in self._report() if outcome.status == "failed"]:
+            raise _failure(failed)
 
+    def look(self) -> list[JobView]:
+        """Return the jobs as they are now, without those that have yet to start."""
+        from nsvm_cli.report.sweep_progress import JobView
+        from nsvm_cli.storage.metrics_file import last_record
+        from nsvm_cli.storage.run_directory import METRICS
 
-def _failure(failed: Sequence[Outcome]) -> InputError | RunError:
-    first, more = failed[0], len(failed) - 1
-    line = f"job {first.job} ({' '.join(first.overrides)}): {first.message}"
-    line += f"; {more} more of the sweep's jobs failed" if more else ""
-    return InputError(line) if all(outcome.exit_code == 2 for outcome in failed) else RunError(line)
+        assert self.directory is not None
+        running = []
+        for path in _directories(self.directory):
+            outcome = None if path in self._ended else self._outcome_now(path)
+            if outcome and outcome.status == "running":
+                record = last_record(path / METRICS)
+                label = self._label(outcome)
+                running.append(JobView(outcome.job, label, "running", outcome.steps, record))
+            elif outcome:
+                self._ended[path] = JobView(
+                    outcome.job,
+                    self._label(outcome),
+                    outcome.status,
+                    result=_result(path),
+                    earlier=self._is_earlier(path),
+                )
+        return sorted([*self._ended.values(), *running], key=lambda job: job.number)
 
+    def _outcome_now(self, path: Path) -> Outcome | None:
+        """Return the outcome of a job; None before it has started again, or if it is just ending."""
+        from nsvm_cli.storage.run_directory import KILLED
 
-def _report(sweep: str, interrupted: bool = False) -> list[Outcome]:
-    if SweepDirectory.path is None:
-        return []
-    found = outcomes(SweepDirectory.path, sweep, interrupted)
-    if found:
-        _show(SweepDirectory.path, found)
-    return found
+        earlier, found = self._is_earlier(path), _outcome(path, self.name)
+        if found is None or found.message == KILLED:
+            return None
+        return found if found.status == "finished" or not earlier else None
+
+    def _is_earlier(self, path: Path) -> bool:
+        """Return whether the status of a job is still the one from before the sweep."""
+        return self._before.get(path) == _written(path)
+
+    def _label(self, outcome: Outcome) -> str:
+        """Return the overrides that tell a job from others."""
+        return " ".join(word for word in outcome.overrides if word.partition("=")[0] in self.keys)
+
+    def _report(self, interrupted: bool = False) -> list[Outcome]:
+        if self.directory is None:
+            return []
+        found = outcomes(self.directory, self.name, interrupted)
+        if found:
+            self._show(found)
+            _draw([outcome.directory for outcome in found if outcome.status == "finished"])
+        return found
+
+    def _show(self, found: Sequence[Outcome]) -> None:
+        from rich.table import Table
+
+        from nsvm_cli.report.console import Console
+
+        assert self.directory is not None
+        count = Counter(outcome.status for outcome in found)
+        shown = [f"{count[status]} {status}" for status in ("finished", "failed", "interrupted")]
+        shown += [f"{count['running']} running"] if count["running"] else []
+        waiting = (self.jobs or 0) - len(found)
+        shown += [f"{waiting} not started"] if waiting > 0 else []
+        earlier = sum(o.status == "finished" and self._is_earlier(o.directory) for o in found)
+        before = f"; {earlier} had finished before" if earlier else ""
+        answer(f"{self.directory}: {', '.join(shown)}{before}")
+        _show_best([outcome.directory for outcome in found if outcome.status == "finished"])
+        table = Table()
+        for column in ("job", "overrides", "", "message"):
+            table.add_column(column, overflow="fold")
+        for outcome in found:
+            if outcome.status != "finished":
+                table.add_row(str(outcome.job), self._label(outcome), outcome.status, outcome.message)
+        if table.row_count:
+            Console().print(table)
+        if table.row_count or waiting > 0:
+            answer(f"What is left: nsvm train {shlex.join(self.words)}")
 
 
 def outcomes(directory: Path, sweep: str, interrupted: bool = False) -> list[Outcome]:
@@ -107,41 +206,93 @@ def outcomes(directory: Path, sweep: str, interrupted: bool = False) -> list[Out
         sweep: the name in the statuses of its jobs; other sweeps may share the directory.
         interrupted: whether the sweep was interrupted: its running jobs had no time to report it.
     """
-    from nsvm_cli.storage.run_directory import STATUS, read_status
-
-    statuses = ((file.parent, read_status(file.parent) or {}) for file in directory.rglob(STATUS))
-    found = [_outcome(job, status, interrupted) for job, status in statuses if status.get("sweep") == sweep]
-    return sorted(found, key=lambda outcome: outcome.job)
+    found = (_outcome(path, sweep, interrupted) for path in _directories(directory))
+    return sorted((outcome for outcome in found if outcome is not None), key=lambda outcome: outcome.job)
 
 
-def _outcome(directory: Path, about: dict[str, Any], interrupted: bool) -> Outcome:
-    from nsvm_cli.storage.run_directory import KILLED, outcome_of
+def _directories(directory: Path) -> Iterator[Path]:
+    from nsvm_cli.storage.run_directory import STATUS
 
-    known: dict[str, Any] = {field.name: about.get(field.name) for field in fields(Outcome)}
-    status, message = outcome_of(directory, about)
-    if message != KILLED:
-        return Outcome(**known | {"status": status, "message": message})
-    if interrupted:
-        return Outcome(**known | {"status": "interrupted"})
-    return Outcome(**known | {"status": "failed", "message": message, "exit_code": 1})
+    return (file.parent for file in directory.rglob(STATUS))
 
 
-def _show(directory: Path, found: Sequence[Outcome]) -> None:
+def _written(path: Path) -> int:
+    """Return when the status of a job was written, in nanoseconds; 0 if it has none."""
+    from nsvm_cli.storage.run_directory import STATUS
+
+    try:
+        return (path / STATUS).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _outcome(path: Path, sweep: str, interrupted: bool = False) -> Outcome | None:
+    """Return what became of the job in a directory; None if it is none of this sweep."""
+    from nsvm_cli.storage.run_directory import KILLED, outcome_of, overrides_in, read_status
+
+    about = read_status(path) or {}
+    if about.get("sweep") != sweep:
+        return None
+    status, message = outcome_of(path, about)
+    code = about.get("exit_code")
+    if message == KILLED:
+        status, message, code = ("interrupted", "", None) if interrupted else ("failed", message, 1)
+    return Outcome(path, about["job"], overrides_in(about), status, message, code, about.get("steps"))
+
+
+def _result(path: Path) -> dict[str, Any]:
+    from nsvm_cli.storage.run_directory import read_result
+
+    try:
+        return read_result(path)
+    except InputError:
+        return {}
+
+
+def _failure(failed: Sequence[Outcome]) -> InputError | RunError:
+    first, more = failed[0], len(failed) - 1
+    line = f"job {first.job} ({' '.join(first.overrides)}): {first.message}"
+    line += f"; {more} more of the sweep's jobs failed" if more else ""
+    return InputError(line) if all(outcome.exit_code == 2 for outcome in failed) else RunError(line)
+
+
+def _show_best(finished: Sequence[Path]) -> None:
+    """Print the best settings on each data set, by their mean scores over the seeds."""
     from rich.table import Table
 
     from nsvm_cli.report.console import Console
+    from nsvm_cli.studies.compare import cells, compare
+    from nsvm_cli.studies.comparison_table import title
+    from nsvm_cli.studies.intervals import decimals
+    from nsvm_cli.studies.records import read_run
 
-    count = Counter(outcome.status for outcome in found)
-    shown = [f"{count[status]} {status}" for status in ("finished", "failed", "interrupted")]
-    shown += [f"{count['running']} running"] if count["running"] else []
-    answer(f"{directory}: {', '.join(shown)}")
-    table = Table()
-    for column in ("job", "overrides", "", "message"):
-        table.add_column(column, overflow="fold")
-    common = set.intersection(*(set(outcome.overrides) for outcome in found))
-    for o in found:
-        if o.status != "finished":
-            overrides = [word for word in o.overrides if word not in common] or o.overrides
-            table.add_row(str(o.job), " ".join(overrides), o.status, o.message)
-    if table.row_count:
+    if len(finished) < 2:
+        return
+    try:
+        rows = compare(cells([read_run(path) for path in finished]))
+    except InputError as error:
+        say(f"no ranks: {error}")
+        return
+    for _, group in groupby(rows, lambda row: row.cell.dataset):
+        ranked = [*group]
+        table = Table(title=title(ranked), title_justify="left")
+        for column in ("rank", "settings", "seeds", "mean ± std"):
+            table.add_column(column, overflow="fold", justify="left" if column == "settings" else "right")
+        for row in ranked[:SHOWN]:
+            spread = row.score.spread(decimals(row.cell.unit))
+            table.add_row(f"{row.rank:g}", row.cell.candidate, str(len(row.cell.runs)), spread)
         Console().print(table)
+        if len(ranked) > SHOWN:
+            answer(f"and {len(ranked) - SHOWN} more, see nsvm compare")
+        if len(ranked) > 1 and ranked[0].cell.split == "test":
+            answer("Settings are chosen on validation data: dataset.validation=200 ranks by those.")
+
+
+def _draw(finished: Sequence[Path]) -> None:
+    """Draw the pictures of the runs that ask for them and have none yet."""
+    from nsvm_cli.cli.pictures import draw, lacks_pictures
+
+    lacking = [path for path in finished if lacks_pictures(path)]
+    for number, path in enumerate(lacking, 1):
+        flash(f"drawing curves: {number}/{len(lacking)}")
+        draw(path)

@@ -11,7 +11,7 @@ from typing import Any
 
 from nsvm_cli.cli.hydra_app import quoted, run_app
 from nsvm_cli.cli.job import Job, RunOptions
-from nsvm_cli.cli.sweep import closing_table
+from nsvm_cli.cli.sweep import Sweep
 from nsvm_cli.errors import InputError
 
 FLAGS = {"allow_mismatch": "allow_mismatch", "inexact": "allow_mismatch", "overwrite": "overwrite"}
@@ -35,7 +35,7 @@ def train(arguments: list[str]) -> None:
     elif options.resume:
         words = _composed_like(options.resume, words)
     job = Job(options, sweep)
-    with closing_table(sweep):
+    with Sweep(sweep, arguments).reported():
         run_app(job, words)
     if job.error:
         raise job.error

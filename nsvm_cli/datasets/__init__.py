@@ -30,6 +30,7 @@ __all__ = [
     "DATASETS",
     "Data",
     "Known",
+    "SampleCache",
     "Samples",
     "Source",
     "Split",
@@ -122,8 +123,35 @@ def build_source(settings: Mapping[str, Any]) -> Source:
     return build(DATASETS, "dataset", settings)
 
 
+class SampleCache:
+    """The samples that were loaded last, for runs that have the same: those of a sweep.
+
+    Samples that depend on the seed, for which random numbers were drawn, are not kept.
+    """
+
+    def __init__(self) -> None:
+        self._settings: dict[str, Any] | None = None
+        self._samples: Samples | Table | None = None
+
+    def load(self, settings: Mapping[str, Any], seed: int) -> Samples | Table:
+        """Return the samples of the data set that a ``dataset:`` section names: see ``load_data``."""
+        if self._samples is None or self._settings != settings:
+            self._settings = self._samples = None  # not two at a time
+            rng = generator(seed, Stream.DATA)
+            before = rng.bit_generator.state
+            samples = build_source(settings).load(rng)
+            if rng.bit_generator.state != before:
+                return samples
+            self._settings, self._samples = dict(settings), samples
+        return self._samples
+
+
 def load_data(
-    settings: Mapping[str, Any], seed: int, kind: str = "classification", known: Known | None = None
+    settings: Mapping[str, Any],
+    seed: int,
+    kind: str = "classification",
+    known: Known | None = None,
+    cache: SampleCache | None = None,
 ) -> Data:
     """Load and split the data set that a ``dataset:`` section names.
 
@@ -132,12 +160,13 @@ def load_data(
         seed: the seed of the split.
         kind: the kind of task, classification or regression.
         known: what a model knows, if the data are for one that was trained before.
+        cache: takes the samples if it has them, and keeps them.
 
     Raises:
         InputError: a setting is wrong, or the data are missing or damaged.
     """
     source = build_source(settings)
-    samples = source.load(generator(seed, Stream.DATA))
+    samples = (cache or SampleCache()).load(settings, seed)
     return split_data(samples, source.validation, seed, source.global_scaling, kind, known)
 
 

@@ -149,3 +149,34 @@ METRICS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "r2": ("R^2", "{:.4f}".format),
 }
 """How the metric of a task is named and written (see ``Task.metric``)."""
+
+Form = tuple[str, str]
+"""A piece of a line, in full and as short as possible."""
+
+FIGURES: tuple[tuple[str, str, str, Callable[[Any], str]], ...] = (
+    ("validation_accuracy", "validation", "val", percent),
+    ("validation_r2", "validation R^2", "val", "{:.4f}".format),
+    ("violations", "violations", "viol", str),
+    ("running_accuracy", "running accuracy", "acc", percent),
+    ("support_vectors", "support vectors", "SV", str),
+    ("objective", "objective", "obj", "{:.3g}".format),
+)
+"""What a line shows of a record: field, name, short name and format; the most important first."""
+
+
+def clock(seconds: int | float | None) -> str:
+    """Return seconds as ``M:SS`` or ``H:MM:SS``."""
+    if seconds is None:
+        return "-:--"
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def forms(record: Mapping[str, Any]) -> list[Form]:
+    """Return the figures of a record, the most important first."""
+    return [
+        (f"{name} {shown(record[key])}", f"{short} {shown(record[key])}")
+        for key, name, short, shown in FIGURES
+        if record.get(key) is not None
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from itertools import zip_longest
 from typing import Any
 
@@ -14,7 +14,7 @@ from rich.progress import Task
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from nsvm_cli.report.console import Console, percent
+from nsvm_cli.report.console import Console, Form, clock, forms
 from nsvm_cli.runs.loop import Callback, Record
 from nsvm_cli.trainers import State
 
@@ -27,38 +27,21 @@ GAP = 2
 STYLES = ("progress.download", "progress.remaining")
 """Those of the first figures of a line."""
 
-Form = tuple[str, str]
-"""A piece of a line, in full and as short as possible."""
-
-FIGURES: tuple[tuple[str, str, str, Callable[[Any], str]], ...] = (
-    ("validation_accuracy", "validation", "val", percent),
-    ("validation_r2", "validation R^2", "val", "{:.4f}".format),
-    ("violations", "violations", "viol", str),
-    ("running_accuracy", "running accuracy", "acc", percent),
-    ("support_vectors", "support vectors", "SV", str),
-    ("objective", "objective", "obj", "{:.3g}".format),
-)
-"""What a line shows of a record: field, name, short name and format; the most important first."""
-
 
 class Progress(Callback):
     """A bar with the live figures on a terminal, and about ten plain lines elsewhere; on stderr.
 
-    With a ``label``, the output is always plain lines that begin with it: several processes share the
-    terminal.
-
     Args:
         title: what is trained, in full and in short.
         total: the number of steps.
-        label: the beginning of each line.
     """
 
-    def __init__(self, title: Form, total: int, label: str = "") -> None:
-        self.total, self.label = total, label
+    def __init__(self, title: Form, total: int) -> None:
+        self.total = total
         self.next_line = 0.0
         self.figures: dict[str, Any] = {}
         self.console = Console(sys.stderr)
-        self.live = self.console.is_terminal and not label
+        self.live = self.console.is_terminal
         self.bar = _Bar(console=self.console, disable=not self.live, speed_estimate_period=float("inf"))
         self.task = self.bar.add_task("", total=total, title=title, figures=[])
         if not self.live:
@@ -73,7 +56,7 @@ class Progress(Callback):
 
     def say(self, line: str) -> None:
         """Print a line to stderr."""
-        self.console.print(self.label + line, soft_wrap=True)
+        self.console.print(line, soft_wrap=True)
 
     def on_step_end(self, state: State) -> None:
         self.bar.update(self.task, completed=state.t)
@@ -83,7 +66,7 @@ class Progress(Callback):
             self.figures = {}
         self.figures |= {name: value for name, value in record.items() if value is not None}
         step = record["step"]
-        self.bar.update(self.task, completed=step, figures=(figures := _forms(self.figures)))
+        self.bar.update(self.task, completed=step, figures=(figures := forms(self.figures)))
         if not self.live and (step >= self.next_line or step == self.total):
             self.next_line = step + self.total / 10
             (count, _), (time, _) = _count(self.bar.tasks[0]), _time(self.bar.tasks[0])
@@ -143,22 +126,5 @@ def _count(task: Task) -> Form:
 
 
 def _time(task: Task) -> Form:
-    elapsed, left = _clock(task.elapsed), _clock(task.time_remaining)
+    elapsed, left = clock(task.elapsed), clock(task.time_remaining)
     return f"{elapsed} elapsed, {left} left", f"{elapsed}<{left}"
-
-
-def _clock(seconds: int | float | None) -> str:
-    if seconds is None:
-        return "-:--"
-    minutes, seconds = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
-
-
-def _forms(record: Mapping[str, Any]) -> list[Form]:
-    """Return the figures of a record, the most important first."""
-    return [
-        (f"{name} {shown(record[key])}", f"{short} {shown(record[key])}")
-        for key, name, short, shown in FIGURES
-        if key in record
-    ]

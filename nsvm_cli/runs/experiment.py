@@ -14,7 +14,7 @@ from torch import nn
 from nsvm_cli import __version__
 from nsvm_cli.compiled import TORCH, Engine, select, taken_by
 from nsvm_cli.config.settings import Settings
-from nsvm_cli.datasets import Data, load_data
+from nsvm_cli.datasets import Data, SampleCache, load_data
 from nsvm_cli.datasets.augmentation import build_augmentation
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
 from nsvm_cli.errors import InputError
@@ -53,15 +53,21 @@ class Experiment:
     engine: Engine = TORCH
 
 
-def load(settings: Settings) -> Data:
+def load(settings: Settings, samples: SampleCache | None = None) -> Data:
     """Load and split the data of a run; with several processes, the main process loads them first.
+
+    Args:
+        settings: those of the run.
+        samples: keeps what is loaded for the next run.
 
     Raises:
         InputError: the data are missing or damaged.
     """
     processes = init_distributed(select_device(settings.device, settings.threads))
     with memory_limit(settings.memory_budget):
-        data = processes.main_process_first(lambda: load_data(settings.dataset, settings.seed, settings.task))
+        data = processes.main_process_first(
+            lambda: load_data(settings.dataset, settings.seed, settings.task, cache=samples)
+        )
     if settings.validation.every and not data.splits.sizes["validation"]:
         raise InputError("validation.every needs a validation set: expected dataset.validation above 0")
     return data
@@ -104,7 +110,7 @@ def _feature_map(settings: Settings, problem: Problem, scaling: Scaling) -> Feat
         size = sum(p.numel() for p in theta) * problem.x.element_size()
         expect_room(4 * size, f"network={settings.network['name']}")
     seeds = {stream: derived_seed(settings.seed, stream) for stream in Stream}
-    network = _initial_network(settings, problem)
+    network = initial_network(settings, shape, problem.task.outputs).to(problem.x)
     if problem.processes.size > 1 and uses_batch_statistics(network):
         raise InputError(
             "network.norm=batch needs a single process: batch statistics differ between processes; "
@@ -115,20 +121,19 @@ def _feature_map(settings: Settings, problem: Problem, scaling: Scaling) -> Feat
     return FeatureMap(network, optimizer, seeds[Stream.DROPOUT], augment, seeds[Stream.AUGMENT])
 
 
-def _initial_network(settings: Settings, problem: Problem) -> nn.Module:
-    """Return the network with theta as it is before the first step."""
-    shape, seed = tuple(problem.x.shape[1:]), derived_seed(settings.seed, Stream.THETA)
-    return build_network(settings.network, shape, seed, problem.task.outputs).to(problem.x)
+def initial_network(settings: Settings, shape: tuple[int, ...], outputs: tuple[int, ...]) -> nn.Module:
+    """Return the network for samples of this shape, with theta as it is before the first step."""
+    return build_network(settings.network, shape, derived_seed(settings.seed, Stream.THETA), outputs)
 
 
-def prepare(settings: Settings) -> Experiment:
-    """Load the data and build the objects of a run.
+def prepare(settings: Settings, samples: SampleCache | None = None) -> Experiment:
+    """Load the data and build the objects of a run; see ``load``.
 
     Raises:
         InputError: a setting is wrong, the data are missing or damaged, or files could not hold the run.
     """
     check_parts(settings)  # before loading the data, which may take minutes
-    experiment = build(settings, load(settings))
+    experiment = build(settings, load(settings, samples))
     check_storable(experiment)
     return experiment
 
@@ -151,7 +156,8 @@ def movement(experiment: Experiment) -> dict[str, float | None]:
     The initial theta is made anew from the seed: a run that was resumed has no other.
     """
     e, problem = experiment, experiment.problem
-    before, after = _initial_network(e.settings, problem), e.F.network
+    shape, after = tuple(problem.x.shape[1:]), e.F.network
+    before = initial_network(e.settings, shape, problem.task.outputs).to(problem.x)
     return {
         "theta_change": theta_change(before, after),
         "feature_change": feature_change(before, after, problem.K, problem.x, problem.seed),

@@ -1,4 +1,7 @@
-"""metrics.jsonl: one JSON object per line, appended during training and truncated on resuming."""
+"""metrics.jsonl: one JSON object per line, appended during training and truncated on resuming.
+
+times.jsonl, kept apart because its bits are never the same twice, has the time of each.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,13 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT, shown
 from nsvm_cli.errors import InputError
-from nsvm_cli.storage.files import open_for_append, read_regular, with_filename
+from nsvm_cli.storage.files import open_for_append, open_regular, read_regular, with_filename
 
 METRICS_BYTES = 2**26
 """The largest metrics that are read as a whole: some hundred thousand records."""
+
+RECORD_BYTES = 4096
+"""More than a record has."""
 
 LARGEST, PARTS = 1e300, 9
 """The largest number in a record, so that an axis around it is finite, and the most parts of an algorithm."""
@@ -38,16 +44,17 @@ START = Position(0, hashlib.sha256().hexdigest())
 class MetricsFile:
     """The metrics of a run in progress.
 
-    Opening the file at a position truncates it there: the steps behind it will be taken again.
+    Opening the file at a position truncates it there: the steps behind it will be taken again. Without a
+    position, it is continued at its end.
     """
 
-    def __init__(self, path: Path, at: Position = START) -> None:
+    def __init__(self, path: Path, at: Position | None = START) -> None:
         self.path = path
         self._file = open_for_append(path)
+        self._bytes = self._file.seek(0, os.SEEK_END) if at is None else at.bytes
         self._file.seek(0)
-        self._digest = _sha256(self._file, at.bytes)
-        self._file.truncate(at.bytes)
-        self._bytes = at.bytes
+        self._digest = _sha256(self._file, self._bytes)
+        self._file.truncate(self._bytes)
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Append one line of strict JSON; if the disk is full, append nothing and raise."""
@@ -77,12 +84,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     Raises:
         InputError: it is no regular file or too large, or a line is not a record.
     """
-    try:
-        lines = read_regular(path, METRICS_BYTES).split(b"\n")[:-1]
-    except ValueError as error:
-        raise InputError(f"{path} cannot be read: {error}") from None
     records: list[dict[str, Any]] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_lines(path), 1):
         record = _parsed(line, after=records[-1]["step"] if records else 0)
         if record is None:
             raise InputError(
@@ -93,12 +96,42 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def _parsed(line: bytes, after: int) -> dict[str, Any] | None:
+def read_times(path: Path) -> dict[int, float]:
+    """Return the seconds of training at each recorded step; none for a run of an earlier version.
+
+    A step that was taken again after resuming has its last time. A line that a power cut has torn is left out.
+
+    Raises:
+        InputError: it is no regular file or too large.
+    """
+    records = [_parsed(line, after=0, positive="seconds") for line in _lines(path)] if path.exists() else []
+    return {record["step"]: record["seconds"] for record in records if record is not None}
+
+
+def _lines(path: Path) -> list[bytes]:
+    try:
+        return read_regular(path, METRICS_BYTES).split(b"\n")[:-1]
+    except ValueError as error:
+        raise InputError(f"{path} cannot be read: {error}") from None
+
+
+def last_record(path: Path) -> dict[str, Any]:
+    """Return the newest complete record of a run in progress; empty if there is none, or it is no record."""
+    try:
+        with open_regular(path) as file:
+            file.seek(max(0, path.stat().st_size - RECORD_BYTES))
+            lines = file.read(RECORD_BYTES).split(b"\n")[:-1]
+    except (OSError, ValueError):
+        return {}
+    return (lines and _parsed(lines[-1], after=0)) or {}
+
+
+def _parsed(line: bytes, after: int, positive: str = "violations") -> dict[str, Any] | None:
     try:
         record: dict[str, Any] = json.loads(line)
         numbers = all(value is None or abs(value) <= LARGEST for value in record.values())
         known = numbers and 0 <= (record.get("part") or 0) <= PARTS
-        return record if known and record["step"] > after and record["violations"] >= 0 else None
+        return record if known and record["step"] > after and record[positive] >= 0 else None
     except (ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError):
         return None
 

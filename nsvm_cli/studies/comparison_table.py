@@ -55,7 +55,7 @@ def to_markdown(rows: Sequence[Comparison], ranks: Ranking | None) -> str:
     parts = []
     for _, group in groupby(rows, lambda row: row.cell.dataset):
         cells = [*group]
-        parts.append(f"{_title(cells)}\n\n{table(HEAD, [*map(_line, cells)])}")
+        parts.append(f"{title(cells)}\n\n{table(HEAD, [*map(_line, cells)])}")
     return "\n".join([*parts, f"{' '.join(_notes(rows, ranks))}\n"])
 
 
@@ -64,7 +64,7 @@ def to_latex(rows: Sequence[Comparison], ranks: Ranking | None) -> str:
     parts = []
     for _, group in groupby(rows, lambda row: row.cell.dataset):
         cells = [*group]
-        lines = [r"\begin{table}", r"\centering", rf"\caption{{{_tex(_title(cells))}}}"]
+        lines = [r"\begin{table}", r"\centering", rf"\caption{{{_tex(title(cells))}}}"]
         lines += [rf"\begin{{tabular}}{{l{'r' * len(HEAD[1:])}}}", r"\toprule"]
         lines += [_row(HEAD), r"\midrule", *(_row(_line(row)) for row in cells)]
         parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]))
@@ -92,7 +92,8 @@ FORMATS: dict[str, Callable[[Sequence[Comparison], Ranking | None], str]] = {
 }
 
 
-def _title(rows: Sequence[Comparison]) -> str:
+def title(rows: Sequence[Comparison]) -> str:
+    """Return the data set and what its scores are."""
     cell = rows[0].cell
     return f"{cell.dataset}: {cell.split} {cell.unit}"
 

@@ -72,8 +72,7 @@ def test_the_same_sweep_again_skips_what_is_finished(tmp_path: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in (sweep / "0").iterdir()}
     again = nsvm(*words, "hydra/launcher=basic", cwd=tmp_path)
     assert again.returncode == 1
-    assert f"Finished already: {sweep / '0'}" in again.stdout
-    assert "1 finished, 1 failed, 0 interrupted" in again.stdout
+    assert "1 finished, 1 failed, 0 interrupted; 1 had finished before" in again.stdout
     assert {file: file.stat().st_mtime_ns for file in (sweep / "0").iterdir()} == before
     assert list((tmp_path / "outputs" / "sweep").iterdir()) == [sweep], "a launcher makes no other sweep"
 
@@ -85,6 +84,7 @@ def test_bad_input_of_all_jobs_that_failed_is_2_and_can_be_mended(tmp_path: Path
     assert "1 finished, 1 failed" in done.stdout
     said = "seed should be greater than or equal to 0, got -1"
     assert f"│ seed=-1   │ failed │ {said} │" in done.stdout
+    assert f"What is left: nsvm train {' '.join(words[1:])} -m seed=-1,0\n" in done.stdout
     assert {"status": "failed", "message": said, "exit_code": 2}.items() <= statuses(tmp_path / "sweep")[
         0
     ].items()
@@ -157,11 +157,12 @@ def test_what_jobs_leave_behind(tmp_path: Path) -> None:
     write_status(tmp_path / "deep" / "3", "running", job=3, sweep="mine", overrides=["a=3"])
     (tmp_path / "4").mkdir()
     (tmp_path / "4" / "status.json").write_text("{")
-    held = Outcome(3, ["a=3"], "running", "", None)
-    finished = Outcome(1, ["a=1"], "finished", "", None)
+    held = Outcome(tmp_path / "deep" / "3", 3, ["a=3"], "running", "", None)
+    finished = Outcome(tmp_path / "1", 1, ["a=1"], "finished", "", None)
+    killed = Outcome(tmp_path / "0", 0, ["a=0"], "failed", KILLED, 1)
     with locked(tmp_path / "deep" / "3"):
-        assert outcomes(tmp_path, "mine") == [Outcome(0, ["a=0"], "failed", KILLED, 1), finished, held]
-        stopped = Outcome(0, ["a=0"], "interrupted", "", None)
+        assert outcomes(tmp_path, "mine") == [killed, finished, held]
+        stopped = Outcome(tmp_path / "0", 0, ["a=0"], "interrupted", "", None)
         assert outcomes(tmp_path, "mine", interrupted=True) == [stopped, finished, held]
 
 

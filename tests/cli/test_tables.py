@@ -166,4 +166,4 @@ def test_a_sweep_of_an_earlier_version_is_repeated(folder: Path) -> None:
     config.write_text(yaml.safe_dump(values))
     again = nsvm("train", *words, cwd=folder)
     assert again.returncode == 0, again.stderr
-    assert "Finished already" in again.stdout
+    assert "1 had finished before" in again.stdout
