@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import os
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import hydra
 import hydra.utils
 from hydra._internal import hydra as hydra_application
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from nsvm_cli.errors import InputError, did_you_mean
 
@@ -67,14 +70,46 @@ def completion_query(line: str) -> list[str]:
     return ["-sc", "query=bash"]
 
 
-class _Loader(ConfigLoaderImpl):
-    """Composes the configuration of a single run once.
+MOST_PARTS = 20
+"""The most choices of parts whose configurations are kept."""
 
-    Hydra 1.3 composes it first as if for a sweep, only to read ``hydra.mode`` in it, and then for one run.
-    This composes it for one run at first, if it can be, and has it ready when Hydra asks for that.
+
+class _Loader(ConfigLoaderImpl):
+    """Composes no more often than it must, as later versions of Hydra.
+
+    Hydra 1.3 composes the configuration of a single run first as if for a sweep, only to read ``hydra.mode``
+    in it, and then for one run. This composes it for one run at first, if it can be, and has it ready when
+    Hydra asks for that.
+
+    That of each job of a sweep is composed before the sweep, to check it, and again where the job runs. That
+    takes longer than a short run, though most jobs differ in values alone. So this composes from files once
+    for each choice of parts, in each process, and applies the values of a job to a copy.
     """
 
     composed: tuple[list[str], DictConfig] | None = None
+    of_parts: ClassVar[dict[tuple[str, ...], DictConfig]] = {}
+
+    def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
+        from hydra._internal.config_loader_impl import get_overrides_dirname  # which Hydra 1.4 has not
+
+        overrides = OverridesParser.create().parse_overrides(sweep_overrides)
+        values = [override for override in overrides if _is_value(override, master_config)]
+        words = [str(override.input_line) for override in overrides if override not in values]
+        key = str(self.config_search_path), *map(str, master_config.hydra.overrides.hydra), *words
+        if key not in self.of_parts:
+            if len(self.of_parts) >= MOST_PARTS:
+                self.of_parts.clear()
+            self.of_parts[key] = super().load_sweep_config(master_config, words)
+        config = copy.deepcopy(self.of_parts[key])
+        self._apply_overrides_to_config(values, config)
+        task = [override for override in overrides if not override.is_hydra_override()]
+        config.hydra.overrides.task = [override.input_line for override in task]
+        how = config.hydra.job.config.override_dirname
+        config.hydra.job.override_dirname = get_overrides_dirname(
+            task, exclude_keys=how.exclude_keys, item_sep=how.item_sep, kv_sep=how.kv_sep
+        )
+        OmegaConf.copy_cache(from_config=master_config, to_config=config)
+        return config
 
     def load_configuration(
         self, config_name: str | None, overrides: list[str], *rest: Any, **how: Any
@@ -94,10 +129,18 @@ class _Loader(ConfigLoaderImpl):
         return super().load_configuration(config_name, overrides, *rest, **how)
 
 
+def _is_value(override: Override, config: DictConfig) -> bool:
+    """Return whether an override surely chooses no part, and asks nothing of Hydra: other ones are parts."""
+    key = override.key_or_group
+    value = "." in key or isinstance(config.get(key), int)
+    return value and "/" not in key and override.package is None and not override.is_hydra_override()
+
+
 @contextlib.contextmanager
 def composing_once() -> Iterator[None]:
-    """Let Hydra compose the configuration of a single run once within the context, as later versions do."""
+    """Let Hydra compose no more than it must within the context, see ``_Loader``."""
     if OLD:
+        _Loader.of_parts.clear()
         hydra_application.ConfigLoaderImpl = _Loader  # type: ignore[attr-defined]
     try:
         yield

@@ -171,10 +171,13 @@ def _train(settings: Settings, place: Place, job: Job) -> None:
         flash("loading PyTorch and the data")
     with importing_torch():  # which takes seconds: not before there is something to train
         from nsvm_cli.config.settings import plain
+        from nsvm_cli.parallel.device import take_turns
         from nsvm_cli.parallel.distributed import launched
         from nsvm_cli.runs.experiment import prepare
     if sweep and launched() > 1:
         raise InputError("-m takes one process: expected one run under torchrun, or a sweep without it")
+    if place.number is not None:
+        take_turns(place.number)
     experiment = prepare(settings, _samples_of(job.sweep, job.started) if sweep else None)
     if experiment.problem.processes.rank > 0:
         _run_worker(experiment, directory)
@@ -234,7 +237,14 @@ def _train_run(
         if settings.validation.every and experiment.trainer.part_steps[-1] == 0:
             tell("validation.every: this solver has an SVM to validate after the last step only")
         return train_run(
-            experiment, run, callbacks, signals, tell, options.allow_mismatch, [*by_key.values()]
+            experiment,
+            run,
+            callbacks,
+            signals,
+            tell,
+            options.allow_mismatch,
+            [*by_key.values()],
+            place.about["sweep"],
         )
 
 

@@ -22,3 +22,12 @@ def select_device(name: str, threads: int | None) -> torch.device:
     torch.backends.cudnn.allow_tf32 = False  # full float32 precision
     torch.backends.cudnn.deterministic = True  # bit-reproducible convolutions
     return torch.device("cuda")
+
+
+def take_turns(job: int) -> None:
+    """Use the GPU whose turn it is: the jobs of a sweep in processes of one machine share its GPUs evenly.
+
+    A launcher that gives each job a GPU of its own shows it no other one.
+    """
+    if (count := torch.cuda.device_count()) > 1:
+        torch.cuda.set_device(job % count)

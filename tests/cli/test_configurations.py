@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 import yaml
+from hydra._internal import hydra as hydra_application
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from omegaconf import DictConfig
+from hydra._internal.utils import create_config_search_path
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
 
-from nsvm_cli.cli.hydra_app import compose, compose_settings, plain_values
+from nsvm_cli.cli.hydra_app import compose, compose_settings, conf_folder, plain_values
+from nsvm_cli.cli.hydra_private import OLD, composing_once
 from nsvm_cli.cli.train import _composed_like
 from nsvm_cli.errors import InputError
 from nsvm_cli.storage.run_directory import write_config
@@ -199,3 +203,51 @@ def test_another_part_of_a_resumed_run_has_the_settings_of_its_own_pair(
     changed = plain_values(composed, complete=False)  # the file of a table is not named again
     assert (changed["optimizer"], changed["kernel"]) == (values["optimizer"], values["kernel"])
     assert _composed_like(tmp_path, ["checkpoint.every=5"]) == ["checkpoint.every=5", "hydra.run.dir=."]
+
+
+@pytest.mark.skipif(not OLD, reason="later versions compose by themselves")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["seed=3"],
+        ["algorithm=alg2", "algorithm.lam=1e-3", "seed=4"],
+        ["dataset=digits", "loss=squared_hinge", "++kernel.gamma=2", "+hydra.job.env_set.SOME=thing"],
+        ["dataset=csv", "dataset.path='a,b.csv'", "~experiment.tune.validation"],
+        ["curves=false", "threads=null", "task=regression", "plugins=[a,b]"],
+    ],
+)
+def test_a_job_of_a_sweep_is_composed_as_hydra_does(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search_path = create_config_search_path(str(conf_folder()))
+    master = ConfigLoaderImpl(search_path).load_configuration(
+        "train", ["hydra.job.chdir=false"], RunMode.MULTIRUN
+    )
+    with composing_once():
+        ours = hydra_application.ConfigLoaderImpl(search_path)  # type: ignore[attr-defined]
+        theirs = ConfigLoaderImpl(search_path)
+        for seed in ("seed=0", "seed=1"):
+            job = [*words, seed]
+            composed = [loader.load_sweep_config(master, job) for loader in (ours, theirs)]
+            assert composed[0] == composed[1]
+            assert OmegaConf.to_yaml(composed[0]) == OmegaConf.to_yaml(composed[1])
+
+
+@pytest.mark.skipif(not OLD, reason="later versions compose by themselves")
+def test_jobs_that_differ_in_values_are_composed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    composed: list[list[str]] = []
+    load = ConfigLoaderImpl._load_configuration_impl
+
+    def counted(
+        self: ConfigLoaderImpl, config_name: str, overrides: list[str], *rest: Any, **how: Any
+    ) -> Any:
+        composed.append(overrides)
+        return load(self, config_name, overrides, *rest, **how)
+
+    monkeypatch.setattr(ConfigLoaderImpl, "_load_configuration_impl", counted)
+    words = ["algorithm.steps=0", "dataset=digits", "seed=0,1,2", "optimizer.lr=1,2", "loss=hinge,logistic"]
+    nsvm("train", "-m", *words, cwd=tmp_path)
+    of_jobs = [overrides for overrides in composed if "loss=hinge,logistic" not in overrides]
+    assert len(of_jobs) == 2

@@ -1,0 +1,32 @@
+"""Samples that several runs of a process share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nsvm_cli.datasets import SampleCache, load_data
+from nsvm_cli.datasets.digits import SklearnDigits
+
+DIGITS = {"name": "digits", "classes": [0, 1], "validation": 0}
+RINGNORM = {"name": "ringnorm", "samples": 300, "validation": 0}
+
+
+def test_samples_are_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = []
+    load = SklearnDigits.load
+    monkeypatch.setattr(SklearnDigits, "load", lambda self, rng: loads.append(self) or load(self, rng))
+    cache = SampleCache()
+    for seed in (0, 1):
+        data, alone = load_data(DIGITS, seed, cache=cache), load_data(DIGITS, seed)
+        np.testing.assert_array_equal(data.splits["train"].x, alone.splits["train"].x)
+    assert len(loads) == 3
+    load_data(DIGITS | {"classes": [0, 2]}, 0, cache=cache)
+    assert len(loads) == 4
+
+
+def test_samples_that_are_drawn_are_drawn_for_each_seed() -> None:
+    cache = SampleCache()
+    for seed in (0, 1):
+        data, alone = load_data(RINGNORM, seed, cache=cache), load_data(RINGNORM, seed)
+        np.testing.assert_array_equal(data.splits["all"].x, alone.splits["all"].x)
