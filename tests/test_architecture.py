@@ -12,8 +12,10 @@ import yaml
 from omegaconf import OmegaConf
 
 from nsvm_cli.cli.hydra_app import compose, plain_values
+from nsvm_cli.config.registry import build
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.datasets import DATASETS
+from nsvm_cli.loggers import LOGGERS
 from nsvm_cli.models.kernels import KERNELS, build_kernel
 from nsvm_cli.models.networks import NETWORKS, build_network
 from nsvm_cli.models.optimizers import OPTIMIZERS, build_optimizer
@@ -25,6 +27,7 @@ REGISTRIES = {
     "algorithm": TRAINERS,
     "dataset": DATASETS,
     "kernel": KERNELS,
+    "logger": LOGGERS,
     "network": NETWORKS,
     "optimizer": OPTIMIZERS,
 }
@@ -34,6 +37,7 @@ ROOMS = [
     ["errors", "memory", "output", "randomness", "tasks", "torchvision_import"],
     ["config"],
     ["storage"],
+    ["loggers"],
     ["parallel"],
     ["datasets"],
     ["models"],
@@ -156,6 +160,7 @@ def build_all(overrides: list[str], shape: tuple[int, ...]) -> None:
     build_kernel(settings.kernel)
     build_network(settings.network, shape, settings.seed)
     build_optimizer(settings.optimizer)
+    build(LOGGERS, "logger", settings.logger)
 
 
 # The table in which the paper's settings are written down: steps, Part 2's steps, k, gamma, scale or None

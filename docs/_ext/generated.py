@@ -30,6 +30,7 @@ import nsvm_cli
 from nsvm_cli.cli import main
 from nsvm_cli.config.settings import Settings
 from nsvm_cli.datasets import DATASETS
+from nsvm_cli.loggers import LOGGERS
 from nsvm_cli.models.kernels import KERNELS
 from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.networks import NETWORKS, Output
@@ -48,6 +49,7 @@ GROUPS: dict[str, Mapping[str, Any]] = {
     "kernel": KERNELS,
     "optimizer": OPTIMIZERS,
     "loss": LOSSES,
+    "logger": LOGGERS,
 }
 COLUMNS = ["setting", "default", "type", "meaning"]
 MEANINGS = {

@@ -73,12 +73,14 @@ class Settings:
         dataset, network, kernel, optimizer, algorithm, loss: see ``registry.build``. Without a loss, it is
             the hinge loss for classes, and the epsilon-insensitive one for real targets.
         task: whether labels are the names of classes, or real targets.
+        calibration: how decision values become probabilities; None for no probabilities.
         multiclass: how more than two classes are told apart; see ``nsvm_cli.models.losses``.
         threads: None for all cores.
         engine: who takes the steps: see ``nsvm_cli.compiled``.
         memory_budget: MiB for kernel values. Data and networks that need more than this, and more than
             the default, are refused before anything is allocated.
         log_every: steps between two records; None for about a hundred records per run.
+        logger: where the course of the run is shown beside its metrics; see ``nsvm_cli.loggers``.
         curves: whether ``nsvm train`` draws the training curves and, for images, the worst mistakes.
         plugins: the user's modules that were loaded; a record only, nothing is imported from it.
     """
@@ -91,6 +93,7 @@ class Settings:
     loss: Section | None = None
     task: Literal["classification", "regression"] = "classification"
     multiclass: Literal["crammer_singer", "one_vs_rest"] = "crammer_singer"
+    calibration: Literal["sigmoid"] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "float64"] = "float32"
@@ -100,6 +103,7 @@ class Settings:
     log_every: Count | None = None
     validation: Validation = Field(default_factory=Validation)
     checkpoint: Checkpoints = Field(default_factory=Checkpoints)
+    logger: Section = Field(default_factory=lambda: {"name": "none"})
     curves: bool = True
     plugins: list[str] = Field(default_factory=list)
 
@@ -159,6 +163,14 @@ def with_values(values: Mapping[str, Any], changes: Mapping[str, Any], within: s
             at = at[section]
         at[name] = value
     return changed
+
+
+def flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return nested values by dotted names, such as ``optimizer.lr``."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
+    return found
 
 
 def without_nulls(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,13 +46,14 @@ Say = Callable[[str], object]
 
 
 class MetricsWriter(Callback):
-    """Append each record to the metrics of the run."""
+    """Append each record to the metrics of the run, and its time to the times."""
 
-    def __init__(self, directory: RunDirectory) -> None:
-        self.directory = directory
+    def __init__(self, directory: RunDirectory, checkpoints: CheckpointManager) -> None:
+        self.directory, self.checkpoints = directory, checkpoints
 
     def on_log(self, state: State, record: Record) -> None:
         self.directory.metrics.append(record)
+        self.directory.times.append({"step": state.t, "seconds": round(self.checkpoints.seconds, 4)})
 
 
 class BestModel(Callback):

@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli import __version__
 from nsvm_cli.compiled import NUMBA, TORCH, can_take, circumstances
 from nsvm_cli.config.registry import STRICT, one_line
-from nsvm_cli.config.settings import parse_settings, plain
+from nsvm_cli.config.settings import flat, parse_settings, plain
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import Experiment, with_engine
 from nsvm_cli.storage import tensor_file
@@ -41,7 +41,7 @@ RENAMED = {
 DATA_PATHS = ("dataset.path", "dataset.test_path", "dataset.root")
 """Paths of the data, which may change: the data are compared by their checksum."""
 
-WITHOUT_EFFECT = ("checkpoint", "curves", "plugins")
+WITHOUT_EFFECT = ("checkpoint", "curves", "logger", "plugins")
 """Settings that affect neither the result nor the metrics."""
 
 
@@ -100,7 +100,7 @@ def _cpu() -> str:
 
 def mismatches(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return the differences in settings and environment that may change the bits of a result."""
-    was, now = _dotted(was), _dotted(now)
+    was, now = flat(was), flat(now)
     changed = sorted(key for key in was.keys() | now.keys() if was.get(key) != now.get(key))
     return [
         f"{key} was {_short(was.get(key))} and is {_short(now.get(key))}"
@@ -112,14 +112,6 @@ def mismatches(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 def _short(value: object) -> str:
     text = str(value)
     return text if len(text) <= 60 else f"{text[:56]} ..."
-
-
-def _dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of nested sections by dotted keys."""
-    leaves: dict[str, Any] = {}
-    for key, value in values.items():
-        leaves |= _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return leaves
 
 
 def identity(recorded: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:

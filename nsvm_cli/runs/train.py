@@ -11,6 +11,7 @@ from typing import Any
 from nsvm_cli.compiled import NUMBA, is_ready
 from nsvm_cli.config.settings import plain
 from nsvm_cli.errors import Interrupted
+from nsvm_cli.loggers import TrackedRun
 from nsvm_cli.runs.callbacks import (
     BestModel,
     CheckpointManager,
@@ -22,8 +23,11 @@ from nsvm_cli.runs.callbacks import (
 from nsvm_cli.runs.experiment import Experiment, figures_of, log_every, model_of, movement
 from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.runs.model_file import SavedModel, facts, save_model
+from nsvm_cli.runs.tracking import Tracking
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.trainers import State
+
+COMPILING = "compiling the steps of this algorithm, which takes up to a minute, once on this computer"
 
 
 def train_run(
@@ -34,6 +38,7 @@ def train_run(
     say: Say = lambda line: None,
     allow_mismatch: bool = False,
     overrides: Sequence[str] = (),
+    sweep: str | None = None,
 ) -> dict[str, Any]:
     """Train, evaluate the model once on held-out data, save it, and return the result.
 
@@ -49,10 +54,12 @@ def train_run(
         allow_mismatch: whether to resume even if settings or environment have changed. The result may then
             differ, and says ``"exact": false``.
         overrides: those of the command line, for the result.
+        sweep: the name of the sweep that the run belongs to, for its logger.
 
     Raises:
-        InputError: the checkpoint does not belong to this run, or every checkpoint is damaged.
-        RunError: training diverged.
+        InputError: the checkpoint does not belong to this run, every checkpoint is damaged, or the package of
+            the logger is missing.
+        RunError: training diverged, or the logger could not start.
         Interrupted: a signal stopped the run, after its checkpoint was written.
     """
     best = BestModel(experiment, directory)
@@ -61,24 +68,29 @@ def train_run(
     experiment = checkpoints.experiment
     trainer, problem = experiment.trainer, experiment.problem
     if experiment.engine == NUMBA and not is_ready(trainer, problem):
-        say("compiling the steps of this algorithm, which takes up to a minute, once on this computer")
-    state = _train(experiment, state, [best, MetricsWriter(directory), *callbacks], checkpoints, signals)
-    began = time.monotonic()
-    model = model_of(experiment, trainer.finish(problem, state))
-    checkpoints.train_seconds += time.monotonic() - began  # a solver without steps trains here
-    moved = movement(experiment)
-    result = {
-        **figures_of(experiment, state, model),
-        **moved,
-        **best.figures(),
-        **checkpoints.figures(),
-        "settings": plain(experiment.settings),
-        "overrides": list(overrides),
-    }
-    about = facts(experiment, model, state.t, moved)
-    save_model(directory.final, SavedModel(model, experiment.settings, about))
-    best.finish()
-    directory.finish(result)
+        say(COMPILING)
+    settings, writer = plain(experiment.settings), MetricsWriter(directory, checkpoints)
+    step = 0 if state is None else state.t
+    with Tracking(TrackedRun(directory.path, settings, sweep, step), say) as tracking:
+        every = [best, writer, tracking, *callbacks]
+        state = _train(experiment, state, every, checkpoints, signals)
+        began = time.monotonic()
+        model = model_of(experiment, trainer.finish(problem, state))
+        checkpoints.train_seconds += time.monotonic() - began  # a solver without steps trains here
+        moved = movement(experiment)
+        result = {
+            **figures_of(experiment, state, model),
+            **moved,
+            **best.figures(),
+            **checkpoints.figures(),
+            "settings": settings,
+            "overrides": list(overrides),
+        }
+        about = facts(experiment, model, state.t, moved)
+        save_model(directory.final, SavedModel(model, experiment.settings, about))
+        best.finish()
+        directory.finish(result)
+        tracking.result = result
     return result
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -16,11 +17,16 @@ from nsvm_cli.storage.files import fsync_folder, is_locked, locked, read_regular
 from nsvm_cli.storage.metrics_file import START, MetricsFile, Position, check_metrics
 
 METRICS = "metrics.jsonl"
+TIMES = "times.jsonl"
 CURVES = "curves.png"
 MISTAKES = "mistakes.png"
+REPORT = "report.html"
 STATUS = "status.json"
 RESULT = "result.json"
 CONFIG = "config.yaml"
+TRACKING = "tracking.json"
+EVENTS = "events.out.tfevents.*.nsvm"
+"""The names of TensorBoard's files, apart from those that other programs may have written."""
 
 CHECKPOINTS = ("next.safetensors", "last.safetensors", "previous.safetensors")
 """The newest first. ``next`` is renamed to ``last`` right after it is written, unless nsvm is killed."""
@@ -31,9 +37,14 @@ FILES = (
         RESULT,
         "final.safetensors",
         "best.safetensors",
+        "final.onnx",
+        "best.onnx",
         CURVES,
         MISTAKES,
+        REPORT,
         METRICS,
+        TIMES,
+        TRACKING,
         STATUS,
         CONFIG,
     ),
@@ -65,8 +76,8 @@ class RunDirectory:
         self._open.enter_context(locked(path))
         try:
             if if_exists == "overwrite":
-                for name in FILES:
-                    (path / name).unlink(missing_ok=True)
+                for file in (*path.glob(EVENTS), *(path / name for name in FILES)):
+                    file.unlink(missing_ok=True)
             if not has_run(path):
                 write_config(path, settings)
             elif if_exists != "resume":
@@ -113,6 +124,7 @@ class RunDirectory:
     def open_metrics(self, at: Position = START) -> None:
         """Continue the metrics from a position."""
         self.metrics = self._open.enter_context(contextlib.closing(MetricsFile(self.path / METRICS, at)))
+        self.times = self._open.enter_context(contextlib.closing(MetricsFile(self.path / TIMES, None)))
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write the result, which marks the run as finished, and remove its checkpoints."""
@@ -188,6 +200,27 @@ def read_result(path: Path) -> dict[str, Any]:
         raise InputError(f"{path / RESULT} cannot be read: {error}") from None
 
 
+def write_tracking(path: Path, runs: Mapping[str, str]) -> None:
+    """Record what loggers call the run in a directory, by the names of the loggers."""
+    write_json(path / TRACKING, runs)
+
+
+def read_tracking(path: Path) -> dict[str, str]:
+    """Return what loggers call the run in a directory, by the names of the loggers.
+
+    Raises:
+        InputError: the record of it is damaged.
+    """
+    file = path / TRACKING
+    try:
+        runs = _read_json(file) if file.exists() else {}
+        if wrong := [run for run in runs.values() if not (isinstance(run, str) and RUN_ID.fullmatch(run))]:
+            raise ValueError(f"expected names of runs, got {shown(wrong[0])}")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file} cannot be read: {error}") from None
+    return runs
+
+
 def outcome_of(path: Path, status: Mapping[str, Any]) -> tuple[str, str]:
     """Return the status and message of a run, given what it has written about itself.
 
@@ -217,6 +250,7 @@ def _holds_a_run(path: Path) -> str:
     )
 
 
+RUN_ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 CONFIG_BYTES, JSON_BYTES = 2**16, 2**24
 DIGITS, LEVELS = 100, 16
 

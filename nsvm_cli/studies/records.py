@@ -6,11 +6,12 @@ import json
 import operator
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.storage.run_directory import (
     CONFIG,
@@ -70,14 +71,6 @@ class RunRecord:
             "test_accuracy": None,
             **self.figures,
         }
-
-
-def flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return nested values under dotted names."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        found |= flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
-    return found
 
 
 def find_runs(paths: Iterable[Path], conditions: Iterable[str] = ()) -> list[RunRecord]:
@@ -152,11 +145,15 @@ def telling(records: Sequence[RunRecord]) -> list[str]:
 
     These are the settings that were overridden, with different values; without any, all that differ.
     """
-    differ = differing(records)
+    differ, chosen = differing(records), overridden(records)
+    return [name for name in differ if name in chosen] or differ
+
+
+def overridden(records: Sequence[RunRecord]) -> set[str]:
+    """Return the names of the settings that were overridden in any of the runs."""
     names = {name for record in records for name in flat(record.settings)}
     words = {word for record in records for word in record.overrides}
-    overridden = {setting_of(word.lstrip("+~").partition("=")[0], names) for word in words}
-    return [name for name in differ if name in overridden] or differ
+    return {setting_of(word.lstrip("+~").partition("=")[0], names) for word in words}
 
 
 def setting_of(key: str, names: Iterable[str]) -> str:

@@ -1,0 +1,77 @@
+"""The interface of loggers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nsvm_cli.storage.run_directory import Status, read_tracking, write_tracking
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """What a logger is told about a run that starts or resumes.
+
+    Attributes:
+        directory: the run directory.
+        settings: as plain values.
+        sweep: the name of the sweep that the run belongs to; None for a single run.
+        step: the step after which it starts, 0 unless it resumes.
+    """
+
+    directory: Path
+    settings: Mapping[str, Any]
+    sweep: str | None
+    step: int
+
+    @property
+    def name(self) -> str:
+        """A name for a person to read: the end of the directory's path."""
+        return "/".join(self.directory.absolute().parts[-2:])
+
+    def recorded_id(self, logger: str) -> str | None:
+        """Return what the logger called this run before it was resumed; None if it does not know the run.
+
+        Raises:
+            InputError: the directory's record of it is damaged.
+        """
+        return read_tracking(self.directory).get(logger)
+
+    def record_id(self, logger: str, run: str) -> None:
+        """Record what the logger calls this run, for ``recorded_id``."""
+        write_tracking(self.directory, {**read_tracking(self.directory), logger: run})
+
+
+class Logger:
+    """Shows the course of one run; this one shows nothing.
+
+    Whatever a logger raises becomes one line: before training it ends the run, and later it is a warning.
+    """
+
+    def log(self, step: int, figures: Mapping[str, float]) -> None:
+        """Show the figures of a step."""
+
+    def finish(self, status: Status, figures: Mapping[str, float]) -> None:
+        """Show what became of the run, with its final figures, and release everything."""
+
+
+class LoggerConfig:
+    """The settings of a logger; this one shows nothing.
+
+    ``package`` is the one that it needs, if any.
+    """
+
+    package: ClassVar[str | None] = None
+
+    def start(self, run: TrackedRun) -> Logger:
+        """Return the logger of a run, which it may know already, if the run resumes."""
+        return Logger()
+
+
+def set_defaults(**variables: str) -> None:
+    """Set variables of the environment that the user has not set."""
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)

@@ -1,0 +1,96 @@
+"""MLflow."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from nsvm_cli.config.registry import STRICT
+from nsvm_cli.config.settings import flat
+from nsvm_cli.loggers.base import Logger, LoggerConfig, TrackedRun, set_defaults
+from nsvm_cli.storage.files import locked
+from nsvm_cli.storage.run_directory import Status
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric
+
+STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
+"""What MLflow calls the status of a run that has ended."""
+
+LARGEST_BATCH = 1000
+"""The most figures that MLflow takes at a time."""
+
+SECONDS = 1.0
+"""Time between two batches."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class MLflow(LoggerConfig):
+    """Logs to the server or the store that MLFLOW_TRACKING_URI names, by default mlflow.db in this folder.
+
+    ``experiment`` is the name of MLflow's experiment; the runs of a sweep have a tag ``sweep``.
+    """
+
+    package: ClassVar[str | None] = "mlflow"
+    experiment: Annotated[str, Field(min_length=1)] = "nsvm"
+
+    def start(self, run: TrackedRun) -> Logger:
+        """Return a logger that has created a run, or continues the one that it created before."""
+        # it would retry for minutes, while training waits, and wait for a server of its makers at the end
+        set_defaults(MLFLOW_HTTP_REQUEST_MAX_RETRIES="2", MLFLOW_HTTP_REQUEST_TIMEOUT="10")
+        set_defaults(MLFLOW_DISABLE_TELEMETRY="true")
+        import mlflow  # slow to import
+        from mlflow.entities import Param
+
+        logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # what it raises says it all
+        with locked(Path(tempfile.gettempdir()) / f"nsvm-mlflow-{os.getuid()}", wait=True):
+            client = mlflow.MlflowClient()  # may make a database, which MLflow does not do in parallel
+            experiment = mlflow.set_experiment(self.experiment).experiment_id
+        if (known := run.recorded_id("mlflow")) is not None:
+            client.update_run(known, "RUNNING")
+            steps = [metric.step for metric in client.get_metric_history(known, "violations")]
+            return _MLflowRun(client, known, max(steps, default=0))
+        tags = {} if run.sweep is None else {"sweep": run.sweep}
+        made = client.create_run(experiment, tags=tags, run_name=run.name).info.run_id
+        run.record_id("mlflow", made)
+        client.log_batch(made, params=[Param(name, str(value)) for name, value in flat(run.settings).items()])
+        return _MLflowRun(client, made, 0)
+
+
+class _MLflowRun(Logger):
+    """Sends several records at a time: a database or a server takes as long for many as for one."""
+
+    def __init__(self, client: MlflowClient, run: str, step: int) -> None:
+        self.client, self.run, self.step = client, run, step
+        self.waiting: list[Metric] = []
+        self.sent = time.monotonic()
+
+    def log(self, step: int, figures: Mapping[str, float]) -> None:
+        if step > self.step:  # or it was logged before the run was resumed
+            self._add(step, figures)
+
+    def _add(self, step: int, figures: Mapping[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now, self.step = int(1000 * time.time()), step
+        if len(self.waiting) + len(figures) > LARGEST_BATCH or time.monotonic() - self.sent > SECONDS:
+            self._send()
+        self.waiting += [Metric(name, value, now, step) for name, value in figures.items()]
+
+    def _send(self) -> None:
+        self.client.log_batch(self.run, self.waiting)
+        self.waiting, self.sent = [], time.monotonic()
+
+    def finish(self, status: Status, figures: Mapping[str, float]) -> None:
+        self._add(self.step, figures)
+        self._send()
+        self.client.set_terminated(self.run, STATUS[status])

@@ -1,0 +1,72 @@
+"""Weights & Biases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from nsvm_cli.config.registry import STRICT
+from nsvm_cli.loggers.base import Logger, LoggerConfig, TrackedRun, set_defaults
+from nsvm_cli.storage.run_directory import Status
+
+if TYPE_CHECKING:
+    from wandb import Run
+
+UPLOAD_SECONDS = 60.0
+"""How long a run may wait at its end for what has not been uploaded; it can be uploaded later."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class WandB(LoggerConfig):
+    """Logs to Weights & Biases, or with WANDB_MODE=offline to ./wandb, for ``wandb sync``.
+
+    ``project`` is the name of the project; the runs of a sweep are a group.
+    """
+
+    package: ClassVar[str | None] = "wandb"
+    project: Annotated[str, Field(min_length=1)] = "nsvm"
+
+    def start(self, run: TrackedRun) -> Logger:
+        """Return a logger that has created a run, or continues the one that it created before."""
+        # silent, it does not ask for an account either
+        set_defaults(WANDB_SILENT="true", WANDB_ERROR_REPORTING="false")
+        import wandb  # slow to import
+
+        tracked = wandb.init(
+            project=self.project,
+            id=run.recorded_id("wandb"),
+            resume="allow",
+            name=run.name,
+            group=run.sweep,
+            config=dict(run.settings),
+            allow_val_change=True,
+            settings=wandb.Settings(
+                console="off",
+                disable_git=True,
+                disable_code=True,
+                x_disable_stats=True,
+                finish_timeout=UPLOAD_SECONDS,
+                finish_timeout_raises=True,
+            ),
+        )
+        run.record_id("wandb", tracked.id)
+        return _WandBRun(tracked)
+
+
+class _WandBRun(Logger):
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def log(self, step: int, figures: Mapping[str, float]) -> None:
+        if step >= self.run.step:  # or it was logged before the run was resumed
+            self.run.log(dict(figures), step=step)
+
+    def finish(self, status: Status, figures: Mapping[str, float]) -> None:
+        import wandb
+
+        self.run.summary.update({**figures, "status": status})
+        self.run.finish(exit_code=0 if status == "finished" else 1)
+        wandb.teardown()  # ends its process

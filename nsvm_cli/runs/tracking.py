@@ -1,0 +1,77 @@
+"""The callback that passes what a run records on to its logger."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+from nsvm_cli.config.settings import flat
+from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.loggers import Logger, TrackedRun, build_logger
+from nsvm_cli.runs.callbacks import Say
+from nsvm_cli.runs.loop import Callback, Record
+from nsvm_cli.storage.run_directory import Status
+from nsvm_cli.trainers import State
+
+
+class Tracking(Callback):
+    """Tell the logger of a run its records and, once the context ends, what became of it.
+
+    A logger that cannot start ends the run, as nothing is lost yet. One that fails later is left out from
+    then on, with a warning. ``result`` is to be set to the fields of the result.
+    """
+
+    def __init__(self, run: TrackedRun, say: Say) -> None:
+        self.run, self.say = run, say
+        self.name = run.settings["logger"]["name"]
+        self.logger = Logger()
+        self.result: Mapping[str, Any] = {}
+        self.record: Record = {}
+
+    def __enter__(self) -> Tracking:
+        try:
+            self.logger = build_logger(self.run.settings["logger"]).start(self.run)
+        except InputError:
+            raise
+        except Exception as error:
+            raise RunError(
+                f"logger={self.name} could not start: {_sentence(error)}; logger=none trains without"
+            ) from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        status: Status = "finished" if error is None else "interrupted" if interrupted else "failed"
+        told = {**self.record, **flat(self.run.settings)}
+        with self._surviving():
+            self.logger.finish(status, {k: v for k, v in _numbers(self.result).items() if k not in told})
+
+    def on_log(self, state: State, record: Record) -> None:
+        self.record = record
+        with self._surviving():
+            self.logger.log(record["step"], {k: v for k, v in _numbers(record).items() if k != "step"})
+
+    @contextlib.contextmanager
+    def _surviving(self) -> Iterator[None]:
+        """Turn an error of the logger into a warning, and leave the logger out from then on."""
+        try:
+            yield
+        except Exception as error:
+            self.logger = Logger()
+            self.say(
+                f"warning: logger={self.name} failed, and the run goes on without it: {_sentence(error)}"
+            )
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if type(value) in (int, float)}
+
+
+def _sentence(error: Exception) -> str:
+    """Return the beginning of what a library says, on one line."""
+    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return text if len(text) <= 200 else f"{text[:196]} ..."

@@ -1,0 +1,173 @@
+"""What a logger is told, and what becomes of a run whose logger fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from nsvm_cli.config.settings import plain
+from nsvm_cli.errors import InputError, Interrupted, RunError
+from nsvm_cli.loggers import LOGGERS, Logger, LoggerConfig, TrackedRun, build_logger
+from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.storage.run_directory import RunDirectory, Status
+from tests.cli.process import nsvm
+from tests.loggers.runs import Stop, go, settings_with
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+
+class Notebook(LoggerConfig):
+    """Notes what it is told; raises at one of its calls."""
+
+    told: ClassVar[list[Any]] = []
+    fails: ClassVar[str] = ""
+
+    def start(self, run: TrackedRun) -> Logger:
+        note("start", run)
+        return Notes()
+
+
+class Notes(Logger):
+    def log(self, step: int, figures: Mapping[str, float]) -> None:
+        note("log", step, figures)
+
+    def finish(self, status: Status, figures: Mapping[str, float]) -> None:
+        note("finish", status, figures)
+
+
+def note(call: str, *what: Any) -> None:
+    Notebook.told.append((call, *what))
+    if call == Notebook.fails:
+        raise ConnectionError("the server\nhas gone.")
+
+
+@pytest.fixture(autouse=True)
+def notebook(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    monkeypatch.setitem(LOGGERS, "notebook", Notebook)
+    monkeypatch.setattr(Notebook, "told", told := [])
+    return told
+
+
+@pytest.fixture(scope="module")
+def untracked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("untracked") / "run"
+    go(path, settings_with("none"))
+    return path
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_logger_is_told_the_settings_each_record_and_the_figures(
+    notebook: list[Any], tmp_path: Path
+) -> None:
+    settings = settings_with("notebook")
+    result = go(tmp_path / "run", settings)
+    start, *logs, (_, status, figures) = notebook
+    assert start == ("start", TrackedRun(tmp_path / "run", plain(settings), "a-sweep", step=0))
+    assert logs == [
+        ("log", record.pop("step"), {name: value for name, value in record.items() if value is not None})
+        for record in records(tmp_path / "run")
+    ]
+    assert status == "finished"
+    assert figures["train_accuracy"] == result["train_accuracy"]
+    assert not figures.keys() & {"violations", "seed", "exact", "test_accuracy"}, "told before, or no number"
+
+
+def test_a_logger_is_told_how_a_run_ends_and_where_it_resumes(notebook: list[Any], tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        go(tmp_path, settings_with("notebook"), Stop(step=30))
+    assert notebook[-1] == ("finish", "interrupted", {})
+    del notebook[:]
+    go(tmp_path, settings_with("notebook"))
+    (_, run), *logs, (_, status, _) = notebook
+    assert [run.step, *(step for _, step, _ in logs)] == [30, 40, 50]
+    assert status == "finished"
+
+
+def test_a_logger_is_told_of_a_failure(notebook: list[Any], tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="diverged"):
+        go(tmp_path, settings_with("notebook", optimizer={"name": "sgd", "lr": 1e300}))
+    assert notebook[-1] == ("finish", "failed", {})
+
+
+@pytest.mark.parametrize("fails", ["log", "finish"])
+def test_a_logger_that_fails_costs_one_warning_and_nothing_else(
+    fails: str, notebook: list[Any], untracked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Notebook, "fails", fails)
+    result = go(tmp_path, settings_with("notebook"), said=(said := []))
+    assert said == ["warning: logger=notebook failed, and the run goes on without it: the server has gone"]
+    assert notebook[-1][0] == fails
+    assert result["exact"] is True
+    assert records(tmp_path) == records(untracked)
+
+
+def test_a_logger_that_cannot_start_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Notebook, "fails", "start")
+    with pytest.raises(RunError, match="logger=notebook could not start: the server has gone; logger=none"):
+        go(tmp_path, settings_with("notebook"))
+
+
+def test_a_missing_package_is_named_before_the_data_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Notebook, "package", "no_such_package")
+    settings = settings_with("notebook", dataset={"name": "csv", "path": "missing.csv"})
+    with pytest.raises(InputError, match=r"needs no_such_package: pip install 'nsvm\[notebook\]'"):
+        prepare(settings)
+
+
+def test_a_misspelt_setting_is_refused() -> None:
+    with pytest.raises(InputError, match=r"logger\.folder: none has no such setting"):
+        build_logger({"name": "none", "folder": "x"})
+
+
+def test_the_logger_is_no_part_of_what_a_result_depends_on(
+    notebook: list[Any], untracked: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(Interrupted):
+        go(tmp_path, settings_with("none"), Stop(step=30))
+    assert go(tmp_path, settings_with("notebook"))["exact"] is True
+    assert [step for _, step, _ in notebook[1:-1]] == [40, 50]
+    assert records(tmp_path) == records(untracked)
+
+
+@pytest.mark.parametrize("damaged", ['{"notebook": "../x"}', '{"notebook": 3}', "[]", "{"])
+def test_a_damaged_record_of_a_tracked_run_is_refused(damaged: str, tmp_path: Path) -> None:
+    (tmp_path / "tracking.json").write_text(damaged)
+    with pytest.raises(InputError, match=r"tracking\.json cannot be read"):
+        TrackedRun(tmp_path, {}, None, 0).recorded_id("notebook")
+
+
+def test_a_recorded_run_is_found_again_and_forgotten_when_it_starts_over(tmp_path: Path) -> None:
+    run = TrackedRun(tmp_path, {}, None, 0)
+    assert run.recorded_id("notebook") is None
+    run.record_id("notebook", "abc-1")
+    run.record_id("another", "2")
+    assert (run.recorded_id("notebook"), run.recorded_id("another")) == ("abc-1", "2")
+    with RunDirectory(tmp_path, plain(settings_with("none")), "overwrite"):
+        assert run.recorded_id("notebook") is None
+
+
+def test_a_job_of_a_sweep_names_the_sweep(notebook: list[Any], tmp_path: Path) -> None:
+    words = [
+        "algorithm=pegasos",
+        "dataset=digits",
+        "algorithm.steps=3",
+        "curves=false",
+        "logger.name=notebook",
+    ]
+    assert nsvm("train", "-m", *words, "hydra.sweep.dir=sweep", cwd=tmp_path).returncode == 0
+    _, run = notebook[0]
+    assert run.sweep.startswith("algorithm_pegasos_dataset_digits")
+    assert run.name == "sweep/0"
+
+
+def test_a_misspelt_logger_is_told_what_it_may_be(tmp_path: Path) -> None:
+    done = nsvm("train", "logger=tensorbord", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "did you mean tensorboard?" in done.stderr
