@@ -16,9 +16,10 @@ from nsvm_cli.output import answer
 
 DESCRIPTION = """\
 Predict with a trained model: a class or a target for each sample, and the score
-of each class. Samples are the rows of a CSV file with a header, which may be
-compressed and of any size, an IDX file, or the images in a folder. Columns are
-found by their names; others, such as a label, are ignored.
+of each class, with its probability if the model was trained with
+calibration=sigmoid. Samples are the rows of a CSV file with a header, which may
+be compressed and of any size, an IDX file, or the images in a folder. Columns
+are found by their names; others, such as a label, are ignored.
 """
 EPILOG = """\
 examples:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Real
+from jaxtyping import Bool, Float, Real
 from torch import Tensor, nn
 
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import RunError
+from nsvm_cli.models.calibration import Sigmoids, fit_sigmoids, probabilities, probability_scores
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.kernels import Kernel, kernel_sums
 from nsvm_cli.tasks import Task
@@ -64,13 +65,17 @@ def votes(g: Float[Tensor, "p pairs"]) -> Float[Tensor, "p C"]:
 
 @dataclass(frozen=True)
 class NSVM:
-    """A trained neural support vector machine: raw samples in, predictions out."""
+    """A trained neural support vector machine: raw samples in, predictions out.
+
+    ``sigmoids`` give probabilities of classes; None unless the model is calibrated.
+    """
 
     task: Task
     scaling: Scaling
     network: nn.Module
     kernel: Kernel
     expansion: Expansion
+    sigmoids: Sigmoids | None = None
 
     @property
     def parameters(self) -> int:
@@ -99,6 +104,20 @@ class NSVM:
         """Return the predictions for raw samples, of shape (p,): coded classes, or targets in their units."""
         return self.task.decide(self.decision_function(x))
 
+    def calibrated(self, x: Real[Tensor, "p ..."], y: Float[Tensor, " p"]) -> NSVM:
+        """Return the same model with probabilities that fit raw samples, which it has not learnt from."""
+        return replace(self, sigmoids=fit_sigmoids(self.decision_function(x).cpu(), self._positive(y)))
+
+    def _positive(self, y: Float[Tensor, " p"]) -> Bool[Tensor, " p *outputs"]:
+        """Return which decision values should be positive."""
+        return self.task.code(y.cpu()) > 0
+
+    def probabilities(self, g: Float[Tensor, " p *outputs"]) -> Float[Tensor, "p C"] | None:
+        """Return the probability of each class, given g(x); None unless the model is calibrated."""
+        return None if self.sigmoids is None else probabilities(self.sigmoids, g.cpu())
+
     def score(self, x: Real[Tensor, "p ..."], y: Float[Tensor, " p"]) -> dict[str, Any]:
-        """Return the task's scores for raw samples and their coded labels."""
-        return self.task.score(y.cpu(), self.predict(x).cpu())
+        """Return the task's scores for raw samples and their coded labels, with those of probabilities."""
+        g = self.decision_function(x)
+        p, scores = self.probabilities(g), self.task.score(y.cpu(), self.task.decide(g).cpu())
+        return scores if p is None else scores | probability_scores(p, self._positive(y))

@@ -42,23 +42,29 @@ class Console(rich.console.Console):
 
 def show_result(result: Mapping[str, Any], directory: Path) -> None:
     """Print the result of a run as a table, and which classes were taken for which."""
-    samples = result["data"]["samples"]
-    held_out = "validation" if samples["validation"] else "test"
-    _print_table(
-        f"{result['algorithm']} on {result['dataset']}, seed {result['seed']}",
-        {
-            **_scores(_of_split(result, held_out), samples[held_out], f"{held_out} "),
-            **_scores(_of_split(result, "train"), samples["train"], "train "),
-            "steps": result["steps"],
-            "violations": result["violations"],
-            "support vectors": result["support_vectors"],
-            **_network(result),
-            "kernel alignment": _number(result["alignment"]),
-            "training time": f"{result['train_seconds']:.1f} s",
-        },
-    )
-    _print_confusion(result, result["data"]["classes"], held_out)
+    _print_table(f"{result['algorithm']} on {result['dataset']}, seed {result['seed']}", summary(result))
+    _print_confusion(result, result["data"]["classes"], held_out(result))
     answer(f"Run directory: {directory}")
+
+
+def summary(result: Mapping[str, Any]) -> dict[str, object]:
+    """Return the figures of a result that a person looks at first, by their names."""
+    samples, split = result["data"]["samples"], held_out(result)
+    return {
+        **_scores(_of_split(result, split), samples[split], f"{split} "),
+        **_scores(_of_split(result, "train"), samples["train"], "train "),
+        "steps": result["steps"],
+        "violations": result["violations"],
+        "support vectors": result["support_vectors"],
+        **_network(result),
+        "kernel alignment": _number(result["alignment"]),
+        "training time": f"{result['train_seconds']:.1f} s",
+    }
+
+
+def held_out(result: Mapping[str, Any]) -> str:
+    """Return the name of the split that a run was evaluated on."""
+    return "validation" if result["data"]["samples"]["validation"] else "test"
 
 
 def show_evaluation(figures: Mapping[str, Any]) -> None:
@@ -94,6 +100,9 @@ def _scores(figures: Mapping[str, Any], samples: int, split: str = "") -> dict[s
     rows = {f"{split}accuracy": accuracy, f"{split}errors": f"{figures['errors']} of {samples}"}
     if balanced is not None and percent(balanced) != accuracy:
         rows[f"{split}balanced accuracy"] = percent(balanced)
+    if "log_loss" in figures:
+        log_loss, brier = (_number(figures[name]) for name in ("log_loss", "brier_score"))
+        rows |= {f"{split}log loss": log_loss, f"{split}Brier score": brier}
     return rows
 
 

@@ -43,7 +43,7 @@ def evaluate_model(
     with memory_limit(settings.memory_budget):
         data = load_data(section, settings.seed, settings.task, facts.known)
     name = split or ("validation" if settings.dataset.get("validation") else "test")
-    chosen = _checked_split(facts, data, name)
+    chosen = checked_split(facts, data, name)
     if remark := _remark(facts, data):
         say(remark)
     if split is None and not data.official_split and data.sha256 != facts.sha256:
@@ -70,8 +70,12 @@ def evaluate_model(
     }
 
 
-def _checked_split(facts: Facts, data: Data, split: str) -> Split:
-    """Return a split, or raise an InputError if it is empty or does not match the model."""
+def checked_split(facts: Facts, data: Data, split: str) -> Split:
+    """Return a split of the data.
+
+    Raises:
+        InputError: it is empty, or does not match the model.
+    """
     chosen = data.splits[split]
     if len(chosen) == 0:
         raise InputError(f"split={split}: {data.source} has no {split} samples with these settings")

@@ -18,6 +18,7 @@ from nsvm_cli.datasets import Data, SampleCache, load_data
 from nsvm_cli.datasets.augmentation import build_augmentation
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
 from nsvm_cli.errors import InputError
+from nsvm_cli.loggers import build_logger
 from nsvm_cli.memory import expect_room, memory_limit
 from nsvm_cli.models.change import feature_change, theta_change
 from nsvm_cli.models.feature_map import FeatureMap, features
@@ -79,6 +80,8 @@ def build(settings: Settings, data: Data) -> Experiment:
     Raises:
         InputError: a setting is wrong, or does not suit the data.
     """
+    if settings.calibration and not data.splits.sizes["validation"]:
+        raise InputError("calibration=sigmoid needs a validation set: expected dataset.validation above 0")
     device, dtype = select_device(settings.device, settings.threads), getattr(torch, settings.dtype)
     train = data.splits["train"]
     trainer = build_trainer(settings.algorithm).for_samples(len(train.y))
@@ -133,6 +136,7 @@ def prepare(settings: Settings, samples: SampleCache | None = None) -> Experimen
         InputError: a setting is wrong, the data are missing or damaged, or files could not hold the run.
     """
     check_parts(settings)  # before loading the data, which may take minutes
+    build_logger(settings.logger)
     experiment = build(settings, load(settings, samples))
     check_storable(experiment)
     return experiment
@@ -187,10 +191,13 @@ def figures_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, A
 
 
 def model_of(experiment: Experiment, expansion: Expansion) -> NSVM:
-    """Return the model with the current theta and these terms."""
-    return NSVM(
-        experiment.data.task, experiment.scaling, experiment.F.network, experiment.problem.K, expansion
-    )
+    """Return the model with the current theta and these terms, calibrated on the validation set if asked."""
+    e = experiment
+    model = NSVM(e.data.task, e.scaling, e.F.network, e.problem.K, expansion)
+    if e.settings.calibration is None:
+        return model
+    validation = e.data.splits["validation"]
+    return model.calibrated(validation.x, validation.y)
 
 
 OF_CLASSES = ("balanced_accuracy", "recall", "confusion")

@@ -149,6 +149,8 @@ def _content(saved: SavedModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
     model, e = saved.model, saved.model.expansion
     tensors = {THETA + name: tensor for name, tensor in model.network.state_dict().items()}
     tensors |= {"z": e.z, "mean": model.scaling.mean, "std": model.scaling.std}
+    if model.sigmoids is not None:
+        tensors["sigmoids"] = model.sigmoids
     if e.alpha.ndim == 1:
         tensors |= {"alpha": e.alpha.abs(), "y": torch.where(e.alpha < 0, -1, 1).to(e.alpha)}
     else:
@@ -165,7 +167,8 @@ def check_storable(experiment: Experiment) -> None:
     e, z = experiment, experiment.F(experiment.problem.x[:1])[:0]
     try:
         expansion = Expansion(z, z.new_zeros(0, *e.data.task.outputs), scale=1.0)
-        model = NSVM(e.data.task, e.scaling, e.F.network, e.problem.K, expansion)
+        sigmoids = z.new_zeros(2, *e.data.task.outputs).double() if e.settings.calibration else None
+        model = NSVM(e.data.task, e.scaling, e.F.network, e.problem.K, expansion, sigmoids)
         content, tensors = _content(SavedModel(model, e.settings, facts(e, model, steps=0)))
         text = tensor_file.check(MODEL, content, tensors)
         config_text(plain(e.settings))
@@ -254,6 +257,8 @@ def _specs(settings: Settings, facts: Facts, z: tuple[int, ...], scaling: tuple[
     shapes = {"z": z, "alpha": (*z[:1], *facts.outputs)}
     shapes |= {"bias": facts.outputs} if facts.outputs else {"y": z[:1]}
     specs |= {name: (DTYPES[dtype], shape) for name, shape in shapes.items()}
+    if settings.calibration:
+        specs["sigmoids"] = (DTYPES[torch.float64], (2, *facts.task.outputs))
     return specs | dict.fromkeys(("mean", "std"), (DTYPES[torch.float64], scaling))
 
 
@@ -289,7 +294,8 @@ def _model(file: TensorFile, settings: Settings, facts: Facts, device: torch.dev
     n = features(network, z.new_zeros(1, *facts.shape, device=device)).shape[1]
     _expect(z.shape[1] == n, f"z has {z.shape[1]} columns where the network gives {n} features")
     expansion = Expansion(z.to(device), alpha.to(device), facts.scale, bias, facts.one_vs_one)
-    return NSVM(facts.task, Scaling(mean, std), network, build_kernel(settings.kernel), expansion)
+    kernel, sigmoids = build_kernel(settings.kernel), tensors.get("sigmoids")
+    return NSVM(facts.task, Scaling(mean, std), network, kernel, expansion, sigmoids)
 
 
 def _expect(condition: bool, otherwise: str) -> None:

@@ -22,6 +22,8 @@ def check_parts(settings: Settings) -> None:
     build_kernel(settings.kernel)
     build_optimizer(settings.optimizer)
     build_source(settings.dataset)
+    if settings.calibration and settings.task == "regression":
+        raise InputError("calibration=sigmoid gives probabilities of classes, and task=regression has none")
     if settings.loss is not None:
         build(LOSSES, "loss", settings.loss)
         if not trainer.trains_svm:

@@ -18,7 +18,8 @@ def predictions(saved: SavedModel, path: Path, separator: str | None = None) -> 
     """Yield what the model predicts for samples (see ``datasets.unlabelled.blocks``), block by block.
 
     The columns are ``prediction``, a class or a target, and for classes the ``score`` g(x), which is positive
-    for the second of two, or a ``score CLASS`` for each of more; for a folder also ``file``.
+    for the second of two, or a ``score CLASS`` for each of more; a calibrated model adds a
+    ``probability_CLASS`` for each class. For a folder there is also ``file``.
 
     Args:
         saved: the model.
@@ -46,4 +47,6 @@ def _columns(model: NSVM, block: Block) -> Columns:
         return found | {"prediction": decided.tolist()}
     found["prediction"] = [task.classes[int(r)] for r in task.index(decided)]
     scores = {"score": g} if g.ndim == 1 else {f"score {c}": g[:, r] for r, c in enumerate(task.classes)}
+    if (p := model.probabilities(g)) is not None:
+        scores |= {f"probability_{c}": p[:, r] for r, c in enumerate(task.classes)}
     return found | {name: values.tolist() for name, values in scores.items()}

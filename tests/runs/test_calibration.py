@@ -1,0 +1,109 @@
+"""Runs with ``calibration=sigmoid``: what they calibrate on, and what their model files hold."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save
+
+from nsvm_cli.config.settings import parse_settings, plain
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.calibration import fit_sigmoids
+from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.model_file import load_model
+from nsvm_cli.runs.train import train_run
+from nsvm_cli.storage.run_directory import RunDirectory
+from nsvm_cli.storage.tensor_file import BLANK
+from tests.runs.test_model_file import contents, write_with_checksum
+from tests.small_tables import small_table
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+SETTINGS: dict[str, Any] = {
+    "network": {"name": "mlp", "widths": [8], "normalize": True},
+    "kernel": {"name": "rbf"},
+    "optimizer": {"name": "sgd", "lr": 0.01},
+    "algorithm": {"name": "alg2", "steps": 60},
+    "validation": {"every": 60},
+    "calibration": "sigmoid",
+    "device": "cpu",
+    "engine": "torch",
+}
+DIGITS = {"dataset": {"name": "digits", "validation": 30}}
+
+
+def go(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    parsed = parse_settings({**SETTINGS, **settings})
+    with RunDirectory(path, plain(parsed)) as run:
+        return train_run(prepare(parsed), run)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("calibrated") / "run"
+    go(path, DIGITS)
+    return path
+
+
+@pytest.mark.parametrize("classes", ["two", "three"])
+def test_the_sigmoids_are_those_of_the_validation_set(classes: str, trained: Path, tmp_path: Path) -> None:
+    settings = DIGITS if classes == "two" else small_table("three classes", tmp_path)
+    run = trained if classes == "two" else tmp_path / "run"
+    if classes == "three":
+        result = go(run, settings)
+        assert result["validation_log_loss"] > 0
+        assert result["test_log_loss"] is None
+    split = prepare(parse_settings({**SETTINGS, **settings})).data.splits["validation"]
+    for file in ("final", "best"):
+        model = load_model(run / f"{file}.safetensors").model
+        positive = split.y > 0 if classes == "two" else split.y[:, None] == torch.arange(3)
+        torch.testing.assert_close(model.sigmoids, fit_sigmoids(model.decision_function(split.x), positive))
+    p = model.probabilities(model.decision_function(split.x))
+    assert p is not None
+    torch.testing.assert_close(p.sum(1), torch.ones(len(split), dtype=torch.float64))
+    assert model.score(split.x, split.y)["log_loss"] < 0.8 * math.log(p.shape[1]), "better than a guess"
+
+
+def test_training_is_the_same_without(trained: Path, tmp_path: Path) -> None:
+    go(tmp_path / "run", {**DIGITS, "calibration": None})
+    with_, _ = contents(trained / "final.safetensors")
+    without, _ = contents(tmp_path / "run" / "final.safetensors")
+    assert with_.keys() - without.keys() == {"sigmoids"}
+    assert all(torch.equal(with_[name], tensor) for name, tensor in without.items())
+    assert load_model(tmp_path / "run" / "final.safetensors").model.sigmoids is None
+
+
+@pytest.mark.parametrize(
+    ("sigmoids", "said"),
+    [
+        (None, "it has no tensor 'sigmoids'"),
+        (torch.zeros(3).double(), r"sigmoids should be F64 of shape \[2\], got F64 of shape \[3\]"),
+        (torch.zeros(2), "sigmoids should be F64"),
+        (torch.tensor([1.0, torch.nan]).double(), "a tensor holds NaN or infinity"),
+    ],
+)
+def test_a_damaged_file_is_refused(
+    sigmoids: torch.Tensor | None, said: str, trained: Path, tmp_path: Path
+) -> None:
+    tensors, metadata = contents(trained / "final.safetensors")
+    del tensors["sigmoids"]
+    if sigmoids is not None:
+        tensors["sigmoids"] = sigmoids
+    content = json.loads(metadata["nsvm-model-1"])
+    header = json.dumps({**content, "sha256": BLANK})
+    file = tmp_path / "damaged.safetensors"
+    write_with_checksum(file, save(tensors, {"nsvm-model-1": header}))
+    with pytest.raises(InputError, match=said):
+        load_model(file)
+
+
+def test_without_validation_samples_or_with_real_targets_it_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"needs a validation set: expected dataset\.validation"):
+        prepare(parse_settings({**SETTINGS, "validation": {}, "dataset": {"name": "digits"}}))
+    with pytest.raises(InputError, match="probabilities of classes, and task=regression has none"):
+        prepare(parse_settings({**SETTINGS, **small_table("regression", tmp_path)}))
