@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING
 
 from nsvm_cli.cli.parser import CommandParser
-from nsvm_cli.output import answer_lines
+from nsvm_cli.errors import InputError
+from nsvm_cli.output import answer_lines, say
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DESCRIPTION = """\
 Compare runs: the mean score of each of the settings that were tried over their
 seeds, with a 95 % interval, the difference to the best, a paired test, and
-ranks. Runs that have not finished are left out. Writes no file.
+ranks. Runs that have not finished are left out. Writes no file but figures:
+curves of the accuracy or R^2 that was recorded during training (see
+validation.every=) against steps, seconds and support vectors; heat_map, if two
+settings vary; ranks, a critical-difference diagram of three or more settings.
 """
 EPILOG = """\
 examples:
   nsvm compare outputs/sweep/*
   nsvm compare outputs --filter dataset=ringnorm --against alg1
-  nsvm compare outputs --format latex > table.tex
+  nsvm compare outputs --format latex --figures figures > table.tex
 """
 
 
@@ -36,15 +45,43 @@ def configure(parser: CommandParser) -> None:
         default="markdown",
         help="markdown, csv or latex",
     )
+    parser.add_argument(
+        "--figures",
+        metavar="FOLDER",
+        type=Path,
+        help="draw the figures that apply as PNG, or with latex as PDF",
+    )
     parser.set_defaults(run=compare)
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Print the comparison. Writes no file."""
+    """Print the comparison, and draw its figures."""
     from nsvm_cli.studies import compare as study
     from nsvm_cli.studies.comparison_table import FORMATS
     from nsvm_cli.studies.records import find_runs
 
     cells = study.cells(find_runs(options.paths, options.filter))
-    rows = study.compare(cells, options.against)
-    answer_lines(FORMATS[options.format](rows, study.ranking(cells)))
+    rows, ranks = study.compare(cells, options.against), study.ranking(cells)
+    drawn: dict[str, Figure] = {}
+    if options.figures is not None:
+        from nsvm_cli.studies.comparison_figures import figures
+
+        _expect_writable(options.figures)
+        drawn = figures(rows, ranks)
+    answer_lines(FORMATS[options.format](rows, ranks))
+    for name, figure in drawn.items():
+        from nsvm_cli.report.plotting import write_figure
+
+        file = options.figures / f"{name}.{'pdf' if options.format == 'latex' else 'png'}"
+        write_figure(file, figure)
+        say(file)
+    if options.figures is not None and not drawn:
+        say(f"{options.figures}: no figure applies to these runs; see nsvm compare --help")
+
+
+def _expect_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise InputError(f"--figures {folder}: expected a folder to write to: {error.strerror}") from None

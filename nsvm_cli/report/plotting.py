@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nsvm_cli.output import printable
 from nsvm_cli.storage.files import write_atomically
 
 if TYPE_CHECKING:
+    from matplotlib import RcParams
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -21,21 +23,38 @@ BLUE, ORANGE, GRAY = "#1f5fa8", "#c8641e", "#777777"
 
 def draw(file: Path, size: tuple[float, float], plot: Callable[[Figure], object]) -> None:
     """Write what ``plot`` draws on a figure of this size, in inches, as a PNG file."""
-    with _plain_matplotlib():
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
+    write_figure(file, new_figure(size, plot))
+
+
+def new_figure(size: tuple[float, float], plot: Callable[[Figure], object]) -> Figure:
+    """Return a figure of this size, in inches, with what ``plot`` draws on it."""
+    with plain_matplotlib():
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=size, dpi=150, layout="constrained")
         plot(figure)
-        buffer = io.BytesIO()
-        canvas: Any = FigureCanvasAgg(figure)
-        canvas.print_png(buffer)  # figure.savefig would draw twice, for the layout first
+        return figure
+
+
+def write_figure(file: Path, figure: Figure) -> None:
+    """Write a figure as PNG or PDF, as the name of the file ends."""
+    form, buffer = file.suffix[1:], io.BytesIO()
+    with plain_matplotlib() as parameters:
+        from matplotlib.backend_bases import get_registered_canvas_class
+
+        parameters["pdf.fonttype"] = 42  # text, where the default would be drawings of letters
+        canvas: Any = get_registered_canvas_class(form)(figure)
+        # figure.savefig would draw twice, for the layout first
+        getattr(canvas, f"print_{form}")(buffer, metadata={"CreationDate": None})
     write_atomically(file, buffer.getvalue())
 
 
 @contextlib.contextmanager
-def _plain_matplotlib() -> Iterator[None]:
-    """Use matplotlib's default style, take a $ in a text for a $, and keep its messages to itself."""
+def plain_matplotlib() -> Iterator[RcParams]:
+    """Use matplotlib's default style, take a $ in a text for a $, and keep its messages to itself.
+
+    Yields matplotlib's parameters, which may be changed within the context.
+    """
     log = logging.getLogger("matplotlib")
     level = log.level
     log.setLevel(logging.CRITICAL + 1)  # it tells of fonts and caches, which Hydra's logging would print
@@ -46,7 +65,7 @@ def _plain_matplotlib() -> Iterator[None]:
             warnings.simplefilter("ignore")  # of characters that the font does not have
             matplotlib.rcdefaults()
             matplotlib.rcParams["text.parse_math"] = False
-            yield
+            yield matplotlib.rcParams
     finally:
         log.setLevel(level)
 
@@ -55,3 +74,9 @@ def style_axis(axis: Axes, title: str) -> None:
     """Apply the common style of all plots to an axis."""
     axis.set_title(title, loc="left", fontsize=10)
     axis.spines[["top", "right"]].set_visible(False)
+
+
+def shortened(name: str, longest: int = 16) -> str:
+    """Return the beginning of a name, which may be anyone's, with escapes for what no font has."""
+    name = printable(name)
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"

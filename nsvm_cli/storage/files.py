@@ -16,7 +16,7 @@ from typing import Any
 from nsvm_cli.errors import InputError
 
 TEMPORARY = ".tmp"
-ORPHAN = re.compile(r"\..+\.(json|jsonl|yaml|png|safetensors|csv|md)\.[0-9]+\.tmp")
+ORPHAN = re.compile(r"\..+\.(json|jsonl|yaml|png|safetensors|csv|md|html|onnx)\.[0-9]+\.tmp")
 """Temporary files that ``write_atomically`` leaves behind if its process is killed."""
 
 

@@ -99,7 +99,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 def read_times(path: Path) -> dict[int, float]:
     """Return the seconds of training at each recorded step; none for a run of an earlier version.
 
-    A step that was taken again after resuming has its last time. A line that a power cut has torn is left out.
+    A step that was taken again after resuming has its last time. Lines torn by a power cut are left out.
 
     Raises:
         InputError: it is no regular file or too large.

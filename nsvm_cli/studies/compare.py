@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -11,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.output import printable
 from nsvm_cli.studies.intervals import (
     LEVEL,
     R2,
@@ -23,7 +26,7 @@ from nsvm_cli.studies.intervals import (
     paired_p_value,
     recorded_overlap,
 )
-from nsvm_cli.studies.records import RunRecord, differing, flat, telling
+from nsvm_cli.studies.records import RunRecord, differing, telling
 
 ONLY_HOW = (
     "seed",
@@ -47,15 +50,17 @@ class Cell:
 
     Attributes:
         dataset: the name of the data set, with the settings that tell it from others of that name.
-        candidate: the settings that tell the candidate from others.
+        candidate: the settings that tell the candidate from others, in words.
         split: the held-out data that the scores are from, ``test`` or ``validation``.
-        runs: the figures of each seed's run.
+        runs: the run of each seed.
+        settings: the settings that tell the candidate from others, by name.
     """
 
     dataset: str
     candidate: str
     split: str
-    runs: Mapping[int, Mapping[str, Any]]
+    runs: Mapping[int, RunRecord]
+    settings: Mapping[str, Any]
 
     @property
     def unit(self) -> str:
@@ -63,9 +68,19 @@ class Cell:
         return PERCENT if f"{self.split}_errors" in self.first else R2
 
     @property
+    def title(self) -> str:
+        """What the scores are, and on which data set."""
+        return f"{self.dataset}: {self.split} {self.unit}"
+
+    @property
+    def mean_score(self) -> float:
+        """The mean score over the seeds, without an interval, which takes long to import."""
+        return fmean(map(self.score, self.runs))
+
+    @property
     def first(self) -> Mapping[str, Any]:
         """The figures of one of the runs, for what all of them share."""
-        return next(iter(self.runs.values()))
+        return next(iter(self.runs.values())).figures
 
     @property
     def samples(self) -> int:
@@ -83,16 +98,16 @@ class Cell:
     def score(self, seed: int) -> float:
         """Return the score of a seed: the accuracy in percent, or R^2."""
         if self.unit == R2:
-            return float(self.runs[seed][f"{self.split}_r2"])
+            return float(self.runs[seed].figures[f"{self.split}_r2"])
         return 100 * (1 - self.errors(seed) / self.samples)
 
     def errors(self, seed: int) -> int:
         """Return the number of errors of a seed."""
-        return int(self.runs[seed][f"{self.split}_errors"])
+        return int(self.runs[seed].figures[f"{self.split}_errors"])
 
     def mean(self, figure: str) -> float:
         """Return the mean of a figure over the seeds."""
-        return fmean(run[figure] for run in self.runs.values())
+        return fmean(run.figures[figure] for run in self.runs.values())
 
     def estimate(self) -> Estimate:
         """Estimate the mean score."""
@@ -116,27 +131,35 @@ class Cell:
         return estimate_difference(errors, others, self.overlap).times(-100 / self.samples), p
 
 
-def cells(records: Iterable[RunRecord]) -> list[Cell]:
+def cells(records: Sequence[RunRecord]) -> list[Cell]:
     """Return the cells of the finished runs among these, those of a data set together.
 
     Raises:
-        InputError: no run has finished, or they differ in what must be the same to be compared.
+        InputError: no run has finished, a result is damaged, or they differ in what must be the same to be
+            compared.
     """
     finished = [record for record in records if record.status == "finished"]
     if not finished:
-        raise InputError("expected runs to compare, but none of these has finished; see nsvm runs")
+        became = Counter(record.status for record in records)
+        of_these = ", ".join(f"{number} {status}" for status, number in became.items()) or "no run"
+        raise InputError(f"expected finished runs to compare, got {of_these}; see nsvm runs")
     split = _split(finished)
+    for record in finished:
+        _expect_figures(record, split)
     found: dict[tuple[str, str], dict[int, RunRecord]] = {}
-    for record, place in zip(finished, _places(finished), strict=True):
+    settings: dict[str, Mapping[str, Any]] = {}
+    for record, (dataset, told) in zip(finished, _places(finished), strict=True):
+        candidate = _in_words(told) or str(record.settings["algorithm"]["name"])
+        settings[candidate] = told
         seed = int(record.figures["seed"])
-        other = found.setdefault(place, {}).setdefault(seed, record)
+        other = found.setdefault((dataset, candidate), {}).setdefault(seed, record)
         if other is not record:
             raise InputError(
                 f"{other.path} and {record.path} have the same settings and seed: name one of them"
             )
     _expect_the_same_data(found)
     return [
-        Cell(dataset, candidate, split, {seed: runs[seed].figures for seed in sorted(runs)})
+        Cell(dataset, candidate, split, {seed: runs[seed] for seed in sorted(runs)}, settings[candidate])
         for (dataset, candidate), runs in sorted(found.items(), key=lambda item: item[0][0])
     ]
 
@@ -157,6 +180,8 @@ def _split(records: Sequence[RunRecord]) -> str:
         if len(scored) == len(records):
             return split
     other = next(record for record in records if not _has_scores(record, "test"))
+    if not _has_scores(other, "validation"):
+        raise InputError(f"{other.path} has no score to compare: R² is undefined, or its result is damaged")
     raise InputError(
         f"{other.path} was evaluated on validation data, others on test data: compare either alone"
     )
@@ -166,19 +191,33 @@ def _has_scores(record: RunRecord, split: str) -> bool:
     return any(record.figures.get(f"{split}_{name}") is not None for name in ("errors", "r2"))
 
 
-def _places(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
-    """Return the name of the data set and that of the candidate for each run."""
+def _expect_figures(record: RunRecord, split: str) -> None:
+    """Expect whatever is read of a result, which may be anyone's."""
+    cell = Cell("", "", split, {0: record}, {})
+    try:
+        known = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
+        known += [record.figures["data"]["sha256"], record.figures["data"]["samples"]]
+        numbers = [int(record.figures["seed"]), cell.score(0), cell.overlap]
+        numbers += [cell.mean("support_vectors"), cell.mean("train_seconds")]
+        intact = all(known) and all(map(math.isfinite, numbers))
+    except (LookupError, TypeError, ValueError, ArithmeticError):
+        intact = False
+    if not intact:
+        raise InputError(f"{record.path} has a damaged result: expected what nsvm train has written")
+
+
+def _places(records: Sequence[RunRecord]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the name of the data set and the settings of the candidate for each run."""
     datasets = _datasets(records)
     for keys in (telling(records), differing(records)):
-        candidates = [_named(record, [key for key in keys if _is_of_candidate(key)]) for record in records]
-        places = [*zip(datasets, candidates, strict=True)]
+        candidates = [_settings(record, filter(_is_of_candidate, keys)) for record in records]
         groups: dict[tuple[str, str], list[RunRecord]] = {}
-        for place, record in zip(places, records, strict=True):
-            groups.setdefault(place, []).append(record)
+        for dataset, candidate, record in zip(datasets, candidates, records, strict=True):
+            groups.setdefault((dataset, _in_words(candidate)), []).append(record)
         # settings that were not overridden may differ too, as between two versions of nsvm
         if not any(_is_of_candidate(key) for group in groups.values() for key in differing(group)):
             break
-    return places
+    return [*zip(datasets, candidates, strict=True)]
 
 
 def _datasets(records: Sequence[RunRecord]) -> list[str]:
@@ -186,8 +225,8 @@ def _datasets(records: Sequence[RunRecord]) -> list[str]:
     for record in records:
         groups.setdefault(str(record.settings["dataset"]["name"]), []).append(record)
     about = {name: [key for key in differing(group) if _is_of_data(key)] for name, group in groups.items()}
-    named = {name: ["dataset.name", *keys] for name, keys in about.items()}
-    return [_named(record, named[str(record.settings["dataset"]["name"])]) for record in records]
+    named = [["dataset.name", *about[str(record.settings["dataset"]["name"])]] for record in records]
+    return [_in_words(_settings(record, keys)) for record, keys in zip(records, named, strict=True)]
 
 
 def _is_of_data(key: str) -> bool:
@@ -195,18 +234,23 @@ def _is_of_data(key: str) -> bool:
 
 
 def _is_of_candidate(key: str) -> bool:
-    return not key.startswith(("dataset.", "checkpoint.", "validation.")) and key not in ONLY_HOW
+    return not key.startswith(("dataset.", "checkpoint.", "logger.", "validation.")) and key not in ONLY_HOW
 
 
-def _named(record: RunRecord, keys: Iterable[str]) -> str:
-    """Return the settings in words: the value alone for the name of a part."""
+def _settings(record: RunRecord, keys: Iterable[str]) -> dict[str, Any]:
+    """Return those of these settings that the run has, the names of parts first."""
     values = flat(record.settings)
-    words = [
-        str(values[key]) if key.endswith(".name") else f"{key.rpartition('.')[2]}={values[key]}"
-        for key in keys
-        if values.get(key) is not None
-    ]
-    return " ".join(words) or str(values["algorithm.name"])
+    ordered = sorted(keys, key=lambda key: not key.endswith(".name"))
+    return {key: values[key] for key in ordered if values.get(key) is not None}
+
+
+def _in_words(settings: Mapping[str, Any]) -> str:
+    """Return the settings in words: the value alone for the name of a part."""
+    words = (
+        str(value) if key.endswith(".name") else f"{key.rpartition('.')[2]}={value}"
+        for key, value in settings.items()
+    )
+    return printable(" ".join(words))
 
 
 def _expect_the_same_data(found: Mapping[tuple[str, str], Mapping[int, RunRecord]]) -> None:
@@ -307,6 +351,12 @@ class Ranking:
     over: str
     p: float
     critical: float
+
+    @property
+    def test(self) -> str:
+        """The outcome of Friedman's test."""
+        p = "undefined, as all are equal" if math.isnan(self.p) else f"p = {self.p:.3g}"
+        return f"Friedman's test of equal mean ranks: {p}"
 
 
 def ranking(found: Sequence[Cell]) -> Ranking | None:

@@ -10,6 +10,7 @@ from typing import Any
 from nsvm_cli.storage.files import csv_text
 from nsvm_cli.studies.compare import Comparison, Ranking
 from nsvm_cli.studies.intervals import FEWEST_SEEDS, Estimate, decimals
+from nsvm_cli.studies.latex import escaped
 from nsvm_cli.studies.markdown import table
 
 HEAD = (
@@ -55,8 +56,8 @@ def to_markdown(rows: Sequence[Comparison], ranks: Ranking | None) -> str:
     parts = []
     for _, group in groupby(rows, lambda row: row.cell.dataset):
         cells = [*group]
-        parts.append(f"{title(cells)}\n\n{table(HEAD, [*map(_line, cells)])}")
-    return "\n".join([*parts, f"{' '.join(_notes(rows, ranks))}\n"])
+        parts.append(f"{cells[0].cell.title}\n\n{table(HEAD, [*map(line, cells)])}")
+    return "\n".join([*parts, f"{' '.join(notes(rows, ranks))}\n"])
 
 
 def to_latex(rows: Sequence[Comparison], ranks: Ranking | None) -> str:
@@ -64,25 +65,28 @@ def to_latex(rows: Sequence[Comparison], ranks: Ranking | None) -> str:
     parts = []
     for _, group in groupby(rows, lambda row: row.cell.dataset):
         cells = [*group]
-        lines = [r"\begin{table}", r"\centering", rf"\caption{{{_tex(title(cells))}}}"]
+        lines = [
+            r"\begin{table}",
+            r"\centering\scriptsize\setlength{\tabcolsep}{3pt}",
+            rf"\caption{{{escaped(cells[0].cell.title)}}}",
+        ]
         lines += [rf"\begin{{tabular}}{{l{'r' * len(HEAD[1:])}}}", r"\toprule"]
-        lines += [_row(HEAD), r"\midrule", *(_row(_line(row)) for row in cells)]
+        lines += [_stacked(_row(HEAD)), r"\midrule", *(_row(line(row)) for row in cells)]
         parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]))
-    notes = "".join(f"% {note}\n" for note in _notes(rows, ranks))
-    return "\n".join(["% needs \\usepackage{booktabs}\n" + notes, *parts])
+    comments = "".join(f"% {note}\n" for note in notes(rows, ranks))
+    return "\n".join(["% needs \\usepackage{booktabs}\n" + comments, *parts])
 
 
 def _row(cells: Sequence[str]) -> str:
-    return rf"{' & '.join(map(_tex, cells))} \\"
+    name, *figures = map(escaped, cells)
+    return rf"{' & '.join([name, *(figure.replace('-', '$-$') for figure in figures)])} \\"
 
 
-TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-TEX |= {character: f"\\{character}" for character in "&%$#_{}"}
-TEX |= {"±": r"$\pm$", "²": "$^2$", "<": "$<$", ">": "$>$"}
-
-
-def _tex(text: str) -> str:
-    return "".join(TEX.get(character, character) for character in text)
+def _stacked(head: str) -> str:
+    """Return the heads with those that are wider than their columns in two lines."""
+    for wide in HEAD[-2:]:
+        head = head.replace(wide, r"\shortstack{" + wide.replace(" ", r"\\") + "}")
+    return head
 
 
 FORMATS: dict[str, Callable[[Sequence[Comparison], Ranking | None], str]] = {
@@ -92,13 +96,8 @@ FORMATS: dict[str, Callable[[Sequence[Comparison], Ranking | None], str]] = {
 }
 
 
-def title(rows: Sequence[Comparison]) -> str:
-    """Return the data set and what its scores are."""
-    cell = rows[0].cell
-    return f"{cell.dataset}: {cell.split} {cell.unit}"
-
-
-def _line(row: Comparison) -> list[str]:
+def line(row: Comparison) -> list[str]:
+    """Return the cells of a candidate, as text below ``HEAD``."""
     cell, digits = row.cell, decimals(row.cell.unit)
     return [
         cell.candidate,
@@ -113,26 +112,22 @@ def _line(row: Comparison) -> list[str]:
     ]
 
 
-def _notes(rows: Sequence[Comparison], ranks: Ranking | None) -> list[str]:
+def notes(rows: Sequence[Comparison], ranks: Ranking | None) -> list[str]:
     """Return what the columns mean, a sentence each."""
-    notes = []
+    found = []
     if any(len(row.cell.runs) < FEWEST_SEEDS for row in rows):
-        notes.append(f"Intervals and tests need {FEWEST_SEEDS} seeds.")
+        found.append(f"Intervals and tests need {FEWEST_SEEDS} seeds.")
     if any(row.cell.overlap for row in rows):
-        notes.append(
+        found.append(
             "The seeds have splits of their own; intervals and tests allow for their overlap (Nadeau and "
             "Bengio, 2003)."
         )
     if any(row.p is not None for row in rows):
-        notes.append(
+        found.append(
             "p: paired t-test with the reference, seed by seed, adjusted for all those on a data set (Holm)."
         )
     if ranks is not None:
         order = ", ".join(f"{name} {r:.2f}" for name, r in ranks.ranks.items())
-        p = "undefined, as all are equal" if math.isnan(ranks.p) else f"p = {ranks.p:.3g}"
-        notes.append(f"Mean ranks over {ranks.over}: {order}.")
-        notes.append(
-            f"Friedman's test of equal mean ranks: {p}. Nemenyi's critical difference at the 5 % level: "
-            f"{ranks.critical:.2f}."
-        )
-    return notes
+        found.append(f"Mean ranks over {ranks.over}: {order}.")
+        found.append(f"{ranks.test}. Nemenyi's critical difference at the 5 % level: {ranks.critical:.2f}.")
+    return found

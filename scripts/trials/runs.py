@@ -63,7 +63,7 @@ def bits(run: Path) -> dict[str, object]:
     result = json.loads((run / "result.json").read_text())
     for key in ("train_seconds", "resumed"):
         del result[key]
-    names = sorted({path.name for path in run.iterdir()} - {"result.json", "status.json"})
+    names = sorted({path.name for path in run.iterdir()} - {"result.json", "status.json", "times.jsonl"})
     return {"result": result, **{name: (run / name).read_bytes() for name in names}}
 
 

@@ -93,7 +93,7 @@ def test_the_loaded_model_has_the_same_decision_function(run: Run, dtype: str, s
 def test_a_run_directory_holds_what_the_readme_says(run: Run) -> None:
     path, result = run()
     assert {file.name for file in path.iterdir()} == {
-        *(".lock", "config.yaml", "metrics.jsonl", "result.json", "final.safetensors")
+        *(".lock", "config.yaml", "metrics.jsonl", "times.jsonl", "result.json", "final.safetensors")
     }
     assert json.loads((path / "result.json").read_text()) == result
     keys = "test_accuracy test_errors train_accuracy train_errors steps violations support_vectors alignment"

@@ -24,7 +24,7 @@ from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loop import Callback, Record
 from nsvm_cli.runs.model_file import load_model
 from nsvm_cli.runs.train import train_run
-from nsvm_cli.storage.metrics_file import START, Position
+from nsvm_cli.storage.metrics_file import START, Position, read_times
 from nsvm_cli.storage.run_directory import RunDirectory, checkpoints_in, read_config
 from nsvm_cli.trainers import TRAINERS, Problem, State
 from nsvm_cli.trainers.alg3 import Alg3
@@ -116,7 +116,7 @@ def bits(path: Path) -> dict[str, Any]:
     result = json.loads((path / "result.json").read_text())
     for key in ("train_seconds", "resumed"):
         del result[key]
-    apart = ("result.json", "status.json")  # the overrides of a resumed run are its own
+    apart = ("result.json", "status.json", "times.jsonl")  # the overrides of a resumed run are its own
     files = {file.name: file.read_bytes() for file in path.iterdir() if file.name not in apart}
     return {"result": result, **files}
 
@@ -276,8 +276,21 @@ def test_the_best_model_is_kept(whole: Path) -> None:
 
 def test_a_finished_run_keeps_no_checkpoint(whole: Path) -> None:
     assert {file.name for file in whole.iterdir()} == {
-        *(".lock", "config.yaml", "metrics.jsonl", "result.json", "final.safetensors", "best.safetensors")
+        *(".lock", "config.yaml", "metrics.jsonl", "times.jsonl"),
+        *("result.json", "final.safetensors", "best.safetensors"),
     }
+
+
+def test_the_time_of_each_record_is_kept_through_a_resume(whole: Path, half: Path) -> None:
+    before = read_times(half / "times.jsonl")
+    result = go(half, settings_with())
+    times = read_times(half / "times.jsonl")
+    steps = [json.loads(line)["step"] for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    assert sorted(times) == steps
+    seconds = [times[step] for step in steps]
+    assert seconds == sorted(seconds)
+    assert times[steps[0]] == before[steps[0]]
+    assert 0 < seconds[-1] <= result["train_seconds"] + 1e-3
 
 
 def test_without_checkpoints_a_signal_still_ends_a_run(tmp_path: Path) -> None:
@@ -411,7 +424,7 @@ def test_a_partly_written_line_is_removed(tmp_path: Path) -> None:
     assert (path / "metrics.jsonl").read_text() == '{"step": 1}\n{"step": 3}\n'
 
 
-@pytest.mark.parametrize("name", [".lock", "metrics.jsonl"])
+@pytest.mark.parametrize("name", [".lock", "metrics.jsonl", "times.jsonl"])
 def test_a_link_in_an_untrusted_directory_is_not_followed(name: str, half: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("mine")

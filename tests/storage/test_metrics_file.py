@@ -44,6 +44,16 @@ def test_a_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
     assert [record["step"] for record in metrics_file.read_metrics(tmp_path / "metrics.jsonl")] == [1]
 
 
+def test_times_have_the_last_word_on_a_step_and_no_torn_lines(tmp_path: Path) -> None:
+    file = tmp_path / "times.jsonl"
+    assert metrics_file.read_times(file) == {}, "of a run of an earlier version"
+    times = [(1, 0.5), (2, 1.0), (2, 7.0), (3, 8.0)]
+    lines = [json.dumps({"step": step, "seconds": seconds}) for step, seconds in times]
+    damaged = ['{"step": 4, "sec{"step": 4, "seconds": 9}', '{"step": 5, "seconds": NaN}', '{"step": 6', "[]"]
+    file.write_text("\n".join([*lines, *damaged]))
+    assert metrics_file.read_times(file) == {1: 0.5, 2: 7.0, 3: 8.0}
+
+
 def test_parts_of_an_algorithm_that_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Panels for each turn would make a picture that takes gigabytes."""
     write_config(tmp_path, compose_settings([]))

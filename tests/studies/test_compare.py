@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
+import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +109,31 @@ def test_holm() -> None:
     assert holm([0.5, float("nan"), 0.6])[0] == 1.0
 
 
+def test_holm_is_closed_testing_with_bonferroni() -> None:
+    """The adjusted p-value of a test is the largest Bonferroni one of all sets of tests that it is in."""
+    for p in np.random.default_rng(0).uniform(size=(20, 5)) ** 3:
+        sets = [list(s) for size in range(1, 6) for s in itertools.combinations(range(5), size)]
+        closed = [max(min(1, len(s) * p[s].min()) for s in sets if i in s) for i in range(5)]
+        assert holm([*p]) == pytest.approx(closed)
+
+
+def test_ranks_over_data_sets_with_ties_agree_with_scipy() -> None:
+    errors = {
+        "ring": [10, 10, 30, 40],
+        "moons": [5, 50, 20, 60],
+        "wine": [9, 30, 30, 9],
+        "iris": [1, 2, 3, 4],
+    }
+    records = [r for d, row in errors.items() for r in runs_of({f"a{i}": [e] for i, e in enumerate(row)}, d)]
+    found = ranking(cells(records))
+    assert found is not None
+    ranks = stats.rankdata([*errors.values()], axis=1).mean(axis=0)
+    assert found.ranks == pytest.approx({f"a{i}": rank for i, rank in enumerate(ranks)})
+    assert found.p == pytest.approx(stats.friedmanchisquare(*zip(*errors.values(), strict=True)).pvalue)
+    q = stats.studentized_range.isf(0.05, 4, np.inf) / np.sqrt(2)
+    assert found.critical == pytest.approx(q * np.sqrt(4 * 5 / (6 * 4)))
+
+
 def test_ranks_over_seeds_agree_with_scipy() -> None:
     found = ranking(cells(runs_of(ERRORS)))
     assert found is not None
@@ -156,6 +185,15 @@ def test_real_targets_and_validation_data() -> None:
     assert [(row.cell.split, row.cell.unit) for row in rows] == [("validation", "R²")] * 2
     assert rows[0].score.mean == pytest.approx(0.6)
     assert rows[1].p == 1.0
+    worse = np.array([0.3, 0.1, 0.2])
+    for record, less in zip(records[3:], worse, strict=True):
+        record.figures["validation_r2"] -= less
+        changed(record, generated=False)
+    (_, row) = compare(cells(records), "alg1")
+    scale = np.sqrt(1 / 3 + 100 / (9 * SAMPLES)) * worse.std(ddof=1)  # Nadeau and Bengio
+    assert row.minus is not None
+    assert (row.minus.low, row.minus.high) == pytest.approx(stats.t.interval(0.95, 2, -worse.mean(), scale))
+    assert row.p == pytest.approx(2 * stats.t.sf(worse.mean() / scale, 2))
 
 
 def changed(record: RunRecord, **data: Any) -> RunRecord:
@@ -171,11 +209,19 @@ def of_task(record: RunRecord, task: str) -> RunRecord:
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        ([RunRecord(Path("x"), "failed", "it diverged")], "none of these has finished"),
+        (
+            [RunRecord(Path("x"), "failed", "it diverged")],
+            "expected finished runs to compare, got 1 failed; see nsvm runs",
+        ),
         ([run(), of_task(run(1), "regression")], "task=classification and .* task=regression"),
+        ([], "expected finished runs to compare, got no run"),
         ([run(), changed(run(algorithm="alg2"), sha256="other")], "trained on different data"),
         ([run(), run()], "have the same settings and seed"),
         ([run(), run(1, test_errors=None, validation_errors=3)], "was evaluated on validation data"),
+        ([run(), run(1, test_errors=None, test_r2=None)], "ring-alg1-1 has no score to compare: R² is undef"),
+        ([run(), run(1, errors="many")], "ring-alg1-1 has a damaged result"),
+        ([run(), run(1, train_seconds=float("nan"))], "ring-alg1-1 has a damaged result"),
+        ([run(), run(1, data={})], "ring-alg1-1 has a damaged result"),
     ],
 )
 def test_runs_that_cannot_be_compared(records: list[RunRecord], message: str) -> None:
@@ -202,3 +248,37 @@ def test_tables() -> None:
     assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 1
     assert r"94.70 $\pm$ 0.80" in latex
     assert r"accuracy, \%" in latex
+
+
+STRANGE = [
+    *("a_b & 50% #1 $x_{2}$ ~^\\", "[1, 2] *", "größe|ñandú", "«λ» 中 😀 ą", "1\x1b[31m\n2", '<a> `b\' "c"'),
+]
+
+
+def test_a_name_cannot_leave_its_cell() -> None:
+    records = runs_of({name: [n, n + 1, n] for n, name in enumerate(STRANGE)})
+    rows = compare(cells(records))
+    lines = to_markdown(rows, None).splitlines()
+    assert len([line for line in lines if line.startswith("| ")]) == 2 + len(STRANGE)
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines if line.startswith("|")} == {10}
+    assert r"| größe\|ñandú |" in "\n".join(lines)
+    assert r"1\x1b[31m\n2" in "\n".join(lines)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("engine", ["pdflatex", "lualatex"])
+def test_latex_compiles_whatever_the_names(engine: str, tmp_path: Path) -> None:
+    if not shutil.which(engine):
+        pytest.skip(f"needs {engine}, with booktabs")
+    records = [
+        record
+        for dataset in STRANGE
+        for record in runs_of({name: [n, n + 7, n] for n, name in enumerate(STRANGE)}, dataset)
+    ]
+    found = cells(records)
+    table = to_latex(compare(found), ranking(found))
+    preamble = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}"
+    (tmp_path / "all.tex").write_text(f"{preamble}\n{table}\n\\end{{document}}\n")
+    command = [engine, "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True)
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]

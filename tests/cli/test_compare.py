@@ -1,0 +1,73 @@
+"""``nsvm compare`` as its users type it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import nsvm, refusal
+from tests.studies.test_compare import runs_of
+from tests.studies.test_comparison_figures import written
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """Finished runs of three algorithms, three seeds each."""
+    folder = tmp_path / "sweep"
+    folder.mkdir()
+    errors = {"alg1": [50, 62, 41], "alg2": [66, 71, 60], "alg3": [52, 60, 47]}
+    for record in written(runs_of(errors), folder):
+        result = {**record.figures, "settings": record.settings, "overrides": record.overrides}
+        (record.path / "result.json").write_text(json.dumps(result))
+    return folder
+
+
+def test_the_table_goes_to_standard_output_and_the_names_of_figures_do_not(sweep: Path) -> None:
+    done = nsvm("compare", "sweep", "--figures", "new/figures", cwd=sweep.parent)
+    assert (done.returncode, done.stderr) == (0, "new/figures/curves.png\nnew/figures/ranks.png\n")
+    assert done.stdout.startswith("ring: test accuracy, %\n")
+    assert done.stdout == nsvm("compare", "sweep", cwd=sweep.parent).stdout
+    for name in ("curves", "ranks"):
+        assert (sweep.parent / f"new/figures/{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_latex_has_figures_as_pdf(sweep: Path) -> None:
+    done = nsvm("compare", "sweep", "--format", "latex", "--figures", ".", cwd=sweep.parent)
+    assert (done.returncode, done.stderr) == (0, "curves.pdf\nranks.pdf\n")
+    assert r"\toprule" in done.stdout
+    assert (sweep.parent / "curves.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_where_no_figure_applies(sweep: Path) -> None:
+    for file in sweep.rglob("metrics.jsonl"):
+        file.unlink()
+    done = nsvm("compare", "sweep", "--filter", "seed=0", "--figures", "figures", cwd=sweep.parent)
+    assert done.returncode == 0
+    assert done.stderr == "figures: no figure applies to these runs; see nsvm compare --help\n"
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "there is no run in or below it" in refusal("compare", "empty", cwd=tmp_path)
+    assert "there is no such folder" in refusal("compare", "missing", cwd=tmp_path)
+    assert "there is no format 'pdf'" in refusal("compare", "empty", "--format", "pdf", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("folder", ["file", "file/below"])
+def test_a_folder_that_cannot_be_written_to(folder: str, sweep: Path) -> None:
+    (sweep.parent / "file").touch()
+    done = nsvm("compare", "sweep", "--figures", folder, cwd=sweep.parent)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"nsvm: --figures {folder}: expected a folder to write to: ")
+
+
+def test_a_sweep_in_which_all_failed(sweep: Path) -> None:
+    for file in sweep.rglob("result.json"):
+        file.rename(file.with_name("status.json")).write_text(
+            '{"status": "failed", "message": "it diverged"}'
+        )
+    done = nsvm("compare", "sweep", cwd=sweep.parent)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "nsvm: expected finished runs to compare, got 9 failed; see nsvm runs\n"
