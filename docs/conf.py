@@ -15,7 +15,7 @@ copyright = "2026, The nsvm authors"
 release = version = nsvm_cli.__version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "mathml",
@@ -24,6 +24,7 @@ extensions = [
 exclude_patterns = ["_build", "_ext", "images/make"]
 needs_sphinx = "9.0"
 
+nb_execution_mode = "off"  # the notebook shows what it printed when scripts/try ran it last
 myst_enable_extensions = ["deflist", "dollarmath", "fieldlist"]
 myst_heading_anchors = 3
 myst_update_mathjax = False

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -167,10 +166,18 @@ SENTENCES = {
 """What to say instead of Hydra's sentences, which are found by a part of their first line."""
 
 
+PLUGINS = {"hydra/launcher": ("joblib", "ray", "submitit"), "hydra/sweeper": ("ax", "nevergrad", "optuna")}
+"""The options that Hydra's plugins add; the package of each is named after it."""
+
+PLUGIN_GROUPS = tuple(f"{group}/" for group in PLUGINS)
+
+
 def _sentence(error: Exception, arguments: list[str]) -> str:
     text = str(error) or str(error.__cause__ or "")
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options is not None:
-        return _no_such_option(error.missing_cfg_file, error.options)
+    if isinstance(error, MissingConfigException):
+        file, options = error.missing_cfg_file or "", error.options
+        if file and (options is not None or file.startswith(PLUGIN_GROUPS)):
+            return _no_such_option(file, options or ())
     if isinstance(error, MissingMandatoryValue) or "Missing mandatory value" in text:
         return f"{getattr(error, 'full_key', None) or text.split()[-1]} needs a value"
     if isinstance(error, OverrideParseException):
@@ -203,10 +210,11 @@ def _groups() -> set[str]:
 def _no_such_option(file: str, options: Iterable[str]) -> str:
     """Return what to say about an option without a file, such as ``kernel/rbff``."""
     group, _, option = file.rpartition("/") if file.startswith("hydra/") else file.partition("/")
-    if group in ("hydra/launcher", "hydra/sweeper") and not get_close_matches(option, options):
-        package = f"hydra-{option.partition('_')[0]}-{group.removeprefix('hydra/')}"
+    plugins = PLUGINS.get(group, ())
+    if (plugin := option.partition("_")[0]) in plugins:
+        package = f"hydra-{plugin}-{group.removeprefix('hydra/')}"
         return f"{group}={option} needs a plugin of Hydra: pip install {package}"
-    return f"{group}={option}: there is no such {group}; {did_you_mean(option, options)}"
+    return f"{group}={option}: there is no such {group}; {did_you_mean(option, [*options, *plugins])}"
 
 
 MEANT = {"learning_rate": "lr", "epochs": "steps", "iterations": "steps", "lambda": "lam", "model": "network"}

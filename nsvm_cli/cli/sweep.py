@@ -18,7 +18,7 @@ from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from nsvm_cli.errors import InputError, Interrupted, RunError
+from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
 from nsvm_cli.output import answer, flash, say
 
 if TYPE_CHECKING:
@@ -112,10 +112,11 @@ class Sweep:
                 raise
             signum = error.signum if isinstance(error, Interrupted) else signal.SIGINT
             raise Interrupted(signum, "interrupted: the same command resumes the sweep") from None
-        except Exception as error:  # the launcher's own, such as a process of it that was killed
-            if not any(outcome.status == "failed" for outcome in self._report()):
+        except Exception as error:  # the launcher's own: without its cluster, or a process that was killed
+            if self.directory is None:
                 raise
-            raise RunError(f"the sweep ended early: {next(iter(str(error).splitlines()), '')}") from None
+            self._report()
+            raise RunError(f"the sweep ended early: {next(iter(message_of(error).splitlines()))}") from error
         finally:
             SweepDirectory.sweep = None
         if failed := [outcome for outcome in self._report() if outcome.status == "failed"]:
@@ -261,30 +262,29 @@ def _show_best(finished: Sequence[Path]) -> None:
     from rich.table import Table
 
     from nsvm_cli.report.console import Console
-    from nsvm_cli.studies.compare import cells, compare
-    from nsvm_cli.studies.comparison_table import title
+    from nsvm_cli.studies.compare import cells
     from nsvm_cli.studies.intervals import decimals
     from nsvm_cli.studies.records import read_run
 
     if len(finished) < 2:
         return
     try:
-        rows = compare(cells([read_run(path) for path in finished]))
+        found = cells([read_run(path) for path in finished])
     except InputError as error:
         say(f"no ranks: {error}")
         return
-    for _, group in groupby(rows, lambda row: row.cell.dataset):
-        ranked = [*group]
-        table = Table(title=title(ranked), title_justify="left")
-        for column in ("rank", "settings", "seeds", "mean ± std"):
+    for _, group in groupby(found, lambda cell: cell.dataset):
+        ranked = sorted(group, key=lambda cell: -cell.mean_score)
+        table = Table(title=ranked[0].title, title_justify="left")
+        for column in ("rank", "settings", "seeds", "mean"):
             table.add_column(column, overflow="fold", justify="left" if column == "settings" else "right")
-        for row in ranked[:SHOWN]:
-            spread = row.score.spread(decimals(row.cell.unit))
-            table.add_row(f"{row.rank:g}", row.cell.candidate, str(len(row.cell.runs)), spread)
+        for number, cell in enumerate(ranked[:SHOWN], 1):
+            mean = f"{cell.mean_score:.{decimals(cell.unit)}f}"
+            table.add_row(str(number), cell.candidate, str(len(cell.runs)), mean)
         Console().print(table)
         if len(ranked) > SHOWN:
             answer(f"and {len(ranked) - SHOWN} more, see nsvm compare")
-        if len(ranked) > 1 and ranked[0].cell.split == "test":
+        if len(ranked) > 1 and ranked[0].split == "test":
             answer("Settings are chosen on validation data: dataset.validation=200 ranks by those.")
 
 

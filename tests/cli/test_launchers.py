@@ -109,6 +109,16 @@ def test_a_directory_of_another_run_stays_as_it_is(tmp_path: Path) -> None:
     assert [status["overrides"][-1] for status in statuses(tmp_path / "sweep")] == ["seed=4", "seed=5"]
 
 
+def test_pictures_are_drawn_once_all_jobs_have_ended(tmp_path: Path) -> None:
+    """Also those that an earlier sweep left to be drawn."""
+    words = ["train", "-m", *TINY, "curves=true", "seed=0,1", "hydra.sweep.dir=sweep"]
+    for _ in range(2):
+        assert nsvm(*words, cwd=tmp_path).returncode == 0
+        drawn = sorted((tmp_path / "sweep").glob("*/curves.png"))
+        assert [file.parent.name for file in drawn] == ["0", "1"]
+        drawn[0].unlink()
+
+
 PLUGIN = """
 import os, signal, time
 from pathlib import Path
@@ -206,6 +216,7 @@ def test_a_resumed_run_rewrites_its_status(word: str, tmp_path: Path) -> None:
     [
         ("hydra/launcher=ray", "hydra-ray-launcher"),
         ("hydra/sweeper=optuna", "hydra-optuna-sweeper"),
+        ("hydra/launcher=ray_local", "hydra-ray-launcher"),
         ("hydra/launcher=slurm", "hydra-submitit-launcher"),
     ],
 )
@@ -214,6 +225,19 @@ def test_a_missing_plugin_is_named(word: str, package: str, tmp_path: Path) -> N
         pytest.skip(f"{package} is installed")
     says = refusal("train", "-m", word, "seed=0,1", cwd=tmp_path)
     assert says.endswith(f"needs a plugin of Hydra: pip install {package}")
+
+
+def test_a_launcher_that_does_not_exist(tmp_path: Path) -> None:
+    says = refusal("train", "-m", "hydra/launcher=rya", "seed=0,1", cwd=tmp_path)
+    assert says.startswith("hydra/launcher=rya: there is no such hydra/launcher; did you mean ray?")
+
+
+def test_a_launcher_without_its_cluster(tmp_path: Path) -> None:
+    pytest.importorskip("submitit")
+    done = nsvm("train", "-m", "hydra/launcher=slurm", "seed=0,1", "hydra.sweep.dir=sweep", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith('nsvm: the sweep ended early: RuntimeError: Could not detect "srun"')
 
 
 def test_a_sweeper_gets_the_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
