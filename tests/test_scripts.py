@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import requires
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -53,19 +52,25 @@ def test_the_literal_loop_goes_on_where_a_trainer_is(algorithm: str, monkeypatch
 def test_the_constraints_name_every_package() -> None:
     """The direct and the indirect ones, but not CUDA, which comes with the torch that asks for it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    found = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
     pins = (ROOT / "constraints.txt").read_text().splitlines()
     named = {canonicalize_name(line.split("==")[0]) for line in pins}
-    needed = {"nsvm"}
+    needed: set[tuple[str, str]] = set()
+    found = [(line, "") for line in (*project["dependencies"], "nsvm[dev]")]
     while found:
-        package = Requirement(found.pop())
+        line, extra_of_parent = found.pop()
+        package = Requirement(line)
         name = canonicalize_name(package.name)
-        extras = ["", *package.extras]
-        here = package.marker is None or any(package.marker.evaluate({"extra": extra}) for extra in extras)
-        if here and name not in needed and not name.startswith(("cuda-", "nvidia-", "triton")):
-            needed.add(name)
-            found += requires(name) or []
-    assert needed - named == {"nsvm"}
+        if package.marker and not package.marker.evaluate({"extra": extra_of_parent}):
+            continue
+        if name.startswith(("cuda-", "nvidia-", "triton")):
+            continue
+        for extra in {"", *package.extras} - {extra for known, extra in needed if known == name}:
+            needed.add((name, extra))
+            if name == "nsvm":
+                found += [(line, "") for line in project["optional-dependencies"].get(extra, ())]
+            else:
+                found += [(line, extra) for line in requires(name) or []]
+    assert {name for name, _ in needed} - named == {"nsvm"}
 
 
 FAKE_PYTHON = """\

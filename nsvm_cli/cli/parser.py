@@ -18,8 +18,10 @@ COMMANDS = {
     "reproduce": "run the paper's experiments and baselines over many seeds",
     "evaluate": "evaluate a trained model",
     "predict": "predict with a trained model",
+    "export": "write a trained model as an ONNX graph",
     "runs": "list runs, with their settings and figures",
     "compare": "compare settings over the seeds of their runs",
+    "report": "write a report of runs as one HTML file",
     "curves": "draw the training curves of runs",
     "completion": "print a completion script for bash, zsh or fish",
 }

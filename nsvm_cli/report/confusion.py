@@ -9,17 +9,18 @@ from rich.console import Console, Group
 from rich.measure import Measurement
 from rich.table import Table
 
+from nsvm_cli.report.plotting import shortened
+
 MOST_CLASSES = 12
 """The most classes that a matrix is shown for."""
 
 MOST_PAIRS = 8
 """The most confusions that are listed where there is no room for a matrix."""
 
-LONGEST = 16
-"""Characters of a class's name that are shown."""
-
 Counts = Sequence[Sequence[int]]
 Recall = Sequence[float | None]
+Cells = list[tuple[str, ...]]
+"""A table: its head, and then its rows."""
 
 
 def confusion_table(
@@ -36,37 +37,45 @@ def confusion_table(
 
     None is returned if there is neither room nor a confusion.
     """
-    names = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in classes]
+    names = [shortened(name) for name in classes]
     if len(classes) <= MOST_CLASSES:
-        matrix = _matrix(confusion, recall, names)
+        matrix = _table(matrix_cells(confusion, recall, names))
         unbounded = console.options.update(max_width=10_000)
         if Measurement.get(console, unbounded, matrix).maximum <= console.width:
             return Group(f"{split}: classes by row, decisions by column", matrix)
-    most_frequent = _most_frequent(confusion, recall, names)
+    most_frequent = _table(frequent_cells(confusion, recall, names))
     return Group(f"{split}: the most frequent confusions", most_frequent) if most_frequent.row_count else None
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
+def matrix_cells(confusion: Counts, recall: Recall, names: Sequence[str]) -> Cells:
+    """Return the confusion matrix, with a row for each class and a column for each decision."""
+    rows = zip(names, confusion, recall, strict=True)
+    return [
+        ("", *names, "recall"),
+        *((name, *(str(count or ".") for count in counts), _percent(share)) for name, counts, share in rows),
+    ]
 
 
-def _matrix(confusion: Counts, recall: Recall, names: Sequence[str]) -> Table:
-    table = _table("", *names, "recall")
-    for name, counts, share in zip(names, confusion, recall, strict=True):
-        table.add_row(name, *(str(count or ".") for count in counts), _percent(share))
-    return table
-
-
-def _most_frequent(confusion: Counts, recall: Recall, names: Sequence[str]) -> Table:
+def frequent_cells(confusion: Counts, recall: Recall, names: Sequence[str]) -> Cells:
+    """Return the most frequent confusions, one a row."""
     pairs = [
         (count, i, j) for i, row in enumerate(confusion) for j, count in enumerate(row) if count and i != j
     ]
-    table = _table("class", "decision", "samples", "recall")
-    for count, i, j in sorted(pairs, key=lambda pair: -pair[0])[:MOST_PAIRS]:
-        table.add_row(names[i], names[j], f"{count} of {sum(confusion[i])}", _percent(recall[i]))
+    return [
+        ("class", "decision", "samples", "recall"),
+        *(
+            (names[i], names[j], f"{count} of {sum(confusion[i])}", _percent(recall[i]))
+            for count, i, j in sorted(pairs, key=lambda pair: -pair[0])[:MOST_PAIRS]
+        ),
+    ]
+
+
+def _table(cells: Cells) -> Table:
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for column in cells[0]:
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in cells[1:]:
+        table.add_row(*row)
     return table
 
 

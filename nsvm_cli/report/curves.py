@@ -58,10 +58,20 @@ def draw_curves(run: Path) -> Path:
     Raises:
         InputError: it is not the directory of a run, or its metrics are damaged or there are none yet.
     """
+    panels = panels_of(run)
+    draw(run / CURVES, (7.0, 1.9 * len(panels) + 0.6), partial(plot_panels, panels, _title(run)))
+    return run / CURVES
+
+
+def panels_of(run: Path) -> list[Panel]:
+    """Return what there is to draw of the ``metrics.jsonl`` of a run directory.
+
+    Raises:
+        InputError: it is not the directory of a run, or its metrics are damaged or there are none yet.
+    """
     if not (panels := _panels(_records(run))):
         raise InputError(f"{run / METRICS} holds nothing but zeros: expected a record of later steps")
-    draw(run / CURVES, (7.0, 1.9 * len(panels) + 0.6), partial(_plot, panels, _title(run)))
-    return run / CURVES
+    return panels
 
 
 def _records(run: Path) -> list[dict[str, Any]]:
@@ -144,7 +154,8 @@ def _percent(records: Records, key: str) -> Points:
     return [(step, 100 * value) for step, value in _series(records, key)]
 
 
-def _plot(panels: Sequence[Panel], title: str, figure: Figure) -> None:
+def plot_panels(panels: Sequence[Panel], title: str, figure: Figure) -> None:
+    """Plot panels one below the other."""
     figure.suptitle(title, fontsize=11)
     axes: list[Axes] = list(figure.subplots(len(panels), 1, squeeze=False)[:, 0])
     for n, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
@@ -160,7 +171,7 @@ def _plot(panels: Sequence[Panel], title: str, figure: Figure) -> None:
         if any(curve.label for curve in panel.curves):
             axis.legend(frameon=False, fontsize=8, loc="lower right")
     if any(curve.noisy and len(curve.points) > FEW for panel in panels for curve in panel.curves):
-        figure.supxlabel(f"dark: the mean of {WINDOW} records around each", fontsize=8, color=GRAY)
+        figure.supxlabel(f"thick: the mean of {WINDOW} records around each", fontsize=8, color=GRAY)
 
 
 def _plot_curve(axis: Axes, curve: Curve) -> None:

@@ -14,7 +14,8 @@ from jaxtyping import Real
 
 from nsvm_cli.datasets import Data, Split, load_data
 from nsvm_cli.models.nsvm import NSVM
-from nsvm_cli.report.plotting import draw
+from nsvm_cli.report.plotting import draw, shortened
+from nsvm_cli.report.samples import are_images, pixels, range_of
 from nsvm_cli.runs.model_file import find_model_file, load_model
 from nsvm_cli.storage.run_directory import MISTAKES
 from nsvm_cli.tasks import Classification
@@ -26,18 +27,15 @@ if TYPE_CHECKING:
 MOST, COLUMNS = 24, 8
 """The most images in a picture, and in a row of it."""
 
-CHANNELS = {1, 3}
-"""Samples of shape (channels, height, width) are images if they have so many: grey, or red, green, blue."""
-
 LONGEST = 14
 """Characters of a class's name in a title."""
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """An image, its class, and the class that was decided for."""
+    """A sample, its class, and the class that was decided for."""
 
-    image: Real[np.ndarray, "channels height width"]
+    sample: Real[np.ndarray, "..."]
     true: str
     decided: str
 
@@ -56,7 +54,7 @@ def draw_mistakes(run: Path, data: Data | None = None) -> Path | None:
     """
     saved = load_model(find_model_file(run))
     task, settings, shape = saved.facts.task, saved.settings, saved.facts.shape
-    if not isinstance(task, Classification) or len(shape) != 3 or shape[0] not in CHANNELS:
+    if not isinstance(task, Classification) or not are_images(shape):
         return None
     data = data or load_data(settings.dataset, settings.seed, settings.task, saved.facts.known)
     name = "validation" if data.splits.sizes["validation"] else "test"
@@ -67,9 +65,8 @@ def draw_mistakes(run: Path, data: Data | None = None) -> Path | None:
     which = f"the worst {len(mistakes)} of {count} mistakes" if count > 1 else "the only mistake"
     title = f"{which} on the {name} set: true → decided"
     rows, columns = math.ceil(len(mistakes) / COLUMNS), min(len(mistakes), COLUMNS)
-    ends = float(split.x.min()), float(split.x.max())
     size = (max(4.5, 1.2 * columns), 1.5 * rows + 0.4)
-    draw(run / MISTAKES, size, partial(_plot, mistakes, (rows, columns), ends, title))
+    draw(run / MISTAKES, size, partial(_plot, mistakes, (rows, columns), range_of(split), title))
     return run / MISTAKES
 
 
@@ -101,17 +98,12 @@ def _plot(
     axes: list[Axes] = list(figure.subplots(*grid, squeeze=False).flat)
     for axis in axes:
         axis.set_axis_off()
-    low, high = ends
     for axis, mistake in zip(axes, mistakes, strict=False):
-        pixels = np.moveaxis(mistake.image - low, 0, -1) / (high - low or 1.0)
-        axis.imshow(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels, cmap="gray", vmin=0, vmax=1)
+        axis.imshow(pixels(mistake.sample, ends), cmap="gray", vmin=0, vmax=1)
         axis.set_title(_title(mistake), fontsize=8)
 
 
 def _title(mistake: Mistake) -> str:
-    true, decided = (
-        name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
-        for name in (mistake.true, mistake.decided)
-    )
+    true, decided = (shortened(name, LONGEST) for name in (mistake.true, mistake.decided))
     line = f"{true} → {decided}"
     return line if len(line) <= LONGEST else f"{true}\n→ {decided}"

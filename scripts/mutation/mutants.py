@@ -217,7 +217,7 @@ MUTANTS = {
         ("last.replace(previous)", "last.unlink()"),
     ],
     "storage/metrics_file.py": [
-        ("        self._file.truncate(at.bytes)\n", ""),
+        ("        self._file.truncate(self._bytes)\n", ""),
         ("            self._file.truncate(self._bytes)\n", ""),
     ],
     "storage/tensor_file.py": [

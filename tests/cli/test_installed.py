@@ -26,6 +26,8 @@ def test_the_wheel_carries_conf_and_the_command(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for file in (ROOT / "conf").rglob("*.yaml"):
         assert f"nsvm_cli/{file.relative_to(ROOT)}" in names
+    for file in (ROOT / "nsvm_cli").rglob("*.jinja"):
+        assert str(file.relative_to(ROOT)) in names
     assert not [name for name in names if name.startswith(("tests/", "outputs/", "scripts/"))]
 
 

@@ -29,7 +29,7 @@ def mistakes_of(g: list[Any], y: list[float], classes: str) -> tuple[list[str], 
     model = Mock(decision_function=lambda x: torch.tensor(g))
     split = Split(torch.arange(len(y)).double().reshape(-1, 1, 1, 1), torch.tensor(y, dtype=torch.float64))
     found, count = worst_mistakes(model, task_for(list(classes)), split)
-    return [f"{m.image.item():.0f}: {m.true} {m.decided}" for m in found], count
+    return [f"{m.sample.item():.0f}: {m.true} {m.decided}" for m in found], count
 
 
 def test_the_worst_mistakes_are_those_decided_by_the_most() -> None:

@@ -1,0 +1,66 @@
+"""``nsvm report``: a report of runs as one HTML file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from nsvm_cli.cli.imports import importing_torch
+from nsvm_cli.cli.parser import CommandParser
+from nsvm_cli.cli.plugins import load_plugins
+from nsvm_cli.errors import InputError
+from nsvm_cli.output import answer
+from nsvm_cli.storage.run_directory import REPORT
+
+DESCRIPTION = """\
+Write a report as one HTML file, which needs no network: of a run its settings,
+curves, mistakes, support vectors, kernel matrix and features; of several, such
+as a sweep, how they compare. Parts that need data which are gone are left out.
+"""
+EPILOG = """\
+examples:
+  nsvm report run
+  nsvm report outputs/sweep/alg1 --output sweep.html
+  nsvm report outputs --filter dataset=ringnorm
+"""
+
+
+def configure(parser: CommandParser) -> None:
+    """Add the arguments of the command."""
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="+", type=Path, help="run directory, or a folder above"
+    )
+    parser.add_argument(
+        "--output",
+        metavar="HTML",
+        type=Path,
+        help=f"file to write; by default {REPORT} in PATH or, for several, in the current folder",
+    )
+    parser.add_argument("--filter", metavar="CONDITION", action="append", default=[], help="as in nsvm runs")
+    parser.add_argument(
+        "--memory-budget",
+        metavar="MIB",
+        type=int,
+        help="memory that data and model may take, if more than 1024 MiB",
+    )
+    parser.add_argument("--plugins", metavar="MODULES", help="your modules with the model's parts")
+    parser.set_defaults(run=report)
+
+
+def report(options: argparse.Namespace) -> None:
+    """Write the report, and print where it is."""
+    from nsvm_cli.studies.records import find_runs
+
+    records = find_runs(options.paths, options.filter)
+    if not records:
+        raise InputError(f"--filter {' '.join(options.filter)}: no run is like that; see nsvm runs")
+    load_plugins(options.plugins.split(",") if options.plugins else [])
+    with importing_torch():
+        from nsvm_cli.studies.report import write_report
+
+    budget = {} if options.memory_budget is None else {"memory_budget": options.memory_budget}
+    folder = options.paths[0] if len(options.paths) == 1 else Path()
+    file = options.output or folder / REPORT
+    write_report(file, records, {"device": "auto", **budget})
+    answer(file)

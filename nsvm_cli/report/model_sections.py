@@ -1,0 +1,158 @@
+"""The sections of a report that show a trained model at work on its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.report.feature_maps import (
+    MOST,
+    MOST_IN_MATRIX,
+    decision_pictures,
+    feature_pictures,
+    kernel_pictures,
+    prediction_picture,
+)
+from nsvm_cli.report.mistakes import worst_mistakes
+from nsvm_cli.report.page import Blocks, Grid, Image, Images, Note, Section, Table, section
+from nsvm_cli.report.plotting import shortened
+from nsvm_cli.report.support_vectors import Prediction, predictions
+from nsvm_cli.report.trained import Trained, load_trained
+from nsvm_cli.tasks import Classification
+from nsvm_cli.trainers import build_trainer
+
+MOST_ROWS = 12
+"""The most samples in a table."""
+
+SUBSCRIPTS = "₁₂₃₄₅₆"
+
+
+def model_sections(run: Path, runtime: Mapping[str, Any]) -> list[Section]:
+    """Return what there is to show of the model of a finished run; see ``load_trained``."""
+    try:
+        trained = load_trained(run, runtime)
+    except (InputError, RunError) as error:
+        left_out = f"Mistakes, support vectors, kernel matrix and features are left out: {error}."
+        return [Section("Model", [Note(left_out)])]
+    parts: dict[str, Callable[[Trained], Blocks]] = {
+        "Predictions": _predictions,
+        "Worst mistakes": _mistakes,
+        "Strongest support vectors": _support_vectors,
+        "Kernel matrix": _kernel,
+        "Features": _features,
+        "Decisions": decision_pictures,
+    }
+    return [part for title, make in parts.items() for part in section(title, partial(make, trained))]
+
+
+def _predictions(trained: Trained) -> Blocks:
+    return [] if trained.classifies else [prediction_picture(trained)]
+
+
+def _mistakes(trained: Trained) -> Blocks:
+    task, split = trained.model.task, trained.held_out
+    if not isinstance(task, Classification):
+        return _worst_predictions(trained)
+    mistakes, count = worst_mistakes(trained.model, task, split)
+    if not mistakes:
+        return [Note(f"There are none: all {len(split)} {trained.split} samples are decided rightly.")]
+    named = [(f"{shortened(one.true)} → {shortened(one.decided)}", one.sample) for one in mistakes]
+    if trained.are_images:
+        images = [Image(trained.image(x), name) for name, x in named]
+        return [Images(f"{_of(images, count)} {trained.split} set: class → decision", images)]
+    rows = [(name, *trained.cells(x)) for name, x in named[:MOST_ROWS]]
+    head = ("class → decision", *trained.columns)
+    return [Table(f"{_of(rows, count)} {trained.split} set", head, rows, range(1, 1 + trained.numbers))]
+
+
+def _of(shown: Sequence[object], count: int) -> str:
+    return f"The worst {len(shown)} of {count} mistakes on the" if count > 1 else "The only mistake on the"
+
+
+def _worst_predictions(trained: Trained) -> Blocks:
+    split = trained.held_out
+    predicted = trained.model.predict(split.x).cpu()
+    worst = (predicted - split.y).abs().argsort(descending=True, stable=True)[:MOST_ROWS]
+    rows = []
+    for i in worst:
+        y, decided = float(split.y[i]), float(predicted[i])
+        figures = (f"{y:.4g}", f"{decided:.4g}", f"{decided - y:+.4g}")
+        rows.append((*figures, *trained.cells(split.x[i].numpy())))
+    head = ("target", "prediction", "error", *trained.columns)
+    caption = f"The {len(rows)} predictions on the {trained.split} set that are furthest from their targets"
+    return [Table(caption, head, rows, range(3 + trained.numbers))]
+
+
+def _support_vectors(trained: Trained) -> Blocks:
+    if not build_trainer(trained.saved.settings.algorithm).trains_svm:
+        return []
+    found = predictions(trained)
+    what = (
+        "A decision follows from sums" if trained.classifies else "A prediction is the mean target plus a sum"
+    )
+    notes = [
+        f"{what} over the support vectors xⱼ with terms proportional to αⱼ yⱼ K(xⱼ, x). For a few samples x, "
+        "these are the xⱼ with the largest terms."
+    ]
+    if any(row is None for prediction in found for _, row in prediction.terms):
+        notes.append(
+            "A place is empty where it is not clear which sample that is: Algorithm 1 keeps the features "
+            "that a sample had when it became a support vector."
+        )
+    note = Note(" ".join(notes))
+    if trained.are_images:
+        return [note, *(_term_images(trained, prediction) for prediction in found)]
+    return [note, Grid([_term_table(trained, prediction) for prediction in found])]
+
+
+def _caption(trained: Trained, prediction: Prediction) -> str:
+    y, decided = (trained.label(label) for label in (prediction.y, prediction.decided))
+    shown, count = sum(value for value, _ in prediction.terms), len(trained.model.expansion.z)
+    bias = " and the bias" if torch.as_tensor(trained.model.expansion.bias).any() else ""
+    sums = f"these add up to {shown:+.3g}, all {count} terms{bias} to {prediction.total:+.3g}"
+    return f"{y}, {'decided' if trained.classifies else 'predicted'} {decided}: {sums}"
+
+
+def _term_images(trained: Trained, prediction: Prediction) -> Images:
+    train = trained.data.splits["train"]
+    images = [Image(trained.image(prediction.x.numpy()), "x")]
+    for value, row in prediction.terms:
+        address = None if row is None else trained.image(train.x[row].numpy())
+        images.append(Image(address, f"{_training_label(trained, row)}: {value:+.3g}"))
+    return Images(_caption(trained, prediction), images, first=True)
+
+
+def _term_table(trained: Trained, prediction: Prediction) -> Table:
+    train, label = trained.data.splits["train"], "class" if trained.classifies else "target"
+    head = ("", "term", label, *trained.columns)
+    rows = [("x", "", trained.label(prediction.y), *trained.cells(prediction.x.numpy()))]
+    for n, (value, row) in enumerate(prediction.terms):
+        known = [""] * (len(head) - 3) if row is None else trained.cells(train.x[row].numpy())
+        rows.append((f"x{SUBSCRIPTS[n]}", f"{value:+.3g}", _training_label(trained, row), *known))
+    return Table(_caption(trained, prediction), head, rows, {1, *range(3, 3 + trained.numbers)})
+
+
+def _training_label(trained: Trained, row: int | None) -> str:
+    return "?" if row is None else trained.label(float(trained.data.splits["train"].y[row]))
+
+
+def _kernel(trained: Trained) -> Blocks:
+    order = "classes" if trained.classifies else "targets"
+    note = f"K on {_some(trained, MOST_IN_MATRIX)}, in the order of their {order}."
+    return [Note(note), Grid(kernel_pictures(trained))]
+
+
+def _features(trained: Trained) -> Blocks:
+    ring = "; a ring marks a mistake" if trained.classifies else ""
+    note = f"The first two principal components of the features of {_some(trained, MOST)}{ring}."
+    return [Note(note), Grid(feature_pictures(trained))]
+
+
+def _some(trained: Trained, most: int) -> str:
+    m = len(trained.held_out)
+    return f"{most} of {m} {trained.split} samples" if m > most else f"all {m} {trained.split} samples"

@@ -1,0 +1,166 @@
+"""Pages: sections of text, tables and pictures as one HTML file that needs nothing else, and runs no script.
+
+Texts may come from files of others: the template escapes them, and those that a browser should not obey
+either, such as a change of the direction of writing, are shown as escapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from markupsafe import Markup
+
+from nsvm_cli import __version__
+from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.output import printable
+from nsvm_cli.report.svg import SERIES
+from nsvm_cli.storage.files import write_atomically
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+class Block:
+    """A part of a section; ``kind`` names the macro of the template that writes it."""
+
+    kind: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class Figures(Block):
+    """The most important figures, by their names."""
+
+    kind = "figures"
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Note(Block):
+    """A paragraph."""
+
+    kind = "note"
+    text: str
+
+
+@dataclass(frozen=True)
+class Code(Block):
+    """A command."""
+
+    kind = "code"
+    text: str
+
+
+@dataclass(frozen=True)
+class Table(Block):
+    """A table, each row of which begins with its name.
+
+    Attributes:
+        caption: what it shows.
+        head: the heads of its columns.
+        rows: its cells.
+        numbers: the columns that hold numbers.
+        marks: what is said of some of the rows, beside their names.
+        shades: how dark the background of the cells after the names is, from 0 to 1.
+    """
+
+    kind = "table"
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numbers: Container[int] = ()
+    marks: Mapping[int, str] = field(default_factory=dict)
+    shades: Sequence[Sequence[float]] = ()
+
+
+@dataclass(frozen=True)
+class Picture(Block):
+    """A drawing, and what there is to say about it."""
+
+    kind = "picture"
+    svg: Markup
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image whose pixels are in its address, and what it shows; an empty place without an address."""
+
+    address: str | None
+    caption: str
+
+
+@dataclass(frozen=True)
+class Images(Block):
+    """Images in rows; the ``first`` may stand apart from the others."""
+
+    kind = "images"
+    caption: str
+    images: Sequence[Image]
+    first: bool = False
+
+
+@dataclass(frozen=True)
+class Grid(Block):
+    """Blocks side by side, as many as there is room for."""
+
+    kind = "grid"
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page under a heading."""
+
+    title: str
+    blocks: Sequence[Block]
+
+
+Blocks = Sequence[Block]
+
+
+def section(title: str, make: Callable[[], Blocks]) -> list[Section]:
+    """Return a section, with a sentence in place of what cannot be had; none if there is nothing to show."""
+    try:
+        blocks = make()
+    except (InputError, RunError) as error:
+        blocks = [Note(f"This part is left out: {error}.")]
+    return [Section(title, blocks)] if blocks else []
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page: its title, the line below it, and its sections."""
+
+    title: str
+    subtitle: str
+    sections: Sequence[Section]
+
+
+def write_page(file: Path, page: Page) -> None:
+    """Write a page atomically.
+
+    Raises:
+        OSError: the system refused.
+    """
+    write_atomically(file, render(page).encode())
+
+
+def render(page: Page) -> str:
+    """Return a page as HTML."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # slow to import
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        finalize=_shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.jinja").render(page=page, series=SERIES, version=__version__)
+
+
+def _shown(value: Any) -> Any:
+    return value if isinstance(value, Markup) else printable(str(value))

@@ -1,0 +1,105 @@
+"""Reports as pages: of a single run, or of several runs that are compared."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from nsvm_cli.config.settings import flat
+from nsvm_cli.report.page import (
+    Blocks,
+    Code,
+    Figures,
+    Note,
+    Page,
+    Picture,
+    Section,
+    Table,
+    section,
+    write_page,
+)
+from nsvm_cli.report.sections import reading, run_sections, settings_tables
+from nsvm_cli.report.svg import to_svg
+from nsvm_cli.studies.compare import cells, compare, ranking
+from nsvm_cli.studies.comparison_figures import figures
+from nsvm_cli.studies.comparison_table import HEAD, line, notes
+from nsvm_cli.studies.records import RunRecord, overridden
+from nsvm_cli.studies.runs_table import RunsTable, runs_table
+
+MOST_RUNS = 1000
+"""The most runs that are listed."""
+
+LABELS = {
+    "curves": "Scores during training: means over the seeds, and bands from the lowest to the highest",
+    "heat_map": "Mean scores of the combinations of two settings",
+    "ranks": "Mean ranks of the settings, with bars that join those that do not differ",
+}
+"""What the figures of a comparison show."""
+
+
+def write_report(file: Path, records: Sequence[RunRecord], runtime: Mapping[str, Any]) -> None:
+    """Write a report of runs as an HTML file: of one all there is to show, of several how they compare.
+
+    Args:
+        file: the file, which is replaced.
+        records: the runs.
+        runtime: ``device`` and ``memory_budget``, for the model of a single run.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    write_page(file, _run_page(records[0], runtime) if len(records) == 1 else _comparison_page(records))
+
+
+def _run_page(record: RunRecord, runtime: Mapping[str, Any]) -> Page:
+    title, settings = record.path.absolute().name, flat(record.settings)
+    if {"algorithm.name", "dataset.name", "seed"} <= settings.keys():
+        title = f"{settings['algorithm.name']} on {settings['dataset.name']}, seed {settings['seed']}"
+    message = record.message and f", {record.message}"
+    about = section("Settings", partial(_settings, record))
+    return Page(
+        title,
+        f"{record.path}: {record.status}{message}",
+        run_sections(record.path, record.figures, about, runtime),
+    )
+
+
+def _settings(record: RunRecord) -> Blocks:
+    if not record.settings:
+        return []
+    command = Code(shlex.join(["nsvm", "train", *record.overrides]))
+    return [command, settings_tables(record.settings, overridden([record]))]
+
+
+def _comparison_page(records: Sequence[RunRecord]) -> Page:
+    found = runs_table(records)
+    sections = [*section("Comparison", partial(_comparison, records)), Section("Runs", [_runs(found)])]
+    return Page(found.folder.name, f"{found.folder}: {found.count}", sections)
+
+
+def _comparison(records: Sequence[RunRecord]) -> Blocks:
+    with reading("the result of one of these runs"):
+        found = cells(records)
+        rows, ranks = compare(found), ranking(found)
+        best: dict[str, str] = {}
+        tables, pictures = [], []
+        for _, group in groupby(rows, lambda row: row.cell.dataset):
+            of_dataset = [*group]
+            cell, lines = of_dataset[0].cell, [*map(line, of_dataset)]
+            best |= {f"{cell.dataset}: best settings": lines[0][0], cell.title: lines[0][2]}
+            tables.append(Table(cell.title, HEAD, lines, range(1, len(HEAD))))
+        for name, figure in figures(rows, ranks).items():
+            pictures.append(Picture(to_svg(figure, LABELS[name])))
+        return [Figures(best), *tables, Note(" ".join(notes(rows, ranks))), *pictures]
+
+
+def _runs(found: RunsTable) -> Table:
+    shown = found.rows[:MOST_RUNS]
+    caption = (
+        f"The first {len(shown)} of {len(found.rows)} runs" if len(shown) < len(found.rows) else found.count
+    )
+    return Table(caption, found.head, shown, found.numbers)

@@ -1,0 +1,196 @@
+"""``nsvm report``: one HTML file of a run, of a sweep, or of what is left of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsvm_cli.storage.run_directory import write_json, write_status
+from tests.cli.process import nsvm, refusal, trained
+from tests.report.browser import chromium
+from tests.report.reader import Reader
+from tests.report.test_page import HOSTILE
+
+TINY = ["algorithm=alg4", "algorithm.steps=12", "algorithm.batch_size=4", "algorithm.solver_steps=30"]
+TINY += ["algorithm.solver=pegasos", "curves=false", "engine=torch"]
+
+
+def report(*words: str | Path, cwd: Path) -> Reader:
+    """Return the page that ``nsvm report`` has written where it says, and checked."""
+    done = nsvm("report", *words, cwd=cwd)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    reader = Reader((cwd / done.stdout.strip()).read_text())
+    reader.check()
+    return reader
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on a table of two columns whose names, and those of its classes, are hostile."""
+    folder = tmp_path_factory.mktemp("report")
+    label = '"{}"'.format(HOSTILE.replace('"', '""'))
+    rows = [f"{n % 7 - 3},{n % 5 - 2},{label if n % 7 > 3 else 'good'}" for n in range(60)]
+    (folder / "table.csv").write_text("\n".join(["<b>,<i>&amp;,label", *rows]))
+    trained(*TINY, "dataset=csv", "dataset.path=table.csv", cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sweep(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs with two seeds, and one that failed."""
+    sweep = tmp_path_factory.mktemp("sweep")
+    for seed in (0, 1):
+        shutil.copytree(folder / "run", sweep / str(seed))
+        result = json.loads((folder / "run" / "result.json").read_text())
+        settings = {**result["settings"], "seed": seed}
+        write_json(sweep / str(seed) / "result.json", {**result, "seed": seed, "settings": settings})
+    write_status(sweep / "2", "failed", "training diverged")
+    return sweep
+
+
+def test_a_run(folder: Path) -> None:
+    page = report("run", cwd=folder)
+    assert page.all("h1")[0].text == "alg4 on csv, seed 0"
+    assert [*page.sections] == [
+        *("Result", "Settings", "Training", "Confusion", "Worst mistakes", "Strongest support vectors"),
+        *("Kernel matrix", "Features", "Decisions", "Data and computation"),
+    ]
+    result = json.loads((folder / "run" / "result.json").read_text())
+    assert f"{100 * result['test_accuracy']:.2f} %" in page.sections["Result"]
+    assert "steps overridden 12" in page.sections["Settings"]
+    assert "nsvm train algorithm=alg4" in page.sections["Settings"]
+    counts = [cell.text for cell in page.all("td") if "--shade" in cell.attributes.get("style", "")]
+    confusion = [str(count or ".") for row in result["confusion"] for count in row]
+    assert [count for count in counts if "%" not in count] == confusion
+    assert HOSTILE in page.sections["Data and computation"].replace("\\", "")
+    assert {"<b>", "<i>&amp;"} <= {text.text for text in page.all("text")}
+    assert (folder / "run" / "report.html").is_file()
+
+
+def test_a_sweep(sweep: Path) -> None:
+    page = report(sweep, cwd=sweep)
+    assert (sweep / "report.html").is_file()
+    assert page.all("h1")[0].text == sweep.name
+    assert "2 finished, 1 failed" in page.all("header")[0].text
+    assert "mean ± std" in page.sections["Comparison"]
+    assert len(page.all("svg")) >= 1
+    assert "training diverged" in page.sections["Runs"]
+    assert [cell.text for cell in page.all("th") if cell.attributes["scope"] == "row"][-3:] == ["0", "1", "2"]
+
+
+def test_some_of_several_folders(sweep: Path, tmp_path: Path) -> None:
+    page = report(sweep / "0", sweep / "1", sweep / "2", "--filter", "status=finished", cwd=tmp_path)
+    assert (tmp_path / "report.html").is_file()
+    assert "failed" not in page.sections["Runs"]
+
+
+def test_a_run_whose_data_are_gone(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "run", tmp_path / "run")
+    page = report("run", cwd=tmp_path)
+    assert page.sections["Model"] == (
+        "Mistakes, support vectors, kernel matrix and features are left out: dataset.path=table.csv does not "
+        "exist: expected a CSV file."
+    )
+    assert {"Result", "Settings", "Training", "Confusion"} <= {*page.sections}
+
+
+def test_runs_that_have_not_finished(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "run", tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    write_status(tmp_path / "run", "interrupted", f"interrupted {HOSTILE}", overrides=[HOSTILE])
+    page = report("run", cwd=tmp_path)
+    assert [*page.sections] == ["Settings", "Training"]
+    assert f"interrupted, interrupted {HOSTILE}" in page.all("header")[0].text
+    write_status(tmp_path / "early", "failed", HOSTILE)
+    page = report("early", cwd=tmp_path)
+    assert page.all("h1")[0].text == "early"
+    assert [*page.sections] == ["Training"]
+    assert "no metrics.jsonl" in page.sections["Training"]
+    page = report("early", "run", cwd=tmp_path)
+    assert page.sections["Comparison"].startswith("This part is left out: expected")
+    assert HOSTILE in page.sections["Runs"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"confusion": [[1]]},
+        {"confusion": HOSTILE, "recall": [HOSTILE], "data": {"classes": 7}},
+        {"data": HOSTILE, "versions": [HOSTILE], "test_accuracy": {}},
+        {"train_seconds": "\ud800", "steps": [[HOSTILE]], "settings": {HOSTILE: {"\x1b": HOSTILE}}},
+        {"settings": {"seed": [], "dataset": {"name": "\ud800"}, "algorithm": {"name": HOSTILE}}, "data": 1},
+        {"data": {"samples": {"validation": 0, "test": -1}, "classes": []}, "confusion": [], "recall": []},
+    ],
+)
+def test_a_result_that_anyone_may_have_written(changes: dict[str, Any], sweep: Path, tmp_path: Path) -> None:
+    for n in (0, 1):
+        shutil.copytree(sweep / str(n), tmp_path / str(n))
+        (tmp_path / str(n) / "final.safetensors").unlink()
+    result = json.loads((tmp_path / "0" / "result.json").read_text())
+    write_json(tmp_path / "0" / "result.json", {**result, **changes})
+    assert "is damaged, or an earlier version wrote it" in " ".join(
+        report("0", cwd=tmp_path).sections.values()
+    )
+    assert "Runs" in report("0", "1", cwd=tmp_path).sections
+
+
+def test_what_a_file_may_not_raise_has_to_be_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr("nsvm_cli.studies.report.write_report", lambda *arguments: seen.append(arguments[2]))
+    nsvm("report", "run", "--memory-budget", "2048", cwd=folder)
+    nsvm("report", "run", cwd=folder)
+    assert seen == [{"device": "auto", "memory_budget": 2048}, {"device": "auto"}]
+
+
+def test_bad_input(sweep: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "there is no run in or below it" in refusal("report", "empty", cwd=tmp_path)
+    assert "there is no such folder" in refusal("report", "missing", cwd=tmp_path)
+    assert "no run is like that" in refusal("report", sweep, "--filter", "seed=7", cwd=tmp_path)
+    done = nsvm("report", sweep / "2", "--output", "missing/page.html", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "nsvm: missing/page.html: No such file or directory\n")
+
+
+LOOK = """
+(() => {
+    const root = document.documentElement;
+    const colour = element => getComputedStyle(element).fill;
+    return {
+        wide: root.scrollWidth - root.clientWidth,
+        page: getComputedStyle(document.body).backgroundColor,
+        text: getComputedStyle(document.body).color,
+        svg: [...new Set([...document.querySelectorAll("svg text")].map(colour))],
+        images: [...document.images].every(image => image.naturalWidth > 0),
+    };
+})()
+"""
+
+
+@pytest.mark.thorough
+def test_in_a_browser(folder: Path, sweep: Path, tmp_path: Path) -> None:
+    """No error, no request, no sideways scrolling on a phone, and text in the colours of the mode."""
+    digits = ["algorithm=alg4", "dataset=digits10", "algorithm.steps=20", "curves=false"]
+    run, _ = trained(*digits, cwd=tmp_path)
+    pages = [Path(nsvm("report", path, cwd=tmp_path).stdout.strip()) for path in (run, folder / "run", sweep)]
+    with chromium(tmp_path / "browser") as browser:
+        for page in pages:
+            colours = set()
+            for scheme, width in (("light", 390), ("dark", 390), ("light", 1280)):
+                browser.open(page, width, scheme)
+                seen = browser.evaluate(LOOK)
+                assert seen["wide"] == 0, page
+                assert seen["text"] in seen["svg"]
+                assert seen["images"]
+                colours.add((seen["page"], seen["text"]))
+                reported = {event["method"] for event in browser.events}
+                assert (
+                    not {"Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown"} & reported
+                )
+                sent = [e["params"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
+                addresses = [request["request"]["url"] for request in sent]
+                assert [url for url in addresses if not url.startswith("data:")] == [page.as_uri()]
+            assert len(colours) == 2

@@ -1,0 +1,82 @@
+"""A page as a browser reads it, as far as tests look at it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+VOID = {"meta", "img"}
+
+
+@dataclass
+class Element:
+    """An element with its attributes and all the text in it."""
+
+    tag: str
+    attributes: dict[str, str]
+    text: str = ""
+
+
+@dataclass
+class Reader(HTMLParser):
+    """The elements of a page in their order, and the text of each section by its heading."""
+
+    html: str
+    elements: list[Element] = field(default_factory=list)
+    open: list[Element] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.feed(self.html)
+        self.close()
+        assert not self.open, "every element is closed"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        element = Element(tag, {name: value or "" for name, value in attrs})
+        self.elements.append(element)
+        if tag not in VOID:
+            self.open.append(element)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(Element(tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop().tag == tag
+
+    def handle_data(self, data: str) -> None:
+        for element in self.open:
+            element.text += data
+
+    def all(self, tag: str) -> list[Element]:
+        return [element for element in self.elements if element.tag == tag]
+
+    @property
+    def sections(self) -> dict[str, str]:
+        """The text of each section, with single spaces, by its heading."""
+        headings = [heading.text for heading in self.all("h2")]
+        texts = [" ".join(section.text.split()) for section in self.all("section")]
+        return {name: text.removeprefix(name).strip() for name, text in zip(headings, texts, strict=True)}
+
+    def check(self) -> None:
+        """Check that the page needs nothing else, runs nothing and refers to what is there."""
+        assert not {"script", "link", "iframe", "object", "embed", "base", "form"} & {
+            element.tag for element in self.elements
+        }
+        ids = [element.attributes["id"] for element in self.elements if "id" in element.attributes]
+        assert len(ids) == len({*ids})
+        for element in self.elements:
+            for name, value in element.attributes.items():
+                assert not name.startswith("on"), name
+                if name in ("href", "src"):
+                    assert value.startswith("data:image/png;base64,") or value[1:] in ids, value
+                assert all(reference in ids for reference in re.findall(r"url\(#([^)]*)\)", value))
+        assert all(image.attributes["alt"] for image in self.all("img"))
+        assert all(picture.attributes["aria-label"] for picture in self.all("svg"))
+        assert all(head.attributes["scope"] in ("col", "row") for head in self.all("th"))
+        policy = next(meta for meta in self.all("meta") if "http-equiv" in meta.attributes).attributes[
+            "content"
+        ]
+        assert {"default-src 'none'", "img-src data:"} <= {*policy.split("; ")}
+        assert "@import" not in self.html
+        assert len(self.html) < 5 * 2**20

@@ -1,0 +1,141 @@
+"""Pages: what may come from anyone stays text, and a page needs nothing but itself."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from nsvm_cli.errors import InputError
+from nsvm_cli.report.page import (
+    Block,
+    Code,
+    Figures,
+    Grid,
+    Image,
+    Images,
+    Note,
+    Page,
+    Picture,
+    Section,
+    Table,
+    render,
+    section,
+    write_page,
+)
+from nsvm_cli.report.plotting import shortened
+from nsvm_cli.report.svg import SERIES, draw_svg
+from tests.report.reader import Reader
+
+HOSTILE = """<script>alert(1)</script>"><img src=x onerror='alert(2)'>{{ 7 * 7 }}&amp;]]>--></style></svg>"""
+INVISIBLE = "\x1b[31m\u202e\ud800\0"
+PIXEL = "data:image/png;base64,AAAA"
+
+
+def page(*blocks: Block) -> Page:
+    return Page("title", "subtitle", [Section("part", blocks)])
+
+
+def drawn(label: str, text: str = "") -> Markup:
+    def plot(figure: Figure) -> None:
+        axis = figure.subplots()
+        axis.plot([1, 2], [3, 4], "o", color=next(iter(SERIES)), label=shortened(text, 1000))
+        axis.plot([1, 2], [4, 3], color="black")
+        axis.imshow([[0, 1]], interpolation="none")
+        axis.set_title(shortened(text, 1000))
+        axis.legend()
+
+    return draw_svg((3.0, 2.0), plot, label)
+
+
+SHOWN = r"\x1b[31m\u202e\ud800\x00"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [(HOSTILE, HOSTILE), (INVISIBLE, SHOWN)], ids=["html", "invisible"]
+)
+def test_a_text_is_a_text_wherever_it_stands(text: str, shown: str) -> None:
+    table = Table(text, ["head", text], [[text, text]], marks={0: text}, shades=[[0.5]])
+    blocks: list[Block] = [
+        *(Figures({text: text}), Note(text), Code(text), Grid([table]), Picture(drawn("a", text), text)),
+        Images(text, [Image(PIXEL, text), Image(None, text)]),
+    ]
+    html = render(Page(text, text, [Section(text, blocks)]))
+    reader = Reader(html)
+    reader.check()
+    for tag in ("title", "h1", "a", "h2", "dt", "dd", "code", "caption", "td", "small", "figcaption", "text"):
+        assert shown in [element.text for element in reader.all(tag)], tag
+    assert html.encode(), "no lone surrogate is left"
+
+
+def test_a_table_says_what_each_cell_is() -> None:
+    table = Table("what", ["name", "a", "b"], [["x", "1", "2"]], numbers={2}, marks={0: "new"})
+    reader = Reader(render(page(table)))
+    heads = [(cell.attributes.get("scope"), cell.text) for cell in reader.all("th")]
+    assert heads == [("col", "name"), ("col", "a"), ("col", "b"), ("row", "x new")]
+    assert [cell.attributes.get("class") for cell in reader.all("td")] == [None, "number"]
+    region = next(element for element in reader.all("div") if element.attributes.get("role") == "region")
+    assert (region.attributes["aria-label"], region.attributes["tabindex"]) == ("what", "0")
+
+
+def test_a_picture_takes_the_colours_of_the_page() -> None:
+    svg = drawn("label", "a & b")
+    root = ElementTree.fromstring(svg)
+    assert (root.tag, root.get("role"), root.get("aria-label")) == ("svg", "img", "label")
+    assert [element.text for element in root.iter("text")].count("a & b") == 2
+    styles = " ".join(element.get("style", "") for element in root.iter())
+    assert "var(--series-0)" in styles
+    assert "currentColor" in styles
+    assert not {"#000000", *SERIES} & {*re.findall(r"#[0-9a-f]{6}", styles)}
+    assert "font-family" not in styles
+    assert [*root.iter("metadata"), *root.iter("style"), *root.iter("script")] == []
+
+
+def test_pictures_of_a_page_share_no_names() -> None:
+    reader = Reader(render(page(Picture(drawn("one")), Picture(drawn("two")))))
+    reader.check()
+    assert len([element for element in reader.elements if "id" in element.attributes]) > 4
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast ratio of two colours, as WCAG defines it."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colours_are_legible_on_light_and_on_dark_pages() -> None:
+    light, dark = render(page()).split("prefers-color-scheme: dark")
+    for part in (light, dark):
+        colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", part))
+        assert len(colours) == 5 + len(SERIES)
+        for background in (colours["surface"], colours["page"]):
+            assert contrast(colours["text"], background) > 10
+            assert contrast(colours["muted"], background) > 4.5
+            for n in range(len(SERIES)):
+                assert contrast(colours[f"series-{n}"], background) > 3
+
+
+def test_what_cannot_be_had_is_one_sentence() -> None:
+    def missing() -> list[Block]:
+        raise InputError("the file is gone")
+
+    assert section("part", missing) == [Section("part", [Note("This part is left out: the file is gone.")])]
+    assert section("part", list) == []
+    assert section("part", lambda: [Note("a")]) == [Section("part", [Note("a")])]
+
+
+def test_a_page_replaces_an_older_one(tmp_path: Path) -> None:
+    for text in ("old", "new"):
+        write_page(tmp_path / "page.html", page(Note(text)))
+    assert "new" in (tmp_path / "page.html").read_text()
+    assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
