@@ -1,0 +1,48 @@
+"""``nsvm export``: write a trained model as an ONNX graph."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from nsvm_cli.cli.imports import importing_torch
+from nsvm_cli.cli.parser import CommandParser
+from nsvm_cli.cli.plugins import load_plugins
+from nsvm_cli.output import answer
+
+DESCRIPTION = """\
+Write a trained model as one ONNX graph: scaling, network and kernel expansion.
+Its input x is a batch of raw samples, those of a table encoded as features;
+its outputs are scores, and prediction: a target, or the index of a class.
+"""
+EPILOG = """\
+examples:
+  nsvm export run --onnx
+  nsvm export run/best.safetensors --onnx model.onnx
+"""
+
+
+def configure(parser: CommandParser) -> None:
+    """Add the arguments of the command."""
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument("model", metavar="MODEL", help="run directory or model file")
+    parser.add_argument(
+        "file", metavar="FILE", type=Path, nargs="?", help="file to write; the model's as .onnx, unless given"
+    )
+    parser.add_argument("--onnx", action="store_true", required=True, help="as an ONNX graph")
+    parser.add_argument("--plugins", metavar="MODULES", help="your modules with the model's parts")
+    parser.set_defaults(run=export)
+
+
+def export(options: argparse.Namespace) -> None:
+    """Write the graph, and print where."""
+    load_plugins(options.plugins.split(",") if options.plugins else [])
+    with importing_torch():
+        from nsvm_cli.runs.model_file import find_model_file
+        from nsvm_cli.runs.onnx_graph import onnx_graph
+    from nsvm_cli.storage.files import write_atomically
+
+    source = find_model_file(options.model)
+    target = options.file or source.with_suffix(".onnx")
+    write_atomically(target, onnx_graph(source))
+    answer(f"ONNX graph: {target}")

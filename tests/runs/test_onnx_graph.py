@@ -1,0 +1,167 @@
+"""ONNX graphs: onnxruntime computes from raw samples what nsvm does."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from torch import Tensor
+
+from nsvm_cli.config.settings import parse_settings, plain
+from nsvm_cli.datasets.base import as_float
+from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.models.calibration import probabilities
+from nsvm_cli.models.kernels import KERNELS, Kernel
+from nsvm_cli.runs import onnx_graph as module
+from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.model_file import load_model
+from nsvm_cli.runs.onnx_graph import onnx_graph
+from nsvm_cli.runs.train import train_run
+from nsvm_cli.storage.run_directory import RunDirectory
+from nsvm_cli.tasks import Classification
+from tests.small_tables import small_table
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+ALG1 = {"name": "alg1", "steps": 60}
+TABLE = {"dataset": {"name": "ringnorm", "samples": 300}}
+VALIDATED = {"dataset": {"name": "ringnorm", "samples": 300, "validation": 100}}
+IMAGES = {"dataset": {"name": "digits"}}
+TEN_CLASSES = {"dataset": {"name": "digits", "classes": None}}
+
+
+def trained(folder: Path, **changes: Any) -> tuple[Path, Tensor]:
+    """Return a model file, and raw samples."""
+    parts = {
+        "network": {"name": "mlp", "widths": [10, 6], "normalize": True},  # so that float32 is exact to 1e-6
+        "kernel": {"name": "rbf", "gamma": 1.0},
+        "optimizer": {"name": "sgd", "lr": 0.003},
+        "algorithm": ALG1,
+        "engine": "torch",
+    }
+    settings = parse_settings({**parts, **changes})
+    experiment = prepare(settings)
+    with RunDirectory(folder / "run", plain(settings)) as directory:
+        train_run(experiment, directory)
+    return folder / "run" / "final.safetensors", experiment.data.splits["all"].x
+
+
+def expect_same(file: Path, x: Tensor, graph: bytes) -> None:
+    """Compare scores and predictions for batches of one and of all samples."""
+    model, session = load_model(file).model, onnxruntime.InferenceSession(graph)
+    g, decided = model.decision_function(x), model.predict(x)
+    raw = as_float(x).to(g.dtype).numpy()
+    if isinstance(model.task, Classification):
+        sure = g.abs() > 1e-4 if g.ndim == 1 else g.topk(2).values.diff().squeeze(1) < -1e-4
+        decided = torch.where(sure, model.task.index(decided), -1)
+    for rows in (slice(0, 1), slice(0, len(x))):
+        scores, prediction, *p = session.run(None, {"x": raw[rows]})
+        expect_near(scores, g[rows].numpy(), float(g.abs().max()))
+        if isinstance(model.task, Classification):
+            assert prediction.dtype == np.int64
+            prediction = np.where(sure[rows].numpy(), prediction, -1)
+        expect_near(prediction, decided[rows].numpy(), float(decided.abs().max()))
+        if model.sigmoids is not None:
+            expect_near(p[0], probabilities(model.sigmoids, g[rows]).to(g.dtype).numpy(), 1)
+
+
+def expect_near(found: np.ndarray, expected: np.ndarray, scale: float) -> None:
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * scale, strict=True)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model file."""
+    return trained(tmp_path_factory.mktemp("onnx"), **TABLE)[0]
+
+
+def test_a_graph_of_2_gib_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 100)
+    with pytest.raises(InputError, match="an ONNX graph holds less than 2,048"):
+        onnx_graph(file)
+
+
+def test_a_missing_package_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(InputError, match=r"pip install 'nsvm\[onnx\]'"):
+        onnx_graph(file)
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    **{f"mlp {name}": {**TABLE, "kernel": {"name": name}} for name in KERNELS},
+    "identity": {**TABLE, "network": {"name": "identity"}},
+    "cnn": {**IMAGES, "network": {"name": "cnn", "normalize": True}},
+    "vgg": {**IMAGES, "network": {"name": "vgg", "normalize": True}, "algorithm": {**ALG1, "steps": 5}},
+    "resnet18": {**IMAGES, "network": {"name": "resnet18"}, "algorithm": {**ALG1, "steps": 5}},
+    "mobilenet": {**IMAGES, "network": {"name": "mobilenet_v3_small"}, "algorithm": {**ALG1, "steps": 5}},
+    "batch norm": {
+        **IMAGES,
+        "network": {"name": "resnet18", "norm": "batch"},
+        "algorithm": {"name": "alg3", "steps": 5},
+    },
+    "normalized kernel": {**TABLE, "kernel": {"name": "polynomial", "degree": 2, "normalize": True}},
+    "bias": {**TABLE, "algorithm": {"name": "alg4", "steps": 20, "solver": "svc", "lam": 0.01}},
+    "ten classes": {**TEN_CLASSES, "algorithm": {"name": "alg4", "steps": 20, "solver_steps": 300}},
+    "pairs of classes": {
+        **TEN_CLASSES,
+        "dtype": "float64",  # rounding may turn a vote
+        "algorithm": {"name": "alg4", "steps": 20, "solver": "svc"},
+    },
+    "head": {
+        **TEN_CLASSES,
+        "network": {"name": "mlp", "widths": [10], "head": True},
+        "kernel": {"name": "linear"},
+        "algorithm": {"name": "cross_entropy", "steps": 50},
+    },
+    "two calibrated classes": {**VALIDATED, "calibration": "sigmoid", "dtype": "float64"},
+    "ten calibrated classes": {
+        "dataset": {"name": "digits", "classes": None, "validation": 100},
+        "calibration": "sigmoid",
+        "dtype": "float64",
+    },
+    "float64": {**TABLE, "dtype": "float64"},
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", MODELS)
+def test_every_kind_of_model(name: str, tmp_path: Path) -> None:
+    file, x = trained(tmp_path, **MODELS[name])
+    expect_same(file, x[:500], onnx_graph(file))
+
+
+@pytest.mark.thorough
+def test_the_laplacian_kernel_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DIFFERENCES", 100)
+    file, x = trained(tmp_path, **small_table("three classes", tmp_path), kernel={"name": "laplacian"})
+    expect_same(file, x, onnx_graph(file))
+
+
+@pytest.mark.thorough
+def test_real_targets_in_their_units(tmp_path: Path) -> None:
+    pegasos = {"name": "pegasos", "steps": 200}
+    file, x = trained(tmp_path, **small_table("regression", tmp_path), algorithm=pegasos)
+    expect_same(file, x, onnx_graph(file))
+
+
+@dataclass(frozen=True)
+class Bessel(Kernel):
+    """A kernel that ONNX has no operators for."""
+
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        return torch.special.i0(a @ b.mT / 100)
+
+
+@pytest.mark.thorough
+def test_what_onnx_cannot_say_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KERNELS, "bessel", Bessel)
+    file, _ = trained(tmp_path, **TABLE, kernel={"name": "bessel"})
+    with pytest.raises(RunError, match=r"cannot be written as ONNX: .*bessel_i0") as error:
+        onnx_graph(file)
+    assert "\n" not in str(error.value)
