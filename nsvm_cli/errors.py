@@ -25,7 +25,7 @@ def plainly(error: OSError) -> str:
 def message_of(error: BaseException) -> str:
     """Return what went wrong; of a bug, with the name of the exception."""
     if isinstance(error, OSError):
-        return plainly(error)
+        return plainly(error) or type(error).__name__
     return str(error) if isinstance(error, (InputError, RunError)) else f"{type(error).__name__}: {error}"
 
 

@@ -130,9 +130,9 @@ class _Loader(ConfigLoaderImpl):
 
 
 def _is_value(override: Override, config: DictConfig) -> bool:
-    """Return whether an override surely chooses no part, and asks nothing of Hydra: other ones are parts."""
+    """Return whether an override chooses no part, and asks nothing of Hydra."""
     key = override.key_or_group
-    value = "." in key or isinstance(config.get(key), int)
+    value = "." in key or (key in config and key not in config.hydra.runtime.choices)
     return value and "/" not in key and override.package is None and not override.is_hydra_override()
 
 

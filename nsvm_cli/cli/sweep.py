@@ -8,7 +8,7 @@ import shlex
 import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,9 +24,6 @@ from nsvm_cli.output import answer, flash, say
 if TYPE_CHECKING:
     from nsvm_cli.report.sweep_progress import JobView
 
-SHOWN = 10
-"""The most settings in the table of the best."""
-
 
 class SweepDirectory(Callback):
     """Hydra's callback that tells the sweep of this process where its jobs are, and how many."""
@@ -41,7 +38,7 @@ class SweepDirectory(Callback):
 
 def _swept(hydra: DictConfig) -> tuple[int | None, set[str]]:
     """Return the number of jobs, None if it is up to a sweeper, and the keys that have several values."""
-    params = [f"{key}={values}" for key, values in (hydra.sweeper.params or {}).items()]
+    params = [f"{key}={values}" for key, values in (hydra.sweeper.get("params") or {}).items()]
     try:
         overrides = OverridesParser.create().parse_overrides([*params, *hydra.overrides.task])
         keys = {override.get_key_element() for override in overrides if override.is_sweep_override()}
@@ -55,7 +52,18 @@ def _swept(hydra: DictConfig) -> tuple[int | None, set[str]]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one job; ``status`` is that of a run directory."""
+    """What became of one job.
+
+    Attributes:
+        directory: where it writes.
+        job: its number.
+        overrides: those of the command line.
+        status: that of a run directory.
+        message: what happened, in one line, unless it has finished or is running.
+        exit_code: that of the failure.
+        steps: the steps that it takes in all, while it runs.
+        was_killed: whether its process ended without a word.
+    """
 
     directory: Path
     job: int
@@ -65,6 +73,12 @@ class Outcome:
     exit_code: int | None
     steps: int | None = None
 
+    was_killed: bool = False
+
+    def interrupted(self) -> Outcome:
+        """Return the outcome of a job that a signal has ended."""
+        return replace(self, status="interrupted", message="", exit_code=None, was_killed=False)
+
 
 @dataclass
 class Sweep:
@@ -72,11 +86,13 @@ class Sweep:
 
     Args:
         name: the name in the statuses of its jobs; other sweeps may share the directory.
-        words: the arguments of the command, which started again resumes the sweep.
+        words: the arguments of the command.
+        overwrite: whether finished jobs are started over.
     """
 
     name: str
     words: Sequence[str]
+    overwrite: bool = False
     directory: Path | None = None
     jobs: int | None = None
     keys: set[str] = field(default_factory=set)
@@ -93,8 +109,8 @@ class Sweep:
         self._watching.enter_context(SweepProgress(self.look, jobs))
 
     @contextlib.contextmanager
-    def reported(self) -> Iterator[None]:
-        """Report what became of the jobs once the block ends, if it has started a sweep.
+    def reported(self) -> Iterator[Sweep]:
+        """Yield the sweep, and report what became of its jobs once the block ends, if it was started.
 
         Raises:
             InputError, RunError: a job failed.
@@ -103,7 +119,7 @@ class Sweep:
         SweepDirectory.sweep = self
         try:
             with self._watching:
-                yield
+                yield self
         except (InputError, RunError):
             self._report()
             raise
@@ -111,7 +127,8 @@ class Sweep:
             if not self._report(interrupted=True):
                 raise
             signum = error.signum if isinstance(error, Interrupted) else signal.SIGINT
-            raise Interrupted(signum, "interrupted: the same command resumes the sweep") from None
+            same = "the same command without overwrite=true" if self.overwrite else "the same command"
+            raise Interrupted(signum, f"interrupted: {same} resumes the sweep") from None
         except Exception as error:  # the launcher's own: without its cluster, or a process that was killed
             if self.directory is None:
                 raise
@@ -131,16 +148,15 @@ class Sweep:
         assert self.directory is not None
         running = []
         for path in _directories(self.directory):
-            outcome = None if path in self._ended else self._outcome_now(path)
-            if outcome and outcome.status == "running":
+            found = None if path in self._ended else self._outcome_now(path)
+            if found and found.status == "running":
                 record = last_record(path / METRICS)
-                label = self._label(outcome)
-                running.append(JobView(outcome.job, label, "running", outcome.steps, record))
-            elif outcome:
+                running.append(JobView(found.job, self._label(found), "running", found.steps, record))
+            elif found:
                 self._ended[path] = JobView(
-                    outcome.job,
-                    self._label(outcome),
-                    outcome.status,
+                    found.job,
+                    self._label(found),
+                    found.status,
                     result=_result(path),
                     earlier=self._is_earlier(path),
                 )
@@ -148,12 +164,16 @@ class Sweep:
 
     def _outcome_now(self, path: Path) -> Outcome | None:
         """Return the outcome of a job; None before it has started again, or if it is just ending."""
-        from nsvm_cli.storage.run_directory import KILLED
-
-        earlier, found = self._is_earlier(path), _outcome(path, self.name)
-        if found is None or found.message == KILLED:
+        earlier, found = self._is_earlier(path), self._outcome(path)
+        if found is None or found.was_killed:
             return None
-        return found if found.status == "finished" or not earlier else None
+        kept = found.status == "finished" and not self.overwrite
+        return found if kept or not earlier else None
+
+    def _outcome(self, path: Path) -> Outcome | None:
+        """Return the outcome of a job; None if the directory is none of the jobs that the sweep has now."""
+        found = outcome(path, self.name)
+        return None if found is None or (self.jobs is not None and found.job >= self.jobs) else found
 
     def _is_earlier(self, path: Path) -> bool:
         """Return whether the status of a job is still the one from before the sweep."""
@@ -166,11 +186,15 @@ class Sweep:
     def _report(self, interrupted: bool = False) -> list[Outcome]:
         if self.directory is None:
             return []
-        found = outcomes(self.directory, self.name, interrupted)
-        if found:
-            self._show(found)
-            _draw([outcome.directory for outcome in found if outcome.status == "finished"])
-        return found
+        found = [self._outcome(path) for path in _directories(self.directory)]
+        outcomes = sorted((one for one in found if one is not None), key=lambda one: one.job)
+        if interrupted:  # the jobs that were running had no time to report it
+            outcomes = [one.interrupted() if one.was_killed else one for one in outcomes]
+        if outcomes:
+            self._show(outcomes)
+        if not interrupted:  # whoever sends a signal does not wait for pictures; the next start draws them
+            _draw([one.directory for one in outcomes if one.status == "finished"])
+        return outcomes
 
     def _show(self, found: Sequence[Outcome]) -> None:
         from rich.table import Table
@@ -178,37 +202,39 @@ class Sweep:
         from nsvm_cli.report.console import Console
 
         assert self.directory is not None
-        count = Counter(outcome.status for outcome in found)
+        count = Counter(one.status for one in found)
         shown = [f"{count[status]} {status}" for status in ("finished", "failed", "interrupted")]
         shown += [f"{count['running']} running"] if count["running"] else []
-        waiting = (self.jobs or 0) - len(found)
-        shown += [f"{waiting} not started"] if waiting > 0 else []
-        earlier = sum(o.status == "finished" and self._is_earlier(o.directory) for o in found)
+        lacking = (self.jobs or 0) - len(found)
+        shown += [f"{lacking} without a result"] if lacking > 0 else []
+        earlier = sum(one.status == "finished" and self._is_earlier(one.directory) for one in found)
         before = f"; {earlier} had finished before" if earlier else ""
         answer(f"{self.directory}: {', '.join(shown)}{before}")
-        _show_best([outcome.directory for outcome in found if outcome.status == "finished"])
+        _show_best([one.directory for one in found if one.status == "finished"])
         table = Table()
         for column in ("job", "overrides", "", "message"):
             table.add_column(column, overflow="fold")
-        for outcome in found:
-            if outcome.status != "finished":
-                table.add_row(str(outcome.job), self._label(outcome), outcome.status, outcome.message)
+        for one in found:
+            if one.status != "finished":
+                table.add_row(str(one.job), self._label(one), one.status, one.message)
         if table.row_count:
             Console().print(table)
-        if table.row_count or waiting > 0:
-            answer(f"What is left: nsvm train {shlex.join(self.words)}")
+        if table.row_count or lacking > 0:
+            words = [word for word in self.words if not word.startswith("overwrite=")]
+            answer(f"What is left: nsvm train {shlex.join(words)}")
 
 
-def outcomes(directory: Path, sweep: str, interrupted: bool = False) -> list[Outcome]:
-    """Return what became of the jobs of a sweep, in their order.
+def outcome(path: Path, sweep: str) -> Outcome | None:
+    """Return what became of the job in a directory; None if it is none of this sweep."""
+    from nsvm_cli.storage.run_directory import KILLED, outcome_of, overrides_in, read_status
 
-    Args:
-        directory: the directory of the sweep.
-        sweep: the name in the statuses of its jobs; other sweeps may share the directory.
-        interrupted: whether the sweep was interrupted: its running jobs had no time to report it.
-    """
-    found = (_outcome(path, sweep, interrupted) for path in _directories(directory))
-    return sorted((outcome for outcome in found if outcome is not None), key=lambda outcome: outcome.job)
+    about = read_status(path) or {}
+    if about.get("sweep") != sweep:
+        return None
+    status, message = outcome_of(path, about)
+    code = 1 if (was_killed := message == KILLED) else about.get("exit_code")
+    words = overrides_in(about)
+    return Outcome(path, about["job"], words, status, message, code, about.get("steps"), was_killed)
 
 
 def _directories(directory: Path) -> Iterator[Path]:
@@ -225,20 +251,6 @@ def _written(path: Path) -> int:
         return (path / STATUS).stat().st_mtime_ns
     except OSError:
         return 0
-
-
-def _outcome(path: Path, sweep: str, interrupted: bool = False) -> Outcome | None:
-    """Return what became of the job in a directory; None if it is none of this sweep."""
-    from nsvm_cli.storage.run_directory import KILLED, outcome_of, overrides_in, read_status
-
-    about = read_status(path) or {}
-    if about.get("sweep") != sweep:
-        return None
-    status, message = outcome_of(path, about)
-    code = about.get("exit_code")
-    if message == KILLED:
-        status, message, code = ("interrupted", "", None) if interrupted else ("failed", message, 1)
-    return Outcome(path, about["job"], overrides_in(about), status, message, code, about.get("steps"))
 
 
 def _result(path: Path) -> dict[str, Any]:
@@ -259,10 +271,8 @@ def _failure(failed: Sequence[Outcome]) -> InputError | RunError:
 
 def _show_best(finished: Sequence[Path]) -> None:
     """Print the best settings on each data set, by their mean scores over the seeds."""
-    from rich.table import Table
-
-    from nsvm_cli.report.console import Console
-    from nsvm_cli.studies.compare import cells
+    from nsvm_cli.report.console import show_ranking
+    from nsvm_cli.studies.compare import cells, rank
     from nsvm_cli.studies.intervals import decimals
     from nsvm_cli.studies.records import read_run
 
@@ -271,21 +281,20 @@ def _show_best(finished: Sequence[Path]) -> None:
     try:
         found = cells([read_run(path) for path in finished])
     except InputError as error:
-        say(f"no ranks: {error}")
+        say(f"the settings cannot be ranked: {error}")
         return
-    for _, group in groupby(found, lambda cell: cell.dataset):
+    for title, group in groupby(found, lambda cell: cell.title):
         ranked = sorted(group, key=lambda cell: -cell.mean_score)
-        table = Table(title=ranked[0].title, title_justify="left")
-        for column in ("rank", "settings", "seeds", "mean"):
-            table.add_column(column, overflow="fold", justify="left" if column == "settings" else "right")
-        for number, cell in enumerate(ranked[:SHOWN], 1):
-            mean = f"{cell.mean_score:.{decimals(cell.unit)}f}"
-            table.add_row(str(number), cell.candidate, str(len(cell.runs)), mean)
-        Console().print(table)
-        if len(ranked) > SHOWN:
-            answer(f"and {len(ranked) - SHOWN} more, see nsvm compare")
-        if len(ranked) > 1 and ranked[0].split == "test":
-            answer("Settings are chosen on validation data: dataset.validation=200 ranks by those.")
+        ranks = rank([cell.mean_score for cell in ranked])
+        show_ranking(
+            title,
+            [
+                (f"{r:g}", cell.candidate, str(len(cell.runs)), f"{cell.mean_score:.{decimals(cell.unit)}f}")
+                for r, cell in zip(ranks, ranked, strict=True)
+            ],
+        )
+    if any(cell.split == "test" for cell in found) and len({cell.candidate for cell in found}) > 1:
+        answer("These are test scores: to choose settings, add dataset.validation=200.")
 
 
 def _draw(finished: Sequence[Path]) -> None:

@@ -126,21 +126,22 @@ def build_source(settings: Mapping[str, Any]) -> Source:
 class SampleCache:
     """The samples that were loaded last, for runs that have the same: those of a sweep.
 
-    Samples that depend on the seed, for which random numbers were drawn, are not kept.
+    Samples that depend on the seed, which are generated or for which random numbers were drawn, are not kept.
     """
 
     def __init__(self) -> None:
         self._settings: dict[str, Any] | None = None
         self._samples: Samples | Table | None = None
 
-    def load(self, settings: Mapping[str, Any], seed: int) -> Samples | Table:
-        """Return the samples of the data set that a ``dataset:`` section names: see ``load_data``."""
+    def load(self, source: Source, settings: Mapping[str, Any], seed: int) -> Samples | Table:
+        """Return the samples of a source, which was built from these settings."""
         if self._samples is None or self._settings != settings:
             self._settings = self._samples = None  # not two at a time
             rng = generator(seed, Stream.DATA)
             before = rng.bit_generator.state
-            samples = build_source(settings).load(rng)
-            if rng.bit_generator.state != before:
+            samples = source.load(rng)
+            generated = isinstance(samples, Samples) and samples.generated
+            if generated or rng.bit_generator.state != before:
                 return samples
             self._settings, self._samples = dict(settings), samples
         return self._samples
@@ -166,7 +167,7 @@ def load_data(
         InputError: a setting is wrong, or the data are missing or damaged.
     """
     source = build_source(settings)
-    samples = (cache or SampleCache()).load(settings, seed)
+    samples = (cache or SampleCache()).load(source, settings, seed)
     return split_data(samples, source.validation, seed, source.global_scaling, kind, known)
 
 

@@ -84,6 +84,22 @@ def show_evaluation(figures: Mapping[str, Any]) -> None:
     _print_confusion(figures, figures["classes"], figures["split"])
 
 
+RANKED = 10
+"""The most settings in a ranking."""
+
+
+def show_ranking(title: str, rows: Sequence[tuple[str, str, str, str]]) -> None:
+    """Print the best settings: rank, settings, number of seeds and mean score of each, the best first."""
+    table = Table(title=title, title_justify="left")
+    for column in ("rank", "settings", "seeds", "mean"):
+        table.add_column(column, overflow="fold", justify="left" if column == "settings" else "right")
+    for row in rows[:RANKED]:
+        table.add_row(*row)
+    Console().print(table)
+    if len(rows) > RANKED:
+        answer(f"and {len(rows) - RANKED} more, see nsvm compare")
+
+
 def _of_split(result: Mapping[str, Any], split: str) -> dict[str, Any]:
     """Return the scores of a split without its name; ``balanced_accuracy`` is that of the held-out one."""
     names = ("accuracy", "errors", "r2", "rmse", "mae")

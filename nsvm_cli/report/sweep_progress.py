@@ -16,8 +16,11 @@ from rich.table import Table
 
 from nsvm_cli.report.console import METRICS, Console, clock, forms
 
-PAUSE, SHARE = 0.5, 0.02
-"""Seconds between two looks at the jobs, and the share of the time that looking may take."""
+MIN_INTERVAL = 0.5
+"""Seconds between two looks at the jobs."""
+
+MAX_LOOK_SHARE = 0.02
+"""The share of the time that looking may take."""
 
 QUIET = 60.0
 """Seconds after which a line says how far the jobs are, where there is no terminal."""
@@ -81,13 +84,15 @@ class SweepProgress:
 
     def __exit__(self, *_: object) -> None:
         self.over.set()
-        self.thread.join()
-        self.live.stop()
+        try:
+            self.thread.join()
+        finally:
+            self.live.stop()  # which shows the cursor again
 
     def _watch(self) -> None:
         pause = 0.0
         while not self.over.wait(pause):
-            pause = max(PAUSE, self._show() / SHARE)
+            pause = max(MIN_INTERVAL, self._show() / MAX_LOOK_SHARE)
         self._show()
 
     def _show(self) -> float:

@@ -20,6 +20,10 @@ ORPHAN = re.compile(r"\..+\.(json|jsonl|yaml|png|safetensors|csv|md|html|onnx)\.
 """Temporary files that ``write_atomically`` leaves behind if its process is killed."""
 
 
+LOOK_SECONDS = 0.2
+"""Longer than another process holds a lock that only looks whether it is held: see ``is_locked``."""
+
+
 def write_atomically(path: Path, content: bytes | bytearray) -> None:
     """Replace a file atomically: even after a power cut, it has either the new content or the old.
 
@@ -138,9 +142,9 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
 
     folder.mkdir(parents=True, exist_ok=True)
     _refuse_link(folder / ".lock")
-    lock = FileLock(folder / ".lock", mode=0o666, blocking=wait)
+    lock = FileLock(folder / ".lock", mode=0o666)
     try:
-        lock.acquire()
+        lock.acquire(timeout=-1 if wait else LOOK_SECONDS, poll_interval=LOOK_SECONDS / 20)
     except Timeout:
         raise InputError(f"{folder} is in use by another nsvm: wait for it, or name another folder") from None
     try:

@@ -148,8 +148,7 @@ def cells(records: Sequence[RunRecord]) -> list[Cell]:
         _expect_figures(record, split)
     found: dict[tuple[str, str], dict[int, RunRecord]] = {}
     settings: dict[str, Mapping[str, Any]] = {}
-    for record, (dataset, told) in zip(finished, _places(finished), strict=True):
-        candidate = _in_words(told) or str(record.settings["algorithm"]["name"])
+    for record, (dataset, candidate, told) in zip(finished, _places(finished), strict=True):
         settings[candidate] = told
         seed = int(record.figures["seed"])
         other = found.setdefault((dataset, candidate), {}).setdefault(seed, record)
@@ -206,18 +205,23 @@ def _expect_figures(record: RunRecord, split: str) -> None:
         raise InputError(f"{record.path} has a damaged result: expected what nsvm train has written")
 
 
-def _places(records: Sequence[RunRecord]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the name of the data set and the settings of the candidate for each run."""
+def _places(records: Sequence[RunRecord]) -> list[tuple[str, str, dict[str, Any]]]:
+    """Return the name of the data set, and the name and the settings of the candidate, for each run."""
     datasets = _datasets(records)
-    for keys in (telling(records), differing(records)):
-        candidates = [_settings(record, filter(_is_of_candidate, keys)) for record in records]
+    for differ in (telling(records), differing(records)):
+        keys = [key for key in differ if _is_of_candidate(key)]
+        settings = [_settings(record, keys) for record in records]
+        names = [
+            _in_words(told, keys) or str(record.settings["algorithm"]["name"])
+            for record, told in zip(records, settings, strict=True)
+        ]
         groups: dict[tuple[str, str], list[RunRecord]] = {}
-        for dataset, candidate, record in zip(datasets, candidates, records, strict=True):
-            groups.setdefault((dataset, _in_words(candidate)), []).append(record)
+        for dataset, name, record in zip(datasets, names, records, strict=True):
+            groups.setdefault((dataset, name), []).append(record)
         # settings that were not overridden may differ too, as between two versions of nsvm
         if not any(_is_of_candidate(key) for group in groups.values() for key in differing(group)):
             break
-    return [*zip(datasets, candidates, strict=True)]
+    return [*zip(datasets, names, settings, strict=True)]
 
 
 def _datasets(records: Sequence[RunRecord]) -> list[str]:
@@ -226,7 +230,7 @@ def _datasets(records: Sequence[RunRecord]) -> list[str]:
         groups.setdefault(str(record.settings["dataset"]["name"]), []).append(record)
     about = {name: [key for key in differing(group) if _is_of_data(key)] for name, group in groups.items()}
     named = [["dataset.name", *about[str(record.settings["dataset"]["name"])]] for record in records]
-    return [_in_words(_settings(record, keys)) for record, keys in zip(records, named, strict=True)]
+    return [_in_words(_settings(record, keys), keys) for record, keys in zip(records, named, strict=True)]
 
 
 def _is_of_data(key: str) -> bool:
@@ -244,10 +248,14 @@ def _settings(record: RunRecord, keys: Iterable[str]) -> dict[str, Any]:
     return {key: values[key] for key in ordered if values.get(key) is not None}
 
 
-def _in_words(settings: Mapping[str, Any]) -> str:
-    """Return the settings in words: the value alone for the name of a part."""
+def _in_words(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """Return settings in words: the value alone for the name of a part, and for others the last part of the
+    key, unless another of the ``keys`` has the same.
+    """
+    last = {key: key.rpartition(".")[2] for key in keys}
+    shared = {name for name, number in Counter(last.values()).items() if number > 1}
     words = (
-        str(value) if key.endswith(".name") else f"{key.rpartition('.')[2]}={value}"
+        str(value) if key.endswith(".name") else f"{key if last[key] in shared else last[key]}={value}"
         for key, value in settings.items()
     )
     return printable(" ".join(words))
@@ -326,9 +334,7 @@ def _compared(group: Sequence[Cell], against: str | None) -> list[Comparison]:
 
 def rank(scores: Sequence[float]) -> list[float]:
     """Return the ranks of scores, 1 for the highest; ties share the mean of their ranks."""
-    from scipy.stats import rankdata  # slow to import, and needed only here
-
-    return [float(r) for r in rankdata([-score for score in scores])]
+    return [sum(other > score for other in scores) + (scores.count(score) + 1) / 2 for score in scores]
 
 
 FEWEST = 3
@@ -371,7 +377,7 @@ def ranking(found: Sequence[Cell]) -> Ranking | None:
     table = {(cell.dataset, cell.candidate): cell for cell in found}
     if len(datasets) > 1:
         shared = [d for d in datasets if all((d, name) in table for name in names)]
-        scores = [[table[d, name].estimate().mean for name in names] for d in shared]
+        scores = [[table[d, name].mean_score for name in names] for d in shared]
         over = f"{len(shared)} data sets"
     else:
         seeds = sorted(set.intersection(*(set(cell.runs) for cell in found)))

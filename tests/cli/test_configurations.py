@@ -214,6 +214,8 @@ def test_another_part_of_a_resumed_run_has_the_settings_of_its_own_pair(
         ["dataset=digits", "loss=squared_hinge", "++kernel.gamma=2", "+hydra.job.env_set.SOME=thing"],
         ["dataset=csv", "dataset.path='a,b.csv'", "~experiment.tune.validation"],
         ["curves=false", "threads=null", "task=regression", "plugins=[a,b]"],
+        ["validation.every=7", "validation={every: 5}"],
+        ["checkpoint.every=1", "~checkpoint"],
     ],
 )
 def test_a_job_of_a_sweep_is_composed_as_hydra_does(

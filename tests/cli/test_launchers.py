@@ -16,9 +16,7 @@ from omegaconf import DictConfig
 
 from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.cli.job import Job
-from nsvm_cli.cli.sweep import Outcome, outcomes
-from nsvm_cli.storage.files import locked
-from nsvm_cli.storage.run_directory import KILLED, read_status, write_config, write_status
+from nsvm_cli.storage.run_directory import read_status, write_config, write_status
 from tests.cli.process import nsvm, refusal
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -152,28 +150,11 @@ def test_a_signal_ends_the_sweep_and_the_job_says_so(signum: int, tmp_path: Path
     words = ["train", "-m", *TINY, "plugins=[odd]", "kernel.name=odd", "seed=0,1", "hydra.sweep.dir=sweep"]
     done = nsvm(*words, cwd=tmp_path, env=WIDE)
     assert done.returncode == 128 + signum
-    assert "0 finished, 0 failed, 1 interrupted" in done.stdout
+    assert "0 finished, 0 failed, 1 interrupted, 1 without a result" in done.stdout
     assert done.stderr.splitlines()[-1] == "nsvm: interrupted: the same command resumes the sweep"
     (status,) = statuses(tmp_path / "sweep")
     assert (status["status"], status["job"]) == ("interrupted", 0)
     assert status["message"].startswith("interrupted after step ")
-
-
-def test_what_jobs_leave_behind(tmp_path: Path) -> None:
-    """One that ended well, one that was killed, one of another sweep, one that another command works on."""
-    write_status(tmp_path / "1", "finished", job=1, sweep="mine", overrides=["a=1"])
-    write_status(tmp_path / "0", "running", job=0, sweep="mine", overrides=["a=0"])
-    write_status(tmp_path / "2", "failed", "no", job=2, sweep="other", overrides=[], exit_code=2)
-    write_status(tmp_path / "deep" / "3", "running", job=3, sweep="mine", overrides=["a=3"])
-    (tmp_path / "4").mkdir()
-    (tmp_path / "4" / "status.json").write_text("{")
-    held = Outcome(tmp_path / "deep" / "3", 3, ["a=3"], "running", "", None)
-    finished = Outcome(tmp_path / "1", 1, ["a=1"], "finished", "", None)
-    killed = Outcome(tmp_path / "0", 0, ["a=0"], "failed", KILLED, 1)
-    with locked(tmp_path / "deep" / "3"):
-        assert outcomes(tmp_path, "mine") == [killed, finished, held]
-        stopped = Outcome(tmp_path / "0", 0, ["a=0"], "interrupted", "", None)
-        assert outcomes(tmp_path, "mine", interrupted=True) == [stopped, finished, held]
 
 
 def test_a_single_run_writes_its_status_too(tmp_path: Path) -> None:

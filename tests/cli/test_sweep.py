@@ -1,0 +1,143 @@
+"""What a sweep sees of its jobs, in directories that have nothing but a status."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsvm_cli.cli.sweep import Sweep, outcome
+from nsvm_cli.errors import Interrupted, RunError
+from nsvm_cli.storage.files import locked
+from nsvm_cli.storage.run_directory import KILLED, Status, write_json, write_status
+
+WORDS = ["-m", "a=0,1,2,3", "b=0"]
+
+
+def job(folder: Path, number: int, status: Status, message: str = "", **more: Any) -> Path:
+    about = {"job": number, "sweep": "mine", "overrides": [f"a={number}", "b=0"]} | more
+    write_status(folder / str(number), status, message, **about)
+    return folder / str(number)
+
+
+def result(folder: Path, number: int, algorithm: str, accuracy: float) -> None:
+    """Let a job have finished with a result, of a test set of 200 samples."""
+    settings = {"algorithm": {"name": algorithm}, "dataset": {"name": "digits"}, "seed": number % 2}
+    data = {"sha256": "0", "samples": {"train": 500, "validation": 0, "test": 200}, "official_split": True}
+    figures = {"test_accuracy": accuracy, "test_errors": round(200 * (1 - accuracy)), "support_vectors": 7}
+    figures |= {"train_seconds": 1.0, "seed": number % 2, "dataset": "digits"}
+    overrides = [f"algorithm={algorithm}"]
+    about = {"settings": settings | {"task": "classification"}, "overrides": overrides}
+    write_json(
+        job(folder, number, "finished") / "result.json",
+        figures | about | {"data": data | {"generated": False}},
+    )
+
+
+def swept(folder: Path, jobs: int, meanwhile: Callable[[], object], overwrite: bool = False) -> None:
+    """Run a sweep, to whose jobs happens what a function does."""
+    words = [*WORDS, "overwrite=true"] if overwrite else WORDS
+    with Sweep("mine", words, overwrite).reported() as sweep:
+        sweep.start(folder, jobs, {"a"})
+        meanwhile()
+
+
+def lines(captured: str) -> list[str]:
+    return [line.strip() for line in captured.splitlines()]
+
+
+def test_what_jobs_leave_behind(tmp_path: Path) -> None:
+    """One that ended well, one that was killed, one of another sweep, one that another process works on."""
+    finished, killed = job(tmp_path, 1, "finished"), job(tmp_path, 0, "running")
+    other = job(tmp_path, 2, "failed", "no", sweep="other", exit_code=2)
+    held = job(tmp_path, 3, "running", steps=50)
+    with locked(held):
+        found = [outcome(path, "mine") for path in (finished, killed, other, held)]
+    assert [one and (one.status, one.message, one.exit_code, one.steps) for one in found] == [
+        ("finished", "", None, None),
+        ("failed", KILLED, 1, None),
+        None,
+        ("running", "", None, 50),
+    ]
+    (tmp_path / "4").mkdir()
+    (tmp_path / "4" / "status.json").write_text("{")
+    assert outcome(tmp_path / "4", "mine") is None
+
+
+def test_only_what_has_happened_since_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, status in enumerate(("finished", "failed", "failed", "running")):
+        job(tmp_path, number, status, exit_code=1)  # type: ignore[arg-type]
+    job(tmp_path, 9, "failed", "of a longer sweep of the same name", exit_code=1)
+
+    def meanwhile() -> None:
+        job(tmp_path, 1, "failed", "no", exit_code=1)
+        job(tmp_path, 2, "finished")
+        with locked(tmp_path / "3"):
+            job(tmp_path, 3, "running", steps=9)
+        job(tmp_path, 3, "finished")
+
+    with pytest.raises(RunError, match=r"job 1 \(a=1 b=0\): no"):
+        swept(tmp_path, 4, meanwhile)
+    out, errors = capsys.readouterr()
+    assert sorted(line.partition(";")[0] for line in lines(errors))[:3] == [
+        *("job 1 (a=1): failed", "job 2 (a=2): finished", "job 3 (a=3): finished"),
+    ]
+    assert lines(out)[0] == f"{tmp_path}: 3 finished, 1 failed, 0 interrupted; 1 had finished before"
+    assert lines(out)[-1] == "What is left: nsvm train -m a=0,1,2,3 b=0"
+
+
+def test_what_is_started_over_counts_once_it_has_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(2):
+        job(tmp_path, number, "finished")
+
+    def meanwhile() -> None:
+        job(tmp_path, 1, "finished")
+        job(tmp_path, 0, "running")
+        raise Interrupted(signal.SIGTERM)
+
+    with pytest.raises(Interrupted, match="without overwrite=true resumes the sweep"):
+        swept(tmp_path, 2, meanwhile, overwrite=True)
+    out, errors = capsys.readouterr()
+    assert lines(errors) == ["job 1 (a=1): finished; 1/2 ended"]
+    assert lines(out)[0] == f"{tmp_path}: 1 finished, 0 failed, 1 interrupted"
+    assert lines(out)[-1] == "What is left: nsvm train -m a=0,1,2,3 b=0"
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), RuntimeError("no cluster\nat all")])
+def test_an_error_of_the_launcher_is_one_line(error: Exception, tmp_path: Path) -> None:
+    said = f"the sweep ended early: {type(error).__name__}(: no cluster)?$"
+
+    def meanwhile() -> None:
+        raise error
+
+    with pytest.raises(RunError, match=said):
+        swept(tmp_path, 4, meanwhile)
+
+
+def test_the_settings_are_ranked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By their means over the seeds; ties share their ranks."""
+    for number, (algorithm, accuracy) in enumerate(
+        [("alg1", 0.9), ("alg1", 0.8), ("alg2", 0.95), ("alg2", 0.95), ("alg3", 0.8), ("alg3", 0.9)]
+    ):
+        result(tmp_path, number, algorithm, accuracy)
+    swept(tmp_path, 6, lambda: None)
+    rows = [re.sub(r"[│┃ ]+", " ", line).strip() for line in capsys.readouterr().out.splitlines()]
+    assert [row for row in rows if "alg" in row] == ["1 alg2 2 95.00", "2.5 alg1 2 85.00", "2.5 alg3 2 85.00"]
+    assert rows[-1] == "These are test scores: to choose settings, add dataset.validation=200."
+
+
+def test_settings_that_cannot_be_compared_are_not_ranked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in (0, 2):
+        result(tmp_path, number, "alg1", 0.9)
+    swept(tmp_path, 3, lambda: None)
+    assert re.search(
+        "the settings cannot be ranked: .* have the same settings and seed", capsys.readouterr().err
+    )
