@@ -29,12 +29,17 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 FEW: dict[str, Any] = {"steps": 150, "batch_size": 32}
 
 
+QUICK: dict[str, Any] = {"algorithm": "pegasos", "network": "identity", "steps": 1000, "lam": 1e-2}
+
+
 @pytest.mark.parametrize(
-    "estimator", [NSVMClassifier, pytest.param(NSVMRegressor, marks=pytest.mark.thorough)]
+    "settings", [QUICK, pytest.param(FEW, marks=pytest.mark.thorough)], ids=["quick", "alg4"]
 )
-def test_scikit_learns_checks(estimator: Any) -> None:
+@pytest.mark.parametrize("Estimator", [NSVMClassifier, NSVMRegressor])
+def test_scikit_learns_checks(Estimator: Any, settings: dict[str, Any]) -> None:
     """In float64: sums of float32 depend in their last bits on the samples predicted together."""
-    found = check_estimator(estimator(dtype="float64", engine="torch", **FEW), on_fail=None, on_skip=None)
+    estimator = Estimator(dtype="float64", engine="torch", **settings)
+    found = check_estimator(estimator, on_fail=None, on_skip=None)
     failed = [check for check in found if check["status"] not in ("passed", "skipped")]
     assert not failed
     assert [check["check_name"] for check in found if check["status"] == "skipped"] == [
@@ -42,18 +47,24 @@ def test_scikit_learns_checks(estimator: Any) -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", ["three classes", "regression"])
-@pytest.mark.parametrize("algorithm", ["alg1", "alg4"])
+@pytest.mark.parametrize(
+    ("algorithm", "kind"),
+    [
+        *(("alg1", "regression"), ("alg4", "three classes")),
+        pytest.param("alg1", "three classes", marks=pytest.mark.thorough),
+        pytest.param("alg4", "regression", marks=pytest.mark.thorough),
+    ],
+)
 def test_the_model_of_nsvm_train_to_the_bit(kind: str, algorithm: str, tmp_path: Path) -> None:
     section = small_table(kind, tmp_path, validation=0)
     words = ["dataset=csv", f"dataset.path={section['dataset']['path']}", f"task={section['task']}"]
     words += [f"algorithm={algorithm}", "seed=3"]
     if algorithm == "alg1":
-        words.append("algorithm.steps=300")
+        words.append("algorithm.steps=60")
     run, _ = trained(*words, "curves=false", cwd=tmp_path)
     train = prepare(parse_settings(compose_settings(words))).data.splits["train"]
     Estimator = NSVMRegressor if kind == "regression" else NSVMClassifier
-    steps = 300 if algorithm == "alg1" else None
+    steps = 60 if algorithm == "alg1" else None
     ours = Estimator(algorithm, steps=steps, random_state=3).fit(train.x.numpy(), train.y.numpy())
     theirs = nsvm_cli.load_model(run).model
     assert torch.equal(ours.model_.expansion.alpha, theirs.expansion.alpha)
@@ -115,5 +126,5 @@ def test_parameters() -> None:
     with pytest.raises(ValueError, match="did you mean alg4"):
         NSVMClassifier("alg5").fit(X, y)
     before = torch.get_num_threads()
-    NSVMClassifier(threads=2, **FEW).fit(X, y)
+    NSVMClassifier(threads=2, steps=2, batch_size=8).fit(X, y)
     assert torch.get_num_threads() == before

@@ -22,6 +22,7 @@ def figures(folder: Path) -> list[dict[str, str]]:
         return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("inline_workers")
 def test_killed_it_repeats_nothing_and_ends_with_the_same_table(tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"

@@ -67,7 +67,7 @@ def test_killed_and_resumed(twin: Path, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} <= {"run", "cache"}
 
 
-@pytest.mark.parametrize("signum", [signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("signum", [pytest.param(signal.SIGHUP, marks=pytest.mark.thorough), signal.SIGINT])
 def test_a_signal_ends_a_run_in_order(signum: int, twin: Path, tmp_path: Path) -> None:
     run = start("train", *WORDS, "hydra.run.dir=run", "checkpoint.every=1h", cwd=tmp_path)
     wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists(), run)

@@ -117,7 +117,7 @@ def test_optimizers_and_dropout(algorithm: str, rule: SGD | Adam, shared: bool, 
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_convolutions(algorithm: str, shared: bool, small: MakeSmall) -> None:
     s = small(3, m=200, d=256)
     x = s.problem.x - 0.66 * s.problem.y[:, None]  # so that the classes overlap

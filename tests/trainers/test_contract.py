@@ -47,6 +47,15 @@ two_classes = pytest.mark.parametrize("case", CASES[:1], ids=lambda case: case.k
 """For a test of what does not depend on the task, or that scikit-learn's SVC answers."""
 
 
+mostly_two_classes = pytest.mark.parametrize(
+    "case",
+    [CASES[0], *(pytest.param(case, marks=pytest.mark.thorough) for case in CASES[1:])],
+    ids=lambda case: case.kind,
+    indirect=True,
+)
+"""For a test that takes long, and of what hardly depends on the task."""
+
+
 @pytest.fixture(params=CASES, ids=lambda case: case.kind)
 def case(request: pytest.FixtureRequest) -> Case:
     found: Case = request.param
@@ -81,6 +90,7 @@ def test_learns(algorithm: str, case: Case, small: MakeSmall) -> None:
     assert score[task.metric] > case.score
 
 
+@mostly_two_classes
 def test_results_are_reproducible_bit_for_bit(trainer: Trainer[Any], small: MakeSmall) -> None:
     results = [train(trainer, s.problem, s.theta()) for s in (small(1), small(1))]
     (first, g), (second, h) = results
@@ -89,6 +99,7 @@ def test_results_are_reproducible_bit_for_bit(trainer: Trainer[Any], small: Make
     assert torch.equal(g.alpha, h.alpha)
 
 
+@mostly_two_classes
 def test_callbacks_do_not_change_the_result(trainer: Trainer[Any], small: MakeSmall) -> None:
     thetas, alphas = [], []
     for every in (1, 7, 10_000):

@@ -18,7 +18,13 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 STEPS = 60
 
 
-@pytest.mark.parametrize(("kind", "k"), [("two classes", None), ("three classes", 3), ("real targets", None)])
+@pytest.mark.parametrize(
+    ("kind", "k"),
+    [
+        *(("two classes", None), ("three classes", 3)),
+        pytest.param("real targets", None, marks=pytest.mark.thorough),
+    ],
+)
 @pytest.mark.parametrize("name", sorted(TRAINERS.keys() - {"cross_entropy"}))
 def test_a_record_holds_means_since_the_record_before(
     name: str, kind: str, k: int | None, small: MakeSmall

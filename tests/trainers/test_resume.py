@@ -6,6 +6,7 @@ import random
 import re
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,12 @@ def through_a_file(values: dict[str, Any], path: Path) -> dict[str, Any]:
     return unflatten({**file.tensors(), **file.content["numbers"]})
 
 
+IN_THE_GATE = {("mlp", "sgd"), ("dropout", "adam"), ("identity", "plain")}
 CASES = [
-    *((network, optimiser, "two classes", None) for network in NETWORKS for optimiser in OPTIMISERS),
+    *(
+        pytest.param(*pair, "two classes", None, marks=[] if pair in IN_THE_GATE else [pytest.mark.thorough])
+        for pair in product(NETWORKS, OPTIMISERS)
+    ),
     ("dropout", "sgd", "three classes", 4),
     ("identity", "plain", "three classes", 3),
     ("mlp", "adam", "real targets", None),
