@@ -66,7 +66,7 @@ class Job:
         place, metric = _place(self), self.options.optimized_metric
         with standard_streams():  # a launcher's process has its own
             try:
-                _train(_settings(config, self.options), place, self)
+                _train(composed_settings(config, self.options), place, self)
                 return None if metric is None else _value_of(metric, place.directory)
             except Exception as raised:
                 error = out_of_memory(raised) or raised
@@ -123,7 +123,7 @@ def _recorded_overrides(run: Path) -> list[str]:
     return overrides_in(read_status(run) or {})
 
 
-def _settings(config: DictConfig, options: RunOptions) -> Settings:
+def composed_settings(config: DictConfig, options: RunOptions) -> Settings:
     """Return the composed settings, or those of the run to resume with what the command line changes."""
     from nsvm_cli.config.settings import parse_settings
     from nsvm_cli.storage.run_directory import read_config
@@ -140,9 +140,15 @@ def _settings(config: DictConfig, options: RunOptions) -> Settings:
     settings = parse_settings(values)
     own = parse_settings(composed)
     load_plugins(own.plugins)  # never those of a run directory, which may be another's
+    asked = []
     if settings.memory_budget > own.memory_budget:
-        asked = f"memory_budget={settings.memory_budget}"
-        raise InputError(f"{options.resume} asks for {asked}: if that is intended, add {asked}")
+        asked.append(f"memory_budget={settings.memory_budget}")
+    logger = settings.logger.get("name", "none")
+    if logger != "none" and settings.logger != own.logger:  # it may write or send anywhere
+        asked.append(f"logger={logger}")
+    if asked:
+        words = " ".join(asked)
+        raise InputError(f"{options.resume} asks for {words}: if that is intended, add {words}")
     return settings
 
 
@@ -176,7 +182,7 @@ def _train(settings: Settings, place: Place, job: Job) -> None:
         from nsvm_cli.runs.experiment import prepare
     if sweep and launched() > 1:
         raise InputError("-m takes one process: expected one run under torchrun, or a sweep without it")
-    if place.number is not None:
+    if place.number is not None and settings.device != "cpu":
         take_turns(place.number)
     experiment = prepare(settings, _samples_of(job.sweep, job.started) if sweep else None)
     if experiment.problem.processes.rank > 0:
@@ -199,10 +205,9 @@ def _value_of(metric: str, directory: Path) -> float:
     Raises:
         InputError: its result has no such number.
     """
-    from nsvm_cli.storage.run_directory import read_result
+    from nsvm_cli.storage.run_directory import numbers_in, read_result
 
-    result = read_result(directory)
-    numbers = {name: value for name, value in result.items() if type(value) in (int, float)}
+    numbers = numbers_in(read_result(directory))
     if metric not in numbers:
         why = "; it needs dataset.validation" if metric.startswith("validation_") else ""
         raise InputError(f"optimized_metric={metric}: {did_you_mean(metric, numbers)}{why}")

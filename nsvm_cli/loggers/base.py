@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nsvm_cli.storage.run_directory import Status, read_tracking, write_tracking
+from nsvm_cli.storage.metrics_file import read_metrics
+from nsvm_cli.storage.run_directory import METRICS, Status, numbers_in, read_tracking, write_tracking
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class TrackedRun:
     def record_id(self, logger: str, run: str) -> None:
         """Record what the logger calls this run, for ``recorded_id``."""
         write_tracking(self.directory, {**read_tracking(self.directory), logger: run})
+
+    def records(self) -> Iterator[tuple[int, dict[str, float]]]:
+        """Yield the steps before it starts with their figures: a kill may have left some unsent."""
+        for record in read_metrics(self.directory / METRICS):
+            yield record.pop("step"), numbers_in(record)
 
 
 class Logger:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import os
-import tempfile
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from platformdirs import user_cache_path
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
@@ -46,24 +45,34 @@ class MLflow(LoggerConfig):
     def start(self, run: TrackedRun) -> Logger:
         """Return a logger that has created a run, or continues the one that it created before."""
         # it would retry for minutes, while training waits, and wait for a server of its makers at the end
-        set_defaults(MLFLOW_HTTP_REQUEST_MAX_RETRIES="2", MLFLOW_HTTP_REQUEST_TIMEOUT="10")
+        set_defaults(MLFLOW_HTTP_REQUEST_MAX_RETRIES="2", MLFLOW_HTTP_REQUEST_TIMEOUT="3")
         set_defaults(MLFLOW_DISABLE_TELEMETRY="true")
         import mlflow  # slow to import
         from mlflow.entities import Param
 
         logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # what it raises says it all
-        with locked(Path(tempfile.gettempdir()) / f"nsvm-mlflow-{os.getuid()}", wait=True):
-            client = mlflow.MlflowClient()  # may make a database, which MLflow does not do in parallel
+        with _alone(mlflow.get_tracking_uri()):
+            client = mlflow.MlflowClient()
             experiment = mlflow.set_experiment(self.experiment).experiment_id
-        if (known := run.recorded_id("mlflow")) is not None:
-            client.update_run(known, "RUNNING")
-            steps = [metric.step for metric in client.get_metric_history(known, "violations")]
-            return _MLflowRun(client, known, max(steps, default=0))
-        tags = {} if run.sweep is None else {"sweep": run.sweep}
-        made = client.create_run(experiment, tags=tags, run_name=run.name).info.run_id
-        run.record_id("mlflow", made)
-        client.log_batch(made, params=[Param(name, str(value)) for name, value in flat(run.settings).items()])
-        return _MLflowRun(client, made, 0)
+        if (known := run.recorded_id("mlflow")) is None:
+            tags = {} if run.sweep is None else {"sweep": run.sweep}
+            known = client.create_run(experiment, tags=tags, run_name=run.name).info.run_id
+            run.record_id("mlflow", known)
+            settings = flat(run.settings).items()
+            client.log_batch(known, params=[Param(name, str(value)) for name, value in settings])
+        client.update_run(known, "RUNNING")
+        steps = [metric.step for metric in client.get_metric_history(known, "violations")]
+        tracked = _MLflowRun(client, known, max(steps, default=0))
+        for step, figures in run.records():
+            tracked.log(step, figures)
+        return tracked
+
+
+def _alone(store: str) -> contextlib.AbstractContextManager[None]:
+    """Keep other runs from making the same database, which MLflow does not do in parallel."""
+    if not store.startswith("sqlite:"):
+        return contextlib.nullcontext()
+    return locked(user_cache_path("nsvm", appauthor=False) / "mlflow", wait=True)
 
 
 class _MLflowRun(Logger):
@@ -82,9 +91,11 @@ class _MLflowRun(Logger):
         from mlflow.entities import Metric
 
         now, self.step = int(1000 * time.time()), step
-        if len(self.waiting) + len(figures) > LARGEST_BATCH or time.monotonic() - self.sent > SECONDS:
+        if len(self.waiting) + len(figures) > LARGEST_BATCH:
             self._send()
         self.waiting += [Metric(name, value, now, step) for name, value in figures.items()]
+        if time.monotonic() - self.sent > SECONDS:
+            self._send()
 
     def _send(self) -> None:
         self.client.log_batch(self.run, self.waiting)

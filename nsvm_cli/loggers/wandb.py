@@ -35,7 +35,7 @@ class WandB(LoggerConfig):
         set_defaults(WANDB_SILENT="true", WANDB_ERROR_REPORTING="false")
         import wandb  # slow to import
 
-        tracked = wandb.init(
+        known = wandb.init(
             project=self.project,
             id=run.recorded_id("wandb"),
             resume="allow",
@@ -52,8 +52,14 @@ class WandB(LoggerConfig):
                 finish_timeout_raises=True,
             ),
         )
-        run.record_id("wandb", tracked.id)
-        return _WandBRun(tracked)
+        run.record_id("wandb", known.id)
+        tracked = _WandBRun(known)
+        for (
+            step,
+            figures,
+        ) in run.records():  # all of them offline, as the last folder replaces those before it
+            tracked.log(step, figures)
+        return tracked
 
 
 class _WandBRun(Logger):
@@ -61,7 +67,7 @@ class _WandBRun(Logger):
         self.run = run
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
-        if step >= self.run.step:  # or it was logged before the run was resumed
+        if step >= self.run.step:  # or W&B has it already
             self.run.log(dict(figures), step=step)
 
     def finish(self, status: Status, figures: Mapping[str, float]) -> None:

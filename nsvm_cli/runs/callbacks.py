@@ -27,7 +27,7 @@ from nsvm_cli.runs.checkpoint import (
     save_checkpoint,
     with_engine_of,
 )
-from nsvm_cli.runs.experiment import Experiment, model_of, movement
+from nsvm_cli.runs.experiment import Experiment, calibrated, movement, uncalibrated
 from nsvm_cli.runs.loop import Callback, Record, record
 from nsvm_cli.runs.model_file import SavedModel, facts, save_model
 from nsvm_cli.storage.metrics_file import START
@@ -77,13 +77,13 @@ class BestModel(Callback):
         if not e.trainer.classifies(state):
             return {}
         split, metric = e.data.splits["validation"], e.data.task.metric
-        model = model_of(e, e.trainer.finish(e.problem, state))
+        model = uncalibrated(e, e.trainer.finish(e.problem, state))  # the metric is the same
         score = model.score(split.x, split.y)[metric]
         if score is not None and (self.best is None or score > self.best[0]):
             self.best = score, state.t
             if self.directory is not None:
                 about = facts(e, model, state.t, movement(e))
-                save_model(self.directory.best, SavedModel(model, e.settings, about))
+                save_model(self.directory.best, SavedModel(calibrated(e, model), e.settings, about))
         return {f"validation_{metric}": score}
 
     def figures(self) -> dict[str, Any]:

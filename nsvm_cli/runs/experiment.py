@@ -191,12 +191,21 @@ def figures_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, A
 
 
 def model_of(experiment: Experiment, expansion: Expansion) -> NSVM:
-    """Return the model with the current theta and these terms, calibrated on the validation set if asked."""
+    """Return the model with the current theta and these terms, calibrated if asked."""
+    return calibrated(experiment, uncalibrated(experiment, expansion))
+
+
+def uncalibrated(experiment: Experiment, expansion: Expansion) -> NSVM:
+    """Return the model with the current theta and these terms, without probabilities."""
     e = experiment
-    model = NSVM(e.data.task, e.scaling, e.F.network, e.problem.K, expansion)
-    if e.settings.calibration is None:
+    return NSVM(e.data.task, e.scaling, e.F.network, e.problem.K, expansion)
+
+
+def calibrated(experiment: Experiment, model: NSVM) -> NSVM:
+    """Return the model calibrated on the validation set, if the settings ask for it, or else as it is."""
+    if experiment.settings.calibration is None:
         return model
-    validation = e.data.splits["validation"]
+    validation = experiment.data.splits["validation"]
     return model.calibrated(validation.x, validation.y)
 
 

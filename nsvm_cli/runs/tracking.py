@@ -12,7 +12,7 @@ from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.loggers import Logger, TrackedRun, build_logger
 from nsvm_cli.runs.callbacks import Say
 from nsvm_cli.runs.loop import Callback, Record
-from nsvm_cli.storage.run_directory import Status
+from nsvm_cli.storage.run_directory import Status, numbers_in
 from nsvm_cli.trainers import State
 
 
@@ -48,12 +48,12 @@ class Tracking(Callback):
         status: Status = "finished" if error is None else "interrupted" if interrupted else "failed"
         told = {**self.record, **flat(self.run.settings)}
         with self._surviving():
-            self.logger.finish(status, {k: v for k, v in _numbers(self.result).items() if k not in told})
+            self.logger.finish(status, {k: v for k, v in numbers_in(self.result).items() if k not in told})
 
     def on_log(self, state: State, record: Record) -> None:
         self.record = record
         with self._surviving():
-            self.logger.log(record["step"], {k: v for k, v in _numbers(record).items() if k != "step"})
+            self.logger.log(record["step"], {k: v for k, v in numbers_in(record).items() if k != "step"})
 
     @contextlib.contextmanager
     def _surviving(self) -> Iterator[None]:
@@ -65,10 +65,6 @@ class Tracking(Callback):
             self.say(
                 f"warning: logger={self.name} failed, and the run goes on without it: {_sentence(error)}"
             )
-
-
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    return {name: value for name, value in values.items() if type(value) in (int, float)}
 
 
 def _sentence(error: Exception) -> str:

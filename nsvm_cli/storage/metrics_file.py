@@ -1,6 +1,6 @@
 """metrics.jsonl: one JSON object per line, appended during training and truncated on resuming.
 
-times.jsonl, kept apart because its bits are never the same twice, has the time of each.
+times.jsonl, kept apart because it differs from run to run, has the time of each.
 """
 
 from __future__ import annotations
@@ -41,23 +41,16 @@ class Position:
 START = Position(0, hashlib.sha256().hexdigest())
 
 
-class MetricsFile:
-    """The metrics of a run in progress.
+class JSONLines:
+    """A file of records, continued at its end."""
 
-    Opening the file at a position truncates it there: the steps behind it will be taken again. Without a
-    position, it is continued at its end.
-    """
-
-    def __init__(self, path: Path, at: Position | None = START) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self._file = open_for_append(path)
-        self._bytes = self._file.seek(0, os.SEEK_END) if at is None else at.bytes
-        self._file.seek(0)
-        self._digest = _sha256(self._file, self._bytes)
-        self._file.truncate(self._bytes)
+        self._bytes = self._file.seek(0, os.SEEK_END)
 
-    def append(self, record: Mapping[str, Any]) -> None:
-        """Append one line of strict JSON; if the disk is full, append nothing and raise."""
+    def append(self, record: Mapping[str, Any]) -> memoryview:
+        """Append and return one line of strict JSON; if the disk is full, append nothing and raise."""
         line = memoryview(json.dumps(record, allow_nan=False).encode() + b"\n")
         try:
             left = line
@@ -66,16 +59,33 @@ class MetricsFile:
         except OSError as error:
             self._file.truncate(self._bytes)
             raise with_filename(error, self.path) from None
-        self._digest.update(line)
         self._bytes += len(line)
+        return line
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class MetricsFile(JSONLines):
+    """The metrics of a run in progress.
+
+    Opening the file at a position truncates it there: the steps behind it will be taken again.
+    """
+
+    def __init__(self, path: Path, at: Position = START) -> None:
+        super().__init__(path)
+        self._file.seek(0)
+        self._bytes, self._digest = at.bytes, _sha256(self._file, at.bytes)
+        self._file.truncate(at.bytes)
+
+    def append(self, record: Mapping[str, Any]) -> memoryview:
+        self._digest.update(line := super().append(record))
+        return line
 
     def position(self) -> Position:
         """Flush the metrics to disk and return their end."""
         os.fsync(self._file.fileno())
         return Position(self._bytes, self._digest.hexdigest())
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ import yaml
 from nsvm_cli.config.registry import shown
 from nsvm_cli.errors import InputError, plainly
 from nsvm_cli.storage.files import fsync_folder, is_locked, locked, read_regular, write_atomically
-from nsvm_cli.storage.metrics_file import START, MetricsFile, Position, check_metrics
+from nsvm_cli.storage.metrics_file import START, JSONLines, MetricsFile, Position, check_metrics
 
 METRICS = "metrics.jsonl"
 TIMES = "times.jsonl"
@@ -50,6 +50,9 @@ FILES = (
     ),
 )
 """All files of a run, in the order of removal: if nsvm is killed meanwhile, the rest counts as a run."""
+
+RUN_ID = re.compile(r"[^/\\#?%:\s]{1,128}")
+"""What a logger may call a run: all that W&B allows."""
 
 KILLED = "ended without a result: its process was killed"
 
@@ -124,7 +127,7 @@ class RunDirectory:
     def open_metrics(self, at: Position = START) -> None:
         """Continue the metrics from a position."""
         self.metrics = self._open.enter_context(contextlib.closing(MetricsFile(self.path / METRICS, at)))
-        self.times = self._open.enter_context(contextlib.closing(MetricsFile(self.path / TIMES, None)))
+        self.times = self._open.enter_context(contextlib.closing(JSONLines(self.path / TIMES)))
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write the result, which marks the run as finished, and remove its checkpoints."""
@@ -200,6 +203,11 @@ def read_result(path: Path) -> dict[str, Any]:
         raise InputError(f"{path / RESULT} cannot be read: {error}") from None
 
 
+def numbers_in(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return the figures of a record or a result: those that are numbers."""
+    return {name: value for name, value in record.items() if type(value) in (int, float)}
+
+
 def write_tracking(path: Path, runs: Mapping[str, str]) -> None:
     """Record what loggers call the run in a directory, by the names of the loggers."""
     write_json(path / TRACKING, runs)
@@ -250,7 +258,6 @@ def _holds_a_run(path: Path) -> str:
     )
 
 
-RUN_ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 CONFIG_BYTES, JSON_BYTES = 2**16, 2**24
 DIGITS, LEVELS = 100, 16
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+import pytest
 
 from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loop import Callback, Record
+from nsvm_cli.runs.tracking import Tracking
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.trainers import State
@@ -43,7 +47,7 @@ class Stop(Callback):
 
 
 class Kill(Callback):
-    """The end of the process after the record of a step, as far as a test can have it: no word to anyone."""
+    """The end of the process after the record of a step; see ``go_until_killed``."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -69,3 +73,9 @@ def go(path: Path, settings: Settings, *callbacks: Callback, said: list[str] | N
     say = [].append if said is None else said.append
     with RunDirectory(path, plain(settings), "resume") as run:
         return train_run(prepare(settings), run, callbacks, signals, say, sweep="a-sweep")
+
+
+def go_until_killed(path: Path, settings: Settings, step: int) -> None:
+    """Train until the record of a step; the logger gets no word of the end, as when the process is killed."""
+    with mock.patch.object(Tracking, "__exit__", return_value=None), pytest.raises(Killed):
+        go(path, settings, Kill(step))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nsvm_cli.errors import Interrupted, RunError
-from tests.loggers.runs import Kill, Killed, Stop, go, settings_with
+from tests.loggers.runs import Stop, go, go_until_killed, settings_with
 
 pytest.importorskip("mlflow")
 
@@ -25,6 +25,7 @@ LOGGER = {"name": "mlflow", "experiment": "tests"}
 @pytest.fixture(autouse=True)
 def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/tracked.db")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def tracked() -> Any:
@@ -54,6 +55,7 @@ def test_a_run_with_its_records_settings_and_figures(tmp_path: Path) -> None:
     assert run.data.metrics["violations"] == last["violations"]
     assert steps("violations") == [10, 20, 30, 40, 50]
     assert steps("validation_accuracy") == [50]
+    assert (tmp_path / "cache/nsvm/mlflow/.lock").exists(), "one run at a time makes a database"
 
 
 def test_an_interrupted_run_is_continued(tmp_path: Path) -> None:
@@ -64,9 +66,13 @@ def test_an_interrupted_run_is_continued(tmp_path: Path) -> None:
     assert (tracked().info.status, steps("violations")) == ("FINISHED", [10, 20, 30, 40, 50])
 
 
-def test_steps_that_are_taken_again_are_there_once(tmp_path: Path) -> None:
-    with pytest.raises(Killed):
-        go(tmp_path / "run", settings_with(LOGGER), Kill(step=40))  # after the checkpoint of step 20
+@pytest.mark.parametrize("seconds", [0.0, 60.0], ids=["each record is sent", "none is sent"])
+def test_after_a_kill_each_step_is_there_once(
+    seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nsvm_cli.loggers.mlflow.SECONDS", seconds)
+    go_until_killed(tmp_path / "run", settings_with(LOGGER), step=50)  # after the checkpoint of step 40
+    assert steps("violations") == ([] if seconds else [10, 20, 30, 40, 50])
     go(tmp_path / "run", settings_with(LOGGER))
     assert steps("violations") == [10, 20, 30, 40, 50]
 
@@ -84,3 +90,4 @@ def test_a_server_that_cannot_be_reached_ends_the_run(
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(RunError, match=r"logger=mlflow could not start: .*127\.0\.0\.1"):
         go(tmp_path / "run", settings_with(LOGGER))
+    assert not (tmp_path / "cache/nsvm/mlflow").exists(), "a server makes its own"

@@ -10,7 +10,8 @@ import pytest
 from nsvm_cli.config.settings import plain
 from nsvm_cli.errors import Interrupted
 from nsvm_cli.storage.run_directory import RunDirectory
-from tests.loggers.runs import Kill, Killed, Stop, go, settings_with
+from tests.cli.process import nsvm
+from tests.loggers.runs import Stop, go, go_until_killed, settings_with
 
 pytest.importorskip("tensorboard")
 
@@ -66,17 +67,23 @@ def test_an_interrupted_run_continues_where_it_stopped(tmp_path: Path) -> None:
     assert statuses(tmp_path) == [(30, b"interrupted"), (50, b"finished")]
 
 
+def test_a_run_is_resumed_with_the_logger_of_the_command(tmp_path: Path) -> None:
+    with RunDirectory(tmp_path / "run", plain(settings_with("tensorboard"))):
+        pass
+    words = "resume=run", "logger=tensorboard", "curves=false"
+    assert nsvm("train", *words, cwd=tmp_path).returncode == 0
+    expect_the_records_of(tmp_path / "run")
+
+
 def test_steps_that_are_taken_again_are_there_once(tmp_path: Path) -> None:
-    with pytest.raises(Killed):
-        go(tmp_path, settings_with("tensorboard"), Kill(step=40))  # after the checkpoint of step 20
+    go_until_killed(tmp_path, settings_with("tensorboard"), step=40)  # after the checkpoint of step 20
     assert events(tmp_path).Scalars("violations")[-1].step == 40
     go(tmp_path, settings_with("tensorboard"))
     expect_the_records_of(tmp_path)
 
 
 def test_starting_over_removes_the_files_of_this_run_alone(tmp_path: Path) -> None:
-    with pytest.raises(Killed):
-        go(tmp_path, settings_with("tensorboard"), Kill(step=10))
+    go_until_killed(tmp_path, settings_with("tensorboard"), step=10)
     (tmp_path / "events.out.tfevents.1.host.2.0").write_bytes(b"of another program")
     with RunDirectory(tmp_path, plain(settings_with("none")), "overwrite"):
         assert [file.name for file in tmp_path.glob("events.*")] == ["events.out.tfevents.1.host.2.0"]

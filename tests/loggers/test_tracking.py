@@ -143,6 +143,13 @@ def test_a_damaged_record_of_a_tracked_run_is_refused(damaged: str, tmp_path: Pa
         TrackedRun(tmp_path, {}, None, 0).recorded_id("notebook")
 
 
+@pytest.mark.parametrize("allowed", ["exp.1", "Größe+2", "a" * 128])
+def test_whatever_weights_and_biases_allows_is_read_again(allowed: str, tmp_path: Path) -> None:
+    run = TrackedRun(tmp_path, {}, None, 0)
+    run.record_id("wandb", allowed)
+    assert run.recorded_id("wandb") == allowed
+
+
 def test_a_recorded_run_is_found_again_and_forgotten_when_it_starts_over(tmp_path: Path) -> None:
     run = TrackedRun(tmp_path, {}, None, 0)
     assert run.recorded_id("notebook") is None
@@ -165,6 +172,25 @@ def test_a_job_of_a_sweep_names_the_sweep(notebook: list[Any], tmp_path: Path) -
     _, run = notebook[0]
     assert run.sweep.startswith("algorithm_pegasos_dataset_digits")
     assert run.name == "sweep/0"
+
+
+def test_a_run_directory_does_not_choose_the_logger(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with RunDirectory(run, plain(settings_with("mlflow"))):
+        pass
+    refused = nsvm("train", "resume=run", cwd=tmp_path)
+    asked = f"nsvm: {run} asks for logger=mlflow: if that is intended, add logger=mlflow\n"
+    assert (refused.returncode, refused.stderr) == (2, asked)
+    assert nsvm("train", "resume=run", "logger=none", "curves=false", cwd=tmp_path).returncode == 0
+    assert not (tmp_path / "mlflow.db").exists()
+
+
+def test_a_run_directory_whose_logger_has_no_name_is_refused(tmp_path: Path) -> None:
+    with RunDirectory(tmp_path / "run", {**plain(settings_with("none")), "logger": {}}):
+        pass
+    done = nsvm("train", "resume=run", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "logger" in done.stderr
 
 
 def test_a_misspelt_logger_is_told_what_it_may_be(tmp_path: Path) -> None:

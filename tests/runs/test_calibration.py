@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -76,6 +77,16 @@ def test_training_is_the_same_without(trained: Path, tmp_path: Path) -> None:
     assert with_.keys() - without.keys() == {"sigmoids"}
     assert all(torch.equal(with_[name], tensor) for name, tensor in without.items())
     assert load_model(tmp_path / "run" / "final.safetensors").model.sigmoids is None
+
+
+def test_only_models_that_are_saved_are_calibrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nsvm_cli.models.nsvm.fit_sigmoids", fit := mock.Mock(wraps=fit_sigmoids))
+    go(tmp_path, {**DIGITS, "validation": {"every": 5}})
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    scores = [record["validation_accuracy"] for record in records if "validation_accuracy" in record]
+    saved = sum(score > max(scores[:n], default=-1) for n, score in enumerate(scores))
+    assert saved < len(scores)
+    assert fit.call_count == saved + 1, "the best ones, and the final one"
 
 
 @pytest.mark.parametrize(
