@@ -65,6 +65,7 @@ def _configure_train(parser: CommandParser) -> None:
 
     for action in flag_actions():
         parser._add_action(action)
+    parser.add_argument("--estimate", action="store_true")
     defaults = {field.name: field.default for field in fields(RunOptions)}
     keys = [Key(name, "true", "", ["true"]) for name, default in defaults.items() if default is False]
     keys += [Key(name, "PATH", "") for name, default in defaults.items() if default is None]

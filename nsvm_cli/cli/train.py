@@ -26,6 +26,11 @@ WHERE_AND_HOW = ("hydra/launcher", "hydra.launcher", "hydra.sweep.", "hydra.job.
 def train(arguments: list[str]) -> None:
     """Train one model, or with ``-m`` one for each combination of overrides."""
     options, words = _options(arguments)
+    if "--estimate" in words:
+        from nsvm_cli.cli.estimate import estimate  # which imports this module
+
+        estimate(options, [word for word in words if word != "--estimate"])
+        return
     sweep = _sweep_name(words)
     if MULTIRUN & {*words}:
         if options.resume:
@@ -35,7 +40,7 @@ def train(arguments: list[str]) -> None:
     elif options.resume:
         words = _composed_like(options.resume, words)
     job = Job(options, sweep)
-    with Sweep(sweep, arguments).reported():
+    with Sweep(sweep, arguments, options.overwrite).reported():
         run_app(job, words)
     if job.error:
         raise job.error

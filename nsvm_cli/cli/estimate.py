@@ -1,0 +1,138 @@
+"""``nsvm train --estimate``: what a run will take, before it is started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from nsvm_cli.cli.hydra_app import run_app
+from nsvm_cli.cli.imports import importing_torch
+from nsvm_cli.cli.job import RunOptions, composed_settings
+from nsvm_cli.cli.train import MULTIRUN
+from nsvm_cli.errors import InputError
+from nsvm_cli.output import answer, flash, say
+
+if TYPE_CHECKING:
+    from nsvm_cli.config.settings import Settings
+    from nsvm_cli.runs.estimate import Estimate
+    from nsvm_cli.runs.experiment import Experiment
+
+FOLDER = "hydra.run.dir="
+
+
+class Composed:
+    """What Hydra has composed: settings and run directory, or nothing, if it was asked to print something.
+
+    An error is kept, for Hydra would print a line about one that is raised.
+    """
+
+    settings: Settings | None = None
+    error: Exception | None = None
+
+    def __call__(self, config: DictConfig) -> None:
+        choices = HydraConfig.get().runtime.choices
+        self.folder = f"outputs/{choices['dataset']}_{choices['algorithm']}/TIME"
+        try:
+            self.settings = composed_settings(config, RunOptions())
+        except Exception as error:
+            self.error = error
+
+
+def estimate(options: RunOptions, words: Sequence[str]) -> None:
+    """Train for two seconds, and print what the whole run will take. Writes no file.
+
+    Raises:
+        InputError: the words are those of a sweep, or of a run to resume.
+    """
+    if MULTIRUN & {*words} or options.resume:
+        raise InputError("--estimate is of one run from its start: leave out -m and resume=, try one job")
+    composed = Composed()
+    run_app(composed, [*words, f"{FOLDER}."])  # Hydra makes the folder
+    if composed.error:
+        raise composed.error
+    if composed.settings is None:
+        return
+    flash("loading PyTorch and the data")
+    with importing_torch():
+        from nsvm_cli.parallel.distributed import launched
+        from nsvm_cli.parallel.signals import Signals
+        from nsvm_cli.runs.estimate import estimate as of_experiment
+        from nsvm_cli.runs.experiment import prepare
+    if launched() > 1:
+        raise InputError("--estimate takes one process: leave out torchrun")
+    experiment = prepare(composed.settings)
+    named = [word.removeprefix(FOLDER).strip("'\"") for word in words if word.startswith(FOLDER)]
+    with Signals() as signals:
+        signals.end_at_once("interrupted")
+        found = of_experiment(experiment, say)
+    _show(experiment, found, [composed.folder, *named][-1])
+
+
+def _show(e: Experiment, found: Estimate, folder: str) -> None:
+    from rich.table import Table
+
+    from nsvm_cli.report.console import Console
+
+    algorithm, dataset = e.settings.algorithm["name"], e.settings.dataset["name"]
+    table = Table(title=f"{algorithm} on {dataset}: an estimate", title_justify="left", show_header=False)
+    for name, value in {**_task(e), **_time(e, found), **_files(e, found, folder)}.items():
+        table.add_row(name, value)
+    Console().print(table)
+    if any(part.tried < part.steps for part in found.parts):
+        answer(
+            "Beyond what was tried, support vectors and violations are taken to go on growing as they did."
+        )
+
+
+def _task(e: Experiment) -> dict[str, str]:
+    """Return the rows about data and steps."""
+    sizes, trainer, epochs = e.data.splits.sizes, e.trainer, e.settings.algorithm.get("epochs")
+    passes = f"{trainer.last_theta_step * trainer.k / sizes['train']:.3g}"
+    return {
+        "samples": ", ".join(
+            f"{sizes[name]} {name}" for name in ("train", "validation", "test") if sizes[name]
+        ),
+        "features": " x ".join(map(str, e.problem.x.shape[1:])),
+        "classes": str(len(e.data.task.classes) or "none, but real targets"),
+        "steps": ", then ".join(
+            f"{steps}" if steps else "a solver without steps" for steps in trainer.part_steps
+        ),
+        "epochs": f"{passes}, at most algorithm.epochs={epochs}" if epochs else passes,
+        "engine": e.engine,
+    }
+
+
+def _time(e: Experiment, found: Estimate) -> dict[str, str]:
+    """Return the rows about time and memory."""
+    rows = {}
+    for number, (part, steps) in enumerate(zip(found.parts, e.trainer.part_steps, strict=True), 1):
+        name = f"time of Part {number}" if len(found.parts) > 1 else "time of steps"
+        of = f"{part.steps} {'steps' if steps else 'samples'}"
+        rows[name] = f"{_duration(part.seconds)}, from {part.tried} of {of}"
+    if found.validation:
+        rows["time of validation"] = _duration(found.validation)
+    return {
+        **rows,
+        "training time": _duration(found.validation + sum(part.seconds for part in found.parts)),
+        "evaluation": _duration(found.evaluation),
+        "support vectors": f"{found.parts[-1].support_vectors:.0f}",
+        "peak memory": f"{found.memory / 2**20:,.0f} MiB",
+    }
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def _files(e: Experiment, found: Estimate, folder: str) -> dict[str, str]:
+    """Return the rows about the files that the run will write."""
+    model, checkpoint = (f"{max(1, size / 2**10):,.0f} KiB" for size in (found.model, found.checkpoint))
+    rows = {"run directory": folder, "final.safetensors": model}
+    if e.settings.validation.every:
+        rows["best.safetensors"] = model
+    if e.settings.checkpoint.every:
+        rows["last.safetensors"] = rows["previous.safetensors"] = f"{checkpoint}, until the run has finished"
+    return {**rows, "other files": "less than 1 MiB"}

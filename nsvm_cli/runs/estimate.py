@@ -1,0 +1,248 @@
+"""What a run will take, from the first seconds of its training. Nothing is written."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+
+from nsvm_cli.compiled import NUMBA, is_ready
+from nsvm_cli.models.nsvm import NSVM, Expansion
+from nsvm_cli.runs.callbacks import Say
+from nsvm_cli.runs.experiment import Experiment, build, log_every
+from nsvm_cli.runs.loop import Callback, run
+from nsvm_cli.runs.train import COMPILING
+from nsvm_cli.storage.state_dict import flatten
+from nsvm_cli.trainers import Problem, State, Trainer
+from nsvm_cli.trainers.alg4 import Alg4
+from nsvm_cli.trainers.coefficients import SampleState
+from nsvm_cli.trainers.pegasos import Pegasos
+from nsvm_cli.trainers.svc import SVC, DirectSolver
+
+SECONDS = 2.0
+"""How long to train, in all parts of an algorithm together."""
+
+FEW = 100
+"""Samples that anything is tried on first whose time depends on their number."""
+
+Numbers = Float64[np.ndarray, " numbers"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an algorithm: its steps, those that were tried, the seconds that all of them will take, and
+    the support vectors at its end. A solver without steps has samples in their place.
+    """
+
+    steps: int
+    tried: int
+    seconds: float
+    support_vectors: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run will take.
+
+    ``validation`` and ``evaluation`` are the seconds for scores during training and after it. ``memory`` is
+    the peak of the process, ``model`` and ``checkpoint`` are the sizes of files, in bytes.
+    """
+
+    parts: tuple[Part, ...]
+    validation: float
+    evaluation: float
+    memory: float
+    model: float
+    checkpoint: float
+
+
+class Probe(Callback):
+    """Stop after some seconds, or at a step, and note the course of training.
+
+    A call is a step, and the seconds, support vectors, violations and peak memory so far. The first one comes
+    after a single step, which often takes longer than others: the seconds to stop after begin with it.
+    """
+
+    def __init__(self, seconds: float, until: int) -> None:
+        self.seconds, self.until = seconds, until
+        self.calls: list[tuple[float, ...]] = []
+
+    def on_train_start(self) -> None:
+        self.began = time.monotonic()
+
+    def on_step_end(self, state: State) -> None:
+        seconds = time.monotonic() - self.began
+        self.calls.append((state.t, seconds, state.support_vectors, state.violations, peak_memory()))
+
+    def should_stop(self, state: State) -> bool:
+        return state.t >= self.until or self.calls[-1][1] - self.calls[0][1] >= self.seconds
+
+
+def peak_memory() -> int:
+    """Return the largest memory that this process has had so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def estimate(experiment: Experiment, say: Say = lambda line: None) -> Estimate:
+    """Return what a run will take, after training for ``SECONDS``. The experiment is used up."""
+    e = experiment
+    if e.engine == NUMBA and not is_ready(e.trainer, e.problem):
+        say(COMPILING)
+        _tried(e, 0)
+        e = build(e.settings, e.data)
+    return _tried(e, SECONDS)
+
+
+def _tried(e: Experiment, seconds: float) -> Estimate:
+    trainers: list[Trainer[Any]] = [e.trainer, *([e.trainer.svm] if isinstance(e.trainer, Alg4) else [])]
+    parts, growth = [], 0.0
+    for trainer in trainers:
+        of_all = isinstance(trainer, Pegasos | DirectSolver)  # which begins with the features of all samples
+        problem, features = _thinned(e, trainer, seconds) if of_all else (e.problem, 0.0)
+        if trainer.total == 0:
+            part, state, expansion = _solved(trainer, e, problem, seconds / 2)
+        else:
+            probe = Probe(seconds / len(trainers), trainer.last_theta_step)
+            state = run(trainer, problem, e.F, log_every(e), [probe])
+            course = np.array(probe.calls or [(state.t, 0, state.support_vectors, 0, peak_memory())])
+            most = len(e.problem.y) if isinstance(state, SampleState) else np.inf
+            part, growth = extrapolated(course, trainer.last_theta_step, most), _slope(course)
+        parts.append(replace(part, seconds=part.seconds + features))
+    if trainer.total:
+        expansion = trainer.finish(problem, state)
+    return _estimate(e, trainer, state, expansion, parts, growth)
+
+
+def _thinned(e: Experiment, trainer: Trainer[Any], seconds: float) -> tuple[Problem, float]:
+    """Return the problem with no more samples than F takes about so many seconds for, and those that it would
+    take for the others.
+    """
+    m = len(e.problem.y)
+    few = min(m, max(FEW, trainer.k))
+    began = time.monotonic()
+    e.F(e.problem.x[:few])
+    each = (time.monotonic() - began) / few
+    n = min(m, max(few, int(seconds / each)))
+    return _spread(e.problem, n), (m - n) * each
+
+
+def _spread(problem: Problem, n: int) -> Problem:
+    """Return the problem with n of its samples, spread over all of them."""
+    if n == len(problem.y):
+        return problem
+    rows = torch.arange(n, device=problem.y.device) * len(problem.y) // n
+    return replace(problem, x=problem.x[rows], y=problem.y[rows])
+
+
+def extrapolated(course: Float64[np.ndarray, "calls 5"], steps: int, most: float = np.inf) -> Part:
+    """Return a part of ``steps`` steps, from the calls of a ``Probe`` that has seen the first ones.
+
+    A step takes a + b s seconds with s support vectors, and c s more for each violation. The costs a, b and c
+    are fitted to the calls; s and the number of violations go on as powers of t, as they grew over the second
+    half of the steps so far.
+
+    Args:
+        course: the calls.
+        steps: all steps of the part.
+        most: the largest number of support vectors.
+    """
+    t, seconds, s, violations, _ = course.T
+    tried = int(t[-1])
+    if tried >= steps or len(t) < 2:
+        return Part(steps, tried, seconds[-1], s[-1])
+    from scipy.optimize import nnls
+
+    took = np.sqrt(np.diff(seconds))  # also the weights: what deviates adds up over a piece
+    terms = _terms(t, s, violations) / took[:, None]
+    size = np.maximum(terms.max(0), np.finfo(np.float64).tiny)
+    costs = nnls(terms / size, took)[0] / size
+    at = np.geomspace(tried, steps, 100)
+    s_at = np.minimum(continued(t, s, at), most)
+    more = (_terms(at, s_at, continued(t, violations, at)) @ costs).sum()
+    return Part(steps, tried, seconds[-1] + more, s_at[-1])
+
+
+def _terms(t: Numbers, s: Numbers, violations: Numbers) -> Float64[np.ndarray, "pieces 3"]:
+    """Return what a, b and c are multiplied by in each piece between two steps."""
+    steps, s_mean = np.diff(t), (s[1:] + s[:-1]) / 2
+    return np.stack([steps, s_mean * steps, s_mean * np.diff(violations)], 1)
+
+
+def continued(t: Numbers, y: Numbers, at: Numbers, steepest: float = 1) -> Numbers:
+    """Return y at later t if it goes on as a power of t, as over the second half of t so far."""
+    half = min(int(np.searchsorted(t, t[-1] / 2)), len(t) - 2)
+    before, now = np.maximum(y[[half, -1]], 1e-9)
+    power = np.log(now / before) / np.log(t[-1] / t[half])
+    later: Numbers = y[-1] * (at / t[-1]) ** np.clip(power, 0, steepest)
+    return later
+
+
+def _slope(course: Float64[np.ndarray, "calls 5"]) -> float:
+    """Return how many bytes the memory grew with each support vector, over the second half of the calls."""
+    (s_before, before), (s, now) = course[len(course) // 2, [2, 4]], course[-1, [2, 4]]
+    return float((now - before) / (s - s_before)) if s > s_before else 0.0
+
+
+def _solved(
+    trainer: Trainer[Any], e: Experiment, problem: Problem, seconds: float
+) -> tuple[Part, State, Expansion]:
+    """Try a solver without steps on more and more samples of a problem."""
+    from sklearn import svm  # noqa: F401  # which may take longer to import than to use
+
+    m, most = len(e.problem.y), len(problem.y)
+    n, course = min(FEW, most), []
+    while True:
+        part = _spread(problem, n)
+        began = time.monotonic()
+        try:
+            state = trainer.start(part, e.F)
+            expansion = trainer.finish(part, state)
+        except ValueError:  # among so few samples a class may be missing
+            if n == most:
+                raise
+        else:
+            course.append((n, time.monotonic() - began, len(expansion.z)))
+        if n == most or (len(course) > 1 and course[-1][1] > seconds / 4):
+            break
+        n = min(2 * n, most)
+    sizes, took, s = np.array(course, np.float64).T
+    if n < m and len(course) > 1:
+        whole = np.array([float(m)])
+        took, s = continued(sizes, took, whole, steepest=3), continued(sizes, s, whole)
+    return Part(m, n, took[-1], s[-1]), state, expansion
+
+
+def _estimate(
+    e: Experiment, trainer: Trainer[Any], state: State, expansion: Expansion, parts: list[Part], growth: float
+) -> Estimate:
+    train, sizes = e.data.splits["train"], e.data.splits.sizes
+    model = NSVM(e.data.task, e.scaling, e.F.network, e.problem.K, expansion)
+    scored = min(FEW, len(train.y))
+    began = time.monotonic()
+    model.score(train.x[:scored], train.y[:scored])
+    s, z = parts[-1].support_vectors, expansion.z
+    per_sample = (time.monotonic() - began) / scored * max(1, s / max(1, len(z)))
+    validations = e.trainer.part_steps[-1] // (e.settings.validation.every or sys.maxsize)
+
+    term = (z.nbytes + expansion.alpha.nbytes) / max(1, len(z))
+    more = (s - len(z)) * term
+    theta = sum(tensor.nbytes for tensor in e.F.network.state_dict().values())
+    saved, _ = flatten({"F": e.F.state_dict(), "state": trainer.save(e.problem, state)})
+    m, n = len(train.y), z.shape[1]
+    memory = peak_memory() + growth * (s - len(z)) + m * n * z.element_size()
+    if isinstance(trainer, SVC):  # which keeps kernel values of support vectors in float32
+        memory += min(4 * m * s, e.problem.memory_budget * 2**20)
+    return Estimate(
+        parts=tuple(parts),
+        validation=validations * per_sample * sizes["validation"],
+        evaluation=per_sample * (m + sizes["validation" if sizes["validation"] else "test"]),
+        memory=memory,
+        model=theta + len(z) * term + more,
+        checkpoint=sum(tensor.nbytes for tensor in saved.values()) + more,
+    )

@@ -1,0 +1,33 @@
+"""``nsvm train --estimate``: what a run will take, and nothing on the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import nsvm, refusal
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+WORDS = ["algorithm=alg4", "dataset.samples=300", "experiment.algorithm.steps=20", "engine=torch"]
+
+
+def test_an_estimate_leaves_no_file(tmp_path: Path) -> None:
+    done = nsvm("train", *WORDS, "--estimate", "hydra.run.dir=runs/one", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = dict(line.strip("│ ").split("│") for line in done.stdout.splitlines() if line.startswith("│"))
+    shown = {name.strip(): value.strip() for name, value in rows.items()}
+    assert shown["samples"] == "270 train, 30 test"
+    assert shown["steps"].startswith("20, then ")
+    assert shown["time of Part 1"].endswith("from 20 of 20 steps")
+    assert shown["run directory"] == "runs/one"
+    assert shown.keys() >= {"training time", "peak memory", "final.safetensors", "last.safetensors"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_estimate_is_of_one_run(tmp_path: Path) -> None:
+    assert refusal("train", "--estimate", "-m", "seed=0,1", cwd=tmp_path).startswith(
+        "--estimate is of one run"
+    )
+    assert refusal("train", "--estimate", "dataset=csv", cwd=tmp_path) == "dataset.path needs a value"

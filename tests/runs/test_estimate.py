@@ -1,0 +1,92 @@
+"""Estimates: what is known of a run that was tried to its end, and how the rest of a longer one is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nsvm_cli.config.settings import Settings, parse_settings, plain
+from nsvm_cli.runs import estimate as module
+from nsvm_cli.runs.estimate import continued, estimate, extrapolated
+from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.train import train_run
+from nsvm_cli.storage.run_directory import RunDirectory
+from tests.runs.test_model_file import SETTINGS
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+STEPS = {"steps": 40}
+SLOW = pytest.mark.thorough  # to import what they need
+RUNS = [
+    *({"algorithm": {"name": name, **STEPS}} for name in ("alg1", "alg2", "alg3", "pegasos")),
+    {"algorithm": {"name": "alg4", **STEPS, "solver_steps": 30}},
+    pytest.param({"algorithm": {"name": "alg4", **STEPS, "solver": "svc"}}, marks=SLOW),
+    pytest.param(
+        {
+            "algorithm": {"name": "cross_entropy", **STEPS},
+            "network": {"name": "mlp", "widths": [10], "head": True},
+            "kernel": {"name": "linear"},
+        },
+        marks=SLOW,
+    ),
+]
+
+
+def settings_of(**changes: Any) -> Settings:
+    return parse_settings({**SETTINGS, "engine": "torch", **changes})
+
+
+@pytest.mark.parametrize("changes", RUNS, ids=lambda changes: changes["algorithm"]["name"])
+def test_a_run_that_was_tried_to_its_end(
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SECONDS", 60)
+    settings = settings_of(**changes)
+    found = estimate(prepare(settings))
+    with RunDirectory(tmp_path / "run", plain(settings)) as directory:
+        result = train_run(prepare(settings), directory)
+    assert all(part.tried == part.steps for part in found.parts)
+    assert found.parts[-1].support_vectors in (0, result["support_vectors"])
+    size = (tmp_path / "run" / "final.safetensors").stat().st_size
+    assert size - 6000 < found.model <= size
+
+
+def test_a_run_that_was_tried_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SECONDS", 0.02)
+    long = {"name": "alg4", "steps": 10**6, "solver_steps": 10**8}
+    part_1, part_2 = estimate(prepare(settings_of(algorithm=long))).parts
+    assert part_1.steps == 10**6 > part_1.tried
+    assert part_2.steps == 10**8 > part_2.tried
+    assert part_1.seconds > 1 < part_2.seconds
+
+
+def test_validation_takes_time() -> None:
+    alg1 = {"algorithm": {"name": "alg1", **STEPS}, "dataset": {**SETTINGS["dataset"], "validation": 20}}
+    assert estimate(prepare(settings_of(**alg1, validation={"every": 5}))).validation > 0
+    assert estimate(prepare(settings_of(**alg1))).validation == 0
+
+
+def test_powers_go_on() -> None:
+    t, at = np.arange(2.0, 100), np.array([400.0, 900.0])
+    np.testing.assert_allclose(continued(t, 3 * np.sqrt(t), at), [60, 90])
+    np.testing.assert_allclose(continued(t, t, at), at)
+    np.testing.assert_array_equal(continued(t, np.full(98, 7.0), at), 7)
+    np.testing.assert_array_equal(continued(t, np.zeros(98), at), 0)
+    np.testing.assert_allclose(continued(t, t**2, at, steepest=3), at**2)
+
+
+def test_the_cost_of_a_step_grows_with_the_support_vectors() -> None:
+    """The pieces of a probe are twice as long each, as those of the loop."""
+    t = 2.0 ** np.arange(1, 21)
+    s, violations = 10 * np.sqrt(t), 30 * np.sqrt(t)
+    # the integrals of a + b s + c s dv/dt
+    seconds = 1e-4 * t + 1e-7 * 10 * t**1.5 / 1.5 + 1e-6 * 10 * 30 * t / 2
+    course = np.stack([t, seconds, s, violations, 0 * t], 1)
+    found = extrapolated(course[:14], steps=int(t[-1]))
+    assert found.tried == 2**14
+    np.testing.assert_allclose([found.seconds, found.support_vectors], [seconds[-1], s[-1]], rtol=0.05)
+    assert extrapolated(course[:14], int(t[-1]), most=500).support_vectors == 500
+    assert extrapolated(course, int(t[-1])).seconds == seconds[-1]
