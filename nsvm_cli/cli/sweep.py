@@ -294,9 +294,7 @@ def _show_best(finished: Sequence[Path]) -> None:
             ],
         )
     if any(cell.split == "test" for cell in found) and len({cell.candidate for cell in found}) > 1:
-        answer(
-            "These are test scores: to choose settings, hold out samples with dataset.validation=N."
-        )
+        answer("These are test scores: to choose settings, hold out samples with dataset.validation=N.")
 
 
 def _draw(finished: Sequence[Path]) -> None:
