@@ -1,4 +1,4 @@
-"""Sphinx's settings: sphinx-build -W -q docs docs/_build"""
+"""Sphinx's settings: sphinx-build -W -q docs docs/_build/html"""
 
 from __future__ import annotations
 
