@@ -143,9 +143,8 @@ def _spread(problem: Problem, n: int) -> Problem:
 def extrapolated(course: Float64[np.ndarray, "calls 5"], steps: int, most: float = np.inf) -> Part:
     """Return a part of ``steps`` steps, from the calls of a ``Probe`` that has seen the first ones.
 
-    A step takes a + b s seconds with s support vectors, and c s more for each violation. The costs a, b and c
-    are fitted to the calls; s and the number of violations go on as powers of t, as they grew over the second
-    half of the steps so far.
+    With s support vectors, a step takes a + b s seconds, and c + d s more for each violation. The costs a to d
+    are fitted to the calls; s and the number of violations are ``continued``.
 
     Args:
         course: the calls.
@@ -168,18 +167,22 @@ def extrapolated(course: Float64[np.ndarray, "calls 5"], steps: int, most: float
     return Part(steps, tried, seconds[-1] + more, s_at[-1])
 
 
-def _terms(t: Numbers, s: Numbers, violations: Numbers) -> Float64[np.ndarray, "pieces 3"]:
-    """Return what a, b and c are multiplied by in each piece between two steps."""
-    steps, s_mean = np.diff(t), (s[1:] + s[:-1]) / 2
-    return np.stack([steps, s_mean * steps, s_mean * np.diff(violations)], 1)
+def _terms(t: Numbers, s: Numbers, violations: Numbers) -> Float64[np.ndarray, "pieces 4"]:
+    """Return what a, b, c and d are multiplied by in each piece between two steps."""
+    steps, more, s_mean = np.diff(t), np.diff(violations), (s[1:] + s[:-1]) / 2
+    return np.stack([steps, s_mean * steps, more, s_mean * more], 1)
 
 
 def continued(t: Numbers, y: Numbers, at: Numbers, steepest: float = 1) -> Numbers:
-    """Return y at later t if it goes on as a power of t, as over the second half of t so far."""
-    half = min(int(np.searchsorted(t, t[-1] / 2)), len(t) - 2)
-    before, now = np.maximum(y[[half, -1]], 1e-9)
-    power = np.log(now / before) / np.log(t[-1] / t[half])
-    later: Numbers = y[-1] * (at / t[-1]) ** np.clip(power, 0, steepest)
+    """Return y at later t if it goes on as a power of t: that of the second half of t so far, or, if it was
+    less than that of the quarter before, falling on as it fell.
+    """
+    floor = y[y > 0].min(initial=max(y[-1], 1e-9))
+    quarters = np.log(t[-1] * np.array([0.25, 0.5, 1]))
+    before, last = np.diff(np.interp(quarters, np.log(t), np.log(np.maximum(y, floor)))) / np.log(2)
+    power, fall = np.clip(last, 0, steepest), max(1e-9, (before - last) / np.log(2))
+    since = np.minimum(np.log(at / t[-1]), power / fall)
+    later: Numbers = y[-1] * np.exp(power * since - fall * since**2 / 2)
     return later
 
 

@@ -78,12 +78,21 @@ def test_powers_go_on() -> None:
     np.testing.assert_allclose(continued(t, t**2, at, steepest=3), at**2)
 
 
+def test_powers_that_fall_go_on_falling() -> None:
+    """log y is a parabola in log t that is flat from t = exp(10) on."""
+    t, at = np.geomspace(2, 1000, 500), np.array([2e3, 1e4, 1e5, 1e7])
+    x, x_at = np.log(t), np.minimum(np.log(at), 10)
+    later = continued(t, np.exp(x - x**2 / 20), at)
+    np.testing.assert_allclose(later, np.exp(x_at - x_at**2 / 20), rtol=0.15)
+    assert later[2] == later[3]
+
+
 def test_the_cost_of_a_step_grows_with_the_support_vectors() -> None:
     """The pieces of a probe are twice as long each, as those of the loop."""
     t = 2.0 ** np.arange(1, 21)
     s, violations = 10 * np.sqrt(t), 30 * np.sqrt(t)
-    # the integrals of a + b s + c s dv/dt
-    seconds = 1e-4 * t + 1e-7 * 10 * t**1.5 / 1.5 + 1e-6 * 10 * 30 * t / 2
+    # the integral of a + b s + (c + d s) dv/dt
+    seconds = 1e-4 * t + 1e-7 * 10 * t**1.5 / 1.5 + 1e-3 * violations + 1e-6 * 10 * 30 * t / 2
     course = np.stack([t, seconds, s, violations, 0 * t], 1)
     found = extrapolated(course[:14], steps=int(t[-1]))
     assert found.tried == 2**14
