@@ -143,8 +143,8 @@ def _spread(problem: Problem, n: int) -> Problem:
 def extrapolated(course: Float64[np.ndarray, "calls 5"], steps: int, most: float = np.inf) -> Part:
     """Return a part of ``steps`` steps, from the calls of a ``Probe`` that has seen the first ones.
 
-    With s support vectors, a step takes a + b s seconds, and c + d s more for each violation. The costs a to d
-    are fitted to the calls; s and the number of violations are ``continued``.
+    With s support vectors, a step takes a + b s seconds, and c + d s more for each violation. The costs a to
+    d are fitted to the calls; s and the number of violations are ``continued``.
 
     Args:
         course: the calls.
