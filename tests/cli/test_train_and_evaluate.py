@@ -26,7 +26,7 @@ QUICK = ["algorithm.steps=60", "threads=1", "curves=false"]
         ("pegasos", "ringnorm"),
         ("alg1", "digits"),
         ("alg2", "csv"),
-        ("alg3", "mnist"),
+        pytest.param("alg3", "mnist", marks=pytest.mark.thorough),
         ("alg4", "ringnorm_openml"),
     ],
 )

@@ -60,7 +60,7 @@ def test_a_run_that_was_tried_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     part_1, part_2 = estimate(prepare(settings_of(algorithm=long))).parts
     assert part_1.steps == 10**6 > part_1.tried
     assert part_2.steps == 10**8 > part_2.tried
-    assert part_1.seconds > 1 < part_2.seconds
+    assert part_1.seconds > 1
 
 
 def test_validation_takes_time() -> None:

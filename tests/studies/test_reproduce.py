@@ -162,7 +162,14 @@ ALGORITHMS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        pytest.param(settings, marks=[pytest.mark.thorough] if settings["name"] == "alg2" else [])
+        for settings in ALGORITHMS
+    ],
+    ids=str,
+)
 def test_frozen_features_have_the_svm_of_a_run_that_never_moves_theta(algorithm: dict[str, Any]) -> None:
     never = replace(settings(0.0), algorithm=algorithm, dtype="float64")
     x = prepare(never).data.splits["test"].x

@@ -53,7 +53,7 @@ def finish(steps: Iterator[int]) -> None:
         pass
 
 
-@pytest.fixture(params=[0, 1], ids=lambda seed: f"cut{seed}")
+@pytest.fixture(params=[0, pytest.param(1, marks=pytest.mark.thorough)], ids=lambda seed: f"cut{seed}")
 def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Randomise window lengths and block sizes, except for parameter 0."""
     if request.param == 0:

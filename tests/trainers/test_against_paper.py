@@ -67,7 +67,7 @@ def test_pegasos(small: MakeSmall, seed: int) -> None:
         torch.testing.assert_close(g(s.problem.K, F(s.problem.x[i : i + 1]))[0], expected)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_algorithm_1(small: MakeSmall, seed: int) -> None:
     s, T, lr = small(seed), 300, 2e-3
     literal = Literal(s, lr)
@@ -86,7 +86,7 @@ def test_algorithm_1(small: MakeSmall, seed: int) -> None:
     torch.testing.assert_close(g(s.problem.K, x[None])[0], expected, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_algorithm_2(small: MakeSmall, seed: int) -> None:
     s, T, lr = small(seed), 300, 2e-3
     literal = Literal(s, lr)
