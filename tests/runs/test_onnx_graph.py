@@ -98,8 +98,16 @@ MODELS: dict[str, dict[str, Any]] = {
     "identity": {**TABLE, "network": {"name": "identity"}},
     "cnn": {**IMAGES, "network": {"name": "cnn", "normalize": True}},
     "vgg": {**IMAGES, "network": {"name": "vgg", "normalize": True}, "algorithm": {**ALG1, "steps": 5}},
-    "resnet18": {**IMAGES, "network": {"name": "resnet18"}, "algorithm": {**ALG1, "steps": 5}},
-    "mobilenet": {**IMAGES, "network": {"name": "mobilenet_v3_small"}, "algorithm": {**ALG1, "steps": 5}},
+    "resnet18": {
+        **IMAGES,
+        "network": {"name": "resnet18", "normalize": True},
+        "algorithm": {**ALG1, "steps": 5},
+    },
+    "mobilenet": {
+        **IMAGES,
+        "network": {"name": "mobilenet_v3_small", "normalize": True},
+        "algorithm": {**ALG1, "steps": 5},
+    },
     "batch norm": {
         **IMAGES,
         "network": {"name": "resnet18", "norm": "batch"},
