@@ -33,8 +33,7 @@ examples:
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="folder of runs")
-    parser.add_argument("--filter", metavar="CONDITION", action="append", default=[], help="as in nsvm runs")
+    parser.add_runs()
     parser.add_argument(
         "--against", metavar="SETTINGS", help="the reference, as the table names it, in place of the best"
     )

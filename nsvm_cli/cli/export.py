@@ -30,13 +30,13 @@ def configure(parser: CommandParser) -> None:
         "file", metavar="FILE", type=Path, nargs="?", help="file to write; the model's as .onnx, unless given"
     )
     parser.add_argument("--onnx", action="store_true", required=True, help="as an ONNX graph")
-    parser.add_argument("--plugins", metavar="MODULES", help="your modules with the model's parts")
+    parser.add_plugins()
     parser.set_defaults(run=export)
 
 
 def export(options: argparse.Namespace) -> None:
     """Write the graph, and print where."""
-    load_plugins(options.plugins.split(",") if options.plugins else [])
+    load_plugins(options.plugins)
     with importing_torch():
         from nsvm_cli.runs.model_file import find_model_file
         from nsvm_cli.runs.onnx_graph import onnx_graph

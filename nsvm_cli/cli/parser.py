@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 from nsvm_cli import __version__
@@ -138,6 +139,29 @@ class CommandParser(Parser):
         words = group.add_argument("words", nargs="*", default=[], metavar=metavar)
         words.completer = partial(_complete_key, keys, more)  # type: ignore[attr-defined]
         _list(group, {f"{key.name}={key.metavar}": key.help for key in keys})
+
+    def add_runs(self) -> None:
+        """Take folders with runs as ``paths``, and conditions on the runs as ``filter``."""
+        self.add_argument(
+            "paths", metavar="PATH", nargs="+", type=Path, help="run directory, or a folder above"
+        )
+        self.add_argument(
+            "--filter",
+            metavar="CONDITION",
+            action="append",
+            default=[],
+            help="only runs with KEY=VALUE, or another relation: != < <= > >=; KEY is a setting or a figure",
+        )
+
+    def add_plugins(self) -> None:
+        """Take modules of the user's own to import, as the list ``plugins``."""
+        self.add_argument(
+            "--plugins",
+            metavar="MODULES",
+            type=lambda names: names.split(",") if names else [],
+            default=[],
+            help="your modules with the model's parts",
+        )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parse the arguments with the flags in front: for argparse, a flag ends the list of words."""

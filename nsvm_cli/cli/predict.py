@@ -37,13 +37,13 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument("--separator", metavar="C", help="separates cells, such as ; or \\t")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), metavar="NAME", help="auto, cpu or cuda")
     parser.add_argument("--threads", type=int, metavar="N", help="number of threads on the CPU")
-    parser.add_argument("--plugins", metavar="MODULES", help="your modules with the model's parts")
+    parser.add_plugins()
     parser.set_defaults(run=predict)
 
 
 def predict(options: argparse.Namespace) -> None:
     """Write a row for each sample."""
-    load_plugins(options.plugins.split(",") if options.plugins else [])
+    load_plugins(options.plugins)
     with importing_torch():
         from nsvm_cli.runs.model_file import find_model_file, load_model
         from nsvm_cli.runs.prediction import predictions

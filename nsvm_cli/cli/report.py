@@ -28,23 +28,20 @@ examples:
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument(
-        "paths", metavar="PATH", nargs="+", type=Path, help="run directory, or a folder above"
-    )
+    parser.add_runs()
     parser.add_argument(
         "--output",
         metavar="HTML",
         type=Path,
         help=f"file to write; by default {REPORT} in PATH or, for several, in the current folder",
     )
-    parser.add_argument("--filter", metavar="CONDITION", action="append", default=[], help="as in nsvm runs")
     parser.add_argument(
         "--memory-budget",
         metavar="MIB",
         type=int,
         help="memory that data and model may take, if more than 1024 MiB",
     )
-    parser.add_argument("--plugins", metavar="MODULES", help="your modules with the model's parts")
+    parser.add_plugins()
     parser.set_defaults(run=report)
 
 
@@ -55,7 +52,7 @@ def report(options: argparse.Namespace) -> None:
     records = find_runs(options.paths, options.filter)
     if not records:
         raise InputError(f"--filter {' '.join(options.filter)}: no run is like that; see nsvm runs")
-    load_plugins(options.plugins.split(",") if options.plugins else [])
+    load_plugins(options.plugins)
     with importing_torch():
         from nsvm_cli.studies.report import write_report
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsvm_cli.cli.parser import CommandParser
@@ -31,16 +30,7 @@ examples:
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument(
-        "paths", metavar="PATH", nargs="+", type=Path, help="run directory, or a folder above"
-    )
-    parser.add_argument(
-        "--filter",
-        metavar="CONDITION",
-        action="append",
-        default=[],
-        help="only runs with KEY=VALUE, or another relation: != < <= > >=; KEY is a setting or a figure",
-    )
+    parser.add_runs()
     parser.add_argument("--sort", metavar="KEY", help="in the order of a setting or a figure")
     parser.add_argument("--descending", action="store_true", help="the largest first")
     form = parser.add_mutually_exclusive_group()

@@ -72,7 +72,6 @@ class Outcome:
     message: str
     exit_code: int | None
     steps: int | None = None
-
     was_killed: bool = False
 
     def interrupted(self) -> Outcome:

@@ -70,6 +70,11 @@ class Splits(Mapping[str, Split]):
         """The number of samples in each split, without creating any."""
         return {name: len(rows) for name, rows in self._rows.items()}
 
+    @property
+    def held_out(self) -> Literal["validation", "test"]:
+        """The name of the split that runs are scored on: the test set, unless there is a validation set."""
+        return "validation" if self.sizes["validation"] else "test"
+
     def __getitem__(self, name: str) -> Split:
         if name not in self._taken:
             self._taken[name] = take(self._samples, self._rows[name])

@@ -54,10 +54,8 @@ class WandB(LoggerConfig):
         )
         run.record_id("wandb", known.id)
         tracked = _WandBRun(known)
-        for (
-            step,
-            figures,
-        ) in run.records():  # all of them offline, as the last folder replaces those before it
+        # all of them offline, as the last folder replaces those before it
+        for step, figures in run.records():
             tracked.log(step, figures)
         return tracked
 

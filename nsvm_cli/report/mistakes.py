@@ -57,7 +57,7 @@ def draw_mistakes(run: Path, data: Data | None = None) -> Path | None:
     if not isinstance(task, Classification) or not are_images(shape):
         return None
     data = data or load_data(settings.dataset, settings.seed, settings.task, saved.facts.known)
-    name = "validation" if data.splits.sizes["validation"] else "test"
+    name = data.splits.held_out
     split = data.splits[name]
     mistakes, count = worst_mistakes(saved.model, task, split)
     if not mistakes:

@@ -123,6 +123,5 @@ def load_trained(run: Path, runtime: Mapping[str, Any]) -> Trained:
         data = load_data(settings.dataset, settings.seed, settings.task, facts.known)
     if data.sha256 != facts.sha256:
         raise InputError(f"{data.source} has changed since the run")
-    split = "validation" if data.splits.sizes["validation"] else "test"
-    checked_split(facts, data, split)
-    return Trained(saved, data, split)
+    checked_split(facts, data, data.splits.held_out)
+    return Trained(saved, data, data.splits.held_out)

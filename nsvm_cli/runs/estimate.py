@@ -244,7 +244,7 @@ def _estimate(
     return Estimate(
         parts=tuple(parts),
         validation=validations * per_sample * sizes["validation"],
-        evaluation=per_sample * (m + sizes["validation" if sizes["validation"] else "test"]),
+        evaluation=per_sample * (m + sizes[e.data.splits.held_out]),
         memory=memory,
         model=theta + len(z) * term + more,
         checkpoint=sum(tensor.nbytes for tensor in saved.values()) + more,

@@ -216,7 +216,7 @@ OF_CLASSES = ("balanced_accuracy", "recall", "confusion")
 def _scores(experiment: Experiment, model: NSVM) -> dict[str, Any]:
     """Return the scores on the training set, and on the validation set or, without one, the test set."""
     splits = experiment.data.splits
-    held_out = "validation" if splits.sizes["validation"] else "test"
+    held_out = splits.held_out
     figures: dict[str, Any] = {}
     for name in (held_out, "train"):
         scores = model.score(splits[name].x, splits[name].y)
