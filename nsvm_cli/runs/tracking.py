@@ -62,9 +62,8 @@ class Tracking(Callback):
             yield
         except Exception as error:
             self.logger = Logger()
-            self.say(
-                f"warning: logger={self.name} failed, and the run goes on without it: {_sentence(error)}"
-            )
+            left_out = f"logger={self.name} failed and is disabled for the rest of the run"
+            self.say(f"warning: {left_out}: {_sentence(error)}")
 
 
 def _sentence(error: Exception) -> str:

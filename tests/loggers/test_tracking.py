@@ -102,7 +102,9 @@ def test_a_logger_that_fails_costs_one_warning_and_nothing_else(
 ) -> None:
     monkeypatch.setattr(Notebook, "fails", fails)
     result = go(tmp_path, settings_with("notebook"), said=(said := []))
-    assert said == ["warning: logger=notebook failed, and the run goes on without it: the server has gone"]
+    assert said == [
+        "warning: logger=notebook failed and is disabled for the rest of the run: the server has gone"
+    ]
     assert notebook[-1][0] == fails
     assert result["exact"] is True
     assert records(tmp_path) == records(untracked)
