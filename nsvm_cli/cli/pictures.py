@@ -3,28 +3,76 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.errors import InputError, message_of
-from nsvm_cli.output import say
+from nsvm_cli.output import flash, say
 
 if TYPE_CHECKING:
-    from nsvm_cli.datasets import Data
+    from nsvm_cli.datasets import Data, SampleCache
+
+RUNS_PER_PROCESS = 8
+"""Runs whose pictures take as long as it takes a process to import torch and matplotlib, about."""
 
 
-def draw(directory: Path, data: Data | None = None) -> None:
+def draw_all(directories: Sequence[Path], plugins: Sequence[str]) -> None:
+    """Draw the pictures of finished runs, those of many runs in several processes; see ``draw``.
+
+    Args:
+        directories: the run directories.
+        plugins: the user's modules that the models may need.
+    """
+    from concurrent.futures import as_completed
+
+    from nsvm_cli.parallel.workers import Workers, cores, outcome
+
+    count = min(cores(), len(directories) // RUNS_PER_PROCESS)
+    with _warning("the pictures"):
+        if count < 2:
+            load_plugins(plugins if directories else ())  # only the launcher's processes may have them
+            for number, directory in enumerate(directories, 1):
+                _show(number, directories)
+                _draw_next(directory)
+            return
+        with Workers(count, partial(load_plugins, plugins)) as workers:
+            futures = [workers.submit(_draw_next, directory) for directory in directories]
+            for number, future in enumerate(as_completed(futures), 1):
+                _show(number, directories)
+                outcome(future)
+
+
+def _show(number: int, directories: Sequence[Path]) -> None:
+    flash(f"drawing curves: {number}/{len(directories)}")
+
+
+def _draw_next(directory: Path) -> None:
+    draw(directory, samples=_samples())
+
+
+@cache
+def _samples() -> SampleCache:
+    """Return the samples that this process has loaded for pictures."""
+    from nsvm_cli.datasets import SampleCache
+
+    return SampleCache()
+
+
+def draw(directory: Path, data: Data | None = None, samples: SampleCache | None = None) -> None:
     """Draw the pictures of a finished run, the curves last; warn of what cannot be drawn.
 
     Args:
         directory: the run directory.
         data: the data of the run, if they are loaded already.
+        samples: takes the samples if it has them, and keeps them.
     """
     with _warning("the mistakes"):
         from nsvm_cli.report.mistakes import draw_mistakes  # slow to import: the result is shown first
 
-        draw_mistakes(directory, data)
+        draw_mistakes(directory, data, samples)
     with _warning("the curves"):
         from nsvm_cli.report.curves import draw_curves
 

@@ -19,7 +19,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
-from nsvm_cli.output import answer, flash, say
+from nsvm_cli.output import answer, say
 
 if TYPE_CHECKING:
     from nsvm_cli.report.sweep_progress import JobView
@@ -33,6 +33,7 @@ class SweepDirectory(Callback):
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Start to watch the directory."""
         if SweepDirectory.sweep is not None:
+            SweepDirectory.sweep.plugins = config.get("plugins") or []
             SweepDirectory.sweep.start(Path(config.hydra.sweep.dir), *_swept(config.hydra))
 
 
@@ -95,6 +96,7 @@ class Sweep:
     directory: Path | None = None
     jobs: int | None = None
     keys: set[str] = field(default_factory=set)
+    plugins: Sequence[str] = ()
     _before: dict[Path, int] = field(default_factory=dict)
     _ended: dict[Path, JobView] = field(default_factory=dict)
     _watching: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -183,6 +185,8 @@ class Sweep:
         return " ".join(word for word in outcome.overrides if word.partition("=")[0] in self.keys)
 
     def _report(self, interrupted: bool = False) -> list[Outcome]:
+        from nsvm_cli.cli.pictures import draw_all, lacks_pictures
+
         if self.directory is None:
             return []
         found = [self._outcome(path) for path in _directories(self.directory)]
@@ -192,7 +196,8 @@ class Sweep:
         if outcomes:
             self._show(outcomes)
         if not interrupted:  # whoever sends a signal does not wait for pictures; the next start draws them
-            _draw([one.directory for one in outcomes if one.status == "finished"])
+            finished = [one.directory for one in outcomes if one.status == "finished"]
+            draw_all([directory for directory in finished if lacks_pictures(directory)], self.plugins)
         return outcomes
 
     def _show(self, found: Sequence[Outcome]) -> None:
@@ -294,13 +299,3 @@ def _show_best(finished: Sequence[Path]) -> None:
         )
     if any(cell.split == "test" for cell in found) and len({cell.candidate for cell in found}) > 1:
         answer("These are test scores: to choose settings, hold out samples with dataset.validation=N.")
-
-
-def _draw(finished: Sequence[Path]) -> None:
-    """Draw the pictures of the runs that ask for them and have none yet."""
-    from nsvm_cli.cli.pictures import draw, lacks_pictures
-
-    lacking = [path for path in finished if lacks_pictures(path)]
-    for number, path in enumerate(lacking, 1):
-        flash(f"drawing curves: {number}/{len(lacking)}")
-        draw(path)

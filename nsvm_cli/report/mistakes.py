@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Real
 
-from nsvm_cli.datasets import Data, Split, load_data
+from nsvm_cli.datasets import Data, SampleCache, Split, load_data
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.report.plotting import draw, shortened
 from nsvm_cli.report.samples import are_images, pixels, range_of
@@ -40,12 +40,13 @@ class Mistake:
     decided: str
 
 
-def draw_mistakes(run: Path, data: Data | None = None) -> Path | None:
+def draw_mistakes(run: Path, data: Data | None = None, samples: SampleCache | None = None) -> Path | None:
     """Draw the worst mistakes of a finished run as ``mistakes.png``, and return its path.
 
     Args:
         run: the run directory.
         data: the data of the run, if they are loaded already.
+        samples: takes the samples if it has them, and keeps them.
 
     None is returned, and nothing drawn, if the samples are no images, or there are no mistakes.
 
@@ -56,7 +57,7 @@ def draw_mistakes(run: Path, data: Data | None = None) -> Path | None:
     task, settings, shape = saved.facts.task, saved.settings, saved.facts.shape
     if not isinstance(task, Classification) or not are_images(shape):
         return None
-    data = data or load_data(settings.dataset, settings.seed, settings.task, saved.facts.known)
+    data = data or load_data(settings.dataset, settings.seed, settings.task, saved.facts.known, samples)
     name = data.splits.held_out
     split = data.splits[name]
     mistakes, count = worst_mistakes(saved.model, task, split)
