@@ -8,6 +8,7 @@ from pathlib import Path
 from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser
 from nsvm_cli.cli.plugins import load_plugins
+from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer
 
 DESCRIPTION = """\
@@ -44,5 +45,7 @@ def export(options: argparse.Namespace) -> None:
 
     source = find_model_file(options.model)
     target = options.file or source.with_suffix(".onnx")
+    if target.exists() and target.samefile(source):
+        raise InputError(f"{target} is the model itself: expected another file for the graph")
     write_atomically(target, onnx_graph(source))
     answer(f"ONNX graph: {target}")

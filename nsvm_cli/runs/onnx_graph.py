@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float64
 from torch import Tensor, nn
 
 from nsvm_cli import __version__
@@ -47,24 +47,25 @@ class Graph(nn.Module):
         for name, tensor in {**tensors, "x_mean": scaling.mean, "x_std": scaling.std}.items():
             self.register_buffer(name, tensor)
 
-    def forward(self, x: Float[Tensor, "p ..."]) -> tuple[Tensor, ...]:
+    def forward(self, x: Float64[Tensor, "p ..."]) -> tuple[Tensor, ...]:
         """Return the outputs for raw samples; a prediction is the index of a class, or a target."""
         g, task, sigmoids = self.model.expansion, self.model.task, self.model.sigmoids
-        z = self.network(((x.double() - self.x_mean) / self.x_std).to(x.dtype))
+        z = self.network(((x - self.x_mean) / self.x_std).to(self.z.dtype))
         scores = self.model.kernel(z, self.z) @ self.alpha / g.scale + self.bias
         scores = votes(scores) if g.one_vs_one else scores
         decided = task.decide(scores)
         prediction = task.index(decided) if isinstance(task, Classification) else decided
         if sigmoids is None:
             return scores, prediction
-        return scores, prediction, probabilities(sigmoids, scores).to(x.dtype)
+        return scores, prediction, probabilities(sigmoids, scores).to(self.z.dtype)
 
 
 def onnx_graph(path: Path) -> bytes:
     """Return the model in a file as an ONNX graph.
 
-    Its input ``x`` is a batch of raw samples, and its outputs are those of ``Graph``. All are of the model's
-    dtype, but the index of a class is an int64.
+    Its input ``x`` is a batch of raw samples in float64, which keeps the digits of a large offset, such as
+    that of a year. Its outputs are those of ``Graph``, of the model's dtype, but for the index of a class: an
+    int64.
 
     Raises:
         InputError: there is no such model, it is too large, or what exports it is not installed.
@@ -82,7 +83,7 @@ def onnx_graph(path: Path) -> bytes:
             f"{path} has {size / 2**20:,.0f} MiB of tensors, and an ONNX graph holds less than 2,048: train "
             f"a model with fewer support vectors than its {len(graph.z)}"
         )
-    program = _exported(graph, torch.zeros(2, *saved.facts.shape, dtype=saved.model.expansion.z.dtype))
+    program = _exported(graph, torch.zeros(2, *saved.facts.shape, dtype=torch.float64))
     ClearMetadataAndDocStringPass()(program.model)  # which says where the code is on this computer
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -31,28 +31,33 @@ def encoded(table: pd.DataFrame, about: dict[str, str]) -> np.ndarray:
         if isinstance(known, list):
             x |= {f"{name}={value}": (table[name] == value).astype(float) for value in known}
     assert [*x] == json.loads(about["features"])
-    return pd.DataFrame(x).to_numpy(np.float32)
+    return pd.DataFrame(x).to_numpy(np.float64)
 
 
 def test_the_predictions_of_predict(tmp_path: Path) -> None:
-    TABLE.to_csv(tmp_path / "table.csv", index=False)
+    seconds = np.random.default_rng(0).normal(1.6e9, 1000, len(TABLE)).round()  # float32 knows them to 128
+    table = TABLE.assign(time=seconds)
+    table.to_csv(tmp_path / "table.csv", index=False)
     run, _ = trained(*WORDS, *DATA, cwd=tmp_path)
     done = nsvm("export", run, "--onnx", cwd=tmp_path)
-    graph = run / "final.onnx"
+    graph, model = run / "final.onnx", run / "final.safetensors"
     assert (done.returncode, done.stdout, done.stderr) == (0, f"ONNX graph: {graph}\n", "")
 
     session = onnxruntime.InferenceSession(graph)
     about = session.get_modelmeta().custom_metadata_map
-    assert about["model_sha256"] == hashlib.sha256((run / "final.safetensors").read_bytes()).hexdigest()
+    assert about["model_sha256"] == hashlib.sha256(model.read_bytes()).hexdigest()
     assert (about["task"], about["nsvm_version"]) == ("classification", nsvm_cli.__version__)
-    assert session.get_inputs()[0].shape == ["batch", 5]
+    assert session.get_inputs()[0].shape == ["batch", 6]
 
-    scores, prediction = session.run(["scores", "prediction"], {"x": encoded(TABLE, about)})
+    scores, prediction = session.run(["scores", "prediction"], {"x": encoded(table, about)})
     rows = [*csv.DictReader(io.StringIO(nsvm("predict", run, "table.csv", cwd=tmp_path).stdout))]
     expected = np.array([float(row["score"]) for row in rows])
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
     classes = json.loads(about["classes"])
     assert [classes[index] for index in prediction] == [row["prediction"] for row in rows]
+    refused = nsvm("export", run, model, "--onnx", cwd=tmp_path)
+    line = f"nsvm: {model} is the model itself: expected another file for the graph\n"
+    assert (refused.returncode, refused.stderr) == (2, line)
     assert str(Path(nsvm_cli.__file__).parent).encode() not in graph.read_bytes()
 
 

@@ -56,7 +56,7 @@ def expect_same(file: Path, x: Tensor, graph: bytes) -> None:
     """Compare scores and predictions for batches of one and of all samples."""
     model, session = load_model(file).model, onnxruntime.InferenceSession(graph)
     g, decided = model.decision_function(x), model.predict(x)
-    raw = as_float(x).to(g.dtype).numpy()
+    raw = as_float(x).double().numpy()
     if isinstance(model.task, Classification):
         sure = g.abs() > 1e-4 if g.ndim == 1 else g.topk(2).values.diff().squeeze(1) < -1e-4
         decided = torch.where(sure, model.task.index(decided), -1)
