@@ -9,9 +9,9 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from nsvm_cli.cli.hydra_app import run_app
+from nsvm_cli.cli.hydra_private import asks_for_sweep
 from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.job import RunOptions, composed_settings
-from nsvm_cli.cli.train import MULTIRUN
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, flash, say
 
@@ -47,7 +47,7 @@ def estimate(options: RunOptions, words: Sequence[str]) -> None:
     Raises:
         InputError: the words are those of a sweep, or of a run to resume.
     """
-    if MULTIRUN & {*words} or options.resume:
+    if options.resume or asks_for_sweep([*words]):
         raise InputError("--estimate is of one run from its start: leave out -m and resume=, try one job")
     composed = Composed()
     run_app(composed, [*words, f"{FOLDER}."])  # Hydra makes the folder
@@ -108,10 +108,9 @@ def _task(e: Experiment) -> dict[str, str]:
 def _time(e: Experiment, found: Estimate) -> dict[str, str]:
     """Return the rows about time and memory."""
     rows = {}
-    for number, (part, steps) in enumerate(zip(found.parts, e.trainer.part_steps, strict=True), 1):
+    for number, part in enumerate(found.parts, 1):
         name = f"time of Part {number}" if len(found.parts) > 1 else "time of steps"
-        of = f"{part.steps} {'steps' if steps else 'samples'}"
-        rows[name] = f"{_duration(part.seconds)}, from {part.tried} of {of}"
+        rows[name] = f"{_duration(part.seconds)}, from {part.tried} of {part.steps} {part.unit}"
     if found.validation:
         rows["time of validation"] = _duration(found.validation)
     return {

@@ -64,6 +64,17 @@ def flags_first(arguments: list[str]) -> list[str]:
     return ordered
 
 
+def asks_for_sweep(arguments: list[str]) -> bool:
+    """Return whether the command line asks for a sweep; the user's configuration may do so too.
+
+    Raises:
+        InputError: an unknown flag, or one with a wrong value.
+    """
+    options = get_args_parser().parse_args(flags_first(arguments))
+    modes = (word.lstrip("+").replace("'", "").replace('"', "") for word in options.overrides)
+    return options.multirun or f"hydra.mode={RunMode.MULTIRUN.name}" in modes
+
+
 def completion_query(line: str) -> list[str]:
     """Return the arguments with which Hydra prints its completions of a command line, as its scripts do."""
     os.environ["COMP_LINE"] = line  # Hydra reads it there

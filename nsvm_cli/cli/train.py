@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nsvm_cli.cli.hydra_app import quoted, run_app
+from nsvm_cli.cli.hydra_private import asks_for_sweep
 from nsvm_cli.cli.job import Job, RunOptions
 from nsvm_cli.cli.sweep import Sweep
 from nsvm_cli.errors import InputError
@@ -18,7 +19,6 @@ FLAGS = {"allow_mismatch": "allow_mismatch", "inexact": "allow_mismatch", "overw
 """Words that are true or false, and the options that they set; ``inexact`` is an earlier name."""
 
 FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")
-MULTIRUN = {"-m", "--multirun", "hydra.mode=MULTIRUN"}
 WHERE_AND_HOW = ("hydra/launcher", "hydra.launcher", "hydra.sweep.", "hydra.job.")
 """What a sweep may be started again with and still be the same."""
 
@@ -32,7 +32,7 @@ def train(arguments: list[str]) -> None:
         estimate(options, [word for word in words if word != "--estimate"])
         return
     sweep = _sweep_name(words)
-    if MULTIRUN & {*words}:
+    if asks_for_sweep(words):
         if options.resume:
             raise InputError("resume=RUN is for one run: the same sweep, started again, resumes by itself")
         if not _names(words, "hydra.job.name"):

@@ -20,10 +20,8 @@ from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.runs.train import COMPILING
 from nsvm_cli.storage.state_dict import flatten
 from nsvm_cli.trainers import Problem, State, Trainer
-from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.coefficients import SampleState
-from nsvm_cli.trainers.pegasos import Pegasos
-from nsvm_cli.trainers.svc import SVC, DirectSolver
+from nsvm_cli.trainers.svc import SVC
 
 SECONDS = 2.0
 """How long to train, in all parts of an algorithm together."""
@@ -37,13 +35,33 @@ Numbers = Float64[np.ndarray, " numbers"]
 @dataclass(frozen=True)
 class Part:
     """A part of an algorithm: its steps, those that were tried, the seconds that all of them will take, and
-    the support vectors at its end. A solver without steps has samples in their place.
+    the support vectors at its end. A solver without steps has samples in their place, which ``unit`` says.
     """
 
     steps: int
     tried: int
     seconds: float
     support_vectors: float
+    unit: str = "steps"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is known of a part once it was tried: also the problem and the state that it was tried on, the
+    bytes that each support vector takes in memory, and the SVM, if a solver without steps has found it.
+    """
+
+    trainer: Trainer[Any]
+    part: Part
+    problem: Problem
+    state: State
+    growth: float = 0.0
+    solved: Expansion | None = None
+
+    @property
+    def expansion(self) -> Expansion:
+        """The SVM after what was tried."""
+        return self.solved or self.trainer.finish(self.problem, self.state)
 
 
 @dataclass(frozen=True)
@@ -100,23 +118,24 @@ def estimate(experiment: Experiment, say: Say = lambda line: None) -> Estimate:
 
 
 def _tried(e: Experiment, seconds: float) -> Estimate:
-    trainers: list[Trainer[Any]] = [e.trainer, *([e.trainer.svm] if isinstance(e.trainer, Alg4) else [])]
-    parts, growth = [], 0.0
-    for trainer in trainers:
-        of_all = isinstance(trainer, Pegasos | DirectSolver)  # which begins with the features of all samples
-        problem, features = _thinned(e, trainer, seconds) if of_all else (e.problem, 0.0)
-        if trainer.total == 0:
-            part, state, expansion = _solved(trainer, e, problem, seconds / 2)
-        else:
-            probe = Probe(seconds / len(trainers), trainer.last_theta_step)
-            state = run(trainer, problem, e.F, log_every(e), [probe])
-            course = np.array(probe.calls or [(state.t, 0, state.support_vectors, 0, peak_memory())])
-            most = len(e.problem.y) if isinstance(state, SampleState) else np.inf
-            part, growth = extrapolated(course, trainer.last_theta_step, most), _slope(course)
-        parts.append(replace(part, seconds=part.seconds + features))
-    if trainer.total:
-        expansion = trainer.finish(problem, state)
-    return _estimate(e, trainer, state, expansion, parts, growth)
+    trainers = e.trainer.parts
+    trials = [_trial(trainer, e, seconds, seconds / len(trainers)) for trainer in trainers]
+    return _estimate(e, trials[-1], [trial.part for trial in trials])
+
+
+def _trial(trainer: Trainer[Any], e: Experiment, for_features: float, seconds: float) -> Trial:
+    """Try a part of the algorithm for some seconds, with features that take no longer than others."""
+    problem, features = _thinned(e, trainer, for_features) if trainer.starts_with_features else (e.problem, 0)
+    if trainer.total == 0:
+        trial = _solved(trainer, e, problem, seconds)
+    else:
+        probe = Probe(seconds, trainer.last_theta_step)
+        state = run(trainer, problem, e.F, log_every(e), [probe])
+        course = np.array(probe.calls or [(state.t, 0, state.support_vectors, 0, peak_memory())])
+        most = len(e.problem.y) if isinstance(state, SampleState) else np.inf
+        part = extrapolated(course, trainer.last_theta_step, most)
+        trial = Trial(trainer, part, problem, state, _slope(course))
+    return replace(trial, part=replace(trial.part, seconds=trial.part.seconds + features))
 
 
 def _thinned(e: Experiment, trainer: Trainer[Any], seconds: float) -> tuple[Problem, float]:
@@ -192,12 +211,12 @@ def _slope(course: Float64[np.ndarray, "calls 5"]) -> float:
     return float((now - before) / (s - s_before)) if s > s_before else 0.0
 
 
-def _solved(
-    trainer: Trainer[Any], e: Experiment, problem: Problem, seconds: float
-) -> tuple[Part, State, Expansion]:
+def _solved(trainer: Trainer[Any], e: Experiment, problem: Problem, seconds: float) -> Trial:
     """Try a solver without steps on more and more samples of a problem."""
+    began = time.monotonic()
     from sklearn import svm  # noqa: F401  # which may take longer to import than to use
 
+    imported = time.monotonic() - began
     m, most = len(e.problem.y), len(problem.y)
     n, course = min(FEW, most), []
     while True:
@@ -218,12 +237,11 @@ def _solved(
     if n < m and len(course) > 1:
         whole = np.array([float(m)])
         took, s = continued(sizes, took, whole, steepest=3), continued(sizes, s, whole)
-    return Part(m, n, took[-1], s[-1]), state, expansion
+    return Trial(trainer, Part(m, n, imported + took[-1], s[-1], "samples"), problem, state, solved=expansion)
 
 
-def _estimate(
-    e: Experiment, trainer: Trainer[Any], state: State, expansion: Expansion, parts: list[Part], growth: float
-) -> Estimate:
+def _estimate(e: Experiment, last: Trial, parts: list[Part]) -> Estimate:
+    trainer, expansion = last.trainer, last.expansion
     train, sizes = e.data.splits["train"], e.data.splits.sizes
     model = NSVM(e.data.task, e.scaling, e.F.network, e.problem.K, expansion)
     scored = min(FEW, len(train.y))
@@ -236,9 +254,9 @@ def _estimate(
     term = (z.nbytes + expansion.alpha.nbytes) / max(1, len(z))
     more = (s - len(z)) * term
     theta = sum(tensor.nbytes for tensor in e.F.network.state_dict().values())
-    saved, _ = flatten({"F": e.F.state_dict(), "state": trainer.save(e.problem, state)})
+    saved, _ = flatten({"F": e.F.state_dict(), "state": trainer.save(e.problem, last.state)})
     m, n = len(train.y), z.shape[1]
-    memory = peak_memory() + growth * (s - len(z)) + m * n * z.element_size()
+    memory = peak_memory() + last.growth * (s - len(z)) + m * n * z.element_size()
     if isinstance(trainer, SVC):  # which keeps kernel values of support vectors in float32
         memory += min(4 * m * s, e.problem.memory_budget * 2**20)
     return Estimate(

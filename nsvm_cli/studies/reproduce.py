@@ -221,7 +221,7 @@ def frozen(settings: Settings) -> Settings:
     steps, on the same samples. Other solvers follow a single step of Part 1, with a learning rate of 0.
     """
     trainer = build_trainer(settings.algorithm)
-    svm = trainer.svm if isinstance(trainer, Alg4) else trainer
+    svm = trainer.parts[-1]
     if isinstance(svm, DirectSolver):
         still = {**settings.algorithm, "steps": 1, "solver_steps": None}
         return replace(settings, algorithm=still, optimizer={**settings.optimizer, "lr": 0.0})

@@ -97,6 +97,10 @@ class Alg4(StepTrainer[Alg4State]):
         """The solver of Part 2."""
         return self._solver(self.part_steps[1])
 
+    @property
+    def parts(self) -> tuple[Trainer[Any], ...]:
+        return (self, self.svm)
+
     def _solver(self, steps: int) -> Trainer[Any]:
         return SOLVERS[self.solver](steps, self.lam, self.solver_batch_size)
 

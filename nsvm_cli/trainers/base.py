@@ -169,6 +169,9 @@ class Trainer(ABC, Generic[S]):
     trains_svm: ClassVar[bool] = True
     """Whether the loss of ``Problem`` is what it minimises."""
 
+    starts_with_features: ClassVar[bool] = False
+    """Whether it computes the features of all samples before its first step."""
+
     def __init_subclass__(cls) -> None:
         if "step" in vars(cls) and "advance" not in vars(cls) and not issubclass(cls, StepTrainer):
             raise TypeError(f"{cls.__name__} defines step, but inherits an advance that never calls it")
@@ -182,6 +185,11 @@ class Trainer(ABC, Generic[S]):
     def part_steps(self) -> tuple[int, ...]:
         """The steps of each part, for an algorithm in several parts; together, ``total``."""
         return (self.total,)
+
+    @property
+    def parts(self) -> tuple[Trainer[Any], ...]:
+        """The algorithms of its parts, for one that hands over to others; the first is itself."""
+        return (self,)
 
     @property
     def k(self) -> int:

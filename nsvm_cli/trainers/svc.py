@@ -6,7 +6,7 @@ import itertools
 import math
 import warnings
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pydantic
@@ -44,6 +44,7 @@ class DirectSolver(Trainer[State]):
     """
 
     lam: float
+    starts_with_features: ClassVar[bool] = True
 
     @property
     def total(self) -> int:

@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 
 from nsvm_cli.config.settings import Settings, parse_settings, plain
+from nsvm_cli.runs import callbacks
 from nsvm_cli.runs import estimate as module
-from nsvm_cli.runs.estimate import continued, estimate, extrapolated
+from nsvm_cli.runs.checkpoint import Checkpoint, save_checkpoint
+from nsvm_cli.runs.estimate import continued, estimate, extrapolated, peak_memory
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
+from nsvm_cli.trainers import TRAINERS
+from nsvm_cli.trainers.alg2 import Alg2
 from tests.runs.test_model_file import SETTINGS
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -44,14 +48,25 @@ def test_a_run_that_was_tried_to_its_end(
     changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SECONDS", 60)
-    settings = settings_of(**changes)
+    sizes: list[int] = []
+
+    def noted(path: Path, checkpoint: Checkpoint) -> None:
+        save_checkpoint(path, checkpoint)
+        sizes.append(path.stat().st_size)
+
+    monkeypatch.setattr(callbacks, "save_checkpoint", noted)
+    settings = settings_of(**changes, checkpoint={"every": 20})
     found = estimate(prepare(settings))
     with RunDirectory(tmp_path / "run", plain(settings)) as directory:
         result = train_run(prepare(settings), directory)
     assert all(part.tried == part.steps for part in found.parts)
-    assert found.parts[-1].support_vectors in (0, result["support_vectors"])
+    without_alpha = changes["algorithm"]["name"] == "cross_entropy"
+    assert found.parts[-1].support_vectors == (0 if without_alpha else result["support_vectors"])
     size = (tmp_path / "run" / "final.safetensors").stat().st_size
     assert size - 6000 < found.model <= size
+    assert sizes[-1] - 4000 < found.checkpoint <= sizes[-1]
+    assert 0 < found.evaluation < 60
+    assert peak_memory() / 2 < found.memory < 2 * peak_memory()
 
 
 def test_a_run_that_was_tried_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,6 +82,20 @@ def test_validation_takes_time() -> None:
     alg1 = {"algorithm": {"name": "alg1", **STEPS}, "dataset": {**SETTINGS["dataset"], "validation": 20}}
     assert estimate(prepare(settings_of(**alg1, validation={"every": 5}))).validation > 0
     assert estimate(prepare(settings_of(**alg1))).validation == 0
+
+
+class InParts(Alg2):
+    """An algorithm of someone's own, with two parts."""
+
+    @property
+    def part_steps(self) -> tuple[int, int]:
+        return 10, self.total - 10
+
+
+def test_an_algorithm_of_ones_own_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TRAINERS, "in_parts", InParts)
+    (part,) = estimate(prepare(settings_of(algorithm={"name": "in_parts", **STEPS}))).parts
+    assert (part.steps, part.unit) == (40, "steps")
 
 
 def test_powers_go_on() -> None:
