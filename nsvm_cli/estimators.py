@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,8 +17,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
-from nsvm_cli.datasets import Samples, in_memory
-from nsvm_cli.errors import InputError
+from nsvm_cli.datasets import Samples, Table, in_memory
+from nsvm_cli.datasets.encoding import TableEncoder
+from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.runs import model_file
 from nsvm_cli.runs.experiment import build, train_in_memory
 from nsvm_cli.runs.model_file import SavedModel, check_storable, facts, save_model
@@ -43,6 +44,12 @@ HOW = ("dtype", "device", "engine", "threads", "memory_budget")
 
 PARTS = ("algorithm", "network", "kernel", "optimizer", "loss")
 
+APPLY = (*PARTS, *HOW, "seed", "multiclass")
+"""The settings of ``nsvm train`` that an estimator has: not those of its data set, files and evaluation."""
+
+LABELS: dict[str, Callable[[str], Any]] = {"bool": "True".__eq__, "int": int, "float": float}
+"""What makes labels of the names of classes, by the type of the labels; others become text."""
+
 
 class _NSVM(BaseEstimator):  # type: ignore[misc]
     """What both estimators share.
@@ -52,7 +59,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             of None is the hinge loss, or the epsilon-insensitive one.
         lam, steps, batch_size, gamma, lr, widths: the settings that are changed most often; None for those
             that ``nsvm train dataset=csv`` has with this algorithm.
-        settings: any other settings by name, such as ``{"algorithm.solver": "pegasos"}``.
+        settings: any other settings of these parts by name, such as ``{"algorithm.solver": "pegasos"}``, and
+            ``multiclass``.
         random_state: the seed, or whatever scikit-learn makes one of.
         dtype, device, engine, threads, memory_budget: as on the command line.
 
@@ -111,45 +119,61 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         parts = tuple((part, name) for part in PARTS if (name := getattr(self, part)) is not None)
         given = {SHORT[name]: value for name in SHORT if (value := getattr(self, name)) is not None}
         given |= {name: getattr(self, name) for name in HOW} | {"seed": _seed(self.random_state)}
-        changes = {
-            key: [*value] if isinstance(value, (tuple, np.ndarray)) else value
-            for key, value in {**given, **(self.settings or {})}.items()
-        }
+        for key in self.settings or {}:
+            if (section := key.partition(".")[0]) not in APPLY:
+                raise InputError(f"settings: an estimator has no {key}; {did_you_mean(section, APPLY)}")
+        changes = _without_numpy({**given, **(self.settings or {})})
         return parse_settings(with_values(_composed(parts, self._task), changes))
 
-    def _train(self, x: np.ndarray, y: np.ndarray, classes: tuple[str, ...]) -> None:
-        """Train on samples and their coded labels, or real targets."""
+    def _train(self, x: np.ndarray, y: np.ndarray, labels: Sequence[Any] = ()) -> None:
+        """Train on samples and the codes of their labels, or real targets."""
         settings = self._settings()
         check_parts(settings)
         names = getattr(self, "feature_names_in_", None)
-        samples = Samples(np.ascontiguousarray(x, np.float64), y, classes, "arrays")
+        samples = Samples(_numbers(x), y, tuple(map(str, labels)), "arrays")
         data = in_memory(samples, None if names is None else [*map(str, names)])
         with _threads():
             experiment = build(settings, data)
             check_storable(experiment)
             model = train_in_memory(experiment)
-        about = facts(experiment, model, experiment.trainer.total)
+        kind = type(labels[0]).__name__ if labels else None
+        about = facts(experiment, model, experiment.trainer.total, labels=kind)
         self._take(SavedModel(model, experiment.settings, about))
 
     def _take(self, saved: SavedModel) -> None:
         self.saved_ = saved
         self.model_, self.settings_ = saved.model, saved.settings
         self.n_support_ = len(saved.model.expansion.alpha)
+        self._encoder: TableEncoder | None = None
 
     def _g(self, X: Any) -> np.ndarray:
         """Return the decision values of samples."""
         check_is_fitted(self, "model_")
-        x = validate_data(self, X, reset=False, allow_nd=True, dtype=np.float64)
+        x = self._samples(_detached(X))
+        if x.shape[1:] != (shape := self.saved_.facts.shape):
+            raise InputError(f"expected samples of shape {shape}, got {x.shape[1:]}")
         with _threads():
             torch.set_num_threads(self.threads or torch.get_num_threads())
-            g = self.model_.decision_function(torch.from_numpy(np.ascontiguousarray(x)))
+            g = self.model_.decision_function(torch.from_numpy(x))
         return np.asarray(g.cpu())
+
+    def _samples(self, X: Any) -> np.ndarray:
+        """Return samples as the model takes them; a model of a table makes features of a data frame."""
+        if self._encoder is not None:
+            import pandas as pd
+
+            if isinstance(X, pd.DataFrame):
+                cells = validate_data(self, X, reset=False, skip_check_array=True)
+                return self._encoder(Table(cells, pd.Series(dtype=object), ("X",)))
+        return _numbers(validate_data(self, X, reset=False, allow_nd=True))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Return the estimator of a model file or run directory, with the settings that it was trained with.
 
-        Classes are whole numbers again if all of them are, and otherwise text.
+        Classes that were fitted as bool, int, float or text are so again, and others are text; those of
+        ``nsvm train`` are whole numbers if all of them are, and otherwise text. A model of a table takes a
+        data frame as ``nsvm predict`` takes a file: it may hold text and empty cells.
 
         Raises:
             InputError: there is no such file, it is damaged, or of another kind of task.
@@ -159,8 +183,10 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             raise InputError(f"{path} has task={saved.settings.task}: expected task={cls._task}")
         estimator = cls(**_parameters(saved.settings))
         estimator._take(saved)
-        estimator.n_features_in_ = saved.facts.shape[0]
-        if (columns := saved.facts.columns) is not None:
+        estimator._encoder = saved.facts.known.encoder
+        columns = saved.facts.columns
+        estimator.n_features_in_ = saved.facts.shape[0] if columns is None else len(columns)
+        if columns is not None:
             estimator.feature_names_in_ = np.array([*columns], dtype=object)
         return estimator
 
@@ -180,23 +206,25 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> NSVMClassifier:
         """Train on samples X of shape (m, n), or (m, channels, height, width) for images, and classes y.
 
+        Bytes of more than two dimensions are pixels, of which 255 becomes 1; so it is in prediction.
+
         Raises:
             InputError: a parameter is wrong, or does not suit the data; it is a ValueError.
             RunError: training diverged; it is a RuntimeError.
         """
-        X, y = validate_data(self, X, y, allow_nd=True, dtype=np.float64)
+        X, y = validate_data(self, _detached(X), _detached(y), allow_nd=True)
         check_classification_targets(y)
         self.classes_, index = np.unique(y, return_inverse=True)
-        names = tuple(map(str, self.classes_.tolist()))
-        if len(names) < 2:
-            raise InputError(f"expected at least 2 classes, got 1 class: {', '.join(names)}")
-        self._train(X, encode(index, range(len(names))), names)
+        labels = self.classes_.tolist()
+        if len(labels) < 2:
+            raise InputError(f"expected at least 2 classes, got 1 class: {labels[0]}")
+        self._train(X, encode(index, range(len(labels))), labels)
         return self
 
     def _take(self, saved: SavedModel) -> None:
         super()._take(saved)
         if not hasattr(self, "classes_"):
-            self.classes_ = _as_labels(saved.facts.classes)
+            self.classes_ = _as_labels(saved.facts.classes, saved.facts.labels)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return g(x): of shape (m,), positive for the second of two classes; or (m, classes)."""
@@ -219,14 +247,16 @@ class NSVMRegressor(RegressorMixin, _NSVM):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> NSVMRegressor:
         """Train on samples X of shape (m, n), or (m, channels, height, width) for images, and targets y.
 
+        Bytes of more than two dimensions are pixels, of which 255 becomes 1; so it is in prediction.
+
         Raises:
             InputError: a parameter is wrong, or does not suit the data; it is a ValueError.
             RunError: training diverged; it is a RuntimeError.
         """
         X, y = validate_data(
-            self, X, y, allow_nd=True, dtype=np.float64, y_numeric=True, ensure_min_samples=2
+            self, _detached(X), _detached(y), allow_nd=True, y_numeric=True, ensure_min_samples=2
         )
-        self._train(X, np.asarray(y, np.float64), ())
+        self._train(X, np.asarray(y, np.float64))
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -244,10 +274,32 @@ def load_model(path: str | Path) -> SavedModel:
     return model_file.load_model(model_file.find_model_file(path))
 
 
-def _as_labels(names: Sequence[str]) -> np.ndarray:
-    with contextlib.suppress(ValueError):
-        if [str(int(name)) for name in names] == [*names]:
-            return np.array([*map(int, names)])
+def _detached(values: Any) -> Any:
+    """Return tensors as NumPy can read them: on the CPU, and without a gradient."""
+    return values.detach().cpu() if isinstance(values, torch.Tensor) else values
+
+
+def _numbers(x: np.ndarray) -> np.ndarray:
+    """Return samples as float64, or as the bytes of images, of which the model makes 0 to 1."""
+    dtype = np.uint8 if x.dtype == np.uint8 and x.ndim > 2 else np.float64
+    return np.require(x, dtype, ["C", "W"])  # torch rejects read-only arrays and negative strides
+
+
+def _without_numpy(value: Any) -> Any:
+    """Return a value as JSON has it: NumPy's numbers and arrays as Python's, and tuples as lists."""
+    if isinstance(value, Mapping):
+        return {key: _without_numpy(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [*map(_without_numpy, value)]
+    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
+
+
+def _as_labels(names: Sequence[str], kind: str | None) -> np.ndarray:
+    """Return the labels that classes stand for; if their type is unknown, int is tried."""
+    with contextlib.suppress(KeyError, ValueError):
+        labels = [*map(LABELS[kind or "int"], names)]
+        if [*map(str, labels)] == [*names]:
+            return np.array(labels)
     return np.array(names, dtype=object)
 
 

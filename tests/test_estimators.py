@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
+from sklearn.base import clone
 from sklearn.datasets import make_moons
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -85,6 +87,22 @@ def test_grid_search_in_a_pipeline() -> None:
     assert search.best_score_ > 0.85
 
 
+def test_grid_search_over_values_of_numpy() -> None:
+    X, y = make_moons(60, noise=0.2, random_state=0)
+    values = {
+        "steps": np.arange(10, 30, 10),
+        "lam": np.float32([0.5, 0.25]),
+        "widths": [np.array([8, 4]), (3,)],
+    }
+    grid = [{name: values[name]} for name in values]
+    classifier = NSVMClassifier("alg1", steps=10, batch_size=8)
+    search = GridSearchCV(classifier, grid, cv=2, error_score="raise").fit(X, y)
+    for given in search.cv_results_["params"]:
+        copied = clone(classifier.set_params(**given)).get_params()
+        assert all(type(copied[name]) is type(given[name]) for name in given)
+        assert all(np.array_equal(copied[name], given[name]) for name in given)
+
+
 def test_names_of_columns_and_labels_are_kept(tmp_path: Path) -> None:
     X, y = make_moons(150, noise=0.2, random_state=0)
     table = pd.DataFrame(X, columns=["left", "up"])
@@ -113,6 +131,70 @@ def test_images_and_tensors() -> None:
     assert fitted.classes_.tolist() == [0, 1]
 
 
+def test_labels_keep_their_type_in_a_file(tmp_path: Path) -> None:
+    X, y = make_moons(60, noise=0.2, random_state=0)
+    for labels in ([False, True], [1.0, 2.0], ["0", "1"], ["True", "1.0"], [3, 7]):
+        given = np.sort(np.array(labels))[y]
+        fitted = NSVMClassifier(**QUICK).fit(X, given)
+        fitted.save(tmp_path / "model.safetensors")
+        loaded = NSVMClassifier.load(tmp_path / "model.safetensors")
+        assert [*map(type, loaded.classes_.tolist())] == [*map(type, fitted.classes_.tolist())]
+        assert loaded.score(X, given) == fitted.score(X, given)
+
+
+def test_bytes_are_pixels_as_for_nsvm_predict(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(40) % 2
+    x = (rng.integers(0, 100, (40, 1, 8, 8)) + 100 * y[:, None, None, None]).astype(np.uint8)
+    fitted = NSVMClassifier(**QUICK).fit(x, y)
+    g = fitted.decision_function(x)
+    assert (g > 0).tolist() == y.tolist()
+    for same in (torch.from_numpy(x), [*x], x / 255):
+        np.testing.assert_array_equal(fitted.decision_function(same), g)
+    fitted.save(tmp_path / "model.safetensors")
+    (tmp_path / "images").mkdir()
+    for row, pixels in enumerate(x):
+        Image.fromarray(pixels[0]).save(tmp_path / "images" / f"{row:02}.png")
+    done = nsvm("predict", "model.safetensors", "images", cwd=tmp_path)
+    assert [line.split(",")[1] for line in done.stdout.splitlines()[1:]] == [*map(str, y)]
+
+
+def test_samples_of_another_shape_are_refused() -> None:
+    fitted = NSVMClassifier(**QUICK).fit(np.random.default_rng(0).normal(size=(20, 1, 6, 6)), [0, 1] * 10)
+    for shape in ((2, 1, 7, 7), (2, 1, 6), (2, 1)):
+        with pytest.raises(InputError, match=r"expected samples of shape \(1, 6, 6\), got \(1"):
+            fitted.predict(np.zeros(shape))
+
+
+def test_a_tensor_with_a_gradient() -> None:
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    fitted = NSVMRegressor(**QUICK).fit(torch.tensor(X, requires_grad=True), torch.tensor(X[:, 0]))
+    expected = NSVMRegressor(**QUICK).fit(X, X[:, 0]).predict(X)
+    np.testing.assert_array_equal(fitted.predict(torch.tensor(X, requires_grad=True)), expected)
+
+
+def test_a_loaded_model_of_a_table_takes_text_and_empty_cells(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"colour": rng.choice(["red", "blue"], 60), "size": rng.normal(size=60)})
+    labels = np.where((table["size"] > 0) ^ (table["colour"] == "red"), "hen", "owl")
+    table.loc[:4, "size"] = None
+    table.assign(label=labels).to_csv(tmp_path / "table.csv", index=False)
+    words = [
+        "dataset=csv",
+        "dataset.path=table.csv",
+        "algorithm=pegasos",
+        "algorithm.steps=50",
+        "curves=false",
+    ]
+    run, _ = trained(*words, cwd=tmp_path)
+    loaded = NSVMClassifier.load(run)
+    assert (loaded.n_features_in_, loaded.feature_names_in_.tolist()) == (2, ["colour", "size"])
+    done = nsvm("predict", run, "table.csv", cwd=tmp_path)
+    assert [line.split(",")[0] for line in done.stdout.splitlines()[1:]] == loaded.predict(table).tolist()
+    with pytest.raises(ValueError, match="feature names"):
+        loaded.predict(table.rename(columns={"size": "weight"}))
+
+
 def test_parameters() -> None:
     X, y = make_moons(60, noise=0.2, random_state=0)
     fitted = NSVMClassifier(
@@ -123,6 +205,9 @@ def test_parameters() -> None:
     for wrong, message in {"algoritm.lam": "algoritm", "algorithm.lamm": "lamm"}.items():
         with pytest.raises(ValueError, match=message):
             NSVMClassifier(settings={wrong: 1}).fit(X, y)
+    for elsewhere in ("task", "dataset.validation", "validation.every", "calibration"):
+        with pytest.raises(InputError, match=f"an estimator has no {elsewhere}; expected one of: algorithm"):
+            NSVMClassifier(settings={elsewhere: "regression"}).fit(X, y)
     with pytest.raises(ValueError, match="did you mean alg4"):
         NSVMClassifier("alg5").fit(X, y)
     before = torch.get_num_threads()

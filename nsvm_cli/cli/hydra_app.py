@@ -14,6 +14,7 @@ import hydra
 import yaml
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.version import VersionBase
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
@@ -105,9 +106,15 @@ def compose(overrides: list[str]) -> DictConfig:
 
 @contextlib.contextmanager
 def _initialized() -> Iterator[None]:
+    """Initialise Hydra with conf/, and leave it as it was: the caller's program may use Hydra as well."""
+    before = {kind: {**vars(kind.instance())} for kind in (GlobalHydra, VersionBase)}
     GlobalHydra.instance().clear()
-    with hydra.initialize_config_dir(str(conf_folder()), **COMPOSE_OPTIONS):
-        yield
+    try:
+        with hydra.initialize_config_dir(str(conf_folder()), **COMPOSE_OPTIONS):
+            yield
+    finally:
+        for kind, values in before.items():
+            vars(kind.instance()).update(values)
 
 
 def expect_experiment(config_name: str | None, overrides: list[str]) -> None:

@@ -58,7 +58,8 @@ class Facts:
     ``scale``, ``bias`` and ``one_vs_one`` are those of g (see ``Expansion``); for more than two classes, the
     bias is a tensor. ``shape`` is that of one sample, and ``sha256`` is the checksum of the data that the
     model was trained on. ``columns`` is None if these were no table. ``target`` holds mean and standard
-    deviation of real targets, which have no classes. ``theta_change`` and ``feature_change`` say how far
+    deviation of real targets, which have no classes. ``labels`` is the type of the labels that an estimator
+    was given, such as bool; None for other models. ``theta_change`` and ``feature_change`` say how far
     training has moved the network (see ``nsvm_cli.models.change``); files of earlier versions do not.
     """
 
@@ -72,6 +73,7 @@ class Facts:
     columns: Columns | None = None
     one_vs_one: bool = False
     target: tuple[float, Positive] | None = None
+    labels: Name | None = None
     theta_change: NonNegative | None = None
     feature_change: Annotated[float, Field(ge=0, le=2)] | None = None
 
@@ -109,7 +111,11 @@ class SavedModel:
 
 
 def facts(
-    experiment: Experiment, model: NSVM, steps: int, movement: Mapping[str, float | None] | None = None
+    experiment: Experiment,
+    model: NSVM,
+    steps: int,
+    movement: Mapping[str, float | None] | None = None,
+    labels: str | None = None,
 ) -> Facts:
     """Return the facts for the file of a model.
 
@@ -118,6 +124,7 @@ def facts(
         model: the model.
         steps: the steps that were taken.
         movement: ``theta_change`` and ``feature_change``, if they are known.
+        labels: the type of the labels of an estimator.
     """
     data, expansion = experiment.data, model.expansion
     return Facts(
@@ -131,6 +138,7 @@ def facts(
         columns=None if data.encoder is None else data.encoder.columns,
         one_vs_one=expansion.one_vs_one,
         target=(data.task.mean, data.task.std) if isinstance(data.task, Regression) else None,
+        labels=labels,
         **(movement or {}),
     )
 

@@ -6,12 +6,15 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import hydra
 import pytest
 import yaml
 from hydra._internal import hydra as hydra_application
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.utils import create_config_search_path
+from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
+from hydra.version import getbase
 from omegaconf import DictConfig, OmegaConf
 
 from nsvm_cli.cli.hydra_app import compose, compose_settings, conf_folder, plain_values
@@ -253,3 +256,16 @@ def test_jobs_that_differ_in_values_are_composed_once(
     nsvm("train", "-m", *words, cwd=tmp_path)
     of_jobs = [overrides for overrides in composed if "loss=hinge,logistic" not in overrides]
     assert len(of_jobs) == 2
+
+
+def test_composing_leaves_hydra_as_a_program_that_uses_it_has_it(tmp_path: Path) -> None:
+    write(tmp_path, theirs="answer: 42\n")
+    with hydra.initialize_config_dir(str(tmp_path), **({"version_base": "1.2"} if OLD else {})):
+        before, version = GlobalHydra.instance().hydra, getbase()
+        compose_settings([])
+        with pytest.raises(InputError):
+            compose_settings(["kernel=rbff"])
+        assert GlobalHydra.instance().hydra is before
+        assert getbase() == version
+        assert hydra.compose("theirs").answer == 42
+    assert not GlobalHydra.instance().is_initialized()
