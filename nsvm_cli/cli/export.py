@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from nsvm_cli.cli.imports import importing_torch
-from nsvm_cli.cli.parser import CommandParser
+from nsvm_cli.cli.parser import CommandParser, output_file
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer
@@ -28,7 +27,11 @@ def configure(parser: CommandParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_argument("model", metavar="MODEL", help="run directory or model file")
     parser.add_argument(
-        "file", metavar="FILE", type=Path, nargs="?", help="file to write; the model's as .onnx, unless given"
+        "file",
+        metavar="FILE",
+        type=output_file,
+        nargs="?",
+        help="file to write; the model's as .onnx, unless given",
     )
     parser.add_argument("--onnx", action="store_true", required=True, help="as an ONNX graph")
     parser.add_plugins()

@@ -68,6 +68,14 @@ def keys_of(settings: type) -> list[Key]:
     return [Key(f.name, **f.metadata) for f in fields(settings)]
 
 
+def output_file(text: str) -> Path:
+    """Return a file to write, as a type of argparse."""
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"expected a file in a folder that exists, got {text}")
+    return path
+
+
 def split_words(words: Iterable[str], known: Iterable[str]) -> dict[str, str]:
     """Return the values of words ``KEY=VALUE``.
 

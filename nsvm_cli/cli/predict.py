@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from nsvm_cli.cli.imports import importing_torch
-from nsvm_cli.cli.parser import CommandParser
+from nsvm_cli.cli.parser import CommandParser, output_file
 from nsvm_cli.cli.plugins import load_plugins
-from nsvm_cli.output import answer
+from nsvm_cli.output import answer_lines
 
 DESCRIPTION = """\
 Predict with a trained model: a class or a target for each sample, and the score
@@ -27,13 +27,18 @@ examples:
   nsvm predict run/final.safetensors images/
 """
 
+END = "\r\n\0"
+"""How lines end for ``csv``, which quotes other \\r and \\n; the name of a file holds no \\0."""
+
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_argument("model", metavar="MODEL", help="run directory or model file")
     parser.add_argument("file", metavar="FILE", type=Path, help="CSV file, IDX file or folder of images")
-    parser.add_argument("--output", metavar="CSV", type=Path, help="file to write to, not the terminal")
+    parser.add_argument(
+        "--output", metavar="CSV", type=output_file, help="file to write to, not the terminal"
+    )
     parser.add_argument("--separator", metavar="C", help="separates cells, such as ; or \\t")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), metavar="NAME", help="auto, cpu or cuda")
     parser.add_argument("--threads", type=int, metavar="N", help="number of threads on the CPU")
@@ -51,22 +56,22 @@ def predict(options: argparse.Namespace) -> None:
 
     runtime = {name: value for name in ("device", "threads") if (value := getattr(options, name)) is not None}
     saved = load_model(find_model_file(options.model), runtime)
-    rows = predictions(saved, options.file, options.separator and options.separator.replace(r"\t", "\t"))
+    texts = _texts(predictions(saved, options.file, options.separator))
     if options.output is None:
-        for line in _lines(rows):
-            answer(line)
+        for text in texts:
+            answer_lines(text)
         return
     with replacing(options.output) as file:
-        for line in _lines(rows):
-            file.write(f"{line}\n".encode())
+        for text in texts:
+            file.write(text.encode(errors="backslashreplace"))  # a file may have a name that is not Unicode
 
 
-def _lines(blocks: Iterable[Mapping[str, Sequence[Any]]]) -> Iterator[str]:
-    """Return the lines of a CSV file, the header first."""
+def _texts(blocks: Iterable[Mapping[str, Sequence[Any]]]) -> Iterator[str]:
+    """Return the parts of a CSV file, the first with the header."""
     for number, columns in enumerate(blocks):
-        text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
+        text = io.StringIO(newline="")
+        table = csv.writer(text, lineterminator=END)
         if number == 0:
             table.writerow(columns)
         table.writerows(zip(*columns.values(), strict=True))
-        yield from text.getvalue().splitlines()
+        yield text.getvalue().replace(END, "\n")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from nsvm_cli.config.registry import STRICT
+from nsvm_cli.config.registry import STRICT, one_line, shown
 from nsvm_cli.datasets.base import Source, Table
 from nsvm_cli.datasets.tables import read_csv, to_table
 from nsvm_cli.errors import InputError, did_you_mean
@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def _tab(separator: object) -> object:
-    return "\t" if separator == r"\t" else separator  # as it is typed in a shell
+def _separator(typed: str) -> str:
+    separator = "\t" if typed == r"\t" else typed  # as it is typed in a shell
+    if len(separator) != 1 or not separator.isascii() or separator in '"\r\n':
+        raise ValueError(rf"expected one ASCII character, such as ; or \t, and no quote, got {shown(typed)}")
+    return separator
 
 
-Separator = Annotated[str, Field(min_length=1, max_length=1), BeforeValidator(_tab)]
+Separator = Annotated[str, AfterValidator(_separator)]
 Names = Annotated[tuple[str, ...], BeforeValidator(lambda names: () if names is None else names)]
 
 
@@ -55,13 +58,25 @@ class CSV(Source):
         table = read_csv(path, setting, sep=self.separator)
         if self.label not in table.columns:
             only = str(table.columns[0]) if len(table.columns) == 1 else ""
-            others = [separator for separator in (";", r"\t", "|") if str(_tab(separator)) in only]
+            others = [separator for separator in (";", r"\t", "|") if _separator(separator) in only]
             hint = f"; is dataset.separator='{others[0]}' meant?" if others else ""
             raise InputError(
                 f"dataset.label: {path} has no column {self.label!r}; "
                 f"{did_you_mean(self.label, map(str, table.columns))}{hint}"
             )
         return table
+
+
+def parse_separator(separator: object) -> str:
+    """Return what separates the cells of a table.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        return TypeAdapter(Separator).validate_python(separator)
+    except ValidationError as error:
+        raise InputError(one_line(error, "separator")) from None
 
 
 def _expect_same_columns(files: tuple[str, ...], tables: list[pd.DataFrame]) -> None:

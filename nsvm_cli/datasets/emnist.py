@@ -14,8 +14,8 @@ from jaxtyping import UInt8
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
+from nsvm_cli.datasets.idx import find_idx, parse_idx, read_idx
 from nsvm_cli.datasets.image_files import ClassNames, ImageFiles, Part, expect_sum, named_classes
-from nsvm_cli.datasets.mnist import find_idx, idx_size, parse_idx, read_idx
 from nsvm_cli.storage.files import open_regular
 
 ARCHIVE = "gzip.zip"
@@ -109,6 +109,5 @@ class EMNIST(ImageFiles):
             with zipfile.ZipFile(stream) as archive:
                 for name, shape in self._shapes().items():
                     with archive.open(f"gzip/{name}.gz") as member:
-                        content = gzip.GzipFile(fileobj=member).read(idx_size(shape) + 1)
-                    arrays.append(parse_idx(content, shape))
+                        arrays.append(parse_idx(gzip.GzipFile(fileobj=member), shape))
         return arrays

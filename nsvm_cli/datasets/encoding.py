@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -35,6 +35,9 @@ MOST_CLASSES = 10_000
 
 FEW_NUMBERS = 20
 """More different numbers than these, of which some are no integers, are taken for targets, not classes."""
+
+BOOLS = ("TRUE", "true", "FALSE", "false")
+"""What pandas reads as True and False, beside these."""
 
 LONGEST = 4096
 """Characters of the name of a column or of a category."""
@@ -106,9 +109,7 @@ class TableEncoder:
         # at the peak there are three copies in float64
         needed = 3 * 8 * self.width * len(table.cells)
         expect_room(needed, f"{table.source}, encoded as {self.width} features,")
-        return np.ascontiguousarray(
-            self._transformer().transform(_typed(table, [*self.numbers], [*self.text]))
-        )
+        return np.ascontiguousarray(self._transformer().transform(_typed(table, [*self.numbers], self.text)))
 
     def _transformer(self) -> Any:
         """Return scikit-learn's transformer. It learns the medians from a row that holds nothing else."""
@@ -147,7 +148,7 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
     text = [str(name) for name, cells in training.items() if not _holds_numbers(cells)]
     _expect_categories(training[text], table.source)
     numbers = training.columns.difference(text, sort=False).tolist()
-    typed = _typed(table, numbers, text).iloc[rows]
+    typed = _typed(table, numbers, dict.fromkeys(text, ())).iloc[rows]
     known: dict[Any, Any] = {}
     if numbers:
         medians = SimpleImputer(strategy="median").fit(typed[numbers]).statistics_.tolist()
@@ -197,12 +198,12 @@ def _left_out(names: Sequence[str]) -> str:
     return f"{', '.join(names)}: leave this out with dataset.drop=[{quoted}]"
 
 
-def _typed(table: Table, numbers: Sequence[Any], text: Sequence[Any]) -> pd.DataFrame:
-    """Return these columns: numbers as float64, text as objects, in which None stands for empty cells."""
+def _typed(table: Table, numbers: Sequence[Any], text: Mapping[Any, Sequence[str | None]]) -> pd.DataFrame:
+    """Return these columns: numbers as float64, text (with its categories) as objects, see ``_texts``."""
     import pandas as pd
 
     x = pd.DataFrame(_numbers(table, numbers), columns=[*numbers])
-    return x.assign(**{name: _texts(table.cells[name]) for name in text})
+    return x.assign(**{name: _texts(table.cells[name], known) for name, known in text.items()})
 
 
 def _numbers(table: Table, names: Sequence[Any]) -> Float64[np.ndarray, "m n"]:
@@ -215,19 +216,32 @@ def _numbers(table: Table, names: Sequence[Any]) -> Float64[np.ndarray, "m n"]:
     return x
 
 
-def _texts(cells: pd.Series) -> pd.Series:
+def _texts(cells: pd.Series, known: Sequence[str | None]) -> pd.Series:
+    """Return cells as text, None where they are empty.
+
+    A cell that is spelled like one of the known texts, or else has its value, becomes that text.
+    """
     import pandas as pd
 
-    texts = {cell: as_text(cell) for cell in cells.dropna().unique().tolist()}
+    names = [name for name in known if name is not None]
+    spelled = {as_text(name): name for name in names} | {name: name for name in names}
+    texts = {}
+    for cell in cells.dropna().unique().tolist():
+        value = as_text(cell)
+        texts[cell] = spelled.get(str(cell), spelled.get(value, value))
     return pd.Series([texts.get(cell) for cell in cells.tolist()], dtype=object)
 
 
 def as_text(cell: object) -> str:
-    """Return a cell as text. Numbers are compared by value: 1, 1.0 and 01 are the same."""
+    """Return a cell as text that depends on its value alone: 1, 1.0 and 01 are the same, and TRUE and true.
+
+    pandas makes numbers or bools of a column that holds nothing else, so that the spelling is lost.
+    """
     if isinstance(cell, str | int | float) and not isinstance(cell, bool):
         with contextlib.suppress(ValueError, OverflowError):
             return repr(float(cell)).removesuffix(".0")
-    return str(cell)
+    text = str(cell)
+    return text.capitalize() if text in BOOLS else text
 
 
 def as_numbers(table: Table) -> Float64[np.ndarray, "m n"]:
@@ -267,16 +281,12 @@ def code_labels(table: Table, kind: str, classes: tuple[str, ...] | None = None)
         y = _targets(table, labels)
         return Samples(np.empty((len(y), 0)), y, (), table.source, table.official_test)
     classes = classes or _classes(labels.iloc[: table.official_test], table.source)
-    known = {as_text(name): name for name in classes} | {name: name for name in classes}
-    names: dict[Any, str | None] = {
-        label: known.get(str(label), known.get(as_text(label))) for label in labels.unique().tolist()
-    }
-    coded = labels.map(names)
-    if (unknown := coded.isna()).any():
+    named = _texts(labels, classes)
+    if (unknown := ~named.isin(classes)).any():
         row = int(np.flatnonzero(unknown)[0])
         expected = " or ".join(classes) if len(classes) < 6 else f"one of the {len(classes)} in training"
         raise InputError(f"{table.place(row)}: expected label {expected}, got {labels.iloc[row]}")
-    y = encode(coded.to_numpy(), classes)
+    y = encode(named.to_numpy(), classes)
     return Samples(np.empty((len(y), 0)), y, classes, table.source, table.official_test)
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import io
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -14,9 +11,9 @@ from jaxtyping import UInt8
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
-from nsvm_cli.datasets.image_files import Classes, ImageFiles, Part, expect_sum, numbered_classes
+from nsvm_cli.datasets.idx import find_idx, read_idx
+from nsvm_cli.datasets.image_files import Classes, ImageFiles, Part, numbered_classes
 from nsvm_cli.errors import InputError
-from nsvm_cli.storage.files import read_regular
 
 IMAGES = {"train": 60000, "t10k": 10000}
 FILES = [f"{split}-{kind}" for split in IMAGES for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")]
@@ -117,48 +114,3 @@ class KMNIST(MNIST):
         "20bb9a0ef54c7db3efc55a92eef5582c109615df22683c380526788f98e42a1c",
     )
     unpacked: ClassVar[tuple[str, ...] | None] = None
-
-
-def find_idx(folder: Path, name: str) -> Path | None:
-    """Return the IDX file of this name in a folder, packed or not."""
-    return next((file for file in (folder / f"{name}.gz", folder / name) if file.is_file()), None)
-
-
-def read_idx(file: Path, shape: tuple[int, ...], known: str | None) -> UInt8[np.ndarray, "..."]:
-    """Return the content of an IDX file, which is packed if the end of its name says so.
-
-    Args:
-        file: the file.
-        shape: the shape of its content.
-        known: its SHA-256 checksum, if that is published.
-
-    Raises:
-        ValueError, OSError: it cannot be read, or is another file; or one of the errors of damaged files.
-    """
-    size = idx_size(shape)
-    content = read_regular(file, limit=size)  # packed, it is smaller
-    if known:
-        expect_sum(io.BytesIO(content), known)
-    if file.suffix == ".gz":
-        content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(size + 1)
-    return parse_idx(content, shape)
-
-
-def parse_idx(data: bytes, shape: tuple[int, ...]) -> UInt8[np.ndarray, "..."]:
-    """Return the unsigned bytes of an IDX file: magic number, sizes as big-endian int32, content.
-
-    Raises:
-        ValueError: the header or the length does not match this shape.
-    """
-    header = np.array([0x0800 + len(shape), *shape], dtype=">i4").tobytes()
-    size = idx_size(shape)
-    if not data.startswith(header):
-        raise ValueError(f"its header is not that of {'x'.join(map(str, shape))} bytes")
-    if len(data) != size:
-        raise ValueError(f"expected {size} bytes, got {len(data)}")
-    return np.frombuffer(data, dtype=np.uint8, offset=len(header)).reshape(shape)
-
-
-def idx_size(shape: tuple[int, ...]) -> int:
-    """Return the bytes of an IDX file of unsigned bytes of this shape."""
-    return 4 + 4 * len(shape) + math.prod(shape)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import math
-import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,10 +16,14 @@ from torch import Tensor
 
 from nsvm_cli.datasets.base import Table
 from nsvm_cli.datasets.encoding import TableEncoder, as_numbers
-from nsvm_cli.datasets.table_files import DAMAGED, open_stream
+from nsvm_cli.datasets.idx import read_blocks, read_header
+from nsvm_cli.datasets.table_files import DAMAGED, Stream, open_stream
 from nsvm_cli.datasets.tables import reading_csv
 from nsvm_cli.errors import InputError
 from nsvm_cli.storage.files import open_regular
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ROWS = 2**14
 """Rows of a table to read at a time."""
@@ -30,6 +32,9 @@ IMAGES_AT_A_TIME = 256
 
 MODES = {1: "L", 3: "RGB"}
 """Pillow's names for pixels of so many channels."""
+
+EXACT = ("1", "L", "P", "RGB")
+"""The modes of Pillow that these can be made from without clipping and without losing transparency."""
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 """How the names of images end."""
@@ -70,13 +75,30 @@ def _rows(
 ) -> Iterator[Block]:
     import pandas as pd
 
-    with reading_csv(str(path)), open_stream(path) as content:
+    options: dict[str, Any] = {"sep": separator, "low_memory": False, "index_col": False}
+    with reading_csv(str(path)):
+        with open_stream(path) as content:
+            header = pd.read_csv(content, header=None, nrows=1, **options)
+        if encoder is None:
+            _expect_names(header, path)
+        # in a table of one column, a blank line is an empty cell
+        options |= {"skip_blank_lines": header.shape[1] > 1, "chunksize": ROWS}
         first = 0
-        for cells in pd.read_csv(content, sep=separator, low_memory=False, index_col=False, chunksize=ROWS):
-            cells = cells.reset_index(drop=True)
-            table = Table(cells, pd.Series(dtype=object), (str(path),), first_row=first)
-            yield Block(_features(table, shape, encoder))
-            first += len(cells)
+        with open_stream(path) as content:
+            for cells in pd.read_csv(content, **options):
+                cells = cells.reset_index(drop=True)
+                table = Table(cells, pd.Series(dtype=object), (str(path),), first_row=first)
+                yield Block(_features(table, shape, encoder))
+                first += len(cells)
+
+
+def _expect_names(header: pd.DataFrame, path: Path) -> None:
+    """Raise an InputError if a header is a sample; 0, 1, 2, ... are the names that pandas gives columns."""
+    names = header.iloc[0].tolist()
+    if header.select_dtypes("number").shape == header.shape and names != [*range(len(names))]:
+        raise InputError(
+            f"{path}: expected a header line, got numbers: put the names of the columns above them"
+        )
 
 
 def _features(table: Table, shape: tuple[int, ...], encoder: TableEncoder | None) -> Tensor:
@@ -88,37 +110,30 @@ def _features(table: Table, shape: tuple[int, ...], encoder: TableEncoder | None
             f"{table.source} has {got} columns, expected {n}: the model does not name its columns, they are "
             "matched by their order; leave out others, such as a label"
         )
-    return torch.from_numpy(as_numbers(table)).reshape(-1, *shape)
+    return torch.tensor(as_numbers(table)).reshape(-1, *shape)  # pandas may share its memory, read-only
 
 
 def _is_idx(path: Path) -> bool:
     with _opened(path) as file:
-        return file.read(3) == b"\0\0\x08"
+        return file.read(2) == b"\0\0"
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open an IDX file, which is packed if the end of its name says so."""
+def _opened(path: Path) -> Iterator[Stream]:
+    """Open an IDX file, which is packed if the end of its name says so; errors become InputErrors."""
     try:
-        with open_regular(path) as file:
-            yield cast(IO[bytes], gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file)
-    except (ValueError, OSError, *DAMAGED) as error:
+        with open_stream(path) as file:
+            yield file
+    except (ValueError, OSError, RuntimeError, *DAMAGED) as error:
         raise InputError(f"{path} cannot be read: {error}") from None
 
 
 def _idx(path: Path, shape: tuple[int, ...]) -> Iterator[Block]:
-    """Return the arrays of an IDX file of bytes: magic number, sizes as big-endian int32, content."""
     with _opened(path) as file:
-        sizes = struct.unpack(f">{n}i", file.read(4 * n)) if (n := file.read(4)[3]) else ()
-        m, *found = sizes or (0,)
+        m, *found = read_header(file)
         if math.prod(found) != math.prod(shape) or found[-2:] != [*shape[-2:]]:
-            raise InputError(f"{path} has samples of shape {tuple(found)}, expected {shape}")
-        for first in range(0, m, IMAGES_AT_A_TIME):
-            count = min(IMAGES_AT_A_TIME, m - first)
-            content = file.read(count * math.prod(shape))
-            if len(content) != count * math.prod(shape):
-                raise ValueError(f"expected {m} samples, it ends before sample {first + count}")
-            x = np.frombuffer(bytearray(content), np.uint8).reshape(count, *shape)
+            raise ValueError(f"expected samples of shape {shape}, got {tuple(found)}")
+        for x in read_blocks(file, (m, *shape), IMAGES_AT_A_TIME):
             yield Block(torch.from_numpy(x))
 
 
@@ -144,6 +159,11 @@ def _image(file: Path, shape: tuple[int, ...]) -> Tensor:
         with open_regular(file) as content, Image.open(content) as image:
             if image.size != (w, h):
                 raise InputError(f"{file} has {image.width} x {image.height} pixels, expected {w} x {h}")
+            mode = image.mode + " with transparency" * ("transparency" in image.info)
+            if mode not in EXACT:
+                raise InputError(
+                    f"{file} has pixels of mode {mode}: save it as 8-bit grey or RGB, without transparency"
+                )
             pixels = np.array(image.convert(MODES[c]))
     except InputError:
         raise

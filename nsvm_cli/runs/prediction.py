@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from nsvm_cli.datasets.csv import parse_separator
 from nsvm_cli.datasets.unlabelled import Block, blocks
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.runs.model_file import SavedModel
 from nsvm_cli.tasks import Classification
 
-Columns = dict[str, list[Any]]
+Predictions = dict[str, list[Any]]
 
 
-def predictions(saved: SavedModel, path: Path, separator: str | None = None) -> Iterator[Columns]:
+def predictions(saved: SavedModel, path: Path, separator: str | None = None) -> Iterator[Predictions]:
     """Yield what the model predicts for samples (see ``datasets.unlabelled.blocks``), block by block.
 
     The columns are ``prediction``, a class or a target, and for classes the ``score`` g(x), which is positive
@@ -34,15 +35,16 @@ def predictions(saved: SavedModel, path: Path, separator: str | None = None) -> 
     if separator is None:
         trained_on = saved.settings.dataset.get("separator", ",")
         separator = "\t" if ".tsv" in path.suffixes else trained_on
-    for block in blocks(path, saved.facts.shape, saved.facts.known.encoder, separator):
+    encoder = saved.facts.known.encoder
+    for block in blocks(path, saved.facts.shape, encoder, parse_separator(separator)):
         yield _columns(saved.model, block)
 
 
-def _columns(model: NSVM, block: Block) -> Columns:
+def _columns(model: NSVM, block: Block) -> Predictions:
     task = model.task
     g = model.decision_function(block.x).cpu()
     decided = task.decide(g).numpy()
-    found: Columns = {} if block.files is None else {"file": [*block.files]}
+    found: Predictions = {} if block.files is None else {"file": [*block.files]}
     if not isinstance(task, Classification):
         return found | {"prediction": decided.tolist()}
     found["prediction"] = [task.classes[int(r)] for r in task.index(decided)]

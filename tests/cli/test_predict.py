@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import os
+import shutil
 import struct
 from pathlib import Path
 
@@ -70,6 +72,27 @@ def test_block_by_block(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not [*folder.glob("*out.csv*")]
 
 
+def test_what_pandas_makes_of_a_column_does_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without other text in a column, TRUE and FALSE are read as bools and 01 and 1e3 as numbers."""
+    rng = np.random.default_rng(0)
+    state = np.array(["TRUE", "FALSE", "maybe"])[np.arange(150) // 50]
+    code = np.where(rng.random(150) < 0.5, "A", rng.choice(["01", "1e3"], 150))
+    code = np.where(state == "maybe", "A", code)
+    table = pd.DataFrame({"state": state, "code": code, "label": state}).sort_values(["code", "state"])
+    table.to_csv(tmp_path / "table.csv", index=False)
+    table[state[table.index] != "maybe"].to_csv(tmp_path / "bools.csv", index=False)
+    trained(*PEGASOS, "dataset.path=table.csv", cwd=tmp_path)
+    expected = predicted(tmp_path, "table.csv")
+    assert [row["prediction"] for row in expected] == table["label"].tolist()
+    assert evaluated(tmp_path / "run", "split=all", "dataset.path=bools.csv", cwd=tmp_path)["errors"] == 0
+    monkeypatch.setattr(unlabelled, "ROWS", 7)
+    for row, other in zip(predicted(tmp_path, "table.csv"), expected, strict=True):
+        assert row["prediction"] == other["prediction"]
+        assert float(row["score TRUE"]) == pytest.approx(float(other["score TRUE"]), rel=1e-5, abs=1e-4)
+
+
 def test_output(folder: Path) -> None:
     done = nsvm("predict", "run", "table.csv", "--output", "out.csv", cwd=folder)
     assert (done.returncode, done.stdout) == (0, "")
@@ -133,7 +156,20 @@ def test_images(tmp_path: Path) -> None:
         row["prediction"] == str(label) for row, label in zip(rows, digits.target, strict=False) if label < 2
     ]
     assert np.mean(of_two) > 0.9
-    assert "it ends before sample 20" in nsvm("predict", "run", "short", cwd=tmp_path).stderr
+    done = nsvm("predict", "run", "short", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "nsvm: short cannot be read: it is shorter than its header says\n"
+    (tmp_path / "none").write_bytes(header[:4] + bytes(4) + header[8:])
+    assert nsvm("predict", "run", "none", cwd=tmp_path).stdout == "prediction,score\n"
+    shutil.copytree(tmp_path / "images", tmp_path / "odd")
+    odd = ["a\r.png", "b\x0c.png", "c\u2028,\x85.png", os.fsdecode(b"d\xff.png")]
+    for number, name in enumerate(odd):
+        (tmp_path / "odd" / f"{number:02}.png").rename(tmp_path / "odd" / name)
+    assert nsvm("predict", "run", "odd", "--output", "out.csv", cwd=tmp_path).returncode == 0
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        found = [*csv.DictReader(file)]
+    assert sorted(row["file"] for row in found)[-4:] == [*odd[:3], r"d\udcff.png"]
+    assert len(predicted(tmp_path, "odd")) == len(found) == 20
     Image.new("L", (5, 6)).save(tmp_path / "images" / "99.png")
     assert (
         "99.png has 5 x 6 pixels, expected 28 x 28" in nsvm("predict", "run", "images", cwd=tmp_path).stderr
@@ -152,6 +188,12 @@ def test_bad_input(folder: Path, tmp_path: Path) -> None:
     assert "no final.safetensors" in says(tmp_path, folder / "table.csv")
     (tmp_path / "fewer.csv").write_text("age\n1\n")
     assert "fewer.csv lacks columns that the model was trained on: colour, income" in says(run, "fewer.csv")
+    for separator in (";;", "", "é", '"'):
+        message = says(run, folder / "table.csv", "--separator", separator)
+        assert message.startswith("separator: expected one ASCII character, such as ;")
+    for file in ("missing/out.csv", tmp_path):
+        message = says(run, folder / "table.csv", "--output", file)
+        assert f"expected a file in a folder that exists, got {file}" in message
     (tmp_path / "odd.csv").write_text("age,colour,income\n1,red,2,3\n")
     assert "odd.csv cannot be read as CSV" in says(run, "odd.csv")
     (tmp_path / "empty.csv").touch()

@@ -62,6 +62,14 @@ def figures(folder: Path, *words: str) -> tuple[dict[str, Any], str]:
     return json.loads(done.stdout), done.stderr
 
 
+def test_the_separator_of_the_table_that_a_model_was_trained_on(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "table.tsv", tmp_path / "new.csv")
+    done, expected = (
+        nsvm("predict", "run", file, cwd=folder) for file in (tmp_path / "new.csv", "table.tsv")
+    )
+    assert done.stdout == expected.stdout != ""
+
+
 @pytest.mark.parametrize(
     ("other", "remark"),
     [

@@ -89,9 +89,10 @@ def test_a_tab_as_it_is_typed_in_a_shell(write: Write) -> None:
     assert_the_table(load("csv", path=write(table(separator="\t")), separator=r"\t"))
 
 
-@pytest.mark.parametrize("separator", ["::", "((", "", r"\n"])
+@pytest.mark.parametrize("separator", ["::", "((", "", r"\n", "\n", "é", '"'])
 def test_a_separator_is_one_character(write: Write, separator: str) -> None:
-    assert refusal("csv", path=write(table()), separator=separator).startswith("dataset.separator ")
+    message = refusal("csv", path=write(table()), separator=separator)
+    assert message.startswith("dataset.separator: expected one ASCII character")
 
 
 @pytest.mark.parametrize("label_at", [0, 1, 2])

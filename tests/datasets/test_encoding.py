@@ -16,7 +16,8 @@ from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-from nsvm_cli.datasets import Data
+from nsvm_cli.datasets import Data, Table
+from nsvm_cli.datasets.encoding import TableEncoder
 from tests.datasets.helpers import load, refusal
 
 ROWS = 120
@@ -122,6 +123,20 @@ def test_a_number_in_a_column_of_text_counts_by_its_value(write: Write, written:
     data = load("csv", path=write(TABLE.assign(grade=text)))
     assert data.encoder is not None
     assert data.encoder.columns["grade"] == ("1", "A", "B")
+
+
+@pytest.mark.parametrize("cells", [[True, False, np.nan], ["TRUE", "FALSE", "other"], ["true", "False", "1"]])
+@pytest.mark.parametrize("known", [("FALSE", "TRUE", None), ("False", "True", None)])
+def test_a_bool_counts_by_its_value(cells: list[object], known: tuple[str | None, ...]) -> None:
+    """Model files hold the spelling, as they always did, or the value."""
+    table = Table(pd.DataFrame({"open": pd.Series(cells, dtype=object)}), pd.Series(dtype=object), ("table",))
+    empty = float(pd.isna(cells[2]))
+    assert TableEncoder({"open": known})(table).tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, empty]]
+
+
+def test_texts_that_differ_in_spelling_alone_stay_apart_in_earlier_models() -> None:
+    table = Table(pd.DataFrame({"a": ["true", "TRUE", "True"]}), pd.Series(dtype=object), ("table",))
+    assert TableEncoder({"a": ("TRUE", "True", "true")})(table).tolist() == [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
 
 
 @pytest.mark.parametrize(

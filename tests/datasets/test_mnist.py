@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +16,8 @@ import pytest
 import torch
 
 from nsvm_cli.datasets import DATASETS
-from nsvm_cli.datasets.mnist import FILES, IMAGES, KMNIST, MNIST, FashionMNIST, parse_idx
+from nsvm_cli.datasets.idx import parse_idx
+from nsvm_cli.datasets.mnist import FILES, IMAGES, KMNIST, MNIST, FashionMNIST
 from tests.conftest import real
 from tests.datasets.helpers import load, refusal, sizes
 from tests.datasets.https_server import Authority, reply
@@ -194,15 +196,15 @@ def assert_refused(files: Files, root: Path, name: str, damage: str) -> None:
     assert message.startswith(f"{raw / name}{suffix} {not_published}")
 
 
-HEADER = "its header is not that of 60000 bytes"
+HEADER = "its header is not that of an IDX file of bytes"
 WITHOUT_A_SUM: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "cut short": (lambda content: content[:1000], "expected 60008 bytes, got 1000"),
+    "cut short": (lambda content: content[:1000], "it is shorter than its header says"),
     "only a header": (lambda content: content[:6], HEADER),
     "empty": (lambda _: b"", HEADER),
     "wrong magic": (lambda content: b"\1" + content[1:], HEADER),
     "other sizes": (
         lambda content: content[:7] + b"\0" + content[8:],
-        HEADER,
+        "expected 60000 bytes, got 59904",
     ),
     "long": (lambda content: content + b"\0", "it has 60009 bytes, expected at most 60008"),
 }
@@ -286,9 +288,11 @@ def test_related_data_sets_have_their_own_folders_and_checksums(
 
 def test_parse_idx() -> None:
     array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
-    np.testing.assert_array_equal(parse_idx(idx(array), (2, 3, 4)), array)
-    with pytest.raises(ValueError, match="its header is not that of 2x12 bytes"):
-        parse_idx(idx(array), (2, 12))
+    np.testing.assert_array_equal(parse_idx(io.BytesIO(idx(array)), (2, 3, 4)), array)
+    with pytest.raises(ValueError, match="expected 2x12 bytes, got 2x3x4"):
+        parse_idx(io.BytesIO(idx(array)), (2, 12))
+    with pytest.raises(ValueError, match="it is longer than its header says"):
+        parse_idx(io.BytesIO(idx(array) + b"\0"), (2, 3, 4))
 
 
 # Downloads, from a server of ours

@@ -1,0 +1,106 @@
+"""Samples without labels: what each kind of file becomes, and which files are refused."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from nsvm_cli.datasets.encoding import TableEncoder
+from nsvm_cli.datasets.unlabelled import blocks
+from nsvm_cli.errors import InputError
+from tests.datasets.test_mnist import idx
+
+SHAPE = (1, 2, 3)
+PIXELS = np.arange(24, dtype=np.uint8).reshape(4, 2, 3)
+
+
+def read(file: Path, shape: tuple[int, ...] = SHAPE, encoder: TableEncoder | None = None) -> np.ndarray:
+    return torch.cat([block.x for block in blocks(file, shape, encoder, ",")]).numpy()
+
+
+def refusal(file: Path, shape: tuple[int, ...] = SHAPE) -> str:
+    with pytest.raises(InputError) as caught:
+        read(file, shape)
+    message = str(caught.value)
+    assert message.count(str(file)) == 1
+    return message
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warnings_are_not_suppressed() -> Iterator[None]:
+    """Let torch warn each time, and not once in a process."""
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(False)
+
+
+@pytest.mark.parametrize("name", ["images", "images.gz", "images.GZ"])
+@pytest.mark.parametrize("m", [0, 1, 4])
+def test_an_idx_file(tmp_path: Path, name: str, m: int) -> None:
+    content = idx(PIXELS[:m])
+    (tmp_path / name).write_bytes(content if name == "images" else gzip.compress(content))
+    np.testing.assert_array_equal(read(tmp_path / name), PIXELS[:m, None])
+
+
+NO_HEADER = "its header is not that of an IDX file of bytes"
+DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "magic number alone": (lambda content: content[:3], NO_HEADER),
+    "sizes cut short": (lambda content: content[:9], NO_HEADER),
+    "no sizes": (lambda content: content[:3] + b"\0" + content[4:], NO_HEADER),
+    "floats": (lambda content: b"\0\0\x0d" + content[3:], NO_HEADER),
+    "a negative count": (lambda content: content[:4] + b"\xff" + content[5:], "it is shorter than"),
+    "cut short": (lambda content: content[:-1], "it is shorter than its header says"),
+    "long": (lambda content: content + b"\0", "it is longer than its header says"),
+    "another shape": (lambda _: idx(PIXELS[:, :1]), "expected samples of shape (1, 2, 3), got (1, 3)"),
+}
+
+
+@pytest.mark.parametrize(("change", "says"), DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_idx_file(tmp_path: Path, change: Callable[[bytes], bytes], says: str) -> None:
+    file = tmp_path / "images"
+    file.write_bytes(change(idx(PIXELS)))
+    assert refusal(file).startswith(f"{file} cannot be read: {says}")
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB"])
+def test_an_image_of_a_mode_that_converts_exactly(tmp_path: Path, mode: str) -> None:
+    Image.fromarray(PIXELS[0] // 3 * 40).convert(mode).save(tmp_path / "image.png")
+    expected = Image.open(tmp_path / "image.png").convert("RGB")
+    np.testing.assert_array_equal(read(tmp_path, (3, 2, 3))[0].transpose(1, 2, 0), expected)
+    np.testing.assert_array_equal(read(tmp_path)[0, 0], expected.convert("L"))
+
+
+@pytest.mark.parametrize("mode", ["I;16", "LA", "RGBA", "P with transparency", "CMYK"])
+def test_an_image_that_would_be_clipped_or_lose_transparency(tmp_path: Path, mode: str) -> None:
+    file = tmp_path / ("image.tif" if mode == "CMYK" else "image.png")
+    kind, _, transparent = mode.partition(" with ")
+    Image.new(kind, (3, 2)).save(file, **{"transparency": 0} if transparent else {})
+    assert refusal(tmp_path).startswith(f"{file} has pixels of mode {mode}: save it as 8-bit grey or RGB")
+
+
+@pytest.mark.parametrize("header", ["0,1,2", "a,b,c", "1,2,c"])
+def test_a_table_for_a_model_without_names(tmp_path: Path, header: str) -> None:
+    file = tmp_path / "table.csv"
+    file.write_text(f"{header}\n1.5,2.5,3.5\n4,5,6\n\n")
+    np.testing.assert_array_equal(read(file, (3,)), [[1.5, 2.5, 3.5], [4, 5, 6]])
+
+
+@pytest.mark.parametrize("first", ["0.5,1,2", "0,0,0", "1,2,3", "1e3,nan,0"])
+def test_a_first_sample_is_not_taken_for_a_header(tmp_path: Path, first: str) -> None:
+    file = tmp_path / "table.csv"
+    file.write_text(f"{first}\n4,5,6\n")
+    assert refusal(file, (3,)).startswith(f"{file}: expected a header line, got numbers")
+
+
+def test_a_blank_line_in_a_table_of_one_column_is_an_empty_cell(tmp_path: Path) -> None:
+    file, encoder = tmp_path / "table.csv", TableEncoder({"a": 7.0})
+    file.write_text("a\n1\n\n2\n")
+    assert read(file, (1,), encoder).tolist() == [[1], [7], [2]]
+    file.write_text("a,b\n1,1\n\n2,2\n")
+    assert read(file, (1,), encoder).tolist() == [[1], [2]]
