@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 
 from nsvm_cli.cli.imports import importing_torch
-from nsvm_cli.cli.parser import CommandParser
+from nsvm_cli.cli.parser import CommandParser, output_file
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.errors import InputError
-from nsvm_cli.output import answer
+from nsvm_cli.output import answer, say
 from nsvm_cli.storage.run_directory import REPORT
 
 DESCRIPTION = """\
@@ -32,21 +32,35 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument(
         "--output",
         metavar="HTML",
-        type=Path,
+        type=_html_file,
         help=f"file to write; by default {REPORT} in PATH or, for several, in the current folder",
     )
     parser.add_argument(
         "--memory-budget",
         metavar="MIB",
-        type=int,
+        type=_mebibytes,
         help="memory that data and model may take, if more than 1024 MiB",
     )
     parser.add_plugins()
     parser.set_defaults(run=report)
 
 
+def _html_file(text: str) -> Path:
+    """Return a file to write, as a type of argparse; no result or model is taken for an older page."""
+    file = output_file(text)
+    if file.suffix not in (".html", ".htm"):
+        raise argparse.ArgumentTypeError(f"expected a name that ends in .html, got {text}")
+    return file
+
+
+def _mebibytes(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"expected a positive integer, got {text}")
+    return int(text)
+
+
 def report(options: argparse.Namespace) -> None:
-    """Write the report, and print where it is."""
+    """Write the report, and print where it is, and what it lacks."""
     from nsvm_cli.studies.records import find_runs
 
     records = find_runs(options.paths, options.filter)
@@ -59,5 +73,6 @@ def report(options: argparse.Namespace) -> None:
     budget = {} if options.memory_budget is None else {"memory_budget": options.memory_budget}
     folder = options.paths[0] if len(options.paths) == 1 else Path()
     file = options.output or folder / REPORT
-    write_report(file, records, {"device": "auto", **budget})
+    for line in write_report(file, records, {"device": "auto", **budget}):
+        say(f"warning: {line}")
     answer(file)

@@ -276,7 +276,7 @@ def _failure(failed: Sequence[Outcome]) -> InputError | RunError:
 def _show_best(finished: Sequence[Path]) -> None:
     """Print the best settings on each data set, by their mean scores over the seeds."""
     from nsvm_cli.report.console import show_ranking
-    from nsvm_cli.studies.compare import cells, rank
+    from nsvm_cli.studies.compare import CAUTION, cells, chooses_by_test, rank
     from nsvm_cli.studies.intervals import decimals
     from nsvm_cli.studies.records import read_run
 
@@ -297,5 +297,5 @@ def _show_best(finished: Sequence[Path]) -> None:
                 for r, cell in zip(ranks, ranked, strict=True)
             ],
         )
-    if any(cell.split == "test" for cell in found) and len({cell.candidate for cell in found}) > 1:
-        answer("These are test scores: to choose settings, hold out samples with dataset.validation=N.")
+    if chooses_by_test(found):
+        answer(CAUTION)

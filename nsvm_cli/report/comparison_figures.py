@@ -16,16 +16,14 @@ import numpy as np
 from jaxtyping import Float64
 
 from nsvm_cli.report.plotting import BLUE, GRAY, new_figure, style_axis
+from nsvm_cli.report.svg import SERIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
-"""Those of Okabe and Ito, which colour-blind readers tell apart too, without black and yellow."""
-
 STYLES: Sequence[Mapping[str, Any]] = [
-    {"color": colour, "linestyle": dashes} for dashes in ("-", (0, (4, 1.5))) for colour in COLOURS
+    {"color": colour, "linestyle": dashes} for dashes in ("-", (0, (4, 1.5))) for colour in [*SERIES][:6]
 ]
 """How curves are drawn: at most so many."""
 

@@ -1,8 +1,7 @@
-"""What training made of the features: pictures of them, of their kernel matrix, and of what is decided."""
+"""What training made of the features: pictures of them, and of their kernel matrix."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from nsvm_cli.errors import RunError
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.report.confusion import MOST_CLASSES
 from nsvm_cli.report.page import Picture
-from nsvm_cli.report.plotting import BLUE, GRAY, shortened, style_axis
+from nsvm_cli.report.plotting import shortened, style_axis
 from nsvm_cli.report.svg import SERIES, draw_svg
 from nsvm_cli.report.trained import Trained
 from nsvm_cli.tasks import Classification
@@ -25,11 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST, MOST_IN_MATRIX = 1000, 200
+MOST_POINTS, MOST_IN_MATRIX = 1000, 200
 """The most samples in a picture of points, and in one of a kernel matrix."""
-
-GRID = 200
-"""Points along each side of the grid on which decisions are drawn."""
 
 SIZE = (4.6, 3.9)
 """Inches; a page on a phone is about 4.8 wide."""
@@ -37,7 +33,7 @@ SIZE = (4.6, 3.9)
 MARKERS = "osD^vPX*<>"
 """Classes differ in these too, for those who cannot tell colours apart."""
 
-COLOURS = "viridis"
+COLORMAP = "viridis"
 
 
 def feature_pictures(trained: Trained) -> list[Picture]:
@@ -46,7 +42,7 @@ def feature_pictures(trained: Trained) -> list[Picture]:
     Raises:
         RunError: a feature is not finite.
     """
-    some, pictures = trained.some(MOST), []
+    some, pictures = trained.some(MOST_POINTS), []
     for stage, model in _stages(trained).items():
         points, share = principal_components(_finite(model.features(some.x)))
         title = f"{stage}: {share:.0%} of the variance"
@@ -93,38 +89,6 @@ def kernel_pictures(trained: Trained) -> list[Picture]:
     return pictures
 
 
-def decision_pictures(trained: Trained) -> list[Picture]:
-    """Draw what is decided for each point of the plane, if the data have two features that are numbers.
-
-    Raises:
-        RunError: a decision value is not finite.
-    """
-    if trained.saved.facts.shape != (2,) or trained.numbers != 2:
-        return []
-    some = trained.some(MOST)
-    low, high = some.x.amin(0), some.x.amax(0)
-    margin = 0.05 * torch.where(high > low, high - low, 1.0)
-    ends = zip((low - margin).tolist(), (high + margin).tolist(), strict=True)
-    sides = [torch.linspace(start, end, GRID) for start, end in ends]
-    at = torch.cartesian_prod(*sides).double()
-    g = trained.model.decision_function(at).cpu()
-    g = g.reshape(GRID, GRID, *g.shape[1:]).transpose(0, 1)
-    plot = partial(_plot_decisions, trained, some, sides, g.numpy())
-    return [Picture(draw_svg(SIZE, plot, "Decisions in the plane of the two features"))]
-
-
-def prediction_picture(trained: Trained) -> Picture:
-    """Draw the predictions of real targets against the targets of some held-out samples.
-
-    Raises:
-        RunError: a prediction is not finite.
-    """
-    some = trained.some(MOST)
-    predicted = trained.model.predict(some.x).double().cpu().numpy()
-    label = f"Prediction against target of {len(some)} samples"
-    return Picture(draw_svg(SIZE, partial(_plot_predictions, some.y.numpy(), predicted), label))
-
-
 def _finite(values: Tensor) -> Tensor:
     if not values.isfinite().all():
         raise RunError("features or kernel values of these samples are not finite")
@@ -140,22 +104,31 @@ def _plot_features(
     axis.set_yticks([])
     axis.set_xlabel("first principal component", fontsize=8)
     axis.set_ylabel("second principal component", fontsize=8)
-    _plot_points(trained, some, points, axis, figure)
+    plot_points(trained, some, points, axis, figure)
 
 
-def _plot_points(
-    trained: Trained, some: Split, points: Float64[np.ndarray, "m 2"], axis: Axes, figure: Figure
+def plot_points(
+    trained: Trained,
+    some: Split,
+    points: Float64[np.ndarray, "m 2"],
+    axis: Axes,
+    figure: Figure,
+    extend: str = "neither",
 ) -> None:
-    """Draw points in the colours of their classes or targets, and those of mistakes in a ring."""
+    """Draw points in the colours of their classes or targets, and those of mistakes in a ring.
+
+    ``extend`` says at which ends the colours may stand for more than the targets: see matplotlib's colorbar.
+    """
     task = trained.model.task
     if not isinstance(task, Classification):
-        style: dict[str, Any] = {"cmap": COLOURS, "edgecolors": "black", "linewidths": 0.5}
+        style: dict[str, Any] = {"cmap": COLORMAP, "edgecolors": "black", "linewidths": 0.5}
         drawn = axis.scatter(points[:, 0], points[:, 1], c=some.y.numpy(), s=22, **style)
-        figure.colorbar(drawn, ax=axis, label="target")
+        figure.colorbar(drawn, ax=axis, label="target", extend=extend)
         return
     index = task.index(some.y).long().numpy()
     for r in np.unique(index):
-        style = {"color": [*SERIES][r % len(SERIES)], "marker": MARKERS[r % len(MARKERS)], "linestyle": ""}
+        marker = MARKERS[(r + r // len(SERIES)) % len(MARKERS)]  # another one the second time round
+        style = {"color": [*SERIES][r % len(SERIES)], "marker": marker, "linestyle": ""}
         axis.plot(*points[index == r].T, markersize=3.5, label=shortened(task.classes[r]), **style)
     wrong = (trained.model.predict(some.x).cpu() != some.y).numpy()
     if wrong.any():
@@ -173,7 +146,7 @@ def _plot_matrix(
 ) -> None:
     axis: Axes = figure.subplots()
     axis.set_title(title, loc="left", fontsize=10)
-    drawn = axis.imshow(K, cmap=COLOURS, interpolation="none")
+    drawn = axis.imshow(K, cmap=COLORMAP, interpolation="none")
     figure.colorbar(drawn, ax=axis, shrink=0.8)
     axis.set_xticks([])
     axis.set_yticks([])
@@ -181,44 +154,3 @@ def _plot_matrix(
         present = y.unique().tolist()
         centres = [float((y == label).nonzero().double().mean()) for label in present]
         axis.set_yticks(centres, [*map(trained.label, present)], fontsize=8)
-
-
-def _plot_decisions(
-    trained: Trained,
-    some: Split,
-    sides: Sequence[Tensor],
-    g: Float[np.ndarray, "rows columns *outputs"],
-    figure: Figure,
-) -> None:
-    axis: Axes = figure.subplots()
-    task, (across, up) = trained.model.task, sides
-    ends = [*across[[0, -1]].tolist(), *up[[0, -1]].tolist()]
-    where: dict[str, Any] = {"extent": ends, "origin": "lower", "aspect": "auto"}
-    decided = task.decide(g)
-    if isinstance(task, Classification):
-        from matplotlib.colors import to_rgba_array
-
-        colours = to_rgba_array([*SERIES], 0.3)
-        index = task.index(decided).astype(int)
-        axis.imshow(colours[index % len(colours)], interpolation="none", **where)
-        if g.ndim == 2:
-            axis.contour(across, up, g, levels=[0.0], colors="black", linewidths=1)
-    else:
-        low, high = some.y.aminmax()
-        axis.imshow(decided, cmap=COLOURS, alpha=0.6, vmin=float(low), vmax=float(high), **where)
-    _plot_points(trained, some, some.x.numpy(), axis, figure)
-    one, other = map(shortened, trained.columns)
-    axis.set_xlabel(one, fontsize=8)
-    axis.set_ylabel(other, fontsize=8)
-
-
-def _plot_predictions(
-    target: Float64[np.ndarray, " m"], predicted: Float64[np.ndarray, " m"], figure: Figure
-) -> None:
-    axis: Axes = figure.subplots()
-    style_axis(axis, "prediction against target")
-    axis.axline((target[0], target[0]), slope=1, color=GRAY, linewidth=1)
-    axis.plot(target, predicted, "o", color=BLUE, markersize=3.5, alpha=0.7)
-    axis.set_xlabel("target", fontsize=8)
-    axis.set_ylabel("prediction", fontsize=8)
-    axis.grid(alpha=0.3)

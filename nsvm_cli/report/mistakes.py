@@ -63,12 +63,16 @@ def draw_mistakes(run: Path, data: Data | None = None, samples: SampleCache | No
     mistakes, count = worst_mistakes(saved.model, task, split)
     if not mistakes:
         return None
-    which = f"the worst {len(mistakes)} of {count} mistakes" if count > 1 else "the only mistake"
-    title = f"{which} on the {name} set: true → decided"
+    title = f"{which(len(mistakes), count)} on the {name} set: true → decided"
     rows, columns = math.ceil(len(mistakes) / COLUMNS), min(len(mistakes), COLUMNS)
     size = (max(4.5, 1.2 * columns), 1.5 * rows + 0.4)
     draw(run / MISTAKES, size, partial(_plot, mistakes, (rows, columns), range_of(split), title))
     return run / MISTAKES
+
+
+def which(shown: int, count: int) -> str:
+    """Say which mistakes are shown."""
+    return f"the worst {shown} of {count} mistakes" if count > 1 else "the only mistake"
 
 
 def worst_mistakes(model: NSVM, task: Classification, split: Split) -> tuple[list[Mistake], int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,10 @@ from typing import Any
 import torch
 
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.report.feature_maps import (
-    MOST,
-    MOST_IN_MATRIX,
-    decision_pictures,
-    feature_pictures,
-    kernel_pictures,
-    prediction_picture,
-)
-from nsvm_cli.report.mistakes import worst_mistakes
-from nsvm_cli.report.page import Blocks, Grid, Image, Images, Note, Section, Table, section
+from nsvm_cli.report.decisions import decision_pictures, prediction_picture
+from nsvm_cli.report.feature_maps import MOST_IN_MATRIX, MOST_POINTS, feature_pictures, kernel_pictures
+from nsvm_cli.report.mistakes import which, worst_mistakes
+from nsvm_cli.report.page import Blocks, Grid, Image, Images, Note, Section, Table, left_out, section
 from nsvm_cli.report.plotting import shortened
 from nsvm_cli.report.support_vectors import Prediction, predictions
 from nsvm_cli.report.trained import Trained, load_trained
@@ -37,8 +31,7 @@ def model_sections(run: Path, runtime: Mapping[str, Any]) -> list[Section]:
     try:
         trained = load_trained(run, runtime)
     except (InputError, RunError) as error:
-        left_out = f"Mistakes, support vectors, kernel matrix and features are left out: {error}."
-        return [Section("Model", [Note(left_out)])]
+        return [left_out("Model", "Mistakes, support vectors, kernel matrix and features are", error)]
     parts: dict[str, Callable[[Trained], Blocks]] = {
         "Predictions": _predictions,
         "Worst mistakes": _mistakes,
@@ -61,17 +54,20 @@ def _mistakes(trained: Trained) -> Blocks:
     mistakes, count = worst_mistakes(trained.model, task, split)
     if not mistakes:
         return [Note(f"There are none: all {len(split)} {trained.split} samples are decided rightly.")]
-    named = [(f"{shortened(one.true)} → {shortened(one.decided)}", one.sample) for one in mistakes]
+    shown = mistakes if trained.are_images else mistakes[:MOST_ROWS]
+    caption = f"{which(len(shown), count).capitalize()} on the {trained.split} set"
+    named = [(f"{shortened(one.true)} → {shortened(one.decided)}", one.sample) for one in shown]
     if trained.are_images:
         images = [Image(trained.image(x), name) for name, x in named]
-        return [Images(f"{_of(images, count)} {trained.split} set: class → decision", images)]
-    rows = [(name, *trained.cells(x)) for name, x in named[:MOST_ROWS]]
+        return [Images(f"{caption}: class → decision", images)]
+    rows = [(name, *trained.cells(x)) for name, x in named]
     head = ("class → decision", *trained.columns)
-    return [Table(f"{_of(rows, count)} {trained.split} set", head, rows, range(1, 1 + trained.numbers))]
+    return [Table(caption, head, rows, range(1, 1 + trained.numbers)), *_about_cells(trained)]
 
 
-def _of(shown: Sequence[object], count: int) -> str:
-    return f"The worst {len(shown)} of {count} mistakes on the" if count > 1 else "The only mistake on the"
+def _about_cells(trained: Trained) -> Blocks:
+    about = "An empty cell of numbers shows the median of its column, which the model takes in its place."
+    return [Note(about)] if trained.fills_cells else []
 
 
 def _worst_predictions(trained: Trained) -> Blocks:
@@ -81,16 +77,18 @@ def _worst_predictions(trained: Trained) -> Blocks:
     rows = []
     for i in worst:
         y, decided = float(split.y[i]), float(predicted[i])
-        figures = (f"{y:.4g}", f"{decided:.4g}", f"{decided - y:+.4g}")
+        figures = (trained.label(y), f"{decided:.7g}", f"{decided - y:+.4g}")
         rows.append((*figures, *trained.cells(split.x[i].numpy())))
     head = ("target", "prediction", "error", *trained.columns)
     caption = f"The {len(rows)} predictions on the {trained.split} set that are furthest from their targets"
-    return [Table(caption, head, rows, range(3 + trained.numbers))]
+    return [Table(caption, head, rows, range(3 + trained.numbers)), *_about_cells(trained)]
 
 
 def _support_vectors(trained: Trained) -> Blocks:
     if not build_trainer(trained.saved.settings.algorithm).trains_svm:
         return []
+    if not len(trained.model.expansion.z):
+        return [Note("There are none.")]
     found = predictions(trained)
     what = (
         "A decision follows from sums" if trained.classifies else "A prediction is the mean target plus a sum"
@@ -107,15 +105,18 @@ def _support_vectors(trained: Trained) -> Blocks:
     note = Note(" ".join(notes))
     if trained.are_images:
         return [note, *(_term_images(trained, prediction) for prediction in found)]
-    return [note, Grid([_term_table(trained, prediction) for prediction in found])]
+    tables = Grid([_term_table(trained, prediction) for prediction in found])
+    return [note, tables, *_about_cells(trained)]
 
 
 def _caption(trained: Trained, prediction: Prediction) -> str:
-    y, decided = (trained.label(label) for label in (prediction.y, prediction.decided))
+    decided = f"predicted {prediction.decided:.7g}"
+    if trained.classifies:
+        decided = f"decided {trained.label(prediction.decided)}"
     shown, count = sum(value for value, _ in prediction.terms), len(trained.model.expansion.z)
     bias = " and the bias" if torch.as_tensor(trained.model.expansion.bias).any() else ""
     sums = f"these add up to {shown:+.3g}, all {count} terms{bias} to {prediction.total:+.3g}"
-    return f"{y}, {'decided' if trained.classifies else 'predicted'} {decided}: {sums}"
+    return f"{trained.label(prediction.y)}, {decided}: {sums}"
 
 
 def _term_images(trained: Trained, prediction: Prediction) -> Images:
@@ -149,7 +150,7 @@ def _kernel(trained: Trained) -> Blocks:
 
 def _features(trained: Trained) -> Blocks:
     ring = "; a ring marks a mistake" if trained.classifies else ""
-    note = f"The first two principal components of the features of {_some(trained, MOST)}{ring}."
+    note = f"The first two principal components of the features of {_some(trained, MOST_POINTS)}{ring}."
     return [Note(note), Grid(feature_pictures(trained))]
 
 

@@ -45,6 +45,11 @@ class Note(Block):
 
 
 @dataclass(frozen=True)
+class LeftOut(Note):
+    """A sentence in place of what cannot be had."""
+
+
+@dataclass(frozen=True)
 class Code(Block):
     """A command."""
 
@@ -125,8 +130,13 @@ def section(title: str, make: Callable[[], Blocks]) -> list[Section]:
     try:
         blocks = make()
     except (InputError, RunError) as error:
-        blocks = [Note(f"This part is left out: {error}.")]
+        return [left_out(title, "This part is", error)]
     return [Section(title, blocks)] if blocks else []
+
+
+def left_out(title: str, what: str, error: Exception) -> Section:
+    """Return a section with nothing but a sentence that says what is left out, and why."""
+    return Section(title, [LeftOut(f"{what} left out: {error}.")])
 
 
 @dataclass(frozen=True)
@@ -136,6 +146,16 @@ class Page:
     title: str
     subtitle: str
     sections: Sequence[Section]
+
+    @property
+    def lacks(self) -> list[str]:
+        """The sentences in place of what cannot be had, with the headings of their sections."""
+        return [
+            f"{section.title}: {block.text}"
+            for section in self.sections
+            for block in section.blocks
+            if isinstance(block, LeftOut)
+        ]
 
 
 def write_page(file: Path, page: Page) -> None:

@@ -56,12 +56,13 @@ def column_names(encoder: TableEncoder | None, width: int) -> list[str]:
 def cells(encoder: TableEncoder | None, x: Real[np.ndarray, " n"]) -> list[str]:
     """Return the cells of a sample's row of the table, given its features; see ``column_names``.
 
-    A cell of text that the model does not know is empty, as is one that was empty.
+    A cell of text that the model does not know is empty, as is one that was empty; an empty cell of numbers
+    holds the median.
     """
     if encoder is None:
-        return _first([f"{value:.4g}" for value in x[: MOST_COLUMNS + 1].tolist()])
+        return _first([f"{value:.10g}" for value in x[: MOST_COLUMNS + 1].tolist()])
     at = len(encoder.numbers)
-    row = [f"{value:.4g}" for value in x[:at].tolist()]
+    row = [f"{value:.10g}" for value in x[:at].tolist()]
     for categories in encoder.text.values():
         chosen = np.flatnonzero(x[at : at + len(categories)])
         row.append((categories[chosen[0]] or "") if len(chosen) else "")

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from nsvm_cli.datasets import Split
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.report.trained import Trained
@@ -17,12 +18,12 @@ from nsvm_cli.tasks import Regression
 PREDICTIONS, STRONGEST = 5, 6
 """How many predictions are explained, and by how many support vectors each."""
 
-ROWS = 4096
-"""Training samples whose features are computed at a time."""
+ROWS, DISTANCES = 4096, 2**23
+"""Training samples whose features, and distances to them that, are computed at a time."""
 
-SAME, CLEAR = 1e-3, 0.5
-"""A support vector is the training sample whose features are the same, up to rounding relative to their norm,
-or so much nearer than the next: Algorithm 1 keeps features as they were when they were added."""
+SAME = 1e-5
+"""A support vector is the training sample whose features are the same, up to rounding relative to their norm.
+A looser bound would be met by chance: Algorithm 1 keeps features as they were when they were added."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class Prediction:
         decided: the prediction.
         total: the sum of all terms and the bias: g for two classes, and that of ``decided`` for more, or the
             sum of those of its pairs; for real targets the difference from their mean.
-        terms: alpha_j y_j K(x_j, x) / scale, and the number of the training sample x_j, None where that is
-            not clear.
+        terms: alpha_j y_j K(x_j, x) / scale, summed over equal x_j, without zeros; and the number of the
+            training sample x_j, None where that is not clear.
     """
 
     x: Tensor
@@ -58,18 +59,21 @@ def predictions(trained: Trained) -> list[Prediction]:
     terms = model.kernel(model.features(some.x), expansion.z) * weights
     bias = torch.as_tensor(expansion.bias).to(expansion.alpha).expand_as(expansion.alpha[:1])
     totals = terms.sum(1) + _for_decisions(model, decided, bias)[:, 0]
-    strongest = terms.abs().topk(min(STRONGEST, len(expansion.z))).indices
-    found, k = _training_rows(trained, expansion.z[strongest.flatten()]), strongest.shape[1]
-    if all(row is None for row in found):
+    rows, m = _training_rows(trained), len(trained.data.splits["train"])
+    keys, group = torch.where(rows < 0, m + torch.arange(len(rows)), rows).unique(return_inverse=True)
+    sums = terms.new_zeros(len(terms), len(keys)).index_add(1, group.to(terms.device), terms).cpu()
+    explained = []
+    for n, strongest in enumerate(sums.abs().topk(min(STRONGEST, len(keys))).indices):
+        named = [key if key < m else None for key in keys[strongest].tolist()]
+        values = zip(sums[n, strongest].tolist(), named, strict=True)
+        about = float(some.y[n]), float(decided[n]), float(totals[n])
+        explained.append(Prediction(some.x[n], *about, [(value, row) for value, row in values if value]))
+    shown = [row for prediction in explained for _, row in prediction.terms]
+    if shown and all(row is None for row in shown):
         raise InputError(
             "no training sample has the features of a support vector: Algorithm 1 keeps those of earlier "
             "steps, and solver=linear has none"
         )
-    explained = []
-    for n in range(len(some)):
-        rows, values = found[n * k : (n + 1) * k], terms[n, strongest[n]].tolist()
-        about = float(some.y[n]), float(decided[n]), float(totals[n])
-        explained.append(Prediction(some.x[n], *about, [*zip(values, rows, strict=True)]))
     return explained
 
 
@@ -85,13 +89,38 @@ def _for_decisions(model: NSVM, decided: Tensor, c: Float[Tensor, " s *outputs"]
     return signs @ c.mT
 
 
-def _training_rows(trained: Trained, z: Float[Tensor, "q n"]) -> list[int | None]:
-    """Return the numbers of the training samples that have these features; None for one that is not clear."""
-    train = trained.data.splits["train"].x
-    parts = []
-    for row in range(0, len(train), ROWS):
-        part = trained.model.features(train[row : row + ROWS])
-        parts.append(torch.cdist(z, part, compute_mode="donot_use_mm_for_euclid_dist"))
-    (nearest, next_one), at = (two.mT for two in torch.cat(parts, dim=1).topk(2, largest=False))
-    clear = (nearest <= SAME * z.norm(dim=1)) | (nearest <= CLEAR * next_one)
-    return [row if found else None for row, found in zip(at[0].tolist(), clear.tolist(), strict=True)]
+def _training_rows(trained: Trained) -> Int64[Tensor, " s"]:
+    """Return the number of the training sample that each support vector is, -1 where that is not clear.
+
+    Its features tell, and the class that its coefficients speak for. Of equal samples it is the first.
+    """
+    model, train = trained.model, trained.data.splits["train"]
+    first = _first_equal(train)
+    parts = [model.features(train.x[row : row + ROWS]) for row in range(0, len(train), ROWS)]
+    features = torch.cat(parts).double()
+    squares = features.square().sum(1)
+    y, found, size = train.y.to(features.device), [], max(1, DISTANCES // len(train))
+    for j in range(0, len(model.expansion.z), size):
+        z, alpha = (of_all[j : j + size] for of_all in (model.expansion.z.double(), model.expansion.alpha))
+        # ||z - feature|| <= SAME ||z||, for which torch.cdist takes three times as long
+        near = 2 * z @ features.mT >= (1 - SAME**2) * z.square().sum(1, keepdim=True) + squares
+        if trained.classifies:
+            near &= _speak_for(model, alpha, y)
+        near = near.cpu()
+        low, high = torch.where(near, first, len(train)).amin(1), torch.where(near, first, -1).amax(1)
+        found.append(torch.where(low == high, low, -1))
+    return torch.cat(found)
+
+
+def _first_equal(split: Split) -> Int64[Tensor, " m"]:
+    """Return for each sample the number of the first one that is equal, as is its label."""
+    known: dict[int, int] = {}
+    samples = zip(split.x.numpy(), split.y.tolist(), strict=True)
+    return torch.tensor([known.setdefault(hash((x.tobytes(), y)), n) for n, (x, y) in enumerate(samples)])
+
+
+def _speak_for(
+    model: NSVM, alpha: Float[Tensor, " s *outputs"], y: Float[Tensor, " m"]
+) -> Bool[Tensor, "s m"]:
+    """Return whether coefficients speak for the class of each label."""
+    return alpha[:, None] * y > 0 if alpha.ndim == 1 else _for_decisions(model, y, alpha).mT > 0

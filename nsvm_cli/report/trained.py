@@ -78,6 +78,11 @@ class Trained:
         return len(self.columns if self._encoder is None else self._encoder.numbers)
 
     @property
+    def fills_cells(self) -> bool:
+        """Whether medians take the place of empty cells."""
+        return bool(self._encoder and self._encoder.numbers)
+
+    @property
     def _encoder(self) -> TableEncoder | None:
         return self.saved.facts.known.encoder
 
@@ -97,7 +102,7 @@ class Trained:
         """Return a label, as the data have it, in words."""
         task = self.model.task
         if not isinstance(task, Classification):
-            return f"{y:.4g}"
+            return f"{y:.10g}"
         return shortened(task.classes[int(task.index(torch.tensor(y)))])
 
     def some(self, most: int) -> Split:
@@ -122,6 +127,6 @@ def load_trained(run: Path, runtime: Mapping[str, Any]) -> Trained:
     with memory_limit(settings.memory_budget):
         data = load_data(settings.dataset, settings.seed, settings.task, facts.known)
     if data.sha256 != facts.sha256:
-        raise InputError(f"{data.source} has changed since the run")
+        raise InputError(f"{data.source} or its test set has changed since the run")
     checked_split(facts, data, data.splits.held_out)
     return Trained(saved, data, data.splits.held_out)

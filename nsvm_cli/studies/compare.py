@@ -43,6 +43,8 @@ ONLY_HOW = (
 
 PERCENT = "accuracy, %"
 
+CAUTION = "These are test scores: to choose settings, hold out samples with dataset.validation=N."
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -293,6 +295,11 @@ class Comparison:
     minus: Estimate | None
     p: float | None
     rank: float
+
+
+def chooses_by_test(found: Sequence[Cell]) -> bool:
+    """Return whether these are several candidates with test scores, so that ``CAUTION`` is due."""
+    return any(cell.split == "test" for cell in found) and len({cell.candidate for cell in found}) > 1
 
 
 def compare(found: Sequence[Cell], against: str | None = None) -> list[Comparison]:

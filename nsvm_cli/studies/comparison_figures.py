@@ -127,7 +127,7 @@ def _heat_map(rows: Sequence[Comparison]) -> Figure | None:
     if any(np.isnan(grid.scores).mean() > 0.5 for grid in grids.values()):
         return None
     cell = rows[0].cell
-    settings = y.removesuffix(".name"), x.removesuffix(".name")
+    settings = printable(y.removesuffix(".name")), printable(x.removesuffix(".name"))
     return heat_map(grids, settings, f"mean {cell.split} {cell.unit}", decimals(cell.unit))
 
 

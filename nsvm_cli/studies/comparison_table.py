@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from nsvm_cli.storage.files import csv_text
-from nsvm_cli.studies.compare import Comparison, Ranking
+from nsvm_cli.studies.compare import CAUTION, Comparison, Ranking, chooses_by_test
 from nsvm_cli.studies.intervals import FEWEST_SEEDS, Estimate, decimals
 from nsvm_cli.studies.latex import escaped
 from nsvm_cli.studies.markdown import table
@@ -114,7 +114,7 @@ def line(row: Comparison) -> list[str]:
 
 def notes(rows: Sequence[Comparison], ranks: Ranking | None) -> list[str]:
     """Return what the columns mean, a sentence each."""
-    found = []
+    found = [CAUTION] if chooses_by_test([row.cell for row in rows]) else []
     if any(len(row.cell.runs) < FEWEST_SEEDS for row in rows):
         found.append(f"Intervals and tests need {FEWEST_SEEDS} seeds.")
     if any(row.cell.overlap for row in rows):

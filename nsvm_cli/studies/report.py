@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nsvm_cli.config.settings import flat
+from nsvm_cli.errors import InputError
 from nsvm_cli.report.page import (
     Blocks,
     Code,
@@ -19,12 +21,13 @@ from nsvm_cli.report.page import (
     Picture,
     Section,
     Table,
+    left_out,
     section,
     write_page,
 )
 from nsvm_cli.report.sections import reading, run_sections, settings_tables
 from nsvm_cli.report.svg import to_svg
-from nsvm_cli.studies.compare import cells, compare, ranking
+from nsvm_cli.studies.compare import Comparison, Ranking, cells, compare, ranking
 from nsvm_cli.studies.comparison_figures import figures
 from nsvm_cli.studies.comparison_table import HEAD, line, notes
 from nsvm_cli.studies.records import RunRecord, overridden
@@ -41,7 +44,7 @@ LABELS = {
 """What the figures of a comparison show."""
 
 
-def write_report(file: Path, records: Sequence[RunRecord], runtime: Mapping[str, Any]) -> None:
+def write_report(file: Path, records: Sequence[RunRecord], runtime: Mapping[str, Any]) -> list[str]:
     """Write a report of runs as an HTML file: of one all there is to show, of several how they compare.
 
     Args:
@@ -49,14 +52,19 @@ def write_report(file: Path, records: Sequence[RunRecord], runtime: Mapping[str,
         records: the runs.
         runtime: ``device`` and ``memory_budget``, for the model of a single run.
 
+    Returns:
+        what is left out, and why: a line for each section.
+
     Raises:
         OSError: the file cannot be written.
     """
-    write_page(file, _run_page(records[0], runtime) if len(records) == 1 else _comparison_page(records))
+    page = _run_page(records[0], runtime) if len(records) == 1 else _comparison_page(records)
+    write_page(file, page)
+    return page.lacks
 
 
 def _run_page(record: RunRecord, runtime: Mapping[str, Any]) -> Page:
-    title, settings = record.path.absolute().name, flat(record.settings)
+    title, settings = os.path.basename(os.path.abspath(record.path)), flat(record.settings)
     if {"algorithm.name", "dataset.name", "seed"} <= settings.keys():
         title = f"{settings['algorithm.name']} on {settings['dataset.name']}, seed {settings['seed']}"
     message = record.message and f", {record.message}"
@@ -71,30 +79,42 @@ def _run_page(record: RunRecord, runtime: Mapping[str, Any]) -> Page:
 def _settings(record: RunRecord) -> Blocks:
     if not record.settings:
         return []
-    command = Code(shlex.join(["nsvm", "train", *record.overrides]))
-    return [command, settings_tables(record.settings, overridden([record]))]
+    command = [Code(shlex.join(["nsvm", "train", *record.overrides]))] if record.overrides else []
+    return [*command, settings_tables(record.settings, overridden([record]))]
 
 
 def _comparison_page(records: Sequence[RunRecord]) -> Page:
     found = runs_table(records)
-    sections = [*section("Comparison", partial(_comparison, records)), Section("Runs", [_runs(found)])]
+    sections = [*_comparison_sections(records), Section("Runs", [_runs(found)])]
     return Page(found.folder.name, f"{found.folder}: {found.count}", sections)
 
 
-def _comparison(records: Sequence[RunRecord]) -> Blocks:
-    with reading("the result of one of these runs"):
-        found = cells(records)
-        rows, ranks = compare(found), ranking(found)
-        best: dict[str, str] = {}
-        tables, pictures = [], []
-        for _, group in groupby(rows, lambda row: row.cell.dataset):
-            of_dataset = [*group]
-            cell, lines = of_dataset[0].cell, [*map(line, of_dataset)]
-            best |= {f"{cell.dataset}: best settings": lines[0][0], cell.title: lines[0][2]}
-            tables.append(Table(cell.title, HEAD, lines, range(1, len(HEAD))))
-        for name, figure in figures(rows, ranks).items():
-            pictures.append(Picture(to_svg(figure, LABELS[name])))
-        return [Figures(best), *tables, Note(" ".join(notes(rows, ranks))), *pictures]
+def _comparison_sections(records: Sequence[RunRecord]) -> list[Section]:
+    try:
+        with reading("the result of one of these runs"):
+            found = cells(records)
+            rows, ranks = compare(found), ranking(found)
+    except InputError as error:
+        return [left_out("Comparison", "This part is", error)]
+    comparison = Section("Comparison", _comparison(rows, ranks))
+    return [comparison, *section("Figures", partial(_figures, rows, ranks))]
+
+
+def _comparison(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:
+    best: dict[str, str] = {}
+    tables = []
+    for _, group in groupby(rows, lambda row: row.cell.dataset):
+        of_dataset = [*group]
+        first, lines = of_dataset[0], [*map(line, of_dataset)]
+        names = [row.cell.candidate for row in of_dataset if row.rank == first.rank]
+        best |= {f"{first.cell.dataset}: best settings": " or ".join(names), first.cell.title: lines[0][2]}
+        tables.append(Table(first.cell.title, HEAD, lines, range(1, len(HEAD))))
+    return [Figures(best), *tables, Note(" ".join(notes(rows, ranks)))]
+
+
+def _figures(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:
+    with reading("what one of these runs has recorded"):
+        return [Picture(to_svg(figure, LABELS[name])) for name, figure in figures(rows, ranks).items()]
 
 
 def _runs(found: RunsTable) -> Table:

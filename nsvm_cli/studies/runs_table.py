@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,7 +48,8 @@ class RunsTable:
 
 def runs_table(records: Sequence[RunRecord]) -> RunsTable:
     """Return the table of one or more runs: the settings that tell them apart, status and figures."""
-    folder = Path(os.path.commonpath([record.path.parent.absolute() for record in records]))
+    paths = [Path(os.path.abspath(record.path)) for record in records]  # without the .. that may be in them
+    folder = Path(os.path.commonpath([path.parent for path in paths]))
     count = Counter(record.status for record in records)
     rows, settings = [record.values() for record in records], telling(records)
     figures = [name for name in FIGURES if any(row.get(name) is not None for row in rows)]
@@ -56,13 +58,13 @@ def runs_table(records: Sequence[RunRecord]) -> RunsTable:
     head = ["run", *names, "status", *(FIGURES[name] for name in figures), *message]
     cells = [
         (
-            str(record.path.absolute().relative_to(folder)),
+            str(path.relative_to(folder)),
             *(_text(row.get(name)) for name in settings),
             record.status,
             *(_figure(name, row.get(name)) for name in figures),
             *(str(row[name]) for name in message),
         )
-        for record, row in zip(records, rows, strict=True)
+        for path, record, row in zip(paths, records, rows, strict=True)
     ]
     first = len(settings) + 2
     counted = ", ".join(f"{n} {status}" for status, n in count.most_common())
@@ -74,7 +76,7 @@ def _text(value: Any) -> str:
 
 
 def _figure(name: str, value: Any) -> str:
-    if not isinstance(value, (int, float)):
+    if not isinstance(value, (int, float)) or abs(value) > sys.float_info.max:  # 10**400 is valid JSON
         return ""
     metric = name.partition("_")[2]
     if metric in METRICS:

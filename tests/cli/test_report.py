@@ -20,11 +20,18 @@ TINY += ["algorithm.solver=pegasos", "curves=false", "engine=torch"]
 
 
 def report(*words: str | Path, cwd: Path) -> Reader:
-    """Return the page that ``nsvm report`` has written where it says, and checked."""
+    """Return the page that ``nsvm report`` has written where it says, and checked.
+
+    Standard error says what is left out of it.
+    """
     done = nsvm("report", *words, cwd=cwd)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert done.returncode == 0, done.stderr
     reader = Reader((cwd / done.stdout.strip()).read_text())
     reader.check()
+    sentences = {
+        f"warning: {title}: {text}" for title, text in reader.sections.items() if " left out: " in text
+    }
+    assert sentences == {*done.stderr.splitlines()}
     return reader
 
 
@@ -67,6 +74,7 @@ def test_a_run(folder: Path) -> None:
     confusion = [str(count or ".") for row in result["confusion"] for count in row]
     assert [count for count in counts if "%" not in count] == confusion
     assert HOSTILE in page.sections["Data and computation"].replace("\\", "")
+    assert "median" in page.sections["Worst mistakes"]
     assert {"<b>", "<i>&amp;"} <= {text.text for text in page.all("text")}
     assert (folder / "run" / "report.html").is_file()
 
@@ -77,6 +85,7 @@ def test_a_sweep(sweep: Path) -> None:
     assert page.all("h1")[0].text == sweep.name
     assert "2 finished, 1 failed" in page.all("header")[0].text
     assert "mean ± std" in page.sections["Comparison"]
+    assert "Figures" in page.sections
     assert len(page.all("svg")) >= 1
     assert "training diverged" in page.sections["Runs"]
     assert [cell.text for cell in page.all("th") if cell.attributes["scope"] == "row"][-3:] == ["0", "1", "2"]
@@ -96,6 +105,14 @@ def test_a_run_whose_data_are_gone(folder: Path, tmp_path: Path) -> None:
         "exist: expected a CSV file."
     )
     assert {"Result", "Settings", "Training", "Confusion"} <= {*page.sections}
+
+
+def test_no_command_repeats_a_run_whose_overrides_are_unknown(folder: Path, tmp_path: Path) -> None:
+    """The Python API and ``nsvm reproduce`` record none."""
+    shutil.copytree(folder / "run", tmp_path / "run")
+    result = json.loads((folder / "run" / "result.json").read_text())
+    write_json(tmp_path / "run" / "result.json", {**result, "overrides": []})
+    assert not report("run", cwd=tmp_path).all("code")
 
 
 def test_runs_that_have_not_finished(folder: Path, tmp_path: Path) -> None:
@@ -140,7 +157,9 @@ def test_a_result_that_anyone_may_have_written(changes: dict[str, Any], sweep: P
 
 def test_what_a_file_may_not_raise_has_to_be_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
-    monkeypatch.setattr("nsvm_cli.studies.report.write_report", lambda *arguments: seen.append(arguments[2]))
+    monkeypatch.setattr(
+        "nsvm_cli.studies.report.write_report", lambda *arguments: seen.append(arguments[2]) or []
+    )
     nsvm("report", "run", "--memory-budget", "2048", cwd=folder)
     nsvm("report", "run", cwd=folder)
     assert seen == [{"device": "auto", "memory_budget": 2048}, {"device": "auto"}]
@@ -151,8 +170,22 @@ def test_bad_input(sweep: Path, tmp_path: Path) -> None:
     assert "there is no run in or below it" in refusal("report", "empty", cwd=tmp_path)
     assert "there is no such folder" in refusal("report", "missing", cwd=tmp_path)
     assert "no run is like that" in refusal("report", sweep, "--filter", "seed=7", cwd=tmp_path)
-    done = nsvm("report", sweep / "2", "--output", "missing/page.html", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (1, "nsvm: missing/page.html: No such file or directory\n")
+    for file in ("missing/page.html", "empty"):
+        message = refusal("report", sweep / "2", "--output", file, cwd=tmp_path)
+        assert f"expected a file in a folder that exists, got {file}" in message
+    for budget in ("0", "-3", "many"):
+        message = refusal("report", sweep / "2", "--memory-budget", budget, cwd=tmp_path)
+        assert f"--memory-budget: expected a positive integer, got {budget}" in message
+
+
+def test_no_file_but_a_page_is_replaced(sweep: Path, tmp_path: Path) -> None:
+    (tmp_path / "result").write_text("kept")
+    assert "expected a name that ends in .html, got result" in refusal(
+        "report", sweep, "--output", "result", cwd=tmp_path
+    )
+    assert (tmp_path / "result").read_text() == "kept"
+    (tmp_path / "page.htm").write_text("old")
+    report(sweep / "2", "--output", "page.htm", cwd=tmp_path)
 
 
 LOOK = """

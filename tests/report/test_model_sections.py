@@ -17,7 +17,8 @@ from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.change import theta_change
-from nsvm_cli.report.feature_maps import decision_pictures, feature_pictures, principal_components
+from nsvm_cli.report.decisions import decision_pictures
+from nsvm_cli.report.feature_maps import feature_pictures, principal_components
 from nsvm_cli.report.model_sections import _support_vectors, model_sections
 from nsvm_cli.report.page import Images, Note, Section, Table
 from nsvm_cli.report.samples import cells, column_names, data_uri
@@ -57,7 +58,8 @@ def load(folder: Path, **changes: Any) -> Trained:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spare a test the drawing of what it does not look at."""
-    monkeypatch.setattr("nsvm_cli.report.feature_maps.draw_svg", lambda size, plot, label: Markup())
+    for module in ("feature_maps", "decisions"):
+        monkeypatch.setattr(f"nsvm_cli.report.{module}.draw_svg", lambda size, plot, label: Markup())
 
 
 @pytest.fixture(scope="module")
@@ -73,13 +75,17 @@ def shown(run: Path) -> dict[str, Section]:
 def check_terms(found: Trained, explained: list[Prediction], alpha: np.ndarray) -> None:
     """Compare the terms of predictions with all of them: alpha has a row for each prediction."""
     expansion, model = found.model.expansion, found.model
+    rows = [row for prediction in explained for _, row in prediction.terms]
+    assert rows.count(None) < len(rows) / 2
     for prediction, coefficients in zip(explained, alpha, strict=True):
         K = model.kernel(model.features(prediction.x[None]), expansion.z)[0].numpy()
         terms = coefficients * K / expansion.scale
         found_sizes = np.abs([value for value, _ in prediction.terms])
-        np.testing.assert_allclose(found_sizes, -np.sort(-np.abs(terms))[:6], rtol=1e-4, atol=1e-5)
+        largest = -np.sort(-np.abs(terms))[:6]
+        np.testing.assert_allclose(found_sizes, largest[largest > 0], rtol=1e-4, atol=1e-5)
         for value, row in prediction.terms:
-            assert row is not None
+            if row is None:  # dead units give several samples the same features
+                continue
             z = model.features(found.data.splits["train"].x[row][None])
             j = int((expansion.z - z).norm(dim=1).argmin())
             assert float((expansion.z[j] - z[0]).norm()) < 1e-4
@@ -122,7 +128,7 @@ def test_the_strongest_support_vectors_of_real_targets(tmp_path: Path) -> None:
 def test_support_vectors_whose_features_are_gone(found: Trained) -> None:
     """Algorithm 1 keeps the features of earlier steps."""
     model = found.model
-    moved = replace(model.expansion, z=model.expansion.z + 5.0)
+    moved = replace(model.expansion, z=model.expansion.z + 0.5)
     away = replace(found, saved=replace(found.saved, model=replace(model, expansion=moved)))
     with pytest.raises(InputError, match="Algorithm 1 keeps those of earlier steps"):
         predictions(away)
@@ -174,7 +180,7 @@ def test_images_are_shown_as_images(tmp_path: Path) -> None:
     assert len(mistakes.images) == 24
     assert "of " in mistakes.caption
     _, *explained = sections["Strongest support vectors"].blocks
-    assert all(isinstance(block, Images) and len(block.images) == 7 for block in explained)
+    assert all(isinstance(block, Images) and 1 < len(block.images) <= 7 for block in explained)
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -184,7 +190,7 @@ def test_rows_of_a_table_are_shown_by_the_names_of_their_columns(tmp_path: Path)
     assert isinstance(mistakes, Table)
     assert mistakes.head == ("class → decision", "a", "b", "c")
     lines = [line.split(",") for line in (tmp_path / "classification.csv").read_text().splitlines()[1:]]
-    rows = [[*(f"{float(cell):.4g}" for cell in line[:3]), line[3]] for line in lines]
+    rows = [[*(f"{float(cell):.10g}" for cell in line[:3]), line[3]] for line in lines]
     for name, *row in mistakes.rows:
         assert [*row, name.split()[0]] in rows
 
@@ -224,7 +230,7 @@ def test_data_that_are_gone_or_have_changed(tmp_path: Path) -> None:
     table = tmp_path / "classification.csv"
     text = table.read_text()
     for change, reason in (
-        (lambda: table.write_text(text.replace("fox", "owl", 1)), "has changed since"),
+        (lambda: table.write_text(text.replace("fox", "owl", 1)), "has changed since the run"),
         (table.unlink, "does not exist"),
     ):
         change()
@@ -238,7 +244,7 @@ def test_data_that_are_gone_or_have_changed(tmp_path: Path) -> None:
 def test_the_cells_of_a_row() -> None:
     encoder = TableEncoder({"colour": ("red", "blue", None), "age": 3.0, "name": ("x",)})
     assert column_names(encoder, 5) == ["age", "colour", "name"]
-    assert cells(encoder, np.array([1.23456, 0, 1, 0, 1])) == ["1.235", "blue", "x"]
+    assert cells(encoder, np.array([1700000001.5, 0, 1, 0, 1])) == ["1700000002", "blue", "x"]
     assert cells(encoder, np.array([1.0, 0, 0, 1, 0])) == ["1", "", ""]
     assert column_names(None, 2) == ["feature 1", "feature 2"]
     assert cells(None, np.array([1.0, -0.5])) == ["1", "-0.5"]

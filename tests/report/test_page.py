@@ -11,6 +11,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from nsvm_cli.errors import InputError
+from nsvm_cli.report.comparison_figures import STYLES
 from nsvm_cli.report.page import (
     Block,
     Code,
@@ -18,6 +19,7 @@ from nsvm_cli.report.page import (
     Grid,
     Image,
     Images,
+    LeftOut,
     Note,
     Page,
     Picture,
@@ -123,13 +125,17 @@ def test_colours_are_legible_on_light_and_on_dark_pages() -> None:
             assert contrast(colours["muted"], background) > 4.5
             for n in range(len(SERIES)):
                 assert contrast(colours[f"series-{n}"], background) > 3
+    assert {style["color"] for style in STYLES} <= {*SERIES}
 
 
 def test_what_cannot_be_had_is_one_sentence() -> None:
     def missing() -> list[Block]:
         raise InputError("the file is gone")
 
-    assert section("part", missing) == [Section("part", [Note("This part is left out: the file is gone.")])]
+    found = section("part", missing)
+    assert found == [Section("part", [LeftOut("This part is left out: the file is gone.")])]
+    assert Page("", "", found).lacks == ["part: This part is left out: the file is gone."]
+    assert page(Note("a")).lacks == []
     assert section("part", list) == []
     assert section("part", lambda: [Note("a")]) == [Section("part", [Note("a")])]
 
