@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import pydantic
 import torch
@@ -47,7 +46,7 @@ class Pegasos(LookAheadTrainer[PegasosState]):
     steps: Steps
     lam: Positive = 1e-4
     batch_size: BatchSize | None = None
-    starts_with_features: ClassVar[bool] = True
+    starts_with_features = True
 
     def start(self, problem: Problem, F: FeatureMap) -> PegasosState:
         sampler, z = problem.sampler(self.k), F(problem.x)

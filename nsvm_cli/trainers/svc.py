@@ -6,7 +6,7 @@ import itertools
 import math
 import warnings
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pydantic
@@ -44,7 +44,7 @@ class DirectSolver(Trainer[State]):
     """
 
     lam: float
-    starts_with_features: ClassVar[bool] = True
+    starts_with_features = True
 
     @property
     def total(self) -> int:
