@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
 
@@ -40,7 +40,8 @@ def compiled(trainer: Trainer[Any]) -> Trainer[Any]:
         Alg4: CompiledAlg4,
     }
     own = type(trainer)
-    return trainers[own](**{name: getattr(trainer, name) for name in own.__dataclass_fields__})  # type: ignore[attr-defined]
+    values = {field.name: getattr(trainer, field.name) for field in fields(trainer)}  # type: ignore[arg-type]
+    return trainers[own](**values)
 
 
 @cache
