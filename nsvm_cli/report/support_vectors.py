@@ -22,8 +22,14 @@ ROWS, DISTANCES = 4096, 2**23
 """Training samples whose features, and distances to them that, are computed at a time."""
 
 SAME = 1e-5
-"""A support vector is the training sample whose features are the same, up to rounding relative to their norm.
-A looser bound would be met by chance: Algorithm 1 keeps features as they were when they were added."""
+"""Features are the same up to this distance, relative to their norm, which is rounding."""
+
+CHANCE = 1e-6
+"""The probability, at most, that a support vector is so near to a training sample by chance: Algorithm 1
+keeps features as they were when they were added."""
+
+MOST_POINTS = 1000
+"""Training samples from which the dimension of the features is estimated."""
 
 
 @dataclass(frozen=True)
@@ -92,24 +98,49 @@ def _for_decisions(model: NSVM, decided: Tensor, c: Float[Tensor, " s *outputs"]
 def _training_rows(trained: Trained) -> Int64[Tensor, " s"]:
     """Return the number of the training sample that each support vector is, -1 where that is not clear.
 
-    Its features tell, and the class that its coefficients speak for. Of equal samples it is the first.
+    Its features tell, and the class that its coefficients speak for. Of equal samples it is the first. With
+    distances r_1 and r_2 to the nearest two different samples, a point among features of dimension d would be
+    so much nearer to one of them with probability (r_1 / r_2)^d.
     """
     model, train = trained.model, trained.data.splits["train"]
-    first = _first_equal(train)
     parts = [model.features(train.x[row : row + ROWS]) for row in range(0, len(train), ROWS)]
     features = torch.cat(parts).double()
-    squares = features.square().sum(1)
-    y, found, size = train.y.to(features.device), [], max(1, DISTANCES // len(train))
+    first, y = (of_all.to(features.device) for of_all in (_first_equal(train), train.y))
+    dimension = _dimension(features, first)
+    found, size = [], max(1, DISTANCES // len(train))
     for j in range(0, len(model.expansion.z), size):
         z, alpha = (of_all[j : j + size] for of_all in (model.expansion.z.double(), model.expansion.alpha))
-        # ||z - feature|| <= SAME ||z||, for which torch.cdist takes three times as long
-        near = 2 * z @ features.mT >= (1 - SAME**2) * z.square().sum(1, keepdim=True) + squares
+        r = _distances(z, features)
         if trained.classifies:
-            near &= _speak_for(model, alpha, y)
-        near = near.cpu()
-        low, high = torch.where(near, first, len(train)).amin(1), torch.where(near, first, -1).amax(1)
-        found.append(torch.where(low == high, low, -1))
+            r[~_speak_for(model, alpha, y)] = torch.inf
+        r_1, nearest = r.min(1)
+        r[first[nearest, None] == first] = torch.inf
+        size_of_z = z.norm(dim=1)
+        r_2, same = r.amin(1).minimum(size_of_z), SAME * size_of_z  # there may be no second one
+        clear = (r_2 > same) & ((r_1 <= same) | ((r_1 / r_2) ** dimension < CHANCE))
+        found.append(torch.where(clear, first[nearest], -1).cpu())
     return torch.cat(found)
+
+
+def _distances(a: Float[Tensor, "p n"], b: Float[Tensor, "q n"]) -> Float[Tensor, "p q"]:
+    # torch.cdist takes three times as long
+    squares = a.square().sum(1, keepdim=True) + b.square().sum(1)
+    return squares.sub_(2 * a @ b.mT).clamp_min_(0).sqrt_()
+
+
+def _dimension(features: Float[Tensor, "m n"], first: Int64[Tensor, " m"]) -> float:
+    """Return the dimension of the set that features lie on, from the two nearest neighbours of some of them.
+
+    See Facco et al. (2017), "Estimating the intrinsic dimension of datasets by a minimal neighborhood
+    information". Features that coincide say nothing, and without others it is 1.
+    """
+    some = slice(None, None, -(-len(features) // MOST_POINTS))
+    r = _distances(features[some], features)
+    r[first[some, None] == first] = torch.inf
+    r_1, r_2 = r.topk(2, largest=False).values.T
+    told = (r_1 > SAME * features[some].norm(dim=1)) & r_2.isfinite()
+    logarithms = (r_2[told] / r_1[told]).log().sum()
+    return float(told.sum() / logarithms) if logarithms > 0 else 1.0
 
 
 def _first_equal(split: Split) -> Int64[Tensor, " m"]:

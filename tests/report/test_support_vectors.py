@@ -24,11 +24,16 @@ from tests.report.test_model_sections import load
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 
-@pytest.mark.parametrize(("lr", "named"), [(0.01, range(3)), (1e-9, range(50, 500))])
+@pytest.mark.parametrize(
+    ("widths", "lr", "named"),
+    [([8, 2], 0.01, range(3)), ([8, 2], 1e-9, range(50, 500)), ([100, 50], 1e-4, range(100, 500))],
+)
 def test_what_algorithm_1_has_added_is_named_rightly_or_not_at_all(
-    lr: float, named: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    widths: list[int], lr: float, named: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Features of two dimensions lie so densely that many an older one is near to a sample by chance."""
+    """Features of two dimensions lie so densely that many an older one is near to a sample by chance. Of many
+    dimensions, those that have moved a little are far from others.
+    """
     added: list[int] = []
     on_violation = Alg1.on_violation
 
@@ -39,7 +44,7 @@ def test_what_algorithm_1_has_added_is_named_rightly_or_not_at_all(
     monkeypatch.setattr(Alg1, "on_violation", recorded)
     found = load(
         tmp_path,
-        network={"name": "mlp", "widths": [8, 2], "normalize": False},
+        network={"name": "mlp", "widths": widths, "normalize": False},
         algorithm={"name": "alg1", "steps": 300, "lam": 0.01},
         optimizer={"name": "sgd", "lr": lr},
     )
