@@ -65,7 +65,7 @@ def report(options: argparse.Namespace) -> None:
 
     records = find_runs(options.paths, options.filter)
     if not records:
-        raise InputError(f"--filter {' '.join(options.filter)}: no run is like that; see nsvm runs")
+        raise InputError(f"--filter {' '.join(options.filter)}: no run matches; see nsvm runs")
     load_plugins(options.plugins)
     with importing_torch():
         from nsvm_cli.studies.report import write_report

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from nsvm_cli.cli.parser import CommandParser
-from nsvm_cli.output import answer, answer_lines
+from nsvm_cli.output import answer, answer_lines, say
 from nsvm_cli.storage.files import csv_text
 
 if TYPE_CHECKING:
@@ -55,21 +57,21 @@ def runs(options: argparse.Namespace) -> None:
 
 
 def _show(records: Sequence[RunRecord]) -> None:
+    """Print the table, the runs of a folder below its name."""
     if not records:
-        answer("no run is like that")
+        answer("no run matches the filter")
         return
-    from rich.table import Table
+    from nsvm_cli.report.console import Console, show_columns
+    from nsvm_cli.studies.runs_table import fitted, runs_table
 
-    from nsvm_cli.report.console import Console
-    from nsvm_cli.studies.runs_table import runs_table
-
-    found, table = runs_table(records), Table()
+    found = runs_table(records)
+    heads, widths = fitted(found, Console(wide=True).width)
+    by_folder = [(name, [*rows]) for name, rows in groupby(found.rows, lambda row: os.path.dirname(row[0]))]
     answer(f"{found.folder}: {found.count}")
-    for column, head in enumerate(found.head):
-        if column in found.numbers:
-            table.add_column(head, justify="right")
-        else:
-            table.add_column(head, overflow="fold")
-    for row in found.rows:
-        table.add_row(*row)
-    Console(wide=True).print(table)
+    show_columns(widths, found.numbers, heads)
+    for folder, rows in by_folder:
+        if len(by_folder) > 1:
+            answer(f"{folder or '.'}/")
+        show_columns(widths, found.numbers, rows=[(os.path.basename(run), *cells) for run, *cells in rows])
+    if left_out := [name for column, name in enumerate(found.head) if column not in widths]:
+        say(f"left out for lack of room: {', '.join(left_out)}; --csv and --json have all")

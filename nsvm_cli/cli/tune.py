@@ -92,7 +92,7 @@ class Progress:
     def __init__(self, title: str, search: Search, metric: str) -> None:
         self.seeds, self.tried, self.best = search.seeds, 0, 0.0
         _, self.written = METRICS[metric]
-        self.title = f"{title}: {search.trials} candidates on {search.seeds} seeds, in {search.directory}"
+        self.title = f"{title}: trials={search.trials} seeds={search.seeds}, in {search.directory}"
 
     def show(self, candidate: Candidate) -> None:
         """Show a candidate that has just been tried."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import rich.console
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -98,6 +99,35 @@ def show_ranking(title: str, rows: Sequence[tuple[str, str, str, str]]) -> None:
     Console().print(table)
     if len(rows) > RANKED:
         answer(f"and {len(rows) - RANKED} more, see nsvm compare")
+
+
+GAP = 2
+"""Blanks after a column of ``show_columns``."""
+
+
+def show_columns(
+    widths: Mapping[int, int],
+    numbers: Container[int],
+    heads: Sequence[Sequence[str]] = (),
+    rows: Sequence[Sequence[str]] = (),
+) -> None:
+    """Print heads, or rows of a table that stands in columns of given widths.
+
+    Args:
+        widths: of the columns that are shown, by their number; they include ``GAP``.
+        numbers: the columns that hold numbers.
+        heads: the lines of the head of each column.
+        rows: the cells.
+    """
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), show_header=bool(heads))
+    for n, width in widths.items():
+        head = rich.console.Group(*heads[n]) if heads else ""
+        table.add_column(
+            head, justify="right" if n in numbers else "left", width=width - GAP, overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*(row[n] for n in widths))
+    Console(wide=True).print(table)
 
 
 def _of_split(result: Mapping[str, Any], split: str) -> dict[str, Any]:

@@ -41,6 +41,12 @@ ONLY_HOW = (
 )
 """Settings that do not tell candidates apart: repetitions, and how or where a run was computed."""
 
+REPEATED = (
+    *("test_errors", "test_r2", "validation_errors", "validation_r2"),
+    *("support_vectors", "data"),
+)
+"""Figures that are the same if a run is repeated."""
+
 PERCENT = "accuracy, %"
 
 CAUTION = "These are test scores: to choose settings, hold out samples with dataset.validation=N."
@@ -56,6 +62,7 @@ class Cell:
         split: the held-out data that the scores are from, ``test`` or ``validation``.
         runs: the run of each seed.
         settings: the settings that tell the candidate from others, by name.
+        repeats: the number of runs that are left out, as they repeat one of these.
     """
 
     dataset: str
@@ -63,6 +70,7 @@ class Cell:
     split: str
     runs: Mapping[int, RunRecord]
     settings: Mapping[str, Any]
+    repeats: int = 0
 
     @property
     def unit(self) -> str:
@@ -114,7 +122,7 @@ class Cell:
     def estimate(self) -> Estimate:
         """Estimate the mean score."""
         if self.unit == R2:
-            return estimate_mean([self.score(seed) for seed in self.runs], self.overlap)
+            return estimate_mean([self.score(seed) for seed in self.runs], self.overlap, most=1.0)
         errors = [self.errors(seed) for seed in self.runs]
         return estimate(errors, self.samples, self.overlap).times(-100 / self.samples, plus=100.0)
 
@@ -136,6 +144,8 @@ class Cell:
 def cells(records: Sequence[RunRecord]) -> list[Cell]:
     """Return the cells of the finished runs among these, those of a data set together.
 
+    Of runs with the same settings, seed and figures, the first is taken.
+
     Raises:
         InputError: no run has finished, a result is damaged, or they differ in what must be the same to be
             compared.
@@ -150,18 +160,18 @@ def cells(records: Sequence[RunRecord]) -> list[Cell]:
         _expect_figures(record, split)
     found: dict[tuple[str, str], dict[int, RunRecord]] = {}
     settings: dict[str, Mapping[str, Any]] = {}
+    repeats: Counter[tuple[str, str]] = Counter()
     for record, (dataset, candidate, told) in zip(finished, _places(finished), strict=True):
         settings[candidate] = told
         seed = int(record.figures["seed"])
         other = found.setdefault((dataset, candidate), {}).setdefault(seed, record)
         if other is not record:
-            raise InputError(
-                f"{other.path} and {record.path} have the same settings and seed: name one of them"
-            )
+            _expect_the_same_figures(other, record)
+            repeats[dataset, candidate] += 1
     _expect_the_same_data(found)
     return [
-        Cell(dataset, candidate, split, {seed: runs[seed] for seed in sorted(runs)}, settings[candidate])
-        for (dataset, candidate), runs in sorted(found.items(), key=lambda item: item[0][0])
+        Cell(*place, split, {seed: runs[seed] for seed in sorted(runs)}, settings[place[1]], repeats[place])
+        for place, runs in sorted(found.items(), key=lambda item: item[0][0])
     ]
 
 
@@ -261,6 +271,14 @@ def _in_words(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
         for key, value in settings.items()
     )
     return printable(" ".join(words))
+
+
+def _expect_the_same_figures(one: RunRecord, other: RunRecord) -> None:
+    if any(one.figures.get(name) != other.figures.get(name) for name in REPEATED):
+        raise InputError(
+            f"{one.path} and {other.path} have the same settings and seed, but different results: leave out "
+            f"either, as --filter 'path!={one.path}' does"
+        )
 
 
 def _expect_the_same_data(found: Mapping[tuple[str, str], Mapping[int, RunRecord]]) -> None:

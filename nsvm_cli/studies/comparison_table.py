@@ -115,11 +115,13 @@ def line(row: Comparison) -> list[str]:
 def notes(rows: Sequence[Comparison], ranks: Ranking | None) -> list[str]:
     """Return what the columns mean, a sentence each."""
     found = [CAUTION] if chooses_by_test([row.cell for row in rows]) else []
+    if repeats := sum(row.cell.repeats for row in rows):
+        found.append(f"Left out, as they repeat another run with the same figures: {repeats}.")
     if any(len(row.cell.runs) < FEWEST_SEEDS for row in rows):
         found.append(f"Intervals and tests need {FEWEST_SEEDS} seeds.")
     if any(row.cell.overlap for row in rows):
         found.append(
-            "The seeds have splits of their own; intervals and tests allow for their overlap (Nadeau and "
+            "Each seed splits the samples differently; intervals and tests allow for the overlap (Nadeau and "
             "Bengio, 2003)."
         )
     if any(row.p is not None for row in rows):

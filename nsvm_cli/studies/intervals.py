@@ -12,8 +12,8 @@ With few errors, the variance between the seeds says little: ten runs without an
 there will never be one. Both intervals therefore assume at least the variance of independent errors. In
 simulations they hold the true mean in at least 95 % of studies if errors are independent, and in 92 to 95 %
 if the seeds vary several times more than that. If errors come in rare bursts, such as one seed in fifty that
-fails, no interval of ten seeds can know it. R^2 counts nothing: its intervals are Student's. Below three
-seeds there is none.
+fails, no interval of ten seeds can know it. R^2 counts nothing: its intervals are Student's, and end at 1 at
+the latest. Below three seeds there is none.
 """
 
 from __future__ import annotations
@@ -91,14 +91,17 @@ def estimate_difference(ours: Sequence[int], theirs: Sequence[int], overlap: flo
     return _estimate(more, ends)
 
 
-def estimate_mean(values: Sequence[float], overlap: float = 0.0) -> Estimate:
-    """Estimate the mean of real values, or of their differences seed by seed: mean +- t_{k-1} sqrt(c Var)."""
+def estimate_mean(values: Sequence[float], overlap: float = 0.0, most: float = math.inf) -> Estimate:
+    """Estimate the mean of real values, or of their differences seed by seed: mean +- t_{k-1} sqrt(c Var).
+
+    The interval has nothing above ``most``, which no value can exceed.
+    """
     from scipy.stats import t  # slow to import, and needed only here
 
     if (k := len(values)) < FEWEST_SEEDS:
         return _estimate(values, None)
     half = t.ppf((1 + LEVEL) / 2, k - 1) * standard_error(values, overlap)
-    return _estimate(values, fmean(values) + np.array([[-half], [half]]))
+    return _estimate(values, np.minimum(fmean(values) + np.array([[-half], [half]]), most))
 
 
 def _estimate(values: Sequence[int | float], ends: Ends | None) -> Estimate:

@@ -51,11 +51,12 @@ class RunRecord:
     figures: dict[str, Any] = field(default_factory=dict)
 
     def values(self) -> dict[str, Any]:
-        """Return status, settings and figures by name, such as ``algorithm.lam`` and ``test_accuracy``."""
+        """Return path, status, settings and figures by name, such as ``algorithm.lam``, ``test_accuracy``."""
         figures = {"test_accuracy": None, **self.figures}
         return {
             **flat(self.settings),
             **flat(figures),
+            "path": str(self.path),
             "status": self.status,
             "message": self.message,
         }
@@ -191,13 +192,18 @@ def matching(records: Sequence[RunRecord], condition: str) -> list[RunRecord]:
     """Return the records that a condition such as ``algorithm=alg1`` or ``test_accuracy>0.9`` holds for.
 
     Raises:
-        InputError: it is no condition, or no run has its key.
+        InputError: it is no condition, no run has its key, or it takes accuracies for percentages.
     """
     if not (parts := CONDITION.fullmatch(condition)):
         raise InputError(f"--filter {condition}: expected KEY=VALUE, or !=, <, <=, > or >= in place of =")
     key, relation, wanted = (part.strip() for part in parts.groups())
-    if relation not in ("=", "!=") and _number(wanted) is None:
+    number = _number(wanted)
+    if relation not in ("=", "!=") and number is None:
         raise InputError(f"--filter {condition}: expected a number after {relation}, got {wanted!r}")
+    if key.endswith("accuracy") and number is not None and number > 1:
+        raise InputError(
+            f"--filter {condition}: accuracies are fractions, 0.98 for 98 %: expected at most 1, got {wanted}"
+        )
     values = values_of(records, key)
     return [record for record, value in zip(records, values, strict=True) if _holds(value, relation, wanted)]
 
@@ -252,7 +258,7 @@ def load_runs(*paths: str | Path) -> pd.DataFrame:
 
 def rows_of(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
     """Return a row for each record, all with the same columns: see ``load_runs``."""
-    rows = [{"path": str(record.path), **record.values()} for record in records]
+    rows = [record.values() for record in records]
     first = ("path", "status", "message")
     columns = dict.fromkeys([*first, *(name for row in rows for name in row)])
     return [{name: row.get(name) for name in columns} for row in rows]

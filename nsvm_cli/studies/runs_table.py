@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -11,20 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.report.console import METRICS
+from rich.cells import cell_len
+
+from nsvm_cli.output import printable
+from nsvm_cli.report.console import GAP, METRICS
 from nsvm_cli.studies.records import RunRecord, telling
 
-FIGURES = {
-    "validation_accuracy": "validation",
-    "validation_r2": "validation R²",
-    "test_accuracy": "test",
-    "test_r2": "test R²",
-    "train_accuracy": "training",
-    "train_r2": "training R²",
-    "support_vectors": "support vectors",
-    "train_seconds": "seconds",
-}
-"""The figures of the table, if any run has them, and the heads of their columns."""
+FIGURES = (
+    *("validation_accuracy", "validation_r2", "test_accuracy", "test_r2", "train_accuracy", "train_r2"),
+    *("support_vectors", "train_seconds"),
+)
+"""The figures of the table, if any run has them."""
+
+FOLDED = 16
+"""Characters from which on names, settings and messages may be folded."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def runs_table(records: Sequence[RunRecord]) -> RunsTable:
     figures = [name for name in FIGURES if any(row.get(name) is not None for row in rows)]
     message = ["message"] if any(record.message for record in records) else []
     names = [name.removesuffix(".name") for name in settings]
-    head = ["run", *names, "status", *(FIGURES[name] for name in figures), *message]
+    head = ["run", *names, "status", *figures, *message]
     cells = [
         (
             str(path.relative_to(folder)),
@@ -69,6 +70,38 @@ def runs_table(records: Sequence[RunRecord]) -> RunsTable:
     first = len(settings) + 2
     counted = ", ".join(f"{n} {status}" for status, n in count.most_common())
     return RunsTable(folder, counted, head, cells, range(first, first + len(figures)))
+
+
+def fitted(table: RunsTable, room: int) -> tuple[list[list[str]], dict[int, int]]:
+    """Return the lines of the heads, and the widths of the columns that ``room`` characters have room for.
+
+    Status and figures are never folded. Where the table is too wide, heads take several lines, and names,
+    settings and messages may be folded. If it still is, figures but the first are left out, the last first,
+    and then settings, the last first.
+    """
+    heads = [[name] for name in table.head]
+    widths = _widths(heads, table.rows)
+    if sum(widths) > room:
+        heads = [re.split(r"(?<=[._])", name) for name in table.head]
+        widths = _widths(heads, table.rows)
+    first = table.numbers.start
+    rigid = {first - 1, *table.numbers}
+    found = {n: width if n in rigid else min(width, FOLDED) for n, width in enumerate(widths)}
+    for least in [*table.numbers[:0:-1], *range(first - 2, 0, -1)]:
+        if sum(found.values()) > room:
+            del found[least]
+    for n in found:
+        found[n] += max(0, min(widths[n] - found[n], room - sum(found.values())))
+    return heads, found
+
+
+def _widths(heads: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return the widths of the columns, in which runs have their names without the folder."""
+    columns = zip(*((os.path.basename(run), *cells) for run, *cells in rows), strict=True)
+    return [
+        GAP + max(cell_len(printable(text)) for text in (*lines, *column))
+        for lines, column in zip(heads, columns, strict=True)
+    ]
 
 
 def _text(value: Any) -> str:

@@ -130,7 +130,7 @@ def _estimates(nsvm: Sequence[Row], chosen: Sequence[Row], overlap: float) -> tu
     if _unit(first) == R2:
         r2, theirs = ([_score(row) for row in rows] for rows in (nsvm, chosen))
         more = [a - b for a, b in zip(r2, theirs, strict=True)]
-        return estimate_mean(theirs, overlap), estimate_mean(more, overlap)
+        return estimate_mean(theirs, overlap, most=1.0), estimate_mean(more, overlap)
     errors, others = ([_errors(row) for row in rows] for rows in (nsvm, chosen))
     score = estimate(others, first.samples, overlap)
     gain = estimate_difference(errors, others, overlap)

@@ -53,9 +53,39 @@ def test_table(sweep: Path) -> None:
     done = nsvm("runs", "--sort", "algorithm.lam", "--descending", sweep, cwd=sweep, env={"COLUMNS": "200"})
     first, *lines = done.stdout.splitlines()
     assert first == f"{sweep}: 3 finished, 1 failed"
-    assert [line.split("│")[1].strip() for line in lines if line.startswith("│")] == ["2", "1", "0", "3"]
-    assert "algorithm.lam" in lines[1]
-    assert "the decision function is not finite" in lines[-2]
+    assert [line.split()[0] for line in lines[2:]] == ["2", "1", "0", "3"]
+    assert lines[0].split() == [
+        *("run", "algorithm.lam", "status", "test_accuracy", "train_accuracy", "support_vectors"),
+        *("train_seconds", "message"),
+    ]
+    assert "the decision function is not finite" in lines[-1]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_runs_of_several_sweeps_on_terminals_of_any_width(width: int, tmp_path: Path) -> None:
+    """A line each below the name of their folder; status and figures stay whole, whatever has to go."""
+    scores = {f"{'long_' * 12}{sweep}/{n}": 1 - n / 9 for sweep in "ab" for n in (0, 9)}
+    for name, score in scores.items():
+        (tmp_path / name).mkdir(parents=True)
+        settings = {"seed": int(name[-1]), **{f"part.long_name_{i}": name[-3] * 10 for i in range(9)}}
+        result = {
+            "test_accuracy": score,
+            "train_accuracy": score,
+            "support_vectors": 12,
+            "settings": settings,
+        }
+        (tmp_path / name / "result.json").write_text(json.dumps(result))
+    done = nsvm("runs", ".", cwd=tmp_path, env={"COLUMNS": str(width)})
+    _, *table = done.stdout.splitlines()
+    first = table.index(f"{'long_' * 12}a/")
+    below = [line.split() for line in table[first:]]
+    assert [row[0] for row in below] == [f"{'long_' * 12}a/", "0", "9", f"{'long_' * 12}b/", "0", "9"]
+    for row, score in zip([*below[1:3], *below[4:]], ["100.00", "0.00"] * 2, strict=True):
+        assert row[row.index("finished") + 1] == score
+    assert max(len(line) for line in table if "long_long" not in line) <= width
+    assert done.stderr.startswith("left out for lack of room: ")
+    assert " train_accuracy, support_vectors;" in done.stderr
+    assert "test_accuracy" not in done.stderr
 
 
 def test_bad_input(sweep: Path, tmp_path: Path) -> None:
@@ -63,4 +93,4 @@ def test_bad_input(sweep: Path, tmp_path: Path) -> None:
     assert "there is no run in or below it" in refusal("runs", tmp_path, cwd=tmp_path)
     assert "did you mean train_accuracy" in refusal("runs", sweep, "--sort", "train_acc", cwd=tmp_path)
     assert "not allowed with" in refusal("runs", sweep, "--csv", "--json", cwd=tmp_path)
-    assert nsvm("runs", sweep, "--filter", "seed=7", cwd=tmp_path).stdout == "no run is like that\n"
+    assert nsvm("runs", sweep, "--filter", "seed=7", cwd=tmp_path).stdout == "no run matches the filter\n"

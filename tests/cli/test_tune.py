@@ -69,6 +69,7 @@ def test_it_never_reads_the_test_set_and_ends_with_overrides_that_train_takes(
     assert done.returncode == 0, done.stderr
     assert not [file for file in Path("/proc/self/fd").glob("*") if "study.db" in str(file.resolve())]
     assert len(trials(tmp_path)) == 3
+    assert done.stderr.startswith("tune alg4 on ringnorm: trials=3 seeds=2, in search\n")
     run = ["dataset.samples=400", "algorithm.steps=20", "plugins=[guard]", "curves=false"]
     with pytest.raises(AssertionError, match="the test set was read"):  # the guard can fail
         nsvm("train", *run, cwd=tmp_path)

@@ -75,11 +75,14 @@ def test_a_text_is_a_text_wherever_it_stands(text: str, shown: str) -> None:
 
 
 def test_a_table_says_what_each_cell_is() -> None:
-    table = Table("what", ["name", "a", "b"], [["x", "1", "2"]], numbers={2}, marks={0: "new"})
+    sentence = "the decision function is not finite at step 7"
+    rows = [["x", "1", "2"], ["y", sentence, "3"]]
+    table = Table("what", ["name", "a", "b"], rows, numbers={2}, marks={0: "new"})
     reader = Reader(render(page(table)))
     heads = [(cell.attributes.get("scope"), cell.text) for cell in reader.all("th")]
-    assert heads == [("col", "name"), ("col", "a"), ("col", "b"), ("row", "x new")]
-    assert [cell.attributes.get("class") for cell in reader.all("td")] == [None, "number"]
+    assert heads == [("col", "name"), ("col", "a"), ("col", "b"), ("row", "x new"), ("row", "y")]
+    kinds = [cell.attributes.get("class") for cell in reader.all("td")]
+    assert kinds == [None, "number", "sentence", "number"]
     region = next(element for element in reader.all("div") if element.attributes.get("role") == "region")
     assert (region.attributes["aria-label"], region.attributes["tabindex"]) == ("what", "0")
 

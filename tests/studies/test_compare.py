@@ -8,6 +8,7 @@ import itertools
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,9 @@ def test_real_targets_and_validation_data() -> None:
     assert row.minus is not None
     assert (row.minus.low, row.minus.high) == pytest.approx(stats.t.interval(0.95, 2, -worse.mean(), scale))
     assert row.p == pytest.approx(2 * stats.t.sf(worse.mean() / scale, 2))
+    for record in records:
+        record.figures["validation_r2"] = 0.5 + record.figures["seed"] / 4
+    assert [row.score.high for row in compare(cells(records))] == [1.0, 1.0]
 
 
 def changed(record: RunRecord, **data: Any) -> RunRecord:
@@ -216,7 +220,8 @@ def of_task(record: RunRecord, task: str) -> RunRecord:
         ([run(), of_task(run(1), "regression")], "task=classification and .* task=regression"),
         ([], "expected finished runs to compare, got no run"),
         ([run(), changed(run(algorithm="alg2"), sha256="other")], "trained on different data"),
-        ([run(), run()], "have the same settings and seed"),
+        ([run(), run(errors=51)], "same settings and seed, but different results: .* 'path!=ring-alg1-0'"),
+        ([run(), changed(run(), sha256="other")], "same settings and seed, but different results"),
         ([run(), run(1, test_errors=None, validation_errors=3)], "was evaluated on validation data"),
         ([run(), run(1, test_errors=None, test_r2=None)], "ring-alg1-1 has no score to compare: R² is undef"),
         ([run(), run(1, errors="many")], "ring-alg1-1 has a damaged result"),
@@ -227,6 +232,16 @@ def of_task(record: RunRecord, task: str) -> RunRecord:
 def test_runs_that_cannot_be_compared(records: list[RunRecord], message: str) -> None:
     with pytest.raises(InputError, match=message):
         cells(records)
+
+
+def test_a_run_that_repeats_another_counts_once() -> None:
+    records = runs_of(ERRORS)
+    again = replace(run(0, 50), path=Path("tried first"))
+    again.figures["train_seconds"] = 99.0
+    rows, alone = compare(cells([*records, again])), compare(cells(records))
+    assert to_csv(rows, None) == to_csv(alone, None)
+    assert "Left out, as they repeat another run with the same figures: 1." in to_markdown(rows, None)
+    assert "repeat" not in to_markdown(alone, None)
 
 
 def test_an_unknown_reference() -> None:

@@ -13,6 +13,7 @@ from nsvm_cli.studies.intervals import (
     difference_interval,
     error_interval,
     estimate,
+    estimate_mean,
     standard_error,
 )
 
@@ -93,6 +94,14 @@ def test_independent_errors_have_clopper_and_pearsons_interval() -> None:
         [0, pytest.approx(20 * 0.025 ** (1 / 200))],
         [pytest.approx(20 - 20 * 0.025 ** (1 / 200)), 20],
     ]
+
+
+def test_the_interval_of_a_score_ends_at_its_maximum() -> None:
+    values = [0.8, 0.99, 0.95]
+    theirs = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert theirs.high > 1
+    found = estimate_mean(values, most=1.0)
+    assert (found.low, found.high) == pytest.approx((theirs.low, 1.0))
 
 
 def test_what_too_few_seeds_do_not_tell_is_nan() -> None:

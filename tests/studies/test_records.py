@@ -119,10 +119,12 @@ def test_conditions(tmp_path: Path) -> None:
     assert found("test_accuracy>=0.9") == ["2"]
     assert found("status=finished") == ["1", "2"]
     assert found("test_accuracy=null") == ["3"]
+    assert found(f"path!={tmp_path}/1") == ["2", "3"]
     for wrong, message in {
         "kernel": "expected KEY=VALUE",
         "test_acuracy>0": "did you mean test_accuracy",
         "test_accuracy>high": "expected a number after >",
+        "test_accuracy>98": "accuracies are fractions, 0.98 for 98 %",
     }.items():
         with pytest.raises(InputError, match=message):
             matching(records, wrong)
