@@ -122,6 +122,9 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         for key in self.settings or {}:
             if (section := key.partition(".")[0]) not in APPLY:
                 raise InputError(f"settings: an estimator has no {key}; {did_you_mean(section, APPLY)}")
+        for name, key in SHORT.items():
+            if key in given and key in (self.settings or {}):
+                raise InputError(f"{name} and settings: both name {key}; expected only one of the two")
         changes = _without_numpy({**given, **(self.settings or {})})
         return parse_settings(with_values(_composed(parts, self._task), changes))
 
@@ -308,9 +311,10 @@ def _parameters(settings: Settings) -> dict[str, Any]:
     values = plain(settings)
     parts = {part: section["name"] for part in PARTS if (section := values[part]) is not None}
     inner = {f"{part}.{key}": value for part in parts for key, value in values[part].items() if key != "name"}
+    short = {name: inner.pop(key) for name, key in SHORT.items() if inner.get(key) is not None}
     how = {name: values[name] for name in HOW}
     others = {"multiclass": values["multiclass"]}
-    return {**parts, **how, "random_state": settings.seed, "settings": {**inner, **others}}
+    return {**parts, **short, **how, "random_state": settings.seed, "settings": {**inner, **others}}
 
 
 @functools.lru_cache(maxsize=64)

@@ -113,6 +113,7 @@ def test_names_of_columns_and_labels_are_kept(tmp_path: Path) -> None:
     loaded = NSVMClassifier.load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(loaded.decision_function(table), fitted.decision_function(table))
     np.testing.assert_array_equal(loaded.predict(table), fitted.predict(table))
+    assert (loaded.steps, loaded.batch_size) == (FEW["steps"], FEW["batch_size"])
     again = loaded.fit(table, labels)
     np.testing.assert_array_equal(again.decision_function(table), fitted.decision_function(table))
     table[["up", "left"]].to_csv(tmp_path / "table.csv", index=False)
@@ -208,6 +209,8 @@ def test_parameters() -> None:
     for elsewhere in ("task", "dataset.validation", "validation.every", "calibration"):
         with pytest.raises(InputError, match=f"an estimator has no {elsewhere}; expected one of: algorithm"):
             NSVMClassifier(settings={elsewhere: "regression"}).fit(X, y)
+    with pytest.raises(InputError, match=r"^steps and settings: both name algorithm\.steps"):
+        NSVMClassifier(steps=100, settings={"algorithm.steps": 20}).fit(X, y)
     with pytest.raises(ValueError, match="did you mean alg4"):
         NSVMClassifier("alg5").fit(X, y)
     before = torch.get_num_threads()

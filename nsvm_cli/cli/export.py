@@ -7,7 +7,6 @@ import argparse
 from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, output_file
 from nsvm_cli.cli.plugins import load_plugins
-from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer
 
 DESCRIPTION = """\
@@ -45,10 +44,10 @@ def export(options: argparse.Namespace) -> None:
         from nsvm_cli.runs.model_file import find_model_file
         from nsvm_cli.runs.onnx_graph import onnx_graph
     from nsvm_cli.storage.files import write_atomically
+    from nsvm_cli.storage.run_directory import expect_no_loss
 
     source = find_model_file(options.model)
     target = options.file or source.with_suffix(".onnx")
-    if target.exists() and target.samefile(source):
-        raise InputError(f"{target} is the model itself: expected another file for the graph")
+    expect_no_loss(target, source)
     write_atomically(target, onnx_graph(source))
     answer(f"ONNX graph: {target}")

@@ -18,8 +18,8 @@ DESCRIPTION = """\
 Predict with a trained model: a class or a target for each sample, and the score
 of each class, with its probability if the model was trained with
 calibration=sigmoid. Samples are the rows of a CSV file with a header, which may
-be compressed and of any size, an IDX file, or the images in a folder. Columns
-are found by their names; others, such as a label, are ignored.
+be compressed and of any size, an IDX file, an image, or the images in a folder.
+Columns are found by their names; others, such as a label, are ignored.
 """
 EPILOG = """\
 examples:
@@ -35,7 +35,9 @@ def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_argument("model", metavar="MODEL", help="run directory or model file")
-    parser.add_argument("file", metavar="FILE", type=Path, help="CSV file, IDX file or folder of images")
+    parser.add_argument(
+        "file", metavar="FILE", type=Path, help="CSV file, IDX file, image or folder of images"
+    )
     parser.add_argument(
         "--output", metavar="CSV", type=output_file, help="file to write to, not the terminal"
     )
@@ -53,9 +55,13 @@ def predict(options: argparse.Namespace) -> None:
         from nsvm_cli.runs.model_file import find_model_file, load_model
         from nsvm_cli.runs.prediction import predictions
     from nsvm_cli.storage.files import replacing
+    from nsvm_cli.storage.run_directory import expect_no_loss
 
     runtime = {name: value for name in ("device", "threads") if (value := getattr(options, name)) is not None}
-    saved = load_model(find_model_file(options.model), runtime)
+    source = find_model_file(options.model)
+    if options.output is not None:
+        expect_no_loss(options.output, source, options.file)
+    saved = load_model(source, runtime)
     texts = _texts(predictions(saved, options.file, options.separator))
     if options.output is None:
         for text in texts:

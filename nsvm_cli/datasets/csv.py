@@ -57,14 +57,18 @@ class CSV(Source):
     def _read(self, path: str, setting: str) -> pd.DataFrame:
         table = read_csv(path, setting, sep=self.separator)
         if self.label not in table.columns:
-            only = str(table.columns[0]) if len(table.columns) == 1 else ""
-            others = [separator for separator in (";", r"\t", "|") if _separator(separator) in only]
-            hint = f"; is dataset.separator='{others[0]}' meant?" if others else ""
+            other = separator_in(str(table.columns[0])) if len(table.columns) == 1 else None
+            hint = f"; is \"dataset.separator='{other}'\" meant?" if other else ""
             raise InputError(
                 f"dataset.label: {path} has no column {self.label!r}; "
                 f"{did_you_mean(self.label, map(str, table.columns))}{hint}"
             )
         return table
+
+
+def separator_in(header: str) -> str | None:
+    """Return what seems to separate the names in a header, as it is typed."""
+    return next((typed for typed in (";", r"\t", "|", ",") if _separator(typed) in header), None)
 
 
 def parse_separator(separator: object) -> str:

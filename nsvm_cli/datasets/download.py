@@ -125,6 +125,10 @@ def _as_stored(response: Response, **_: Any) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Return the cause of a failure in a few words, without urllib3's text about retries."""
+    """Return the cause of a failure in a few words, without urllib3's text about connections and retries."""
+    from urllib3.exceptions import NewConnectionError
+
     cause = getattr(error.args[0], "reason", error) if error.args else error
+    if isinstance(cause, NewConnectionError):
+        cause = cause.__cause__ or cause
     return textwrap.shorten(str(cause) or type(cause).__name__, 200, placeholder=" ...")

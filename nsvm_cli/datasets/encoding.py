@@ -101,8 +101,9 @@ class TableEncoder:
                 features need more memory than data may take.
         """
         if missing := [name for name in self.columns if name not in table.cells]:
+            more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
             raise InputError(
-                f"{table.source} lacks columns that the model was trained on: {', '.join(missing)}"
+                f"{table.source} lacks columns that the model was trained on: {', '.join(missing[:5])}{more}"
             )
         if len(table.cells) == 0:
             return np.empty((0, self.width))

@@ -123,9 +123,10 @@ class ImageFiles(Source):
 
     def ways(self) -> str:
         """Return advice on how to obtain the files, for the end of a message."""
+        omit = "" if self.root is None else "omit dataset.root to download them, "
         return (
-            f"name a folder that holds {self.layout} with dataset.root=FOLDER, omit dataset.root to download "
-            "them, or use dataset=digits, which needs no network"
+            f"name a folder that holds {self.layout} with dataset.root=FOLDER, {omit}"
+            "or use dataset=digits, which needs no network"
         )
 
     def _download(self, folder: Path, names: Sequence[str]) -> None:

@@ -89,13 +89,21 @@ class PMLB(Source):
                 if self.root is None
                 else f"dataset.root={self.root} cannot be read"
             )
-            raise InputError(f"{where} ({reason(error)}): {WAYS}") from None
+            raise InputError(f"{where} ({reason(error)}): {self.ways()}") from None
         if self.table not in files:
-            near = _did_you_mean(self.table, files) or WAYS
+            near = _did_you_mean(self.table, files) or self.ways()
             raise InputError(f"dataset.table: {root} has no table {self.table!r}; {near}")
         file = files[self.table]
         folder = file.parent.name
         return file, folder if folder in KINDS else kinds.get(self.table)
+
+    def ways(self) -> str:
+        """Return advice on how to obtain a table, for the end of a message."""
+        omit = "" if self.root is None else ", or omit dataset.root to download them"
+        return (
+            "name a folder that holds its tables with dataset.root=FOLDER, such as a clone of "
+            f"https://github.com/EpistasisLab/pmlb{omit}"
+        )
 
     def _download(self, root: Path) -> None:
         """Download the list of tables, which is short, and the table."""
@@ -112,12 +120,6 @@ class PMLB(Source):
 
 
 KINDS = ("classification", "regression")
-
-WAYS = (
-    "name a folder that holds its tables with dataset.root=FOLDER, such as a clone of "
-    "https://github.com/EpistasisLab/pmlb, or omit dataset.root to download them"
-)
-"""How to obtain a table, for the end of a message."""
 
 
 def tables_in(root: Path) -> dict[str, Path]:

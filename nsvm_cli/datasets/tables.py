@@ -34,7 +34,10 @@ def read_csv(path: str, setting: str = "dataset.path", **options: Any) -> pd.Dat
         file = Path(path).expanduser()
         if not file.is_file():
             what = "is not a file" if file.exists() else "does not exist"
-            raise InputError(f"{setting}={path} {what}: expected a CSV file")
+            advice = f", relative to the folder where the command is run; name it with {setting}=FILE"
+            raise InputError(
+                f"{setting}={path} {what}: expected a CSV file{'' if file.is_absolute() else advice}"
+            )
         separator = options.get("sep", ",")
         with open_table(file, separator, f"{setting}={path}") as content:
             # low_memory would infer a column's type block by block, and index_col would silently turn the

@@ -15,6 +15,7 @@ from jaxtyping import Real
 from torch import Tensor
 
 from nsvm_cli.datasets.base import Table
+from nsvm_cli.datasets.csv import separator_in
 from nsvm_cli.datasets.encoding import TableEncoder, as_numbers
 from nsvm_cli.datasets.idx import read_blocks, read_header
 from nsvm_cli.datasets.table_files import DAMAGED, Stream, open_stream
@@ -54,7 +55,7 @@ def blocks(
     """Return the samples of a file or folder.
 
     Args:
-        path: a CSV file with a header, an IDX file, or a folder of images.
+        path: a CSV file with a header, an IDX file, an image, or a folder of images.
         shape: the shape of a sample.
         encoder: what a model knows of the columns of its table; without it, they are taken in their order.
         separator: what separates the cells of a table.
@@ -62,11 +63,11 @@ def blocks(
     Raises:
         InputError: the samples are missing or damaged, or have another shape.
     """
-    if path.is_dir():
-        return _images(path, shape)
-    if not path.is_file():
+    if not path.is_file() and not path.is_dir():
         what = "is not a file" if path.exists() else "does not exist"
-        raise InputError(f"{path} {what}: expected a CSV file, an IDX file or a folder of images")
+        raise InputError(f"{path} {what}: expected a CSV file, an IDX file, an image or a folder of images")
+    if path.is_dir() or path.suffix.lower() in IMAGES:
+        return _images(path, shape)
     return _idx(path, shape) if _is_idx(path) else _rows(path, shape, encoder, separator)
 
 
@@ -79,6 +80,7 @@ def _rows(
     with reading_csv(str(path)):
         with open_stream(path) as content:
             header = pd.read_csv(content, header=None, nrows=1, **options)
+        _expect_cells(header, math.prod(shape) if encoder is None else len(encoder.columns), path)
         if encoder is None:
             _expect_names(header, path)
         # in a table of one column, a blank line is an empty cell
@@ -90,6 +92,12 @@ def _rows(
                 table = Table(cells, pd.Series(dtype=object), (str(path),), first_row=first)
                 yield Block(_features(table, shape, encoder))
                 first += len(cells)
+
+
+def _expect_cells(header: pd.DataFrame, n: int, path: Path) -> None:
+    """Raise an InputError if a header is a single name that seems to hold several."""
+    if header.shape[1] == 1 < n and (other := separator_in(str(header.iat[0, 0]))):
+        raise InputError(f"{path} has 1 column, expected {n}: is --separator '{other}' meant?")
 
 
 def _expect_names(header: pd.DataFrame, path: Path) -> None:
@@ -137,22 +145,22 @@ def _idx(path: Path, shape: tuple[int, ...]) -> Iterator[Block]:
             yield Block(torch.from_numpy(x))
 
 
-def _images(folder: Path, shape: tuple[int, ...]) -> Iterator[Block]:
-    """Return the images of a folder, in the order of their names."""
+def _images(path: Path, shape: tuple[int, ...]) -> Iterator[Block]:
+    """Return an image, or the images of a folder in the order of their names."""
     if len(shape) != 3 or shape[0] not in MODES:
-        raise InputError(
-            f"{folder} is a folder: the model expects samples of shape {shape}, which no image has"
-        )
-    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in IMAGES)
+        what = "a folder" if path.is_dir() else "an image"
+        raise InputError(f"{path} is {what}: the model expects samples of shape {shape}, which no image has")
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    files = [file for file in files if file.suffix.lower() in IMAGES]
     if not files:
-        raise InputError(f"{folder} has no images: expected files such as {', '.join(IMAGES[:2])}")
+        raise InputError(f"{path} has no images: expected files such as {', '.join(IMAGES[:2])}")
     for first in range(0, len(files), IMAGES_AT_A_TIME):
         part = files[first : first + IMAGES_AT_A_TIME]
         yield Block(torch.stack([_image(file, shape) for file in part]), [file.name for file in part])
 
 
 def _image(file: Path, shape: tuple[int, ...]) -> Tensor:
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     c, h, w = shape
     try:
@@ -168,5 +176,6 @@ def _image(file: Path, shape: tuple[int, ...]) -> Tensor:
     except InputError:
         raise
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise InputError(f"{file} cannot be read as an image: {error}") from None
+        reason = "it does not begin like one" if isinstance(error, UnidentifiedImageError) else error
+        raise InputError(f"{file} cannot be read as an image: {reason}") from None
     return torch.from_numpy(pixels).reshape(h, w, c).permute(2, 0, 1)

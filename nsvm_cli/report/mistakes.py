@@ -1,4 +1,4 @@
-"""A picture of the worst mistakes of a run: held-out images that are decided wrongly by the most."""
+"""A picture of the worst mistakes of a run: held-out images decided wrongly by the largest margin."""
 
 from __future__ import annotations
 

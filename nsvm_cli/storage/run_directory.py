@@ -54,7 +54,7 @@ FILES = (
 RUN_ID = re.compile(r"[^/\\#?%:\s]{1,128}")
 """What a logger may call a run: all that W&B allows."""
 
-KILLED = "ended without a result: its process was killed"
+KILLED = "ended without a result: its process was killed or failed"
 
 IfExists = Literal["refuse", "resume", "overwrite"]
 Status = Literal["running", "finished", "failed", "interrupted"]
@@ -134,6 +134,19 @@ class RunDirectory:
         self.metrics.position()
         write_json(self.path / RESULT, result)
         remove_checkpoints(self.path)
+
+
+def expect_no_loss(output: Path, model: Path, *inputs: Path) -> None:
+    """Raise an InputError if writing to ``output`` would replace what a command reads.
+
+    Args:
+        output: the file to write.
+        model: the model file that is read; the other files of its run are kept too, except graphs.
+        inputs: whatever else is read.
+    """
+    kept = [model, *inputs, *(model.with_name(name) for name in FILES if not name.endswith(".onnx"))]
+    if output.exists() and any(file.exists() and output.samefile(file) for file in kept):
+        raise InputError(f"{output} is an input or a file of the run: expected another file to write to")
 
 
 def checkpoints_in(path: Path) -> list[Path]:

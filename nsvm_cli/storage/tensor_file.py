@@ -224,6 +224,8 @@ def _is_control(character: str) -> bool:
 
 def _header(file: BinaryIO, size: int) -> bytes:
     length = int.from_bytes(file.read(8), "little")
+    _expect(file.read(1) in (b"{", b""), "it does not begin like one")
+    file.seek(8)
     _expect(size <= FILE_BYTES, f"it has {size} bytes, expected at most {FILE_BYTES}")
     _expect(length <= HEADER_BYTES, f"its header has {length} bytes, expected at most {HEADER_BYTES}")
     header = file.read(length)

@@ -55,9 +55,11 @@ def test_the_predictions_of_predict(tmp_path: Path) -> None:
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
     classes = json.loads(about["classes"])
     assert [classes[index] for index in prediction] == [row["prediction"] for row in rows]
-    refused = nsvm("export", run, model, "--onnx", cwd=tmp_path)
-    line = f"nsvm: {model} is the model itself: expected another file for the graph\n"
-    assert (refused.returncode, refused.stderr) == (2, line)
+    assert nsvm("export", run, "--onnx", cwd=tmp_path).returncode == 0
+    for file in (model, run / "config.yaml"):
+        refused = nsvm("export", run, file, "--onnx", cwd=tmp_path)
+        line = f"nsvm: {file} is an input or a file of the run: expected another file to write to\n"
+        assert (refused.returncode, refused.stderr) == (2, line)
     assert str(Path(nsvm_cli.__file__).parent).encode() not in graph.read_bytes()
 
 

@@ -169,7 +169,7 @@ def test_bad_input(sweep: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert "there is no run in or below it" in refusal("report", "empty", cwd=tmp_path)
     assert "there is no such folder" in refusal("report", "missing", cwd=tmp_path)
-    assert "no run is like that" in refusal("report", sweep, "--filter", "seed=7", cwd=tmp_path)
+    assert "no run matches" in refusal("report", sweep, "--filter", "seed=7", cwd=tmp_path)
     for file in ("missing/page.html", "empty"):
         message = refusal("report", sweep / "2", "--output", file, cwd=tmp_path)
         assert f"expected a file in a folder that exists, got {file}" in message

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import lzma
+import shlex
 import sys
 import zipfile
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 
+from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.datasets import Data, Known, load_data
 from nsvm_cli.errors import InputError
 from nsvm_cli.tasks import Regression, task_for
@@ -157,6 +159,10 @@ def test_home_is_expanded(write: Write, monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_missing_file(tmp_path: Path) -> None:
     path = str(tmp_path / "none.csv")
     assert refusal("csv", path=path) == f"dataset.path={path} does not exist: expected a CSV file"
+    assert refusal("csv", path="none.csv") == (
+        "dataset.path=none.csv does not exist: expected a CSV file, relative to the folder where the command "
+        "is run; name it with dataset.path=FILE"
+    )
 
 
 @pytest.mark.parametrize("what", ["folder", "/dev/zero"])
@@ -239,10 +245,14 @@ def test_a_wrong_separator_is_refused(write: Write) -> None:
     assert "has no column 'label'" in refusal("csv", path=write(table()), separator=";")
 
 
-@pytest.mark.parametrize(("separator", "typed"), [(";", ";"), ("\t", r"\t")])
+@pytest.mark.parametrize(("separator", "typed"), [(";", ";"), ("\t", r"\t"), ("|", "|")])
 def test_another_separator_is_suggested(write: Write, separator: str, typed: str) -> None:
-    message = refusal("csv", path=write(table().replace(",", separator)))
-    assert message.endswith(f"is dataset.separator='{typed}' meant?")
+    path = write(table().replace(",", separator))
+    message = refusal("csv", path=path)
+    meant = rf"""is "dataset.separator='{typed}'" meant?"""
+    assert message.endswith(meant)
+    word = shlex.split(meant)[1]  # what a shell makes of it
+    assert compose_settings(["dataset=csv", f"dataset.path={path}", word])["dataset"]["separator"] == typed
 
 
 def test_a_validation_set_larger_than_the_table_is_refused(write: Write) -> None:

@@ -186,7 +186,8 @@ def test_an_untrusted_certificate_is_refused(
 def test_no_network(folder: Path) -> None:
     with listening(right) as port:
         pass
-    assert "Connection refused" in refused(folder, f"https://127.0.0.1:{port}/")
+    address = f"https://127.0.0.1:{port}/"
+    assert refused(folder, address) == f"{address}: [Errno 111] Connection refused"
 
 
 def test_the_next_mirror_is_tried_if_the_first_fails(server: Files, trusted: Authority, folder: Path) -> None:

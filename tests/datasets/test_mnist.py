@@ -249,6 +249,7 @@ def test_a_root_without_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     message = refusal("mnist", root=root)
+    assert "omit dataset.root to download them" in message
     assert message.startswith(f"dataset.root={root} has no MNIST/raw/train-images-idx3-ubyte[.gz]: ")
     assert_gives_advice(message)
 
@@ -372,6 +373,7 @@ def test_a_download_that_fails(
     raw = cache / "MNIST" / "raw"
     assert message.startswith(f"MNIST: {raw} lacks files, and they cannot be downloaded ({address}: 404 ")
     assert_gives_advice(message)
+    assert "omit" not in message
 
 
 def test_a_cache_that_cannot_be_written_to(files: Files, cache: Path, asked: list[str]) -> None:

@@ -84,6 +84,40 @@ def test_an_image_that_would_be_clipped_or_lose_transparency(tmp_path: Path, mod
     assert refusal(tmp_path).startswith(f"{file} has pixels of mode {mode}: save it as 8-bit grey or RGB")
 
 
+def test_a_single_image(tmp_path: Path) -> None:
+    Image.fromarray(PIXELS[1]).save(tmp_path / "image.PNG")
+    [block] = blocks(tmp_path / "image.PNG", SHAPE, None, ",")
+    np.testing.assert_array_equal(block.x.numpy()[0, 0], PIXELS[1])
+    assert block.files == ["image.PNG"]
+    says = "is an image: the model expects samples of shape (30,), which no image has"
+    assert refusal(tmp_path / "image.PNG", (30,)).endswith(says)
+
+
+def test_a_file_that_is_no_image(tmp_path: Path) -> None:
+    file = tmp_path / "image.png"
+    file.write_bytes(b"\x89PNG")
+    assert refusal(file) == f"{file} cannot be read as an image: it does not begin like one"
+
+
+@pytest.mark.parametrize(("separator", "typed"), [(";", ";"), ("\t", r"\t"), ("|", "|")])
+@pytest.mark.parametrize("encoder", [None, TableEncoder({"a": 1.0, "b": 2.0, "c": 3.0})])
+def test_another_separator_is_suggested(
+    tmp_path: Path, encoder: TableEncoder | None, separator: str, typed: str
+) -> None:
+    file = tmp_path / "table.csv"
+    file.write_text("a,b,c\n1,2,3\n".replace(",", separator))
+    with pytest.raises(InputError) as caught:
+        read(file, (3,), encoder)
+    assert str(caught.value) == f"{file} has 1 column, expected 3: is --separator '{typed}' meant?"
+
+
+def test_a_few_of_the_missing_columns_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+    file.write_text("a\n1\n")
+    with pytest.raises(InputError, match=r": b, c, d, e, f and 3 more$"):
+        read(file, (9,), TableEncoder(dict.fromkeys("abcdefghi", 0.0)))
+
+
 @pytest.mark.parametrize("header", ["0,1,2", "a,b,c", "1,2,c"])
 def test_a_table_for_a_model_without_names(tmp_path: Path, header: str) -> None:
     file = tmp_path / "table.csv"

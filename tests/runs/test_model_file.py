@@ -134,9 +134,10 @@ def test_missing_truncated_and_foreign_files_are_refused(file: Path, tmp_path: P
         refused(file, "cannot be read as a model file")
     file.write_bytes(data + b"more")
     refused(file, "its tensors take [0-9]+ bytes, expected [0-9]+")
-    file.write_text("theta: 3")
-    refused(file, "cannot be read as a model file")
-    file.write_bytes(pickle_of_a_file())
+    for other in (b"theta: 3,", b"age,label\n1,2\n", pickle_of_a_file()):
+        file.write_bytes(other)
+        refused(file, "cannot be read as a model file .*: it does not begin like one")
+    file.write_bytes(b"\xff" * 8 + b"{")
     refused(file, "its header has [0-9]+ bytes, expected at most")
     save_file({"weight": torch.ones(3)}, file)
     refused(file, "is of another kind: expected metadata 'nsvm-model-1', found none")
