@@ -173,8 +173,10 @@ SENTENCES = {
 """What to say instead of Hydra's sentences, which are found by a part of their first line."""
 
 
-PLUGINS = {"hydra/launcher": ("joblib", "ray", "submitit"), "hydra/sweeper": ("ax", "nevergrad", "optuna")}
-"""The options that Hydra's plugins add; the package of each is named after it."""
+LAUNCHERS = {"joblib": "'nsvm[joblib]'", "ray": "'nsvm[ray]'", "submitit": "'nsvm[slurm]'"}
+SWEEPERS = {name: f"hydra-{name}-sweeper" for name in ("ax", "nevergrad", "optuna")}
+PLUGINS = {"hydra/launcher": LAUNCHERS, "hydra/sweeper": SWEEPERS}
+"""The options that Hydra's plugins add, and what pip installs for each."""
 
 PLUGIN_GROUPS = tuple(f"{group}/" for group in PLUGINS)
 
@@ -184,7 +186,7 @@ def _sentence(error: Exception, arguments: list[str]) -> str:
     if isinstance(error, MissingConfigException):
         file, options = error.missing_cfg_file or "", error.options
         if file and (options is not None or file.startswith(PLUGIN_GROUPS)):
-            return _no_such_option(file, options or ())
+            return _no_such_option(file, options or (), arguments)
     if isinstance(error, MissingMandatoryValue) or "Missing mandatory value" in text:
         return f"{getattr(error, 'full_key', None) or text.split()[-1]} needs a value"
     if isinstance(error, OverrideParseException):
@@ -214,14 +216,15 @@ def _groups() -> set[str]:
     return {folder.name for folder in conf_folder().iterdir() if folder.is_dir()}
 
 
-def _no_such_option(file: str, options: Iterable[str]) -> str:
+def _no_such_option(file: str, options: Iterable[str], arguments: Iterable[str] = ()) -> str:
     """Return what to say about an option without a file, such as ``kernel/rbff``."""
     group, _, option = file.rpartition("/") if file.startswith("hydra/") else file.partition("/")
-    plugins = PLUGINS.get(group, ())
+    plugins = PLUGINS.get(group, {})
     if (plugin := option.partition("_")[0]) in plugins:
-        package = f"hydra-{plugin}-{group.removeprefix('hydra/')}"
-        return f"{group}={option} needs a plugin of Hydra: pip install {package}"
-    return f"{group}={option}: there is no such {group}; {did_you_mean(option, [*options, *plugins])}"
+        # an option of nsvm may build on one of the plugin: ray_local on ray
+        typed = next((word for word in arguments if word.startswith(f"{group}=")), f"{group}={option}")
+        return f"{typed} needs a plugin of Hydra: pip install {plugins[plugin]}"
+    return f"{group}={option}: there is no such {group}; {did_you_mean(option, {*options, *plugins})}"
 
 
 MEANT = {"learning_rate": "lr", "epochs": "steps", "iterations": "steps", "lambda": "lam", "model": "network"}

@@ -32,6 +32,9 @@ else:
     trust = hydra.utils.UNSAFE_DISABLE_EXECUTION_CHECKS  # type: ignore[attr-defined, unused-ignore]
     MAIN_OPTIONS = {"execution_whitelist": trust}
 
+ESTIMATE = "--estimate"
+"""The flag of ``nsvm train`` that Hydra does not know."""
+
 INFO = ("--info", "-i")
 
 ONE_RUN = "hydra.mode=RUN"
@@ -169,9 +172,9 @@ def _value(parser: argparse.ArgumentParser, flag: str, rest: Iterator[str]) -> l
         else [known[o] for o in known if o.startswith(name) and name[1:2] == "-"]
     )
     if not matching:
+        flags = [ESTIMATE, *(o for o in known if o.startswith("--"))]
         raise InputError(
-            f"there is no flag {flag}; {did_you_mean(flag, [o for o in known if o.startswith('--')])}; "
-            "a setting is written KEY=VALUE"
+            f"there is no flag {flag}; {did_you_mean(flag, flags)}; a setting is written KEY=VALUE"
         )
     takes_value = matching[0].nargs is None and not has_value
     return [word for word in [next(rest, None)] if word is not None] if takes_value else []

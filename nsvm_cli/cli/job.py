@@ -117,6 +117,11 @@ def _place(job: Job) -> Place:
     return Place(directory, number, about)
 
 
+def refusals(directory: Path, sweep: str) -> Path:
+    """Return the folder for jobs whose directories are not theirs to write in, while a sweep runs."""
+    return directory / f".{sweep}"
+
+
 def _recorded_overrides(run: Path) -> list[str]:
     from nsvm_cli.storage.run_directory import overrides_in, read_status
 
@@ -322,19 +327,23 @@ def _leave_in_status(error: Exception, place: Place) -> None:
     """Leave the failure of a sweep's job where the process that started the sweep looks for it.
 
     Raises:
-        Exception: the directory is not the job's to write in; then Hydra passes the error on.
+        Exception: it cannot be written; then Hydra passes the error on.
     """
     from nsvm_cli.storage.files import locked
     from nsvm_cli.storage.run_directory import has_run, read_status, write_status
 
     if not isinstance(error, (InputError, RunError, OSError)):
         say_traceback(error)
+    hydra, failure = HydraConfig.get(), _failure(error, place)
+    places = [refusals(Path(hydra.runtime.cwd) / hydra.sweep.dir, place.about["sweep"]) / str(place.number)]
     if not has_run(place.directory):
-        with contextlib.suppress(InputError, OSError), locked(place.directory):
-            write_status(place.directory, **_failure(error, place))
-            return
-    elif read_status(place.directory) == _failure(error, place):
+        places.insert(0, place.directory)
+    elif read_status(place.directory) == failure:
         return
+    for directory in places:
+        with contextlib.suppress(InputError, OSError), locked(directory):
+            write_status(directory, **failure)
+            return
     raise _explained(error, place) from None
 
 
@@ -364,7 +373,13 @@ def _way_on(directory: Path) -> str:
 
 
 def _remove_if_unused(directory: Path, started: float) -> None:
-    """Remove the directory that Hydra has made for a job, but not one of the user's own, if it is empty."""
+    """Remove the directory that Hydra has made for a job, but not one of the user's own, if it is empty.
+
+    So are the folders above, if it is outputs/DATASET_ALGORITHM/TIME.
+    """
     with contextlib.suppress(OSError):
         if directory.stat().st_mtime >= started:
             directory.rmdir()
+            if directory.parent.parent.name == "outputs":
+                directory.parent.rmdir()
+                directory.parent.parent.rmdir()

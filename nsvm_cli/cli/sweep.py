@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 import shlex
+import shutil
 import signal
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -18,6 +19,8 @@ from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from nsvm_cli.cli.hydra_app import LAUNCHERS
+from nsvm_cli.cli.job import refusals
 from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
 from nsvm_cli.output import answer, say
 
@@ -51,6 +54,10 @@ def _swept(hydra: DictConfig) -> tuple[int | None, set[str]]:
         return None, set()
 
 
+ENDED_WITH_SWEEP = "ended with its sweep"
+"""What became of a job that had no time to say it."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of one job.
@@ -75,9 +82,14 @@ class Outcome:
     steps: int | None = None
     was_killed: bool = False
 
-    def interrupted(self) -> Outcome:
-        """Return the outcome of a job that a signal has ended."""
-        return replace(self, status="interrupted", message="", exit_code=None, was_killed=False)
+    def interrupted(self, sweep: str) -> Outcome:
+        """Write the status of a job that a signal to its sweep has ended, and return its outcome."""
+        from nsvm_cli.storage.run_directory import write_status
+
+        about = {"job": self.job, "sweep": sweep, "overrides": self.overrides}
+        with contextlib.suppress(OSError):  # the disk may be full
+            write_status(self.directory, "interrupted", ENDED_WITH_SWEEP, **about)
+        return replace(self, status="interrupted", message=ENDED_WITH_SWEEP, exit_code=None, was_killed=False)
 
 
 @dataclass
@@ -106,6 +118,7 @@ class Sweep:
         from nsvm_cli.report.sweep_progress import SweepProgress
 
         self.directory, self.jobs, self.keys = directory, jobs, keys
+        self._forget_refusals()  # of a command that was killed
         self._before = {path: _written(path) for path in _directories(directory)}
         self._watching.enter_context(SweepProgress(self.look, jobs))
 
@@ -134,7 +147,7 @@ class Sweep:
             if self.directory is None:
                 raise
             self._report()
-            raise RunError(f"the sweep ended early: {next(iter(message_of(error).splitlines()))}") from error
+            raise RunError(f"the sweep ended early: {_reason(error, self.directory)}") from error
         finally:
             SweepDirectory.sweep = None
         if failed := [outcome for outcome in self._report() if outcome.status == "failed"]:
@@ -161,7 +174,8 @@ class Sweep:
                     result=_result(path),
                     earlier=self._is_earlier(path),
                 )
-        return sorted([*self._ended.values(), *running], key=lambda job: job.number)
+        by_number = {job.number: job for job in (*running, *self._ended.values())}
+        return [by_number[number] for number in sorted(by_number)]
 
     def _outcome_now(self, path: Path) -> Outcome | None:
         """Return the outcome of a job; None before it has started again, or if it is just ending."""
@@ -190,15 +204,29 @@ class Sweep:
         if self.directory is None:
             return []
         found = [self._outcome(path) for path in _directories(self.directory)]
-        outcomes = sorted((one for one in found if one is not None), key=lambda one: one.job)
+        outcomes = self._of_each_job(one for one in found if one is not None)
+        self._forget_refusals()
         if interrupted:  # the jobs that were running had no time to report it
-            outcomes = [one.interrupted() if one.was_killed else one for one in outcomes]
+            outcomes = [one.interrupted(self.name) if one.was_killed else one for one in outcomes]
         if outcomes:
             self._show(outcomes)
         if not interrupted:  # whoever sends a signal does not wait for pictures; the next start draws them
             finished = [one.directory for one in outcomes if one.status == "finished"]
             draw_all([directory for directory in finished if lacks_pictures(directory)], self.plugins)
         return outcomes
+
+    @property
+    def _refusals(self) -> Path:
+        assert self.directory is not None
+        return refusals(self.directory, self.name)
+
+    def _forget_refusals(self) -> None:
+        shutil.rmtree(self._refusals, ignore_errors=True)
+
+    def _of_each_job(self, found: Iterable[Outcome]) -> list[Outcome]:
+        """Return one outcome of each job: its refusal, rather than what its directory holds."""
+        by_job = sorted(found, key=lambda one: (one.job, one.directory.parent == self._refusals))
+        return [*{one.job: one for one in by_job}.values()]
 
     def _show(self, found: Sequence[Outcome]) -> None:
         from rich.table import Table
@@ -264,6 +292,21 @@ def _result(path: Path) -> dict[str, Any]:
         return read_result(path)
     except InputError:
         return {}
+
+
+def _reason(error: Exception, directory: Path) -> str:
+    """Return why a sweep ended early, and what to do about it."""
+    from nsvm_cli.storage.files import with_filename
+
+    if isinstance(error, OSError) and error.strerror and not error.filename:
+        # as when the disk has no room for Hydra's multirun.yaml
+        error = with_filename(error, directory)
+    reason = next(iter(message_of(error).splitlines()))
+    if isinstance(error, ModuleNotFoundError) and error.name in LAUNCHERS:
+        reason += f"; pip install {LAUNCHERS[error.name]}"
+    if "srun" in reason:
+        reason += "; hydra/launcher=submitit_local tries a sweep on this machine"
+    return reason
 
 
 def _failure(failed: Sequence[Outcome]) -> InputError | RunError:

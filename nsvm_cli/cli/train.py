@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nsvm_cli.cli.hydra_app import quoted, run_app
-from nsvm_cli.cli.hydra_private import asks_for_sweep
+from nsvm_cli.cli.hydra_private import ESTIMATE, asks_for_sweep
 from nsvm_cli.cli.job import Job, RunOptions
 from nsvm_cli.cli.sweep import Sweep
 from nsvm_cli.errors import InputError
@@ -26,10 +26,10 @@ WHERE_AND_HOW = ("hydra/launcher", "hydra.launcher", "hydra.sweep.", "hydra.job.
 def train(arguments: list[str]) -> None:
     """Train one model, or with ``-m`` one for each combination of overrides."""
     options, words = _options(arguments)
-    if "--estimate" in words:
+    if ESTIMATE in words:
         from nsvm_cli.cli.estimate import estimate  # which imports this module
 
-        estimate(options, [word for word in words if word != "--estimate"])
+        estimate(options, [word for word in words if word != ESTIMATE])
         return
     sweep = _sweep_name(words)
     if asks_for_sweep(words):

@@ -25,6 +25,8 @@ MAX_LOOK_SHARE = 0.02
 QUIET = 60.0
 """Seconds after which a line says how far the jobs are, where there is no terminal."""
 
+GAP = 2
+
 
 @dataclass(frozen=True)
 class JobView:
@@ -127,18 +129,29 @@ class SweepProgress:
     def _table(self, jobs: Sequence[JobView]) -> RenderableType:
         running = [job for job in jobs if job.status == "running"]
         shown = running[: max(1, self.console.height - 4)]
-        table = Table.grid(padding=(0, 2, 0, 0))
-        table.add_column(justify="right")
-        table.add_column(overflow="ellipsis", no_wrap=True)
-        table.add_column(justify="right")
-        table.add_column(overflow="ellipsis", no_wrap=True)
-        for job in shown:
-            figures = " ".join(short for _, short in forms(job.record))
-            table.add_row(str(job.number), job.settings, _step(job), figures)
         more = [f"and {len(running) - len(shown)} more"] if len(running) > len(shown) else []
         best = best_of(jobs)
         last = [f"best so far: {best}: {_figure(best)}"] if best else []
-        return Group(self._summary(jobs), *([table] if shown else []), *more, *last)
+        return Group(self._summary(jobs), *([self._rows(shown)] if shown else []), *more, *last)
+
+    def _rows(self, jobs: Sequence[JobView]) -> Table:
+        """Return a row for each job; what a narrow terminal lacks room for are figures, and then settings."""
+        number, settings, step = (
+            max(map(len, texts))
+            for texts in zip(*((str(job.number), job.settings, _step(job)) for job in jobs), strict=True)
+        )
+        room = max(1, self.console.width - number - step - 3 * GAP)
+        table = Table.grid(padding=(0, GAP, 0, 0))
+        table.add_column(justify="right", no_wrap=True)
+        table.add_column(overflow="ellipsis", no_wrap=True, max_width=room)
+        table.add_column(justify="right", no_wrap=True)
+        table.add_column(no_wrap=True)
+        for job in jobs:
+            figures = [short for _, short in forms(job.record)]
+            while len(" ".join(figures)) > max(0, room - settings):
+                figures.pop()
+            table.add_row(str(job.number), job.settings, _step(job), " ".join(figures))
+        return table
 
     def _summary(self, jobs: Sequence[JobView]) -> str:
         """Return how many jobs there are of each status, and how long the sweep has taken and may take."""

@@ -23,6 +23,7 @@ CASES = [
     ("train algorithm", "cannot read the override 'algorithm'"),
     ("train network.widths=[4", "cannot read the override 'network.widths=[4'"),
     ("train --confg-dir x", "there is no flag --confg-dir; did you mean --config-dir?"),
+    ("train --estimat", "there is no flag --estimat; did you mean --estimate?"),
     ("train --config-dir nowhere", "nowhere' not found"),
     ("train --cfg everything", "invalid choice: 'everything'"),
     ("train steps=10", "steps: there is no such setting; did you mean algorithm.steps? (known: algorithm, "),
@@ -105,6 +106,7 @@ CASES = [
 @pytest.mark.parametrize(("line", "said"), CASES, ids=[line[:60] for line, _ in CASES])
 def test_is_refused_in_one_line(line: str, said: str, tmp_path: Path) -> None:
     assert said in refusal(*line.split(), cwd=tmp_path)
+    assert not [*(tmp_path / "outputs").glob("*_*")], "an empty folder is left"
 
 
 def test_a_process_ends_with_the_same_line_and_code(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -98,8 +99,12 @@ def test_a_directory_of_another_run_stays_as_it_is(tmp_path: Path) -> None:
     words = ["train", *TINY, "hydra.sweep.dir=sweep", "-m"]
     assert nsvm(*words, "seed=3", cwd=tmp_path).returncode == 0
     before = (tmp_path / "sweep" / "0" / "status.json").read_bytes()
-    other = nsvm(*words, "seed=4,5", cwd=tmp_path)
+    other = nsvm(*words, "seed=4,5", cwd=tmp_path, env=WIDE)
     assert other.returncode == 2
+    assert "1 finished, 1 failed, 0 interrupted\n" in other.stdout
+    assert re.search(r"│ 0 .*│ failed │ .*/sweep/0 holds a run with other settings", other.stdout)
+    assert "Error executing job" not in other.stderr
+    assert sorted(path.name for path in (tmp_path / "sweep").iterdir()) == ["0", "1", "multirun.yaml"]
     last = other.stderr.splitlines()[-1]
     assert "holds a run with other settings: name another hydra.sweep.dir, or overwrite=true" in last
     assert last.startswith("nsvm: job 0 (")
@@ -226,24 +231,26 @@ def test_a_resumed_run_rewrites_its_status(word: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "package"),
+    ("word", "package", "installed_by"),
     [
-        ("hydra/launcher=ray", "hydra-ray-launcher"),
-        ("hydra/sweeper=optuna", "hydra-optuna-sweeper"),
-        ("hydra/launcher=ray_local", "hydra-ray-launcher"),
-        ("hydra/launcher=slurm", "hydra-submitit-launcher"),
+        ("hydra/launcher=ray", "hydra-ray-launcher", "'nsvm[ray]'"),
+        ("hydra/sweeper=optuna", "hydra-optuna-sweeper", "hydra-optuna-sweeper"),
+        ("hydra/launcher=ray_local", "hydra-ray-launcher", "'nsvm[ray]'"),
+        ("hydra/launcher=slurm", "hydra-submitit-launcher", "'nsvm[slurm]'"),
     ],
 )
-def test_a_missing_plugin_is_named(word: str, package: str, tmp_path: Path) -> None:
+def test_a_missing_plugin_is_named(word: str, package: str, installed_by: str, tmp_path: Path) -> None:
     if find_spec(f"hydra_plugins.{package.replace('-', '_')}"):
         pytest.skip(f"{package} is installed")
     says = refusal("train", "-m", word, "seed=0,1", cwd=tmp_path)
-    assert says.endswith(f"needs a plugin of Hydra: pip install {package}")
+    assert says == f"{word} needs a plugin of Hydra: pip install {installed_by}"
 
 
 def test_a_launcher_that_does_not_exist(tmp_path: Path) -> None:
     says = refusal("train", "-m", "hydra/launcher=rya", "seed=0,1", cwd=tmp_path)
     assert says.startswith("hydra/launcher=rya: there is no such hydra/launcher; did you mean ray?")
+    says = refusal("train", "-m", "hydra/launcher=jobli", "seed=0,1", cwd=tmp_path)
+    assert "; did you mean joblib? (known: basic, joblib, ray, " in says
 
 
 def test_a_launcher_without_its_cluster(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import signal
 from collections.abc import Callable
@@ -10,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from nsvm_cli.cli.job import refusals
 from nsvm_cli.cli.sweep import Sweep, outcome
-from nsvm_cli.errors import Interrupted, RunError
+from nsvm_cli.errors import InputError, Interrupted, RunError
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.run_directory import KILLED, Status, write_json, write_status
+from nsvm_cli.studies.records import find_runs
 
 WORDS = ["-m", "a=0,1,2,3", "b=0"]
 
@@ -106,18 +109,50 @@ def test_what_is_started_over_counts_once_it_has_ended(
     out, errors = capsys.readouterr()
     assert lines(errors) == ["job 1 (a=1): finished; 1/2 ended"]
     assert lines(out)[0] == f"{tmp_path}: 1 finished, 0 failed, 1 interrupted"
+    ended = find_runs([tmp_path])[0]
+    assert (ended.status, ended.message) == ("interrupted", "ended with its sweep")
+    assert any(line.endswith("│ interrupted │ ended with its sweep │") for line in lines(out))
     assert lines(out)[-1] == "What is left: nsvm train -m a=0,1,2,3 b=0"
 
 
-@pytest.mark.parametrize("error", [TimeoutError(), RuntimeError("no cluster\nat all")])
-def test_an_error_of_the_launcher_is_one_line(error: Exception, tmp_path: Path) -> None:
-    said = f"the sweep ended early: {type(error).__name__}(: no cluster)?$"
+def test_a_refusal_counts_once_and_is_forgotten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also beside a status of the same job, which another process may have written."""
+    job(refusals(tmp_path, "mine"), 1, "failed", "of a command that was killed", exit_code=1)
 
+    def meanwhile() -> None:
+        job(tmp_path, 0, "running")
+        job(refusals(tmp_path, "mine"), 0, "failed", "it is in use", exit_code=2)
+
+    with pytest.raises(InputError, match=r"job 0 \(a=0 b=0\): it is in use$"):
+        swept(tmp_path, 1, meanwhile)
+    assert lines(capsys.readouterr().out)[0] == f"{tmp_path}: 0 finished, 1 failed, 0 interrupted"
+    assert [path.name for path in tmp_path.iterdir()] == ["0"]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (TimeoutError(), "TimeoutError"),
+        (RuntimeError("no cluster\nat all"), "RuntimeError: no cluster"),
+        (OSError(errno.ENOSPC, "No space left on device"), "FOLDER: No space left on device"),
+        (
+            ModuleNotFoundError("No module named 'submitit'", name="submitit"),
+            "ModuleNotFoundError: No module named 'submitit'; pip install 'nsvm[slurm]'",
+        ),
+        (
+            RuntimeError('Could not detect "srun"'),
+            'RuntimeError: Could not detect "srun"; '
+            "hydra/launcher=submitit_local tries a sweep on this machine",
+        ),
+    ],
+)
+def test_an_error_of_the_launcher_is_one_line(error: Exception, said: str, tmp_path: Path) -> None:
     def meanwhile() -> None:
         raise error
 
-    with pytest.raises(RunError, match=said):
+    with pytest.raises(RunError) as raised:
         swept(tmp_path, 4, meanwhile)
+    assert str(raised.value) == f"the sweep ended early: {said.replace('FOLDER', str(tmp_path))}"
 
 
 def test_the_settings_are_ranked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,8 +172,8 @@ def test_the_settings_are_ranked(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_settings_that_cannot_be_compared_are_not_ranked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for number in (0, 2):
-        result(tmp_path, number, "alg1", 0.9)
+    for number, accuracy in ((0, 0.9), (2, 0.8)):
+        result(tmp_path, number, "alg1", accuracy)
     swept(tmp_path, 3, lambda: None)
     assert re.search(
         "the settings cannot be ranked: .* have the same settings and seed", capsys.readouterr().err

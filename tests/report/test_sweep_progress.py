@@ -49,6 +49,26 @@ def test_a_terminal_shows_the_running_jobs_and_the_best(
     assert "best so far: job 1 (seed=1): test accuracy 98.00 %" in text
 
 
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (80, "12  algorithm=alg3 optimizer.lr=0.003 seed=1  1500/9000  viol 813 acc 91.40 %"),
+        (60, "12  algorithm=alg3 optimizer.lr=0.003 seed=1  1500/9000"),
+        (40, "12  algorithm=alg3 optimiz…  1500/9000"),
+    ],
+)
+def test_a_narrow_terminal_shows_job_and_steps(
+    columns: int, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    record = {"step": 1500, "violations": 813, "running_accuracy": 0.914, "support_vectors": 402}
+    settings = "algorithm=alg3 optimizer.lr=0.003 seed=1"
+    text = shown([JobView(12, settings, "running", 9000, record | {"objective": 0.09})], capsys)
+    (row, *_) = [line.rstrip() for line in text.splitlines() if "1500/9000" in line]
+    assert re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", row).rstrip() == said
+
+
 def test_the_best_is_the_best_on_validation_data() -> None:
     jobs = [finished(0, None, validation_accuracy=0.9), finished(1, None, validation_accuracy=0.8)]
     assert best_of(jobs) is jobs[0]
