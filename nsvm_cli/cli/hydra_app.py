@@ -173,7 +173,8 @@ SENTENCES = {
 """What to say instead of Hydra's sentences, which are found by a part of their first line."""
 
 
-LAUNCHERS = {"joblib": "'nsvm[joblib]'", "ray": "'nsvm[ray]'", "submitit": "'nsvm[slurm]'"}
+EXTRAS = {"joblib": "joblib", "ray": "ray", "submitit": "slurm"}
+LAUNCHERS = {name: f"'nsvm[{extra}]'" for name, extra in EXTRAS.items()}
 SWEEPERS = {name: f"hydra-{name}-sweeper" for name in ("ax", "nevergrad", "optuna")}
 PLUGINS = {"hydra/launcher": LAUNCHERS, "hydra/sweeper": SWEEPERS}
 """The options that Hydra's plugins add, and what pip installs for each."""

@@ -102,7 +102,8 @@ def test_a_run_whose_data_are_gone(folder: Path, tmp_path: Path) -> None:
     page = report("run", cwd=tmp_path)
     assert page.sections["Model"] == (
         "Mistakes, support vectors, kernel matrix and features are left out: dataset.path=table.csv does not "
-        "exist: expected a CSV file."
+        "exist: expected a CSV file, relative to the folder where the command is run; name it with "
+        "dataset.path=FILE."
     )
     assert {"Result", "Settings", "Training", "Confusion"} <= {*page.sections}
 
