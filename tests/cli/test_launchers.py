@@ -138,6 +138,7 @@ KERNELS["odd"] = Odd
 """
 
 
+@pytest.mark.thorough
 def test_many_pictures_are_drawn_in_several_processes_which_know_the_plugins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
