@@ -31,7 +31,7 @@ def test_every_module_imports(package: str, monkeypatch: pytest.MonkeyPatch) -> 
         importlib.import_module(f"{package}.{file.stem}")
 
 
-@pytest.mark.parametrize("algorithm", ["alg2", "alg3"])
+@pytest.mark.parametrize("algorithm", ["alg2", pytest.param("alg3", marks=pytest.mark.thorough)])
 def test_the_literal_loop_goes_on_where_a_trainer_is(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(SCRIPTS)
     trainers: Any = importlib.import_module("benchmarks.trainers")

@@ -87,7 +87,8 @@ def test_it_never_reads_the_test_set_and_ends_with_overrides_that_train_takes(
 
 
 @pytest.mark.usefixtures("inline_workers")
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_interrupted_it_continues_where_it_was(how: signal.Signals, tmp_path: Path) -> None:
     words = ["tune", *SHORT, HERE, "tune.trials=5", "tune.jobs=1"]
     process = start(*words, cwd=tmp_path)

@@ -361,7 +361,7 @@ def failing_from(number: int, name: str) -> Callable[..., Any]:
     return function
 
 
-@pytest.mark.parametrize("name", ["fsync", "replace"])
+@pytest.mark.parametrize("name", [pytest.param("fsync", marks=pytest.mark.thorough), "replace"])
 @pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.thorough)])
 def test_a_full_disk_at_every_write(
     name: str, stride: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
