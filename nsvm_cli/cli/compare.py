@@ -56,11 +56,12 @@ def configure(parser: CommandParser) -> None:
 def compare(options: argparse.Namespace) -> None:
     """Print the comparison, and draw its figures."""
     from nsvm_cli.studies import compare as study
+    from nsvm_cli.studies.cells import cells
     from nsvm_cli.studies.comparison_table import FORMATS
     from nsvm_cli.studies.records import find_runs
 
-    cells = study.cells(find_runs(options.paths, options.filter))
-    rows, ranks = study.compare(cells, options.against), study.ranking(cells)
+    found = cells(find_runs(options.paths, options.filter))
+    rows, ranks = study.compare(found, options.against), study.ranking(found)
     drawn: dict[str, Figure] = {}
     if options.figures is not None:
         from nsvm_cli.studies.comparison_figures import figures

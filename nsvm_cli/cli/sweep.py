@@ -319,7 +319,8 @@ def _failure(failed: Sequence[Outcome]) -> InputError | RunError:
 def _show_best(finished: Sequence[Path]) -> None:
     """Print the best settings on each data set, by their mean scores over the seeds."""
     from nsvm_cli.report.console import show_ranking
-    from nsvm_cli.studies.compare import CAUTION, cells, chooses_by_test, rank
+    from nsvm_cli.studies.cells import CAUTION, cells, chooses_by_test
+    from nsvm_cli.studies.compare import rank
     from nsvm_cli.studies.intervals import decimals
     from nsvm_cli.studies.records import read_run
 

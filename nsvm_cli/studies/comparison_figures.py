@@ -17,7 +17,8 @@ from nsvm_cli.report.comparison_figures import STYLES, Course, Grid, curves, hea
 from nsvm_cli.report.curves import WINDOW, moving_mean
 from nsvm_cli.storage.metrics_file import read_metrics, read_times
 from nsvm_cli.storage.run_directory import METRICS, TIMES
-from nsvm_cli.studies.compare import PERCENT, Cell, Comparison, Ranking
+from nsvm_cli.studies.cells import PERCENT, Cell
+from nsvm_cli.studies.compare import Comparison, Ranking
 from nsvm_cli.studies.intervals import R2, decimals
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from itertools import groupby
 from typing import Any
 
 from nsvm_cli.storage.files import csv_text
-from nsvm_cli.studies.compare import CAUTION, Comparison, Ranking, chooses_by_test
+from nsvm_cli.studies.cells import CAUTION, chooses_by_test
+from nsvm_cli.studies.compare import Comparison, Ranking
 from nsvm_cli.studies.intervals import FEWEST_SEEDS, Estimate, decimals
 from nsvm_cli.studies.latex import escaped
 from nsvm_cli.studies.markdown import table

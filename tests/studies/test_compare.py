@@ -17,7 +17,8 @@ import pytest
 from scipy import stats
 
 from nsvm_cli.errors import InputError
-from nsvm_cli.studies.compare import cells, compare, ranking
+from nsvm_cli.studies.cells import cells
+from nsvm_cli.studies.compare import compare, ranking
 from nsvm_cli.studies.comparison_table import to_csv, to_latex, to_markdown
 from nsvm_cli.studies.intervals import holm
 from nsvm_cli.studies.records import RunRecord

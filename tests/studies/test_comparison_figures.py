@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 
 from nsvm_cli.errors import InputError
 from nsvm_cli.report.curves import moving_mean
-from nsvm_cli.studies.compare import cells, compare, ranking
+from nsvm_cli.studies.cells import cells
+from nsvm_cli.studies.compare import compare, ranking
 from nsvm_cli.studies.comparison_figures import figures
 from nsvm_cli.studies.records import RunRecord
 from tests.studies.test_compare import run, runs_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nsvm_cli.studies.compare import CAUTION
+from nsvm_cli.studies.cells import CAUTION
 from nsvm_cli.studies.records import RunRecord
 from nsvm_cli.studies.report import write_report
 from nsvm_cli.studies.runs_table import runs_table

@@ -1,0 +1,296 @@
+"""Cells of a comparison: settings that were tried on a data set, with their runs, and the scores of these."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from nsvm_cli.config.settings import flat
+from nsvm_cli.errors import InputError
+from nsvm_cli.output import printable
+from nsvm_cli.studies.intervals import (
+    R2,
+    Estimate,
+    estimate,
+    estimate_difference,
+    estimate_mean,
+    paired_p_value,
+    recorded_overlap,
+)
+from nsvm_cli.studies.records import RunRecord, differing, telling
+
+ONLY_HOW = (
+    "seed",
+    "curves",
+    "log_every",
+    "plugins",
+    "memory_budget",
+    "device",
+    "threads",
+    "engine",
+    "dataset.root",
+)
+"""Settings that do not tell candidates apart: repetitions, and how or where a run was computed."""
+
+REPEATED = (
+    *("test_errors", "test_r2", "validation_errors", "validation_r2"),
+    *("support_vectors", "data"),
+)
+"""Figures that are the same if a run is repeated."""
+
+PERCENT = "accuracy, %"
+
+CAUTION = "These are test scores: to choose settings, hold out samples with dataset.validation=N."
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One candidate on one data set: the runs that differ in nothing but the seed.
+
+    Attributes:
+        dataset: the name of the data set, with the settings that tell it from others of that name.
+        candidate: the settings that tell the candidate from others, in words.
+        split: the held-out data that the scores are from, ``test`` or ``validation``.
+        runs: the run of each seed.
+        settings: the settings that tell the candidate from others, by name.
+        repeats: the number of runs that are left out, as they repeat one of these.
+    """
+
+    dataset: str
+    candidate: str
+    split: str
+    runs: Mapping[int, RunRecord]
+    settings: Mapping[str, Any]
+    repeats: int = 0
+
+    @property
+    def unit(self) -> str:
+        """The unit of the scores."""
+        return PERCENT if f"{self.split}_errors" in self.first else R2
+
+    @property
+    def title(self) -> str:
+        """What the scores are, and on which data set."""
+        return f"{self.dataset}: {self.split} {self.unit}"
+
+    @property
+    def mean_score(self) -> float:
+        """The mean score over the seeds, without an interval, which takes long to import."""
+        return fmean(map(self.score, self.runs))
+
+    @property
+    def first(self) -> Mapping[str, Any]:
+        """The figures of one of the runs, for what all of them share."""
+        return next(iter(self.runs.values())).figures
+
+    @property
+    def samples(self) -> int:
+        """The number of held-out samples."""
+        return int(self.first["data"]["samples"][self.split])
+
+    @property
+    def overlap(self) -> float:
+        """How much the splits of two seeds overlap: the ratio of held-out to training samples.
+
+        It is 0 if each seed has samples of its own, or all have the same official split.
+        """
+        return recorded_overlap(self.first["data"], self.split)
+
+    def score(self, seed: int) -> float:
+        """Return the score of a seed: the accuracy in percent, or R^2."""
+        if self.unit == R2:
+            return float(self.runs[seed].figures[f"{self.split}_r2"])
+        return 100 * (1 - self.errors(seed) / self.samples)
+
+    def errors(self, seed: int) -> int:
+        """Return the number of errors of a seed."""
+        return int(self.runs[seed].figures[f"{self.split}_errors"])
+
+    def mean(self, figure: str) -> float:
+        """Return the mean of a figure over the seeds."""
+        return fmean(run.figures[figure] for run in self.runs.values())
+
+    def estimate(self) -> Estimate:
+        """Estimate the mean score."""
+        if self.unit == R2:
+            return estimate_mean([self.score(seed) for seed in self.runs], self.overlap, most=1.0)
+        errors = [self.errors(seed) for seed in self.runs]
+        return estimate(errors, self.samples, self.overlap).times(-100 / self.samples, plus=100.0)
+
+    def minus(self, other: Cell) -> tuple[Estimate, float] | None:
+        """Estimate the mean score minus the other's, over the seeds that both have, and the p-value of a test
+        that it is 0; None without such a seed.
+        """
+        seeds = [seed for seed in self.runs if seed in other.runs]
+        if not seeds:
+            return None
+        differences = [self.score(seed) - other.score(seed) for seed in seeds]
+        p = paired_p_value(differences, self.overlap)
+        if self.unit == R2:
+            return estimate_mean(differences, self.overlap), p
+        errors, others = ([cell.errors(seed) for seed in seeds] for cell in (self, other))
+        return estimate_difference(errors, others, self.overlap).times(-100 / self.samples), p
+
+
+def cells(records: Sequence[RunRecord]) -> list[Cell]:
+    """Return the cells of the finished runs among these, those of a data set together.
+
+    Of runs with the same settings, seed and figures, the first is taken.
+
+    Raises:
+        InputError: no run has finished, a result is damaged, or they differ in what must be the same to be
+            compared.
+    """
+    finished = [record for record in records if record.status == "finished"]
+    if not finished:
+        became = Counter(record.status for record in records)
+        of_these = ", ".join(f"{number} {status}" for status, number in became.items()) or "no run"
+        raise InputError(f"expected finished runs to compare, got {of_these}; see nsvm runs")
+    split = _split(finished)
+    for record in finished:
+        _expect_figures(record, split)
+    found: dict[tuple[str, str], dict[int, RunRecord]] = {}
+    settings: dict[str, Mapping[str, Any]] = {}
+    repeats: Counter[tuple[str, str]] = Counter()
+    for record, (dataset, candidate, told) in zip(finished, _places(finished), strict=True):
+        settings[candidate] = told
+        seed = int(record.figures["seed"])
+        other = found.setdefault((dataset, candidate), {}).setdefault(seed, record)
+        if other is not record:
+            _expect_the_same_figures(other, record)
+            repeats[dataset, candidate] += 1
+    _expect_the_same_data(found)
+    return [
+        Cell(*place, split, {seed: runs[seed] for seed in sorted(runs)}, settings[place[1]], repeats[place])
+        for place, runs in sorted(found.items(), key=lambda item: item[0][0])
+    ]
+
+
+def _split(records: Sequence[RunRecord]) -> str:
+    """Return the held-out data that all runs were evaluated on."""
+    first = records[0]
+    for record in records:
+        for what in ("task", "multiclass"):
+            ours, theirs = (r.settings.get(what) for r in (first, record))
+            if ours != theirs:
+                raise InputError(
+                    f"{first.path} has {what}={ours} and {record.path} has {what}={theirs}, which cannot be "
+                    f"compared: --filter {what}={ours} takes those"
+                )
+    by_split = {split: [r for r in records if _has_scores(r, split)] for split in ("test", "validation")}
+    for split, scored in by_split.items():
+        if len(scored) == len(records):
+            return split
+    other = next(record for record in records if not _has_scores(record, "test"))
+    if not _has_scores(other, "validation"):
+        raise InputError(f"{other.path} has no score to compare: R² is undefined, or its result is damaged")
+    raise InputError(
+        f"{other.path} was evaluated on validation data, others on test data: compare either alone"
+    )
+
+
+def _has_scores(record: RunRecord, split: str) -> bool:
+    return any(record.figures.get(f"{split}_{name}") is not None for name in ("errors", "r2"))
+
+
+def _expect_figures(record: RunRecord, split: str) -> None:
+    """Expect whatever is read of a result, which may be anyone's."""
+    cell = Cell("", "", split, {0: record}, {})
+    try:
+        known = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
+        known += [record.figures["data"]["sha256"], record.figures["data"]["samples"]]
+        numbers = [int(record.figures["seed"]), cell.score(0), cell.overlap]
+        numbers += [cell.mean("support_vectors"), cell.mean("train_seconds")]
+        intact = all(known) and all(map(math.isfinite, numbers))
+    except (LookupError, TypeError, ValueError, ArithmeticError):
+        intact = False
+    if not intact:
+        raise InputError(f"{record.path} has a damaged result: expected what nsvm train has written")
+
+
+def _places(records: Sequence[RunRecord]) -> list[tuple[str, str, dict[str, Any]]]:
+    """Return the name of the data set, and the name and the settings of the candidate, for each run."""
+    datasets = _datasets(records)
+    for differ in (telling(records), differing(records)):
+        keys = [key for key in differ if _is_of_candidate(key)]
+        settings = [_settings(record, keys) for record in records]
+        names = [
+            _in_words(told, keys) or str(record.settings["algorithm"]["name"])
+            for record, told in zip(records, settings, strict=True)
+        ]
+        groups: dict[tuple[str, str], list[RunRecord]] = {}
+        for dataset, name, record in zip(datasets, names, records, strict=True):
+            groups.setdefault((dataset, name), []).append(record)
+        # settings that were not overridden may differ too, as between two versions of nsvm
+        if not any(_is_of_candidate(key) for group in groups.values() for key in differing(group)):
+            break
+    return [*zip(datasets, names, settings, strict=True)]
+
+
+def _datasets(records: Sequence[RunRecord]) -> list[str]:
+    groups: dict[str, list[RunRecord]] = {}
+    for record in records:
+        groups.setdefault(str(record.settings["dataset"]["name"]), []).append(record)
+    about = {name: [key for key in differing(group) if _is_of_data(key)] for name, group in groups.items()}
+    named = [["dataset.name", *about[str(record.settings["dataset"]["name"])]] for record in records]
+    return [_in_words(_settings(record, keys), keys) for record, keys in zip(records, named, strict=True)]
+
+
+def _is_of_data(key: str) -> bool:
+    return key.startswith("dataset.") and key not in ONLY_HOW
+
+
+def _is_of_candidate(key: str) -> bool:
+    return not key.startswith(("dataset.", "checkpoint.", "logger.", "validation.")) and key not in ONLY_HOW
+
+
+def _settings(record: RunRecord, keys: Iterable[str]) -> dict[str, Any]:
+    """Return those of these settings that the run has, the names of parts first."""
+    values = flat(record.settings)
+    ordered = sorted(keys, key=lambda key: not key.endswith(".name"))
+    return {key: values[key] for key in ordered if values.get(key) is not None}
+
+
+def _in_words(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """Return settings in words: the value alone for the name of a part, and for others the last part of the
+    key, unless another of the ``keys`` has the same.
+    """
+    last = {key: key.rpartition(".")[2] for key in keys}
+    shared = {name for name, number in Counter(last.values()).items() if number > 1}
+    words = (
+        str(value) if key.endswith(".name") else f"{key if last[key] in shared else last[key]}={value}"
+        for key, value in settings.items()
+    )
+    return printable(" ".join(words))
+
+
+def _expect_the_same_figures(one: RunRecord, other: RunRecord) -> None:
+    if any(one.figures.get(name) != other.figures.get(name) for name in REPEATED):
+        raise InputError(
+            f"{one.path} and {other.path} have the same settings and seed, but different results: leave out "
+            f"either, as --filter 'path!={one.path}' does"
+        )
+
+
+def _expect_the_same_data(found: Mapping[tuple[str, str], Mapping[int, RunRecord]]) -> None:
+    """Expect that the runs of a data set with the same seed were trained on the same data."""
+    first: dict[tuple[str, int], RunRecord] = {}
+    for (dataset, _), runs in found.items():
+        for seed, run in runs.items():
+            other = first.setdefault((dataset, seed), run)
+            if any(
+                other.figures["data"][about] != run.figures["data"][about] for about in ("sha256", "samples")
+            ):
+                raise InputError(
+                    f"{other.path} and {run.path} were trained on different data, though both have "
+                    f"dataset={dataset} and seed={seed}"
+                )
+
+
+def chooses_by_test(found: Sequence[Cell]) -> bool:
+    """Return whether these are several candidates with test scores, so that ``CAUTION`` is due."""
+    return any(cell.split == "test" for cell in found) and len({cell.candidate for cell in found}) > 1
