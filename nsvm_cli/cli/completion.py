@@ -60,12 +60,12 @@ def parser_for(line: str) -> Parser:
 
 def _configure_train(parser: CommandParser) -> None:
     """Add the arguments that Hydra and ``nsvm train`` itself would parse."""
-    from nsvm_cli.cli.hydra_private import flag_actions
+    from nsvm_cli.cli.hydra_private import ESTIMATE, flag_actions
     from nsvm_cli.cli.job import RunOptions
 
     for action in flag_actions():
         parser._add_action(action)
-    parser.add_argument("--estimate", action="store_true")
+    parser.add_argument(ESTIMATE, action="store_true")
     defaults = {field.name: field.default for field in fields(RunOptions)}
     keys = [Key(name, "true", "", ["true"]) for name, default in defaults.items() if default is False]
     keys += [Key(name, "PATH", "") for name, default in defaults.items() if default is None]

@@ -102,7 +102,7 @@ def show_ranking(title: str, rows: Sequence[tuple[str, str, str, str]]) -> None:
 
 
 GAP = 2
-"""Blanks after a column of ``show_columns``."""
+"""Blanks after a column of a table without lines between its columns."""
 
 
 def show_columns(

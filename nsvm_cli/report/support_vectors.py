@@ -11,6 +11,7 @@ from torch import Tensor
 
 from nsvm_cli.datasets import Split
 from nsvm_cli.errors import InputError
+from nsvm_cli.models.kernels import squared_distances
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.report.trained import Trained
 from nsvm_cli.tasks import Regression
@@ -28,7 +29,7 @@ CHANCE = 1e-6
 """The probability, at most, that a support vector is so near to a training sample by chance: Algorithm 1
 keeps features as they were when they were added."""
 
-MOST_POINTS = 1000
+SAMPLED = 1000
 """Training samples from which the dimension of the features is estimated."""
 
 
@@ -110,7 +111,7 @@ def _training_rows(trained: Trained) -> Int64[Tensor, " s"]:
     found, size = [], max(1, DISTANCES // len(train))
     for j in range(0, len(model.expansion.z), size):
         z, alpha = (of_all[j : j + size] for of_all in (model.expansion.z.double(), model.expansion.alpha))
-        r = _distances(z, features)
+        r = squared_distances(z, features).sqrt_()
         if trained.classifies:
             r[~_speak_for(model, alpha, y)] = torch.inf
         r_1, nearest = r.min(1)
@@ -122,20 +123,14 @@ def _training_rows(trained: Trained) -> Int64[Tensor, " s"]:
     return torch.cat(found)
 
 
-def _distances(a: Float[Tensor, "p n"], b: Float[Tensor, "q n"]) -> Float[Tensor, "p q"]:
-    # torch.cdist takes three times as long
-    squares = a.square().sum(1, keepdim=True) + b.square().sum(1)
-    return squares.sub_(2 * a @ b.mT).clamp_min_(0).sqrt_()
-
-
 def _dimension(features: Float[Tensor, "m n"], first: Int64[Tensor, " m"]) -> float:
     """Return the dimension of the set that features lie on, from the two nearest neighbours of some of them.
 
     See Facco et al. (2017), "Estimating the intrinsic dimension of datasets by a minimal neighborhood
     information". Features that coincide say nothing, and without others it is 1.
     """
-    some = slice(None, None, -(-len(features) // MOST_POINTS))
-    r = _distances(features[some], features)
+    some = slice(None, None, -(-len(features) // SAMPLED))
+    r = squared_distances(features[some], features).sqrt_()
     r[first[some, None] == first] = torch.inf
     r_1, r_2 = r.topk(2, largest=False).values.T
     told = (r_1 > SAME * features[some].norm(dim=1)) & r_2.isfinite()

@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 
-from nsvm_cli.report.console import METRICS, Console, clock, forms
+from nsvm_cli.report.console import GAP, METRICS, Console, clock, forms
 
 MIN_INTERVAL = 0.5
 """Seconds between two looks at the jobs."""
@@ -24,8 +24,6 @@ MAX_LOOK_SHARE = 0.02
 
 QUIET = 60.0
 """Seconds after which a line says how far the jobs are, where there is no terminal."""
-
-GAP = 2
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,7 @@ from nsvm_cli.studies.baselines import (
 )
 from nsvm_cli.studies.intervals import recorded_overlap
 from nsvm_cli.trainers import build_trainer
-from nsvm_cli.trainers.alg4 import Alg4
-from nsvm_cli.trainers.svc import DirectSolver
+from nsvm_cli.trainers.svc import SVC, DirectSolver
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Cell:
     def methods(self) -> list[str]:
         """The methods that take its network. SVC on its features may be the neural SVM itself."""
         trainer = build_trainer(self.nsvm.algorithm)
-        itself = isinstance(trainer, Alg4) and trainer.solver == "svc"
+        itself = isinstance(trainer.parts[-1], SVC)
         others = {"svc_on_features": not itself, "frozen": True, "network": self.network is not None}
         return ["nsvm", *(method for method, there in others.items() if there)]
 
