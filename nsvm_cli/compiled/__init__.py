@@ -11,7 +11,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from nsvm_cli.compiled.code import is_compiled, name_of_type
+from nsvm_cli.compiled.code import can_keep_code, code_folder, is_compiled, name_of_type
 from nsvm_cli.compiled.coverage import name_of, pays_off, uncovered
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
@@ -59,6 +59,17 @@ def is_ready(trainer: Trainer[Any], problem: Problem) -> bool:
     """Return whether the functions for these steps have been compiled before."""
     names = {"alg4": ("alg4", "pegasos")}.get(name := name_of(trainer), (name,))
     return all(is_compiled(name, name_of_type(problem.x.dtype)) for name in names)
+
+
+def compiling_notice(engine: Engine, trainer: Trainer[Any], problem: Problem) -> str | None:
+    """Return what to say before a run whose functions have to be compiled first; None before others."""
+    if engine == TORCH or is_ready(trainer, problem):
+        return None
+    what = "compiling the steps of this algorithm, which takes up to a minute"
+    if can_keep_code():
+        return f"{what}, once on this computer"
+    where = code_folder()
+    return f"{what}, for this process alone: {where} is not a writable folder of your own, with mode 0700"
 
 
 def taken_by(engine: Engine, trainer: Trainer[Any]) -> Trainer[Any]:

@@ -1,8 +1,10 @@
-"""Compile the functions of an algorithm: python -m nsvm_cli.compiled.compiler ALGORITHM TYPE"""
+"""The process that compiles the functions of an algorithm; see ``nsvm_cli.compiled.code``."""
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 
 import torch
 
@@ -25,6 +27,13 @@ def compile_for(algorithm: str, dtype: torch.dtype) -> None:
     trainer.advance(problem, trainer.start(problem, F), trainer.total)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Compile for the algorithm and the type on the command line; end at once if the parent process does."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     compile_for(sys.argv[1], getattr(torch, sys.argv[2]))
+
+
+def _end_with_parent() -> None:
+    sys.stdin.read()  # of which only the end comes
+    os._exit(1)

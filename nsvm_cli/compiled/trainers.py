@@ -16,6 +16,7 @@ from nsvm_cli.compiled import alg1, alg2, alg3, alg4, forms, pegasos
 from nsvm_cli.compiled.code import compile_once, name_of_type
 from nsvm_cli.compiled.coverage import covers_loss
 from nsvm_cli.compiled.forms import BAD_G, DONE, NEEDS_MASKS
+from nsvm_cli.compiled.jit import expect_loaded
 from nsvm_cli.compiled.networks import room_for, width
 from nsvm_cli.compiled.theta import Theta, fill, kernel_form, samples_form, support_form, vector
 from nsvm_cli.errors import NotFiniteError
@@ -52,9 +53,6 @@ def _one_thread() -> None:
     for library in ThreadpoolController().lib_controllers:
         if "scipy" in library.filepath:
             library.set_num_threads(1)
-
-
-_have_compiled = cache(compile_once)  # a process looks on the disk once, not at every stretch
 
 
 def blocks(sampler: Sampler, t: int, until: int, begin: int = 2) -> Iterator[tuple[np.ndarray, int, int]]:
@@ -99,13 +97,14 @@ class Stretches:
             NotFiniteError: a quantity is no longer finite. The state is then that of no step.
         """
         theta = self.theta
-        _have_compiled(stretch.__module__.rpartition(".")[2], name_of_type(self.problem.x.dtype))
+        compile_once(stretch.__module__.rpartition(".")[2], name_of_type(self.problem.x.dtype))
         while True:
             moved = () if theta is None else (theta.network, theta.optimizer, theta.masks)
             status = stretch(*moved, *arguments)
             if status != NEEDS_MASKS or theta is None:
                 break
             theta.draw_masks()
+        expect_loaded(stretch)
         if status != DONE:
             quantity = "the decision value g" if status == BAD_G else "the objective"
             raise NotFiniteError(quantity, int(self.progress.t[0]))

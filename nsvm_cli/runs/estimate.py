@@ -12,12 +12,11 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 
-from nsvm_cli.compiled import NUMBA, is_ready
+from nsvm_cli.compiled import compiling_notice
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.runs.callbacks import Say
 from nsvm_cli.runs.experiment import Experiment, build, log_every
 from nsvm_cli.runs.loop import Callback, run
-from nsvm_cli.runs.train import COMPILING
 from nsvm_cli.storage.state_dict import flatten
 from nsvm_cli.trainers import Problem, State, Trainer
 from nsvm_cli.trainers.coefficients import SampleState
@@ -110,8 +109,8 @@ def peak_memory() -> int:
 def estimate(experiment: Experiment, say: Say = lambda line: None) -> Estimate:
     """Return what a run will take, after training for ``SECONDS``. The experiment is used up."""
     e = experiment
-    if e.engine == NUMBA and not is_ready(e.trainer, e.problem):
-        say(COMPILING)
+    if notice := compiling_notice(e.engine, e.trainer, e.problem):
+        say(notice)
         _tried(e, 0)
         e = build(e.settings, e.data)
     return _tried(e, SECONDS)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.compiled import NUMBA, is_ready
+from nsvm_cli.compiled import compiling_notice
 from nsvm_cli.config.settings import plain
 from nsvm_cli.errors import Interrupted
 from nsvm_cli.loggers import TrackedRun
@@ -26,8 +26,6 @@ from nsvm_cli.runs.model_file import SavedModel, facts, save_model
 from nsvm_cli.runs.tracking import Tracking
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.trainers import State
-
-COMPILING = "compiling the steps of this algorithm, which takes up to a minute, once on this computer"
 
 
 def train_run(
@@ -67,8 +65,8 @@ def train_run(
     state = checkpoints.restore(allow_mismatch)
     experiment = checkpoints.experiment
     trainer, problem = experiment.trainer, experiment.problem
-    if experiment.engine == NUMBA and not is_ready(trainer, problem):
-        say(COMPILING)
+    if notice := compiling_notice(experiment.engine, trainer, problem):
+        say(notice)
     settings, writer = plain(experiment.settings), MetricsWriter(directory, checkpoints)
     step = 0 if state is None else state.t
     with Tracking(TrackedRun(directory.path, settings, sweep, step), say) as tracking:

@@ -8,6 +8,7 @@ parts, by default all:
   signals   runs that are interrupted at random moments, and resumed
   damage    files that are cut short or have a bit turned
   disk      runs on disks that are too small; needs root, for the disk is a small tmpfs
+  code      compiled code that is damaged, or killed while it is made; needs Numba
   sweeps    sweeps of 24 jobs with each launcher that is installed, killed half-way and started again
   starts    twenty commands at once in one directory
   fuzz      files that nobody wrote in good faith, made by hypothesis
@@ -24,7 +25,7 @@ from pathlib import Path
 
 import torch
 
-from trials import damage, fuzz, runs, sweeps, thorough
+from trials import code, damage, fuzz, runs, sweeps, thorough
 
 ABOUT, REST = (__doc__ or "").split("usage: ")
 USAGE, _, DETAILS = REST.partition("\n\n")
@@ -34,6 +35,7 @@ PARTS = {
     "signals": runs.signals,
     "damage": damage.damage,
     "disk": damage.disk,
+    "code": code.code,
     "sweeps": sweeps.sweeps,
     "starts": damage.starts,
     "fuzz": fuzz.fuzz,
