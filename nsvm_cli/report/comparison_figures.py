@@ -39,6 +39,9 @@ LONGEST = 60
 SMALL, LETTER, LINE = 8, 0.075, 0.2
 """A size of letters in points, and about their width, and the height of a line, in inches."""
 
+GAP = 5
+"""Points between a line and the words beside it."""
+
 
 @dataclass(frozen=True)
 class Course:
@@ -210,16 +213,31 @@ def _plot_ranks(
     top = 1 + len(groups) / 2  # in lines below the axis
     axis.set_ylim(-top - ceil(k / 2), 2.5)
     axis.plot([1, 1 + critical], [2, 2], color="black", marker="|", clip_on=False)
-    axis.text(1 + critical, 2, f"  critical difference {critical:.2f}", va="center", fontsize=SMALL)
+    _write_beside(axis, (1 + critical, 2.0), f"critical difference {critical:.2f}")
     for n, (low, high) in enumerate(groups):
         axis.plot([low, high], [-0.5 - n / 2] * 2, color=BLUE, linewidth=4, solid_capstyle="butt")
     for n, (name, rank) in enumerate(ranks.items()):
         left = n < k / 2
         y, edge = -top - (n if left else k - 1 - n), (1 - 0.02 * k if left else 1.02 * k)
         axis.plot([rank, rank, edge], [0, y, y], color="black", linewidth=0.8, clip_on=False)
-        words = f"{_shown(name)}  {rank:.2f} " if left else f" {rank:.2f}  {_shown(name)}"
-        axis.text(edge, y, words, ha="right" if left else "left", va="center", fontsize=SMALL)
+        words = f"{_shown(name)}  {rank:.2f}" if left else f"{rank:.2f}  {_shown(name)}"
+        _write_beside(axis, (edge, y), words, left)
     figure.suptitle(caption, fontsize=SMALL, color=GRAY)
+
+
+def _write_beside(axis: Axes, end: tuple[float, float], words: str, left: bool = False) -> None:
+    """Write words beside the end of a line, with a gap that is no blank: SVG drops those at either end."""
+    gap = (-GAP if left else GAP, 0)
+    axis.annotate(
+        words,
+        end,
+        gap,
+        textcoords="offset points",
+        ha="right" if left else "left",
+        va="center",
+        fontsize=SMALL,
+        annotation_clip=False,
+    )
 
 
 def _longest(names: Iterable[str]) -> int:
