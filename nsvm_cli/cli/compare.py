@@ -20,7 +20,8 @@ seeds, with a 95 % interval, the difference to the best, a paired test, and
 ranks. Runs that have not finished are left out. Writes no file but figures:
 curves of the accuracy or R^2 that was recorded during training (see
 validation.every=) against steps, seconds and support vectors; heat_map, if two
-settings vary; ranks, a critical-difference diagram of three or more settings.
+settings vary; ranks, a critical-difference diagram of three or more settings
+on independent data sets or seeds.
 """
 EPILOG = """\
 examples:

@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import printable
 from nsvm_cli.studies.intervals import (
+    FEWEST_SEEDS,
     R2,
     Estimate,
+    difference_p_value,
     estimate,
     estimate_difference,
     estimate_mean,
@@ -100,6 +104,11 @@ class Cell:
         """
         return recorded_overlap(self.first["data"], self.split)
 
+    @property
+    def official_split(self) -> bool:
+        """Whether all seeds are scored on the same samples, those of an official test set."""
+        return not self.overlap and not self.first["data"].get("generated", False)
+
     def score(self, seed: int) -> float:
         """Return the score of a seed: the accuracy in percent, or R^2."""
         if self.unit == R2:
@@ -121,19 +130,41 @@ class Cell:
         errors = [self.errors(seed) for seed in self.runs]
         return estimate(errors, self.samples, self.overlap).times(-100 / self.samples, plus=100.0)
 
-    def minus(self, other: Cell) -> tuple[Estimate, float] | None:
-        """Estimate the mean score minus the other's, over the seeds that both have, and the p-value of a test
-        that it is 0; None without such a seed.
-        """
-        seeds = [seed for seed in self.runs if seed in other.runs]
-        if not seeds:
+    def minus(self, other: Cell) -> Estimate | None:
+        """Estimate the mean score minus the other's, over the seeds that both have; None without any."""
+        more, overlap = self.differences(other), max(self.overlap, other.overlap)
+        if not more:
             return None
-        differences = [self.score(seed) - other.score(seed) for seed in seeds]
-        p = paired_p_value(differences, self.overlap)
         if self.unit == R2:
-            return estimate_mean(differences, self.overlap), p
-        errors, others = ([cell.errors(seed) for seed in seeds] for cell in (self, other))
-        return estimate_difference(errors, others, self.overlap).times(-100 / self.samples), p
+            return estimate_mean(more, overlap)
+        return estimate_difference(more, overlap).times(-100 / self.samples)
+
+    def differences(self, other: Cell) -> list[Any]:
+        """Return R^2 minus the other's, or the errors minus the other's, for each seed that both have."""
+        value = Cell.score if self.unit == R2 else Cell.errors
+        return [value(self, seed) - value(other, seed) for seed in self.runs if seed in other.runs]
+
+    def shares_samples(self, other: Cell) -> bool:
+        """Return whether some of the runs of both are on the same samples."""
+        ours, theirs = (
+            {run.figures["data"]["sha256"] for run in cell.runs.values()} for cell in (self, other)
+        )
+        return not ours.isdisjoint(theirs)
+
+
+def p_values(pairs: Sequence[tuple[Cell, Cell]]) -> list[float]:
+    """Return the p-value of a test that the mean scores are equal, for each pair; NaN for too few seeds."""
+    found = [math.nan] * len(pairs)
+    alike: dict[tuple[int, float], dict[int, list[Any]]] = {}
+    for place, (one, other) in enumerate(pairs):
+        more, overlap = one.differences(other), max(one.overlap, other.overlap)
+        if len(more) >= FEWEST_SEEDS:
+            alike.setdefault((len(more), overlap), {})[place] = more
+    for (_, overlap), rows in alike.items():  # one computation for all: there may be thousands
+        test = paired_p_value if pairs[0][0].unit == R2 else difference_p_value
+        for place, p in zip(rows, test(np.array([*rows.values()]), overlap), strict=True):
+            found[place] = float(p)
+    return found
 
 
 def cells(records: Sequence[RunRecord]) -> list[Cell]:

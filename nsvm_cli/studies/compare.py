@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import combinations, groupby
 
 import numpy as np
 
 from nsvm_cli.errors import InputError, did_you_mean
-from nsvm_cli.studies.cells import Cell
+from nsvm_cli.studies.cells import Cell, p_values
 from nsvm_cli.studies.intervals import LEVEL, Estimate, holm
 
 
@@ -22,7 +23,8 @@ class Comparison:
         cell: the candidate there.
         score: the mean score over the seeds, with its interval.
         minus: the mean score minus the reference's, seed by seed, with its interval; None for the reference.
-        p: the p-value of the paired t-test with the reference, adjusted for all tests on the data set.
+        p: the p-value of the paired t-test with the reference, adjusted for all tests on the data set: those
+            of all pairs, unless the reference was named before the scores were known.
         rank: 1 for the best mean score on the data set, ties share the mean of their ranks.
     """
 
@@ -41,8 +43,15 @@ def compare(found: Sequence[Cell], against: str | None = None) -> list[Compariso
         against: the name of the reference; without it, the best candidate of each data set.
 
     Raises:
-        InputError: there is no such candidate.
+        InputError: there is no such candidate, or each of several data sets has a single one.
     """
+    datasets = Counter(cell.dataset for cell in found)
+    if len(datasets) > 1 and max(datasets.values()) == 1:
+        raise InputError(
+            f"there is nothing to compare: on each of {len(datasets)} data sets ({', '.join(datasets)}) the "
+            "runs have a single choice of settings; expected several on one of them, or a single data set: "
+            "--filter dataset=NAME"
+        )
     names = sorted({cell.candidate for cell in found})
     if against is not None and against not in names:
         raise InputError(f"--against {against}: there is no such candidate; {did_you_mean(against, names)}")
@@ -56,18 +65,31 @@ def _compared(group: Sequence[Cell], against: str | None) -> list[Comparison]:
     ranks = dict(zip(scores, rank([score.mean for score in scores.values()]), strict=True))
     ordered = sorted(group, key=lambda cell: ranks[cell.candidate])
     reference = next((cell for cell in group if cell.candidate == against), None if against else ordered[0])
-    found = [None if reference in (None, cell) else cell.minus(reference) for cell in ordered]
-    p_values = holm([math.nan if one is None else one[1] for one in found])
+    p = {} if reference is None else _adjusted(reference, ordered, named=against is not None)
     return [
         Comparison(
             cell,
             scores[cell.candidate],
-            None if one is None else one[0],
-            None if math.isnan(p) else p,
+            None if reference in (None, cell) else cell.minus(reference),
+            p.get(cell.candidate),
             ranks[cell.candidate],
         )
-        for cell, one, p in zip(ordered, found, p_values, strict=True)
+        for cell in ordered
     ]
+
+
+def _adjusted(reference: Cell, group: Sequence[Cell], named: bool) -> dict[str, float]:
+    """Return the adjusted p-values of the tests with the reference.
+
+    The best is the one that chance has favoured most. Some of k equal candidates would seem worse than it
+    far too often if the k - 1 tests with it were all that counted; so unless the reference was named, the
+    p-values are adjusted for all k (k - 1) / 2 pairs. They then hold for whichever pairs the scores choose.
+    """
+    others = [cell for cell in group if cell is not reference]
+    pairs = [(reference, other) for other in others] + ([] if named else [*combinations(others, 2)])
+    adjusted = holm(p_values(pairs))
+    of_reference = zip(others, adjusted, strict=False)
+    return {other.candidate: p for other, p in of_reference if not math.isnan(p)}
 
 
 def rank(scores: Sequence[float]) -> list[float]:
@@ -106,10 +128,11 @@ class Ranking:
 def ranking(found: Sequence[Cell]) -> Ranking | None:
     """Rank the candidates over the data sets that all were tried on, or over the seeds of a single data set.
 
-    None for fewer than three candidates, or fewer than three data sets or seeds that all have.
+    None for fewer than three candidates, or fewer than three data sets or seeds that all have, or if these
+    are not ``independent``.
     """
-    from scipy.stats import friedmanchisquare, studentized_range  # slow to import, and needed only here
-
+    if not independent(found):
+        return None
     names = list(dict.fromkeys(cell.candidate for cell in found))
     datasets = list(dict.fromkeys(cell.dataset for cell in found))
     table = {(cell.dataset, cell.candidate): cell for cell in found}
@@ -124,8 +147,23 @@ def ranking(found: Sequence[Cell]) -> Ranking | None:
     k, n = len(names), len(scores)
     if k < FEWEST or n < FEWEST:
         return None
+    from scipy.stats import friedmanchisquare, studentized_range  # slow to import, and needed only here
+
     mean = np.mean([rank(row) for row in scores], axis=0)
     ranks = dict(sorted(zip(names, map(float, mean), strict=True), key=lambda item: item[1]))
     p = float(friedmanchisquare(*np.transpose(scores)).pvalue)
     q = float(studentized_range.ppf(LEVEL, k, np.inf)) / math.sqrt(2)
     return Ranking(ranks, over, p, q * math.sqrt(k * (k + 1) / (6 * n)))
+
+
+def independent(found: Sequence[Cell]) -> bool:
+    """Return whether the blocks that candidates are ranked in are independent, as Friedman's test assumes.
+
+    Seeds that split the same samples are not: a candidate that these samples happen to suit is ranked high
+    with every seed, and the more seeds there are, the surer the test would be of it. Nor are data sets with
+    the same samples, such as one with several sizes of its validation set.
+    """
+    first = {cell.dataset: cell for cell in found}
+    if len(first) == 1:
+        return not any(cell.overlap for cell in found)
+    return not any(one.shares_samples(other) for one, other in combinations(first.values(), 2))

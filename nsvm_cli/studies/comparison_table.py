@@ -9,7 +9,7 @@ from typing import Any
 
 from nsvm_cli.storage.files import csv_text
 from nsvm_cli.studies.cells import CAUTION, chooses_by_test
-from nsvm_cli.studies.compare import Comparison, Ranking
+from nsvm_cli.studies.compare import FEWEST, Comparison, Ranking, independent
 from nsvm_cli.studies.intervals import FEWEST_SEEDS, Estimate, decimals
 from nsvm_cli.studies.latex import escaped
 from nsvm_cli.studies.markdown import table
@@ -125,9 +125,19 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None) -> list[str]:
             "Each seed splits the samples differently; intervals and tests allow for the overlap (Nadeau and "
             "Bengio, 2003)."
         )
+    if any(row.cell.official_split for row in rows):
+        found.append(
+            "On an official test set, intervals and tests cover initialisation and sampling, not its choice."
+        )
     if any(row.p is not None for row in rows):
         found.append(
-            "p: paired t-test with the reference, seed by seed, adjusted for all those on a data set (Holm)."
+            "p: paired t-test with the reference, seed by seed, adjusted (Holm) for all pairs on a data set, "
+            "or for those with the reference if it was named. Each interval is for its row alone."
+        )
+    cells = [row.cell for row in rows]
+    if len({cell.candidate for cell in cells}) >= FEWEST and not independent(cells):
+        found.append(
+            "No mean ranks: Friedman's test needs independent data sets, or seeds, and these share samples."
         )
     if ranks is not None:
         order = ", ".join(f"{name} {r:.2f}" for name, r in ranks.ranks.items())

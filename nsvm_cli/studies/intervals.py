@@ -9,11 +9,11 @@ samples, corrects for that: c = 1/k + overlap takes the place of 1/k in the vari
 (Nadeau & Bengio, Inference for the generalization error, 2003).
 
 With few errors, the variance between the seeds says little: ten runs without an error do not prove that
-there will never be one. Both intervals therefore assume at least the variance of independent errors. In
-simulations they hold the true mean in at least 95 % of studies if errors are independent, and in 92 to 95 %
-if the seeds vary several times more than that. If errors come in rare bursts, such as one seed in fifty that
-fails, no interval of ten seeds can know it. R^2 counts nothing: its intervals are Student's, and end at 1 at
-the latest. Below three seeds there is none.
+there will never be one. Both intervals, and the test of a difference, therefore assume at least the variance
+of independent errors. In simulations the intervals hold the true mean in at least 95 % of studies if errors
+are independent, and in 92 to 95 % if the seeds vary several times more than that. If errors come in rare
+bursts, such as one seed in fifty that fails, no interval of ten seeds can know it. R^2 counts nothing: its
+intervals are Student's, and end at 1 at the latest. Below three seeds there is none.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ def recorded_overlap(data: Mapping[str, Any], split: str) -> float:
 
 Ends = Float64[np.ndarray, "2 *studies"]
 """The lower ends of intervals, and the upper ends."""
+
+PValues = Float64[np.ndarray, "*studies"]
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,8 @@ def estimate(errors: Sequence[int], samples: int, overlap: float = 0.0) -> Estim
     return _estimate(errors, ends)
 
 
-def estimate_difference(ours: Sequence[int], theirs: Sequence[int], overlap: float = 0.0) -> Estimate:
-    """Estimate the mean number of errors that we make more than they do, seed by seed."""
-    more = [a - b for a, b in zip(ours, theirs, strict=True)]
+def estimate_difference(more: Sequence[int], overlap: float = 0.0) -> Estimate:
+    """Estimate the mean number of errors that a method makes more than another, given that of each seed."""
     ends = difference_interval(np.array([more]), overlap) if len(more) >= FEWEST_SEEDS else None
     return _estimate(more, ends)
 
@@ -96,11 +97,11 @@ def estimate_mean(values: Sequence[float], overlap: float = 0.0, most: float = m
 
     The interval has nothing above ``most``, which no value can exceed.
     """
-    from scipy.stats import t  # slow to import, and needed only here
+    from scipy.special import stdtrit  # slow to import, and needed only here
 
     if (k := len(values)) < FEWEST_SEEDS:
         return _estimate(values, None)
-    half = t.ppf((1 + LEVEL) / 2, k - 1) * standard_error(values, overlap)
+    half = stdtrit(k - 1, (1 + LEVEL) / 2) * standard_error(values, overlap)
     return _estimate(values, np.minimum(fmean(values) + np.array([[-half], [half]]), most))
 
 
@@ -119,16 +120,16 @@ def error_interval(errors: Int64[np.ndarray, "*studies k"], samples: int, overla
 
         n = samples / c / max(1, Var(s) / (samples p (1 - p)) (t_{k-1} / z)^2)
     """
-    from scipy.stats import beta, norm, t  # slow to import, and needed only here
+    from scipy.special import betaincinv, ndtri, stdtrit  # slow to import, and needed only here
 
     tail, k = (1 - LEVEL) / 2, errors.shape[-1]
     p = errors.mean(-1) / samples
     independent = samples * p * (1 - p)
-    excess = errors.var(-1, ddof=1) * (t.ppf(tail, k - 1) / norm.ppf(tail)) ** 2
+    excess = errors.var(-1, ddof=1) * (stdtrit(k - 1, tail) / ndtri(tail)) ** 2
     excess = np.divide(excess, independent, out=np.ones_like(p), where=independent > 0)
     n = samples / (1 / k + overlap) / np.maximum(1, excess)
-    low = np.where(p > 0, beta.ppf(tail, n * p, n * (1 - p) + 1), 0.0)
-    high = np.where(p < 1, beta.ppf(1 - tail, n * p + 1, n * (1 - p)), 1.0)
+    low = np.where(p > 0, betaincinv(n * p, n * (1 - p) + 1, tail), 0.0)
+    high = np.where(p < 1, betaincinv(n * p + 1, n * (1 - p), 1 - tail), 1.0)
     return samples * np.stack([low, high])
 
 
@@ -144,11 +145,11 @@ def difference_interval(differences: Int64[np.ndarray, "*studies k"], overlap: f
     (Approximate is better than "exact" for interval estimation of binomial proportions, 1998). So ten
     differences of zero give +-0.38 rather than +-0: the exact limit of the mean of ten zeros is 0.37.
     """
-    from scipy.stats import norm, t  # slow to import, and needed only here
+    from scipy.special import ndtri, stdtrit  # slow to import, and needed only here
 
     tail, k = (1 - LEVEL) / 2, differences.shape[-1]
-    c, z = 1 / k + overlap, norm.ppf(tail)
-    students = t.ppf(tail, k - 1) ** 2 * differences.var(-1, ddof=1)
+    c, z = 1 / k + overlap, ndtri(tail)
+    students = stdtrit(k - 1, tail) ** 2 * differences.var(-1, ddof=1)
     half = np.sqrt(c * np.maximum(students, z**2 * (np.abs(differences).mean(-1) + c * z**2)))
     return np.stack([differences.mean(-1) - half, differences.mean(-1) + half])
 
@@ -158,21 +159,35 @@ def standard_error(values: Sequence[float], overlap: float = 0.0) -> float:
     return math.sqrt((1 / len(values) + overlap) * variance(values)) if len(values) > 1 else math.nan
 
 
-def paired_p_value(differences: Sequence[float], overlap: float = 0.0) -> float:
-    """Return the two-sided p-value of the paired t-test for a mean difference of 0 over k seeds.
+def paired_p_value(differences: Float64[np.ndarray, "*studies k"], overlap: float = 0.0) -> PValues:
+    """Return the two-sided p-values of the paired t-test for a mean difference of 0, for each row of k seeds.
 
     t = mean(d) / sqrt(c Var(d)) with k - 1 degrees of freedom; with Nadeau and Bengio's c, as for intervals.
-    If all differences are equal, the p-value is 1 when they are zero and 0 otherwise. It is NaN for fewer
-    than three seeds.
+    If all differences are equal, the p-value is 1 when they are zero and 0 otherwise.
     """
-    from scipy.stats import t  # slow to import, and needed only here
+    from scipy.special import stdtr  # slow to import, and needed only here
 
-    if (k := len(differences)) < FEWEST_SEEDS:
-        return math.nan
-    mean, error = fmean(differences), standard_error(differences, overlap)
-    if error == 0:
-        return float(mean == 0)
-    return float(2 * t.sf(abs(mean) / error, k - 1))
+    k = differences.shape[-1]
+    mean, variance = differences.mean(-1), (1 / k + overlap) * differences.var(-1, ddof=1)
+    t = np.divide(np.abs(mean), np.sqrt(variance), out=np.full_like(mean, math.inf), where=variance > 0)
+    p: PValues = 2 * stdtr(k - 1, -np.where(mean == 0, 0.0, t))
+    return p
+
+
+def difference_p_value(differences: Int64[np.ndarray, "*studies k"], overlap: float = 0.0) -> PValues:
+    """Return the two-sided p-values for a mean difference of 0 errors, for each row of k seeds.
+
+    They are those of ``paired_p_value``, or of independent errors if these are larger: 1 minus the level at
+    which ``difference_interval`` ends at 0. For independent errors that is where
+
+        mean(d)^2 = c z^2 (mean(|d|) + c z^2)
+    """
+    from scipy.special import ndtr  # slow to import, and needed only here
+
+    mean, size = differences.mean(-1), np.abs(differences).mean(-1)
+    z_squared = (np.sqrt(size**2 + 4 * mean**2) - size) / 2 / (1 / differences.shape[-1] + overlap)
+    p: PValues = np.maximum(2 * ndtr(-np.sqrt(z_squared)), paired_p_value(differences.astype(float), overlap))
+    return p
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -128,12 +128,12 @@ def _estimates(nsvm: Sequence[Row], chosen: Sequence[Row], overlap: float) -> tu
     """Estimate the mean score of a method, and that of the neural SVM minus it, seed by seed."""
     first = chosen[0]
     if _unit(first) == R2:
-        r2, theirs = ([_score(row) for row in rows] for rows in (nsvm, chosen))
-        more = [a - b for a, b in zip(r2, theirs, strict=True)]
-        return estimate_mean(theirs, overlap, most=1.0), estimate_mean(more, overlap)
-    errors, others = ([_errors(row) for row in rows] for rows in (nsvm, chosen))
-    score = estimate(others, first.samples, overlap)
-    gain = estimate_difference(errors, others, overlap)
+        r2 = [_score(row) for row in chosen]
+        more = [_score(a) - b for a, b in zip(nsvm, r2, strict=True)]
+        return estimate_mean(r2, overlap, most=1.0), estimate_mean(more, overlap)
+    errors = [_errors(row) for row in chosen]
+    score = estimate(errors, first.samples, overlap)
+    gain = estimate_difference([_errors(a) - b for a, b in zip(nsvm, errors, strict=True)], overlap)
     if first.dataset in IN_ERRORS:
         return score, gain
     percent = 100 / first.samples

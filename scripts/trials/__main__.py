@@ -1,6 +1,7 @@
 """Try in the long run what the gate has no time for; to be run before a release.
 
-usage: scripts/try [--parts PART ...] [--kills 300] [--signals 50] [--minutes 60] [--out outputs/trials]
+usage: scripts/try [--parts PART ...] [--kills 300] [--signals 50] [--minutes 60] [--studies 2000]
+                   [--out outputs/trials]
 
 parts, by default all:
   thorough  the tests that take long and find little, which scripts/test leaves out
@@ -12,6 +13,7 @@ parts, by default all:
   sweeps    sweeps of 24 jobs with each launcher that is installed, killed half-way and started again
   starts    twenty commands at once in one directory
   fuzz      files that nobody wrote in good faith, made by hypothesis
+  chance    simulated studies, in which nsvm compare may find no differences between equal candidates
 
 Each part writes its findings to PART.md in the output folder, and fails if a promise is broken.
 """
@@ -25,7 +27,7 @@ from pathlib import Path
 
 import torch
 
-from trials import code, damage, fuzz, runs, sweeps, thorough
+from trials import chance, code, damage, fuzz, runs, sweeps, thorough
 
 ABOUT, REST = (__doc__ or "").split("usage: ")
 USAGE, _, DETAILS = REST.partition("\n\n")
@@ -39,6 +41,7 @@ PARTS = {
     "sweeps": sweeps.sweeps,
     "starts": damage.starts,
     "fuzz": fuzz.fuzz,
+    "chance": chance.chance,
 }
 
 
@@ -53,6 +56,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60, help="of fuzzing")
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--signals", type=int, default=50)
+    parser.add_argument("--studies", type=int, default=2000, help="of each kind that are simulated")
     parser.add_argument("--out", type=Path, default=Path("outputs/trials"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -17,7 +17,7 @@ import pytest
 from scipy import stats
 
 from nsvm_cli.errors import InputError
-from nsvm_cli.studies.cells import cells
+from nsvm_cli.studies.cells import Cell, cells
 from nsvm_cli.studies.compare import compare, ranking
 from nsvm_cli.studies.comparison_table import to_csv, to_latex, to_markdown
 from nsvm_cli.studies.intervals import holm
@@ -60,7 +60,7 @@ ERRORS = {"alg1": [50, 62, 41, 55, 57], "alg2": [66, 71, 60, 59, 80], "alg3": [5
 
 
 def test_intervals_and_tests_agree_with_scipy() -> None:
-    rows = compare(cells(runs_of(ERRORS)))
+    rows = compare(cells(runs_of(ERRORS)), "alg1")
     assert [row.cell.candidate for row in rows] == ["alg1", "alg3", "alg2"]
     accuracy = {name: 100 - 100 * np.array(errors) / SAMPLES for name, errors in ERRORS.items()}
     reference, *others = rows
@@ -78,6 +78,46 @@ def test_intervals_and_tests_agree_with_scipy() -> None:
         assert row.minus.high >= interval.high - 1e-9
     assert rows[2].p == pytest.approx(2 * expected["alg2"])
     assert rows[1].p == pytest.approx(expected["alg3"])
+
+
+def test_a_reference_that_the_scores_chose_has_p_values_adjusted_for_all_pairs() -> None:
+    errors = {**ERRORS, "alg4": [58, 71, 44, 50, 66]}
+    p_values = [stats.ttest_rel(a, b).pvalue for a, b in itertools.combinations(errors.values(), 2)]
+    adjusted = dict(zip(itertools.combinations(errors, 2), holm(p_values), strict=True))
+    found = cells(runs_of(errors))
+    chosen, named = ({row.cell.candidate: row.p for row in compare(found, of)} for of in (None, "alg1"))
+    assert chosen["alg1"] is named["alg1"] is None, "the reference, for it is the best"
+    for name in ("alg2", "alg3", "alg4"):
+        assert chosen[name] == pytest.approx(adjusted["alg1", name])
+    assert named["alg2"] == pytest.approx(3 * p_values[0])
+
+
+def candidate(name: str, errors: np.ndarray, **data: Any) -> Cell:
+    """A candidate on data with a test set of 100 and 900 training samples."""
+    about = {"sha256": "", "official_split": False, "generated": True, "samples": {"train": 900, "test": 100}}
+    figures = [{"test_errors": int(number), "data": {**about, **data}} for number in errors]
+    runs = {seed: RunRecord(Path(), "finished", figures=f) for seed, f in enumerate(figures)}
+    return Cell("data", name, "test", runs, {})
+
+
+def test_a_test_needs_three_seeds_that_both_have() -> None:
+    records = runs_of(ERRORS) + [run(seed, 60, "alg4") for seed in (3, 4, 5)] + [run(9, 60, "alg5")]
+    rows = {row.cell.candidate: row for row in compare(cells(records))}
+    assert [name for name in rows if rows[name].p is None] == ["alg1", "alg4", "alg5"]
+    assert [name for name in rows if rows[name].minus is None] == ["alg1", "alg5"]
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+def test_equal_differences_have_a_p_value_that_agrees_with_their_interval(seeds: int) -> None:
+    errors = np.arange(seeds)
+    for more in range(1, 12):
+        found = [candidate("a", errors), candidate("b", errors + more)]
+        (row,) = [row for row in compare(found) if row.minus is not None]
+        assert row.minus is not None
+        assert row.p is not None
+        assert row.minus.mean == -more
+        assert (row.p < 0.05) == (row.minus.high < 0)
+        assert row.p > 0
 
 
 def test_the_interval_of_many_errors_is_students() -> None:
@@ -103,7 +143,7 @@ def test_overlapping_splits_widen_the_interval_and_raise_p() -> None:
     )
     d = np.array(ERRORS["alg1"]) - ERRORS["alg2"]
     t = d.mean() / (ratio * d.std(ddof=1) / np.sqrt(5))
-    assert overlapping.p == pytest.approx(2 * 2 * stats.t.sf(abs(t), 4))
+    assert overlapping.p == pytest.approx(3 * 2 * stats.t.sf(abs(t), 4))
 
 
 def test_holm() -> None:
@@ -144,6 +184,26 @@ def test_ranks_over_seeds_agree_with_scipy() -> None:
     ranks = stats.rankdata(-np.transpose(scores), axis=1).mean(0)
     assert found.ranks == pytest.approx({"alg1": ranks[0], "alg3": ranks[2], "alg2": ranks[1]})
     assert found.p == pytest.approx(stats.friedmanchisquare(*scores).pvalue)
+
+
+def test_seeds_that_split_the_same_samples_are_no_blocks_to_rank_in() -> None:
+    def ranked(**data: Any) -> tuple[bool, str]:
+        found = cells([changed(record, **data) for record in runs_of(ERRORS)])
+        ranks = ranking(found)
+        return ranks is not None, to_markdown(compare(found), ranks)
+
+    assert ranked(generated=False)[0] is False
+    assert "No mean ranks: Friedman's test needs independent" in ranked(generated=False)[1]
+    assert ranked(generated=False, official_split=True)[0] is True
+    assert "On an official test set" in ranked(generated=False, official_split=True)[1]
+
+
+def test_data_sets_with_the_same_samples_are_no_blocks_to_rank_in() -> None:
+    """As with several sizes of the validation set, or several augmentations."""
+    records = [r for name in ("ring", "moons", "wine") for r in runs_of(ERRORS, name)]
+    assert ranking(cells(records)) is not None
+    again = [changed(r, sha256=f"ring{r.settings['seed']}") for r in runs_of(ERRORS, "ring again")]
+    assert ranking(cells([*records, *again])) is None
 
 
 def test_the_critical_difference_is_that_of_the_published_table() -> None:
@@ -245,6 +305,16 @@ def test_a_run_that_repeats_another_counts_once() -> None:
     assert "repeat" not in to_markdown(alone, None)
 
 
+def test_a_single_choice_of_settings_on_each_data_set_is_nothing_to_compare() -> None:
+    records = runs_of({"alg1": [50, 62]}) + runs_of({"alg2": [3, 4]}, "moons")
+    with pytest.raises(
+        InputError, match=r"nothing to compare: on each of 2 data sets \(moons, ring\) .*--filter"
+    ):
+        compare(cells(records))
+    assert len(compare(cells(records[:2]))) == 1, "the mean of a single data set, and its interval"
+    assert len(compare(cells([*records, *runs_of({"alg2": [1, 2]})]))) == 3
+
+
 def test_an_unknown_reference() -> None:
     with pytest.raises(InputError, match="did you mean alg1"):
         compare(cells(runs_of(ERRORS)), "alg11")
@@ -298,3 +368,13 @@ def test_latex_compiles_whatever_the_names(engine: str, tmp_path: Path) -> None:
     command = [engine, "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True)
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_among_equal_candidates_the_best_seldom_differs_from_any() -> None:
+    rng, studies = np.random.default_rng(0), 120
+    found = 0
+    for _ in range(studies):
+        drawn = [candidate(str(n), rng.binomial(100, 0.15, 10)) for n in range(10)]
+        found += any(row.p is not None and row.p < 0.05 for row in compare(drawn))
+    assert found <= 0.05 * studies, "13 % if only the tests with the best counted"

@@ -11,9 +11,11 @@ from scipy import stats
 from nsvm_cli.studies.intervals import (
     Estimate,
     difference_interval,
+    difference_p_value,
     error_interval,
     estimate,
     estimate_mean,
+    paired_p_value,
     standard_error,
 )
 
@@ -79,6 +81,30 @@ def test_the_same_hard_images_in_every_seed_are_no_reason_for_a_narrow_interval(
 @pytest.mark.parametrize("ours", [0.35, 0.5, 1.0])
 def test_the_interval_of_few_differences_holds_their_mean(ours: float, rng: np.random.Generator) -> None:
     assert coverage(difference_interval(rng.poisson(ours, (STUDIES, 10))), ours) > 0.95 - NOISE
+
+
+@pytest.mark.parametrize("overlap", [0.0, 1 / 9])
+@pytest.mark.parametrize("k", [3, 10])
+def test_a_difference_has_a_p_value_below_5_percent_where_its_interval_leaves_out_0(
+    k: int, overlap: float, rng: np.random.Generator
+) -> None:
+    rare, many = rng.poisson(0.4, (STUDIES, k)), rng.normal(9, 12, (STUDIES, k)).round().astype(np.int64)
+    equal = np.repeat(np.arange(-20, 20)[:, None], k, axis=1)
+    differences = np.concatenate([rare, many, equal])
+    low, high = difference_interval(differences, overlap)
+    p = difference_p_value(differences, overlap)
+    assert ((p < 0.05) == ((low > 0) | (high < 0))).all()
+    assert p.min() > 0
+    assert (p[differences.mean(-1) == 0] == 1).all()
+    students = paired_p_value(differences.astype(float), overlap)
+    assert (p >= students).all()
+    assert np.mean(p == students) > 0.3, "many differences have Student's"
+
+
+def test_the_p_value_of_real_values_is_that_of_the_paired_t_test(rng: np.random.Generator) -> None:
+    values = rng.normal(0.3, 1, (20, 5))
+    assert paired_p_value(values) == pytest.approx(stats.ttest_1samp(values, 0, axis=1).pvalue)
+    assert paired_p_value(np.array([[0.5] * 3, [0.0] * 3])).tolist() == [0, 1]
 
 
 def test_many_differences_have_students_interval(rng: np.random.Generator) -> None:
