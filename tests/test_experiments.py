@@ -23,6 +23,10 @@ ALONE = ["mnist10_alg1", "mnist10_alg2", "mnist10_alg3"]
 TUNED = [*CELLS, *BEYOND, *LATER, *ALONE, *(f"baseline/{cell}" for cell in [*BASELINES, *LATER])]
 
 
+ADDED = ("algorithm.lam", "kernel.gamma")
+"""What was not in the space of ``nsvm tune`` when these values were found."""
+
+
 def compose(experiment: str) -> dict[str, Any]:
     folder, _, cell = experiment.rpartition("/")
     dataset = {"ringnorm": "ringnorm_openml"}.get(cell.split("_")[0], cell.split("_")[0])
@@ -73,7 +77,7 @@ def test_the_command_that_found_the_values_can_be_typed(cell: str) -> None:
     found = compose(cell)
     for key, choices in parse_search(search).ranges().items():
         section, name = key.split(".")
-        assert found[section][name] in choices, key
+        assert key in ADDED or found[section][name] in choices, key
     assert placed(values, {"optimizer.lr": found["optimizer"]["lr"]})["algorithm"] == found["algorithm"]
 
 

@@ -5,38 +5,43 @@ from __future__ import annotations
 import argparse
 import functools
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+import yaml
 from rich.table import Table
 
 from nsvm_cli.cli.completion import complete_overrides
-from nsvm_cli.cli.hydra_app import compose_settings, conf_folder, search_folder
+from nsvm_cli.cli.hydra_app import compose_settings, conf_folder, quoted, search_folder
 from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, Key
 from nsvm_cli.cli.plugins import load_plugins
-from nsvm_cli.config.settings import parse_settings
+from nsvm_cli.config.settings import flat, parse_settings
 from nsvm_cli.errors import InputError
-from nsvm_cli.output import answer, say
+from nsvm_cli.output import answer, printable, say
 from nsvm_cli.report.console import METRICS, Console
 
 if TYPE_CHECKING:
-    from nsvm_cli.studies.search_space import Search
+    from nsvm_cli.studies.search_space import Search, Value
     from nsvm_cli.studies.tune import Candidate
 
 DESCRIPTION = """\
-Search learning rate, momentum, weight decay, dropout and schedule by the
-paper's protocol: every candidate is trained on several seeds and evaluated on
-validation data; the test set is never read. To resume after an interruption,
-run the same command again.
+Search learning rate, momentum, weight decay, schedule, dropout, lambda and the
+kernel's gamma, as far as the settings use them, by the paper's protocol: every
+candidate is trained on several seeds and evaluated on validation data; the test
+set is never read. The last line is the command that trains the best. To resume
+after an interruption, run the same command again.
 """
 EPILOG = """\
 examples:
   nsvm tune dataset=mnist algorithm=alg3 tune.trials=20 tune.seconds=600
   nsvm tune tune.space.network.dropout.high=0.3 '~tune.space.optimizer.warmup'
-  nsvm tune +tune.space.kernel.gamma.low=0.1 +tune.space.kernel.gamma.high=10
+  nsvm tune algorithm=pegasos '+tune.space.kernel.bias=[null,true]'
 """
+
+
+DEFAULT = conf_folder() / "tune" / "default.yaml"
 
 
 def configure(parser: CommandParser) -> None:
@@ -50,8 +55,7 @@ def configure(parser: CommandParser) -> None:
 
 def _keys() -> Iterator[Key]:
     """Yield the keys of the search, which their configuration documents in its comments."""
-    text = (conf_folder() / "tune" / "default.yaml").read_text()
-    for name, default, comment in re.findall(r"^(\w+):(.*?) +# (.+)$", text, re.MULTILINE):
+    for name, default, comment in re.findall(r"^(\w+):(.*?) +# (.+)$", DEFAULT.read_text(), re.MULTILINE):
         yield Key(f"tune.{name}", default.strip(), comment)
     yield Key("tune.space.KEY", "[A,B]", "values to choose from")
     yield Key("tune.space.KEY.low", "X", "lower end of a range; likewise high, and log=true")
@@ -62,7 +66,8 @@ def tune(options: argparse.Namespace) -> None:
     """Search, and print the finalists."""
     # one's own configurations come by --config-dir, as for nsvm train
     folders = [search_folder(options.config_dir)] if options.config_dir is not None else []
-    words = options.words
+    # Hydra's + refuses a key that is there already
+    words = [re.sub(r"^\+(?=tune\.space\.)", "++", word) for word in options.words]
     values = compose_settings(["+tune=default", "dataset.validation=${tune.validation}", *folders, *words])
     section = values.pop("tune")
     del section["validation"]  # has become dataset.validation
@@ -78,12 +83,41 @@ def tune(options: argparse.Namespace) -> None:
     metric = TASKS[values["task"]].metric
     progress = Progress(f"tune {values['algorithm']['name']} on {values['dataset']['name']}", search, metric)
     try:
-        finalists = run(values, search, functools.partial(load_plugins, plugins), progress.show)
+        begin = functools.partial(load_plugins, plugins)
+        finalists = run(values, search, _suggested_space(), begin, progress.show)
     except InputError as error:
         if any(word.startswith("dataset.validation=") for word in words):
             raise
         raise InputError(str(error).replace("dataset.validation", "tune.validation")) from None
-    _show(finalists, metric, Path(search.directory))
+    _show(finalists, metric)
+    answer(f"Search: {search.directory}")
+    answer(_train_command(options, values, finalists[0]))
+
+
+def _suggested_space() -> dict[str, Any]:
+    """Return the space that is searched unless the user asks for another one."""
+    space: dict[str, Any] = yaml.safe_load(DEFAULT.read_text())["space"]
+    return space
+
+
+def _train_command(options: argparse.Namespace, values: Mapping[str, Any], best: Candidate) -> str:
+    """Return the command that trains a candidate on all training samples, with the words of this one."""
+    folders = [] if options.config_dir is None else ["--config-dir", options.config_dir]
+    words = [word for word in options.words if not re.match(r"[+~]*tune\b", word)]
+    needs_validation = values["calibration"] or values["validation"]["every"]
+    if needs_validation and not any(word.startswith("dataset.validation=") for word in words):
+        words.append(f"dataset.validation={values['dataset']['validation']}")
+    known = flat(values)
+    found = [f"{'' if key in known else '++'}{key}={_written(value)}" for key, value in best.point.items()]
+    # the candidate comes from a file, which may be anyone's
+    return printable(shlex.join(["nsvm", "train", *folders, *words, *found]))
+
+
+def _written(value: Value) -> str:
+    """Return a value as Hydra reads it."""
+    if isinstance(value, str) and not value.isidentifier():
+        return quoted(value)
+    return "null" if value is None else str(value)
 
 
 class Progress:
@@ -106,7 +140,7 @@ class Progress:
             say(f"{self.tried} tried by this command")
 
 
-def _show(finalists: Sequence[Candidate], metric: str, directory: Path) -> None:
+def _show(finalists: Sequence[Candidate], metric: str) -> None:
     seeds, (name, written) = len(finalists[0].final), METRICS[metric]
     table = Table(
         title=f"the best {len(finalists)} on {seeds} fresh seeds",
@@ -120,5 +154,3 @@ def _show(finalists: Sequence[Candidate], metric: str, directory: Path) -> None:
     for c in finalists:
         table.add_row(str(c.number), written(c.mean), written(c.error), c.overrides)
     Console().print(table)
-    answer(f"Best: {finalists[0].overrides}")
-    answer(f"Search: {directory}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pydantic
@@ -39,6 +40,18 @@ class Range:
     def __contains__(self, value: object) -> bool:
         return isinstance(value, (int, float)) and self.low <= value <= self.high
 
+    def holding(self, value: Value) -> Range:
+        """Return the range that holds a value too: on a logarithmic scale, with a decade on either side."""
+        if not isinstance(value, (int, float)) or (self.log and value <= 0):
+            return self
+        low, high = (value / 10, value * 10) if self.log else (value, value)
+        return replace(self, low=min(self.low, low), high=max(self.high, high))
+
+    @property
+    def leaf(self) -> dict[str, Any]:
+        """The leaf of a space that describes the range."""
+        return asdict(self)
+
     def suggest(self, trial: optuna.Trial, key: str) -> Value:
         """Suggest an integer, or a float rounded to two digits, so that it can be reported exactly."""
         if isinstance(self.low, int) and isinstance(self.high, int):
@@ -58,6 +71,15 @@ class Choice:
 
     def __contains__(self, value: object) -> bool:
         return value in self.values
+
+    def holding(self, value: Value) -> Choice:
+        """Return the choice that has a value too."""
+        return self if value in self else Choice([*self.values, value])
+
+    @property
+    def leaf(self) -> list[Value]:
+        """The leaf of a space that describes the choice."""
+        return self.values
 
     def suggest(self, trial: optuna.Trial, key: str) -> Value:
         value: Value = trial.suggest_categorical(key, self.values)
@@ -87,6 +109,30 @@ class Search:
     def ranges(self) -> dict[str, Range | Choice]:
         """Return the space by dotted keys."""
         return dict(_leaves(self.space, ""))
+
+    def suited(
+        self, suggested: Mapping[str, Any], settings: Mapping[str, Any], unused: Container[str]
+    ) -> Search:
+        """Return the search with a suggested space suited to the settings; what differs from it stays.
+
+        Args:
+            suggested: the space that is searched unless the user asks for another one.
+            settings: the values of the settings by dotted keys. A suggested range is widened to hold its
+                setting, and left out if there is none.
+            unused: the settings that have no effect, whose suggested ranges are left out too.
+
+        Raises:
+            InputError: nothing is left to search.
+        """
+        offered, space = dict(_leaves(suggested, "")), {}
+        for key, found in self.ranges().items():
+            if found != offered.get(key):
+                space[key] = found.leaf
+            elif key in settings and key not in unused:
+                space[key] = found.holding(settings[key]).leaf
+        if not space:
+            raise InputError("tune.space has nothing that these settings use: expected +tune.space.KEY=[A,B]")
+        return replace(self, space=space)
 
 
 def parse_search(values: Mapping[str, Any]) -> Search:
@@ -129,10 +175,3 @@ def placed(values: Mapping[str, Any], point: Point) -> dict[str, Any]:
         InputError: the settings have no section of this name.
     """
     return with_values(values, point, "tune.space.")
-
-
-def value_at(values: Mapping[str, Any], key: str) -> Any:
-    """Return what the settings have at a dotted key."""
-    for section in key.split("."):
-        values = values.get(section, {})
-    return values

@@ -17,15 +17,17 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from nsvm_cli.config.settings import is_record_of, parse_settings
+from nsvm_cli.config.settings import flat, is_record_of, parse_settings
+from nsvm_cli.datasets import SampleCache
 from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.models.kernels import or_one_over_n
 from nsvm_cli.output import printable
 from nsvm_cli.parallel.workers import Workers, cores, outcome
-from nsvm_cli.runs.experiment import prepare, train_in_memory
+from nsvm_cli.runs.experiment import Experiment, prepare, train_in_memory
 from nsvm_cli.runs.loop import OnLog, Record
 from nsvm_cli.storage.files import locked, write_csv
 from nsvm_cli.studies.intervals import standard_error
-from nsvm_cli.studies.search_space import Point, Search, placed, value_at
+from nsvm_cli.studies.search_space import Point, Search, placed
 
 if TYPE_CHECKING:
     import optuna
@@ -86,14 +88,18 @@ def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None
 def tune(
     values: Mapping[str, Any],
     search: Search,
+    suggested: Mapping[str, Any],
     begin: Callable[[], None],
     observe: Callable[[Candidate], None],
 ) -> list[Candidate]:
     """Start or resume the search in ``search.directory``, and return the finalists, best first.
 
+    The first candidate is the settings as they are, even where the space does not hold them.
+
     Args:
         values: the settings that the search starts from, as plain values.
         search: the space and the budget.
+        suggested: the space that is searched unless the user asks for another one; see ``Search.suited``.
         begin: called first in each worker process.
         observe: called with each candidate after its trial.
 
@@ -102,26 +108,41 @@ def tune(
             another search.
         RunError: every candidate failed.
     """
+    samples = SampleCache()
+    experiment = prepare(parse_settings(values), samples)
+    if not experiment.data.splits.sizes["validation"]:
+        raise InputError("tune chooses on validation data: expected dataset.validation above 0")
+    search = _suited(search, suggested, values, experiment)
     ranges = search.ranges()
     for corner in (0, -1):
-        settings = parse_settings(placed(values, {key: r.ends[corner] for key, r in ranges.items()}))
-        data = prepare(settings).data
-        if not data.splits.sizes["validation"]:
-            raise InputError("tune chooses on validation data: expected dataset.validation above 0")
+        prepare(parse_settings(placed(values, {key: r.ends[corner] for key, r in ranges.items()})), samples)
     directory = Path(search.directory)
     database = directory / "study.db"
     with locked(directory), _errors_in_one_line(database), _storage(database) as storage:
         study = _study(values, search, storage)
-        if not study.get_trials(deepcopy=False):  # try the given settings first
-            study.enqueue_trial({k: v for k, r in ranges.items() if (v := value_at(values, k)) in r})
+        if not study.get_trials(deepcopy=False):
+            settings = flat(values)
+            _enqueue(study, search, {key: settings[key] for key in ranges if key in settings})
         with Workers(jobs := search.jobs or cores(), begin) as workers:
             objective = partial(_score, values, search, workers, observe)
-            _optimize(study, objective, search.trials, jobs, workers)
-            finalists = _final(study, search, values, workers, data.overlap("validation"))
+            _optimize(study, search, objective, jobs, workers)
+            finalists = _final(study, search, values, workers, experiment.data.overlap("validation"))
     if not finalists or finalists[0].mean == 0:
         raise RunError("no candidate completed training with every seed: expected a smaller tune.space")
-    _write(finalists, data.task.metric, directory / "finalists.csv")
+    _write(finalists, experiment.data.task.metric, directory / "finalists.csv")
     return finalists
+
+
+def _suited(
+    search: Search, suggested: Mapping[str, Any], values: Mapping[str, Any], experiment: Experiment
+) -> Search:
+    """Return the search for these settings: where no step moves theta, no rate or dropout has an effect."""
+    settings, F = flat(values), experiment.F
+    moves_theta = experiment.trainer.moves_theta and any(True for _ in F.network.parameters())
+    unused = () if moves_theta else [key for key in settings if key.startswith(("optimizer.", "network."))]
+    if settings.get("kernel.gamma", 0) is None:
+        settings["kernel.gamma"] = or_one_over_n(None, F(experiment.problem.x[:1]))
+    return search.suited(suggested, settings, unused)
 
 
 @contextlib.contextmanager
@@ -146,8 +167,13 @@ def _score(
     trial: optuna.Trial,
 ) -> float:
     """Return the mean score over the seeds of the search, or over those before the trial was pruned."""
-    point = {key: r.suggest(trial, key) for key, r in search.ranges().items()}
-    trial.set_user_attr("point", point)
+    ranges, point = search.ranges(), trial.user_attrs.get("point")
+    if point is None:
+        point = {key: r.suggest(trial, key) for key, r in ranges.items()}
+        trial.set_user_attr("point", point)
+    else:
+        for key in _held(search, point):
+            ranges[key].suggest(trial, key)
     scores: list[float] = []
     for n, seed in enumerate(range(search.first_seed, search.first_seed + search.seeds)):
         future = workers.submit(validation_score, placed(values, point), seed, search.seconds)
@@ -159,14 +185,28 @@ def _score(
     return mean(scores)
 
 
+def _enqueue(study: optuna.Study, search: Search, point: Point) -> None:
+    """Let a trial be of this point. Optuna is not told the values that the space does not hold."""
+    study.enqueue_trial(_held(search, point), user_attrs={"point": point})
+
+
+def _held(search: Search, point: Point) -> Point:
+    return {key: point[key] for key, r in search.ranges().items() if key in point and point[key] in r}
+
+
 def _optimize(
-    study: optuna.Study, objective: Callable[[optuna.Trial], float], trials: int, jobs: int, workers: Workers
+    study: optuna.Study,
+    search: Search,
+    objective: Callable[[optuna.Trial], float],
+    jobs: int,
+    workers: Workers,
 ) -> None:
     from optuna.trial import TrialState
 
-    for trial in study.get_trials(states=[TrialState.RUNNING]):  # interrupted: queue it again
+    for trial in study.get_trials(states=[TrialState.RUNNING]):  # interrupted
         study.tell(trial.number, state=TrialState.FAIL)
-        study.enqueue_trial(trial.params)
+        if "point" in trial.user_attrs:
+            _enqueue(study, search, trial.user_attrs["point"])
     ask_lock = threading.Lock()  # or two threads might get the same queued trial
 
     def attempt() -> None:
@@ -174,7 +214,7 @@ def _optimize(
             trial = study.ask()
         study.tell(trial, objective(trial))
 
-    left = trials - len(study.get_trials(states=[TrialState.COMPLETE]))
+    left = search.trials - len(study.get_trials(states=[TrialState.COMPLETE]))
     with ThreadPoolExecutor(jobs) as threads:
         running = [threads.submit(attempt) for _ in range(left)]
         try:
@@ -224,8 +264,9 @@ def _study(values: Mapping[str, Any], search: Search, storage: optuna.storages.R
         direction="maximize",
         pruner=optuna.pruners.WilcoxonPruner(p_threshold=0.1, n_startup_steps=4),
     )
-    # a resumed search must not draw the same candidates again
-    study.sampler = optuna.samplers.TPESampler(seed=len(study.get_trials(deepcopy=False)), multivariate=True)
+    # a resumed search must not draw the same candidates again; group: the first one may lack some values
+    seed = len(study.get_trials(deepcopy=False))
+    study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True)
     asked = {key: getattr(search, key) for key in ("space", "first_seed", "seeds", "seconds")}
     question = json.dumps({"settings": dict(values), **asked}, sort_keys=True)
     known = json.loads(study.user_attrs.setdefault("question", question))

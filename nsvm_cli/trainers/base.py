@@ -169,6 +169,9 @@ class Trainer(ABC, Generic[S]):
     trains_svm: ClassVar[bool] = True
     """Whether the loss of ``Problem`` is what it minimises."""
 
+    moves_theta: ClassVar[bool] = True
+    """Whether a step changes theta, by the optimizer."""
+
     starts_with_features: ClassVar[bool] = False
     """Whether it computes the features of all samples before its first step."""
 

@@ -46,6 +46,7 @@ class Pegasos(LookAheadTrainer[PegasosState]):
     steps: Steps
     lam: Positive = 1e-4
     batch_size: BatchSize | None = None
+    moves_theta = False
     starts_with_features = True
 
     def start(self, problem: Problem, F: FeatureMap) -> PegasosState:

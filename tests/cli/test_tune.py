@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -15,6 +16,7 @@ import optuna
 import pytest
 
 from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.config.settings import flat
 from nsvm_cli.datasets import Splits
 from tests.cli.process import nsvm, refusal, start
 from tests.inline_workers import InlineWorkers
@@ -74,9 +76,13 @@ def test_it_never_reads_the_test_set_and_ends_with_overrides_that_train_takes(
     with pytest.raises(AssertionError, match="the test set was read"):  # the guard can fail
         nsvm("train", *run, cwd=tmp_path)
 
-    best = next(line for line in done.stdout.splitlines() if line.startswith("Best: ")).split()[1:]
-    assert {word.partition("=")[0] for word in best} >= {"optimizer.lr", "network.dropout"}
-    assert nsvm("train", *run, "dataset.validation=40", *best, cwd=tmp_path).returncode == 0
+    command = shlex.split(done.stdout.splitlines()[-1])
+    assert command[:2] == ["nsvm", "train"]
+    words = [word for word in (*SHORT, "plugins=[guard]") if not word.startswith("tune.")]
+    assert command[2 : 2 + len(words)] == words, "the words given"
+    best = command[2 + len(words) :]
+    assert {word.partition("=")[0] for word in best} >= {"optimizer.lr", "network.dropout", "algorithm.lam"}
+    assert nsvm(*command[1:], "dataset.validation=40", cwd=tmp_path).returncode == 0
     finalists = (tmp_path / "search" / "finalists.csv").read_text().splitlines()
     assert finalists[0] == "candidate,accuracy,standard_error,search_accuracy,overrides"
     assert finalists[1].endswith(" ".join(best))
@@ -108,6 +114,25 @@ def test_interrupted_it_continues_where_it_was(how: signal.Signals, tmp_path: Pa
     assert compose_settings(["algorithm=alg4"])["optimizer"]["lr"] in rates, "the settings as they are"
     for trial in before:
         assert after[trial.number].datetime_complete == trial.datetime_complete
+
+
+@pytest.mark.usefixtures("inline_workers")
+def test_the_command_that_it_ends_with_runs_though_its_words_need_validation_data(tmp_path: Path) -> None:
+    """Algorithm 0 on the raw data: no rate, no momentum and no dropout has an effect."""
+    words = ["algorithm=pegasos", "dataset.samples=400", "algorithm.steps=40", "calibration=sigmoid"]
+    words += ["tune.validation=40", "tune.seeds=2", "tune.finalists=1", "tune.final_seeds=2", "tune.trials=3"]
+    more = ["tune.jobs=1", "+tune.space.kernel.gamma.high=2", "+tune.space.kernel.bias=[null,true]"]
+    done = nsvm("tune", *words, *more, HERE, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    keys = {"algorithm.lam", "kernel.gamma", "kernel.bias"}
+    assert all(trial.user_attrs["point"].keys() == keys for trial in trials(tmp_path))
+    first = trials(tmp_path)[0].user_attrs["point"]
+    settings = flat(compose_settings(words[:3]))
+    assert first == {key: settings[key] for key in keys}, "the settings as they are"
+    command = done.stdout.splitlines()[-1]
+    assert "dataset.validation=40" in command
+    done = nsvm(*shlex.split(command)[1:], "curves=false", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 ODD = "a?b=c%41"
@@ -159,11 +184,12 @@ def test_the_standard_error_allows_for_validation_sets_that_overlap(searched: Pa
 
 
 def test_a_stored_value_cannot_steer_the_terminal(searched: Path) -> None:
-    change = "UPDATE trial_user_attributes SET value_json = replace(value_json, 'linear', '\\u001b[31m')"
+    change = "UPDATE trial_user_attributes SET value_json = replace(value_json, 'constant', '\\u001b[31m')"
     with edited(searched) as study:
         study.execute(change)
     done = nsvm(*SMALL, cwd=searched)
-    assert "Best: optimizer.schedule=\\x1b[31m" in done.stdout
+    assert "optimizer.schedule=" in done.stdout.splitlines()[-1]
+    assert "\\x1b[31m" in done.stdout.splitlines()[-1]
     assert "\x1b" not in done.stdout + done.stderr + (searched / ODD / "finalists.csv").read_text()
 
 

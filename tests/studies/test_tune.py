@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError
+from nsvm_cli.runs.experiment import prepare, train_in_memory
 from nsvm_cli.studies.search_space import Choice, Range, parse_search, placed
-from nsvm_cli.studies.tune import Candidate, _write, validation_score
+from nsvm_cli.studies.tune import Candidate, _suited, _write, tune, validation_score
 from tests.small_tables import KINDS, small_table
 
 SETTINGS: dict[str, Any] = {
@@ -60,6 +62,70 @@ def test_a_wrong_search_is_refused_in_a_sentence(values: dict[str, Any], sentenc
         parse_search(search(**values)).ranges()
 
 
+SUGGESTED: dict[str, Any] = {
+    "algorithm": {"lam": {"low": 1e-6, "high": 1e-2, "log": True}},
+    "kernel": {"gamma": {"low": 1e-2, "high": 10.0, "log": True}},
+    "optimizer": {"lr": {"low": 1e-6, "high": 0.1, "log": True}, "momentum": [0.0, 0.9]},
+    "network": {"dropout": {"low": 0.0, "high": 0.6}},
+}
+
+
+def test_a_suggested_space_follows_the_settings_and_that_of_the_user_stays() -> None:
+    asked = {**SUGGESTED, "kernel": {"gamma": {"low": 0.1, "high": 0.2}, "c": [0.0, 1.0]}}
+    settings = {"algorithm.lam": 1e-4, "optimizer.lr": 1.0, "optimizer.momentum": 0.95, "kernel.gamma": 1.0}
+    found = parse_search(search(space=asked)).suited(SUGGESTED, settings, [])
+    assert found.ranges() == {
+        "algorithm.lam": Range(1e-6, 1e-2, log=True),
+        "kernel.gamma": Range(0.1, 0.2),
+        "kernel.c": Choice([0.0, 1.0]),
+        "optimizer.lr": Range(1e-6, 10.0, log=True),
+        "optimizer.momentum": Choice([0.0, 0.9, 0.95]),
+    }, "no dropout, for there is no such setting"
+    assert parse_search(search(space=SUGGESTED)).suited(
+        SUGGESTED, {**settings, "network.dropout": 0.7}, ["optimizer.lr", "optimizer.momentum"]
+    ).ranges().keys() == {"algorithm.lam", "kernel.gamma", "network.dropout"}
+    with pytest.raises(InputError, match="nothing that these settings use"):
+        parse_search(search(space=SUGGESTED)).suited(SUGGESTED, {}, [])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "network", "kernel", "keys"),
+    [
+        ("alg3", "mlp", "rbf", ["algorithm.lam", "kernel.gamma", "optimizer.lr", "optimizer.momentum"]),
+        ("pegasos", "identity", "polynomial", ["algorithm.lam", "kernel.gamma"]),
+        ("pegasos", "mlp", "linear", ["algorithm.lam"]),
+        ("alg3", "identity", "linear", ["algorithm.lam"]),
+        ("cross_entropy", "mlp", "linear", ["optimizer.lr", "optimizer.momentum"]),
+    ],
+)
+def test_what_no_step_uses_is_left_out(algorithm: str, network: str, kernel: str, keys: list[str]) -> None:
+    words = [f"algorithm={algorithm}", f"network={network}", f"kernel={kernel}", "algorithm.steps=10"]
+    values = compose_settings([*words, "dataset.samples=100", "optimizer.lr=1", "engine=torch"])
+    if kernel == "polynomial":
+        assert values["kernel"]["gamma"] is None, "1/n"
+    experiment = prepare(parse_settings(values))
+    found = _suited(parse_search(search(space=SUGGESTED)), SUGGESTED, values, experiment).ranges()
+    assert [*found] == [*keys, *(["network.dropout"] if "optimizer.lr" in keys else [])]
+    assert found.get("optimizer.lr", Range(0, 10)).ends[1] == 10
+    assert found.get("kernel.gamma", Range(1e-2, 1)).ends[0] == (0.005 if kernel == "polynomial" else 1e-2)
+
+
+@pytest.mark.usefixtures("inline_workers")
+def test_the_first_candidate_is_the_settings_as_they_are(tmp_path: Path) -> None:
+    """Though the space holds neither gamma=null nor this rate, and candidates are rounded to two digits."""
+    values = placed(SETTINGS, {"kernel.gamma": None, "optimizer.lr": 0.01234, "algorithm.lam": 1.234e-3})
+    space = {**SUGGESTED, "optimizer": {"lr": {"low": 1e-4, "high": 1e-3, "log": True}}}
+    budget = {"trials": 3, "seeds": 1, "finalists": 1, "final_seeds": 2, "jobs": 1}
+    tried: list[Candidate] = []
+    wanted = parse_search(search(space=space, directory=str(tmp_path / "search"), **budget))
+    tune(values, wanted, SUGGESTED, int, tried.append)
+    default = {"algorithm.lam": 1.234e-3, "kernel.gamma": None, "optimizer.lr": 0.01234}
+    assert tried[0].point == default
+    assert tried[0].scores == [validation_score(values, 1000)]
+    assert [candidate.point.keys() for candidate in tried[1:]] == [default.keys()] * 2
+    assert all(1e-4 <= float(str(candidate.point["optimizer.lr"])) <= 1e-3 for candidate in tried[1:])
+
+
 def test_a_point_takes_its_place_and_leaves_the_settings_alone() -> None:
     changed = placed(SETTINGS, {"optimizer.lr": 0.5, "network.dropout": 0.1})
     assert changed["optimizer"] == {"name": "sgd", "lr": 0.5}
@@ -70,8 +136,6 @@ def test_a_point_takes_its_place_and_leaves_the_settings_alone() -> None:
 
 
 def test_the_score_is_what_a_run_on_validation_data_records() -> None:
-    from nsvm_cli.runs.experiment import prepare, train_in_memory
-
     experiment = prepare(parse_settings({**SETTINGS, "seed": 3}))
     model, part = train_in_memory(experiment), experiment.data.splits["validation"]
     assert validation_score(SETTINGS, 3) == model.score(part.x, part.y)["accuracy"]
