@@ -121,7 +121,7 @@ def test_the_command_that_it_ends_with_runs_though_its_words_need_validation_dat
     """Algorithm 0 on the raw data: no rate, no momentum and no dropout has an effect."""
     words = ["algorithm=pegasos", "dataset.samples=400", "algorithm.steps=40", "calibration=sigmoid"]
     words += ["tune.validation=40", "tune.seeds=2", "tune.finalists=1", "tune.final_seeds=2", "tune.trials=3"]
-    more = ["tune.jobs=1", "+tune.space.kernel.gamma.high=2", "+tune.space.kernel.bias=[null,true]"]
+    more = ["tune.jobs=1", "+tune.space.kernel.gamma={low:0.1,high:2}", "+tune.space.kernel.bias=[null,true]"]
     done = nsvm("tune", *words, *more, HERE, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     keys = {"algorithm.lam", "kernel.gamma", "kernel.bias"}
