@@ -113,13 +113,13 @@ def test_what_no_step_uses_is_left_out(algorithm: str, network: str, kernel: str
 @pytest.mark.usefixtures("inline_workers")
 def test_the_first_candidate_is_the_settings_as_they_are(tmp_path: Path) -> None:
     """Though the space holds neither gamma=null nor this rate, and candidates are rounded to two digits."""
-    values = placed(SETTINGS, {"kernel.gamma": None, "optimizer.lr": 0.01234, "algorithm.lam": 1.234e-3})
+    default = {"algorithm.lam": 1.234e-3, "kernel.gamma": None, "optimizer.lr": 0.01234}
+    values = placed(SETTINGS, {**default, "algorithm.steps": 5, "algorithm.solver_steps": 20})
     space = {**SUGGESTED, "optimizer": {"lr": {"low": 1e-4, "high": 1e-3, "log": True}}}
     budget = {"trials": 3, "seeds": 1, "finalists": 1, "final_seeds": 2, "jobs": 1}
     tried: list[Candidate] = []
     wanted = parse_search(search(space=space, directory=str(tmp_path / "search"), **budget))
     tune(values, wanted, SUGGESTED, int, tried.append)
-    default = {"algorithm.lam": 1.234e-3, "kernel.gamma": None, "optimizer.lr": 0.01234}
     assert tried[0].point == default
     assert tried[0].scores == [validation_score(values, 1000)]
     assert [candidate.point.keys() for candidate in tried[1:]] == [default.keys()] * 2
