@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +20,7 @@ from nsvm_cli.config.settings import Settings, parse_settings, plain, with_value
 from nsvm_cli.datasets import Samples, Table, in_memory
 from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.parallel.device import own_threads
 from nsvm_cli.runs import model_file
 from nsvm_cli.runs.experiment import build, train_in_memory
 from nsvm_cli.runs.model_file import SavedModel, check_storable, facts, save_model
@@ -135,7 +136,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         names = getattr(self, "feature_names_in_", None)
         samples = Samples(_numbers(x), y, tuple(map(str, labels)), "arrays")
         data = in_memory(samples, None if names is None else [*map(str, names)])
-        with _threads():
+        with own_threads():
             experiment = build(settings, data)
             check_storable(experiment)
             model = train_in_memory(experiment)
@@ -155,7 +156,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         x = self._samples(_detached(X))
         if x.shape[1:] != (shape := self.saved_.facts.shape):
             raise InputError(f"expected samples of shape {shape}, got {x.shape[1:]}")
-        with _threads():
+        with own_threads():
             torch.set_num_threads(self.threads or torch.get_num_threads())
             g = self.model_.decision_function(torch.from_numpy(x))
         return np.asarray(g.cpu())
@@ -274,7 +275,8 @@ def load_model(path: str | Path) -> SavedModel:
     Raises:
         InputError: there is no such file, or it is damaged.
     """
-    return model_file.load_model(model_file.find_model_file(path))
+    with own_threads():
+        return model_file.load_model(model_file.find_model_file(path))
 
 
 def _detached(values: Any) -> Any:
@@ -327,13 +329,3 @@ def _seed(random_state: Any) -> int:
     if isinstance(random_state, (int, np.integer)):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31))
-
-
-@contextlib.contextmanager
-def _threads() -> Iterator[None]:
-    """Restore the number of threads of this process after the context."""
-    threads = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

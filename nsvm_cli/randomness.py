@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Int64
+from torch.overrides import TorchFunctionMode
 
 BLOCK = 1024
 """Number of steps drawn at a time. It determines which samples a seed gives, so it must never change."""
@@ -31,6 +35,41 @@ def generator(seed: int, stream: Stream, *key: int) -> np.random.Generator:
 def derived_seed(seed: int, stream: Stream) -> int:
     """Return an integer seed for a library that has its own generator."""
     return int(generator(seed, stream).integers(2**31))
+
+
+DRAWING = {
+    *("rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm"),
+    *("normal", "bernoulli", "binomial", "multinomial", "poisson"),
+    *("uniform_", "normal_", "bernoulli_", "random_", "exponential_", "geometric_", "cauchy_", "log_normal_"),
+    *("kaiming_uniform_", "kaiming_normal_", "xavier_uniform_", "xavier_normal_", "trunc_normal_"),
+    *("orthogonal_", "sparse_"),
+}
+"""The functions of torch, of its tensors and of ``torch.nn.init`` that draw, and take a ``generator``."""
+
+
+class DrawingFrom(TorchFunctionMode):
+    """Let torch's functions draw from ``generator`` in this context, wherever none is given to them.
+
+    Layers and torchvision take no generator. Seeding the global one for them would change what other threads
+    draw, and they what is drawn here; a context holds for its own thread alone. A generator draws what the
+    global one would, given the same seed.
+    """
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self.generator = generator
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        values = dict(kwargs or {})
+        if func.__name__ in DRAWING and not (args and isinstance(args[0], torch.Tensor) and args[0].is_meta):
+            values["generator"] = values.get("generator") or self.generator
+        return func(*args, **values)
 
 
 class Sampler:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from functools import cache
 from typing import Any
 
 import torch
 
 from nsvm_cli.errors import RunError
+
+_IMPORTING = threading.RLock()
 
 NO_OPERATORS = "operator torchvision::nms does not exist"
 
@@ -24,7 +27,7 @@ def import_torchvision(module: str) -> Any:
         RunError: torchvision is missing, or does not go with this torch.
     """
     try:
-        with torch.device("cpu"):  # whatever device a caller is building its own tensors on
+        with _IMPORTING, torch.device("cpu"):  # whatever device a caller is building its own tensors on
             return _import(f"torchvision.{module}")
     except (ImportError, RuntimeError) as error:
         reason = str(error).splitlines()[0]

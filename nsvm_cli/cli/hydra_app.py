@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -104,17 +105,24 @@ def compose(overrides: list[str]) -> DictConfig:
         return hydra.compose(CONFIG_NAME, overrides)
 
 
+COMPOSING_LOCK = threading.RLock()
+"""Hydra has one state for all threads of a process."""
+
+
 @contextlib.contextmanager
 def _initialized() -> Iterator[None]:
-    """Initialise Hydra with conf/, and leave it as it was: the caller's program may use Hydra as well."""
-    before = {kind: {**vars(kind.instance())} for kind in (GlobalHydra, VersionBase)}
-    GlobalHydra.instance().clear()
-    try:
-        with hydra.initialize_config_dir(str(conf_folder()), **COMPOSE_OPTIONS):
-            yield
-    finally:
-        for kind, values in before.items():
-            vars(kind.instance()).update(values)
+    """Initialise Hydra with conf/, for one thread at a time, and leave it as it was: the caller's program may
+    use Hydra as well.
+    """
+    with COMPOSING_LOCK:
+        before = {kind: {**vars(kind.instance())} for kind in (GlobalHydra, VersionBase)}
+        GlobalHydra.instance().clear()
+        try:
+            with hydra.initialize_config_dir(str(conf_folder()), **COMPOSE_OPTIONS):
+                yield
+        finally:
+            for kind, values in before.items():
+                vars(kind.instance()).update(values)
 
 
 def expect_experiment(config_name: str | None, overrides: list[str]) -> None:

@@ -20,10 +20,11 @@ from torch import Tensor
 from nsvm_cli.config.registry import STRICT, build, shown
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError
+from nsvm_cli.randomness import DrawingFrom
 from nsvm_cli.torchvision_import import import_torchvision
 
 Change = Callable[[Float[Tensor, "c h w"]], Float[Tensor, "c h w"]]
-"""A random change to one image with pixels in 0..1, which draws from torch's global CPU generator."""
+"""A random change to one image with pixels in 0..1, drawn by functions of torch; see ``DrawingFrom``."""
 
 Size = tuple[int, int]
 
@@ -219,16 +220,16 @@ class Augmentation:
 
         Args:
             x: standardised images.
-            generator: the source of all randomness; torch's global generator is left unchanged.
+            generator: the source of all randomness.
             rows: if x is part of a larger batch, the size of that batch and the indices of these rows in it.
         """
         total, mine = rows or (len(x), torch.arange(len(x)))
         seeds = torch.randint(2**63 - 1, (total,), generator=generator, device=generator.device)
         mean, std = self._scaling.mean, self._scaling.std
         images = x.to("cpu", torch.float64) * std + mean
-        with torch.random.fork_rng(devices=[]):
+        with DrawingFrom(torch.Generator()) as drawing:
             for i, seed in enumerate(seeds.cpu()[mine.cpu()].tolist()):
-                torch.default_generator.manual_seed(seed)  # torchvision draws from no other
+                drawing.generator.manual_seed(seed)
                 for change in self._changes:
                     images[i] = change(images[i])
         return ((images - mean) / std).to(x)

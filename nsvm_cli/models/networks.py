@@ -23,6 +23,7 @@ from torch.nn import functional, grad
 from nsvm_cli.config.registry import STRICT, Fraction, Positive, build, one_line
 from nsvm_cli.errors import InputError, out_of_memory
 from nsvm_cli.models import torchvision_networks
+from nsvm_cli.randomness import DrawingFrom
 
 Shape = tuple[int, ...]
 Width = Annotated[int, Field(ge=1, le=2**30)]
@@ -349,9 +350,7 @@ def build_network(settings: Mapping[str, Any], shape: Shape, seed: int, outputs:
         output = Output(**{key: values.pop(key) for key in OUTPUT if key in values})
     except ValidationError as error:
         raise InputError(one_line(error, "network")) from None
-    # Modules are initialised from torch's global generator, so seed it here and restore it afterwards.
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with DrawingFrom(torch.Generator().manual_seed(seed)):
         try:
             network = build(NETWORKS, "network", values, shape)
         except (RuntimeError, MemoryError, OverflowError) as error:  # torch's messages can be long

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from nsvm_cli.errors import InputError
@@ -22,6 +26,37 @@ def select_device(name: str, threads: int | None) -> torch.device:
     torch.backends.cudnn.allow_tf32 = False  # full float32 precision
     torch.backends.cudnn.deterministic = True  # bit-reproducible convolutions
     return torch.device("cuda")
+
+
+class _Threads:
+    """How many contexts of ``own_threads`` are open, and torch's number of threads outside of them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.contexts, self.outside = 0, 0
+
+
+_threads = _Threads()
+
+
+@contextmanager
+def own_threads() -> Iterator[None]:
+    """Let what is within set torch's number of threads, and restore it afterwards.
+
+    A thread begins with the number that another one has set last. So contexts that overlap in time all begin
+    with the number from before the first of them, and restore that.
+    """
+    with _threads.lock:
+        if _threads.contexts == 0:
+            _threads.outside = torch.get_num_threads()
+        _threads.contexts += 1
+        torch.set_num_threads(_threads.outside)
+    try:
+        yield
+    finally:
+        with _threads.lock:
+            _threads.contexts -= 1
+            torch.set_num_threads(_threads.outside)
 
 
 def take_turns(job: int) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 import warnings
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pydantic
@@ -33,8 +34,15 @@ from nsvm_cli.models.objectives import OVERFLOW, ROWS
 from nsvm_cli.output import say
 from nsvm_cli.trainers.base import Problem, State, Trainer
 
-ITERATIONS = 10_000
-"""The most iterations of ``LinearSVM``; the solver says so if it needs more."""
+EPOCHS = 10_000
+"""The most passes of LIBLINEAR over the samples; a solver says so if it needs more."""
+
+ITERATIONS = 10**6
+"""The most iterations of LIBSVM, each of which changes two coefficients, or 10 m if that is more. Without a
+limit it would not end for C = 1e9, and Python cannot interrupt it."""
+
+_ONE_AT_A_TIME = threading.Lock()
+"""LIBLINEAR draws from one generator for all threads, and Python filters warnings for all of them alike."""
 
 
 class DirectSolver(Trainer[State]):
@@ -43,6 +51,7 @@ class DirectSolver(Trainer[State]):
     lambda/2 ||f||^2 + 1/m sum_j l_j is scikit-learn's objective with C = 1/(lambda m).
     """
 
+    name: ClassVar[str]
     lam: float
     starts_with_features = True
 
@@ -63,14 +72,29 @@ class DirectSolver(Trainer[State]):
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         """Return the SVM trained on the features z, (m, n), of the training samples."""
 
+    def fit(self, problem: Problem, machine: Any, x: np.ndarray) -> Any:
+        """Return scikit-learn's machine, fitted, and say so if it stopped before it converged."""
+        from sklearn.exceptions import ConvergenceWarning
+
+        with _ONE_AT_A_TIME, warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            machine.fit(x, problem.y.cpu().numpy())
+        if np.max(machine.n_iter_) >= machine.max_iter and problem.processes.rank == 0:
+            say(
+                f"algorithm.solver={self.name} stopped after {machine.max_iter} iterations, before it "
+                f"converged: raise algorithm.lam={self.lam:g}, or use algorithm.solver=pegasos"
+            )
+        return machine
+
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class SVC(DirectSolver):
-    """The dual problem with a bias, solved to optimality: SVC, or SVR for real targets.
+    """The dual problem with a bias, solved to scikit-learn's precision: SVC, or SVR for real targets.
 
     More than two classes are told apart in pairs, as SVC does, which neither kind of ``multiclass`` is.
     """
 
+    name: ClassVar[str] = "svc"
     lam: Positive = 1e-4
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
@@ -96,17 +120,19 @@ class SVC(DirectSolver):
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         from sklearn import svm  # slow to import, and needed only here
 
-        y, K = problem.y.cpu().numpy(), problem.K
-        machine, settings = svm.SVC, {"C": 1 / (self.lam * len(y))}
+        m, K = len(z), problem.K
+        machine = svm.SVC
+        settings: dict[str, Any] = {"C": 1 / (self.lam * m), "max_iter": max(ITERATIONS, 10 * m)}
         if isinstance(problem.loss.l, EpsilonInsensitive):
             machine, settings["epsilon"] = svm.SVR, problem.loss.l.epsilon
         if own := _scikit_learns_own(K, z.shape[1]):
             points = z.double()
             if not K.diag(points).isfinite().all():  # |K(a, b)|^2 <= K(a, a) K(b, b)
                 raise RunError(OVERFLOW)
-            svc = machine(cache_size=problem.memory_budget, **own, **settings).fit(points.cpu().numpy(), y)
+            settings |= {"cache_size": problem.memory_budget, **own}
+            svc = self.fit(problem, machine(**settings), points.cpu().numpy())
         else:
-            svc = machine(kernel="precomputed", **settings).fit(_gram(problem, z), y)
+            svc = self.fit(problem, machine(kernel="precomputed", **settings), _gram(problem, z))
         j = torch.from_numpy(svc.support_).to(z.device, torch.int64)
         if problem.task.outputs:
             alpha = torch.from_numpy(_by_pairs(svc.dual_coef_, svc.n_support_)).to(z)
@@ -122,6 +148,7 @@ class LinearSVM(DirectSolver):
     this takes time in proportion to m.
     """
 
+    name: ClassVar[str] = "linear"
     lam: Positive = 1e-4
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
@@ -135,10 +162,9 @@ class LinearSVM(DirectSolver):
 
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         from sklearn import svm
-        from sklearn.exceptions import ConvergenceWarning
 
-        x, y, l = z.double().cpu().numpy(), problem.y.cpu().numpy(), problem.loss.l  # noqa: E741
-        settings: dict[str, Any] = {"C": 1 / (self.lam * len(y)), "random_state": 0, "max_iter": ITERATIONS}
+        l = problem.loss.l  # noqa: E741
+        settings: dict[str, Any] = {"C": 1 / (self.lam * len(z)), "random_state": 0, "max_iter": EPOCHS}
         if isinstance(l, EpsilonInsensitive):
             machine = svm.LinearSVR(epsilon=l.epsilon, **settings)
         elif isinstance(problem.loss, CrammerSinger):
@@ -146,14 +172,7 @@ class LinearSVM(DirectSolver):
         else:
             loss = "hinge" if isinstance(l, Hinge) else "squared_hinge"
             machine = svm.LinearSVC(loss=loss, dual="auto" if loss == "squared_hinge" else True, **settings)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            machine.fit(x, y)
-        if machine.n_iter_ >= ITERATIONS and problem.processes.rank == 0:
-            say(
-                f"algorithm.solver=linear stopped after {ITERATIONS} iterations, before it converged: raise "
-                f"algorithm.lam={self.lam:g}, or use algorithm.solver=pegasos"
-            )
+        self.fit(problem, machine, z.double().cpu().numpy())
         w, b = np.atleast_2d(machine.coef_), np.atleast_1d(machine.intercept_)
         if problem.task.outputs:
             return Expansion(

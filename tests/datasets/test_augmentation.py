@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import Tensor
 
 from nsvm_cli.datasets import build_source
-from nsvm_cli.datasets.augmentation import AUGMENTATIONS, Augmentation, build_augmentation
+from nsvm_cli.datasets.augmentation import AUGMENTATIONS, Augmentation, Change, Transform, build_augmentation
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError
 from tests.datasets.helpers import refusal
@@ -209,3 +210,24 @@ def test_unsuitable_transforms_are_refused(section: object, shape: tuple[int, ..
 
 def test_the_largest_accepted_sigma_works() -> None:
     augmentation({"name": "elastic", "sigma": 6.7})(images(1), seeded())
+
+
+class Noise(Transform):
+    """Add noise, while another thread seeds torch's global generator."""
+
+    def change(self, size: tuple[int, int]) -> Change:
+        def with_noise(image: Tensor) -> Tensor:
+            with ThreadPoolExecutor(1) as other:
+                other.submit(torch.manual_seed, 99).result()
+            return image + torch.rand(size)
+
+        return with_noise
+
+
+def test_other_threads_do_not_change_what_is_drawn() -> None:
+    x = images(2, torch.float64)
+    with torch.random.fork_rng(devices=[]):
+        seeds = torch.randint(2**63 - 1, (2,), generator=seeded(3)).tolist()
+        changed = pixels(Augmentation([Noise()], SCALING, (28, 28))(x, seeded(3)))
+    noise = torch.stack([torch.rand(SHAPE, generator=seeded(seed)) for seed in seeds])
+    torch.testing.assert_close(changed - pixels(x), noise.double())

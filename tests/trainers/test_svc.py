@@ -101,16 +101,26 @@ def test_linear(loss: Loss, machine: svm.LinearSVC | svm.LinearSVR, small: MakeS
         np.testing.assert_array_equal(s.problem.task.decide(g(Linear(), z)), theirs.predict(z))
 
 
+@pytest.mark.parametrize(
+    ("solver", "iterations"), [(SVC(1e-100), 10 * M), (LinearSVM(1e-100), 1)], ids=["svc", "linear"]
+)
 @pytest.mark.parametrize("kind", sorted(LOSSES))
 def test_a_solver_that_has_not_converged_says_what_to_do(
-    kind: str, small: MakeSmall, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kind: str,
+    solver: SVC | LinearSVM,
+    iterations: int,
+    small: MakeSmall,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """LIBSVM would never converge."""
     monkeypatch.setattr("nsvm_cli.trainers.svc.ITERATIONS", 1)
+    monkeypatch.setattr("nsvm_cli.trainers.svc.EPOCHS", 1, raising=False)
     s = small(1, m=M, K=Linear(), loss=LOSSES[kind])
-    train(LinearSVM(1e-4), s.problem, s.theta(0))
+    train(solver, s.problem, s.theta(0))
     assert capsys.readouterr().err == (
-        "algorithm.solver=linear stopped after 1 iterations, before it converged: "
-        "raise algorithm.lam=0.0001, or use algorithm.solver=pegasos\n"
+        f"algorithm.solver={solver.name} stopped after {iterations} iterations, before it converged: "
+        "raise algorithm.lam=1e-100, or use algorithm.solver=pegasos\n"
     )
 
 
