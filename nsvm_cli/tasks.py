@@ -175,8 +175,9 @@ class Regression(Task):
         return y
 
     def decide(self, g: Values) -> Values:
-        """Return the predicted targets, in the units of the data."""
-        return self.mean + self.std * g
+        """Return the predicted targets, in the units of the data and in float64, which has their digits."""
+        wide: Values = g.double() if isinstance(g, Tensor) else g.astype(np.float64)
+        return self.mean + self.std * wide
 
     def correct(self, y: np.ndarray, g: np.ndarray) -> None:
         return None

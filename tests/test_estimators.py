@@ -256,3 +256,14 @@ def test_fits_that_overlap_leave_the_number_of_threads_as_it_was(monkeypatch: py
         [*threads.map(fit, (0, 1))]
     with ThreadPoolExecutor(1) as new:
         assert new.submit(torch.get_num_threads).result() == before
+
+
+def test_targets_keep_their_digits_in_float32() -> None:
+    X = np.random.default_rng(0).normal(size=(150, 2))
+    signal = np.sin(X[:, 0]) + X[:, 1]
+    for y in (1.7e9 + 30 * signal, 1000 + 1e-6 * signal):
+        single, double = (
+            NSVMRegressor(**QUICK, dtype=dtype).fit(X, y).predict(X) for dtype in ("float32", "float64")
+        )
+        assert len(np.unique(single)) == len(X)
+        np.testing.assert_allclose(single, double, rtol=0, atol=1e-3 * y.std())

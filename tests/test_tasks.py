@@ -88,6 +88,14 @@ def test_figures_of_regression_are_scikit_learns(make: Callable[[Any], Any]) -> 
     assert Regression().score(np.ones(3), np.zeros(3))["r2"] is None, "of a constant target"
 
 
+@either
+def test_predicted_targets_have_the_digits_of_float64(make: Callable[[Any], Any]) -> None:
+    g = np.linspace(-2, 2, 9, dtype=np.float32)
+    for mean, std in ((1.7e9, 30.0), (1000.0, 1e-6)):
+        predicted = np.asarray(Regression(mean, std).decide(make(g)))
+        np.testing.assert_array_equal(predicted, mean + std * g.astype(np.float64))
+
+
 def test_labels_are_coded_in_the_order_of_the_classes() -> None:
     labels = np.array(["b", "a", "b"])
     assert encode(labels, ["a", "b"]).tolist() == [1.0, -1.0, 1.0]

@@ -64,8 +64,8 @@ def onnx_graph(path: Path) -> bytes:
     """Return the model in a file as an ONNX graph.
 
     Its input ``x`` is a batch of raw samples in float64, which keeps the digits of a large offset, such as
-    that of a year. Its outputs are those of ``Graph``, of the model's dtype, but for the index of a class: an
-    int64.
+    that of a year. Its outputs are those of ``Graph``, of the model's dtype, but for predictions: an index is
+    an int64, a target a float64.
 
     Raises:
         InputError: there is no such model, it is too large, or what exports it is not installed.

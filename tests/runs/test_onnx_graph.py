@@ -53,7 +53,7 @@ def trained(folder: Path, **changes: Any) -> tuple[Path, Tensor]:
 
 
 def expect_same(file: Path, x: Tensor, graph: bytes) -> None:
-    """Compare scores and predictions for batches of one and of all samples."""
+    """Compare scores and predictions, and their types, for batches of one and of all samples."""
     model, session = load_model(file).model, onnxruntime.InferenceSession(graph)
     g, decided = model.decision_function(x), model.predict(x)
     raw = as_float(x).double().numpy()
@@ -63,8 +63,8 @@ def expect_same(file: Path, x: Tensor, graph: bytes) -> None:
     for rows in (slice(0, 1), slice(0, len(x))):
         scores, prediction, *p = session.run(None, {"x": raw[rows]})
         expect_near(scores, g[rows].numpy(), float(g.abs().max()))
+        assert prediction.dtype == (np.int64 if isinstance(model.task, Classification) else np.float64)
         if isinstance(model.task, Classification):
-            assert prediction.dtype == np.int64
             prediction = np.where(sure[rows].numpy(), prediction, -1)
         expect_near(prediction, decided[rows].numpy(), float(decided.abs().max()))
         if model.sigmoids is not None:
