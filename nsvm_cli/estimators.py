@@ -327,5 +327,5 @@ def _composed(parts: tuple[tuple[str, str], ...], task: str) -> dict[str, Any]:
 
 def _seed(random_state: Any) -> int:
     if isinstance(random_state, (int, np.integer)):
-        return int(random_state)
+        return random_state  # of NumPy as well: see ``_without_numpy``
     return int(check_random_state(random_state).randint(2**31))

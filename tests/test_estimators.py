@@ -214,6 +214,9 @@ def test_parameters() -> None:
             NSVMClassifier(settings={elsewhere: "regression"}).fit(X, y)
     with pytest.raises(InputError, match=r"^steps and settings: both name algorithm\.steps"):
         NSVMClassifier(steps=100, settings={"algorithm.steps": 20}).fit(X, y)
+    for name, key in {"steps": "algorithm.steps", "lam": "algorithm.lam", "random_state": "seed"}.items():
+        with pytest.raises(InputError, match=f"^{key} should be a number, got True"):
+            NSVMClassifier(**{name: True}).fit(X, y)
     with pytest.raises(ValueError, match="did you mean alg4"):
         NSVMClassifier("alg5").fit(X, y)
     before = torch.get_num_threads()

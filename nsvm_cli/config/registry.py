@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 import reprlib
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeVar
+from dataclasses import is_dataclass
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
@@ -71,10 +72,47 @@ def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping
     for p in parameters:
         if p.default is p.empty and p.name not in values:
             raise InputError(f"{kind}.{p.name}: {name} needs a value")
+    return construct(factory, kind, values, *args)
+
+
+def construct(factory: Callable[..., T], kind: str, values: Mapping[str, Any], *args: Any) -> T:
+    """Return ``factory(*args, **values)``, which pydantic validates.
+
+    Raises:
+        InputError: a value is rejected, or is true or false where a number belongs: pydantic makes
+            1 or 0 of it. The message begins with ``kind``.
+    """
+    _expect_no_booleans(factory, f"{kind}." if kind else "", values)
     try:
         return factory(*args, **values)
     except ValidationError as error:
         raise InputError(one_line(error, kind)) from None
+
+
+def _expect_no_booleans(factory: Callable[..., Any], within: str, values: Mapping[str, Any]) -> None:
+    annotated: Any = factory
+    if isinstance(factory, type) and not is_dataclass(factory):
+        annotated = factory.__init__  # type: ignore[misc]
+    try:
+        hints = get_type_hints(annotated)
+    except (NameError, TypeError):  # a plug-in's types may be there for type checkers only, or not at all
+        return
+    for key, value in values.items():
+        types = _types(hints.get(key))
+        if isinstance(value, dict):
+            for section in filter(is_dataclass, types):
+                _expect_no_booleans(section, f"{within}{key}.", value)
+        given = value if isinstance(value, list | tuple) else [value]
+        if types & {int, float} and bool not in types:
+            for one in given:
+                if isinstance(one, bool):
+                    raise InputError(f"{within}{key} should be a number, got {one}")
+
+
+def _types(hint: Any) -> set[Any]:
+    """Return the types that a type such as ``list[int] | None`` is made of."""
+    parts = () if get_origin(hint) is Literal else get_args(hint)
+    return {hint}.union(*map(_types, parts))
 
 
 SENTENCES = {

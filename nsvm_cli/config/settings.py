@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, WrapValidator
 from pydantic.dataclasses import dataclass
 
-from nsvm_cli.config.registry import STRICT, Count, one_line, shown
+from nsvm_cli.config.registry import STRICT, Count, construct, shown
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import MEMORY_BUDGET
 
@@ -120,10 +120,7 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
     for key in values:
         if key not in known:
             raise InputError(f"{key}: there is no such setting; {did_you_mean(key, known, within)}")
-    try:
-        return Settings(**values)
-    except ValidationError as error:
-        raise InputError(one_line(error)) from None
+    return construct(Settings, "", values)
 
 
 def plain(settings: Settings) -> dict[str, Any]:

@@ -15,12 +15,12 @@ from typing import Annotated, Any, cast
 
 import torch
 from jaxtyping import Float, Int64
-from pydantic import ConfigDict, Field, ValidationError, validate_call
+from pydantic import ConfigDict, Field, validate_call
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional, grad
 
-from nsvm_cli.config.registry import STRICT, Fraction, Positive, build, one_line
+from nsvm_cli.config.registry import STRICT, Fraction, Positive, build, construct
 from nsvm_cli.errors import InputError, out_of_memory
 from nsvm_cli.models import torchvision_networks
 from nsvm_cli.randomness import DrawingFrom
@@ -346,10 +346,8 @@ def build_network(settings: Mapping[str, Any], shape: Shape, seed: int, outputs:
         InputError: a setting is wrong, or does not fit the shape.
     """
     values = dict(settings)
-    try:
-        output = Output(**{key: values.pop(key) for key in OUTPUT if key in values})
-    except ValidationError as error:
-        raise InputError(one_line(error, "network")) from None
+    own = {key: values.pop(key) for key in OUTPUT if key in values}
+    output = construct(Output, "network", own)
     with DrawingFrom(torch.Generator().manual_seed(seed)):
         try:
             network = build(NETWORKS, "network", values, shape)

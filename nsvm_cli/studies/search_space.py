@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pydantic
-from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import Field, NonNegativeInt, PositiveInt
 
-from nsvm_cli.config.registry import STRICT, Positive, one_line
+from nsvm_cli.config.registry import STRICT, Positive, construct
 from nsvm_cli.config.settings import with_values
 from nsvm_cli.errors import InputError
 
@@ -142,11 +142,9 @@ def parse_search(values: Mapping[str, Any]) -> Search:
         InputError: a setting is unknown or out of range; the message names it.
     """
     try:
-        search = Search(**values)
+        search = construct(Search, "tune", values)
         if not search.ranges():
             raise InputError("tune.space is empty: expected at least one key with a list or {low, high}")
-    except ValidationError as error:
-        raise InputError(one_line(error, "tune")) from None
     except TypeError as error:
         raise InputError(f"tune: {str(error).removeprefix('Search.__init__() ')}") from None
     return search
@@ -155,17 +153,14 @@ def parse_search(values: Mapping[str, Any]) -> Search:
 def _leaves(space: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Range | Choice]]:
     for key, value in space.items():
         where = f"{prefix}{key}"
-        try:
-            if isinstance(value, list):
-                yield where, Choice(value)
-            elif isinstance(value, Mapping) and {"low", "high"} & value.keys():
-                yield where, Range(**value)
-            elif isinstance(value, Mapping):
-                yield from _leaves(value, f"{where}.")
-            else:
-                raise InputError(f"tune.space.{where}: expected a list or {{low, high, log}}, got {value!r}")
-        except ValidationError as error:
-            raise InputError(one_line(error, f"tune.space.{where}")) from None
+        if isinstance(value, list):
+            yield where, construct(Choice, f"tune.space.{where}", {"values": value})
+        elif isinstance(value, Mapping) and {"low", "high"} & value.keys():
+            yield where, construct(Range, f"tune.space.{where}", value)
+        elif isinstance(value, Mapping):
+            yield from _leaves(value, f"{where}.")
+        else:
+            raise InputError(f"tune.space.{where}: expected a list or {{low, high, log}}, got {value!r}")
 
 
 def placed(values: Mapping[str, Any], point: Point) -> dict[str, Any]:

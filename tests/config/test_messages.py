@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import validate_call
+from torch import nn
 
 from nsvm_cli.cli.hydra_app import compose_settings, conf_folder
-from nsvm_cli.config.settings import parse_settings
+from nsvm_cli.config.settings import parse_settings, with_values
 from nsvm_cli.datasets import build_source
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import build_kernel
-from nsvm_cli.models.networks import build_network
+from nsvm_cli.models.networks import NETWORKS, build_network
 from nsvm_cli.models.optimizers import build_optimizer
 from nsvm_cli.trainers import build_trainer
 
@@ -46,6 +48,39 @@ def test_about_a_part(group: str) -> None:
         said = set(refusals(BUILD[group], right))
         assert said
         assert not [line for line in said if any(word in line for word in LIBRARY)]
+
+
+@validate_call
+def of_a_function(shape: tuple[int, ...], width: int) -> nn.Module:
+    return nn.Linear(*shape, width)
+
+
+@pytest.mark.parametrize(
+    ("group", "section", "key"),
+    [
+        ("algorithm", {"name": "pegasos", "steps": True}, "steps"),
+        ("algorithm", {"name": "alg4", "steps": 5, "average": True}, "average"),
+        ("dataset", {"name": "ringnorm", "samples": True}, "samples"),
+        ("dataset", {"name": "digits", "augment": [{"name": "flip", "p": True}]}, "p"),
+        ("kernel", {"name": "rbf", "gamma": True}, "gamma"),
+        ("network", {"name": "mlp", "widths": [3, True]}, "widths"),
+        ("network", {"name": "mlp", "widths": [3], "scale": True}, "scale"),
+        ("network", {"name": "of_a_function", "width": True}, "width"),
+        ("optimizer", {"name": "sgd", "lr": False}, "lr"),
+    ],
+)
+def test_a_boolean_is_no_number(
+    group: str, section: dict[str, Any], key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(NETWORKS, "of_a_function", of_a_function)
+    with pytest.raises(InputError, match=rf"\.{key} should be a number, got (True|False)$"):
+        BUILD[group](section)
+
+
+@pytest.mark.parametrize("key", ["seed", "threads", "memory_budget", "checkpoint.every", "validation.every"])
+def test_a_boolean_is_no_number_of_a_run(key: str, right: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=rf"^{key} should be a number, got True$"):
+        parse_settings(with_values(right, {key: True}))
 
 
 @pytest.fixture(scope="module")
