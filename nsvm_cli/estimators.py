@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -47,9 +47,6 @@ PARTS = ("algorithm", "network", "kernel", "optimizer", "loss")
 
 APPLY = (*PARTS, *HOW, "seed", "multiclass")
 """The settings of ``nsvm train`` that an estimator has: not those of its data set, files and evaluation."""
-
-LABELS: dict[str, Callable[[str], Any]] = {"bool": "True".__eq__, "int": int, "float": float}
-"""What makes labels of the names of classes, by the type of the labels; others become text."""
 
 
 class _NSVM(BaseEstimator):  # type: ignore[misc]
@@ -129,18 +126,18 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         changes = _without_numpy({**given, **(self.settings or {})})
         return parse_settings(with_values(_composed(parts, self._task), changes))
 
-    def _train(self, x: np.ndarray, y: np.ndarray, labels: Sequence[Any] = ()) -> None:
-        """Train on samples and the codes of their labels, or real targets."""
+    def _train(self, x: np.ndarray, y: np.ndarray, classes: np.ndarray | None = None) -> None:
+        """Train on samples and the codes of their classes, or real targets."""
         settings = self._settings()
         check_parts(settings)
         names = getattr(self, "feature_names_in_", None)
-        samples = Samples(_numbers(x), y, tuple(map(str, labels)), "arrays")
+        samples = Samples(_numbers(x), y, () if classes is None else tuple(map(str, classes)), "arrays")
         data = in_memory(samples, None if names is None else [*map(str, names)])
         with own_threads():
             experiment = build(settings, data)
             check_storable(experiment)
             model = train_in_memory(experiment)
-        kind = type(labels[0]).__name__ if labels else None
+        kind = None if classes is None else "str" if classes.dtype.kind == "U" else classes.dtype.name
         about = facts(experiment, model, experiment.trainer.total, labels=kind)
         self._take(SavedModel(model, experiment.settings, about))
 
@@ -175,9 +172,9 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | Path) -> Self:
         """Return the estimator of a model file or run directory, with the settings that it was trained with.
 
-        Classes that were fitted as bool, int, float or text are so again, and others are text; those of
-        ``nsvm train`` are whole numbers if all of them are, and otherwise text. A model of a table takes a
-        data frame as ``nsvm predict`` takes a file: it may hold text and empty cells.
+        Classes have the type that they were fitted with; those of ``nsvm train`` are whole numbers if all of
+        them are, and otherwise text. A model of a table takes a data frame as ``nsvm predict`` takes a file:
+        it may hold text and empty cells.
 
         Raises:
             InputError: there is no such file, it is damaged, or of another kind of task.
@@ -219,10 +216,9 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
         X, y = validate_data(self, _detached(X), _detached(y), allow_nd=True)
         check_classification_targets(y)
         self.classes_, index = np.unique(y, return_inverse=True)
-        labels = self.classes_.tolist()
-        if len(labels) < 2:
-            raise InputError(f"expected at least 2 classes, got 1 class: {labels[0]}")
-        self._train(X, encode(index, range(len(labels))), labels)
+        if len(self.classes_) < 2:
+            raise InputError(f"expected at least 2 classes, got 1 class: {self.classes_[0]}")
+        self._train(X, encode(index, range(len(self.classes_))), self.classes_)
         return self
 
     def _take(self, saved: SavedModel) -> None:
@@ -300,12 +296,15 @@ def _without_numpy(value: Any) -> Any:
 
 
 def _as_labels(names: Sequence[str], kind: str | None) -> np.ndarray:
-    """Return the labels that classes stand for; if their type is unknown, int is tried."""
-    with contextlib.suppress(KeyError, ValueError):
-        labels = [*map(LABELS[kind or "int"], names)]
-        if [*map(str, labels)] == [*names]:
-            return np.array(labels)
-    return np.array(names, dtype=object)
+    """Return the classes with these names, as an array of a type; if it is unknown, int is tried."""
+    texts = np.array(names, dtype=object)
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        dtype = np.dtype(kind or "int")
+        if dtype.kind in "biufMU" and dtype.itemsize <= 16:  # the file may come from a stranger
+            labels: np.ndarray = texts == "True" if dtype.kind == "b" else texts.astype(dtype)
+            if [*map(str, labels)] == [*names]:
+                return labels
+    return texts
 
 
 def _parameters(settings: Settings) -> dict[str, Any]:

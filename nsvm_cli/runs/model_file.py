@@ -58,9 +58,10 @@ class Facts:
     ``scale``, ``bias`` and ``one_vs_one`` are those of g (see ``Expansion``); for more than two classes, the
     bias is a tensor. ``shape`` is that of one sample, and ``sha256`` is the checksum of the data that the
     model was trained on. ``columns`` is None if these were no table. ``target`` holds mean and standard
-    deviation of real targets, which have no classes. ``labels`` is the type of the labels that an estimator
-    was given, such as bool; None for other models. ``theta_change`` and ``feature_change`` say how far
-    training has moved the network (see ``nsvm_cli.models.change``); files of earlier versions do not.
+    deviation of real targets, which have no classes. ``labels`` is NumPy's name of the type of the labels
+    that an estimator was given, such as bool; None for other models. ``theta_change`` and ``feature_change``
+    say how far training has moved the network (see ``nsvm_cli.models.change``); files of earlier versions do
+    not.
     """
 
     scale: Positive
