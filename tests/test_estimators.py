@@ -23,7 +23,7 @@ import nsvm_cli
 from nsvm_cli import NSVMClassifier, NSVMRegressor, estimators
 from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.config.settings import parse_settings
-from nsvm_cli.errors import InputError
+from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.estimators import _composed
 from nsvm_cli.runs.experiment import prepare
 from tests.cli.process import nsvm, trained
@@ -279,3 +279,36 @@ def test_targets_keep_their_digits_in_float32() -> None:
         )
         assert len(np.unique(single)) == len(X)
         np.testing.assert_allclose(single, double, rtol=0, atol=1e-3 * y.std())
+
+
+COLLAPSED = {"network": "mlp", "settings": {"network.scale": 1e-300, "network.normalize": True}}
+VANISHING = "sums of kernel values vanish beside their scale; lower algorithm.lam"
+
+
+@pytest.mark.parametrize(
+    ("Estimator", "parameters", "reason"),
+    [
+        (NSVMClassifier, {"lam": 1e300}, VANISHING),
+        (NSVMRegressor, {"algorithm": "alg1", "lam": 1e300}, VANISHING),
+        (
+            NSVMClassifier,
+            {"algorithm": "alg4", "lam": 1e308, "settings": {"algorithm.solver": "svc"}},
+            VANISHING,
+        ),
+        (NSVMClassifier, {"gamma": 1e-300}, "the kernel is the same for all pairs of samples"),
+        (NSVMClassifier, COLLAPSED, "same features"),
+        (
+            NSVMRegressor,
+            {"settings": {"loss.epsilon": 1e9}},
+            "there are no support vectors",
+        ),
+    ],
+)
+def test_a_model_that_tells_no_samples_apart_is_an_error(
+    Estimator: Any, parameters: dict[str, Any], reason: str
+) -> None:
+    X, y = make_moons(60, noise=0.2, random_state=0)
+    with pytest.raises(
+        RunError, match=f"^training ended with one constant decision value for all .*: .*{reason}"
+    ):
+        Estimator(**{**QUICK, "steps": 30, **parameters}).fit(X, y)

@@ -97,8 +97,30 @@ class NSVM:
         with torch.no_grad():
             g = torch.cat([self.expansion(self.kernel, self.features(part)) for part in x.split(rows)])
         if not g.isfinite().all():
-            raise RunError("the decision function is not finite on these samples; use another kernel")
+            advice = "raise algorithm.lam, or use another kernel"
+            raise RunError(f"the decision function is not finite on these samples; {advice}")
         return g
+
+    def expect_different_decisions(self, x: Real[Tensor, "p ..."]) -> None:
+        """Check that the decision function tells some of these raw samples apart.
+
+        Raises:
+            RunError: it has one value for all of them; the message says why, and what to do.
+        """
+        g = self.decision_function(x)
+        if len(g) < 2 or not g.eq(g[0]).all():
+            return
+        z = self.features(x)
+        K = self.kernel(z, z)
+        if z.eq(z[0]).all():
+            reason = "the network gives all samples the same features; lower optimizer.lr or weight_decay"
+        elif K.eq(K[0, 0]).all():
+            reason = "the kernel is the same for all pairs of samples; change its settings, as kernel.gamma"
+        elif len(self.expansion.alpha) == 0:
+            reason = "there are no support vectors; lower loss.epsilon"
+        else:
+            reason = "sums of kernel values vanish beside their scale; lower algorithm.lam"
+        raise RunError(f"training ended with one constant decision value for all samples: {reason}")
 
     def predict(self, x: Real[Tensor, "p ..."]) -> Tensor:
         """Return the predictions for raw samples, of shape (p,): coded classes, or targets in their units."""

@@ -26,7 +26,7 @@ from nsvm_cli.models.kernels import build_kernel, check_shapes
 from nsvm_cli.models.losses import build_loss
 from nsvm_cli.models.networks import build_network, empty_network, uses_batch_statistics
 from nsvm_cli.models.nsvm import NSVM, Expansion
-from nsvm_cli.models.objectives import dataset_alignment
+from nsvm_cli.models.objectives import dataset_alignment, random_subset
 from nsvm_cli.models.optimizers import build_optimizer
 from nsvm_cli.parallel.device import select_device
 from nsvm_cli.parallel.distributed import init_distributed
@@ -35,6 +35,9 @@ from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.runs.model_file import check_storable
 from nsvm_cli.runs.parts import check_parts
 from nsvm_cli.trainers import Problem, State, Trainer, build_trainer
+
+FEW = 100
+"""Training samples that a trained model has to tell apart."""
 
 
 @dataclass(frozen=True)
@@ -191,8 +194,16 @@ def figures_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, A
 
 
 def model_of(experiment: Experiment, expansion: Expansion) -> NSVM:
-    """Return the model with the current theta and these terms, calibrated if asked."""
-    return calibrated(experiment, uncalibrated(experiment, expansion))
+    """Return the model with the current theta and these terms, calibrated if asked.
+
+    Raises:
+        RunError: it cannot tell training samples apart.
+    """
+    model, x = uncalibrated(experiment, expansion), experiment.data.splits["train"].x
+    if len(x) > FEW:
+        x = x[random_subset(len(x), FEW, experiment.settings.seed, x.device)]
+    model.expect_different_decisions(x)
+    return calibrated(experiment, model)
 
 
 def uncalibrated(experiment: Experiment, expansion: Expansion) -> NSVM:

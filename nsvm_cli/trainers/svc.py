@@ -72,6 +72,11 @@ class DirectSolver(Trainer[State]):
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         """Return the SVM trained on the features z, (m, n), of the training samples."""
 
+    def C(self, m: int) -> float:
+        """Return 1/(lambda m) for m samples, as a positive and finite number."""
+        limits = np.finfo(np.float64)
+        return float(np.clip(1 / (self.lam * m), limits.tiny, limits.max))
+
     def fit(self, problem: Problem, machine: Any, x: np.ndarray) -> Any:
         """Return scikit-learn's machine, fitted, and say so if it stopped before it converged."""
         from sklearn.exceptions import ConvergenceWarning
@@ -122,7 +127,7 @@ class SVC(DirectSolver):
 
         m, K = len(z), problem.K
         machine = svm.SVC
-        settings: dict[str, Any] = {"C": 1 / (self.lam * m), "max_iter": max(ITERATIONS, 10 * m)}
+        settings: dict[str, Any] = {"C": self.C(m), "max_iter": max(ITERATIONS, 10 * m)}
         if isinstance(problem.loss.l, EpsilonInsensitive):
             machine, settings["epsilon"] = svm.SVR, problem.loss.l.epsilon
         if own := _scikit_learns_own(K, z.shape[1]):
@@ -164,7 +169,7 @@ class LinearSVM(DirectSolver):
         from sklearn import svm
 
         l = problem.loss.l  # noqa: E741
-        settings: dict[str, Any] = {"C": 1 / (self.lam * len(z)), "random_state": 0, "max_iter": EPOCHS}
+        settings: dict[str, Any] = {"C": self.C(len(z)), "random_state": 0, "max_iter": EPOCHS}
         if isinstance(l, EpsilonInsensitive):
             machine = svm.LinearSVR(epsilon=l.epsilon, **settings)
         elif isinstance(problem.loss, CrammerSinger):

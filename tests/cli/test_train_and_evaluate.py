@@ -62,6 +62,14 @@ def test_the_same_seed_gives_the_same_run(tmp_path: Path) -> None:
     assert results[0] == results[1]
 
 
+def test_a_run_that_learns_nothing_is_an_error(tmp_path: Path) -> None:
+    words = ["dataset=ringnorm", "dataset.samples=100", "algorithm=pegasos", "algorithm.lam=1e300", *QUICK]
+    done = nsvm("train", *words, "hydra.run.dir=run", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith("vanish beside their scale; lower algorithm.lam")
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
 def test_evaluate_elsewhere_on_other_data(tmp_path: Path) -> None:
     """A checkpoint alone, under an odd name, from another folder, on a table of its user's own."""
     run, result = trained(*QUICK, "algorithm.solver_steps=200", cwd=tmp_path)
