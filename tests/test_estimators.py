@@ -299,7 +299,7 @@ VANISHING = "sums of kernel values vanish beside their scale; lower algorithm.la
         (NSVMClassifier, COLLAPSED, "same features"),
         (
             NSVMRegressor,
-            {"settings": {"loss.epsilon": 1e9}},
+            {"loss": "epsilon_insensitive", "settings": {"loss.epsilon": 1e9}},
             "there are no support vectors",
         ),
     ],

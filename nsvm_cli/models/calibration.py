@@ -47,7 +47,8 @@ def _fit(g: np.ndarray, positive: np.ndarray) -> np.ndarray:
 def probabilities(sigmoids: Sigmoids, g: Float[Tensor, " p *outputs"]) -> Float[Tensor, "p C"]:
     """Return the probability of each class.
 
-    Of two classes, P(g) is that of the second; of more, that of class r is P(g_r) over the sum of all.
+    Of two classes, P(g) is that of the second; of more, that of class r is P(g_r) over the sum of all. The
+    most probable class need not be the one that the task decides for: P(g) = 1/2 at g = -b/a, not at 0.
     """
     a, b = sigmoids
     p = torch.sigmoid(-(a * g.to(a) + b))

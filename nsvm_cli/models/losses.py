@@ -15,7 +15,12 @@ they lead to (Kulis and Bartlett 2010, "Implicit online learning"): with kappa =
 
     alpha_i += a,  a = -dl/df(y_i, f(x_i) + kappa a) = -dl/df(y_i, f(x_i)) / (1 + kappa l'')
 
-which tends to the explicit step as t grows.
+which tends to the explicit step as t grows. theta descends with the same derivative -a, so that its steps are
+bounded as well: with K(z_i, z_i) held fixed, they go down the gradient of
+
+    min_a l(y_i, f(x_i) + kappa a) + kappa a^2 / 2
+
+the Moreau envelope of the loss, whose derivative by f(x_i) is that of l at the minimum, f(x_i) + kappa a.
 """
 
 from __future__ import annotations
