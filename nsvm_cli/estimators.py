@@ -324,7 +324,7 @@ def _composed(parts: tuple[tuple[str, str], ...], task: str) -> dict[str, Any]:
     return compose_settings(["dataset=csv", "dataset.path=arrays", f"task={task}", *words])
 
 
-def _seed(random_state: Any) -> int:
+def _seed(random_state: Any) -> Any:
     if isinstance(random_state, (int, np.integer)):
-        return random_state  # of NumPy as well: see ``_without_numpy``
+        return random_state  # as it is: true and false are refused with the other settings
     return int(check_random_state(random_state).randint(2**31))

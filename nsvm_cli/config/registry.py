@@ -100,8 +100,9 @@ def _expect_no_booleans(factory: Callable[..., Any], within: str, values: Mappin
     for key, value in values.items():
         types = _types(hints.get(key))
         if isinstance(value, dict):
-            for section in filter(is_dataclass, types):
-                _expect_no_booleans(section, f"{within}{key}.", value)
+            for section in types:
+                if isinstance(section, type) and is_dataclass(section):
+                    _expect_no_booleans(section, f"{within}{key}.", value)
         given = value if isinstance(value, list | tuple) else [value]
         if types & {int, float} and bool not in types:
             for one in given:

@@ -49,6 +49,8 @@ def test_a_space_has_the_form_of_the_settings() -> None:
             "tune.trials should be greater than or equal to 1, got 0|tune.trials should be greater",
         ),
         ({"trails": 3}, "trails"),
+        ({"trials": True}, r"^tune\.trials should be a number, got True"),
+        ({"space": {"seed": {"low": False, "high": 3}}}, r"^tune\.space\.seed\.low should be a number"),
         ({"space": {}}, r"tune.space is empty"),
         ({"space": {"optimizer": {"lr": 0.1}}}, r"tune.space.optimizer.lr: expected a list or \{low, high"),
         ({"space": {"optimizer": {"lr": []}}}, r"tune.space.optimizer.lr.* a list of 1 or more"),
