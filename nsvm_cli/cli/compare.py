@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
@@ -51,6 +52,7 @@ def configure(parser: CommandParser) -> None:
         type=Path,
         help="draw the figures that apply as PNG, or with latex as PDF",
     )
+    parser.add_escape()
     parser.set_defaults(run=compare)
 
 
@@ -58,9 +60,11 @@ def compare(options: argparse.Namespace) -> None:
     """Print the comparison, and draw its figures."""
     from nsvm_cli.studies import compare as study
     from nsvm_cli.studies.cells import cells
-    from nsvm_cli.studies.comparison_table import FORMATS
+    from nsvm_cli.studies.comparison_table import FORMATS, to_csv
     from nsvm_cli.studies.records import find_runs
 
+    if options.escape_formulas and options.format != "csv":
+        raise InputError("--escape-formulas needs --format csv: only in CSV are there cells that it changes")
     found = cells(find_runs(options.paths, options.filter))
     rows, ranks = study.compare(found, options.against), study.ranking(found)
     drawn: dict[str, Figure] = {}
@@ -69,7 +73,8 @@ def compare(options: argparse.Namespace) -> None:
 
         _expect_writable(options.figures)
         drawn = figures(rows, ranks)
-    answer_lines(FORMATS[options.format](rows, ranks))
+    write = partial(to_csv, escape=True) if options.escape_formulas else FORMATS[options.format]
+    answer_lines(write(rows, ranks))
     for name, figure in drawn.items():
         from nsvm_cli.report.plotting import write_figure
 

@@ -161,6 +161,14 @@ class CommandParser(Parser):
             help="only runs with KEY=VALUE, or another relation: != < <= > >=; KEY is a setting or a figure",
         )
 
+    def add_escape(self) -> None:
+        """Take whether CSV is for a spreadsheet, as ``escape_formulas``."""
+        self.add_argument(
+            "--escape-formulas",
+            action="store_true",
+            help="CSV for a spreadsheet: a quote before cells that it would take for formulas",
+        )
+
     def add_plugins(self) -> None:
         """Take modules of the user's own to import, as the list ``plugins``."""
         self.add_argument(

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from nsvm_cli.cli.parser import CommandParser
+from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, answer_lines, say
 from nsvm_cli.storage.files import csv_text
 
@@ -38,6 +39,7 @@ def configure(parser: CommandParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print a row for each run, with all it has")
     form.add_argument("--json", action="store_true", help="print a list with an object for each run")
+    parser.add_escape()
     parser.set_defaults(run=runs)
 
 
@@ -45,13 +47,15 @@ def runs(options: argparse.Namespace) -> None:
     """Print the runs as a table, as CSV or as JSON. Writes no file."""
     from nsvm_cli.studies.records import find_runs, in_order, rows_of
 
+    if options.escape_formulas and not options.csv:
+        raise InputError("--escape-formulas needs --csv: only in CSV are there cells that it changes")
     records = find_runs(options.paths, options.filter)
     if options.sort:
         records = in_order(records, options.sort, options.descending)
     if options.json:
         answer(json.dumps([record.to_json() for record in records]))
     elif options.csv:
-        answer_lines(csv_text(rows_of(records)) if records else "path\n")
+        answer_lines(csv_text(rows_of(records), options.escape_formulas) if records else "path\n")
     else:
         _show(records)
 

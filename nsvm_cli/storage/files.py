@@ -19,6 +19,8 @@ TEMPORARY = ".tmp"
 ORPHAN = re.compile(r"\..+\.(json|jsonl|yaml|png|safetensors|csv|md|html|onnx)\.[0-9]+\.tmp")
 """Temporary files that ``write_atomically`` leaves behind if its process is killed."""
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""How cells begin that a spreadsheet may take for a formula; the last four are full-width = + - @."""
 
 LOOK_SECONDS = 0.2
 """Longer than another process holds a lock that only looks whether it is held: see ``is_locked``."""
@@ -106,13 +108,27 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     write_atomically(path, csv_text(rows).encode())
 
 
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a CSV file; there is at least one row, and all rows have the same keys."""
+def csv_text(rows: Sequence[Mapping[str, Any]], escape: bool = False) -> str:
+    """Return a CSV file; there is at least one row, and all rows have the same keys.
+
+    ``escape`` applies ``escape_formula`` to all cells, also those of the header.
+    """
     text = io.StringIO()
-    table = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
+    table = csv.writer(text, lineterminator="\n")
+    for cells in (rows[0], *([row[key] for key in rows[0]] for row in rows)):
+        table.writerow(map(escape_formula, cells) if escape else cells)
     return text.getvalue()
+
+
+def escape_formula(cell: Any) -> Any:
+    """Return a cell with a quote before what a spreadsheet would take for a formula, as OWASP advises."""
+    if not isinstance(cell, str) or not cell.startswith(FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def open_for_append(path: Path) -> io.FileIO:

@@ -20,9 +20,9 @@ HEAD = (
 )
 
 
-def to_csv(rows: Sequence[Comparison], ranks: Ranking | None) -> str:
-    """Return a line for each candidate on each data set, with all digits."""
-    return csv_text([_figures(row) for row in rows])
+def to_csv(rows: Sequence[Comparison], ranks: Ranking | None, escape: bool = False) -> str:
+    """Return a line for each candidate on each data set, with all digits; for ``escape`` see ``csv_text``."""
+    return csv_text([_figures(row) for row in rows], escape)
 
 
 def _figures(row: Comparison) -> dict[str, Any]:

@@ -33,6 +33,20 @@ def test_the_table_goes_to_standard_output_and_the_names_of_figures_do_not(sweep
         assert (sweep.parent / f"new/figures/{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_formulas_are_escaped_if_asked(sweep: Path) -> None:
+    for file in sweep.rglob("result.json"):
+        file.write_text(file.read_text().replace("alg1", "=alg1"))
+    plain, escaped = (
+        nsvm("compare", "sweep", "--format", "csv", *flags, cwd=sweep.parent).stdout
+        for flags in ([], ["--escape-formulas"])
+    )
+    assert ",=alg1," in plain
+    assert escaped == plain.replace(",=alg1,", ",'=alg1,")
+    done = nsvm("compare", "sweep", "--escape-formulas", cwd=sweep.parent)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--escape-formulas needs --format csv" in done.stderr
+
+
 def test_latex_has_figures_as_pdf(sweep: Path) -> None:
     done = nsvm("compare", "sweep", "--format", "latex", "--figures", ".", cwd=sweep.parent)
     assert (done.returncode, done.stderr) == (0, "curves.pdf\nranks.pdf\n")

@@ -49,6 +49,25 @@ def test_csv(sweep: Path) -> None:
     assert all(float(row["test_accuracy"]) > 0.4 for row in rows)
 
 
+def test_formulas_are_escaped_if_asked(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    text = {
+        "status": "failed",
+        "message": "=1+1",
+        "overrides": [],
+        "job": None,
+        "sweep": None,
+        "exit_code": 2,
+    }
+    (tmp_path / "run" / "status.json").write_text(json.dumps(text))
+    (tmp_path / "run" / "config.yaml").write_text('seed: 1\n"@x": -1\n')
+    for flags, cells in (([], ("@x", "=1+1")), (["--escape-formulas"], ("'@x", "'=1+1"))):
+        done = nsvm("runs", "run", "--csv", *flags, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        [row] = csv.DictReader(io.StringIO(done.stdout))
+        assert (row[cells[0]], row["message"]) == ("-1", cells[1])
+
+
 def test_table(sweep: Path) -> None:
     done = nsvm("runs", "--sort", "algorithm.lam", "--descending", sweep, cwd=sweep, env={"COLUMNS": "200"})
     first, *lines = done.stdout.splitlines()
@@ -93,4 +112,5 @@ def test_bad_input(sweep: Path, tmp_path: Path) -> None:
     assert "there is no run in or below it" in refusal("runs", tmp_path, cwd=tmp_path)
     assert "did you mean train_accuracy" in refusal("runs", sweep, "--sort", "train_acc", cwd=tmp_path)
     assert "not allowed with" in refusal("runs", sweep, "--csv", "--json", cwd=tmp_path)
+    assert "--escape-formulas needs --csv" in refusal("runs", sweep, "--escape-formulas", cwd=tmp_path)
     assert nsvm("runs", sweep, "--filter", "seed=7", cwd=tmp_path).stdout == "no run matches the filter\n"
