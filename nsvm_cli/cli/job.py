@@ -244,6 +244,8 @@ def _train_run(
         epochs, m = settings.algorithm.get("epochs"), len(experiment.problem.y)
         if epochs and total < (asked := build_trainer(settings.algorithm).total):
             tell(f"algorithm.epochs={epochs} allows {total} of {asked} steps on {m} training samples")
+        for remark in experiment.data.remarks():
+            tell(remark)
         if settings.validation.every and experiment.trainer.part_steps[-1] == 0:
             tell("validation.every: this solver has an SVM to validate after the last step only")
         return train_run(

@@ -5,21 +5,24 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, output_file
 from nsvm_cli.cli.plugins import load_plugins
-from nsvm_cli.output import answer_lines
+from nsvm_cli.output import answer_lines, say
+from nsvm_cli.storage.files import escape_formula, replacing
 
 DESCRIPTION = """\
 Predict with a trained model: a class or a target for each sample, and the score
 of each class, with its probability if the model was trained with
 calibration=sigmoid. Samples are the rows of a CSV file with a header, which may
 be compressed and of any size, an IDX file, an image, or the images in a folder.
-Columns are found by their names; others, such as a label, are ignored.
+Columns are found by their names; others, such as a label, are ignored. Text is
+matched as it is written: 1, 01 and 1.0 are different categories.
 """
 EPILOG = """\
 examples:
@@ -44,6 +47,7 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument("--separator", metavar="C", help="separates cells, such as ; or \\t")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), metavar="NAME", help="auto, cpu or cuda")
     parser.add_argument("--threads", type=int, metavar="N", help="number of threads on the CPU")
+    parser.add_escape()
     parser.add_plugins()
     parser.set_defaults(run=predict)
 
@@ -54,7 +58,6 @@ def predict(options: argparse.Namespace) -> None:
     with importing_torch():
         from nsvm_cli.runs.model_file import find_model_file, load_model
         from nsvm_cli.runs.prediction import predictions
-    from nsvm_cli.storage.files import replacing
     from nsvm_cli.storage.run_directory import expect_no_loss
 
     runtime = {name: value for name in ("device", "threads") if (value := getattr(options, name)) is not None}
@@ -62,22 +65,24 @@ def predict(options: argparse.Namespace) -> None:
     if options.output is not None:
         expect_no_loss(options.output, source, options.file)
     saved = load_model(source, runtime)
-    texts = _texts(predictions(saved, options.file, options.separator))
+    blocks = predictions(saved, options.file, options.separator)
     if options.output is None:
-        for text in texts:
-            answer_lines(text)
+        for number, columns in enumerate(blocks):
+            answer_lines(_text(columns, number == 0, options.escape_formulas))
         return
+    count = 0
     with replacing(options.output) as file:
-        for text in texts:
+        for columns in blocks:
+            text = _text(columns, count == 0, options.escape_formulas)
             file.write(text.encode(errors="backslashreplace"))  # a file may have a name that is not Unicode
+            count += len(columns["prediction"])
+    say(f"{count} {'prediction' if count == 1 else 'predictions'} in {options.output}")
 
 
-def _texts(blocks: Iterable[Mapping[str, Sequence[Any]]]) -> Iterator[str]:
-    """Return the parts of a CSV file, the first with the header."""
-    for number, columns in enumerate(blocks):
-        text = io.StringIO(newline="")
-        table = csv.writer(text, lineterminator=END)
-        if number == 0:
-            table.writerow(columns)
-        table.writerows(zip(*columns.values(), strict=True))
-        yield text.getvalue().replace(END, "\n")
+def _text(columns: Mapping[str, Sequence[Any]], header: bool, escape: bool) -> str:
+    """Return the part of a CSV file that holds these columns, with or without the header."""
+    text = io.StringIO(newline="")
+    table = csv.writer(text, lineterminator=END)
+    rows = chain([columns] if header else [], zip(*columns.values(), strict=True))
+    table.writerows(map(escape_formula, row) if escape else row for row in rows)
+    return text.getvalue().replace(END, "\n")

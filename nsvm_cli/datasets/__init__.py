@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +16,12 @@ from nsvm_cli.datasets.cifar10 import CIFAR10
 from nsvm_cli.datasets.csv import CSV
 from nsvm_cli.datasets.digits import SklearnDigits
 from nsvm_cli.datasets.emnist import EMNIST
-from nsvm_cli.datasets.encoding import TableEncoder, as_numbers, code_labels, fit_encoder
+from nsvm_cli.datasets.encoding import TableEncoder, as_numbers, code_labels, fit_encoder, stray_texts
 from nsvm_cli.datasets.mnist import KMNIST, MNIST, FashionMNIST
 from nsvm_cli.datasets.pmlb import PMLB
 from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.datasets.ringnorm_openml import RingnormOpenML
-from nsvm_cli.datasets.splits import split_rows
+from nsvm_cli.datasets.splits import duplicates, split_rows
 from nsvm_cli.datasets.svhn import SVHN
 from nsvm_cli.errors import InputError
 from nsvm_cli.randomness import Stream, generator
@@ -53,6 +54,9 @@ DATASETS: dict[str, type[Source]] = {
     "csv": CSV,
     "pmlb": PMLB,
 }
+
+FEW_DUPLICATES = 0.01
+"""A smaller share of held-out samples that are training samples too is in the result only."""
 
 
 class Splits(Mapping[str, Split]):
@@ -101,7 +105,7 @@ class Data:
 
     With ``official_split`` the test set is the same for every seed; if ``generated``, each seed has samples
     of its own. Otherwise all seeds split the same samples, each in its own way. ``columns`` are the names of
-    those that a table has, and ``encoder`` made features of them.
+    those that a table has, ``encoder`` made features of them, and ``notes`` are lines about how it did so.
     """
 
     splits: Splits
@@ -113,6 +117,24 @@ class Data:
     sha256: str
     columns: tuple[str, ...] | None = None
     encoder: TableEncoder | None = None
+    notes: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def duplicates(self) -> int:
+        """How many of the samples that runs are scored on have exactly the features of a training sample."""
+        return duplicates(self.splits["train"], self.splits[self.splits.held_out])
+
+    def remarks(self) -> list[str]:
+        """Return lines about what to know of the data before a score is believed."""
+        name = self.splits.held_out
+        share = self.duplicates / self.splits.sizes[name]
+        if share < FEW_DUPLICATES:
+            return [*self.notes]
+        return [
+            *self.notes,
+            f"{self.duplicates} of {self.splits.sizes[name]} {name} samples have exactly the features of a "
+            "training sample: their score says little about new samples",
+        ]
 
     def overlap(self, split: Literal["validation", "test"]) -> float:
         """Return the ratio of the samples in a split to the training samples if each seed draws both from the
@@ -202,9 +224,12 @@ def split_data(
     labelled = code_labels(samples, kind, classes) if isinstance(samples, Table) else samples
     rows = split_rows(labelled, validation, seed, lenient=known is not None)
     columns = encoder = None
+    notes: tuple[str, ...] = ()
     if isinstance(samples, Table):
         columns = tuple(map(str, samples.cells))
         encoder = known.encoder if known else fit_encoder(samples, rows["train"])
+        if known is None and encoder is not None:
+            notes = tuple(stray_texts(samples, rows["train"], encoder))
         labelled = replace(labelled, x=encoder(samples) if encoder else as_numbers(samples))
     return Data(
         Splits(labelled, rows),
@@ -216,6 +241,7 @@ def split_data(
         labelled.sha256,
         columns,
         encoder,
+        notes,
     )
 
 

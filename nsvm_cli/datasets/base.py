@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -86,6 +87,7 @@ class Table:
     They are those of a file or, from row ``official_test`` on, of a second one: the official test set.
     ``unknown`` are columns to leave out that are not there. ``kind`` is the kind of task that the table is
     meant for, where that is known. ``first_row`` is the number of rows of the file before these.
+    ``as_written`` returns columns of the files as text, if ``cells`` may hold something else in its place.
     """
 
     cells: pd.DataFrame
@@ -95,11 +97,18 @@ class Table:
     unknown: tuple[str, ...] = ()
     kind: str | None = None
     first_row: int = 0
+    as_written: Callable[[tuple[str, ...]], pd.DataFrame] | None = None
 
     @property
     def source(self) -> str:
         """Where the rows are from."""
         return self.files[0]
+
+    def text(self, names: Sequence[str]) -> pd.DataFrame:
+        """Return these columns as they are written in the files, if the rows are from files."""
+        if self.as_written is None or not names:
+            return self.cells[[*names]]
+        return self.as_written(tuple(names))
 
     def place(self, row: int, column: object = None) -> str:
         """Return the name of a row, or of a cell in it, for the beginning of a message."""

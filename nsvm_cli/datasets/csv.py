@@ -44,18 +44,15 @@ class CSV(Source):
     test_path: str | None = None
 
     def load(self, rng: np.random.Generator) -> Table:
-        paths = {"dataset.path": self.path}
+        files = {"dataset.path": self.path}
         if self.test_path is not None:
-            paths["dataset.test_path"] = self.test_path
-        files, tables = tuple(paths.values()), [self._read(path, setting) for setting, path in paths.items()]
-        unknown = tuple(name for name in self.drop if not any(name in table for table in tables))
-        labels = [table[self.label] for table in tables]
-        features = [table.drop(columns=[self.label, *self.drop], errors="ignore") for table in tables]
-        _expect_same_columns(files, features)
-        return to_table(files, features, labels, unknown)
+            files["dataset.test_path"] = self.test_path
+        tables = [self._read(path, setting) for setting, path in files.items()]
+        _expect_same_columns(tuple(files.values()), tables, self.drop)
+        return to_table(files, tables, self.label, self.drop, self.separator)
 
     def _read(self, path: str, setting: str) -> pd.DataFrame:
-        table = read_csv(path, setting, sep=self.separator)
+        table = read_csv(path, setting, self.separator, labels=[self.label])
         if self.label not in table.columns:
             other = separator_in(str(table.columns[0])) if len(table.columns) == 1 else None
             hint = f"; is \"dataset.separator='{other}'\" meant?" if other else ""
@@ -83,8 +80,9 @@ def parse_separator(separator: object) -> str:
         raise InputError(one_line(error, "separator")) from None
 
 
-def _expect_same_columns(files: tuple[str, ...], tables: list[pd.DataFrame]) -> None:
-    if differing := [*tables[0].columns.symmetric_difference(tables[-1].columns)]:
+def _expect_same_columns(files: tuple[str, ...], tables: list[pd.DataFrame], drop: Names) -> None:
+    different = tables[0].columns.symmetric_difference(tables[-1].columns)
+    if differing := [name for name in different if name not in drop]:
         raise InputError(
             f"dataset.test_path={files[-1]}: expected the columns of {files[0]}, but only one of the two has "
             f"{', '.join(differing)}; leave out what is no feature with dataset.drop=[...]"

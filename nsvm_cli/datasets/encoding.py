@@ -6,10 +6,10 @@ what they learn is plain data, ``Columns``, from which a model file rebuilds the
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -36,8 +36,8 @@ MOST_CLASSES = 10_000
 FEW_NUMBERS = 20
 """More different numbers than these, of which some are no integers, are taken for targets, not classes."""
 
-BOOLS = ("TRUE", "true", "FALSE", "false")
-"""What pandas reads as True and False, beside these."""
+DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+"""What is a number in text, as pandas has it: neither 1_0 nor 0x10 nor inf."""
 
 LONGEST = 4096
 """Characters of the name of a column or of a category."""
@@ -97,8 +97,8 @@ class TableEncoder:
         """Return the features of all rows. Columns are taken by name, others are ignored.
 
         Raises:
-            InputError: a column is missing, or holds a cell that should be a number and is none; or the
-                features need more memory than data may take.
+            InputError: a column is missing, or holds a cell that should be a number and is none, or a number
+                that may be several categories; or the features need more memory than data may take.
         """
         if missing := [name for name in self.columns if name not in table.cells]:
             more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
@@ -133,7 +133,7 @@ class TableEncoder:
 def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
     """Return the encoder that the training rows define; no other row has any influence on it.
 
-    A column is one of numbers if most of its cells are numbers.
+    A column is one of numbers if all of its cells are: see ``_as_number``.
 
     Raises:
         InputError: a column has no values, or too many different texts, or a number or name that no model
@@ -146,8 +146,8 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
     training = table.cells.iloc[rows]
     if empty := [str(name) for name, cells in training.items() if cells.isna().all()]:
         raise InputError(f"{table.source}: no training row has a value in {_left_out(empty)}")
-    text = [str(name) for name, cells in training.items() if not _holds_numbers(cells)]
-    _expect_categories(training[text], table.source)
+    text = [str(name) for name, cells in training.items() if _is_text(cells).any()]
+    _expect_categories(table, rows, table.text(text).iloc[rows])
     numbers = training.columns.difference(text, sort=False).tolist()
     typed = _typed(table, numbers, dict.fromkeys(text, ())).iloc[rows]
     known: dict[Any, Any] = {}
@@ -162,18 +162,41 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
         raise InputError(f"{table.source}: {one_line(error)}") from None
 
 
-def _holds_numbers(cells: pd.Series) -> bool:
-    return bool(_as_number(cells.dropna()).notna().mean() > 0.5)
+def stray_texts(table: Table, rows: np.ndarray, encoder: TableEncoder) -> Iterator[str]:
+    """Yield a line about each column that is one of text, although most of its cells are numbers."""
+    for name, categories in encoder.text.items():
+        if stray := _stray(table, rows, name):
+            place, text = stray
+            yield f"{place}: {text} is no number, so the column is text, of {len(categories)} categories"
+
+
+def _stray(table: Table, rows: np.ndarray, name: str) -> tuple[str, str] | None:
+    """Return the place and text of the first cell that is no number, if most cells of a column are."""
+    cells = table.cells[name].iloc[rows]
+    text = _is_text(cells)
+    if 2 * text.sum() >= cells.notna().sum():
+        return None
+    first = int(text.argmax())
+    return table.place(int(rows[first]), name), shown(cells.iloc[first])
+
+
+def _is_text(cells: pd.Series) -> np.ndarray:
+    """Return for each cell whether it is neither empty nor a number."""
+    return (cells.notna() & _as_number(cells).isna()).to_numpy(bool)
 
 
 def _as_number(cells: pd.Series) -> pd.Series:
-    """Return cells as numbers, NaN where one is none."""
-    import pandas as pd
+    """Return cells as numbers in float64, NaN where one is none.
 
-    try:
-        return pd.to_numeric(cells, errors="coerce")
-    except OverflowError:  # an integer of hundreds of digits, which with an exponent would be infinite
-        return pd.to_numeric(cells.map("{}e0".format), errors="coerce")
+    Text is a number if it is a decimal one, with or without sign, fraction and exponent; blanks around it do
+    not matter. So True is none, nor is 1_0. A number too large for float64 is infinite, and so is inf.
+    """
+    import pandas as pd
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    if is_bool_dtype(cells) or not is_numeric_dtype(cells):
+        cells = cells.astype(object).map(str, na_action="ignore")
+    return pd.to_numeric(cells, errors="coerce").astype("float64")
 
 
 def _expect_columns(table: Table) -> None:
@@ -184,11 +207,17 @@ def _expect_columns(table: Table) -> None:
         raise InputError(f"{table.source}: expected at least one feature beside the label, found none")
 
 
-def _expect_categories(text: pd.DataFrame, source: str) -> None:
+def _expect_categories(table: Table, rows: np.ndarray, text: pd.DataFrame) -> None:
     most, counts = min(MOST_CATEGORIES, len(text) // 2), text.nunique()
-    if crowded := counts.index[counts > most].tolist():
+    crowded = counts.index[counts > most].tolist()
+    for place, got in filter(None, (_stray(table, rows, name) for name in crowded)):
         raise InputError(
-            f"{source}: expected at most {most} different texts in {len(text)} training rows, got "
+            f"{place}: expected a number, got {got}, as most cells of the column are numbers; "
+            "leave a cell without a value empty"
+        )
+    if crowded:
+        raise InputError(
+            f"{table.source}: expected at most {most} different texts in {len(text)} training rows, got "
             f"{counts[crowded[0]]} in {_left_out(crowded)}"
         )
 
@@ -203,8 +232,8 @@ def _typed(table: Table, numbers: Sequence[Any], text: Mapping[Any, Sequence[str
     """Return these columns: numbers as float64, text (with its categories) as objects, see ``_texts``."""
     import pandas as pd
 
-    x = pd.DataFrame(_numbers(table, numbers), columns=[*numbers])
-    return x.assign(**{name: _texts(table.cells[name], known) for name, known in text.items()})
+    x, written = pd.DataFrame(_numbers(table, numbers), columns=[*numbers]), table.text([*text])
+    return x.assign(**{name: _texts(table, written[name], known) for name, known in text.items()})
 
 
 def _numbers(table: Table, names: Sequence[Any]) -> Float64[np.ndarray, "m n"]:
@@ -217,32 +246,40 @@ def _numbers(table: Table, names: Sequence[Any]) -> Float64[np.ndarray, "m n"]:
     return x
 
 
-def _texts(cells: pd.Series, known: Sequence[str | None]) -> pd.Series:
-    """Return cells as text, None where they are empty.
+def _texts(table: Table, cells: pd.Series, known: Sequence[str | None]) -> pd.Series:
+    """Return cells as text, as it is written, and None where they are empty.
 
-    A cell that is spelled like one of the known texts, or else has its value, becomes that text.
+    A cell of a data frame may hold a number or a bool instead: then it is the category of this value.
     """
     import pandas as pd
 
-    names = [name for name in known if name is not None]
-    spelled = {as_text(name): name for name in names} | {name: name for name in names}
-    texts = {}
-    for cell in cells.dropna().unique().tolist():
-        value = as_text(cell)
-        texts[cell] = spelled.get(str(cell), spelled.get(value, value))
-    return pd.Series([texts.get(cell) for cell in cells.tolist()], dtype=object)
+    by_value: dict[object, list[str]] = {}
+    for name in filter(None, known):
+        by_value.setdefault(_value(name), []).append(name)
+    texts: list[str | None] = []
+    for row, (cell, empty) in enumerate(zip(cells.tolist(), cells.isna().tolist(), strict=True)):
+        if empty or isinstance(cell, str):
+            texts.append(None if empty else cell)
+            continue
+        text, *others = by_value.get(_value(cell), [str(cell)])
+        if others:
+            names = ", ".join([text, *others])
+            raise InputError(f"{table.place(row, cells.name)}: {cell} may be any of {names}: expected text")
+        texts.append(text)
+    return pd.Series(texts, dtype=object)
 
 
-def as_text(cell: object) -> str:
-    """Return a cell as text that depends on its value alone: 1, 1.0 and 01 are the same, and TRUE and true.
-
-    pandas makes numbers or bools of a column that holds nothing else, so that the spelling is lost.
-    """
-    if isinstance(cell, str | int | float) and not isinstance(cell, bool):
-        with contextlib.suppress(ValueError, OverflowError):
-            return repr(float(cell)).removesuffix(".0")
+def _value(cell: object) -> object:
+    """Return what is the same for a number or bool and all the texts that stand for it."""
     text = str(cell)
-    return text.capitalize() if text in BOOLS else text
+    if is_number(text):
+        return float(text)
+    return text.lower() if text.lower() in ("true", "false") else text
+
+
+def is_number(text: str) -> bool:
+    """Return whether text is a number, as columns of numbers may hold it."""
+    return DECIMAL.fullmatch(text.strip()) is not None
 
 
 def as_numbers(table: Table) -> Float64[np.ndarray, "m n"]:
@@ -281,8 +318,8 @@ def code_labels(table: Table, kind: str, classes: tuple[str, ...] | None = None)
     if kind == "regression":
         y = _targets(table, labels)
         return Samples(np.empty((len(y), 0)), y, (), table.source, table.official_test)
-    classes = classes or _classes(labels.iloc[: table.official_test], table.source)
-    named = _texts(labels, classes)
+    named = labels.map(str)
+    classes = classes or _classes(named.iloc[: table.official_test], table.source)
     if (unknown := ~named.isin(classes)).any():
         row = int(np.flatnonzero(unknown)[0])
         expected = " or ".join(classes) if len(classes) < 6 else f"one of the {len(classes)} in training"
@@ -292,34 +329,38 @@ def code_labels(table: Table, kind: str, classes: tuple[str, ...] | None = None)
 
 
 def _targets(table: Table, labels: pd.Series) -> Float64[np.ndarray, " m"]:
-    y = np.empty(len(labels))
-    for row, label in enumerate(labels.tolist()):
-        try:
-            y[row] = label
-        except (TypeError, ValueError, OverflowError):
-            raise InputError(
-                f"{table.place(row)}: expected a number for task=regression, got {shown(label)}; "
-                "to tell classes apart: task=classification"
-            ) from None
-        if not np.isfinite(y[row]):
-            raise InputError(f"{table.place(row)}: expected a finite number, got {shown(label)}")
+    y: np.ndarray = _as_number(labels).to_numpy()
+    for row in np.flatnonzero(~np.isfinite(y)).tolist()[:1]:
+        label = shown(labels.iloc[row])
+        if np.isinf(y[row]):
+            raise InputError(f"{table.place(row)}: expected a finite number, got {label}")
+        raise InputError(
+            f"{table.place(row)}: expected a number for task=regression, got {label}; "
+            "to tell classes apart: task=classification"
+        )
     return y
 
 
 def _classes(labels: pd.Series, source: str) -> tuple[str, ...]:
-    classes = sorted(labels.unique().tolist(), key=lambda label: (isinstance(label, str), label))
+    """Return the different labels in ascending order: by their values if all are numbers, or else as text."""
+    import pandas as pd
+
+    names = pd.Series(sorted(labels.unique()), dtype=object)
+    values = _as_number(names)
+    numbers = bool(np.isfinite(values).all())
+    classes = (names[values.argsort(kind="stable")] if numbers else names).tolist()
     if len(classes) < 2:
         raise InputError(
             f"{source}: expected labels of at least 2 classes, found {len(classes)}: "
-            f"{', '.join(map(str, classes)) or 'no training rows'}"
+            f"{', '.join(classes) or 'no training rows'}"
         )
-    fractions = [label for label in classes if isinstance(label, float) and not label.is_integer()]
+    fractions = names[values % 1 != 0].tolist() if numbers else []
     if len(classes) > MOST_CLASSES or (fractions and len(classes) > FEW_NUMBERS):
-        advice = "to predict numbers: task=regression"
-        if isinstance(classes[-1], str):
-            advice = "name another column with dataset.label"
+        advice = (
+            "to predict numbers: task=regression" if numbers else "name another column with dataset.label"
+        )
         raise InputError(
-            f"{source}: found {len(classes)} different labels, such as {as_text((fractions or classes)[0])}, "
+            f"{source}: found {len(classes)} different labels, such as {(fractions or classes)[0]}, "
             f"which is too many for classes; {advice}"
         )
-    return tuple(map(str, classes))
+    return tuple(classes)

@@ -34,6 +34,9 @@ SUMMARY = "pmlb/all_summary_stats.tsv"
 
 SUMMARY_BYTES = 2**20
 
+LABELS = ("target", "class")
+"""The names of the column of labels: the one of today, and the one of the first releases."""
+
 POINTER = b"version https://git-lfs.github.com/spec/v1\n"
 """The beginning of a file that stands for one in Git LFS, and states its SHA-256 checksum."""
 
@@ -62,15 +65,14 @@ class PMLB(Source):
     def load(self, rng: np.random.Generator) -> Table:
         file, kind = self._find()
         _expect_content(file)
-        rows = read_csv(str(file), "dataset.table", sep="\t")
-        label = next((name for name in ("target", "class") if name in rows), None)
+        rows = read_csv(str(file), "dataset.table", "\t", labels=LABELS)
+        label = next((name for name in LABELS if name in rows), None)
         if label is None:
             raise InputError(
                 f"{file}: expected a column target or class, got {', '.join(map(str, rows))[:200]}"
             )
-        features = rows.drop(columns=[label, *self.drop], errors="ignore")
-        unknown = tuple(name for name in self.drop if name not in rows)
-        return replace(to_table((str(file),), [features], [rows[label]], unknown), kind=kind)
+        table = to_table({"dataset.table": str(file)}, [rows], label, self.drop, "\t")
+        return replace(table, kind=kind)
 
     def _find(self) -> tuple[Path, str | None]:
         """Return the file of the table, after downloading it if necessary, and the kind of its task."""

@@ -13,10 +13,10 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
-from nsvm_cli.datasets.base import Samples, Source
+from nsvm_cli.datasets.base import Samples, Source, Table
 from nsvm_cli.datasets.download import https_only, reason
 from nsvm_cli.datasets.encoding import as_numbers, code_labels
-from nsvm_cli.datasets.tables import read_csv, to_table
+from nsvm_cli.datasets.tables import read_csv
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import say
 from nsvm_cli.storage.files import locked
@@ -50,14 +50,14 @@ def _to_samples(table: pd.DataFrame, source: str) -> Samples:
             f"{source}: expected {SHAPE[0]} rows of 20 features and a class, got {table.shape[0]} rows "
             f"of {table.shape[1]} columns; use dataset=csv for another table"
         )
-    rows = to_table((source,), [table.iloc[:, :-1]], [table.iloc[:, -1]])
+    rows = Table(table.iloc[:, :-1], table.iloc[:, -1], (source,))
     return replace(code_labels(rows, "classification"), x=as_numbers(rows))
 
 
 def _from_csv(path: str) -> pd.DataFrame:
     import pandas as pd  # slow to import, and most runs read no table
 
-    table = read_csv(path, header=None)
+    table = read_csv(path, header=False)
     has_header = pd.to_numeric(table.iloc[0], errors="coerce").isna().all()
     return read_csv(path) if has_header else table
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
-from nsvm_cli.datasets.base import Samples
+from nsvm_cli.datasets.base import Samples, Split
 from nsvm_cli.errors import InputError
 from nsvm_cli.randomness import Stream, generator
 
@@ -55,6 +56,19 @@ def split_rows(samples: Samples, validation: int, seed: int, lenient: bool = Fal
         "test": test,
         "all": rows,
     }
+
+
+def duplicates(train: Split, held_out: Split) -> int:
+    """Return how many held-out samples have exactly the features of a training sample."""
+    keys = [*_keys(held_out)]
+    wanted = {*keys}
+    seen = {key for key in _keys(train) if key in wanted}
+    return sum(key in seen for key in keys)
+
+
+def _keys(part: Split) -> Iterator[bytes]:
+    """Yield the features of each sample as bytes, which are the same for 0.0 and -0.0."""
+    return ((row + 0).tobytes() for row in part.x.numpy())
 
 
 def _expect_two_of_each(samples: Samples) -> None:

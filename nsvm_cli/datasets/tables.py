@@ -2,48 +2,115 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nsvm_cli.config.registry import shown
 from nsvm_cli.datasets.base import Table
-from nsvm_cli.datasets.table_files import DAMAGED, open_table
+from nsvm_cli.datasets.table_files import DAMAGED, open_stream, open_table
 from nsvm_cli.errors import InputError, out_of_memory
 
 if TYPE_CHECKING:
     import pandas as pd
 
+EMPTY = ("",)
+"""What stands for an empty cell in text and labels."""
 
-def read_csv(path: str, setting: str = "dataset.path", **options: Any) -> pd.DataFrame:
+MISSING = (
+    *("", "NA", "N/A", "n/a", "<NA>", "#N/A", "#N/A N/A", "#NA", "NULL", "null", "None"),
+    *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+)
+"""What stands for an empty cell among numbers: what other programs write there."""
+
+
+def read_csv(
+    path: str,
+    setting: str = "dataset.path",
+    separator: str = ",",
+    labels: Collection[str] = (),
+    header: bool = True,
+) -> pd.DataFrame:
     """Read a CSV file with pandas, which unpacks it if need be. Only regular files are opened.
+
+    Columns of numbers become numbers, and those of labels stay text. What pandas makes of the others does not
+    always tell how they are written: see ``to_table``.
 
     Args:
         path: the file.
         setting: the name of the setting that holds the path, for messages.
-        options: further options of pandas.
+        separator: what separates its cells.
+        labels: the names of columns to read as they are written.
+        header: whether the first line holds the names of the columns.
 
     Raises:
-        InputError: there is no such file, it is not a CSV file, or it needs more memory than data may take.
+        InputError: there is no such file, it is not a CSV file, two columns have one name, or it needs more
+            memory than data may take.
         RunError: memory ran out.
     """
     import pandas as pd  # slow to import, and most runs read no table
 
-    with reading_csv(f"{setting}={path}"):
+    what = f"{setting}={path}"
+    with reading_csv(what):
         file = Path(path).expanduser()
         if not file.is_file():
-            what = "is not a file" if file.exists() else "does not exist"
+            problem = "is not a file" if file.exists() else "does not exist"
             advice = f", relative to the folder where the command is run; name it with {setting}=FILE"
-            raise InputError(
-                f"{setting}={path} {what}: expected a CSV file{'' if file.is_absolute() else advice}"
-            )
-        separator = options.get("sep", ",")
-        with open_table(file, separator, f"{setting}={path}") as content:
-            # low_memory would infer a column's type block by block, and index_col would silently turn the
-            # first column into row names.
-            table: pd.DataFrame = pd.read_csv(content, low_memory=False, index_col=False, **options)
+            raise InputError(f"{what} {problem}: expected a CSV file{'' if file.is_absolute() else advice}")
+        with open_table(file, separator, what) as content:
+            names = first_line(file, separator)
+            if not header:
+                return pd.read_csv(content, sep=separator, header=None, index_col=False)
+            expect_different(names, what)
+            table: pd.DataFrame = pd.read_csv(content, **parsing(column_names(names), separator, labels))
     return table
+
+
+def first_line(file: Path, separator: str) -> list[str]:
+    """Return the cells of the first line of a table, as they are written."""
+    import pandas as pd
+
+    options: dict[str, Any] = {"sep": separator, "header": None, "dtype": object, "keep_default_na": False}
+    with open_stream(file) as content:
+        cells = pd.read_csv(content, nrows=1, index_col=False, **options)
+    return [str(cell) for cell in cells.iloc[0]]
+
+
+def expect_different(names: Sequence[str], what: str, among: Collection[str] | None = None) -> None:
+    """Raise an InputError if two columns have the same name; ``among`` are the names that matter."""
+    counts = {name: n for name, n in Counter(names).items() if name and (among is None or name in among)}
+    if repeated := [name for name, n in counts.items() if n > 1]:
+        raise InputError(
+            f"{what}: {counts[repeated[0]]} columns are called {shown(repeated[0])}: "
+            "expected a name of its own for each"
+        )
+
+
+def column_names(header: Iterable[str]) -> list[str]:
+    """Return the names of columns; those without a name in the header are numbered."""
+    return [name or f"Unnamed: {number}" for number, name in enumerate(header)]
+
+
+def parsing(names: Sequence[str | int], separator: str, text: Collection[str]) -> dict[str, Any]:
+    """Return pandas' options for a table with a header: all columns but those of text may hold numbers."""
+    # the column after the last is there if all rows end with a separator; pandas drops it if it is empty
+    after = {len(names): EMPTY}
+    return {
+        "sep": separator,
+        "header": 0,
+        "names": names,
+        "dtype": {name: object for name in names if name in text},
+        "keep_default_na": False,
+        "na_values": {name: EMPTY if name in text else MISSING for name in names} | after,
+        # low_memory would infer a column's type block by block, and index_col would silently turn the first
+        # column into row names
+        "low_memory": False,
+        "index_col": False,
+    }
 
 
 @contextmanager
@@ -57,26 +124,66 @@ def reading_csv(what: str) -> Iterator[None]:
             yield
     except InputError:
         raise
+    except UnicodeDecodeError as error:
+        raise InputError(f"{what} cannot be read as CSV: {_encoding_of(error)}") from None
     except (ValueError, OSError, RuntimeError, pd.errors.ParserWarning, *DAMAGED) as error:
         raise out_of_memory(error) or InputError(f"{what} cannot be read as CSV: {error}") from None
 
 
+def _encoding_of(error: UnicodeDecodeError) -> str:
+    """Return which encoding the bytes that are no UTF-8 may have, and how they read in it."""
+    encodings = ("utf-16",) if error.object[:2] in (b"\xff\xfe", b"\xfe\xff") else ("cp1252", "latin-1")
+    for encoding in encodings:
+        text = error.object.decode(encoding, errors="replace")
+        if "\ufffd" not in text[:-1] and text.rstrip("\ufffd").isprintable():
+            return (
+                f"expected UTF-8, got bytes that read {shown(text)} in {encoding}; if that is right, convert "
+                f"the text with iconv -f {encoding} -t utf-8"
+            )
+    return f"expected UTF-8, got {shown(error.object)}"
+
+
 def to_table(
-    files: tuple[str, ...],
-    features: Sequence[pd.DataFrame],
-    labels: Sequence[pd.Series],
-    unknown: tuple[str, ...] = (),
+    files: Mapping[str, str],
+    tables: Sequence[pd.DataFrame],
+    label: str,
+    drop: Sequence[str] = (),
+    separator: str = ",",
 ) -> Table:
     """Return the table of the rows of a file, or of a file and then of its test set.
 
     Args:
-        files: the names of the files.
-        features: the features of each; the first decides the order of the columns.
-        labels: the labels of each.
-        unknown: see ``Table``.
+        files: the names of the files, by the settings that hold them.
+        tables: what ``read_csv`` has made of each; the first decides the order of the columns.
+        label: the column of the labels.
+        drop: columns to leave out.
+        separator: what separates the cells of the files.
     """
     import pandas as pd
 
+    features = [table.drop(columns=[label, *drop], errors="ignore") for table in tables]
+    unknown = tuple(name for name in drop if not any(name in table for table in tables))
     cells = pd.concat(features, ignore_index=True)[[*features[0]]]
-    y = pd.concat([part.astype(object) for part in labels], ignore_index=True)
-    return Table(cells, y, files, len(features[0]) if len(files) > 1 else None, unknown)
+    labels = pd.concat([table[label].astype(object) for table in tables], ignore_index=True)
+
+    @functools.lru_cache(maxsize=1)
+    def as_written(names: tuple[str, ...]) -> pd.DataFrame:
+        read = [_as_written(setting, path, names, separator) for setting, path in files.items()]
+        if (lengths := [*map(len, read)]) != [*map(len, tables)]:
+            raise InputError(f"{', '.join(files.values())} changed while it was read, to {lengths} rows")
+        return pd.concat(read, ignore_index=True)
+
+    sources, length = tuple(files.values()), len(tables[0])
+    return Table(cells, labels, sources, length if len(files) > 1 else None, unknown, as_written=as_written)
+
+
+def _as_written(setting: str, path: str, names: tuple[str, ...], separator: str) -> pd.DataFrame:
+    """Return these columns of a CSV file as text; only an empty cell is empty."""
+    import pandas as pd
+
+    file = Path(path).expanduser()
+    with reading_csv(f"{setting}={path}"):
+        options = parsing(column_names(first_line(file, separator)), separator, names)
+        with open_stream(file) as content:
+            table: pd.DataFrame = pd.read_csv(content, usecols=[*names], **options)
+    return table[[*names]]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,15 +17,15 @@ from torch import Tensor
 
 from nsvm_cli.datasets.base import Table
 from nsvm_cli.datasets.csv import separator_in
-from nsvm_cli.datasets.encoding import TableEncoder, as_numbers
+from nsvm_cli.datasets.encoding import TableEncoder, as_numbers, is_number
 from nsvm_cli.datasets.idx import read_blocks, read_header
 from nsvm_cli.datasets.table_files import DAMAGED, Stream, open_stream
-from nsvm_cli.datasets.tables import reading_csv
+from nsvm_cli.datasets.tables import MISSING, column_names, expect_different, first_line, parsing, reading_csv
 from nsvm_cli.errors import InputError
 from nsvm_cli.storage.files import open_regular
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from PIL import Image
 
 ROWS = 2**14
 """Rows of a table to read at a time."""
@@ -61,8 +62,20 @@ def blocks(
         separator: what separates the cells of a table.
 
     Raises:
-        InputError: the samples are missing or damaged, or have another shape.
+        InputError: there are no samples, or they are damaged or have another shape.
     """
+    count = 0
+    for block in _blocks(path, shape, encoder, separator):
+        count += len(block.x)
+        if len(block.x):
+            yield block
+    if count == 0:
+        raise InputError(f"{path} holds no samples: expected at least one")
+
+
+def _blocks(
+    path: Path, shape: tuple[int, ...], encoder: TableEncoder | None, separator: str
+) -> Iterator[Block]:
     if not path.is_file() and not path.is_dir():
         what = "is not a file" if path.exists() else "does not exist"
         raise InputError(f"{path} {what}: expected a CSV file, an IDX file, an image or a folder of images")
@@ -76,15 +89,16 @@ def _rows(
 ) -> Iterator[Block]:
     import pandas as pd
 
-    options: dict[str, Any] = {"sep": separator, "low_memory": False, "index_col": False}
     with reading_csv(str(path)):
-        with open_stream(path) as content:
-            header = pd.read_csv(content, header=None, nrows=1, **options)
+        header = first_line(path, separator)
         _expect_cells(header, math.prod(shape) if encoder is None else len(encoder.columns), path)
         if encoder is None:
             _expect_names(header, path)
+        else:
+            expect_different(header, str(path), encoder.columns)
+        options = parsing(_different(column_names(header)), separator, encoder.text if encoder else ())
         # in a table of one column, a blank line is an empty cell
-        options |= {"skip_blank_lines": header.shape[1] > 1, "chunksize": ROWS}
+        options |= {"skip_blank_lines": len(header) > 1, "chunksize": ROWS}
         first = 0
         with open_stream(path) as content:
             for cells in pd.read_csv(content, **options):
@@ -94,16 +108,22 @@ def _rows(
                 first += len(cells)
 
 
-def _expect_cells(header: pd.DataFrame, n: int, path: Path) -> None:
+def _different(names: Sequence[str]) -> list[str | int]:
+    """Return the names of columns, with numbers in place of those that several have."""
+    counts = Counter(names)
+    return [name if counts[name] == 1 else number for number, name in enumerate(names)]
+
+
+def _expect_cells(header: Sequence[str], n: int, path: Path) -> None:
     """Raise an InputError if a header is a single name that seems to hold several."""
-    if header.shape[1] == 1 < n and (other := separator_in(str(header.iat[0, 0]))):
+    if len(header) == 1 < n and (other := separator_in(header[0])):
         raise InputError(f"{path} has 1 column, expected {n}: is --separator '{other}' meant?")
 
 
-def _expect_names(header: pd.DataFrame, path: Path) -> None:
+def _expect_names(header: Sequence[str], path: Path) -> None:
     """Raise an InputError if a header is a sample; 0, 1, 2, ... are the names that pandas gives columns."""
-    names = header.iloc[0].tolist()
-    if header.select_dtypes("number").shape == header.shape and names != [*range(len(names))]:
+    numbers = all(cell in MISSING or is_number(cell) for cell in header)
+    if numbers and header != [*map(str, range(len(header)))]:
         raise InputError(
             f"{path}: expected a header line, got numbers: put the names of the columns above them"
         )
@@ -165,17 +185,35 @@ def _image(file: Path, shape: tuple[int, ...]) -> Tensor:
     c, h, w = shape
     try:
         with open_regular(file) as content, Image.open(content) as image:
-            if image.size != (w, h):
-                raise InputError(f"{file} has {image.width} x {image.height} pixels, expected {w} x {h}")
-            mode = image.mode + " with transparency" * ("transparency" in image.info)
-            if mode not in EXACT:
-                raise InputError(
-                    f"{file} has pixels of mode {mode}: save it as 8-bit grey or RGB, without transparency"
-                )
-            pixels = np.array(image.convert(MODES[c]))
+            pixels = np.array(_upright(image, file, (w, h)).convert(MODES[c]))
     except InputError:
         raise
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         reason = "it does not begin like one" if isinstance(error, UnidentifiedImageError) else error
         raise InputError(f"{file} cannot be read as an image: {reason}") from None
     return torch.from_numpy(pixels).reshape(h, w, c).permute(2, 0, 1)
+
+
+def _upright(image: Image.Image, file: Path, size: tuple[int, int]) -> Image.Image:
+    """Return an image turned as its EXIF orientation says; one that does not suit is not decoded.
+
+    Raises:
+        InputError: it has another size, several frames, or pixels that cannot be converted exactly.
+    """
+    from PIL import ImageOps
+
+    mode = image.mode + " with transparency" * ("transparency" in image.info)
+    if mode not in EXACT:
+        raise InputError(
+            f"{file} has pixels of mode {mode}: save it as 8-bit grey or RGB, without transparency"
+        )
+    if (frames := getattr(image, "n_frames", 1)) != 1:
+        raise InputError(f"{file} has {frames} frames, expected one: save each as an image of its own")
+    turned = image
+    if image.size in (size, size[::-1]):
+        turned = ImageOps.exif_transpose(image)
+    if turned.size != size:
+        raise InputError(
+            f"{file} has {turned.width} x {turned.height} pixels, expected {size[0]} x {size[1]}"
+        )
+    return turned

@@ -266,6 +266,7 @@ def _circumstances(experiment: Experiment) -> dict[str, Any]:
             "classes": list(data.task.classes),
             "official_split": data.official_split,
             "generated": data.generated,
+            "duplicates": data.duplicates,
             "samples": {name: size for name, size in data.splits.sizes.items() if name != "all"},
         },
     }

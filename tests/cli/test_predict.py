@@ -75,7 +75,7 @@ def test_block_by_block(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_pandas_makes_of_a_column_does_not_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without other text in a column, TRUE and FALSE are read as bools and 01 and 1e3 as numbers."""
+    """Without other text in a column, TRUE and FALSE would be read as bools, and 01 and 1e3 as numbers."""
     rng = np.random.default_rng(0)
     state = np.array(["TRUE", "FALSE", "maybe"])[np.arange(150) // 50]
     code = np.where(rng.random(150) < 0.5, "A", rng.choice(["01", "1e3"], 150))
@@ -95,13 +95,54 @@ def test_what_pandas_makes_of_a_column_does_not_matter(
 
 def test_output(folder: Path) -> None:
     done = nsvm("predict", "run", "table.csv", "--output", "out.csv", cwd=folder)
-    assert (done.returncode, done.stdout) == (0, "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "200 predictions in out.csv\n")
     assert pd.read_csv(folder / "out.csv")["prediction"].astype(str).tolist() == [
         row["prediction"] for row in predicted(folder, "table.csv")
     ]
+    TABLE[:1].to_csv(folder / "one.csv", index=False)
     TABLE[:0].to_csv(folder / "none.csv", index=False)
-    done = nsvm("predict", "run", "none.csv", "--output", "out.csv", cwd=folder)
-    assert (done.returncode, (folder / "out.csv").read_text()) == (0, "prediction,score\n")
+    done = nsvm("predict", "run", "one.csv", "--output", "one.txt", cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "1 prediction in one.txt\n")
+
+
+@pytest.mark.parametrize("output", [[], ["--output", "none.txt"]])
+def test_a_header_alone_is_no_success(folder: Path, output: list[str]) -> None:
+    (folder / "header.csv").write_text("age,colour,income\n")
+    done = nsvm("predict", "run", "header.csv", *output, cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "nsvm: header.csv holds no samples: expected at least one\n"
+    assert not [*folder.glob("*none.txt*")]
+
+
+def test_a_column_that_is_there_twice(folder: Path, tmp_path: Path) -> None:
+    table = TABLE[["age", "colour", "income"]]
+    expected = predicted(folder, "table.csv")
+    (tmp_path / "others.csv").write_text(
+        table.assign(x=1, y=2).to_csv(index=False).replace("x,y", "id,id", 1)
+    )
+    assert predicted(folder, tmp_path / "others.csv") == expected
+    (tmp_path / "twice.csv").write_text(table.assign(x=1).to_csv(index=False).replace("x", "age", 1))
+    says = refusal("predict", folder / "run", "twice.csv", cwd=tmp_path)
+    assert says == "twice.csv: 2 columns are called 'age': expected a name of its own for each"
+    rows = "1,red,2,a\n1,blue,2,b\n" * 9
+    (tmp_path / "named.csv").write_text(f"x,colour,x.1,label\n{rows}")
+    (tmp_path / "same.csv").write_text(f"x,colour,x,label\n{rows}")
+    trained(*PEGASOS, "dataset.path=named.csv", cwd=tmp_path)
+    says = nsvm("predict", "run", "same.csv", cwd=tmp_path).stderr
+    assert "2 columns are called 'x': expected" in says, "pandas calls the second one x.1"
+
+
+def test_formulas_are_escaped_if_asked(tmp_path: Path) -> None:
+    """Cells stay as they are by default, so that what is read is what was written."""
+    names = ["=HYPERLINK(1)", "-1"]
+    table = pd.DataFrame({"a": np.arange(40) % 2, "label": np.resize(names, 40)})
+    table.to_csv(tmp_path / "table.csv", index=False)
+    trained(*PEGASOS, "dataset.path=table.csv", cwd=tmp_path)
+    for flags, formula in (([], "=HYPERLINK(1)"), (["--escape-formulas"], "'=HYPERLINK(1)")):
+        assert {row["prediction"] for row in predicted(tmp_path, "table.csv", *flags)} == {formula, "-1"}
+        words = ["predict", "run", "table.csv", "--output", "out.csv", *flags]
+        assert nsvm(*words, cwd=tmp_path).returncode == 0
+        assert (tmp_path / "out.csv").read_text().splitlines()[1].startswith(f"{formula},")
 
 
 @pytest.mark.parametrize("kind", ["three classes", "regression"])
@@ -160,7 +201,7 @@ def test_images(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr == "nsvm: short cannot be read: it is shorter than its header says\n"
     (tmp_path / "none").write_bytes(header[:4] + bytes(4) + header[8:])
-    assert nsvm("predict", "run", "none", cwd=tmp_path).stdout == "prediction,score\n"
+    assert nsvm("predict", "run", "none", cwd=tmp_path).stderr.startswith("nsvm: none holds no samples")
     shutil.copytree(tmp_path / "images", tmp_path / "odd")
     odd = ["a\r.png", "b\x0c.png", "c\u2028,\x85.png", os.fsdecode(b"d\xff.png")]
     for number, name in enumerate(odd):

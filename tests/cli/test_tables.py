@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "more": TABLE.drop(columns="id").assign(weight=1.5, height=2),
         "fewer": TABLE.drop(columns="age"),
         "classes": TABLE.assign(**{"class": TABLE["class"] + 1}),
-        "floats": TABLE.assign(**{"class": TABLE["class"].astype(float)})[::-1],
+        "reversed": TABLE[::-1],
+        "floats": TABLE.assign(**{"class": TABLE["class"].astype(float)}),
     }
     for name, table in others.items():
         table.to_csv(folder / f"{name}.tsv", index=False, sep="\t")
@@ -74,7 +76,7 @@ def test_the_separator_of_the_table_that_a_model_was_trained_on(folder: Path, tm
     ("other", "remark"),
     [
         ("reordered", ""),
-        ("floats", ""),
+        ("reversed", ""),
         ("more", "ignoring columns that the model was not trained on: weight, height\n"),
     ],
 )
@@ -87,7 +89,7 @@ def test_columns_are_matched_by_name(folder: Path, other: str, remark: str) -> N
     assert said == remark
     assert theirs["errors"] == own["errors"]
     assert theirs["classes"] == ["1", "2"]
-    assert theirs["same_data"] is (other != "floats")
+    assert theirs["same_data"] is (other != "reversed")
 
 
 @pytest.mark.parametrize(
@@ -95,6 +97,7 @@ def test_columns_are_matched_by_name(folder: Path, other: str, remark: str) -> N
     [
         ("fewer", "fewer.tsv lacks columns that the model was trained on: age"),
         ("classes", "expected label 1 or 2, got 3"),
+        ("floats", "floats.tsv: row 1: expected label 1 or 2, got "),
     ],
 )
 def test_a_table_that_the_model_does_not_know_is_refused(folder: Path, other: str, says: str) -> None:
@@ -111,6 +114,20 @@ def test_columns_of_numbers_are_matched_by_name(tmp_path: Path) -> None:
     table[["income", "class", "age"]].to_csv(tmp_path / "other.csv", index=False)
     theirs = evaluated(run, "dataset.path=other.csv", cwd=tmp_path)
     assert (theirs["errors"], theirs["sha256"]) == (result["test_errors"], result["data"]["sha256"])
+
+
+def test_rows_that_are_in_both_splits_are_said_once(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=100), "b": rng.normal(size=100), "label": [0, 1] * 50})
+    pd.concat([table] * 3).to_csv(tmp_path / "table.csv", index=False)
+    done = nsvm("train", *WORDS, "dataset.path=table.csv", "hydra.run.dir=run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["data"]["duplicates"] == result["data"]["samples"]["test"] == 30
+    said = "30 of 30 test samples have exactly the features of a training sample"
+    assert (done.stderr.count(said), done.stdout.count(said)) == (1, 0)
+    assert nsvm("report", "run", cwd=tmp_path).returncode == 0
+    assert re.search(r"duplicates</th>\s*<td[^>]*>30<", (tmp_path / "run" / "report.html").read_text())
 
 
 def test_text_and_missing_values_are_evaluated_as_in_training(folder: Path) -> None:

@@ -1,10 +1,15 @@
-"""Shared fixtures for the tests of downloads."""
+"""Shared fixtures: a certificate authority for downloads, and tables as files."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.datasets.https_server import Authority
+
+Write = Callable[..., str]
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +22,13 @@ def trusted(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> Authority:
     """A certificate authority that this process and its children trust."""
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.bundle))
     return authority
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def to_file(content: str | bytes, name: str = "table.csv") -> str:
+        file = tmp_path / name
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+        return str(file)
+
+    return to_file

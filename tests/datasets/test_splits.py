@@ -25,6 +25,36 @@ def seed(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.uint8])
+@pytest.mark.parametrize("validation", [0, 4])
+def test_held_out_samples_that_are_training_samples_are_counted(validation: int, dtype: type) -> None:
+    x = np.arange(20, dtype=dtype)[:, None, None] * np.ones((1, 2, 3), dtype)
+    x[-4:] = x[[0, 1, 1, -4]]
+    if dtype is np.float64:
+        x[0], x[-4] = 0.0, -0.0
+    y = np.resize([-1.0, 1.0], 20)
+    data = split_data(Samples(x, y, ("no", "yes"), "a table", 16), validation, 0, False)
+    train, held_out = (data.splits[name].x.tolist() for name in ("train", data.splits.held_out))
+    expected = sum(sample in train for sample in held_out)
+    assert data.duplicates == expected
+    if validation:
+        assert expected == 0
+        assert "test" not in data.splits._taken
+        assert data.remarks() == []
+    else:
+        assert expected == 3
+        [line] = data.remarks()
+        assert line.startswith(
+            "3 of 4 test samples have exactly the features of a training sample: their score"
+        )
+
+
+def test_a_small_share_of_such_samples_is_in_the_result_only() -> None:
+    samples = replace(labelled(500, 500, 800), x=np.append(np.arange(999.0), 0)[:, None])
+    data = split_data(samples, 0, 0, False)
+    assert (data.duplicates, data.remarks()) == (1, [])
+
+
 @pytest.mark.parametrize("validation", [0, 1, 200])
 def test_splits_are_disjoint_and_cover_everything(seed: int, validation: int) -> None:
     rows = split_rows(labelled(*RINGNORM), validation, seed)

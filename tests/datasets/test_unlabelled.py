@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import ExifTags, Image
 
 from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.datasets.unlabelled import blocks
@@ -41,11 +41,19 @@ def _warnings_are_not_suppressed() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["images", "images.gz", "images.GZ"])
-@pytest.mark.parametrize("m", [0, 1, 4])
+@pytest.mark.parametrize("m", [1, 4])
 def test_an_idx_file(tmp_path: Path, name: str, m: int) -> None:
     content = idx(PIXELS[:m])
     (tmp_path / name).write_bytes(content if name == "images" else gzip.compress(content))
     np.testing.assert_array_equal(read(tmp_path / name), PIXELS[:m, None])
+
+
+def test_no_samples(tmp_path: Path) -> None:
+    (tmp_path / "images").write_bytes(idx(PIXELS[:0]))
+    (tmp_path / "table.csv").write_text("a,b\n")
+    for name, shape in (("images", SHAPE), ("table.csv", (2,))):
+        says = refusal(tmp_path / name, shape)
+        assert says == f"{tmp_path / name} holds no samples: expected at least one"
 
 
 NO_HEADER = "its header is not that of an IDX file of bytes"
@@ -91,6 +99,37 @@ def test_a_single_image(tmp_path: Path) -> None:
     assert block.files == ["image.PNG"]
     says = "is an image: the model expects samples of shape (30,), which no image has"
     assert refusal(tmp_path / "image.PNG", (30,)).endswith(says)
+
+
+STORED: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+    1: lambda upright: upright,
+    2: np.fliplr,
+    3: lambda upright: np.rot90(upright, 2),
+    4: np.flipud,
+    5: np.transpose,
+    6: np.rot90,
+    7: lambda upright: np.rot90(upright, 2).T,
+    8: lambda upright: np.rot90(upright, -1),
+}
+"""How the EXIF standard has an upright image stored, by its orientation."""
+
+
+@pytest.mark.parametrize("orientation", STORED)
+def test_an_image_is_turned_as_its_orientation_says(tmp_path: Path, orientation: int) -> None:
+    exif, file = Image.Exif(), tmp_path / "image.png"
+    exif[ExifTags.Base.Orientation] = orientation
+    Image.fromarray(np.ascontiguousarray(STORED[orientation](PIXELS[1]))).save(file, exif=exif)
+    np.testing.assert_array_equal(read(file)[0, 0], PIXELS[1])
+    if orientation > 4:
+        assert refusal(file, (1, 3, 2)) == f"{file} has 3 x 2 pixels, expected 2 x 3"
+
+
+@pytest.mark.parametrize("name", ["image.gif", "image.tif", "image.png", "image.webp"])
+def test_an_image_of_several_frames_is_refused(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    frames = [Image.fromarray(pixels).convert("RGB" if name.endswith("webp") else "L") for pixels in PIXELS]
+    frames[0].save(file, save_all=True, append_images=frames[1:])
+    assert refusal(tmp_path) == f"{file} has 4 frames, expected one: save each as an image of its own"
 
 
 def test_a_file_that_is_no_image(tmp_path: Path) -> None:
