@@ -19,6 +19,7 @@ from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
 from nsvm_cli.datasets import Samples, Table, in_memory
 from nsvm_cli.datasets.encoding import TableEncoder
+from nsvm_cli.datasets.tables import expect_different
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.parallel.device import own_threads
 from nsvm_cli.runs import model_file
@@ -150,7 +151,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     def _g(self, X: Any) -> np.ndarray:
         """Return the decision values of samples."""
         check_is_fitted(self, "model_")
-        x = self._samples(_detached(X))
+        x = self._samples(X)
         if x.shape[1:] != (shape := self.saved_.facts.shape):
             raise InputError(f"expected samples of shape {shape}, got {x.shape[1:]}")
         with own_threads():
@@ -164,17 +165,20 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             import pandas as pd
 
             if isinstance(X, pd.DataFrame):
+                expect_different([*map(str, X)], "X")
                 cells = validate_data(self, X, reset=False, skip_check_array=True)
-                return self._encoder(Table(cells, pd.Series(dtype=object), ("X",)))
-        return _numbers(validate_data(self, X, reset=False, allow_nd=True))
+                numbers = dict.fromkeys(cells[[*self._encoder.numbers]].select_dtypes("bool"), float)
+                return self._encoder(Table(cells.astype(numbers), pd.Series(dtype=object), ("X",)))
+        return _numbers(validate_data(self, _of_numbers(X), reset=False, allow_nd=True))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Return the estimator of a model file or run directory, with the settings that it was trained with.
 
         Classes have the type that they were fitted with; those of ``nsvm train`` are whole numbers if all of
-        them are, and otherwise text. A model of a table takes a data frame as ``nsvm predict`` takes a file:
-        it may hold text and empty cells.
+        them are, and otherwise text. A model of a table takes a
+        data frame as ``nsvm predict`` takes a file: it may hold text and empty cells. In a column of numbers
+        a bool is 0 or 1, and in one of text numbers and bools are the category of their value.
 
         Raises:
             InputError: there is no such file, it is damaged, or of another kind of task.
@@ -213,7 +217,7 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
             InputError: a parameter is wrong, or does not suit the data; it is a ValueError.
             RunError: training diverged; it is a RuntimeError.
         """
-        X, y = validate_data(self, _detached(X), _detached(y), allow_nd=True)
+        X, y = validate_data(self, _of_numbers(X), _detached(y), allow_nd=True)
         check_classification_targets(y)
         self.classes_, index = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -254,7 +258,7 @@ class NSVMRegressor(RegressorMixin, _NSVM):  # type: ignore[misc]
             RunError: training diverged; it is a RuntimeError.
         """
         X, y = validate_data(
-            self, _detached(X), _detached(y), allow_nd=True, y_numeric=True, ensure_min_samples=2
+            self, _of_numbers(X), _detached(y), allow_nd=True, y_numeric=True, ensure_min_samples=2
         )
         self._train(X, np.asarray(y, np.float64))
         return self
@@ -278,6 +282,23 @@ def load_model(path: str | Path) -> SavedModel:
 def _detached(values: Any) -> Any:
     """Return tensors as NumPy can read them: on the CPU, and without a gradient."""
     return values.detach().cpu() if isinstance(values, torch.Tensor) else values
+
+
+def _of_numbers(X: Any) -> Any:
+    """Return samples as scikit-learn can check them, but for what it would accept.
+
+    Raises:
+        InputError: two columns have the same name, or a cell is text, which scikit-learn would take for the
+            number that Python makes of it: 10 for 1_0.
+    """
+    X = _detached(X)
+    if (columns := getattr(X, "columns", None)) is not None:
+        expect_different([*map(str, columns)], "X")
+    if columns is not None or isinstance(X, np.ndarray):
+        cells = np.asarray(X)
+        if cells.dtype == object and (text := [cell for cell in cells.flat if isinstance(cell, str)]):
+            raise InputError(f"X: expected numbers, got text such as {text[0]!r}; see nsvm train dataset=csv")
+    return X
 
 
 def _numbers(x: np.ndarray) -> np.ndarray:

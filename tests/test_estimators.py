@@ -208,6 +208,30 @@ def test_a_loaded_model_of_a_table_takes_text_and_empty_cells(tmp_path: Path) ->
         loaded.predict(table.rename(columns={"size": "weight"}))
 
 
+def test_columns_of_one_name_and_text_are_refused() -> None:
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    table, y = pd.DataFrame(x, columns=["a", "b"]), [0, 1] * 10
+    twice = table.rename(columns={"b": "a"})
+    text = table.astype({"b": object}).assign(b=["1_0", "12E3"] * 10)
+    fitted = NSVMClassifier(**QUICK).fit(table, y)
+    for call in (lambda X: NSVMClassifier(**QUICK).fit(X, y), fitted.predict):
+        with pytest.raises(
+            InputError, match="X: 2 columns are called 'a': expected a name of its own for each"
+        ):
+            call(twice)
+        for X in (text, text.to_numpy()):
+            with pytest.raises(InputError, match="X: expected numbers, got text such as '1_0'"):
+                call(X)
+
+
+def test_bools_of_a_data_frame_are_numbers_for_a_loaded_model_too(tmp_path: Path) -> None:
+    table = pd.DataFrame({"a": np.random.default_rng(0).normal(size=20), "b": [False, True] * 10})
+    fitted = NSVMClassifier(**QUICK).fit(table, table["b"])
+    fitted.save(tmp_path / "model.safetensors")
+    loaded = NSVMClassifier.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(loaded.predict(table), fitted.predict(table))
+
+
 def test_parameters() -> None:
     X, y = make_moons(60, noise=0.2, random_state=0)
     fitted = NSVMClassifier(
