@@ -133,7 +133,7 @@ class Data:
         return [
             *self.notes,
             f"{self.duplicates} of {self.splits.sizes[name]} {name} samples have exactly the features of a "
-            "training sample: their score says little about new samples",
+            "training sample: the score on these says little about new samples",
         ]
 
     def overlap(self, split: Literal["validation", "test"]) -> float:

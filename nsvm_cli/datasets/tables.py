@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import functools
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,9 +63,9 @@ def read_csv(
             advice = f", relative to the folder where the command is run; name it with {setting}=FILE"
             raise InputError(f"{what} {problem}: expected a CSV file{'' if file.is_absolute() else advice}")
         with open_table(file, separator, what) as content:
-            names = first_line(file, separator)
             if not header:
                 return pd.read_csv(content, sep=separator, header=None, index_col=False)
+            names = first_line(file, separator)
             expect_different(names, what)
             table: pd.DataFrame = pd.read_csv(content, **parsing(column_names(names), separator, labels))
     return table
@@ -113,7 +114,7 @@ def parsing(names: Sequence[str | int], separator: str, text: Collection[str]) -
     }
 
 
-@contextmanager
+@contextlib.contextmanager
 def reading_csv(what: str) -> Iterator[None]:
     """Turn errors and warnings of pandas within the context into InputErrors about ``what``."""
     import pandas as pd
@@ -132,15 +133,18 @@ def reading_csv(what: str) -> Iterator[None]:
 
 def _encoding_of(error: UnicodeDecodeError) -> str:
     """Return which encoding the bytes that are no UTF-8 may have, and how they read in it."""
-    encodings = ("utf-16",) if error.object[:2] in (b"\xff\xfe", b"\xfe\xff") else ("cp1252", "latin-1")
-    for encoding in encodings:
-        text = error.object.decode(encoding, errors="replace")
-        if "\ufffd" not in text[:-1] and text.rstrip("\ufffd").isprintable():
-            return (
-                f"expected UTF-8, got bytes that read {shown(text)} in {encoding}; if that is right, convert "
-                f"the text with iconv -f {encoding} -t utf-8"
-            )
-    return f"expected UTF-8, got {shown(error.object)}"
+    encoding = "utf-16" if error.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "cp1252"
+    text = ""
+    with contextlib.suppress(UnicodeDecodeError):
+        text = codecs.getincrementaldecoder(encoding)().decode(
+            error.object
+        )  # a cell may end within a character
+    if not text or not all(c.isprintable() or c.isspace() for c in text):
+        return f"expected UTF-8, got {shown(error.object)}"
+    return (
+        f"expected UTF-8, got bytes that read {shown(text)} in {encoding}; if that is right, convert the "
+        f"text with iconv -f {encoding} -t utf-8"
+    )
 
 
 def to_table(

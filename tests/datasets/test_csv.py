@@ -206,6 +206,7 @@ SENTENCES = {
         "convert the text with iconv -f cp1252 -t utf-8",
     ),
     "Latin-1 in the header": (table(header=("a", "b", "Größe")).encode("latin-1"), "read 'Größe' in cp1252"),
+    "a blank of Latin-1": (table(("Käse\xa0", "Wurst")).encode("latin-1"), r"read 'Käse\xa0' in cp1252"),
     "no cp1252": (table(("K\x81se", "Wurst")).encode("latin-1"), "expected UTF-8, got b'K\\x81se'"),
     "two labels": (
         "a,label,label\n" + "1,x,y\n" * 20,

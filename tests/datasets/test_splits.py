@@ -45,7 +45,7 @@ def test_held_out_samples_that_are_training_samples_are_counted(validation: int,
         assert expected == 3
         [line] = data.remarks()
         assert line.startswith(
-            "3 of 4 test samples have exactly the features of a training sample: their score"
+            "3 of 4 test samples have exactly the features of a training sample: the score"
         )
 
 
