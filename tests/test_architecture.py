@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from omegaconf import OmegaConf
 
 from nsvm_cli.cli.hydra_app import compose, plain_values
 from nsvm_cli.config.registry import build
-from nsvm_cli.config.settings import parse_settings
+from nsvm_cli.config.settings import Settings, parse_settings
 from nsvm_cli.datasets import DATASETS
 from nsvm_cli.loggers import LOGGERS
 from nsvm_cli.models.kernels import KERNELS, build_kernel
@@ -132,28 +131,34 @@ def shape_of(dataset: str) -> tuple[int, ...]:
 EXPERIMENTS = sorted((ROOT / "conf" / "experiment").rglob("*.yaml"))
 
 
-@pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
-def test_every_experiment_composes_and_builds(file: Path) -> None:
-    experiment = str(file.relative_to(ROOT / "conf" / "experiment").with_suffix(""))
-    # ringnorm_openml_alg1 is of ringnorm_openml, not of ringnorm
-    dataset = max((name for name in DATASETS if file.stem.startswith(name)), key=len, default="mnist")
-    algorithm = next((name for name in TRAINERS if file.stem.endswith(name)), "alg4")
-    algorithm = "cross_entropy" if file.parent.name == "baseline" else algorithm
-    words = [f"dataset={dataset}", f"algorithm={algorithm}", f"experiment={experiment}"]
-    build_all([*words, *PLACEHOLDERS.get(dataset, [])], shape_of(dataset))
+@pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_an_experiment_chooses_the_parts_that_its_name_says(file: Path) -> None:
+    experiment = file.relative_to(ROOT / "conf" / "experiment").with_suffix("")
+    dataset, algorithm = file.stem.split("_")[:2]
+    if file.parent.name == "baseline":
+        algorithm = "cross_entropy"
+    settings = build_all([f"experiment={experiment}", *PLACEHOLDERS.get(dataset, [])], shape_of(dataset))
+    assert settings.algorithm["name"] == algorithm
+    assert settings.dataset["name"] == dataset.removesuffix("10")
+    classes = None if dataset == "mnist10" else [0, 1] if shape_of(dataset) == (1, 28, 28) else ()
+    assert settings.dataset.get("classes", ()) == classes
 
 
-def test_an_experiment_mirrors_the_sections_that_its_values_go_to() -> None:
-    base = OmegaConf.to_container(compose([])["experiment"])
-    assert isinstance(base, dict)
-    for file in EXPERIMENTS:
+def test_values_mirror_the_sections_that_refer_to_them() -> None:
+    base = yaml.safe_load((ROOT / "conf" / "values" / "base.yaml").read_text())
+    for file in (ROOT / "conf" / "values").glob("*/*.yaml"):
         values = yaml.safe_load(file.read_text())
         for section, keys in values.items():
             if section != "defaults":
                 assert keys.keys() <= base[section].keys(), f"{file.name}: nothing refers to {section}"
+    images = yaml.safe_load((ROOT / "conf" / "values" / "images.yaml").read_text())["experiment"]
+    assert images == {
+        section: {key: f"${{values.${{values.classes}}.{section}.{key}}}" for key in keys}
+        for section, keys in base.items()
+    }
 
 
-def build_all(overrides: list[str], shape: tuple[int, ...]) -> None:
+def build_all(overrides: list[str], shape: tuple[int, ...]) -> Settings:
     values = plain_values(compose(overrides))
     settings = parse_settings(values)
     build_trainer(settings.algorithm)
@@ -161,6 +166,7 @@ def build_all(overrides: list[str], shape: tuple[int, ...]) -> None:
     build_network(settings.network, shape, settings.seed)
     build_optimizer(settings.optimizer)
     build(LOGGERS, "logger", settings.logger)
+    return settings
 
 
 # The table in which the paper's settings are written down: steps, Part 2's steps, k, gamma, scale or None
@@ -197,14 +203,17 @@ def test_the_papers_eight_settings(dataset: str, algorithm: str) -> None:
         assert network["scale"] == scale
 
 
-def test_a_data_set_of_ones_own_gets_the_base_values(tmp_path: Path) -> None:
+def test_a_data_set_of_ones_own_gets_the_base_values_or_those_of_a_kind(tmp_path: Path) -> None:
     (tmp_path / "dataset").mkdir()
     (tmp_path / "dataset" / "moons.yaml").write_text("name: moons\n")
-    settings = plain_values(compose([f"hydra.searchpath=['{tmp_path}']", "dataset=moons"]))
+    kind = "optional /values/ringnorm@experiment: ${algorithm}"
+    rings = f"# @package _global_\ndefaults:\n- {kind}\ndataset: {{name: rings}}\n"
+    (tmp_path / "dataset" / "rings.yaml").write_text(rings)
+    own = f"hydra.searchpath=['{tmp_path}']"
+    settings = plain_values(compose([own, "dataset=moons"]))
     assert settings["dataset"] == {"name": "moons"}
     assert (settings["algorithm"]["split"], settings["optimizer"]["lr"]) == ([10000, 10000], 3e-3)
-    words = [f"hydra.searchpath=['{tmp_path}']", "dataset=moons", "experiment=ringnorm_alg4"]
-    assert plain_values(compose(words))["algorithm"]["split"] == [4200, 33500]
+    assert plain_values(compose([own, "dataset=rings"]))["algorithm"]["split"] == [4200, 33500]
 
 
 def test_what_the_user_says_wins_over_the_papers_setting() -> None:

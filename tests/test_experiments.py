@@ -1,4 +1,4 @@
-"""conf/experiment/: the paper's figures, and that what is said to have found the others can be typed."""
+"""What experiments and values are made of: the paper's figures, and what is said to have found the others."""
 
 from __future__ import annotations
 
@@ -12,28 +12,102 @@ from typing import Any
 import pytest
 
 from nsvm_cli.cli.hydra_app import compose_settings
-from nsvm_cli.cli.reproduce import BEYOND, CELLS, MORE, QUICK_CELLS, Request, _compose
+from nsvm_cli.cli.reproduce import ALGORITHMS, BEYOND, CELLS, MORE, QUICK_CELLS, Request, _compose
 from nsvm_cli.studies.search_space import parse_search, placed
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / "conf" / "experiment"
-BASELINES = dict.fromkeys([*CELLS, *BEYOND, *QUICK_CELLS])
-LATER = ["mnist10_alg4", "pmlb_alg4"]
-ALONE = ["mnist10_alg1", "mnist10_alg2", "mnist10_alg3"]
-TUNED = [*CELLS, *BEYOND, *LATER, *ALONE, *(f"baseline/{cell}" for cell in [*BASELINES, *LATER])]
+CONF = ROOT / "conf"
+KINDS = ("ringnorm", "images_of_two", "images_of_more")
+TUNED = [f"values/{kind}/{algorithm}" for kind in KINDS for algorithm in [*ALGORITHMS, "cross_entropy"]]
+TUNED += ["values/tables/alg4", "values/tables/cross_entropy", "values/digits_of_two/cross_entropy"]
+TUNED += [f"experiment/baseline/{cell}" for cell in {*CELLS, *QUICK_CELLS, *BEYOND} if cell[-4:] != "alg4"]
+TUNED += [f"experiment/{cell}" for cell in BEYOND]
 
 
 ADDED = ("algorithm.lam", "kernel.gamma")
 """What was not in the space of ``nsvm tune`` when these values were found."""
 
 
-def compose(experiment: str) -> dict[str, Any]:
-    folder, _, cell = experiment.rpartition("/")
-    dataset = {"ringnorm": "ringnorm_openml"}.get(cell.split("_")[0], cell.split("_")[0])
-    algorithm = "cross_entropy" if folder == "baseline" else cell.split("_")[1]
-    table = ["dataset.table=letter"] if dataset == "pmlb" else []
-    words = [f"dataset={dataset}", *table, f"algorithm={algorithm}", f"experiment={experiment}"]
-    return compose_settings(words)
+def compose(experiment: str, *words: str) -> dict[str, Any]:
+    return compose_settings([f"experiment={experiment}", *words])
+
+
+def write(file: Path, text: str) -> str:
+    """Write a configuration, and return the override that finds its folder."""
+    file.parent.mkdir()
+    file.write_text(text)
+    return f"hydra.searchpath=['{file.parents[1]}']"
+
+
+def test_an_experiment_selects_its_data_and_algorithm_and_gives_way_to_the_command_line() -> None:
+    paper = compose("mnist_alg4")
+    assert paper == compose_settings(["dataset=mnist", "algorithm=alg4"])
+    assert compose("mnist_alg4", "algorithm=alg1") == compose_settings(["dataset=mnist", "algorithm=alg1"])
+    assert compose("mnist_alg4", "dataset=ringnorm") == compose("ringnorm_alg4")
+    changed = compose("mnist_alg4", "kernel=polynomial", "optimizer.lr=5", "experiment.network.dropout=0.25")
+    assert (changed["kernel"]["name"], changed["kernel"]["gamma"]) == ("polynomial", None)
+    assert (changed["optimizer"]["lr"], changed["network"]["dropout"]) == (5, 0.25)
+    assert changed["algorithm"] == paper["algorithm"]
+
+
+def test_an_experiment_written_as_in_the_template_of_others(tmp_path: Path) -> None:
+    """That of lightning-hydra-template."""
+    text = """\
+# @package _global_
+defaults:
+  - override /dataset: digits
+  - override /algorithm: alg3
+  - override /kernel: laplacian
+seed: 5
+optimizer: {lr: 0.25}
+dataset: {classes: [3, 5, 7]}
+"""
+    mine = compose_settings([write(tmp_path / "experiment" / "mine.yaml", text), "experiment=mine"])
+    expected = compose_settings(["dataset=digits10", "algorithm=alg3", "kernel=laplacian", "seed=5"])
+    expected["optimizer"]["lr"], expected["dataset"]["classes"] = 0.25, [3, 5, 7]
+    assert mine == expected
+
+
+def test_an_experiment_of_values_alone_is_what_the_sections_refer_to(tmp_path: Path) -> None:
+    own = write(tmp_path / "experiment" / "mine.yaml", "optimizer: {lr: 0.25}\nnetwork: {dropout: 0.125}\n")
+    for words in (["dataset=digits", "algorithm=alg2"], ["dataset=digits10", "algorithm=alg3"]):
+        expected = compose_settings(words)
+        expected["optimizer"]["lr"], expected["network"]["dropout"] = 0.25, 0.125
+        assert compose_settings([own, "experiment=mine", *words]) == expected
+
+
+@pytest.mark.parametrize("name", ["digits", "mnist", "fashion_mnist", "kmnist"])
+@pytest.mark.parametrize("algorithm", ["alg2", "pegasos"])
+def test_the_same_data_by_two_names_have_the_same_settings(algorithm: str, name: str) -> None:
+    ten, two = (f"dataset={name}10", "dataset.classes=null"), (f"dataset={name}", "dataset.classes=[0,1]")
+    common = [f"algorithm={algorithm}", "+tune=default"]
+    assert compose_settings([ten[0], *common]) == compose_settings([two[0], ten[1], *common])
+    assert compose_settings([two[0], *common]) == compose_settings([ten[0], two[1], *common])
+
+
+@pytest.mark.parametrize(
+    ("dataset", "classes", "steps", "dropout"),
+    [
+        ("mnist", "[0,1,2]", [8000, 10000], 0.4),
+        ("cifar10", "[cat,dog]", [400, 35000], 0.19),
+        ("emnist", "null", [8000, 10000], 0.4),
+        ("digits", "[7,3]", [200, 2000], 0.19),
+        ("digits", "3", [8000, 10000], 0.4),
+    ],
+)
+def test_settings_follow_from_the_number_of_classes(
+    dataset: str, classes: str, steps: list[int], dropout: float, tmp_path: Path
+) -> None:
+    """Wherever it is set. What is no list of classes is refused later, with the other values."""
+    text = f"# @package _global_\ndefaults: [{dataset}]\ndataset: {{classes: {classes}}}\n"
+    own = write(tmp_path / "dataset" / "mine.yaml", text)
+    for words in ([f"dataset={dataset}", f"dataset.classes={classes}"], [own, "dataset=mine"]):
+        settings = compose_settings(words)
+        assert (settings["algorithm"]["split"], settings["network"]["dropout"]) == (steps, dropout)
+
+
+def test_a_search_takes_no_more_for_validation_than_ten_digits_have() -> None:
+    assert compose_settings(["dataset=digits10", "+tune=default"])["tune"]["validation"] == 20
 
 
 PAPER = {
@@ -66,15 +140,18 @@ def test_what_the_paper_fixes_is_fixed(cell: str) -> None:
     assert values["kernel"]["name"] == "rbf"
 
 
-@pytest.mark.parametrize("cell", TUNED)
-def test_the_command_that_found_the_values_can_be_typed(cell: str) -> None:
+@pytest.mark.parametrize("name", sorted(TUNED))
+def test_the_command_that_found_the_values_can_be_typed(name: str) -> None:
     """And the values are among those that it searched."""
-    comment = re.sub(r"(?m)^# ?", "", (FOLDER / f"{cell}.yaml").read_text().partition("\n\n")[0])
+    comment = re.sub(r"(?m)^# ?", "", (CONF / f"{name}.yaml").read_text())
     command = re.search(r"^nsvm tune (.*?)(?=^It found)", comment, re.DOTALL | re.MULTILINE)
-    assert command, f"{cell}.yaml does not say what found it"
-    values = compose_settings(["+tune=default", *shlex.split(command[1])])
+    assert command, f"{name}.yaml does not say what found it"
+    words = shlex.split(command[1])
+    values = compose_settings(["+tune=default", *words])
     search = {k: v for k, v in values.pop("tune").items() if k != "validation"}
-    found = compose(cell)
+    parts = [word for word in words if re.match(r"dataset|algorithm=|experiment=", word)]
+    own = [name.replace("/", "=", 1)] if name == f"experiment/{BEYOND[0]}" else []
+    found = compose_settings([*parts, *own])
     for key, choices in parse_search(search).ranges().items():
         section, name = key.split(".")
         assert key in ADDED or found[section][name] in choices, key
@@ -86,7 +163,7 @@ def test_nsvm_reproduce_runs_these_values(cell: str) -> None:
     found = _compose(cell, Request(mnist="data", ringnorm="it's, here.csv"))
     location = {"mnist": {"root": "data"}, "ringnorm_openml": {"path": "it's, here.csv"}}
     for values, experiment in ((found.nsvm, cell), (found.network, f"baseline/{cell}")):
-        expected = compose(experiment)
+        expected = compose(experiment, *found.family.words)
         expected["dataset"] |= location[found.family.dataset]
         assert values == expected
 

@@ -16,7 +16,7 @@ import yaml
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.version import VersionBase
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 import nsvm_cli
@@ -25,8 +25,18 @@ from nsvm_cli.errors import InputError, did_you_mean
 
 CONFIG_NAME = "train"
 FULL_ERROR = "HYDRA_FULL_ERROR"
+REFERRED_TO = ("experiment", "values")
+"""Sections that are no settings: those of the parts refer to them."""
 COMPOSING = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError)
 """What Hydra raises about arguments and configurations."""
+
+
+def _two_or_more(classes: object) -> str:
+    """Return which values of ``conf/values/images.yaml`` are meant for ``dataset.classes``; None is all."""
+    return "two" if isinstance(classes, ListConfig) and len(classes) == 2 else "more"
+
+
+OmegaConf.register_new_resolver("nsvm.two_or_more", _two_or_more, replace=True)
 
 
 def conf_folder() -> Path:
@@ -76,15 +86,13 @@ def compose_settings(overrides: list[str]) -> dict[str, Any]:
         InputError: an unknown group, option or key, or an override that cannot be read.
     """
     with _in_one_line(overrides), _initialized():
-        config = hydra.compose(CONFIG_NAME, overrides)
-        expect_experiment(CONFIG_NAME, overrides)
-        return plain_values(config)
+        return plain_values(hydra.compose(CONFIG_NAME, overrides))
 
 
 def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     """Return the configuration as plain values, every interpolation resolved.
 
-    ``experiment``, which the interpolations refer to, is left out.
+    What the interpolations refer to, ``REFERRED_TO``, is left out.
 
     Args:
         config: what Hydra composed.
@@ -96,7 +104,7 @@ def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     with _in_one_line([]):
         values = OmegaConf.to_container(config, resolve=True, throw_on_missing=complete)
     assert isinstance(values, dict)
-    return {str(key): value for key, value in values.items() if key != "experiment"}
+    return {str(key): value for key, value in values.items() if key not in REFERRED_TO}
 
 
 def compose(overrides: list[str]) -> DictConfig:
@@ -123,21 +131,6 @@ def _initialized() -> Iterator[None]:
         finally:
             for kind, values in before.items():
                 vars(kind.instance()).update(values)
-
-
-def expect_experiment(config_name: str | None, overrides: list[str]) -> None:
-    """Raise an InputError if an experiment was named that is nowhere on Hydra's search path.
-
-    Hydra would leave it out, for ``train.yaml`` calls it optional: not every pair of data set and algorithm
-    has one.
-    """
-    for word in overrides:
-        if found := re.fullmatch(r"experiment=([\w/-]+)", word):
-            folder, _, option = f"experiment/{found[1]}".rpartition("/")
-            loader = GlobalHydra.instance().config_loader()
-            options = loader.get_group_options(folder, config_name=config_name, overrides=overrides)
-            if option not in options:
-                raise InputError(_no_such_option(f"experiment/{found[1]}", options))
 
 
 def search_folder(folder: str) -> str:
@@ -209,7 +202,10 @@ def _sentence(error: Exception, arguments: list[str]) -> str:
         words = [word for word in arguments if word.partition("=")[0] in _groups()]
         return f"{' '.join(words)}: expected the name of an option for each, such as kernel=rbf"
     if found := re.search(r"Could not (?:override|delete from config\.?) '([^']+)'", text):
-        return _no_such_setting(found[1].split("@")[0], arguments)
+        key, at, _ = found[1].partition("@")
+        if at and key in _groups():
+            return f"{key}: a defaults list names what chooses parts, as an experiment does, without @PACKAGE"
+        return _no_such_setting(key, arguments)
     if isinstance(error, RecursionError):
         return "the configurations lead back to themselves, or too deep"
     lines = text.splitlines() or [type(error).__name__]
@@ -257,7 +253,7 @@ def _known_settings(key: str, arguments: list[str]) -> tuple[set[str], set[str]]
     """Return the settings of a key's section, and those of the others, given the groups that were chosen."""
     groups = _groups()
     choices = [
-        a for a in arguments if re.fullmatch(r"\+?\w+=[\w-]+", a) and a.strip("+").split("=")[0] in groups
+        a for a in arguments if re.fullmatch(r"\+?\w+=[\w/-]+", a) and a.strip("+").split("=")[0] in groups
     ]
     try:
         config = compose(choices)
@@ -267,14 +263,14 @@ def _known_settings(key: str, arguments: list[str]) -> tuple[set[str], set[str]]
     keys = {section: {f"{section}.{name!s}" for name in node} for section, node in sections.items()}
     section = key.rpartition(".")[0]
     known = keys.get(section) or (groups if section else groups | {str(name) for name in config})
-    others = {other for name in keys.keys() - {"experiment"} for other in keys[name]}
+    others = {other for name in keys.keys() - {*REFERRED_TO} for other in keys[name]}
     return known, {other for other in others if not other.endswith(".name")}
 
 
 def _options_by_setting() -> dict[str, list[str]]:
     """Return which options of which group have a setting, for those that belong to one kind of part."""
     options: dict[str, list[str]] = {}
-    for group in sorted(_groups() - {"experiment", "tune"}):
+    for group in sorted(_groups() - {*REFERRED_TO, "tune"}):
         for file in sorted((conf_folder() / group).glob("*.yaml")):
             values = yaml.safe_load(file.read_text())
             for name in values.get(group, values).keys() - {"name", "defaults"}:

@@ -16,7 +16,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from nsvm_cli.cli.hydra_app import expect_experiment, plain_values
+from nsvm_cli.cli.hydra_app import plain_values
 from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.pictures import draw
 from nsvm_cli.cli.plugins import load_plugins
@@ -133,9 +133,6 @@ def composed_settings(config: DictConfig, options: RunOptions) -> Settings:
     from nsvm_cli.config.settings import parse_settings
     from nsvm_cli.storage.run_directory import read_config
 
-    hydra = HydraConfig.get()
-    words: Any = OmegaConf.to_container(hydra.overrides)
-    expect_experiment(hydra.job.config_name, words["hydra"] + words["task"])
     composed = plain_values(config, complete=options.resume is None)  # the run has what is missing
     values = composed
     if options.resume:

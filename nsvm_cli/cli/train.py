@@ -81,6 +81,8 @@ def _composed_like(run: Path, words: list[str]) -> list[str]:
     for word in words:
         if word.startswith(("-", "hydra.")) and not word.startswith(("--config-dir", "-cd")):
             raise InputError(f"{word} does not go with resume=RUN, whose settings are in its config.yaml")
+        if re.match(r"[+~]*(experiment|values)\b", word):
+            raise InputError(f"{word} does not go with resume=RUN: name what changes, as in optimizer.lr=0.1")
     parts = {group: part for group, part in read_config(run).items() if isinstance(part, dict)}
     # a setting is known beside those of its own part
     groups = {word.lstrip("+~").partition(".")[0] for word in words if "." in word.partition("=")[0]}
@@ -93,6 +95,10 @@ def _composed_like(run: Path, words: list[str]) -> list[str]:
         if not re.fullmatch(r"\w[\w-]*", kind):
             raise InputError(f"{run / 'config.yaml'}: {group}.name: expected a name, got {kind!r}")
     kept = [f"{group}={kind}" for group, kind in sorted(kinds.items()) if not _names(words, group)]
+    classes = parts.get("dataset", {}).get("classes")
+    if "dataset" in groups and "classes" in parts["dataset"] and not _names(words, "dataset.classes"):
+        # values depend on how many classes there are, and on nothing else about them
+        kept.append(f"dataset.classes={[*range(len(classes))] if isinstance(classes, list) else 'null'}")
     return [*words, *kept, "hydra.run.dir=."]
 
 

@@ -35,9 +35,8 @@ def write(folder: Path, **files: str) -> None:
 MINE = """\
     # @package _global_
     defaults:
-      - ringnorm_alg3@experiment
+      - ringnorm_alg3
       - /shared
-      - override /algorithm: alg3
       - override /kernel: theirs
     algorithm: {steps: 10}
     dataset: {samples: 300}
@@ -100,6 +99,32 @@ def test_a_sweep_goes_where_an_experiment_says(mine: Path, monkeypatch: pytest.M
     assert "my_sweep: 2 finished, 0 failed, 0 interrupted" in done.stdout
 
 
+def test_an_experiment_trains_its_own_algorithm_in_a_folder_of_its_name(tmp_path: Path) -> None:
+    words = ["experiment=ringnorm_alg3", "algorithm.steps=2", "dataset.samples=300", "curves=false"]
+    assert nsvm("train", *words, cwd=tmp_path).returncode == 0
+    (file,) = tmp_path.glob("outputs/ringnorm_alg3/*/config.yaml")
+    recorded = yaml.safe_load(file.read_text())
+    assert (recorded["algorithm"]["name"], recorded["algorithm"]["batch_size"]) == ("alg3", 16)
+
+
+@pytest.mark.parametrize(
+    ("words", "names", "lams"),
+    [
+        (["experiment=ringnorm_alg1,ringnorm_alg3", "dataset.samples=300"], ["alg1", "alg3"], [1e-4, 1e-4]),
+        (["dataset=digits", "dataset.classes=null,[0,1]", "algorithm=alg1"], ["alg1"] * 2, [1e-5, 1e-4]),
+    ],
+)
+def test_each_job_of_a_sweep_has_its_own_values(
+    words: list[str], names: list[str], lams: list[float], tmp_path: Path
+) -> None:
+    common = ["algorithm.steps=2", "engine=torch", "curves=false", "hydra.sweep.dir=sweep"]
+    done = nsvm("train", "-m", *words, *common, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    jobs = [yaml.safe_load((tmp_path / "sweep" / n / "config.yaml").read_text())["algorithm"] for n in "01"]
+    assert [job["name"] for job in jobs] == names
+    assert [job["lam"] for job in jobs] == lams
+
+
 def test_a_primary_configuration_may_ask_for_a_sweep(tmp_path: Path) -> None:
     """Although Hydra is made to compose a single run first."""
     primary = """\
@@ -157,6 +182,7 @@ def test_an_environment_variable_on_the_command_line(tmp_path: Path) -> None:
         ),
         ("defaults: [mine]", "the configurations lead back to themselves, or too deep"),
         ("defaults: [nothing]", "In 'experiment/mine': Could not load 'experiment/nothing'"),
+        ("defaults: [mnist_alg3@experiment]", "names what chooses parts, .* without @PACKAGE"),
         ("seed: ${nothing}", "Interpolation key 'nothing' not found"),
         ("kernel: {gamma: 1, c: '${.d}'}", r"Interpolation key '\.?d' not found.* \(in kernel.c\)"),
     ],
@@ -195,7 +221,12 @@ def test_a_run_directory_resolves_nothing_and_imports_nothing(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "words", [["algorithm=alg1", "dataset=digits"], ["dataset=csv", "dataset.path=t.csv"]]
+    "words",
+    [
+        ["algorithm=alg1", "dataset=digits"],
+        ["algorithm=alg1", "dataset=digits", "dataset.classes=null"],
+        ["dataset=csv", "dataset.path=t.csv"],
+    ],
 )
 def test_another_part_of_a_resumed_run_has_the_settings_of_its_own_pair(
     words: list[str], tmp_path: Path

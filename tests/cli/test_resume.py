@@ -160,6 +160,8 @@ def test_a_directory_that_another_command_has_open(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["resume=nothing"], "resume=nothing: expected the directory of a run, with its config.yaml"),
+        (["resume=run", "experiment=mnist_alg1"], "resume=RUN: name what changes, as in optimizer.lr=0.1"),
+        (["resume=run", "experiment.optimizer.lr=1"], "does not go with resume=RUN: name what changes"),
         (["resume=run", "-m"], "the same sweep, started again, resumes by itself"),
         (["resume=run", "overwrite=true"], "expected one of them"),
         (["resume=run", "inexact=yes"], "inexact: expected true or false, got 'yes'"),
