@@ -221,8 +221,7 @@ def help_text(command: str) -> str:
     os.environ["COLUMNS"] = "92"
     with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
         main([*([command] if command else []), "--help"])
-    # what Hydra shows of the composed settings is the page on settings
-    text = re.sub(r"== Config ==.*?\n\n\n", "", shown.getvalue(), flags=re.S).strip()
+    text = shown.getvalue().strip()
     lines = [fill(line, 92, subsequent_indent="  ") if len(line) > 92 else line for line in text.splitlines()]
     return "```text\n" + "\n".join(lines) + "\n```\n"
 

@@ -20,7 +20,14 @@ from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 import nsvm_cli
-from nsvm_cli.cli.hydra_private import COMPOSE_OPTIONS, MAIN_OPTIONS, composing_once, flags_first
+from nsvm_cli.cli.hydra_private import (
+    COMPOSE_OPTIONS,
+    MAIN_OPTIONS,
+    composing_once,
+    flags_first,
+    register_resolver,
+    writing_any_name,
+)
 from nsvm_cli.errors import InputError, did_you_mean
 
 CONFIG_NAME = "train"
@@ -36,7 +43,7 @@ def _two_or_more(classes: object) -> str:
     return "two" if isinstance(classes, ListConfig) and len(classes) == 2 else "more"
 
 
-OmegaConf.register_new_resolver("nsvm.two_or_more", _two_or_more, replace=True)
+register_resolver("nsvm.two_or_more", _two_or_more, replace=True)
 
 
 def conf_folder() -> Path:
@@ -61,7 +68,7 @@ def run_app(task: Callable[[DictConfig], float | None], arguments: list[str]) ->
     wish = os.environ.get(FULL_ERROR)
     os.environ[FULL_ERROR] = "1"  # Hydra then raises its errors instead of printing them
     try:
-        with _in_one_line(arguments), composing_once():
+        with _in_one_line(arguments), composing_once(), writing_any_name():
             app()
     finally:
         sys.argv = argv

@@ -14,10 +14,12 @@ import hydra.utils
 from hydra._internal import hydra as hydra_application
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.utils import get_args_parser
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf._utils import get_omega_conf_dumper
 
 from nsvm_cli.errors import InputError, did_you_mean
 
@@ -26,11 +28,13 @@ if OLD:
     # later versions have these defaults, and warn of being told
     COMPOSE_OPTIONS: dict[str, Any] = {"version_base": "1.3"}
     MAIN_OPTIONS = COMPOSE_OPTIONS
+    register_resolver = OmegaConf.register_new_resolver
 else:
     COMPOSE_OPTIONS = {}
     # the configuration is the user's own, and so are the callbacks and log handlers that it names
     trust = hydra.utils.UNSAFE_DISABLE_EXECUTION_CHECKS  # type: ignore[attr-defined, unused-ignore]
     MAIN_OPTIONS = {"execution_whitelist": trust}
+    register_resolver = OmegaConf.register_resolver  # in earlier versions, the name of another function
 
 ESTIMATE = "--estimate"
 """The flag of ``nsvm train`` that Hydra does not know."""
@@ -84,11 +88,25 @@ def completion_query(line: str) -> list[str]:
     return ["-sc", "query=bash"]
 
 
+NOT_CHOSEN = ("baseline", "tune", "values")
+"""Groups of another one's options, of another command, and of what data set and algorithm choose from."""
+
 MOST_PARTS = 20
 """The most choices of parts whose configurations are kept."""
 
 
-class _Loader(ConfigLoaderImpl):
+class _Groups(ConfigLoaderImpl):
+    """Lists, in the help and for completion, only the groups of which a user chooses an option for a run."""
+
+    def get_group_options(
+        self, group_name: str, results_filter: ObjectType | None = ObjectType.CONFIG, *rest: Any, **how: Any
+    ) -> list[str]:
+        options = super().get_group_options(group_name, results_filter, *rest, **how)
+        of_groups = results_filter == ObjectType.GROUP
+        return [name for name in options if not (of_groups and name in NOT_CHOSEN)]
+
+
+class _Loader(_Groups):
     """Composes no more often than it must, as later versions of Hydra.
 
     Hydra 1.3 composes the configuration of a single run first as if for a sweep, only to read ``hydra.mode``
@@ -155,11 +173,31 @@ def composing_once() -> Iterator[None]:
     """Let Hydra compose no more than it must within the context, see ``_Loader``."""
     if OLD:
         _Loader.of_parts.clear()
-        hydra_application.ConfigLoaderImpl = _Loader  # type: ignore[attr-defined]
+    hydra_application.ConfigLoaderImpl = _Loader if OLD else _Groups  # type: ignore[attr-defined]
     try:
         yield
     finally:
         hydra_application.ConfigLoaderImpl = ConfigLoaderImpl  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def writing_any_name() -> Iterator[None]:
+    """Let Hydra write names that are not UTF-8 into a sweep's multirun.yaml, with the bytes escaped.
+
+    OmegaConf 2.4 writes YAML with libyaml, which refuses them.
+    """
+    if OLD:
+        yield
+        return
+    dumper = get_omega_conf_dumper()
+    represent = dumper.yaml_representers[str]
+    dumper.add_representer(
+        str, lambda to, text: represent(to, text.encode(errors="backslashreplace").decode())
+    )
+    try:
+        yield
+    finally:
+        dumper.add_representer(str, represent)
 
 
 def _value(parser: argparse.ArgumentParser, flag: str, rest: Iterator[str]) -> list[str]:
