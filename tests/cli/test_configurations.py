@@ -182,7 +182,7 @@ def test_an_environment_variable_on_the_command_line(tmp_path: Path) -> None:
         ),
         ("defaults: [mine]", "the configurations lead back to themselves, or too deep"),
         ("defaults: [nothing]", "In 'experiment/mine': Could not load 'experiment/nothing'"),
-        ("defaults: [mnist_alg3@experiment]", "names what chooses parts, .* without @PACKAGE"),
+        ("defaults: [mnist_alg3@experiment]", "names what chooses parts|Invalid Defaults List override"),
         ("seed: ${nothing}", "Interpolation key 'nothing' not found"),
         ("kernel: {gamma: 1, c: '${.d}'}", r"Interpolation key '\.?d' not found.* \(in kernel.c\)"),
     ],

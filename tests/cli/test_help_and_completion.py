@@ -23,7 +23,7 @@ from tests.cli.process import nsvm
         ("--help", "usage: nsvm "),
         ("help", "usage: nsvm "),
         ("--version", f"nsvm {__version__}"),
-        ("train --help", "algorithm: alg1, alg2, alg3, alg4, cross_entropy, pegasos"),
+        ("train --help", "\nalgorithm: alg1, alg2, alg3, alg4, cross_entropy, pegasos\ndataset: "),
         ("train --hydra-help", "Hydra"),
         ("train algorithm=alg3 --info", "alg3"),
         ("evaluate --help", "usage: nsvm evaluate [-h] [--json] PATH [KEY=VALUE ...]"),
@@ -38,6 +38,14 @@ def test_help(words: str, said: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert said in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_help_of_train_is_of_groups_and_leaves_values_to_those_who_ask(tmp_path: Path) -> None:
+    lines = nsvm("train", "--help", cwd=tmp_path).stdout.splitlines()
+    assert len(lines) < 30
+    assert not any("${" in line or line.startswith(("values", "tune", "experiment/")) for line in lines)
+    assert any(line.startswith("experiment: ") and "ringnorm_alg3" in line for line in lines)
+    assert "nsvm train --cfg job --resolve" in lines
 
 
 @pytest.mark.parametrize("command", ["", *sorted(COMMANDS.keys() - {"train"})])
@@ -143,6 +151,21 @@ def completions(line: str) -> set[str]:
         ("nsvm train algorithm=alg3 algorithm.m", {"algorithm.mu="}),
         ("nsvm train optimizer=adam optimizer.b", {"optimizer.beta1=", "optimizer.beta2="}),
         ("nsvm train chec", {"checkpoint.every="}),
+        ("nsvm train va", {"validation.every="}),
+        ("nsvm train experiment=r", {*(f"experiment=ringnorm_alg{i}" for i in (1, 2, 3, 4, "4_wide"))}),
+        ("nsvm train experiment=ringnorm_alg3 algorithm.m", {"algorithm.mu="}),
+        ("nsvm train engine=", {"engine=auto", "engine=torch", "engine=numba"}),
+        ("nsvm train calibration=", {"calibration=sigmoid", "calibration=null"}),
+        ("nsvm train algorithm.solver=", {*(f"algorithm.solver={s}" for s in ("pegasos", "svc", "linear"))}),
+        ("nsvm train optimizer.lr=", {"optimizer.lr=0.0052"}),
+        ("nsvm train network=cnn network.h", {"network.head="}),
+        ("nsvm train network=cnn network.head=", {"network.head=true", "network.head=false"}),
+        ("nsvm train network=resnet18 network.norm=", {"network.norm=group", "network.norm=batch"}),
+        (
+            "nsvm train dataset=emnist dataset.subset=by",
+            {f"dataset.subset=by{s}" for s in ("class", "merge")},
+        ),
+        ("nsvm tune optimizer.schedule=c", {"optimizer.schedule=constant", "optimizer.schedule=cosine"}),
         ("nsvm train res", {"resume="}),
         ("nsvm train over", {"overwrite=true"}),
         ("nsvm train --mu", {"--multirun"}),
