@@ -28,6 +28,8 @@ from sphinx.application import Sphinx
 
 import nsvm_cli
 from nsvm_cli.cli import main
+from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.cli.reproduce import ALGORITHMS, CELLS
 from nsvm_cli.config.settings import Settings
 from nsvm_cli.datasets import DATASETS
 from nsvm_cli.loggers import LOGGERS
@@ -205,13 +207,48 @@ def tune_settings(_: str) -> str:
     return f"```yaml\n{(CONF / 'tune' / 'default.yaml').read_text()}```\n"
 
 
-def experiments(_: str) -> str:
-    """Return the files below conf/experiment/, as they are."""
-    folder = CONF / "experiment"
+PAPERS = {
+    "network": ("widths", "channels", "normalize", "scale"),
+    "kernel": ("name", "gamma"),
+    "algorithm": ("lam", "mu", "batch_size", "steps", "split", "loss", "solver"),
+}
+OURS = {
+    "optimizer": ("lr", "momentum", "weight_decay", "schedule", "warmup"),
+    "network": ("eps", "dropout"),
+}
+NOT_THE_PAPERS = {"optimizer.schedule", "optimizer.warmup"}
+
+
+def papers_experiments(dataset: str) -> str:
+    """Return the settings of the paper's experiments on a data set, and who chose each of them."""
+    names = [f"{dataset}_{algorithm}" for algorithm in ALGORITHMS]
+    runs = [compose_settings([f"experiment={name}"]) for name in names]
+    ours = NOT_THE_PAPERS | ({"network.dropout"} if dataset == "ringnorm" else set())
+    rows = []
+    for whose, sections in (("the paper", PAPERS), ("ours", OURS)):
+        for section, key in [(section, key) for section, keys in sections.items() for key in keys]:
+            cells = [run[section].get(key) for run in runs]
+            if any(cell is not None for cell in cells):
+                name = f"{section}.{key}"
+                chosen_by = "ours; the paper has none" if name in ours else whose
+                rows.append([f"`{name}`", *("" if c is None else _default(c) for c in cells), chosen_by])
+    return _table(["setting", *(f"`{name}`" for name in names), "chosen by"], rows)
+
+
+def other_experiments(_: str) -> str:
+    """Return the experiments that are not the paper's, each with the first line of its file."""
+    files = [file for file in sorted((CONF / "experiment").glob("*.yaml")) if file.stem not in CELLS]
+    rows = [[f"`{file.stem}`", file.read_text().splitlines()[1].removeprefix("# ")] for file in files]
+    return _table(["experiment", "what it is"], rows)
+
+
+def values(folder: str) -> str:
+    """Return the files below a folder of conf/ that hold values, as they are."""
     blocks = []
-    for file in sorted(folder.rglob("*.yaml"), key=lambda file: (len(file.parts), file)):
-        option = file.relative_to(folder).with_suffix("").as_posix()
-        blocks.append(f"## `{option}`\n\n```yaml\n{file.read_text().strip()}\n```\n")
+    for file in sorted((CONF / folder).rglob("*.yaml")):
+        text = file.read_text().strip()
+        if folder == "values" or "\nexperiment:" in text:
+            blocks.append(f"#### `{file.relative_to(CONF)}`\n\n```yaml\n{text}\n```\n")
     return "\n".join(blocks)
 
 
@@ -260,9 +297,11 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 GENERATORS: dict[str, Callable[[str], str]] = {
     "api": api,
-    "experiments": experiments,
     "group": group,
     "help": help_text,
+    "other_experiments": other_experiments,
+    "papers_experiments": papers_experiments,
     "run_settings": run_settings,
     "tune_settings": tune_settings,
+    "values": values,
 }

@@ -113,7 +113,8 @@ def _values(key: str, words: Sequence[str], folder: str | None) -> list[str]:
     owners = _classes(section, name, words, folder) if section in PARTS else [] if section else [Settings]
     hints: dict[str, Any] = {}
     for owner in owners:
-        annotated = owner.__init__ if isinstance(owner, type) and not is_dataclass(owner) else owner
+        plain_class = isinstance(owner, type) and not is_dataclass(owner)
+        annotated = owner.__init__ if plain_class else owner
         hints |= get_type_hints(annotated, include_extras=True)
     return literal_values(hints.get(name))
 

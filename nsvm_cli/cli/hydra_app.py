@@ -43,7 +43,7 @@ def _two_or_more(classes: object) -> str:
     return "two" if isinstance(classes, ListConfig) and len(classes) == 2 else "more"
 
 
-register_resolver("nsvm.two_or_more", _two_or_more, replace=True)
+register_resolver("nsvm.two_or_more", _two_or_more)
 
 
 def conf_folder() -> Path:

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import copy
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NoReturn
 
 import hydra
@@ -28,13 +28,11 @@ if OLD:
     # later versions have these defaults, and warn of being told
     COMPOSE_OPTIONS: dict[str, Any] = {"version_base": "1.3"}
     MAIN_OPTIONS = COMPOSE_OPTIONS
-    register_resolver = OmegaConf.register_new_resolver
 else:
     COMPOSE_OPTIONS = {}
     # the configuration is the user's own, and so are the callbacks and log handlers that it names
     trust = hydra.utils.UNSAFE_DISABLE_EXECUTION_CHECKS  # type: ignore[attr-defined, unused-ignore]
     MAIN_OPTIONS = {"execution_whitelist": trust}
-    register_resolver = OmegaConf.register_resolver  # in earlier versions, the name of another function
 
 ESTIMATE = "--estimate"
 """The flag of ``nsvm train`` that Hydra does not know."""
@@ -43,6 +41,12 @@ INFO = ("--info", "-i")
 
 ONE_RUN = "hydra.mode=RUN"
 """What Hydra adds to the overrides if nothing says what the mode is."""
+
+
+def register_resolver(name: str, resolver: Callable[..., object]) -> None:
+    """Register what interpolations call by a name; OmegaConf 2.4 gave the function for this another name."""
+    register: Any = OmegaConf.register_new_resolver if OLD else OmegaConf.register_resolver
+    register(name, resolver, replace=True)
 
 
 def flag_actions() -> list[argparse.Action]:
