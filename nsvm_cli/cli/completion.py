@@ -122,7 +122,7 @@ def _values(key: str, words: Sequence[str], folder: str | None) -> list[str]:
 def _classes(section: str, name: str, words: Sequence[str], folder: str | None) -> list[Any]:
     """Return the classes with the settings of the part that the words of a command line choose.
 
-    They take a second to import. So there are none where the value is no word now, but a number or none.
+    They take a second to import, and so are left out where the present value is a number, null or missing.
     """
     from nsvm_cli.cli.hydra_app import COMPOSING, compose, search_folder
 

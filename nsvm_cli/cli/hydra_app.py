@@ -269,7 +269,7 @@ def _known_settings(key: str, arguments: list[str]) -> tuple[set[str], set[str]]
     sections = {str(name): node for name, node in config.items() if isinstance(node, DictConfig)}
     keys = {section: {f"{section}.{name!s}" for name in node} for section, node in sections.items()}
     section = key.rpartition(".")[0]
-    known = keys.get(section) or (groups if section else groups | {str(name) for name in config})
+    known = keys.get(section) or (groups if section else groups | {str(name) for name in config}) - {"values"}
     others = {other for name in keys.keys() - {*REFERRED_TO} for other in keys[name]}
     return known, {other for other in others if not other.endswith(".name")}
 

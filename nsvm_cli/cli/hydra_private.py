@@ -93,7 +93,7 @@ def completion_query(line: str) -> list[str]:
 
 
 NOT_CHOSEN = ("baseline", "tune", "values")
-"""Groups of another one's options, of another command, and of what data set and algorithm choose from."""
+"""Groups within ``experiment``, of another command, and that data sets choose from."""
 
 MOST_PARTS = 20
 """The most choices of parts whose configurations are kept."""

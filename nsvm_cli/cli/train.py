@@ -95,10 +95,11 @@ def _composed_like(run: Path, words: list[str]) -> list[str]:
         if not re.fullmatch(r"\w[\w-]*", kind):
             raise InputError(f"{run / 'config.yaml'}: {group}.name: expected a name, got {kind!r}")
     kept = [f"{group}={kind}" for group, kind in sorted(kinds.items()) if not _names(words, group)]
-    classes = parts.get("dataset", {}).get("classes")
-    if "dataset" in groups and "classes" in parts["dataset"] and not _names(words, "dataset.classes"):
-        # values depend on how many classes there are, and on nothing else about them
-        kept.append(f"dataset.classes={[*range(len(classes))] if isinstance(classes, list) else 'null'}")
+    dataset = parts.get("dataset", {})
+    if "dataset" in kinds and "classes" in dataset and not _names(words, "dataset.classes"):
+        # values depend on whether there are two, and on nothing else about them
+        two = isinstance(dataset["classes"], list) and len(dataset["classes"]) == 2
+        kept.append(f"++dataset.classes={'[0,1]' if two else 'null'}")
     return [*words, *kept, "hydra.run.dir=."]
 
 

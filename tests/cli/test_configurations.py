@@ -237,6 +237,8 @@ def test_another_part_of_a_resumed_run_has_the_settings_of_its_own_pair(
     changed = plain_values(composed, complete=False)  # the file of a table is not named again
     assert (changed["optimizer"], changed["kernel"]) == (values["optimizer"], values["kernel"])
     assert _composed_like(tmp_path, ["checkpoint.every=5"]) == ["checkpoint.every=5", "hydra.run.dir=."]
+    write_config(tmp_path, {"kernel": values["kernel"]})  # it may be anyone's
+    assert _composed_like(tmp_path, ["kernel=rbf"]) == ["kernel=rbf", "hydra.run.dir=."]
 
 
 @pytest.mark.skipif(not OLD, reason="later versions compose by themselves")
