@@ -49,5 +49,5 @@ def export(options: argparse.Namespace) -> None:
     source = find_model_file(options.model)
     target = options.file or source.with_suffix(".onnx")
     expect_no_loss(target, source)
-    write_atomically(target, onnx_graph(source))
+    write_atomically(target, onnx_graph(source), named=options.file is not None)
     answer(f"ONNX graph: {target}")

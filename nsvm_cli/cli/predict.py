@@ -14,7 +14,7 @@ from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, output_file
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.output import answer_lines, say
-from nsvm_cli.storage.files import escape_formula, replacing
+from nsvm_cli.storage.files import escape_formula, writing
 
 DESCRIPTION = """\
 Predict with a trained model: a class or a target for each sample, and the score
@@ -71,7 +71,7 @@ def predict(options: argparse.Namespace) -> None:
             answer_lines(_text(columns, number == 0, options.escape_formulas))
         return
     count = 0
-    with replacing(options.output) as file:
+    with writing(options.output) as file:
         for columns in blocks:
             text = _text(columns, count == 0, options.escape_formulas)
             file.write(text.encode(errors="backslashreplace"))  # a file may have a name that is not Unicode

@@ -48,7 +48,7 @@ def configure(parser: CommandParser) -> None:
 def _html_file(text: str) -> Path:
     """Return a file to write, as a type of argparse; no result or model is taken for an older page."""
     file = output_file(text)
-    if file.suffix not in (".html", ".htm"):
+    if file.suffix not in (".html", ".htm") and (file.is_file() or not file.exists()):
         raise argparse.ArgumentTypeError(f"expected a name that ends in .html, got {text}")
     return file
 
@@ -73,6 +73,6 @@ def report(options: argparse.Namespace) -> None:
     budget = {} if options.memory_budget is None else {"memory_budget": options.memory_budget}
     folder = options.paths[0] if len(options.paths) == 1 else Path()
     file = options.output or folder / REPORT
-    for line in write_report(file, records, {"device": "auto", **budget}):
+    for line in write_report(file, records, {"device": "auto", **budget}, named=options.output is not None):
         say(f"warning: {line}")
     answer(file)

@@ -158,13 +158,13 @@ class Page:
         ]
 
 
-def write_page(file: Path, page: Page) -> None:
-    """Write a page atomically.
+def write_page(file: Path, page: Page, named: bool = False) -> None:
+    """Write a page; see ``nsvm_cli.storage.files.write_atomically``.
 
     Raises:
         OSError: the system refused.
     """
-    write_atomically(file, render(page).encode())
+    write_atomically(file, render(page).encode(), named)
 
 
 def render(page: Page) -> str:

@@ -36,8 +36,8 @@ def new_figure(size: tuple[float, float], plot: Callable[[Figure], object]) -> F
         return figure
 
 
-def write_figure(file: Path, figure: Figure) -> None:
-    """Write a figure as PNG or PDF, as the name of the file ends."""
+def write_figure(file: Path, figure: Figure, named: bool = False) -> None:
+    """Write a figure as PNG or PDF, as the name of the file ends; see ``write_atomically``."""
     form, buffer = file.suffix[1:], io.BytesIO()
     with plain_matplotlib() as parameters:
         from matplotlib.backend_bases import get_registered_canvas_class
@@ -46,7 +46,7 @@ def write_figure(file: Path, figure: Figure) -> None:
         canvas: Any = get_registered_canvas_class(form)(figure)
         # figure.savefig would draw twice, for the layout first
         getattr(canvas, f"print_{form}")(buffer, metadata={"CreationDate": None})
-    write_atomically(file, buffer.getvalue())
+    write_atomically(file, buffer.getvalue(), named)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import io
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,19 +22,45 @@ ORPHAN = re.compile(r"\..+\.(json|jsonl|yaml|png|safetensors|csv|md|html|onnx)\.
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """How cells begin that a spreadsheet may take for a formula; the last four are full-width = + - @."""
+DESCRIPTOR = re.compile(r"/dev/(fd/|std)|/proc/")
+"""How the name of a file begins that is open already, and to be continued where it is."""
 
-LOOK_SECONDS = 0.2
-"""Longer than another process holds a lock that only looks whether it is held: see ``is_locked``."""
+PROBE_SECONDS = 0.2
+"""Longer than a probe of the lock takes: see ``is_locked``."""
 
 
-def write_atomically(path: Path, content: bytes | bytearray) -> None:
+def write_atomically(path: Path, content: bytes | bytearray, named: bool = False) -> None:
     """Replace a file atomically: even after a power cut, it has either the new content or the old.
+
+    Args:
+        path: the file.
+        content: what to write.
+        named: whether the user has named the file; see ``writing``.
 
     Raises:
         OSError: the system refused; its ``filename`` is ``path``.
     """
-    with replacing(path) as file:
+    with (writing if named else replacing)(path) as file:
         file.write(content)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[io.BufferedWriter]:
+    """Yield a file for what goes to a path that the user has named.
+
+    Links are followed, and what is there stays if it is no regular file, such as /dev/null or a pipe: it gets
+    the content. A regular file is replaced atomically at the end of the context, unless it raises. Files that
+    a folder holds, which may be somebody else's, are for ``replacing``.
+
+    Raises:
+        OSError: the system refused; its ``filename`` is ``path``.
+    """
+    if DESCRIPTOR.match(os.path.abspath(path)) or (path.exists() and not path.is_file()):
+        with path.open("ab") as file:
+            yield file
+    else:
+        with replacing(Path(os.path.realpath(path))) as file:
+            yield file
 
 
 @contextlib.contextmanager
@@ -67,11 +94,18 @@ def with_filename(error: OSError, path: Path) -> OSError:
 
 def fsync_folder(path: Path) -> None:
     """Flush the names in a folder to disk, so that renames are durable."""
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    with _opened(path) as folder:
         os.fsync(folder)
+
+
+@contextlib.contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    """Yield a descriptor of a folder."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 def open_regular(path: Path) -> io.BufferedReader:
@@ -137,7 +171,10 @@ def open_for_append(path: Path) -> io.FileIO:
     Raises:
         InputError: ``path`` is a link, symbolic or hard, whose other end could be outside the folder.
     """
-    _refuse_link(path)
+    with contextlib.suppress(FileNotFoundError):
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode) or status.st_nlink > 1:
+            raise InputError(f"{path} is a link to another file, which would change: put a copy in its place")
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     return io.FileIO(descriptor, "a+b")
 
@@ -147,45 +184,45 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     """Lock a folder within the context, and remove temporary files of killed processes from it.
 
     Args:
-        folder: the folder, created if it is missing; its lock is the file ``.lock`` in it.
+        folder: the folder, created if it is missing. The lock is on the folder itself: no file that it holds
+            can be removed to let a second process in.
         wait: whether to wait for a process that holds the lock, instead of raising.
 
     Raises:
-        InputError: another process holds the lock, or the lock file is a link.
-        OSError: the folder cannot be written to.
+        InputError: another process holds the lock.
+        OSError: the folder cannot be created or read.
     """
-    from filelock import FileLock, Timeout  # slow to import, and not needed to parse a command
-
     folder.mkdir(parents=True, exist_ok=True)
-    _refuse_link(folder / ".lock")
-    lock = FileLock(folder / ".lock", mode=0o666)
-    try:
-        lock.acquire(timeout=-1 if wait else LOOK_SECONDS, poll_interval=LOOK_SECONDS / 20)
-    except Timeout:
-        raise InputError(f"{folder} is in use by another nsvm: wait for it, or name another folder") from None
-    try:
+    with _opened(folder) as descriptor:
+        _lock(descriptor, folder, wait)
         for orphan in folder.glob(f".*{TEMPORARY}"):
             if ORPHAN.fullmatch(orphan.name) and orphan.is_file():
                 orphan.unlink()
         yield
-    finally:
-        lock.release()
+
+
+def _lock(descriptor: int, folder: Path, wait: bool) -> None:
+    if wait:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    until = time.monotonic() + PROBE_SECONDS
+    while not _try_lock(descriptor):
+        if time.monotonic() > until:
+            raise InputError(f"{folder} is in use by another nsvm: wait for it, or name another folder")
+        time.sleep(PROBE_SECONDS / 20)
+
+
+def _try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def is_locked(folder: Path) -> bool:
     """Return whether a process holds the lock of a folder. Writes nothing."""
     try:
-        with open_regular(folder / ".lock") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (OSError, ValueError):
+        with _opened(folder) as descriptor:
+            return not _try_lock(descriptor, fcntl.LOCK_SH)
+    except OSError:
         return False
-    return False
-
-
-def _refuse_link(path: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        status = path.lstat()
-        if stat.S_ISLNK(status.st_mode) or status.st_nlink > 1:
-            raise InputError(f"{path} is a link to another file, which would change: put a copy in its place")

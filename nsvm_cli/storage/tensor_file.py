@@ -88,8 +88,10 @@ class TensorFile:
             raise InputError(f"{self.path} cannot be read: {error}") from None
 
 
-def write(path: Path, kind: str, content: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Write a file of this kind atomically.
+def write(
+    path: Path, kind: str, content: Mapping[str, Any], tensors: Mapping[str, Tensor], named: bool = False
+) -> None:
+    """Write a file of this kind; see ``write_atomically``.
 
     Raises:
         RunError: ``read`` would refuse the file.
@@ -106,7 +108,7 @@ def write(path: Path, kind: str, content: Mapping[str, Any], tensors: Mapping[st
     data = bytearray(save(ready, {kind: text}))
     at = data.index(BLANK.encode())
     data[at : at + len(BLANK)] = hashlib.sha256(data).hexdigest().encode()
-    write_atomically(path, data)
+    write_atomically(path, data, named)
 
 
 def check(kind: str, content: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:

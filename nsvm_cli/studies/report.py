@@ -45,11 +45,14 @@ LABELS = {
 """What the figures of a comparison show."""
 
 
-def write_report(file: Path, records: Sequence[RunRecord], runtime: Mapping[str, Any]) -> list[str]:
+def write_report(
+    file: Path, records: Sequence[RunRecord], runtime: Mapping[str, Any], named: bool = False
+) -> list[str]:
     """Write a report of runs as an HTML file: of one all there is to show, of several how they compare.
 
     Args:
         file: the file, which is replaced.
+        named: whether the user has named the file; see ``nsvm_cli.storage.files.writing``.
         records: the runs.
         runtime: ``device`` and ``memory_budget``, for the model of a single run.
 
@@ -60,7 +63,7 @@ def write_report(file: Path, records: Sequence[RunRecord], runtime: Mapping[str,
         OSError: the file cannot be written.
     """
     page = _run_page(records[0], runtime) if len(records) == 1 else _comparison_page(records)
-    write_page(file, page)
+    write_page(file, page, named)
     return page.lacks
 
 

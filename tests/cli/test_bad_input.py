@@ -166,7 +166,7 @@ def test_a_run_directory_that_is_taken(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "already holds a run that is not finished: resume it with nsvm train resume=" in done.stderr
     assert (tmp_path / "run" / "config.yaml").read_text() == "seed: 3\n"
-    assert {file.name for file in (tmp_path / "run").iterdir()} == {".lock", "config.yaml"}
+    assert {file.name for file in (tmp_path / "run").iterdir()} == {"config.yaml"}
 
 
 def test_a_job_that_fails_does_not_end_the_sweep(tmp_path: Path) -> None:
@@ -180,4 +180,4 @@ def test_a_job_that_fails_does_not_end_the_sweep(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "nsvm: job 0 (algorithm.batch_size=1 algorithm.steps=5" in done.stderr
     assert (tmp_path / "sweep" / "1" / "result.json").is_file()
-    assert {file.name for file in (tmp_path / "sweep" / "0").iterdir()} == {".lock", "status.json"}
+    assert {file.name for file in (tmp_path / "sweep" / "0").iterdir()} == {"status.json"}

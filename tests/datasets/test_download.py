@@ -78,7 +78,7 @@ def folder(tmp_path: Path) -> Path:
 
 def held(folder: Path) -> dict[str, bytes]:
     """Return the content of the folder, apart from the lock."""
-    return {file.name: file.read_bytes() for file in folder.iterdir() if file.name != ".lock"}
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 def refused(folder: Path, *mirrors: str) -> str:

@@ -276,7 +276,7 @@ def test_the_best_model_is_kept(whole: Path) -> None:
 
 def test_a_finished_run_keeps_no_checkpoint(whole: Path) -> None:
     assert {file.name for file in whole.iterdir()} == {
-        *(".lock", "config.yaml", "metrics.jsonl", "times.jsonl"),
+        *("config.yaml", "metrics.jsonl", "times.jsonl"),
         *("result.json", "final.safetensors", "best.safetensors"),
     }
 
@@ -424,7 +424,7 @@ def test_a_partly_written_line_is_removed(tmp_path: Path) -> None:
     assert (path / "metrics.jsonl").read_text() == '{"step": 1}\n{"step": 3}\n'
 
 
-@pytest.mark.parametrize("name", [".lock", "metrics.jsonl", "times.jsonl"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "times.jsonl"])
 def test_a_link_in_an_untrusted_directory_is_not_followed(name: str, half: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("mine")
@@ -453,7 +453,7 @@ def test_overwriting_removes_what_belongs_to_a_run_and_nothing_else(half: Path) 
     (half / "notes.txt").write_text("mine")
     with RunDirectory(half, {"seed": 2}, "overwrite"):
         names = {file.name for file in half.iterdir()}
-    assert names == {".lock", "config.yaml", "notes.txt"}
+    assert names == {"config.yaml", "notes.txt"}
 
 
 def test_other_settings_before_the_first_checkpoint_are_refused_too(half: Path) -> None:
