@@ -198,7 +198,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write the model file, which ``nsvm evaluate`` and ``nsvm predict`` read as well."""
         check_is_fitted(self, "model_")
-        save_model(Path(path), self.saved_)
+        save_model(Path(path), self.saved_, named=True)
 
 
 class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]

@@ -11,6 +11,12 @@ from nsvm_cli.errors import InputError
 MEMORY_BUDGET = 1024
 """Default of ``memory_budget``, in MiB."""
 
+BLOCK_BYTES = 2**25
+"""What samples that pass a model together take at each stage: read, in the network, decided, written."""
+
+SAMPLE_BYTES = 2**27
+"""The most that a single sample may take at a stage."""
+
 _limit: ContextVar[int] = ContextVar("limit", default=MEMORY_BUDGET)
 
 
@@ -35,4 +41,18 @@ def expect_room(needed: int, what: str) -> None:
         raise InputError(
             f"{what} needs about {needed / 2**20:,.0f} MiB of memory, more than "
             f"memory_budget={_limit.get()}: if that is intended, raise memory_budget"
+        )
+
+
+def rows_at_a_time(row: int) -> int:
+    """Return how many rows of so many bytes make a block, at least one; see ``BLOCK_BYTES``."""
+    return max(1, BLOCK_BYTES // max(1, row))
+
+
+def expect_room_for_sample(needed: int, what: str) -> None:
+    """Raise an InputError if a single sample takes more bytes at a stage than ``SAMPLE_BYTES``."""
+    if needed > SAMPLE_BYTES:
+        raise InputError(
+            f"{what} of a single sample would take about {needed / 2**20:,.0f} MiB of memory, expected at "
+            f"most {SAMPLE_BYTES // 2**20}"
         )

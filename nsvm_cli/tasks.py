@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -15,6 +15,9 @@ from torch import Tensor
 
 Values = TypeVar("Values", np.ndarray, Tensor)
 """An array or a tensor; what comes out is of the kind that came in."""
+
+MOST_IN_CONFUSION = 1000
+"""The most classes whose confusions are counted: a result has a number for each pair of them."""
 
 
 class Task(ABC):
@@ -40,8 +43,8 @@ class Task(ABC):
         return ()
 
     @abstractmethod
-    def strata(self, y: Values) -> list[tuple[str, Values]]:
-        """Return the parts of the data that a split keeps in proportion: their names and masks of samples."""
+    def strata(self, y: Values) -> Iterator[tuple[str, Values]]:
+        """Yield the parts of the data that a split keeps in proportion: their names and masks of samples."""
 
     def targets(self, y: Tensor) -> Tensor:
         """Return what an algorithm gets for labels as the data have them."""
@@ -74,31 +77,35 @@ class Classification(Task):
     def index(self, y: Values) -> Values:
         """Return the positions in ``classes`` of coded labels."""
 
-    def strata(self, y: Values) -> list[tuple[str, Values]]:
-        """Return the members of each class."""
+    def strata(self, y: Values) -> Iterator[tuple[str, Values]]:
+        """Yield the members of each class."""
         index = self.index(y)
-        return [(name, index == r) for r, name in enumerate(self.classes)]
+        for r, name in enumerate(self.classes):
+            yield name, index == r
 
     def score(self, y: Values, decisions: Values) -> dict[str, Any]:
         """Return figures of the decisions.
 
         ``accuracy`` and the number of ``errors``; ``recall``, for each class the share of its samples that
         is decided rightly (None without samples); their mean, ``balanced_accuracy``; and ``confusion``,
-        which counts the samples of each class (row) by the class that was decided for (column).
+        which counts the samples of each class (row) by the class that was decided for (column), for up to
+        MOST_IN_CONFUSION classes.
         """
         errors = int((y != decisions).sum())
         true, decided = (np.asarray(self.index(part)).astype(np.int64) for part in (y, decisions))
         C = len(self.classes)
-        confusion = np.bincount(C * true + decided, minlength=C * C).reshape(C, C)
-        recall = [int(row[r]) / n if (n := int(row.sum())) else None for r, row in enumerate(confusion)]
+        counts, right = (np.bincount(some, minlength=C).tolist() for some in (true, true[true == decided]))
+        recall = [hits / n if n else None for hits, n in zip(right, counts, strict=True)]
         present = [share for share in recall if share is not None]
-        return {
+        scores = {
             "accuracy": (len(y) - errors) / len(y),
             "errors": errors,
             "balanced_accuracy": sum(present) / len(present),
             "recall": recall,
-            "confusion": confusion.tolist(),
         }
+        if C > MOST_IN_CONFUSION:
+            return scores
+        return scores | {"confusion": np.bincount(C * true + decided, minlength=C * C).reshape(C, C).tolist()}
 
 
 @dataclass(frozen=True)
@@ -164,9 +171,9 @@ class Regression(Task):
     mean: float = 0.0
     std: float = 1.0
 
-    def strata(self, y: Values) -> list[tuple[str, Values]]:
-        """Return one part with all samples."""
-        return [("", y == y)]
+    def strata(self, y: Values) -> Iterator[tuple[str, Values]]:
+        """Yield one part with all samples."""
+        yield "", y == y
 
     def targets(self, y: Tensor) -> Tensor:
         return (y - self.mean) / self.std

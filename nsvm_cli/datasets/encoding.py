@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from jaxtyping import Float64
-from pydantic import AfterValidator, ValidationError
+from pydantic import PlainValidator, ValidationError
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT, one_line, shown
@@ -43,22 +44,40 @@ LONGEST = 4096
 """Characters of the name of a column or of a category."""
 
 
-def _check(columns: dict[str, Any]) -> dict[str, Any]:
-    """Raise a ValueError unless these are columns that a model file can hold beside everything else."""
-    for name, known in columns.items():
-        texts = [name, *(text or "" for text in known)] if isinstance(known, tuple) else [name]
-        if (longest := max(map(len, texts))) > LONGEST:
-            raise ValueError(f"expected at most {LONGEST} characters in column {name[:40]}, got {longest}")
-        if isinstance(known, tuple) and not 0 < len({*known}) == len(known) <= MOST_CATEGORIES:
-            raise ValueError(f"expected up to {MOST_CATEGORIES} different categories in column {name[:40]}")
-    text = json.dumps(columns)
+def _checked(columns: Any) -> dict[str, float | tuple[str | None, ...]]:
+    """Return columns that a model file can hold beside everything else.
+
+    Raises:
+        ValueError: a column is wrong, the first one; pydantic would make a list of millions.
+    """
+    if not isinstance(columns, Mapping):
+        raise ValueError(f"expected columns by their names, got {shown(columns)}")
+    checked = {name: _known(name, known) for name, known in columns.items()}
+    text = json.dumps(checked)
     if (size := len(json.dumps(text))) > HEADER_BYTES // 2:
         raise ValueError(f"a model file has no room for their names and categories, {size} bytes")
     json_within_bounds(text)
-    return columns
+    return checked
 
 
-Columns = Annotated[dict[str, float | tuple[str | None, ...]], AfterValidator(_check)]
+def _known(name: str, known: Any) -> float | tuple[str | None, ...]:
+    """Return the median or the categories of a column."""
+    texts = known if isinstance(known, list | tuple) else ()
+    where = f"column {name[:40]}"
+    if not all(isinstance(text, str | None) for text in texts):
+        raise ValueError(f"expected text in {where}, got {shown(known)}")
+    if (longest := max(len(text or "") for text in (name, *texts))) > LONGEST:
+        raise ValueError(f"expected at most {LONGEST} characters in {where}, got {longest}")
+    if known is texts:
+        if not 0 < len({*texts}) == len(texts) <= MOST_CATEGORIES:
+            raise ValueError(f"expected up to {MOST_CATEGORIES} different categories in {where}")
+        return tuple(texts)
+    if not isinstance(known, float | int) or not math.isfinite(known):
+        raise ValueError(f"expected a finite number, or a list of text, in {where}, got {shown(known)}")
+    return float(known)
+
+
+Columns = Annotated[dict[str, float | tuple[str | None, ...]], PlainValidator(_checked)]
 """What a model knows of each column of its table, by name and in the order of the table: of numbers their
 median, of text its categories, in which None stands for an empty cell."""
 

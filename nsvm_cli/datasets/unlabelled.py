@@ -22,15 +22,20 @@ from nsvm_cli.datasets.idx import read_blocks, read_header
 from nsvm_cli.datasets.table_files import DAMAGED, Stream, open_stream
 from nsvm_cli.datasets.tables import MISSING, column_names, expect_different, first_line, parsing, reading_csv
 from nsvm_cli.errors import InputError
+from nsvm_cli.memory import rows_at_a_time
 from nsvm_cli.storage.files import open_regular
 
 if TYPE_CHECKING:
     from PIL import Image
 
 ROWS = 2**14
-"""Rows of a table to read at a time."""
+"""The most rows of a table to read at a time."""
+
+PER_CELL = 64
+"""Bytes of memory for each cell, while it becomes a number."""
 
 IMAGES_AT_A_TIME = 256
+"""The most images to read at a time."""
 
 MODES = {1: "L", 3: "RGB"}
 """Pillow's names for pixels of so many channels."""
@@ -51,21 +56,22 @@ class Block:
 
 
 def blocks(
-    path: Path, shape: tuple[int, ...], encoder: TableEncoder | None, separator: str
+    path: Path, shape: tuple[int, ...], encoder: TableEncoder | None, separator: str, row: int = 0
 ) -> Iterator[Block]:
-    """Return the samples of a file or folder.
+    """Return the samples of a file or folder, so many at a time that a block is within ``BLOCK_BYTES``.
 
     Args:
         path: a CSV file with a header, an IDX file, an image, or a folder of images.
         shape: the shape of a sample.
         encoder: what a model knows of the columns of its table; without it, they are taken in their order.
         separator: what separates the cells of a table.
+        row: the bytes that a sample takes where it is used.
 
     Raises:
         InputError: there are no samples, or they are damaged or have another shape.
     """
     count = 0
-    for block in _blocks(path, shape, encoder, separator):
+    for block in _blocks(path, shape, encoder, separator, row + sample_bytes(shape)):
         count += len(block.x)
         if len(block.x):
             yield block
@@ -74,18 +80,23 @@ def blocks(
 
 
 def _blocks(
-    path: Path, shape: tuple[int, ...], encoder: TableEncoder | None, separator: str
+    path: Path, shape: tuple[int, ...], encoder: TableEncoder | None, separator: str, row: int
 ) -> Iterator[Block]:
     if not path.is_file() and not path.is_dir():
         what = "is not a file" if path.exists() else "does not exist"
         raise InputError(f"{path} {what}: expected a CSV file, an IDX file, an image or a folder of images")
     if path.is_dir() or path.suffix.lower() in IMAGES:
-        return _images(path, shape)
-    return _idx(path, shape) if _is_idx(path) else _rows(path, shape, encoder, separator)
+        return _images(path, shape, row)
+    return _idx(path, shape, row) if _is_idx(path) else _rows(path, shape, encoder, separator, row)
+
+
+def sample_bytes(shape: tuple[int, ...]) -> int:
+    """Return what a sample takes: as it was read, as float64, standardised and as the network gets it."""
+    return 4 * 8 * math.prod(shape)
 
 
 def _rows(
-    path: Path, shape: tuple[int, ...], encoder: TableEncoder | None, separator: str
+    path: Path, shape: tuple[int, ...], encoder: TableEncoder | None, separator: str, row: int
 ) -> Iterator[Block]:
     import pandas as pd
 
@@ -97,8 +108,9 @@ def _rows(
         else:
             expect_different(header, str(path), encoder.columns)
         options = parsing(_different(column_names(header)), separator, encoder.text if encoder else ())
+        rows = min(ROWS, rows_at_a_time(row + PER_CELL * len(header)))
         # in a table of one column, a blank line is an empty cell
-        options |= {"skip_blank_lines": len(header) > 1, "chunksize": ROWS}
+        options |= {"skip_blank_lines": len(header) > 1, "chunksize": rows}
         first = 0
         with open_stream(path) as content:
             for cells in pd.read_csv(content, **options):
@@ -156,16 +168,16 @@ def _opened(path: Path) -> Iterator[Stream]:
         raise InputError(f"{path} cannot be read: {error}") from None
 
 
-def _idx(path: Path, shape: tuple[int, ...]) -> Iterator[Block]:
+def _idx(path: Path, shape: tuple[int, ...], row: int) -> Iterator[Block]:
     with _opened(path) as file:
         m, *found = read_header(file)
         if math.prod(found) != math.prod(shape) or found[-2:] != [*shape[-2:]]:
             raise ValueError(f"expected samples of shape {shape}, got {tuple(found)}")
-        for x in read_blocks(file, (m, *shape), IMAGES_AT_A_TIME):
+        for x in read_blocks(file, (m, *shape), min(IMAGES_AT_A_TIME, rows_at_a_time(row))):
             yield Block(torch.from_numpy(x))
 
 
-def _images(path: Path, shape: tuple[int, ...]) -> Iterator[Block]:
+def _images(path: Path, shape: tuple[int, ...], row: int) -> Iterator[Block]:
     """Return an image, or the images of a folder in the order of their names."""
     if len(shape) != 3 or shape[0] not in MODES:
         what = "a folder" if path.is_dir() else "an image"
@@ -174,8 +186,9 @@ def _images(path: Path, shape: tuple[int, ...]) -> Iterator[Block]:
     files = [file for file in files if file.suffix.lower() in IMAGES]
     if not files:
         raise InputError(f"{path} has no images: expected files such as {', '.join(IMAGES[:2])}")
-    for first in range(0, len(files), IMAGES_AT_A_TIME):
-        part = files[first : first + IMAGES_AT_A_TIME]
+    rows = min(IMAGES_AT_A_TIME, rows_at_a_time(row))
+    for first in range(0, len(files), rows):
+        part = files[first : first + rows]
         yield Block(torch.stack([_image(file, shape) for file in part]), [file.name for file in part])
 
 

@@ -59,7 +59,8 @@ def probabilities(sigmoids: Sigmoids, g: Float[Tensor, " p *outputs"]) -> Float[
 
 
 def probability_scores(p: Float[Tensor, "p C"], positive: Bool[Tensor, " p *outputs"]) -> dict[str, float]:
-    """Return ``log_loss`` and ``brier_score``, as scikit-learn defines them; smaller is better.
+    """Return the sums over samples of which ``log_loss`` and ``brier_score``, as scikit-learn defines them,
+    are the means; smaller is better.
 
     Args:
         p: the probability of each class.
@@ -68,6 +69,6 @@ def probability_scores(p: Float[Tensor, "p C"], positive: Bool[Tensor, " p *outp
     label = positive if positive.ndim == 2 else torch.stack([~positive, positive], 1)
     share = 2 if p.shape[1] == 2 else 1  # the error of the other class is the same
     return {
-        "log_loss": float(-p[label].clamp_min(torch.finfo(p.dtype).eps).log().mean()),
-        "brier_score": float((p - label.to(p)).square().sum(1).mean() / share),
+        "log_loss": float(-p[label].clamp_min(torch.finfo(p.dtype).eps).log().sum()),
+        "brier_score": float((p - label.to(p)).square().sum(1).sum() / share),
     }

@@ -51,11 +51,21 @@ class Evaluation:
         return Evaluation(self.x[rows], self.z[rows], None if self.graph is None else self.graph[rows])
 
 
-def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m n"]:
-    """Return F_theta(x_j) for all j, in chunks, without a graph. The network is in evaluation mode."""
+def features(network: nn.Module, x: Float[Tensor, "m ..."], most: int | None = None) -> Float[Tensor, "m n"]:
+    """Return F_theta(x_j) for all j, in chunks of at most ``most``, without a graph.
+
+    The network is in evaluation mode.
+    """
+    rows = min(rows_at_a_time(network, x), most or len(x) or 1)
     with torch.no_grad():
-        chunks = [network(chunk) for chunk in x.split(rows_at_a_time(network, x))]
-        return torch.cat(chunks) if len(chunks) > 1 else chunks[0]
+        first: Tensor = network(x[:rows])
+        if len(x) <= rows:
+            return first
+        z = first.new_empty(len(x), *first.shape[1:])  # not joined from chunks, between which memory is lost
+        z[:rows] = first
+        for z_chunk, chunk in zip(z[rows:].split(rows), x[rows:].split(rows), strict=True):
+            z_chunk.copy_(network(chunk))
+    return z
 
 
 def rows_at_a_time(network: nn.Module, x: Float[Tensor, "m ..."]) -> int:

@@ -23,6 +23,7 @@ from torch.nn import functional, grad
 from nsvm_cli.config.registry import STRICT, Fraction, Positive, build, construct
 from nsvm_cli.errors import InputError, out_of_memory
 from nsvm_cli.models import torchvision_networks
+from nsvm_cli.models.activations import ActivationMeter
 from nsvm_cli.randomness import DrawingFrom
 
 Shape = tuple[int, ...]
@@ -359,7 +360,8 @@ def build_network(settings: Mapping[str, Any], shape: Shape, seed: int, outputs:
         if output.normalize:
             network = nn.Sequential(network, Normalize(output.scale, output.eps))
         if output.head:
-            n = network.eval()(torch.zeros(1, *shape)).shape[1]
+            with torch.no_grad(), ActivationMeter():
+                n = network.eval()(torch.zeros(1, *shape)).shape[1]
             network = nn.Sequential(network, nn.Linear(n, math.prod(outputs)))
     if any(isinstance(module, nn.modules.dropout._DropoutNd) for module in network.modules()):
         raise InputError(

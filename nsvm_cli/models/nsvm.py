@@ -12,13 +12,12 @@ from torch import Tensor, nn
 
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import RunError
+from nsvm_cli.memory import rows_at_a_time
+from nsvm_cli.models.activations import ActivationMeter
 from nsvm_cli.models.calibration import Sigmoids, fit_sigmoids, probabilities, probability_scores
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.kernels import Kernel, kernel_sums
 from nsvm_cli.tasks import Task
-
-VALUES = 2**23
-"""Values of features that a prediction holds at a time."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,18 @@ def votes(g: Float[Tensor, "p pairs"]) -> Float[Tensor, "p C"]:
     return won + total / (3 * (total.abs() + 1))
 
 
+def output_bytes(outputs: tuple[int, ...], one_vs_one: bool, size: int) -> int:
+    """Return what the decision values of a sample take, with everything computed from them.
+
+    Args:
+        outputs: the shape of a row of alpha.
+        one_vs_one: whether it has a number for each pair of classes; see ``votes``.
+        size: the bytes of a number.
+    """
+    each = 6 * size + 16 if one_vs_one else 6 * size + 8  # the indices of pairs; probabilities in float64
+    return math.prod(outputs) * each
+
+
 @dataclass(frozen=True)
 class NSVM:
     """A trained neural support vector machine: raw samples in, predictions out.
@@ -85,7 +96,10 @@ class NSVM:
     def features(self, x: Real[Tensor, "p ..."]) -> Float[Tensor, "p n"]:
         """Return F_theta(x) for raw samples, numbers or bytes, on any device."""
         like = self.expansion.z
-        return features(self.network, self.scaling(x, like.dtype).to(like.device))
+        x = self.scaling(x, like.dtype).to(like.device)
+        with ActivationMeter() as meter:
+            features(self.network, x[:1])
+        return features(self.network, x, rows_at_a_time(meter.bytes))
 
     def decision_function(self, x: Real[Tensor, "p ..."]) -> Float[Tensor, " p *outputs"]:
         """Return g(x) for raw samples: a number, or one for each class.
@@ -93,9 +107,13 @@ class NSVM:
         Raises:
             RunError: a decision value is not finite.
         """
-        rows = max(1, VALUES // max(1, self.expansion.z.shape[1]))
-        with torch.no_grad():
-            g = torch.cat([self.expansion(self.kernel, self.features(part)) for part in x.split(rows)])
+        z, outputs = self.expansion.z, self.expansion.alpha.shape[1:]
+        row = output_bytes(outputs, self.expansion.one_vs_one, z.element_size())
+        rows = rows_at_a_time(max(z.shape[1] * z.element_size(), row))
+        g = z.new_empty(len(x), *self.task.outputs)  # not joined from parts, between which memory is lost
+        for g_part, part in zip(g.split(rows), x.split(rows), strict=True):
+            with torch.no_grad():
+                g_part.copy_(self.expansion(self.kernel, self.features(part)))
         if not g.isfinite().all():
             advice = "raise algorithm.lam, or use another kernel"
             raise RunError(f"the decision function is not finite on these samples; {advice}")
@@ -122,9 +140,14 @@ class NSVM:
             reason = "sums of kernel values vanish beside their scale; lower algorithm.lam"
         raise RunError(f"training ended with one constant decision value for all samples: {reason}")
 
+    @property
+    def _rows(self) -> int:
+        """How many samples to hold the decision values of at a time."""
+        return rows_at_a_time(output_bytes(self.task.outputs, False, self.expansion.z.element_size()))
+
     def predict(self, x: Real[Tensor, "p ..."]) -> Tensor:
         """Return the predictions for raw samples, of shape (p,): coded classes, or targets in their units."""
-        return self.task.decide(self.decision_function(x))
+        return torch.cat([self.task.decide(self.decision_function(part)) for part in x.split(self._rows)])
 
     def calibrated(self, x: Real[Tensor, "p ..."], y: Float[Tensor, " p"]) -> NSVM:
         """Return the same model with probabilities that fit raw samples, which it has not learnt from."""
@@ -140,6 +163,11 @@ class NSVM:
 
     def score(self, x: Real[Tensor, "p ..."], y: Float[Tensor, " p"]) -> dict[str, Any]:
         """Return the task's scores for raw samples and their coded labels, with those of probabilities."""
-        g = self.decision_function(x)
-        p, scores = self.probabilities(g), self.task.score(y.cpu(), self.task.decide(g).cpu())
-        return scores if p is None else scores | probability_scores(p, self._positive(y))
+        decided, sums = [], []
+        for part, labels in zip(x.split(self._rows), y.split(self._rows), strict=True):
+            g = self.decision_function(part)
+            decided.append(self.task.decide(g).cpu())
+            if (p := self.probabilities(g)) is not None:
+                sums.append(probability_scores(p, self._positive(labels)))
+        means = {name: sum(part[name] for part in sums) / len(y) for name in (sums[:1] or [{}])[0]}
+        return self.task.score(y.cpu(), torch.cat(decided)) | means

@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,21 +15,23 @@ from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, Validat
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, NonNegative, Positive, one_line
+from nsvm_cli.config.registry import STRICT, NonNegative, Positive, one_line, shown
 from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.datasets import Known
 from nsvm_cli.datasets.encoding import MOST_CLASSES, Columns, TableEncoder
 from nsvm_cli.datasets.scaling import Scaling
+from nsvm_cli.datasets.unlabelled import sample_bytes
 from nsvm_cli.errors import InputError, RunError, out_of_memory
-from nsvm_cli.memory import MEMORY_BUDGET, memory_limit
+from nsvm_cli.memory import MEMORY_BUDGET, expect_room_for_sample, memory_limit
+from nsvm_cli.models.activations import ActivationMeter
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.kernels import build_kernel
 from nsvm_cli.models.networks import build_network, empty_network
-from nsvm_cli.models.nsvm import NSVM, Expansion
+from nsvm_cli.models.nsvm import NSVM, Expansion, output_bytes
 from nsvm_cli.parallel.device import select_device
 from nsvm_cli.runs.parts import check_parts
 from nsvm_cli.storage import tensor_file
-from nsvm_cli.storage.run_directory import config_text
+from nsvm_cli.storage.run_directory import CONFIG_BYTES, config_text
 from nsvm_cli.storage.tensor_file import DTYPES, Spec, TensorFile, spec, unusable
 from nsvm_cli.tasks import Regression, Task, task_for
 
@@ -38,17 +40,17 @@ if TYPE_CHECKING:
 
 MODEL = "nsvm-model-1"
 THETA = "theta."
-VALUES = 2**24
+SETTINGS_BYTES = 4 * CONFIG_BYTES
+"""The most that the settings take as JSON, which config.yaml holds too."""
 
 
-def _few_values(shape: tuple[int, ...]) -> tuple[int, ...]:
-    if math.prod(shape) > VALUES:
-        raise ValueError(f"expected at most {VALUES} values per sample")
+def _in_memory(shape: tuple[int, ...]) -> tuple[int, ...]:
+    expect_room_for_sample(sample_bytes(shape), "the values")
     return shape
 
 
 Name = Annotated[str, Field(max_length=4096)]
-Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=8), AfterValidator(_few_values)]
+Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=8), AfterValidator(_in_memory)]
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -144,13 +146,13 @@ def facts(
     )
 
 
-def save_model(path: Path, saved: SavedModel) -> None:
-    """Write a model file atomically.
+def save_model(path: Path, saved: SavedModel, named: bool = False) -> None:
+    """Write a model file; see ``nsvm_cli.storage.files.write_atomically``.
 
     Raises:
         RunError: it would be too large.
     """
-    tensor_file.write(path, MODEL, *_content(saved))
+    tensor_file.write(path, MODEL, *_content(saved), named)
 
 
 def _content(saved: SavedModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -173,7 +175,9 @@ def check_storable(experiment: Experiment) -> None:
     Raises:
         InputError: they cannot.
     """
-    e, z = experiment, experiment.F(experiment.problem.x[:1])[:0]
+    e = experiment
+    with ActivationMeter():
+        z = e.F(e.problem.x[:1])[:0]
     try:
         expansion = Expansion(z, z.new_zeros(0, *e.data.task.outputs), scale=1.0)
         sigmoids = z.new_zeros(2, *e.data.task.outputs).double() if e.settings.calibration else None
@@ -233,9 +237,17 @@ def _understood(content: Mapping[str, Any], specs: Mapping[str, Spec]) -> tuple[
     found = {key: value for key, value in content.items() if key != "sha256"}
     if found.keys() != {"settings", "facts"}:
         raise ValueError(f"expected settings and facts, got {', '.join(found) or 'nothing'}")
-    settings = parse_settings(_mapping(found["settings"]))
+    given = {key: _mapping(value) for key, value in found.items()}
+    # checked first, for pydantic makes a list of all that is wrong
+    size = len(json.dumps(given["settings"]))
+    _expect(size <= SETTINGS_BYTES, f"its settings have {size} bytes, expected at most {SETTINGS_BYTES}")
+    for name in sorted(given["facts"].keys() - {field.name for field in fields(Facts)})[:1]:
+        raise ValueError(f"there should be no fact {shown(name)}")
+    settings = parse_settings(given["settings"])
     check_parts(settings)
-    facts = Facts(**_mapping(found["facts"]))
+    facts = Facts(**given["facts"])
+    needed = output_bytes(facts.outputs, facts.one_vs_one, getattr(torch, settings.dtype).itemsize)
+    expect_room_for_sample(needed, "the decision values")
     z, mean = specs.get("z", ("", (0, 0)))[1], specs.get("mean", ("", ()))[1]
     _expect_specs(specs, _specs(settings, facts, z, scaling=facts.shape if mean else ()))
     return settings, facts
@@ -257,9 +269,6 @@ def _specs(settings: Settings, facts: Facts, z: tuple[int, ...], scaling: tuple[
     """
     dtype: torch.dtype = getattr(torch, settings.dtype)
     theta = empty_network(settings.network, facts.shape, facts.task.outputs).to(dtype).state_dict()
-    channels = max((len(tensor) for tensor in theta.values() if tensor.ndim > 2), default=1)
-    if channels * math.prod(facts.shape) > VALUES:
-        raise ValueError(f"its network would compute more than {VALUES} values per sample")
     if len(z) != 2:
         raise ValueError(f"z should be a matrix, got shape {list(z)}")
     specs = {THETA + name: spec(tensor) for name, tensor in theta.items()}
@@ -300,7 +309,8 @@ def _model(file: TensorFile, settings: Settings, facts: Facts, device: torch.dev
     network = build_network(settings.network, facts.shape, seed=0, outputs=facts.task.outputs)
     network = network.to(device, z.dtype)
     network.load_state_dict({k.removeprefix(THETA): v for k, v in tensors.items() if k.startswith(THETA)})
-    n = features(network, z.new_zeros(1, *facts.shape, device=device)).shape[1]
+    with ActivationMeter():
+        n = features(network, z.new_zeros(1, *facts.shape, device=device)).shape[1]
     _expect(z.shape[1] == n, f"z has {z.shape[1]} columns where the network gives {n} features")
     expansion = Expansion(z.to(device), alpha.to(device), facts.scale, bias, facts.one_vs_one)
     kernel, sigmoids = build_kernel(settings.kernel), tensors.get("sigmoids")

@@ -14,6 +14,9 @@ from nsvm_cli.tasks import Classification
 
 Predictions = dict[str, list[Any]]
 
+PER_SCORE, PER_CHARACTER = 120, 4
+"""Bytes of memory for each number of a prediction and each character of a class, until they are written."""
+
 
 def predictions(saved: SavedModel, path: Path, separator: str | None = None) -> Iterator[Predictions]:
     """Yield what the model predicts for samples (see ``datasets.unlabelled.blocks``), block by block.
@@ -35,8 +38,10 @@ def predictions(saved: SavedModel, path: Path, separator: str | None = None) -> 
     if separator is None:
         trained_on = saved.settings.dataset.get("separator", ",")
         separator = "\t" if ".tsv" in path.suffixes else trained_on
-    encoder = saved.facts.known.encoder
-    for block in blocks(path, saved.facts.shape, encoder, parse_separator(separator)):
+    facts, classes = saved.facts, saved.facts.classes
+    row = PER_SCORE * len(classes) * (2 if saved.model.sigmoids is not None else 1)
+    row += PER_CHARACTER * max(map(len, classes), default=0)
+    for block in blocks(path, facts.shape, facts.known.encoder, parse_separator(separator), row):
         yield _columns(saved.model, block)
 
 

@@ -50,6 +50,6 @@ def test_a_wide_network_sees_few_samples_at_a_time() -> None:
     model = NSVM(BINARY, scaling, Wide(1, n), Linear(), expansion)
     x = torch.linspace(-1, 1, 3000)[:, None].double()
     g = model.decision_function(x)
-    assert sum(seen) == 3000
+    assert sum(seen) >= 3000
     assert max(seen) * n <= 2**23
     torch.testing.assert_close(g[-1:], model.decision_function(x[-1:]), rtol=1e-4, atol=0)
