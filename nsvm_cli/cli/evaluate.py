@@ -36,7 +36,6 @@ KEYS = (
     Key("device", "NAME", "auto, cpu or cuda", ("auto", "cpu", "cuda")),
     Key("threads", "N", "number of threads on the CPU"),
     Key("memory_budget", "MIB", "memory that data and model may take, if more than 1024 MiB"),
-    Key("plugins", "[MODULE]", "modules of your own that the model's kernel or network comes from"),
 )
 
 
@@ -46,13 +45,14 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument("path", metavar="PATH", help="run directory or model file")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_keys("overrides", KEYS)
+    parser.add_plugins()
     parser.set_defaults(run=evaluate)
 
 
 def evaluate(options: argparse.Namespace) -> None:
     """Print how the model does, as a table or as JSON. Writes no file."""
     overrides = _overrides(options.words)
-    load_plugins(overrides.pop("plugins"))
+    load_plugins(options.plugins)
     name = overrides.pop("dataset", None)
     changes = {
         key.removeprefix("dataset."): overrides.pop(key) for key in [*overrides] if key.startswith("dataset.")
@@ -90,8 +90,6 @@ def _overrides(words: Sequence[str]) -> dict[str, Any]:
         raise InputError(
             f"split={values['split']}: there is no such split; {did_you_mean(values['split'], SPLITS)}"
         )
-    plugins = values.get("plugins", [])
-    values["plugins"] = plugins if isinstance(plugins, list) else str(plugins).split(",")
     if not isinstance(values.get("dataset", ""), str):
         raise InputError(f"dataset={values['dataset']}: expected the name of a data set")
     return values

@@ -39,6 +39,9 @@ Every command has its own help: nsvm COMMAND --help
 Completer = Callable[..., Iterable[str]]
 """Gets ``prefix`` and ``parsed_args`` by keyword, as argcomplete calls it."""
 
+PLUGINS = "plugins="
+"""How the word begins that names modules of the user's own, in every command that takes any."""
+
 
 @dataclass(frozen=True)
 class Key:
@@ -170,18 +173,21 @@ class CommandParser(Parser):
         )
 
     def add_plugins(self) -> None:
-        """Take modules of the user's own to import, as the list ``plugins``."""
-        self.add_argument(
-            "--plugins",
-            metavar="MODULES",
-            type=lambda names: names.split(",") if names else [],
-            default=[],
-            help="your modules with the model's parts",
-        )
+        """Take ``plugins=[MODULE]`` among the arguments, as ``nsvm train`` does, as the list ``plugins``."""
+        self.set_defaults(plugins=[])
+        group = self.add_argument_group("your own parts")
+        _list(group, {f"{PLUGINS}[MODULE]": "modules of yours that the model's parts come from"})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parse the arguments with the flags in front: for argparse, a flag ends the list of words."""
-        return super().parse_known_args(self._flags_first(args or []), namespace)
+        args = list(args or [])
+        plugins = [word for word in args if word.startswith(PLUGINS) and "plugins" in self._defaults]
+        rest = [word for word in args if word not in plugins]
+        namespace, unknown = super().parse_known_args(self._flags_first(rest), namespace)
+        for word in plugins:
+            names = word.removeprefix(PLUGINS).removeprefix("[").removesuffix("]")
+            namespace.plugins = [name.strip() for name in names.split(",")] if names else []
+        return namespace, unknown
 
     def _flags_first(self, args: Sequence[str]) -> list[str]:
         flags: list[str] = []

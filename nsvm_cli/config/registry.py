@@ -13,7 +13,7 @@ from dataclasses import dataclass, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 
 from nsvm_cli.errors import InputError, did_you_mean
 
@@ -80,35 +80,83 @@ def literal_values(hint: Any) -> list[str]:
 def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping[str, Any], *args: Any) -> T:
     """Return ``registry[settings["name"]](*args, **other_settings)``.
 
+    A pydantic class checks its settings itself. Those of any other, as a user's own may be, are converted to
+    the types that its constructor is annotated with, and what the constructor refuses is an InputError too.
+
     Raises:
         InputError: the name is unknown, a setting is unknown, missing or has a value that the class rejects.
     """
     values = dict(settings)
     name = values.pop("name", None)
     factory = lookup(registry, kind, name)
-    parameters = list(inspect.signature(factory).parameters.values())[len(args) :]
-    known = [p.name for p in parameters]
+    parameters, types = _constructor(factory)
+    parameters = parameters[len(args) :]
+    known = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     for key in values:
-        if key not in known:
+        if key not in known and all(p.kind is not p.VAR_KEYWORD for p in parameters):
             raise InputError(f"{kind}.{key}: {name} has no such setting; {did_you_mean(key, known)}")
-    for p in parameters:
+    for p in known.values():
         if p.default is p.empty and p.name not in values:
             raise InputError(f"{kind}.{p.name}: {name} needs a value")
-    return construct(factory, kind, values, *args)
+    try:
+        return construct(factory, kind, values, *args)
+    except (TypeError, ValueError) as error:
+        if types is None or isinstance(error, InputError):
+            raise
+        raise InputError(f"{kind}={name}: {error}") from error
 
 
 def construct(factory: Callable[..., T], kind: str, values: Mapping[str, Any], *args: Any) -> T:
-    """Return ``factory(*args, **values)``, which pydantic validates.
+    """Return ``factory(*args, **values)``, with values of the types that it is annotated with.
 
     Raises:
         InputError: a value is rejected, or is true or false where a number belongs: pydantic makes
             1 or 0 of it. The message begins with ``kind``.
     """
     _expect_no_booleans(factory, f"{kind}." if kind else "", values)
+    _, types = _constructor(factory)
+    own = {key: types[key] for key in values if key in types} if types else {}
+    converted = {key: _converted(values[key], own[key], f"{kind}.{key}") for key in own}
     try:
-        return factory(*args, **values)
+        return factory(*args, **{**values, **converted})
     except ValidationError as error:
         raise InputError(one_line(error, kind)) from None
+
+
+def _constructor(factory: Callable[..., Any]) -> tuple[list[inspect.Parameter], dict[str, Any] | None]:
+    """Return the parameters of a function or of the constructor of a class, and the types that they have.
+
+    There are no types where pydantic checks them.
+    """
+    function: Any = factory
+    annotated: Any = factory
+    if isinstance(factory, type):
+        owner = next(base for base in factory.__mro__ if "__init__" in vars(base))
+        if "__pydantic_validator__" in vars(owner):
+            return [*inspect.signature(owner).parameters.values()], None
+        function = vars(owner)["__init__"]  # a base may have left its own signature on the class
+        annotated = owner if "__dataclass_fields__" in vars(owner) else function
+    parameters = [*inspect.signature(function).parameters.values()][isinstance(factory, type) :]
+    if hasattr(function, "raw_function"):
+        return parameters, None
+    try:
+        return parameters, get_type_hints(annotated, include_extras=True)
+    except NameError:  # a type that is imported for type checkers only
+        return parameters, {}
+
+
+def _converted(value: object, annotation: Any, where: str) -> Any:
+    """Return the value of a setting in the type that it is annotated with."""
+    try:
+        adapter = TypeAdapter(
+            annotation, config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
+        )
+    except PydanticUserError:  # a class with a configuration of its own
+        adapter = TypeAdapter(annotation)
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        raise InputError(one_line(error, where)) from None
 
 
 def _expect_no_booleans(factory: Callable[..., Any], within: str, values: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Tables as samples: labels become codes, text becomes one-hot features, and missing numbers are filled.
 
-scikit-learn's OneHotEncoder and SimpleImputer do the latter two. They are fitted on the training rows, and
-what they learn is plain data, ``Columns``, from which a model file rebuilds them.
+scikit-learn's OneHotEncoder and SimpleImputer are fitted on the training rows. What they learn is plain data,
+``Columns``, which a model file holds and from which features are made, to the same bits as by scikit-learn.
 """
 
 from __future__ import annotations
@@ -126,27 +126,20 @@ class TableEncoder:
             )
         if len(table.cells) == 0:
             return np.empty((0, self.width))
-        # at the peak there are three copies in float64
+        # at the peak, before training, there are three copies in float64
         needed = 3 * 8 * self.width * len(table.cells)
         expect_room(needed, f"{table.source}, encoded as {self.width} features,")
-        return np.ascontiguousarray(self._transformer().transform(_typed(table, [*self.numbers], self.text)))
-
-    def _transformer(self) -> Any:
-        """Return scikit-learn's transformer. It learns the medians from a row that holds nothing else."""
-        import pandas as pd
-        from sklearn.compose import ColumnTransformer
-        from sklearn.impute import SimpleImputer
-        from sklearn.preprocessing import OneHotEncoder
-
-        categories = [np.array(known, dtype=object) for known in self.text.values()]
-        one_hot = OneHotEncoder(categories=categories, handle_unknown="ignore", sparse_output=False)
-        imputer = SimpleImputer(strategy="median")
-        transformer = ColumnTransformer(
-            [("numbers", imputer, [*self.numbers]), ("text", one_hot, [*self.text])]
-        )
-        medians = {name: [median] for name, median in self.numbers.items()}
-        first = {name: pd.Series(known[:1], dtype=object) for name, known in self.text.items()}
-        return transformer.fit(pd.DataFrame(medians | first))
+        x = np.zeros((len(table.cells), self.width))
+        numbers = _numbers(table, [*self.numbers])
+        x[:, : len(self.numbers)] = np.where(np.isnan(numbers), [*self.numbers.values()], numbers)
+        first = len(self.numbers)
+        for name, known in self.text.items():
+            column = {text: first + r for r, text in enumerate(known)}
+            at = [column.get(text, -1) for text in _texts(table.cells[name], known).tolist()]
+            rows = np.flatnonzero(np.array(at) >= 0)
+            x[rows, np.array(at)[rows]] = 1
+            first += len(known)
+        return x
 
 
 def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:

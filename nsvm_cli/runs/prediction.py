@@ -39,7 +39,9 @@ def predictions(saved: SavedModel, path: Path, separator: str | None = None) -> 
         trained_on = saved.settings.dataset.get("separator", ",")
         separator = "\t" if ".tsv" in path.suffixes else trained_on
     facts, classes = saved.facts, saved.facts.classes
-    row = PER_SCORE * len(classes) * (2 if saved.model.sigmoids is not None else 1)
+    z = saved.model.expansion.z
+    row = 4 * z.element_size() * z.shape[1]
+    row += PER_SCORE * len(classes) * (2 if saved.model.sigmoids is not None else 1)
     row += PER_CHARACTER * max(map(len, classes), default=0)
     for block in blocks(path, facts.shape, facts.known.encoder, parse_separator(separator), row):
         yield _columns(saved.model, block)

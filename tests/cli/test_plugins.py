@@ -9,6 +9,8 @@ from textwrap import dedent
 
 import pytest
 
+from nsvm_cli.cli.parser import build_parser
+from nsvm_cli.errors import InputError
 from tests.cli.process import evaluated, nsvm, refusal, trained
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "adding-parts.md"
@@ -36,7 +38,7 @@ MINE = ["--config-dir", "my_conf", "plugins=[my_parts]", "curves=false"]
         "kernel=cauchy algorithm=pegasos",
         "network=wide dataset=moons algorithm.steps=300 algorithm.solver_steps=300",
         "algorithm=perceptron network=identity kernel.gamma=0.05",
-        "dataset=moons algorithm=alg3 algorithm.steps=300",
+        "dataset=moons dataset.samples=400 algorithm=alg3 algorithm.steps=300",
     ],
 )
 def test_a_part_of_ones_own_trains_and_evaluates(choice: str, parts: Path) -> None:
@@ -51,6 +53,41 @@ def test_a_checkpoint_never_loads_code_by_itself(parts: Path) -> None:
     assert done.returncode == 2
     assert "there is no kernel 'cauchy'" in done.stderr
     assert "plugins=[MODULE]" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["evaluate run", "predict run x.csv", "report run", "export run --onnx"])
+def test_plugins_are_named_alike_in_every_command(command: str) -> None:
+    name, *words = command.split()
+    for plugins in ("plugins=[mine,others.parts]", "plugins=mine,others.parts"):
+        options = build_parser(name).parse_args([name, words[0], plugins, *words[1:]])
+        assert options.plugins == ["mine", "others.parts"]
+    assert build_parser(name).parse_args(command.split()).plugins == []
+    with pytest.raises(InputError, match="there is no flag --plugins"):
+        build_parser(name).parse_args([*command.split(), "--plugins", "mine"])
+
+
+def test_predicting_with_a_part_of_ones_own(parts: Path) -> None:
+    words = ["kernel=cauchy", "dataset=moons", "algorithm=pegasos", "algorithm.steps=50"]
+    trained(*MINE, *words, cwd=parts)
+    (parts / "x.csv").write_text("a,b\n0,1\n1,0\n")
+    done = nsvm("predict", "run", "x.csv", "plugins=[my_parts]", cwd=parts)
+    assert done.stdout.startswith("prediction,score\n"), done.stderr
+    assert "plugins=[MODULE]" in nsvm("predict", "run", "x.csv", cwd=parts).stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("kernel=cauchy kernel.gamma=wide", "kernel.gamma should be a valid number, got 'wide'"),
+        ("dataset=moons dataset.samples=many", "dataset.samples should be a valid integer, got 'many'"),
+        ("dataset=moons +dataset.validation=-1", "dataset.validation should be greater than or equal to 0"),
+        ("network=wide network.width=-3", "network wide cannot be built: "),
+        ("network=wide network.width=many", "network=wide: "),
+        ("algorithm=perceptron algorithm.lam=[1]", "algorithm.lam should be a valid number, got [1]"),
+    ],
+)
+def test_a_bad_value_for_a_part_of_ones_own_is_one_line(change: str, said: str, parts: Path) -> None:
+    assert refusal("train", *MINE, *change.split(), cwd=parts).startswith(said)
 
 
 def test_every_part_at_once(parts: Path) -> None:
