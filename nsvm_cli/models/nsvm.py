@@ -70,7 +70,7 @@ def output_bytes(outputs: tuple[int, ...], one_vs_one: bool, size: int) -> int:
         one_vs_one: whether it has a number for each pair of classes; see ``votes``.
         size: the bytes of a number.
     """
-    each = 6 * size + 16 if one_vs_one else 6 * size + 8  # the indices of pairs; probabilities in float64
+    each = 8 * size + 16 if one_vs_one else 6 * size + 8  # the indices of pairs; probabilities in float64
     return math.prod(outputs) * each
 
 

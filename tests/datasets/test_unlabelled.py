@@ -40,6 +40,14 @@ def _warnings_are_not_suppressed() -> Iterator[None]:
     torch.set_warn_always(False)
 
 
+def test_a_block_has_fewer_samples_the_more_each_of_them_takes(tmp_path: Path) -> None:
+    (tmp_path / "images").write_bytes(idx(PIXELS))
+    (tmp_path / "table.csv").write_text("a,b\n" + "1,2\n" * 5)
+    for name, shape, sizes in (("images", SHAPE, [2, 2]), ("table.csv", (2,), [2, 2, 1])):
+        found = blocks(tmp_path / name, shape, None, ",", row=2**24 - 2**10)
+        assert [len(block.x) for block in found] == sizes
+
+
 @pytest.mark.parametrize("name", ["images", "images.gz", "images.GZ"])
 @pytest.mark.parametrize("m", [1, 4])
 def test_an_idx_file(tmp_path: Path, name: str, m: int) -> None:

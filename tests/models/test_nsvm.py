@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
 from nsvm_cli.datasets.scaling import Scaling
+from nsvm_cli.errors import InputError
+from nsvm_cli.models import nsvm
+from nsvm_cli.models.activations import ActivationMeter
 from nsvm_cli.models.feature_map import CHUNK
 from nsvm_cli.models.kernels import Linear
-from nsvm_cli.models.nsvm import NSVM, Expansion
-from nsvm_cli.tasks import BINARY
+from nsvm_cli.models.nsvm import NSVM, Expansion, votes
+from nsvm_cli.tasks import BINARY, MulticlassClassification
 
 
 def model(bias: float = 0.0) -> NSVM:
@@ -53,3 +57,39 @@ def test_a_wide_network_sees_few_samples_at_a_time() -> None:
     assert sum(seen) >= 3000
     assert max(seen) * n <= 2**23
     torch.testing.assert_close(g[-1:], model.decision_function(x[-1:]), rtol=1e-4, atol=0)
+
+
+def test_few_samples_pass_a_wide_hidden_layer_in_parts() -> None:
+    seen: list[int] = []
+
+    class Hidden(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(len(x))
+            return super().forward(x)
+
+    width = 2**20
+    network = nn.Sequential(Hidden(1, width), nn.Linear(width, 1))
+    scaling = Scaling(torch.zeros(1).double(), torch.ones(1).double())
+    model = NSVM(BINARY, scaling, network, Linear(), Expansion(torch.ones(1, 1), torch.ones(1), scale=1.0))
+    assert len(model.predict(torch.ones(20, 1).double())) == 20
+    assert max(seen) * width <= 2**23
+
+
+def test_decision_values_of_pairs_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(nsvm, "votes", lambda g: seen.append(g.numel()) or votes(g))
+    classes = tuple(map(str, range(400)))
+    pairs = 400 * 399 // 2
+    expansion = Expansion(torch.ones(0, 1), torch.ones(0, pairs), 1.0, torch.ones(pairs), one_vs_one=True)
+    scaling = Scaling(torch.zeros(()).double(), torch.ones(()).double())
+    model = NSVM(MulticlassClassification(classes), scaling, nn.Flatten(), Linear(), expansion)
+    assert model.predict(torch.ones(30, 1).double()).tolist() == [0.0] * 30
+    assert sum(seen) == 30 * pairs
+    assert max(seen) <= 2**20
+
+
+def test_a_convolution_that_takes_too_much_is_refused_before_it_takes_place() -> None:
+    """In float64 it becomes a product with a matrix, of 25 columns for each pixel here."""
+    x = torch.zeros(1, 1, 1, 1, dtype=torch.float64).expand(1, 1, 2**11, 2**11)
+    with pytest.raises(InputError, match="what the network computes of a single sample"), ActivationMeter():
+        nn.Conv2d(1, 1, 5).double()(x)

@@ -274,6 +274,7 @@ FACTS: dict[str, Any] = {
         ({"a": ["x" * 5000, "y", "z"]}, "at most 4096 characters in column a, got 5000"),
         ({"x" * 5000: 1.0, "b": ["y", None]}, "at most 4096 characters in column xxx"),
         ({"a": float("inf")}, "finite number"),
+        ({"a": [1] * 300_000}, r"expected text in column a, got \[1, 1, 1"),
         ({"a": {"b": 1}}, "columns"),
         ({"a": [["x"]]}, "columns"),
         (["a", "b", "c"], "columns"),
