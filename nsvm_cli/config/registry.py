@@ -165,7 +165,7 @@ def _expect_no_booleans(factory: Callable[..., Any], within: str, values: Mappin
         annotated = factory.__init__  # type: ignore[misc]
     try:
         hints = get_type_hints(annotated)
-    except (NameError, TypeError):  # a plug-in's types may be there for type checkers only, or not at all
+    except (NameError, TypeError):  # types that cannot be looked up: pydantic makes nothing of these values
         return
     for key, value in values.items():
         types = _types(hints.get(key))
@@ -182,7 +182,7 @@ def _expect_no_booleans(factory: Callable[..., Any], within: str, values: Mappin
 
 def _types(hint: Any) -> set[Any]:
     """Return the types that a type such as ``list[int] | None`` is made of."""
-    parts = () if get_origin(hint) is Literal else get_args(hint)
+    parts = () if get_origin(hint) in (Literal, Callable) else get_args(hint)
     return {hint}.union(*map(_types, parts))
 
 
