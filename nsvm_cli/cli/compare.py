@@ -19,10 +19,10 @@ DESCRIPTION = """\
 Compare runs: the mean score of each of the settings that were tried over their
 seeds, with a 95 % interval, the difference to the best, a paired test, and
 ranks. Runs that have not finished are left out. Writes no file but figures:
-curves of the accuracy or R^2 that was recorded during training (see
-validation.every=) against steps, seconds and support vectors; heat_map, if two
-settings vary; ranks, a critical-difference diagram of three or more settings
-on independent data sets or seeds.
+curves, the accuracy or R^2 after training and, where it was recorded (see
+validation.every=), during it, against steps, seconds and support vectors;
+heat_map, if two settings vary; ranks, a critical-difference diagram of three or
+more settings on independent data sets or seeds.
 """
 EPILOG = """\
 examples:

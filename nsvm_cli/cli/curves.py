@@ -12,8 +12,8 @@ DESCRIPTION = """\
 Draw the training curves of runs, finished or not, as curves.png in their
 directories: the objective, violations, support vectors, and the accuracy on the
 training samples before they were learnt and on validation data, where it was
-recorded (validation.every=). nsvm train draws them at the end of a run, unless
-it was told curves=false.
+recorded (validation.every=), or otherwise on held-out data after training. nsvm
+train draws them at the end of a run, unless it was told curves=false.
 """
 EPILOG = """\
 examples:

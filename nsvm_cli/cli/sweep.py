@@ -321,7 +321,6 @@ def _show_best(finished: Sequence[Path]) -> None:
     from nsvm_cli.report.console import show_ranking
     from nsvm_cli.studies.cells import CAUTION, cells, chooses_by_test
     from nsvm_cli.studies.compare import rank
-    from nsvm_cli.studies.intervals import decimals
     from nsvm_cli.studies.records import read_run
 
     if len(finished) < 2:
@@ -337,7 +336,7 @@ def _show_best(finished: Sequence[Path]) -> None:
         show_ranking(
             title,
             [
-                (f"{r:g}", cell.candidate, str(len(cell.runs)), f"{cell.mean_score:.{decimals(cell.unit)}f}")
+                (f"{r:g}", cell.candidate, str(len(cell.runs)), cell.spread())
                 for r, cell in zip(ranks, ranked, strict=True)
             ],
         )

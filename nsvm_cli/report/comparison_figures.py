@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from math import ceil
+from math import ceil, isnan
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STYLES: Sequence[Mapping[str, Any]] = [
-    {"color": colour, "linestyle": dashes} for dashes in ("-", (0, (4, 1.5))) for colour in [*SERIES][:6]
+    {"color": colour, "linestyle": dashes, "marker": marker}
+    for dashes, marker in (("-", "o"), ((0, (4, 1.5)), "D"))
+    for colour in [*SERIES][:6]
 ]
-"""How curves are drawn: at most so many."""
+"""How curves and the points at their ends are drawn: at most so many."""
 
 ON_CELLS = {True: "#fefefe", False: "#111111"}
 """Colours of words on dark and on light cells: neither black nor white, which a dark page exchanges."""
@@ -49,13 +51,18 @@ class Course:
 
     Attributes:
         name: the candidate.
-        at: where the scores were recorded, on each axis by its title: means over the seeds.
+        at: where the scores were recorded, on each axis by its title: means over the seeds, NaN where it is
+            not known.
         scores: those of each seed.
+        end: where training ended on each axis.
+        final: the scores of each seed then.
     """
 
     name: str
     at: Mapping[str, Float64[np.ndarray, " records"]]
     scores: Float64[np.ndarray, "seeds records"]
+    end: Mapping[str, float]
+    final: Float64[np.ndarray, " seeds"]
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,8 @@ class Grid:
 def curves(courses: Mapping[str, Sequence[Course]], score: str, about: Sequence[str] = ()) -> Figure:
     """Return the training curves of candidates: a row for each data set, a column for each axis.
 
-    A line is the mean over the seeds, and its band reaches from the lowest seed to the highest.
+    A line is the mean over the seeds, and its band reaches from the lowest seed to the highest. A point with
+    a bar is that after training, also of those that recorded no curve.
 
     Args:
         courses: those of each data set, all with the same axes; of at most ``len(STYLES)`` candidates.
@@ -102,28 +110,40 @@ def _plot_curves(
         for axis, title in zip(row, titles, strict=True):
             for course in those:
                 _plot_course(axis, course, title, styles[course.name], alpha)
-            _scale(axis, [float(course.at[title].max()) for course in those])
+            _scale(axis, [course.end[title] for course in those])
             style_axis(axis, _shown(dataset) if axis is row[0] else "")
             axis.set_xlabel(title)
             axis.grid(alpha=0.3)
         row[0].set_ylabel(score)
-    bands = "lines: means over the seeds, bands: from the lowest seed to the highest"
-    figure.suptitle("; ".join([*about, bands]), fontsize=SMALL, color=GRAY)
-    handles = [Line2D([], [], label=_shown(name), **style) for name, style in styles.items()]
+    recorded = any(course.scores.size for course in chain.from_iterable(courses.values()))
+    what = "lines: during training, points: after it" if recorded else "points: after training"
+    bands = "bands and bars" if recorded else "bars"
+    words = [*about, what, f"means over the seeds, {bands} from the lowest seed to the highest"]
+    figure.suptitle("; ".join(words), fontsize=SMALL, color=GRAY)
+    width = 1.4 if recorded else 0
+    handles = [
+        Line2D([], [], linewidth=width, markersize=4, label=_shown(name), **style)
+        for name, style in styles.items()
+    ]
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=SMALL)
 
 
 def _plot_course(axis: Axes, course: Course, title: str, style: Mapping[str, Any], alpha: float) -> None:
-    x, scores = course.at[title], course.scores
+    x, scores, final = course.at[title], course.scores, course.final
     low, high = scores.min(axis=0), scores.max(axis=0)
-    axis.plot(x, scores.mean(axis=0), linewidth=1.4, **style)
+    axis.plot(x, scores.mean(axis=0), linewidth=1.4, markevery=[], **style)
     axis.fill_between(x, low, high, color=style["color"], alpha=alpha, linewidth=0)
+    mean = final.mean()
+    ends = [[mean - final.min()], [final.max() - mean]]
+    fmt, color = style["marker"], style["color"]
+    axis.errorbar(course.end[title], mean, ends, fmt=fmt, markersize=4, capsize=2, color=color)
 
 
 def _scale(axis: Axes, lengths: Sequence[float]) -> None:
     """Let an axis be logarithmic if the lengths of the curves would not show well on a linear one."""
     from matplotlib.ticker import LogLocator
 
+    lengths = [length for length in lengths if not isnan(length)]
     if max(lengths) > RATIO * min(lengths) > 0:
         axis.set_xscale("log")
         low, high = axis.get_xlim()

@@ -90,9 +90,11 @@ RANKED = 10
 
 
 def show_ranking(title: str, rows: Sequence[tuple[str, str, str, str]]) -> None:
-    """Print the best settings: rank, settings, number of seeds and mean score of each, the best first."""
+    """Print the best settings, the best first: rank, settings, number of seeds, and mean and standard
+    deviation of the scores of each.
+    """
     table = Table(title=title, title_justify="left")
-    for column in ("rank", "settings", "seeds", "mean"):
+    for column in ("rank", "settings", "seeds", "mean ± std"):
         table.add_column(column, overflow="fold", justify="left" if column == "settings" else "right")
     for row in rows[:RANKED]:
         table.add_row(*row)

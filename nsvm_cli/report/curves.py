@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -69,7 +70,9 @@ def panels_of(run: Path) -> list[Panel]:
     Raises:
         InputError: it is not the directory of a run, or its metrics are damaged or there are none yet.
     """
-    if not (panels := _panels(_records(run))):
+    with _reading_result(run):
+        end = _accuracy(read_result(run)) if is_finished(run) else None
+    if not (panels := _panels(_records(run), end)):
         raise InputError(f"{run / METRICS} holds nothing but zeros: expected a record of later steps")
     return panels
 
@@ -92,9 +95,16 @@ def _title(run: Path) -> str:
     title = f"{algorithm} on {dataset}, seed {settings.seed}"
     if not is_finished(run):
         return f"{title}: not finished"
-    try:
+    with _reading_result(run):
         return f"{title}{_score(read_result(run))}"
-    except (TypeError, ValueError, LookupError, StopIteration):
+
+
+@contextlib.contextmanager
+def _reading_result(run: Path) -> Iterator[None]:
+    """Raise an InputError if the result does not hold what is read of it within the context."""
+    try:
+        yield
+    except (TypeError, ValueError, ArithmeticError, LookupError, StopIteration):
         raise InputError(f"{run / RESULT} is damaged: expected the result of a run") from None
 
 
@@ -111,14 +121,26 @@ def _score(result: Mapping[str, Any]) -> str:
     return "" if value is None else f": {shown(value)} (validation)"
 
 
-def _panels(records: Records) -> list[Panel]:
-    """Return the panels of each part of the algorithm, over the steps of that part."""
+def _accuracy(result: Mapping[str, Any]) -> tuple[str, float] | None:
+    """Return the split that a run was evaluated on after training, and its accuracy in percent there."""
+    splits = [split for split in ("test", "validation") if result.get(f"{split}_accuracy") is not None]
+    return next(((split, 100 * float(result[f"{split}_accuracy"])) for split in splits), None)
+
+
+def _panels(records: Records, end: tuple[str, float] | None) -> list[Panel]:
+    """Return the panels of each part of the algorithm, over the steps of that part.
+
+    Args:
+        records: those of the metrics.
+        end: the split that the model was evaluated on after the last step, and its accuracy there.
+    """
     ordered = sorted(records, key=_part)  # a file of others may have them mixed
     parts = [(part, list(of_part)) for part, of_part in groupby(ordered, _part)]
     panels, first = [], 0
     for part, of_part in parts:
         prefix, last = f"Part {part}: " if len(parts) > 1 else "", of_part[-1]["step"]
-        for title, curves in _curves(of_part).items():
+        at_end = end if of_part is parts[-1][1] else None
+        for title, curves in _curves(of_part, at_end).items():
             shown = [curve for curve in curves if any(value for _, value in curve.points)]
             if shown:
                 panels.append(Panel(f"{prefix}{title}", shown, first, last=last))
@@ -130,9 +152,14 @@ def _part(record: Mapping[str, Any]) -> int:
     return int(record.get("part") or 0)
 
 
-def _curves(records: Records) -> dict[str, list[Curve]]:
+def _curves(records: Records, end: tuple[str, float] | None) -> dict[str, list[Curve]]:
     """Return the curves of each panel; those without a value other than 0 are not shown."""
     rates, running = _percent(records, "violation_rate"), _percent(records, "running_accuracy")
+    validation, last = _percent(records, "validation_accuracy"), records[-1]["step"]
+    held_out = Curve(validation, label="validation", color=ORANGE)
+    if end is not None and running and not validation:
+        split, accuracy = end
+        held_out = Curve([(last, accuracy)], label=f"{split}, after training", color=ORANGE)
     return {
         "objective": [Curve(_series(records, "objective"), noisy=True)],
         "violations, % of the samples drawn": [Curve(rates, noisy=True)],
@@ -140,7 +167,7 @@ def _curves(records: Records) -> dict[str, list[Curve]]:
         "support vectors": [Curve(_series(records, "support_vectors"))],
         "accuracy, %": [
             Curve(running, noisy=True, label="training samples, before they are learnt"),
-            Curve(_percent(records, "validation_accuracy"), label="validation", color=ORANGE),
+            held_out,
         ],
         "R² on validation data": [Curve(_series(records, "validation_r2"), color=ORANGE)],
     }
@@ -169,19 +196,20 @@ def plot_panels(panels: Sequence[Panel], title: str, figure: Figure) -> None:
         else:
             axis.tick_params(labelbottom=False)
         if any(curve.label for curve in panel.curves):
-            axis.legend(frameon=False, fontsize=8, loc="lower right")
+            axis.legend(frameon=False, fontsize=8, loc="best")
     if any(curve.noisy and len(curve.points) > FEW for panel in panels for curve in panel.curves):
         figure.supxlabel(f"thick: the mean of {WINDOW} records around each", fontsize=8, color=GRAY)
 
 
 def _plot_curve(axis: Axes, curve: Curve) -> None:
     steps, values = zip(*curve.points, strict=True)
-    marker = "." if len(values) <= FEW else ""
+    marker = "o" if len(values) == 1 else "." if len(values) <= FEW else ""
     if curve.noisy and len(values) > FEW:
         axis.plot(steps, values, color=curve.color, linewidth=0.7, alpha=0.35)
         axis.plot(steps, moving_mean(values), color=curve.color, linewidth=1.6, label=curve.label)
     else:
-        axis.plot(steps, values, color=curve.color, linewidth=1.2, marker=marker, label=curve.label)
+        width = 1.2 if len(values) > 1 else 0.0  # a point has no line in the legend either
+        axis.plot(steps, values, color=curve.color, linewidth=width, marker=marker, label=curve.label)
     if all(isinstance(value, int) for value in values):
         axis.locator_params(axis="y", integer=True)
     usual = median(abs(value) for value in values)

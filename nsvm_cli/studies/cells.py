@@ -18,12 +18,14 @@ from nsvm_cli.studies.intervals import (
     FEWEST_SEEDS,
     R2,
     Estimate,
+    decimals,
     difference_p_value,
     estimate,
     estimate_difference,
     estimate_mean,
     paired_p_value,
     recorded_overlap,
+    without_interval,
 )
 from nsvm_cli.studies.records import RunRecord, differing, telling
 
@@ -86,6 +88,11 @@ class Cell:
         """The mean score over the seeds, without an interval, which takes long to import."""
         return fmean(map(self.score, self.runs))
 
+    def spread(self) -> str:
+        """Return the mean score and its standard deviation over the seeds, as text."""
+        scores = [self.score(seed) for seed in self.runs]
+        return without_interval(scores).spread(decimals(self.unit))
+
     @property
     def first(self) -> Mapping[str, Any]:
         """The figures of one of the runs, for what all of them share."""
@@ -120,8 +127,9 @@ class Cell:
         return int(self.runs[seed].figures[f"{self.split}_errors"])
 
     def mean(self, figure: str) -> float:
-        """Return the mean of a figure over the seeds."""
-        return fmean(run.figures[figure] for run in self.runs.values())
+        """Return the mean of a figure over the seeds; NaN if a run has none."""
+        values: list[Any] = [run.figures.get(figure) for run in self.runs.values()]
+        return math.nan if None in values else fmean(values)
 
     def estimate(self) -> Estimate:
         """Estimate the mean score."""
@@ -235,7 +243,7 @@ def _expect_figures(record: RunRecord, split: str) -> None:
         known = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
         known += [record.figures["data"]["sha256"], record.figures["data"]["samples"]]
         numbers = [int(record.figures["seed"]), cell.score(0), cell.overlap]
-        numbers += [cell.mean("support_vectors"), cell.mean("train_seconds")]
+        numbers += [cell.mean("train_seconds"), record.figures["support_vectors"] or 0]
         intact = all(known) and all(map(math.isfinite, numbers))
     except (LookupError, TypeError, ValueError, ArithmeticError):
         intact = False

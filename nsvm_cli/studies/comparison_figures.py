@@ -14,7 +14,6 @@ import numpy as np
 
 from nsvm_cli.output import printable
 from nsvm_cli.report.comparison_figures import STYLES, Course, Grid, curves, heat_map, mean_ranks
-from nsvm_cli.report.curves import WINDOW, moving_mean
 from nsvm_cli.storage.metrics_file import read_metrics, read_times
 from nsvm_cli.storage.run_directory import METRICS, TIMES
 from nsvm_cli.studies.cells import PERCENT, Cell
@@ -24,26 +23,18 @@ from nsvm_cli.studies.intervals import R2, decimals
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SCORES: Mapping[str, Mapping[str, str]] = {
-    PERCENT: {
-        "validation_accuracy": "validation accuracy, %",
-        "running_accuracy": "accuracy on training samples\nbefore they are learnt, %",
-    },
-    R2: {"validation_r2": "R² on validation data\n(0 where it is negative)"},
-}
-"""The scores that metrics may hold, the one to be preferred first, by the unit of the comparison."""
+SCORES = {PERCENT: ("accuracy", "accuracy, %"), R2: ("r2", "R²\n(0 where it is negative)")}
+"""The metric of a score and what it is called, by the unit of the comparison."""
 
-NOISY = ("running_accuracy",)
-"""Scores of the few samples since the last record, which are shown as moving means."""
-
-AXES = ("step", "seconds of training", "support vectors")
+ENDS = {"step": "steps", "seconds of training": "train_seconds", "support vectors": "support_vectors"}
+"""The axes of the curves, and the figure of a result that says where on each its training ended."""
 
 
 def figures(rows: Sequence[Comparison], ranks: Ranking | None) -> dict[str, Figure]:
     """Return the figures that apply to a comparison.
 
-    These are ``curves``, if the runs recorded a score during training; ``heat_map``, if the candidates differ
-    in two settings; and ``ranks``, if there are any.
+    These are ``curves``, if there are several candidates or the runs recorded their score on held-out data;
+    ``heat_map``, if the candidates differ in two settings; and ``ranks``, if there are any.
 
     Raises:
         InputError: the metrics of a run are damaged.
@@ -53,27 +44,21 @@ def figures(rows: Sequence[Comparison], ranks: Ranking | None) -> dict[str, Figu
 
 
 def _curves(rows: Sequence[Comparison]) -> Figure | None:
-    """Draw the best candidates, as many as can be told apart, by the score that most of them recorded."""
+    """Draw the best candidates, as many as can be told apart."""
     names = _best_first(rows)
     best = names[: len(STYLES)]
     cells = [row.cell for row in rows if row.cell.candidate in best]
     cells.sort(key=lambda cell: (cell.dataset, best.index(cell.candidate)))
-    scores = SCORES[rows[0].cell.unit]
-    recorded = {name: [(cell.dataset, _course(cell, name)) for cell in cells] for name in scores}
-    found = {name: [(where, course) for where, course in pairs if course] for name, pairs in recorded.items()}
-    name = max(found, key=lambda name: len(found[name]))
-    courses = [course for _, course in found[name]]
-    if not courses:
+    courses = [_course(cell) for cell in cells]
+    if len(names) < 2 and not any(course.scores.size for course in courses):
         return None
-    axes = [axis for axis in AXES if _is_known(axis, courses)]
+    axes = [axis for axis in ENDS if any(course.end[axis] > 0 for course in courses)]
     by_dataset: dict[str, list[Course]] = {}
-    for dataset, course in found[name]:
+    for cell, course in zip(cells, courses, strict=True):
         shown = replace(course, at={axis: course.at[axis] for axis in axes})
-        by_dataset.setdefault(dataset, []).append(shown)
-    number = len({course.name for course in courses})
-    about = [f"{number} of {len(names)} settings, the best that recorded it"] if number < len(names) else []
-    about += [f"mean of {WINDOW} records around each"] if name in NOISY else []
-    return curves(by_dataset, scores[name], about)
+        by_dataset.setdefault(cell.dataset, []).append(shown)
+    about = [f"the best {len(best)} of {len(names)} settings"] if len(best) < len(names) else []
+    return curves(by_dataset, f"{cells[0].split} {SCORES[cells[0].unit][1]}", about)
 
 
 def _best_first(rows: Sequence[Comparison]) -> list[str]:
@@ -84,35 +69,29 @@ def _best_first(rows: Sequence[Comparison]) -> list[str]:
     return sorted(ranks, key=lambda name: fmean(ranks[name]))
 
 
-def _is_known(axis: str, courses: Sequence[Course]) -> bool:
-    """Return whether all courses have an axis, and not only zeros, as support vectors without an SVM are."""
-    places = np.concatenate([course.at[axis] for course in courses])
-    return bool(np.isfinite(places).all() and places.any())
-
-
-def _course(cell: Cell, name: str) -> Course | None:
-    """Return how a score changed, at the steps where all seeds recorded it; None if these are no two."""
+def _course(cell: Cell) -> Course:
+    """Return how the score changed at the steps where all seeds recorded it, and the scores at the end."""
+    name = f"{cell.split}_{SCORES[cell.unit][0]}"
     runs = [_recorded(run.path, name) for run in cell.runs.values()]
     steps = sorted(set.intersection(*map(set, runs)))
-    if len(steps) < 2:
-        return None
     found = np.array([[run[step] for step in steps] for run in runs], dtype=np.float64)
-    at = dict(zip(AXES, found[..., 1:].mean(axis=0).T, strict=True))
-    return Course(cell.candidate, at, found[..., 0])
+    found = found.reshape(len(runs), len(steps), 1 + len(ENDS))
+    at = dict(zip(ENDS, found[..., 1:].mean(axis=0).T, strict=True))
+    end = {axis: cell.mean(figure) for axis, figure in ENDS.items()}
+    final = [max(0.0, cell.score(seed)) for seed in cell.runs]
+    return Course(cell.candidate, at, found[..., 0], end, np.array(final))
 
 
 def _recorded(run: Path, name: str) -> dict[int, tuple[float | int | None, ...]]:
     """Return the score and the place on each axis of the steps at which the score was recorded."""
     if not (run / METRICS).is_file():
         return {}
-    records = [record for record in read_metrics(run / METRICS) if record.get(name) is not None]
     times = read_times(run / TIMES)
-    scores = [max(0.0, r[name]) if name.endswith("r2") else 100 * r[name] for r in records]
-    if name in NOISY:
-        scores = moving_mean(scores)
+    scale = 1 if name.endswith("r2") else 100
     return {
-        r["step"]: (score, r["step"], times.get(r["step"]), r.get("support_vectors"))
-        for r, score in zip(records, scores, strict=True)
+        r["step"]: (max(0.0, scale * r[name]), r["step"], times.get(r["step"]), r.get("support_vectors"))
+        for r in read_metrics(run / METRICS)
+        if r.get(name) is not None
     }
 
 

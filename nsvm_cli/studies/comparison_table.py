@@ -108,7 +108,7 @@ def line(row: Comparison) -> list[str]:
         "" if row.minus is None else row.minus.signed(digits).strip(),
         "" if row.p is None else "< 0.001" if row.p < 0.001 else f"{row.p:.3f}",
         f"{row.rank:g}",
-        f"{cell.mean('support_vectors'):.0f}",
+        "" if math.isnan(vectors := cell.mean("support_vectors")) else f"{vectors:.0f}",
         f"{cell.mean('train_seconds'):.1f}",
     ]
 

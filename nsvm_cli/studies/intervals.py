@@ -80,6 +80,11 @@ class Estimate:
         return f"{self.mean:+.{digits}f} {self.interval(digits, '+')}"
 
 
+def without_interval(values: Sequence[float]) -> Estimate:
+    """Return the mean and the standard deviation of values alone: an interval takes long to import."""
+    return _estimate(values, None)
+
+
 def estimate(errors: Sequence[int], samples: int, overlap: float = 0.0) -> Estimate:
     """Estimate the mean number of errors of a method, each seed tested on so many samples."""
     ends = error_interval(np.array([errors]), samples, overlap) if len(errors) >= FEWEST_SEEDS else None

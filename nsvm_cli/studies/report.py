@@ -38,7 +38,7 @@ MOST_RUNS = 1000
 """The most runs that are listed."""
 
 LABELS = {
-    "curves": "Scores during training: means over the seeds, and bands from the lowest to the highest",
+    "curves": "Scores during and after training: means over the seeds, and from the lowest to the highest",
     "heat_map": "Mean scores of the combinations of two settings",
     "ranks": "Mean ranks of the settings, with bars that join those that do not differ",
 }

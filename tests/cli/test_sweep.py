@@ -163,7 +163,9 @@ def test_the_settings_are_ranked(tmp_path: Path, capsys: pytest.CaptureFixture[s
         result(tmp_path, number, algorithm, accuracy)
     swept(tmp_path, 6, lambda: None)
     rows = [re.sub(r"[│┃ ]+", " ", line).strip() for line in capsys.readouterr().out.splitlines()]
-    assert [row for row in rows if "alg" in row] == ["1 alg2 2 95.00", "2.5 alg1 2 85.00", "2.5 alg3 2 85.00"]
+    assert [row for row in rows if "alg" in row] == [
+        *("1 alg2 2 95.00 ± 0.00", "2.5 alg1 2 85.00 ± 7.07", "2.5 alg3 2 85.00 ± 7.07"),
+    ]
     assert (
         rows[-1] == "These are test scores: to choose settings, hold out samples with dataset.validation=N."
     )

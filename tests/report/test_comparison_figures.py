@@ -28,7 +28,9 @@ def texts(figure: Figure) -> list[str]:
 
 def course(name: str, length: float = 100.0) -> Course:
     x = np.linspace(length / 20, length, 20)
-    return Course(name, {"step": x, "seconds": x / 10}, np.stack([50 + x / 4, 60 + x / 4, 70 + x / 4]))
+    end = {"step": float(length), "seconds": length / 10}
+    scores = np.stack([50 + x / 4, 60 + x / 4, 70 + x / 4])
+    return Course(name, {"step": x, "seconds": x / 10}, scores, end, np.array([40.0, 80.0, 90.0]))
 
 
 def test_a_line_is_the_mean_over_the_seeds_and_its_band_their_range() -> None:
@@ -36,20 +38,25 @@ def test_a_line_is_the_mean_over_the_seeds_and_its_band_their_range() -> None:
     assert len(figure.axes) == 4
     first, second = figure.axes[:2]
     assert [axis.get_xlabel() for axis in (first, second)] == ["step", "seconds"]
-    line, band = first.lines[0], first.collections[0]
+    line, band, point = first.lines[0], first.collections[0], first.containers[0]
     x = course("a").at["step"]
     assert np.asarray(line.get_xdata()) == pytest.approx(x)
     assert np.asarray(line.get_ydata()) == pytest.approx(60 + x / 4)
     (path,) = band.get_paths()
     assert (path.vertices[:, 1].min(), path.vertices[:, 1].max()) == pytest.approx((51.25, 95))  # type: ignore[index]
     assert np.asarray(second.lines[0].get_xdata()) == pytest.approx(x / 10)
-    assert figure.axes[2].lines[0].get_color() == first.lines[1].get_color(), "b in both data sets"
+    mark, _, (bar,) = point  # type: ignore[misc]
+    assert (*mark.get_xdata(), *mark.get_ydata()) == (100, 70)
+    assert bar.get_segments()[0].tolist() == [[100, 40], [100, 90]], "the lowest and the highest seed"
+    b_of_moons, b_of_ring = figure.axes[2].lines[0], first.lines[len(first.lines) // 2]
+    assert b_of_moons.get_color() == b_of_ring.get_color(), "b in both data sets"
 
 
 def test_no_two_curves_look_alike() -> None:
     figure = curves({"ring": [course(str(n)) for n in range(len(STYLES))]}, "accuracy, %")
-    looks = {(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines}
-    assert len(looks) == len(STYLES) == 12
+    lines = figure.legends[0].get_lines()
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(STYLES) == 12
+    assert len({(line.get_color(), line.get_marker()) for line in lines}) == 12
 
 
 def test_an_axis_is_logarithmic_if_the_curves_differ_much_in_length() -> None:

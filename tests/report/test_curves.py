@@ -18,7 +18,7 @@ from matplotlib.text import Text
 import nsvm_cli
 from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.errors import InputError
-from nsvm_cli.report.curves import draw_curves, moving_mean
+from nsvm_cli.report.curves import draw_curves, moving_mean, panels_of
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
@@ -140,6 +140,21 @@ def test_both_parts_of_algorithm_4_have_their_own_steps(texts: list[str], tmp_pa
         "Part 2: support vectors",
         "Part 2: accuracy, %",
     ]
+
+
+@pytest.mark.parametrize("every", [None, 70])
+def test_accuracy_on_held_out_data_is_drawn_beside_that_on_training_samples(
+    every: int | None, tmp_path: Path
+) -> None:
+    """During training where it was recorded, and otherwise after it."""
+    records, result = run(tmp_path / "run", validation={"every": every})
+    panels = {panel.title: panel for panel in panels_of(tmp_path / "run")}
+    training, held_out = panels["Part 2: accuracy, %"].curves
+    assert training.label == "training samples, before they are learnt"
+    assert held_out.points[-1] == (400, 100 * result["validation_accuracy"])
+    recorded = [record["step"] for record in records if "validation_accuracy" in record]
+    assert [step for step, _ in held_out.points] == (recorded or [400])
+    assert held_out.label == ("validation" if every else "validation, after training")
 
 
 def test_a_run_on_real_targets_has_a_panel_for_r2(texts: list[str], tmp_path: Path) -> None:

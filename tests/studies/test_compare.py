@@ -33,6 +33,7 @@ def run(
     figures = {
         "test_errors": errors,
         "seed": seed,
+        "steps": 200,
         "support_vectors": 10 * seed,
         "train_seconds": 1.0,
         "data": {

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from nsvm_cli.errors import InputError
-from nsvm_cli.report.curves import moving_mean
 from nsvm_cli.studies.cells import cells
 from nsvm_cli.studies.compare import compare, ranking
 from nsvm_cli.studies.comparison_figures import figures
@@ -47,26 +48,48 @@ def written(
     return found
 
 
+def validated(records: Sequence[RunRecord]) -> list[RunRecord]:
+    """Return the runs as if they had been evaluated on validation data."""
+    for record in records:
+        record.figures["validation_errors"] = record.figures.pop("test_errors")
+        record.figures["data"]["samples"] = {"train": 9000, "validation": 1000, "test": 1000}
+    return [*records]
+
+
 def drawn(records: Sequence[RunRecord]) -> dict[str, Figure]:
     found = cells(records)
     return figures(compare(found), ranking(found))
 
 
 def curves_of(figure: Figure) -> list[str]:
-    """The labels of the axes, and the caption before the words on lines and bands."""
-    return [*(axis.get_xlabel() for axis in figure.axes), figure.get_suptitle().rpartition("lines:")[0]]
+    """The labels of the axes, and the caption before the words on lines and points."""
+    caption = figure.get_suptitle()
+    about = caption[: min(at for at in map(caption.find, ("lines:", "points:")) if at >= 0)]
+    return [*(axis.get_xlabel() for axis in figure.axes), about]
+
+
+def drawn_in(axis: Axes) -> tuple[list[Line2D], list[tuple[float, float]]]:
+    """The curves, and the points at the end of training."""
+    marks = [container[0] for container in axis.containers]
+    about_points = {artist for container in axis.containers for artist in (container[0], *container[1])}
+    curves = [line for line in axis.lines if line not in about_points and len(np.asarray(line.get_xdata()))]
+    return curves, [(*mark.get_xdata(), *mark.get_ydata()) for mark in marks]
 
 
 ERRORS = {"alg1": [50, 62], "algo2": [66, 71]}
+AXES = ["step", "seconds of training", "support vectors"]
 
 
 def test_curves_are_means_over_the_seeds_against_steps_seconds_and_support_vectors(tmp_path: Path) -> None:
-    records = written(runs_of(ERRORS), tmp_path)
+    records = validated(written(runs_of(ERRORS), tmp_path))
     found = drawn(records)
     assert [*found] == ["curves"], "one setting, and two candidates"
-    assert curves_of(found["curves"]) == ["step", "seconds of training", "support vectors", ""]
-    for axis, at in zip(found["curves"].axes, (1.0, 0.015, 0.5), strict=True):
-        for line, name in zip(axis.lines, ERRORS, strict=True):
+    assert curves_of(found["curves"]) == [*AXES, ""]
+    assert found["curves"].axes[0].get_ylabel() == "validation accuracy, %"
+    for axis, at, end in zip(found["curves"].axes, (1.0, 0.015, 0.5), (200, 1, 5), strict=True):
+        curves, points = drawn_in(axis)
+        assert np.array(points) == pytest.approx(np.array([(end, 94.4), (end, 93.15)]))
+        for line, name in zip(curves, ERRORS, strict=True):
             seeds = [record for record in records if record.settings["algorithm"]["name"] == name]
             scores = [[100 * score_of(r, t) for t in STEPS] for r in map(as_before, seeds)]
             assert np.asarray(line.get_ydata()) == pytest.approx(np.mean(scores, axis=0))
@@ -78,56 +101,63 @@ def as_before(record: RunRecord) -> RunRecord:
     return replace(record, path=Path(record.path.name))
 
 
+def test_the_best_is_drawn_though_it_recorded_no_curve_and_no_training_accuracy_is(tmp_path: Path) -> None:
+    """An algorithm may record none, as one whose SVM is solved at once."""
+    records = written(runs_of({"alg1": [90, 91], "alg2": [80, 81]}), tmp_path)
+    (tmp_path / "best").mkdir()
+    records += written(runs_of({"svm": [10, 20]}), tmp_path / "best", "running_accuracy")
+    records[-1].figures["support_vectors"] = None
+    figure = drawn(validated(records))["curves"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["svm", "alg2", "alg1"]
+    curves, points = drawn_in(figure.axes[0])
+    assert (len(curves), points) == (
+        2,
+        [(200, 98.5), (200, pytest.approx(91.95)), (200, pytest.approx(90.95))],
+    )
+    assert len(drawn_in(figure.axes[1])[1]) == 3
+
+
 def test_a_run_of_an_earlier_version_has_no_times(tmp_path: Path) -> None:
-    records = written(runs_of(ERRORS), tmp_path)
+    records = validated(written(runs_of({"alg1": [50]}), tmp_path))
     (records[0].path / "times.jsonl").unlink()
-    assert curves_of(drawn(records)["curves"]) == ["step", "support vectors", ""]
-
-
-def test_the_score_that_most_recorded_is_drawn_and_the_rest_is_counted(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    records = written(runs_of({"alg1": [1, 2], "algo2": [3, 4]}), tmp_path / "a", "running_accuracy")
-    (tmp_path / "b").mkdir()
-    records += written(runs_of({"alg3": [5, 6]}), tmp_path / "b")
     figure = drawn(records)["curves"]
-    assert (
-        curves_of(figure)[-1]
-        == "2 of 3 settings, the best that recorded it; mean of 11 records around each; "
-    )
-    assert figure.axes[0].get_ylabel() == "accuracy on training samples\nbefore they are learnt, %"
-    expected = np.mean(
-        [moving_mean([100 * score_of(as_before(r), t) for t in STEPS]) for r in records[:2]], axis=0
-    )
-    assert np.asarray(figure.axes[0].lines[0].get_ydata()) == pytest.approx(expected)
+    seconds = figure.axes[1]
+    assert seconds.get_xlabel() == "seconds of training"
+    (line,), (point,) = drawn_in(seconds)
+    assert np.isnan(np.asarray(line.get_xdata())).all()
+    assert point == (1, 95)
 
 
 def test_only_as_many_curves_are_drawn_as_can_be_told_apart(tmp_path: Path) -> None:
-    records = written(runs_of({f"alg{n}": [10 * n] for n in range(14)}), tmp_path)
+    records = validated(written(runs_of({f"alg{n}": [10 * n] for n in range(14)}), tmp_path))
     figure = drawn(records)["curves"]
-    assert [len(axis.lines) for axis in figure.axes] == [12] * 3
-    assert curves_of(figure)[-1] == "12 of 14 settings, the best that recorded it; "
+    assert [[*map(len, drawn_in(axis))] for axis in figure.axes] == [[12, 12]] * 2, "no support vectors"
+    assert curves_of(figure)[-1] == "the best 12 of 14 settings; "
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == [f"alg{n}" for n in range(12)], "the best first"
 
 
 def test_a_negative_r2_is_drawn_as_0(tmp_path: Path) -> None:
-    records = written(runs_of(ERRORS), tmp_path, "validation_r2")
+    records = validated(written(runs_of(ERRORS), tmp_path, "validation_r2"))
     for record in records:
-        del record.figures["test_errors"]
-        record.figures["test_r2"] = 0.5
+        del record.figures["validation_errors"]
+        record.figures["validation_r2"] = -0.5
         metrics = record.path / "metrics.jsonl"
         metrics.write_text(metrics.read_text().replace('"validation_r2": 0.', '"validation_r2": -0.', 1))
     figure = drawn(records)["curves"]
     assert "R²" in figure.axes[0].get_ylabel()
-    assert [np.asarray(line.get_ydata())[0] for line in figure.axes[0].lines] == [0.0, 0.0]
+    curves, points = drawn_in(figure.axes[0])
+    assert [np.asarray(line.get_ydata())[0] for line in curves] == [0.0, 0.0]
+    assert points == [(200, 0), (200, 0)]
 
 
-def test_runs_without_metrics_have_no_curves_and_damaged_ones_are_named(tmp_path: Path) -> None:
-    records = written(runs_of(ERRORS), tmp_path)
-    (records[0].path / "metrics.jsonl").unlink()
-    assert len(drawn(records)["curves"].axes[0].lines) == 1
-    (records[-1].path / "metrics.jsonl").unlink()
-    assert drawn(records) == {}
+def test_without_a_course_there_are_points_and_damaged_metrics_are_named(tmp_path: Path) -> None:
+    records = validated(written(runs_of(ERRORS), tmp_path))
+    for record in records[1:]:
+        (record.path / "metrics.jsonl").unlink()
+    assert [*map(len, drawn_in(drawn(records)["curves"].axes[0]))] == [0, 2], "a seed has no metrics"
+    assert drawn(records[:1]) != {}, "a curve"
+    assert drawn(records[1:2]) == {}, "a single point is no figure"
     (records[0].path / "metrics.jsonl").write_text("nothing\n")
     with pytest.raises(InputError, match=r"ring-alg1-0/metrics\.jsonl, line 1"):
         drawn(records)
@@ -163,5 +193,5 @@ def test_names_stand_at_the_rows_of_a_heat_map_and_few_combinations_make_none() 
 
 def test_ranks_are_drawn_where_there_are_any() -> None:
     found = drawn(runs_of({"alg1": [50, 62, 41], "alg2": [66, 71, 60], "alg3": [52, 60, 47]}))
-    assert [*found] == ["ranks"]
+    assert [*found] == ["curves", "ranks"]
     assert found["ranks"].get_suptitle().startswith("mean ranks over 3 seeds; Friedman's test")
