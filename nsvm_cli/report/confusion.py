@@ -70,6 +70,23 @@ def frequent_cells(confusion: Counts, recall: Recall, names: Sequence[str]) -> C
     ]
 
 
+def class_cells(confusion: Counts, names: Sequence[str]) -> Cells:
+    """Return precision, recall and F1 of each class; of many classes, those of the lowest F1."""
+    rows = []
+    for r, (name, row) in enumerate(zip(names, confusion, strict=True)):
+        right, samples, decided = row[r], sum(row), sum(other[r] for other in confusion)
+        f1 = _share(2 * right, samples + decided)
+        shares = _share(right, decided), _share(right, samples), f1
+        rows.append((1.0 if f1 is None else f1, (name, str(samples), *map(_percent, shares))))
+    if len(rows) > MOST_CLASSES:
+        rows = sorted(rows, key=lambda row: row[0])[:MOST_CLASSES]
+    return [("class", "samples", "precision", "recall", "F1"), *(cells for _, cells in rows)]
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
 def _table(cells: Cells) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for column in cells[0]:

@@ -42,23 +42,19 @@ class Console(rich.console.Console):
 
 
 def show_result(result: Mapping[str, Any], directory: Path) -> None:
-    """Print the result of a run as a table, and which classes were taken for which."""
-    _print_table(f"{result['algorithm']} on {result['dataset']}, seed {result['seed']}", summary(result))
+    """Print the result of a run as tables, and which classes were taken for which."""
+    _print_table(f"{result['algorithm']} on {result['dataset']}, seed {result['seed']}", scores_of(result))
     _print_confusion(result, result["data"]["classes"], held_out(result))
+    _print_facts(facts_of(result))
     answer(f"Run directory: {directory}")
 
 
-def summary(result: Mapping[str, Any]) -> dict[str, object]:
+def scores_of(result: Mapping[str, Any]) -> dict[str, str]:
     """Return the figures of a result that a person looks at first, by their names."""
     samples, split = result["data"]["samples"], held_out(result)
     return {
         **_scores(_of_split(result, split), samples[split], f"{split} "),
         **_scores(_of_split(result, "train"), samples["train"], "train "),
-        "steps": result["steps"],
-        "violations": result["violations"],
-        "support vectors": result["support_vectors"],
-        **_network(result),
-        "kernel alignment": _number(result["alignment"]),
         "training time": f"{result['train_seconds']:.1f} s",
     }
 
@@ -69,20 +65,19 @@ def held_out(result: Mapping[str, Any]) -> str:
 
 
 def show_evaluation(figures: Mapping[str, Any]) -> None:
-    """Print the result of ``nsvm evaluate`` as a table, and which classes were taken for which."""
+    """Print the result of ``nsvm evaluate`` as tables, and which classes were taken for which."""
     _print_table(
         str(figures["checkpoint"]),
         {
             "data": figures["source"],
             "same data as in training": "yes" if figures["same_data"] else "no",
+            "algorithm": figures["algorithm"],
             "split": figures["split"],
             **_scores(figures, figures["samples"]),
-            "algorithm": figures["algorithm"],
-            "support vectors": figures["support_vectors"],
-            **_network(figures),
         },
     )
     _print_confusion(figures, figures["classes"], figures["split"])
+    _print_facts(facts_of(figures))
 
 
 RANKED = 10
@@ -162,19 +157,33 @@ def _in_units(error: float) -> str:
 HARDLY = 0.01
 """A feature change below this leaves the kernel matrix as it was before training, but for 1 %."""
 
+Fact = tuple[str, str, str]
+"""A figure: its name, its value, and in a few words what it is."""
 
-def _network(figures: Mapping[str, Any]) -> dict[str, object]:
-    """Return the rows about the network and what training has made of it."""
+
+def facts_of(figures: Mapping[str, Any]) -> list[Fact]:
+    """Return what else the figures of a result or an evaluation say of a model and its training."""
+    facts = [
+        ("steps", figures["steps"], "iterations of the algorithm"),
+        ("violations", figures.get("violations"), "drawn samples that were inside the margin"),
+        ("support vectors", figures["support_vectors"], "training samples that the decision is a sum over"),
+        ("parameters", figures["parameters"], "weights of the network, the length of theta"),
+    ]
+    found = [(name, str(value), meaning) for name, value, meaning in facts if value is not None]
     theta, features = figures["theta_change"], figures["feature_change"]
-    rows: dict[str, object] = {"parameters": figures["parameters"]}
     if theta is not None:
-        rows["theta change"] = f"{100 * theta:.3g} % of its norm"
+        found.append(
+            ("theta change", f"{100 * theta:.3g} %", "how far theta has moved, relative to its norm")
+        )
     if features is not None:
-        rows["feature change"] = _number(features)
+        meaning = "of the kernel matrix: 0 none, 1 all of it"
         if theta is not None and features < HARDLY:
-            nearly = "nearly " if features else ""
-            rows["feature change"] = f"{_number(features)}: {nearly}those of the initial network"
-    return rows
+            meaning = f"{'nearly ' if features else ''}the features of the initial network"
+        found.append(("feature change", _number(features), meaning))
+    if "alignment" in figures:
+        meaning = "of the kernel with the labels, from -1 to 1"
+        found.append(("kernel alignment", _number(figures["alignment"]), meaning))
+    return found
 
 
 def _number(value: float | None) -> str:
@@ -182,9 +191,19 @@ def _number(value: float | None) -> str:
 
 
 def _print_table(title: str, rows: Mapping[str, object]) -> None:
-    table = Table(title=title, title_justify="left", show_header=False)
+    answer(title)
+    table = Table(show_header=False)
     for name, value in rows.items():
         table.add_row(name, str(value))
+    Console().print(table)
+
+
+def _print_facts(facts: Sequence[Fact]) -> None:
+    table = Table(show_header=False, box=None, padding=(0, GAP, 0, 0))
+    for justify in ("left", "right", "left"):
+        table.add_column(justify=justify)
+    for fact in facts:
+        table.add_row(*fact)
     Console().print(table)
 
 
@@ -221,6 +240,10 @@ FIGURES: tuple[tuple[str, str, str, Callable[[Any], str]], ...] = (
 """What a line shows of a record: field, name, short name and format; the most important first."""
 
 
+OF_SVM = ("violations", "support_vectors")
+"""What is 0 where there is no SVM, or not yet, and then is not shown."""
+
+
 def clock(seconds: int | float | None) -> str:
     """Return seconds as ``M:SS`` or ``H:MM:SS``."""
     if seconds is None:
@@ -235,5 +258,5 @@ def forms(record: Mapping[str, Any]) -> list[Form]:
     return [
         (f"{name} {shown(record[key])}", f"{short} {shown(record[key])}")
         for key, name, short, shown in FIGURES
-        if record.get(key) is not None
+        if record.get(key) is not None and (record[key] or key not in OF_SVM)
     ]

@@ -35,6 +35,9 @@ MARKERS = "osD^vPX*<>"
 
 COLORMAP = "viridis"
 
+BORDER = "#fefefe"
+"""The colour of borders between classes in a matrix: not white, which a dark page exchanges."""
+
 
 def feature_pictures(trained: Trained) -> list[Picture]:
     """Draw held-out samples in the plane of the two principal components of their features.
@@ -150,6 +153,10 @@ def _plot_matrix(
     figure.colorbar(drawn, ax=axis, shrink=0.8)
     axis.set_xticks([])
     axis.set_yticks([])
+    if trained.classifies:
+        for border in (y.diff().nonzero().flatten() + 0.5).tolist():  # pixels have their centres at integers
+            axis.axhline(border, color=BORDER, linewidth=0.8)
+            axis.axvline(border, color=BORDER, linewidth=0.8)
     if trained.classifies and len(trained.model.task.classes) <= MOST_CLASSES:
         present = y.unique().tolist()
         centres = [float((y == label).nonzero().double().mean()) for label in present]

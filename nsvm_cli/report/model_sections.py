@@ -115,8 +115,8 @@ def _caption(trained: Trained, prediction: Prediction) -> str:
         decided = f"decided {trained.label(prediction.decided)}"
     shown, count = sum(value for value, _ in prediction.terms), len(trained.model.expansion.z)
     bias = " and the bias" if torch.as_tensor(trained.model.expansion.bias).any() else ""
-    sums = f"these add up to {shown:+.3g}, all {count} terms{bias} to {prediction.total:+.3g}"
-    return f"{trained.label(prediction.y)}, {decided}: {sums}"
+    score = f"score {prediction.total:+.3g}, the sum of all {count} terms{bias}"
+    return f"{trained.label(prediction.y)}, {decided}: {score}; these add up to {shown:+.3g}"
 
 
 def _term_images(trained: Trained, prediction: Prediction) -> Images:
@@ -144,7 +144,8 @@ def _training_label(trained: Trained, row: int | None) -> str:
 
 def _kernel(trained: Trained) -> Blocks:
     order = "classes" if trained.classifies else "targets"
-    note = f"K on {_some(trained, MOST_IN_MATRIX)}, in the order of their {order}."
+    borders = ", with lines between the classes" if trained.classifies else ""
+    note = f"K on {_some(trained, MOST_IN_MATRIX)}, in the order of their {order}{borders}."
     return [Note(note), Grid(kernel_pictures(trained))]
 
 

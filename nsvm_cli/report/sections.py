@@ -12,8 +12,8 @@ from typing import Any
 
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError
-from nsvm_cli.report.confusion import MOST_CLASSES, frequent_cells, matrix_cells
-from nsvm_cli.report.console import held_out, summary
+from nsvm_cli.report.confusion import MOST_CLASSES, class_cells, frequent_cells, matrix_cells
+from nsvm_cli.report.console import facts_of, held_out, scores_of
 from nsvm_cli.report.curves import panels_of, plot_panels
 from nsvm_cli.report.model_sections import model_sections
 from nsvm_cli.report.page import Blocks, Figures, Grid, Picture, Section, Table, section
@@ -51,7 +51,8 @@ def run_sections(
 
 def _result(run: Path, result: Mapping[str, Any]) -> Blocks:
     with reading(str(run / RESULT)):
-        return [Figures({name: str(value) for name, value in summary(result).items()})]
+        first, more = Figures(scores_of(result)), facts_of(result)
+        return [first, Table("What training did", ("figure", "value", "meaning"), more, range(1, 2))]
 
 
 def settings_tables(settings: Mapping[str, Any], overridden: Container[str]) -> Grid:
@@ -103,13 +104,17 @@ def _confusion(run: Path, result: Mapping[str, Any]) -> Blocks:
     with reading(str(run / RESULT)):
         confusion, classes = result["confusion"], [shortened(str(name)) for name in result["data"]["classes"]]
         split = held_out(result)
+        head, *rows = class_cells(confusion, classes)
+        few = f"the {MOST_CLASSES} classes of the lowest F1" if len(classes) > MOST_CLASSES else "each class"
+        of_classes = Table(f"Precision, recall and F1 of {few}", head, rows, range(1, len(head)))
         if len(classes) > MOST_CLASSES:
             head, *rows = frequent_cells(confusion, result["recall"], classes)
-            return [Table(f"The most frequent confusions of {split} samples", head, rows, range(2, 4))]
+            caption = f"The most frequent confusions of {split} samples"
+            return [Grid([Table(caption, head, rows, range(2, 4)), of_classes])]
         head, *rows = matrix_cells(confusion, result["recall"], classes)
         shades = [[*(math.sqrt(count / (sum(row) or 1)) for count in row), 0.0] for row in confusion]
         caption = f"{split.capitalize()} samples: classes by row, decisions by column"
-        return [Table(caption, head, rows, range(1, len(head)), shades=shades)]
+        return [Grid([Table(caption, head, rows, range(1, len(head)), shades=shades), of_classes])]
 
 
 def _circumstances(run: Path, result: Mapping[str, Any]) -> Blocks:

@@ -11,6 +11,7 @@ from nsvm_cli.datasets import Data, Split, load_data
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import memory_limit
 from nsvm_cli.runs.model_file import Facts, find_model_file, load_model
+from nsvm_cli.trainers import trains_svm
 
 
 def evaluate_model(
@@ -44,6 +45,7 @@ def evaluate_model(
         data = load_data(section, settings.seed, settings.task, facts.known)
     name = split or ("validation" if settings.dataset.get("validation") else "test")
     chosen = checked_split(facts, data, name)
+    svm = trains_svm(settings.algorithm["name"])
     if remark := _remark(facts, data):
         say(remark)
     if split is None and not data.official_split and data.sha256 != facts.sha256:
@@ -57,7 +59,7 @@ def evaluate_model(
         "task": settings.task,
         **saved.model.score(chosen.x, chosen.y),
         "samples": len(chosen),
-        "support_vectors": len(saved.model.expansion.alpha),
+        "support_vectors": len(saved.model.expansion.alpha) if svm else None,
         "parameters": saved.model.parameters,
         "theta_change": facts.theta_change,
         "feature_change": facts.feature_change,

@@ -178,10 +178,10 @@ def figures_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, A
         **_scores(experiment, model),
         "steps": state.t,
         "part_steps": list(experiment.trainer.part_steps),
-        "violations": state.violations,
+        "violations": state.violations if experiment.trainer.trains_svm else None,
         "theta_steps": F.theta_steps,
         "parameters": model.parameters,
-        "support_vectors": len(model.expansion.alpha),
+        "support_vectors": len(model.expansion.alpha) if experiment.trainer.trains_svm else None,
         **dataset_alignment(
             problem.K,
             features(F.network, problem.x),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,7 @@ def train_run(
             **moved,
             **best.figures(),
             **checkpoints.figures(),
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "settings": settings,
             "overrides": list(overrides),
         }

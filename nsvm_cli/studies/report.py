@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -75,9 +76,18 @@ def _run_page(record: RunRecord, runtime: Mapping[str, Any]) -> Page:
     about = section("Settings", partial(_settings, record))
     return Page(
         title,
-        f"{record.path}: {record.status}{message}",
+        f"{record.path}: {record.status}{_date(record)}{message}",
         run_sections(record.path, record.figures, about, runtime),
     )
+
+
+def _date(record: RunRecord) -> str:
+    """Return when a run finished, for the line below its title; earlier versions did not record it."""
+    try:
+        date = datetime.fromisoformat(record.figures["date"])
+    except (LookupError, TypeError, ValueError):
+        return ""
+    return f" on {date:%Y-%m-%d at %H:%M} UTC"
 
 
 def _settings(record: RunRecord) -> Blocks:

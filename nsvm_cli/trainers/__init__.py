@@ -33,3 +33,8 @@ def build_trainer(settings: Mapping[str, Any]) -> Trainer[Any]:
         InputError: the algorithm or one of its settings is wrong.
     """
     return build(TRAINERS, "algorithm", settings)
+
+
+def trains_svm(name: str) -> bool:
+    """Return whether the algorithm of this name trains an SVM; one that is not known here is taken to."""
+    return name not in TRAINERS or TRAINERS[name].trains_svm

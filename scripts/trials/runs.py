@@ -61,7 +61,7 @@ def finished(words: list[str], folder: Path) -> None:
 def bits(run: Path) -> dict[str, object]:
     """Return what a run has written, except its time, how often it was resumed, and with which words."""
     result = json.loads((run / "result.json").read_text())
-    for key in ("train_seconds", "resumed"):
+    for key in ("train_seconds", "resumed", "date"):
         del result[key]
     names = sorted({path.name for path in run.iterdir()} - {"result.json", "status.json", "times.jsonl"})
     return {"result": result, **{name: (run / name).read_bytes() for name in names}}

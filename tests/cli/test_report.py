@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,12 @@ def test_a_run(folder: Path) -> None:
     ]
     result = json.loads((folder / "run" / "result.json").read_text())
     assert f"{100 * result['test_accuracy']:.2f} %" in page.sections["Result"]
+    assert "feature change" not in {element.text for element in page.all("dt")}, "below the scores"
+    assert "of the kernel with the labels" in page.sections["Result"]
+    assert re.search(
+        r"run: finished on \d{4}-\d\d-\d\d at \d\d:\d\d UTC$", page.all("header")[0].text.strip()
+    )
+    assert "Precision, recall and F1 of each class" in page.sections["Confusion"]
     assert "steps overridden 12" in page.sections["Settings"]
     assert "nsvm train algorithm=alg4" in page.sections["Settings"]
     counts = [cell.text for cell in page.all("td") if "--shade" in cell.attributes.get("style", "")]
@@ -85,8 +92,7 @@ def test_a_sweep(sweep: Path) -> None:
     assert page.all("h1")[0].text == sweep.name
     assert "2 finished, 1 failed" in page.all("header")[0].text
     assert "mean ± std" in page.sections["Comparison"]
-    assert "Figures" in page.sections
-    assert len(page.all("svg")) >= 1
+    assert "Figures" not in page.sections, "a single setting, whose runs recorded no score on held-out data"
     assert "training diverged" in page.sections["Runs"]
     assert [cell.text for cell in page.all("th") if cell.attributes["scope"] == "row"][-3:] == ["0", "1", "2"]
 
@@ -138,7 +144,7 @@ def test_runs_that_have_not_finished(folder: Path, tmp_path: Path) -> None:
     [
         {"confusion": [[1]]},
         {"confusion": HOSTILE, "recall": [HOSTILE], "data": {"classes": 7}},
-        {"data": HOSTILE, "versions": [HOSTILE], "test_accuracy": {}},
+        {"data": HOSTILE, "versions": [HOSTILE], "test_accuracy": {}, "date": HOSTILE},
         {"train_seconds": "\ud800", "steps": [[HOSTILE]], "settings": {HOSTILE: {"\x1b": HOSTILE}}},
         {"settings": {"seed": [], "dataset": {"name": "\ud800"}, "algorithm": {"name": HOSTILE}}, "data": 1},
         {"data": {"samples": {"validation": 0, "test": -1}, "classes": []}, "confusion": [], "recall": []},

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nsvm_cli.report.console import show_evaluation, show_result
+from nsvm_cli.report.console import forms, show_evaluation, show_result
 
 RESULT: dict[str, Any] = {
     "algorithm": "alg4",
@@ -62,9 +63,9 @@ def test_errors_of_regression_are_in_the_units_of_the_data(shown: Any) -> None:
     scores = {"r2": 0.91234, "rmse": 52345.6, "mae": 2.5}
     result = {**RESULT, **{f"{split}_{k}": v for split in ("test", "train") for k, v in scores.items()}}
     text = shown(result)
-    assert "test R^2         │ 0.9123" in text
-    assert "test RMSE        │ 52346" in text
-    assert "train MAE        │ 2.500" in text
+    assert "test R^2      │ 0.9123" in text
+    assert "test RMSE     │ 52346" in text
+    assert "train MAE     │ 2.500" in text
     assert "accuracy" not in text
     assert "undefined" in shown({**result, "test_r2": None})
 
@@ -92,14 +93,35 @@ def test_balanced_accuracy_is_shown_where_it_differs(shown: Any) -> None:
 @pytest.mark.parametrize(
     ("theta", "features", "said"),
     [
-        (0.0, 0.0, "feature change   │ 0.0000: those of the initial network"),
-        (0.001, 0.0002, "feature change   │ 0.0002: nearly those of the initial network"),
-        (0.5, 0.25, "feature change   │ 0.2500  "),
-        (0.5, 0.25, "theta change     │ 50 % of its norm"),
+        (0.0, 0.0, "feature change       0.0000  the features of the initial network"),
+        (0.001, 0.0002, "feature change       0.0002  nearly the features of the initial network"),
+        (0.5, 0.25, "feature change       0.2500  of the kernel matrix"),
+        (0.5, 0.25, "theta change           50 %  how far theta has moved"),
     ],
 )
 def test_random_features_are_called_so(theta: float, features: float, said: str, shown: Any) -> None:
     assert said in shown({**classified(2), "theta_change": theta, "feature_change": features})
+
+
+def test_few_figures_come_first_and_each_of_the_others_with_a_word(shown: Any) -> None:
+    title, *lines = shown({**classified(2), "alignment": 0.5}).splitlines()
+    assert title == "alg4 on mine, seed 0"
+    first = [line.split("│")[1].strip() for line in lines if line.startswith("│")]
+    assert first == ["test accuracy", "test errors", "train accuracy", "train errors", "training time"]
+    others = [line.strip() for line in lines[lines.index("Run directory: run") - 7 : -1]]
+    names = ("steps", "violations", "support vectors", "parameters", "theta change", "feature change")
+    for line, name in zip(others, [*names, "kernel alignment"], strict=True):
+        assert re.match(rf"{name} +[\d.]+( %)?  [a-z]+ [a-z ]+", line), line
+
+
+def test_without_an_svm_nothing_is_said_of_one(shown: Any) -> None:
+    """Neither after training nor during it, as before there is one."""
+    text = shown({**classified(2), "support_vectors": None, "violations": None})
+    assert "violations" not in text
+    assert "support vectors" not in text
+    assert forms({"step": 1, "violations": 0, "support_vectors": 0, "objective": 0.5}) == [
+        ("objective 0.5", "obj 0.5")
+    ]
 
 
 def test_evaluate_shows_the_same_and_what_an_old_file_does_not_know_is_left_out(shown: Any) -> None:

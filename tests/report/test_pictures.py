@@ -129,6 +129,9 @@ def test_a_kernel_matrix_is_in_the_order_of_the_classes(drawn: list[Figure]) -> 
         np.testing.assert_array_equal(np.asarray(axis.images[0].get_array()), expected)
         assert [label.get_text() for label in axis.get_yticklabels()] == ["ant", "bee", "cat"]
         assert axis.get_yticks().tolist() == [0.5, 2.0, 3.5]
+        lines = [np.asarray(line.get_data()).tolist() for line in axis.lines]
+        across, up = ([[0, 1], [at, at]] for at in (1.5, 2.5)), ([[at, at], [0, 1]] for at in (1.5, 2.5))
+        assert lines == [line for pair in zip(across, up, strict=True) for line in pair], "between classes"
 
 
 def test_predictions_stand_above_their_targets(drawn: list[Figure]) -> None:

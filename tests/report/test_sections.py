@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image as Pictures
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from torch import Tensor
 
 from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.report.confusion import class_cells
 from nsvm_cli.report.model_sections import _mistakes, _support_vectors, _worst_predictions
 from nsvm_cli.report.page import Grid, Image, Images, Note, Table
 from nsvm_cli.report.sections import _confusion
@@ -58,7 +60,7 @@ def test_a_prediction_and_its_support_vectors_are_shown_with_their_own_images(
     )
     _, block = _support_vectors(found)
     assert isinstance(block, Images)
-    assert block.caption == "hen, decided owl: these add up to +0.8, all 2 terms to +0.8"
+    assert block.caption == "hen, decided owl: score +0.8, the sum of all 2 terms; these add up to +0.8"
     assert [image.caption for image in block.images] == ["x", "owl: +0.8"]
     assert [pixels(image) for image in block.images] == [[255, 0], [204, 0]]
 
@@ -88,7 +90,25 @@ def test_a_cell_of_the_confusion_matrix_is_as_dark_as_its_share_of_the_row() -> 
         "recall": [0.75, None],
         "data": {"classes": ["a", "b"], "samples": {"validation": 0}},
     }
-    (table,) = _confusion(Path(), result)
+    (grid,) = _confusion(Path(), result)
+    assert isinstance(grid, Grid)
+    table, of_classes = grid.blocks
     assert isinstance(table, Table)
+    assert isinstance(of_classes, Table)
+    assert of_classes.rows == [("a", "4", "100.0 %", "75.0 %", "85.7 %"), ("b", "0", "0.0 %", "", "0.0 %")]
     assert table.shades == [[np.sqrt(0.75), 0.5, 0.0], [0.0, 0.0, 0.0]]
     assert [row[:3] for row in table.rows] == [("a", "3", "1"), ("b", ".", ".")]
+
+
+def test_precision_recall_and_f1_are_those_of_scikit_learn_and_of_many_classes_the_lowest_are_shown() -> None:
+    rng = np.random.default_rng(0)
+    y, decided = rng.integers(0, 14, 500), rng.integers(0, 14, 500)
+    decided[y != 7] = y[y != 7]
+    head, *rows = class_cells(confusion_matrix(y, decided).tolist(), [f"c{r}" for r in range(14)])
+    scores = precision_recall_fscore_support(y, decided)
+    expected = {f"c{r}": [f"{100 * of_all[r]:.1f} %" for of_all in scores[:3]] for r in range(14)}
+    assert head == ("class", "samples", "precision", "recall", "F1")
+    assert (len(rows), rows[0][0], rows[0][1]) == (12, "c7", str((y == 7).sum()))
+    assert {row[0]: [*row[2:]] for row in rows}.items() <= expected.items()
+    f1 = [float(row[4].split()[0]) for row in rows]
+    assert f1 == sorted(f1)

@@ -80,6 +80,12 @@ def test_a_model_file_of_every_algorithm_and_task_scores_as_its_run(
         table |= {"kernel": {"name": "linear"}, "network": {"name": "mlp", "widths": [8], "head": True}}
     result = run(tmp_path / "run", **table, algorithm={"name": algorithm, "steps": 20})
     figures = evaluate_model(tmp_path / "run", None, {}, None, {})
+    assert figures["support_vectors"] == result["support_vectors"]
+    assert (
+        (result["support_vectors"] is None)
+        == (result["violations"] is None)
+        == (algorithm == "cross_entropy")
+    )
     for score in ("errors",) if kind == "three classes" else ("rmse", "r2"):
         assert figures[score] == result[f"validation_{score}"]
 

@@ -114,7 +114,7 @@ def stopped_at(step: int) -> FakeSignals:
 
 def bits(path: Path) -> dict[str, Any]:
     result = json.loads((path / "result.json").read_text())
-    for key in ("train_seconds", "resumed"):
+    for key in ("train_seconds", "resumed", "date"):
         del result[key]
     apart = ("result.json", "status.json", "times.jsonl")  # the overrides of a resumed run are its own
     files = {file.name: file.read_bytes() for file in path.iterdir() if file.name not in apart}
