@@ -254,6 +254,7 @@ def _train_run(
             options.allow_mismatch,
             [*by_key.values()],
             place.about["sweep"],
+            functools.partial(draw, place.directory, experiment.data) if settings.curves else lambda: None,
         )
 
 
@@ -299,7 +300,8 @@ def _show(result: dict[str, Any], directory: Path, experiment: Experiment) -> No
     from nsvm_cli.report.console import show_result
 
     show_result(result, directory)
-    if experiment.settings.curves:
+    settings = experiment.settings
+    if settings.curves and settings.logger["name"] == "none":  # for a logger they have been drawn already
         draw(directory, experiment.data)
 
 

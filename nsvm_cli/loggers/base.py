@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -59,6 +59,9 @@ class Logger:
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
         """Show the figures of a step."""
+
+    def add_files(self, files: Sequence[Path]) -> None:
+        """Keep files of a finished run, such as its model, and show the pictures (PNG) among them."""
 
     def finish(self, status: Status, figures: Mapping[str, float]) -> None:
         """Show what became of the run, with its final figures, and release everything."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from platformdirs import user_cache_path
@@ -100,6 +101,10 @@ class _MLflowRun(Logger):
     def _send(self) -> None:
         self.client.log_batch(self.run, self.waiting)
         self.waiting, self.sent = [], time.monotonic()
+
+    def add_files(self, files: Sequence[Path]) -> None:
+        for file in files:
+            self.client.log_artifact(self.run, str(file))
 
     def finish(self, status: Status, figures: Mapping[str, float]) -> None:
         self._add(self.step, figures)

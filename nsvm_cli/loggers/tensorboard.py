@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
@@ -48,6 +50,15 @@ class _Events(Logger):
         for name, value in figures.items():
             self.writer.add_scalar(name, value, step)
         self.writer.flush()
+
+    def add_files(self, files: Sequence[Path]) -> None:
+        """Show the pictures: the files themselves are beside the events."""
+        from PIL import Image
+
+        for file in files:
+            if file.suffix == ".png":
+                pixels = np.asarray(Image.open(file).convert("RGB"))
+                self.writer.add_image(file.stem, pixels, self.step, dataformats="HWC")
 
     def finish(self, status: Status, figures: Mapping[str, float]) -> None:
         self.log(self.step, figures)

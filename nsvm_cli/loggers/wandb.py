@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
@@ -67,6 +68,14 @@ class _WandBRun(Logger):
     def log(self, step: int, figures: Mapping[str, float]) -> None:
         if step >= self.run.step:  # or W&B has it already
             self.run.log(dict(figures), step=step)
+
+    def add_files(self, files: Sequence[Path]) -> None:
+        import wandb
+
+        for file in files:  # in a folder of their own: W&B has a config.yaml too
+            self.run.save(str(file), base_path=str(file.parents[1]), policy="now")
+        pictures = [file for file in files if file.suffix == ".png"]
+        self.run.summary.update({file.stem: wandb.Image(str(file)) for file in pictures})
 
     def finish(self, status: Status, figures: Mapping[str, float]) -> None:
         import wandb

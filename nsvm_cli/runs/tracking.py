@@ -12,7 +12,7 @@ from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.loggers import Logger, TrackedRun, build_logger
 from nsvm_cli.runs.callbacks import Say
 from nsvm_cli.runs.loop import Callback, Record
-from nsvm_cli.storage.run_directory import Status, numbers_in
+from nsvm_cli.storage.run_directory import KEPT_BY_LOGGERS, Status, numbers_in
 from nsvm_cli.trainers import State
 
 
@@ -20,7 +20,8 @@ class Tracking(Callback):
     """Tell the logger of a run its records and, once the context ends, what became of it.
 
     A logger that cannot start ends the run, as nothing is lost yet. One that fails later is left out from
-    then on, with a warning. ``result`` is to be set to the fields of the result.
+    then on, with a warning; one that cannot take the files of the run still learns that it has finished.
+    ``result`` is to be set to the fields of the result, once the files of the run are there.
     """
 
     def __init__(self, run: TrackedRun, say: Say) -> None:
@@ -47,8 +48,13 @@ class Tracking(Callback):
         interrupted = isinstance(error, KeyboardInterrupt)
         status: Status = "finished" if error is None else "interrupted" if interrupted else "failed"
         told = {**self.record, **flat(self.run.settings)}
+        logger = self.logger
+        if status == "finished":
+            kept = (self.run.directory / name for name in KEPT_BY_LOGGERS)
+            with self._surviving("could not keep the files of the run"):
+                logger.add_files([file for file in kept if file.is_file()])
         with self._surviving():
-            self.logger.finish(status, {k: v for k, v in numbers_in(self.result).items() if k not in told})
+            logger.finish(status, {k: v for k, v in numbers_in(self.result).items() if k not in told})
 
     def on_log(self, state: State, record: Record) -> None:
         self.record = record
@@ -56,14 +62,13 @@ class Tracking(Callback):
             self.logger.log(record["step"], {k: v for k, v in numbers_in(record).items() if k != "step"})
 
     @contextlib.contextmanager
-    def _surviving(self) -> Iterator[None]:
+    def _surviving(self, what: str = "failed and is disabled for the rest of the run") -> Iterator[None]:
         """Turn an error of the logger into a warning, and leave the logger out from then on."""
         try:
             yield
         except Exception as error:
             self.logger = Logger()
-            left_out = f"logger={self.name} failed and is disabled for the rest of the run"
-            self.say(f"warning: {left_out}: {_sentence(error)}")
+            self.say(f"warning: logger={self.name} {what}: {_sentence(error)}")
 
 
 def _sentence(error: Exception) -> str:

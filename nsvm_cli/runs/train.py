@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ def train_run(
     allow_mismatch: bool = False,
     overrides: Sequence[str] = (),
     sweep: str | None = None,
+    draw: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
     """Train, evaluate the model once on held-out data, save it, and return the result.
 
@@ -54,6 +55,7 @@ def train_run(
             differ, and says ``"exact": false``.
         overrides: those of the command line, for the result.
         sweep: the name of the sweep that the run belongs to, for its logger.
+        draw: draws the pictures of the finished run, called if it has a logger to show them.
 
     Raises:
         InputError: the checkpoint does not belong to this run, every checkpoint is damaged, or the package of
@@ -90,6 +92,8 @@ def train_run(
         save_model(directory.final, SavedModel(model, experiment.settings, about))
         best.finish()
         directory.finish(result)
+        if tracking.name != "none":
+            draw()
         tracking.result = result
     return result
 

@@ -51,6 +51,9 @@ FILES = (
 )
 """All files of a run, in the order of removal: if nsvm is killed meanwhile, the rest counts as a run."""
 
+KEPT_BY_LOGGERS = (CONFIG, RESULT, CURVES, MISTAKES, "final.safetensors")
+"""The files of a finished run that its logger gets, if there are any."""
+
 RUN_ID = re.compile(r"[^/\\#?%:\s]{1,128}")
 """What a logger may call a run: all that W&B allows."""
 

@@ -7,6 +7,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from PIL import Image
 
 from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.runs.experiment import prepare
@@ -68,11 +69,18 @@ def settings_with(logger: str | dict[str, Any], **changes: Any) -> Settings:
 
 
 def go(path: Path, settings: Settings, *callbacks: Callback, said: list[str] | None = None) -> dict[str, Any]:
-    """Train in a directory, from the last checkpoint if there is one, as a job of the sweep ``a-sweep``."""
+    """Train in a directory, from the last checkpoint if there is one, as a job of the sweep ``a-sweep``.
+
+    Its only picture is a pixel.
+    """
+
+    def draw() -> None:
+        Image.new("RGB", (1, 1), "red").save(path / "curves.png")
+
     signals = next((callback for callback in callbacks if isinstance(callback, Stop)), None)
     say = [].append if said is None else said.append
     with RunDirectory(path, plain(settings), "resume") as run:
-        return train_run(prepare(settings), run, callbacks, signals, say, sweep="a-sweep")
+        return train_run(prepare(settings), run, callbacks, signals, say, sweep="a-sweep", draw=draw)
 
 
 def go_until_killed(path: Path, settings: Settings, step: int) -> None:

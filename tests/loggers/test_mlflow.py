@@ -20,10 +20,12 @@ pytestmark = [
 ]
 
 LOGGER = {"name": "mlflow", "experiment": "tests"}
+FILES = ["config.yaml", "curves.png", "final.safetensors", "result.json"]
 
 
 @pytest.fixture(autouse=True)
 def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where it keeps the files
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/tracked.db")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
@@ -45,6 +47,8 @@ def steps(metric: str) -> list[int]:
 
 
 def test_a_run_with_its_records_settings_and_figures(tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
     result = go(tmp_path / "run", settings_with(LOGGER))
     run = tracked()
     assert run.info.status == "FINISHED"
@@ -55,6 +59,9 @@ def test_a_run_with_its_records_settings_and_figures(tmp_path: Path) -> None:
     assert run.data.metrics["violations"] == last["violations"]
     assert steps("violations") == [10, 20, 30, 40, 50]
     assert steps("validation_accuracy") == [50]
+    folder = MlflowClient().download_artifacts(run.info.run_id, "")
+    assert [file.name for file in sorted(Path(folder).iterdir())] == FILES
+    assert (Path(folder) / "result.json").read_bytes() == (tmp_path / "run" / "result.json").read_bytes()
     assert (tmp_path / "cache/nsvm/mlflow").is_dir(), "locked, for one run at a time makes a database"
 
 

@@ -50,6 +50,8 @@ def test_a_run_with_its_records_settings_and_figures(tmp_path: Path) -> None:
     assert {name: event.step for name, event in last.items()} == dict.fromkeys(last, 50)
     assert last["train_accuracy"].value == pytest.approx(result["train_accuracy"])
     assert statuses(tmp_path) == [(50, b"finished")]
+    (picture,) = found.Images("curves")
+    assert (picture.step, picture.width, picture.height) == (50, 1, 1)
     start = HParamsPluginData.FromString(
         found.summary_metadata["_hparams_/session_start_info"].plugin_data.content
     )

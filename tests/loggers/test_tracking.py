@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -34,6 +34,9 @@ class Notebook(LoggerConfig):
 class Notes(Logger):
     def log(self, step: int, figures: Mapping[str, float]) -> None:
         note("log", step, figures)
+
+    def add_files(self, files: Sequence[Path]) -> None:
+        note("add_files", [file.name for file in files if file.stat().st_size])
 
     def finish(self, status: Status, figures: Mapping[str, float]) -> None:
         note("finish", status, figures)
@@ -68,12 +71,13 @@ def test_a_logger_is_told_the_settings_each_record_and_the_figures(
 ) -> None:
     settings = settings_with("notebook")
     result = go(tmp_path / "run", settings)
-    start, *logs, (_, status, figures) = notebook
+    start, *logs, files, (_, status, figures) = notebook
     assert start == ("start", TrackedRun(tmp_path / "run", plain(settings), "a-sweep", step=0))
     assert logs == [
         ("log", record.pop("step"), {name: value for name, value in record.items() if value is not None})
         for record in records(tmp_path / "run")
     ]
+    assert files == ("add_files", ["config.yaml", "result.json", "curves.png", "final.safetensors"])
     assert status == "finished"
     assert figures["train_accuracy"] == result["train_accuracy"]
     assert not figures.keys() & {"violations", "seed", "exact", "test_accuracy"}, "told before, or no number"
@@ -85,7 +89,7 @@ def test_a_logger_is_told_how_a_run_ends_and_where_it_resumes(notebook: list[Any
     assert notebook[-1] == ("finish", "interrupted", {})
     del notebook[:]
     go(tmp_path, settings_with("notebook"))
-    (_, run), *logs, (_, status, _) = notebook
+    (_, run), *logs, _, (_, status, _) = notebook
     assert [run.step, *(step for _, step, _ in logs)] == [30, 40, 50]
     assert status == "finished"
 
@@ -94,6 +98,27 @@ def test_a_logger_is_told_of_a_failure(notebook: list[Any], tmp_path: Path) -> N
     with pytest.raises(RunError, match="diverged"):
         go(tmp_path, settings_with("notebook", optimizer={"name": "sgd", "lr": 1e300}))
     assert notebook[-1] == ("finish", "failed", {})
+
+
+def test_a_logger_that_cannot_take_the_files_learns_that_the_run_has_finished(
+    notebook: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Notebook, "fails", "add_files")
+    go(tmp_path, settings_with("notebook"), said=(said := []))
+    assert said == ["warning: logger=notebook could not keep the files of the run: the server has gone"]
+    assert notebook[-1][:2] == ("finish", "finished")
+
+
+def test_the_pictures_of_a_job_are_there_for_its_logger(notebook: list[Any], tmp_path: Path) -> None:
+    """Those of other sweeps are drawn once all jobs have ended."""
+    (tmp_path / "conf" / "logger").mkdir(parents=True)
+    (tmp_path / "conf" / "logger" / "notebook.yaml").write_text("name: notebook\n")
+    words = ["--config-dir", "conf", "logger=notebook", "dataset=ringnorm", "dataset.samples=300"]
+    words += ["algorithm=pegasos", "algorithm.steps=2", "engine=torch", "hydra.sweep.dir=sweep"]
+    done = nsvm("train", "-m", *words, cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("warning")) == (0, 0)
+    ((_, files),) = [told for told in notebook if told[0] == "add_files"]
+    assert "curves.png" in files
 
 
 @pytest.mark.parametrize("fails", ["log", "finish"])
@@ -134,7 +159,7 @@ def test_the_logger_is_no_part_of_what_a_result_depends_on(
     with pytest.raises(Interrupted):
         go(tmp_path, settings_with("none"), Stop(step=30))
     assert go(tmp_path, settings_with("notebook"))["exact"] is True
-    assert [step for _, step, _ in notebook[1:-1]] == [40, 50]
+    assert [step for _, step, _ in notebook[1:-2]] == [40, 50]
     assert records(tmp_path) == records(untracked)
 
 
