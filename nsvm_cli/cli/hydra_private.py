@@ -13,10 +13,13 @@ import hydra
 import hydra.utils
 from hydra._internal import hydra as hydra_application
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.utils import get_args_parser
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import get_omega_conf_dumper
@@ -95,8 +98,20 @@ def completion_query(line: str) -> list[str]:
 NOT_CHOSEN = ("baseline", "tune", "values")
 """Groups within ``experiment``, of another command, and that data sets choose from."""
 
-MOST_PARTS = 20
-"""The most choices of parts whose configurations are kept."""
+MOST_PARTS = 200
+"""The most choices of parts whose configurations are kept: each takes a few hundred kilobytes."""
+
+
+class _Files(ConfigRepository):
+    """Reads each file once: parsing YAML is a third of the time that composing takes."""
+
+    read: ClassVar[dict[tuple[str, ...], ConfigResult | None]] = {}
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        key = *map(repr, self.get_sources()), config_path
+        if key not in self.read:
+            self.read[key] = super().load_config(config_path)
+        return copy.deepcopy(self.read[key])  # Hydra changes it
 
 
 class _Groups(ConfigLoaderImpl):
@@ -124,6 +139,10 @@ class _Loader(_Groups):
 
     composed: tuple[list[str], DictConfig] | None = None
     of_parts: ClassVar[dict[tuple[str, ...], DictConfig]] = {}
+
+    def __init__(self, config_search_path: ConfigSearchPath) -> None:
+        super().__init__(config_search_path)
+        self.repository = _Files(config_search_path)
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
         from hydra._internal.config_loader_impl import get_overrides_dirname  # which Hydra 1.4 has not
@@ -177,6 +196,7 @@ def composing_once() -> Iterator[None]:
     """Let Hydra compose no more than it must within the context, see ``_Loader``."""
     if OLD:
         _Loader.of_parts.clear()
+        _Files.read.clear()
     hydra_application.ConfigLoaderImpl = _Loader if OLD else _Groups  # type: ignore[attr-defined]
     try:
         yield

@@ -21,7 +21,7 @@ from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.pictures import draw
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.errors import InputError, RunError, did_you_mean, message_of, out_of_memory
-from nsvm_cli.output import answer, flash, say, say_traceback, standard_streams
+from nsvm_cli.output import answer, flash, say_traceback, standard_streams
 
 if TYPE_CHECKING:
     from nsvm_cli.config.settings import Settings
@@ -262,7 +262,7 @@ def _train_run(
 def _progress(place: Place, settings: Settings, total: int) -> Iterator[tuple[list[Callback], Say]]:
     """Yield the callbacks that show how far a run is, and what shows a message about it."""
     if place.number is not None:
-        yield [], lambda line: say(f"job {place.number}: {line}")
+        yield [], functools.partial(_note, place, total)
         return
     from nsvm_cli.report.progress import Progress
 
@@ -270,6 +270,15 @@ def _progress(place: Place, settings: Settings, total: int) -> Iterator[tuple[li
     title = f"{algorithm} on {dataset}, seed {seed}", f"{algorithm} {dataset} seed {seed}"
     with Progress(title, total) as progress:
         yield [progress], progress.say
+
+
+def _note(place: Place, steps: int, line: str) -> None:
+    """Leave a message of a sweep's job in its status: two processes would write on the same line."""
+    from nsvm_cli.storage.run_directory import write_status
+
+    place.about.setdefault("notices", []).append(line)
+    with contextlib.suppress(OSError):  # the disk may be full
+        write_status(place.directory, "running", **place.about, steps=steps)
 
 
 def _run_worker(experiment: Experiment, directory: Path) -> None:

@@ -70,6 +70,7 @@ class Outcome:
         message: what happened, in one line, unless it has finished or is running.
         exit_code: that of the failure.
         steps: the steps that it takes in all, while it runs.
+        notices: what it has to say meanwhile, a line each.
         was_killed: whether its process ended without a word.
     """
 
@@ -80,6 +81,7 @@ class Outcome:
     message: str
     exit_code: int | None
     steps: int | None = None
+    notices: Sequence[str] = ()
     was_killed: bool = False
 
     def interrupted(self, sweep: str) -> Outcome:
@@ -165,7 +167,8 @@ class Sweep:
             found = None if path in self._ended else self._outcome_now(path)
             if found and found.status == "running":
                 record = last_record(path / METRICS)
-                running.append(JobView(found.job, self._label(found), "running", found.steps, record))
+                view = JobView(found.job, self._label(found), "running", found.steps, record)
+                running.append(replace(view, notices=found.notices))
             elif found:
                 self._ended[path] = JobView(
                     found.job,
@@ -173,6 +176,7 @@ class Sweep:
                     found.status,
                     result=_result(path),
                     earlier=self._is_earlier(path),
+                    notices=found.notices,
                 )
         by_number = {job.number: job for job in (*running, *self._ended.values())}
         return [by_number[number] for number in sorted(by_number)]
@@ -266,7 +270,8 @@ def outcome(path: Path, sweep: str) -> Outcome | None:
     status, message = outcome_of(path, about)
     code = 1 if (was_killed := message == KILLED) else about.get("exit_code")
     words = overrides_in(about)
-    return Outcome(path, about["job"], words, status, message, code, about.get("steps"), was_killed)
+    steps, notices = about.get("steps"), about.get("notices", ())
+    return Outcome(path, about["job"], words, status, message, code, steps, notices, was_killed)
 
 
 def _directories(directory: Path) -> Iterator[Path]:

@@ -38,6 +38,7 @@ class JobView:
         record: the last record of its metrics while it runs.
         result: its result once it has finished.
         earlier: whether it had finished before the command started.
+        notices: what it has had to say, a line each.
     """
 
     number: int
@@ -47,6 +48,7 @@ class JobView:
     record: Mapping[str, Any] = field(default_factory=dict)
     result: Mapping[str, Any] = field(default_factory=dict)
     earlier: bool = False
+    notices: Sequence[str] = ()
 
     @property
     def score(self) -> tuple[str, float] | None:
@@ -73,6 +75,7 @@ class SweepProgress:
         self.live = Live(console=self.console, auto_refresh=False, transient=True)
         self.began = self.spoke = time.monotonic()
         self.told: set[int] = set()
+        self.noticed: Counter[int] = Counter()
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -103,6 +106,9 @@ class SweepProgress:
         except OSError:  # a directory that goes while it is read; there is a next time
             return 0.0
         took = time.monotonic() - began
+        for job in jobs:
+            if not job.earlier:
+                self._print_notices(job)
         if self.console.is_terminal:
             self.live.update(self._table(jobs), refresh=True)
         else:
@@ -119,6 +125,12 @@ class SweepProgress:
         if time.monotonic() - self.spoke > QUIET:
             running = [f"{job}: step {_step(job)}" for job in jobs if job.status == "running"]
             self._print("; ".join([self._summary(jobs), *running]))
+
+    def _print_notices(self, job: JobView) -> None:
+        """Print what is new of what a job has to say, above the table: only this process writes there."""
+        for line in job.notices[self.noticed[job.number] :]:
+            self._print(f"{job}: {line}")
+        self.noticed[job.number] = len(job.notices)
 
     def _print(self, line: str) -> None:
         self.console.print(line, soft_wrap=True)

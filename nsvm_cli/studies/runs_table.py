@@ -16,6 +16,7 @@ from rich.cells import cell_len
 
 from nsvm_cli.output import printable
 from nsvm_cli.report.console import GAP, METRICS
+from nsvm_cli.studies.cells import ONLY_HOW
 from nsvm_cli.studies.records import RunRecord, telling
 
 FIGURES = (
@@ -24,8 +25,8 @@ FIGURES = (
 )
 """The figures of the table, if any run has them."""
 
-FOLDED = 16
-"""Characters from which on names, settings and messages may be folded."""
+FOLDED, MESSAGE = 16, 12
+"""Characters from which on names and settings, and messages, may be folded."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class RunsTable:
         head: the heads of the columns.
         rows: a row for each run.
         numbers: the columns of figures.
+        least: the columns that may be left out, the least important first.
     """
 
     folder: Path
@@ -45,6 +47,7 @@ class RunsTable:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     numbers: range
+    least: Sequence[int]
 
 
 def runs_table(records: Sequence[RunRecord]) -> RunsTable:
@@ -53,7 +56,8 @@ def runs_table(records: Sequence[RunRecord]) -> RunsTable:
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     count = Counter(record.status for record in records)
     rows, settings = [record.values() for record in records], telling(records)
-    figures = [name for name in FIGURES if any(row.get(name) is not None for row in rows)]
+    figures = {name: [_figure(name, row.get(name)) for row in rows] for name in FIGURES}
+    figures = _held_out_first({name: cells for name, cells in figures.items() if any(cells)})
     message = ["message"] if any(record.message for record in records) else []
     names = [name.removesuffix(".name") for name in settings]
     head = ["run", *names, "status", *figures, *message]
@@ -62,22 +66,50 @@ def runs_table(records: Sequence[RunRecord]) -> RunsTable:
             str(path.relative_to(folder)),
             *(_text(row.get(name)) for name in settings),
             record.status,
-            *(_figure(name, row.get(name)) for name in figures),
+            *(of_all[n] for of_all in figures.values()),
             *(str(row[name]) for name in message),
         )
-        for path, record, row in zip(paths, records, rows, strict=True)
+        for n, (path, record, row) in enumerate(zip(paths, records, rows, strict=True))
     ]
     first = len(settings) + 2
+    numbers = range(first, first + len(figures))
+    least = sorted(range(len(settings), 0, -1), key=lambda n: _importance(settings[n - 1]))
+    how = sum(_importance(name) == 0 for name in settings)
+    least[how:how] = numbers[:0:-1]
     counted = ", ".join(f"{n} {status}" for status, n in count.most_common())
-    return RunsTable(folder, counted, head, cells, range(first, first + len(figures)))
+    return RunsTable(folder, counted, head, cells, numbers, least)
+
+
+def _held_out_first(figures: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Return the columns of figures, in which scores on validation and test data, of which a run has one,
+    share a column.
+    """
+    for metric in METRICS:
+        both = [f"{split}_{metric}" for split in ("validation", "test")]
+        if all(name in figures for name in both):
+            validation, test = (figures.pop(name) for name in both)
+            cells = [f"val {a}" if a else b and f"test {b}" for a, b in zip(validation, test, strict=True)]
+            figures = {metric: cells, **figures}
+    return figures
+
+
+FIRST = ("dataset.name", "algorithm.name", "seed")
+"""The settings that are left out last."""
+
+
+def _importance(setting: str) -> int:
+    """Return 0 for a setting that says how a run was computed, and more for those that say what it is."""
+    if setting in FIRST:
+        return 3 + len(FIRST) - FIRST.index(setting)
+    return 0 if setting in ONLY_HOW else 2 if setting.endswith(".name") else 1
 
 
 def fitted(table: RunsTable, room: int) -> tuple[list[list[str]], dict[int, int]]:
     """Return the lines of the heads, and the widths of the columns that ``room`` characters have room for.
 
     Status and figures are never folded. Where the table is too wide, heads take several lines, and names,
-    settings and messages may be folded. If it still is, figures but the first are left out, the last first,
-    and then settings, the last first.
+    settings and messages may be folded. If it still is, columns are left out: settings that say how a run was
+    computed, then figures but the first, then other settings, and at last data set, algorithm and seed.
     """
     heads = [[name] for name in table.head]
     widths = _widths(heads, table.rows)
@@ -87,7 +119,9 @@ def fitted(table: RunsTable, room: int) -> tuple[list[list[str]], dict[int, int]
     first = table.numbers.start
     rigid = {first - 1, *table.numbers}
     found = {n: width if n in rigid else min(width, FOLDED) for n, width in enumerate(widths)}
-    for least in [*table.numbers[:0:-1], *range(first - 2, 0, -1)]:
+    if (message := table.numbers.stop) in found:
+        found[message] = min(widths[message], MESSAGE)
+    for least in table.least:
         if sum(found.values()) > room:
             del found[least]
     for n in found:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import textwrap
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +271,38 @@ def test_a_job_of_a_sweep_is_composed_as_hydra_does(
             composed = [loader.load_sweep_config(master, job) for loader in (ours, theirs)]
             assert composed[0] == composed[1]
             assert OmegaConf.to_yaml(composed[0]) == OmegaConf.to_yaml(composed[1])
+
+
+@pytest.mark.skipif(not OLD, reason="later versions compose by themselves")
+def test_a_sweep_over_many_parts_is_composed_once_and_each_file_is_read_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Hydra composes a job before the sweep, to check it, and when it runs."""
+    search_path = create_config_search_path(str(conf_folder()))
+    master = ConfigLoaderImpl(search_path).load_configuration("train", [], RunMode.MULTIRUN)
+    read: Counter[str] = Counter()
+    composed: Counter[str] = Counter()
+    load, create = OmegaConf.load, ConfigLoaderImpl._load_configuration_impl
+
+    def counted(file: Any) -> Any:
+        read[file.name] += 1
+        return load(file)
+
+    def created(self: ConfigLoaderImpl, *, overrides: list[str], **how: Any) -> Any:
+        composed[overrides[-1]] += 1
+        if len(composed) > 2:  # the others are as slow to compose, and counted only
+            return copy.deepcopy(master)
+        return create(self, overrides=overrides, **how)
+
+    monkeypatch.setattr(OmegaConf, "load", counted)
+    monkeypatch.setattr(ConfigLoaderImpl, "_load_configuration_impl", created)
+    jobs = [f"kernel={kernel}" for kernel in ("rbf", "linear", *map(str, range(22)))]
+    with composing_once():
+        loader = hydra_application.ConfigLoaderImpl(search_path)  # type: ignore[attr-defined]
+        for job in [*jobs, *jobs]:
+            loader.load_sweep_config(master, [job])
+    assert composed == dict.fromkeys(jobs, 1)
+    assert {*read.values()} == {1}
 
 
 @pytest.mark.skipif(not OLD, reason="later versions compose by themselves")

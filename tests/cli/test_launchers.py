@@ -66,6 +66,15 @@ def test_two_of_eight_jobs_diverge(launcher: str, tmp_path: Path) -> None:
         assert result["seed"] == number % 2
 
 
+def test_what_a_job_has_to_say_is_left_to_the_process_that_shows_the_sweep(tmp_path: Path) -> None:
+    words = [*TINY, "algorithm=alg4", "algorithm.solver=svc", "dataset.validation=20", "validation.every=5"]
+    done = nsvm("train", "-m", *words, "seed=3", "hydra.sweep.dir=sweep", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    notice = "validation.every: this solver has an SVM to validate after the last step only"
+    assert [status["notices"] for status in statuses(tmp_path / "sweep")] == [[notice]]
+    assert [line for line in done.stderr.splitlines() if notice in line] == [f"job 0: {notice}"]
+
+
 def test_the_same_sweep_again_skips_what_is_finished(tmp_path: Path) -> None:
     words = ["train", "-m", *TINY, "kernel=polynomial", "optimizer.lr=1e-3,1e25"]
     assert nsvm(*words, cwd=tmp_path).returncode == 1

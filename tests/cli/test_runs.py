@@ -107,6 +107,29 @@ def test_the_runs_of_several_sweeps_on_terminals_of_any_width(width: int, tmp_pa
     assert "test_accuracy" not in done.stderr
 
 
+def test_mixed_runs_show_what_tells_them_apart_and_each_its_score(tmp_path: Path) -> None:
+    """In 80 columns: data set, algorithm, seed and score stay, and how they were computed goes first."""
+    expected = []
+    for n in range(6):
+        split = "validation" if n % 2 else "test"
+        settings = {"seed": n, "curves": bool(n % 2), "kernel": {"name": f"long_kernel_{n}", "gamma": n / 7}}
+        settings |= {"dataset": {"name": f"data{n}", "size": n}, "optimizer": {"lr": n / 7, "momentum": n}}
+        settings |= {"algorithm": {"name": f"alg{n}", "lam": n / 7}}
+        scores = {f"{split}_accuracy": 0.1 * n, "train_accuracy": 0.5, "train_seconds": 1.0}
+        (tmp_path / str(n)).mkdir()
+        (tmp_path / str(n) / "result.json").write_text(json.dumps({**scores, "settings": settings}))
+        short = "val" if n % 2 else "test"
+        expected.append({str(n), f"data{n}", f"alg{n}", "finished", short, f"{10 * n}.00", "%"})
+    done = nsvm("runs", ".", cwd=tmp_path)
+    _, *table = done.stdout.splitlines()
+    assert max(map(len, table)) <= 80
+    rows = [{*line.split()} for line in table[-6:]]
+    assert all(cells <= row for cells, row in zip(expected, rows, strict=True)), rows
+    left_out = done.stderr.removeprefix("left out for lack of room: ").partition(";")[0].split(", ")
+    assert {"curves", "train_seconds"} <= {*left_out}
+    assert not {"dataset", "algorithm", "seed", "accuracy"} & {*left_out}
+
+
 def test_bad_input(sweep: Path, tmp_path: Path) -> None:
     assert "there is no such folder" in refusal("runs", "missing", cwd=tmp_path)
     assert "there is no run in or below it" in refusal("runs", tmp_path, cwd=tmp_path)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -94,3 +96,34 @@ def test_a_directory_that_cannot_be_read_for_a_moment_is_read_again(
     with SweepProgress(look, total=None):
         pass
     assert capsys.readouterr().err == "job 3 (seed=3): failed; 1 ended\n"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_a_job_has_to_say_has_a_line_of_its_own_once(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in the process of a launcher, which does not know where the table is."""
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr("nsvm_cli.report.sweep_progress.MIN_INTERVAL", 0.0)
+    looks = [
+        [replace(RUNNING, notices=["resuming after step 9"])],
+        [replace(RUNNING, notices=["resuming after step 9", "half way"])],
+        [JobView(0, "seed=0", "finished", earlier=True, notices=["of another day"])],
+    ]
+    seen = threading.Event()
+
+    def look() -> Sequence[JobView]:
+        if len(looks) > 1:
+            return looks.pop(0)
+        seen.set()
+        return looks[0]
+
+    with SweepProgress(look, total=6):
+        assert seen.wait(10)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    notices = [
+        line.split("\r")[-1].rstrip() for line in text.split("\n") if "after step" in line or "way" in line
+    ]
+    assert notices == ["job 2 (seed=2): resuming after step 9", "job 2 (seed=2): half way"]
+    assert "another day" not in text
