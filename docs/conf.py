@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from sphinx.application import Sphinx
+
 import nsvm_cli
 
 sys.path.append(str(Path(__file__).parent / "_ext"))
@@ -52,3 +54,13 @@ html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#1f5fa8", "color-brand-content": "#1f5fa8"},
     "dark_css_variables": {"color-brand-primary": "#8ab8ea", "color-brand-content": "#8ab8ea"},
 }
+
+
+def setup(app: Sphinx) -> None:
+    """Keep what myst-nb writes with Sphinx's own files: it would be beside the built pages."""
+    app.connect("builder-inited", _move_notebooks, priority=600)  # after myst-nb has chosen the folder
+
+
+def _move_notebooks(app: Sphinx) -> None:
+    folder = Path(app.doctreedir) / "notebooks"
+    app.env.mystnb_config = app.env.mystnb_config.copy(output_folder=str(folder))  # type: ignore[attr-defined]

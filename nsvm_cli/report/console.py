@@ -178,7 +178,7 @@ def facts_of(figures: Mapping[str, Any]) -> list[Fact]:
     if features is not None:
         meaning = "of the kernel matrix: 0 none, 1 all of it"
         if theta is not None and features < HARDLY:
-            meaning = f"{'nearly ' if features else ''}the features of the initial network"
+            meaning = "of the kernel matrix (0 none, 1 all): random"
         found.append(("feature change", _number(features), meaning))
     if "alignment" in figures:
         meaning = "of the kernel with the labels, from -1 to 1"

@@ -93,9 +93,9 @@ def test_balanced_accuracy_is_shown_where_it_differs(shown: Any) -> None:
 @pytest.mark.parametrize(
     ("theta", "features", "said"),
     [
-        (0.0, 0.0, "feature change       0.0000  the features of the initial network"),
-        (0.001, 0.0002, "feature change       0.0002  nearly the features of the initial network"),
-        (0.5, 0.25, "feature change       0.2500  of the kernel matrix"),
+        (0.0, 0.0, "feature change       0.0000  of the kernel matrix (0 none, 1 all): random"),
+        (0.001, 0.0002, "feature change       0.0002  of the kernel matrix (0 none, 1 all): random"),
+        (0.5, 0.25, "feature change       0.2500  of the kernel matrix: 0 none, 1 all of it"),
         (0.5, 0.25, "theta change           50 %  how far theta has moved"),
     ],
 )
