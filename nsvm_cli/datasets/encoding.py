@@ -132,12 +132,13 @@ class TableEncoder:
         x = np.zeros((len(table.cells), self.width))
         numbers = _numbers(table, [*self.numbers])
         x[:, : len(self.numbers)] = np.where(np.isnan(numbers), [*self.numbers.values()], numbers)
-        first = len(self.numbers)
+        first, written = len(self.numbers), table.text([*self.text])
         for name, known in self.text.items():
             column = {text: first + r for r, text in enumerate(known)}
-            at = [column.get(text, -1) for text in _texts(table.cells[name], known).tolist()]
-            rows = np.flatnonzero(np.array(at) >= 0)
-            x[rows, np.array(at)[rows]] = 1
+            texts = _texts(table, written[name], known).tolist()
+            at = np.array([column.get(text, -1) for text in texts])
+            rows = np.flatnonzero(at >= 0)
+            x[rows, at[rows]] = 1
             first += len(known)
         return x
 
