@@ -319,7 +319,7 @@ VANISHING = "sums of kernel values vanish beside their scale; lower algorithm.la
             {"algorithm": "alg4", "lam": 1e308, "settings": {"algorithm.solver": "svc"}},
             VANISHING,
         ),
-        (NSVMClassifier, {"gamma": 1e-300}, "the kernel is the same for all pairs of samples"),
+        (NSVMClassifier, {"gamma": 1e-300}, "the kernel of a support vector is the same for all samples"),
         (NSVMClassifier, COLLAPSED, "same features"),
         (
             NSVMRegressor,

@@ -128,14 +128,15 @@ class NSVM:
         g = self.decision_function(x)
         if len(g) < 2 or not g.eq(g[0]).all():
             return
-        z = self.features(x)
-        K = self.kernel(z, z)
+        z, terms = self.features(x), self.expansion.z
+        K = self.kernel(z, terms)
         if z.eq(z[0]).all():
             reason = "the network gives all samples the same features; lower optimizer.lr or weight_decay"
-        elif K.eq(K[0, 0]).all():
-            reason = "the kernel is the same for all pairs of samples; change its settings, as kernel.gamma"
-        elif len(self.expansion.alpha) == 0:
+        elif len(terms) == 0:
             reason = "there are no support vectors; lower loss.epsilon"
+        elif K.eq(K[0]).all():
+            advice = "change kernel.gamma, or lower optimizer.lr or algorithm.lam"
+            reason = f"the kernel of a support vector is the same for all samples; {advice}"
         else:
             reason = "sums of kernel values vanish beside their scale; lower algorithm.lam"
         raise RunError(f"training ended with one constant decision value for all samples: {reason}")

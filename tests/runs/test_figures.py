@@ -43,7 +43,7 @@ def test_without_a_learning_rate_nothing_changes(algorithm: str, tmp_path: Path)
     steps = {"solver_steps": 20} if algorithm == "alg4" else {}
     chosen = {"name": algorithm, "steps": 20, **steps}
     still = {"name": "sgd", "lr": 0.0, "momentum": 0.9, "weight_decay": 0.1}
-    for optimizer, moved in ((still, False), ({**still, "lr": 0.01}, True)):
+    for optimizer, moved in ((still, False), ({**still, "lr": 1e-4}, True)):
         result = run(tmp_path / str(moved), algorithm=chosen, optimizer=optimizer)
         assert (result["theta_change"] > 0, result["feature_change"] > 0) == (moved, moved)
         assert result["parameters"] == 20 * 8 + 8 + 8 * 6 + 6
