@@ -89,11 +89,11 @@ def _for_decisions(model: NSVM, decided: Tensor, c: Float[Tensor, " s *outputs"]
     if c.ndim == 1:
         scale = model.task.std if isinstance(model.task, Regression) else 1.0
         return scale * c.expand(len(decided), -1)
-    if not model.expansion.one_vs_one:
-        return c[:, decided.long()].mT
-    i, j = torch.triu_indices(len(model.task.classes), len(model.task.classes), 1, device=c.device)
-    signs: Tensor = (decided[:, None] == i).to(c) - (decided[:, None] == j).to(c)
-    return signs @ c.mT
+    if model.expansion.one_vs_one:  # summed by classes first: there may be many decisions and pairs
+        C = len(model.task.classes)
+        i, j = torch.triu_indices(C, C, 1, device=c.device)
+        c = c.new_zeros(len(c), C).index_add_(1, i, c).index_add_(1, j, -c)
+    return c[:, decided.long()].mT
 
 
 def _training_rows(trained: Trained) -> Int64[Tensor, " s"]:

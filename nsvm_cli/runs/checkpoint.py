@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import platform
 from collections.abc import Mapping
@@ -21,9 +22,13 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import Experiment, with_engine
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.metrics_file import Position
+from nsvm_cli.storage.run_directory import CONFIG_BYTES
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, flatten, unflatten
 from nsvm_cli.storage.tensor_file import unusable
 from nsvm_cli.trainers import State
+
+ABOUT_BYTES = 8 * CONFIG_BYTES
+"""The most that the JSON of a checkpoint takes, apart from its numbers; config.yaml holds most of it too."""
 
 KIND, FIRST_KIND = "nsvm-checkpoint-2", "nsvm-training-1"
 
@@ -196,6 +201,11 @@ def load_checkpoint(path: Path) -> Checkpoint:
     try:
         if not isinstance(numbers, Mapping) or not all(_is_number(value) for value in numbers.values()):
             raise ValueError("its numbers are malformed")
+        # checked first, for pydantic makes a list of all that is wrong
+        if (size := len(json.dumps(about))) > ABOUT_BYTES:
+            raise ValueError(
+                f"its settings and circumstances have {size} bytes, expected at most {ABOUT_BYTES}"
+            )
         about = _renamed(about) if file.kind == FIRST_KIND else about
         names = unflatten({**dict.fromkeys(file.specs), **numbers})
         checkpoint = Checkpoint(**about, values=names)  # checks everything before tensors are read

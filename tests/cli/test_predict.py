@@ -146,6 +146,23 @@ def test_formulas_are_escaped_if_asked(tmp_path: Path) -> None:
         assert (tmp_path / "out.csv").read_text().splitlines()[1].startswith(f"{formula},")
 
 
+def test_output_to_a_pipe_and_through_a_link(folder: Path) -> None:
+    pipe, link = folder / "pipe", folder / "to.csv"
+    os.mkfifo(pipe)
+    link.symlink_to("linked.csv")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        for output in (pipe, link):
+            done = nsvm("predict", "run", "table.csv", "--output", output, cwd=folder)
+            assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        assert os.read(reader, 99).startswith(b"prediction,score\n")
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert (folder / "linked.csv").read_text().startswith("prediction,score\n")
+
+
 @pytest.mark.parametrize("kind", ["three classes", "regression"])
 def test_classes_and_real_targets(kind: str, tmp_path: Path) -> None:
     table = small_table(kind, tmp_path, validation=0)
