@@ -132,6 +132,8 @@ def _constructor(factory: Callable[..., Any]) -> tuple[list[inspect.Parameter], 
     annotated: Any = factory
     if isinstance(factory, type):
         owner = next(base for base in factory.__mro__ if "__init__" in vars(base))
+        if owner is object:
+            return [], {}
         if "__pydantic_validator__" in vars(owner):
             return [*inspect.signature(owner).parameters.values()], None
         function = vars(owner)["__init__"]  # a base may have left its own signature on the class

@@ -165,7 +165,7 @@ def test_a_result_that_anyone_may_have_written(changes: dict[str, Any], sweep: P
 def test_what_a_file_may_not_raise_has_to_be_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        "nsvm_cli.studies.report.write_report", lambda *arguments: seen.append(arguments[2]) or []
+        "nsvm_cli.studies.report.write_report", lambda *arguments, named: seen.append(arguments[2]) or []
     )
     nsvm("report", "run", "--memory-budget", "2048", cwd=folder)
     nsvm("report", "run", cwd=folder)

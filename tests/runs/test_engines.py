@@ -11,7 +11,6 @@ pytest.importorskip("numba")
 
 import nsvm_cli.compiled
 from nsvm_cli.errors import InputError, Interrupted
-from nsvm_cli.runs import train
 from nsvm_cli.runs.checkpoint import load_checkpoint
 from nsvm_cli.runs.model_file import load_model
 from nsvm_cli.storage.run_directory import checkpoints_in
@@ -74,6 +73,6 @@ def test_auto_goes_on_with_the_engine_that_it_began_with(
 def test_a_run_that_compiles_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     for ready in (True, False):
-        monkeypatch.setattr(train, "is_ready", lambda *_, ready=ready: ready)
+        monkeypatch.setattr(nsvm_cli.compiled, "is_ready", lambda *_, ready=ready: ready)
         go(tmp_path / str(ready), settings(engine="numba"), say=said.append)
     assert [line.split(",")[0] for line in said] == ["compiling the steps of this algorithm"]
