@@ -67,7 +67,7 @@ def commands(page: str) -> list[Command]:
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("page", RUN)
+@pytest.mark.parametrize("page", [RUN[0], pytest.param(RUN[1], marks=pytest.mark.thorough)])
 def test_every_command_runs(page: str, tmp_path: Path) -> None:
     ran = 0
     for command in commands(page):

@@ -79,6 +79,7 @@ def test_the_model_of_nsvm_train_to_the_bit(kind: str, algorithm: str, tmp_path:
     assert ours.n_support_ == len(theirs.expansion.alpha)
 
 
+@pytest.mark.thorough
 def test_grid_search_in_a_pipeline() -> None:
     X, y = make_moons(150, noise=0.2, random_state=0)
     search = GridSearchCV(

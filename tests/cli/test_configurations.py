@@ -113,7 +113,10 @@ def test_an_experiment_trains_its_own_algorithm_in_a_folder_of_its_name(tmp_path
     ("words", "names", "lams"),
     [
         (["experiment=ringnorm_alg1,ringnorm_alg3", "dataset.samples=300"], ["alg1", "alg3"], [1e-4, 1e-4]),
-        (["dataset=digits", "dataset.classes=null,[0,1]", "algorithm=alg1"], ["alg1"] * 2, [1e-5, 1e-4]),
+        pytest.param(
+            *(["dataset=digits", "dataset.classes=null,[0,1]", "algorithm=alg1"], ["alg1"] * 2, [1e-5, 1e-4]),
+            marks=pytest.mark.thorough,
+        ),
     ],
 )
 def test_each_job_of_a_sweep_has_its_own_values(

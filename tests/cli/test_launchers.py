@@ -42,7 +42,7 @@ def statuses(sweep: Path) -> list[dict[str, Any]]:
     return [status for status in found if status is not None]
 
 
-@pytest.mark.parametrize("launcher", ["basic", "joblib"])
+@pytest.mark.parametrize("launcher", [pytest.param("basic", marks=pytest.mark.thorough), "joblib"])
 @pytest.mark.usefixtures("no_idle_workers")
 def test_two_of_eight_jobs_diverge(launcher: str, tmp_path: Path) -> None:
     sweep = tmp_path / "sweep"

@@ -13,6 +13,8 @@ from nsvm_cli.cli.parser import build_parser
 from nsvm_cli.errors import InputError
 from tests.cli.process import evaluated, nsvm, refusal, trained
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "adding-parts.md"
 
 
@@ -35,10 +37,13 @@ MINE = ["--config-dir", "my_conf", "plugins=[my_parts]", "curves=false"]
 @pytest.mark.parametrize(
     "choice",
     [
-        "kernel=cauchy algorithm=pegasos",
+        pytest.param("kernel=cauchy algorithm=pegasos", marks=pytest.mark.thorough),
         "network=wide dataset=moons algorithm.steps=300 algorithm.solver_steps=300",
-        "algorithm=perceptron network=identity kernel.gamma=0.05",
-        "dataset=moons dataset.samples=400 algorithm=alg3 algorithm.steps=300",
+        pytest.param("algorithm=perceptron network=identity kernel.gamma=0.05", marks=pytest.mark.thorough),
+        pytest.param(
+            "dataset=moons dataset.samples=400 algorithm=alg3 algorithm.steps=300",
+            marks=pytest.mark.thorough,
+        ),
     ],
 )
 def test_a_part_of_ones_own_trains_and_evaluates(choice: str, parts: Path) -> None:

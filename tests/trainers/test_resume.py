@@ -55,7 +55,7 @@ CASES = [
         for pair in product(NETWORKS, OPTIMISERS)
     ),
     ("dropout", "sgd", "three classes", 4),
-    ("identity", "plain", "three classes", 3),
+    pytest.param("identity", "plain", "three classes", 3, marks=pytest.mark.thorough),
     ("mlp", "adam", "real targets", None),
 ]
 """Networks, optimisers, kinds of task, and how many samples a step draws."""
