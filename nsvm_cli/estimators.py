@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +21,7 @@ from nsvm_cli.datasets import Samples, Table, in_memory
 from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.datasets.tables import expect_different
 from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.parallel.device import own_threads
 from nsvm_cli.runs import model_file
 from nsvm_cli.runs.experiment import build, train_in_memory
@@ -148,16 +149,16 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         self.n_support_ = len(saved.model.expansion.alpha)
         self._encoder: TableEncoder | None = None
 
-    def _g(self, X: Any) -> np.ndarray:
-        """Return the decision values of samples."""
+    def _of_model(self, compute: Callable[[NSVM, torch.Tensor], torch.Tensor], X: Any) -> np.ndarray:
+        """Return what the model computes for samples."""
         check_is_fitted(self, "model_")
         x = self._samples(X)
         if x.shape[1:] != (shape := self.saved_.facts.shape):
             raise InputError(f"expected samples of shape {shape}, got {x.shape[1:]}")
         with own_threads():
             torch.set_num_threads(self.threads or torch.get_num_threads())
-            g = self.model_.decision_function(torch.from_numpy(x))
-        return np.asarray(g.cpu())
+            values = compute(self.model_, torch.from_numpy(x))
+        return np.asarray(values.cpu())
 
     def _samples(self, X: Any) -> np.ndarray:
         """Return samples as the model takes them; a model of a table makes features of a data frame."""
@@ -232,13 +233,12 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return g(x): of shape (m,), positive for the second of two classes; or (m, classes)."""
-        return self._g(X)
+        return self._of_model(NSVM.decision_function, X)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the classes of samples."""
-        g = self._g(X)
-        task = self.model_.task
-        classes: np.ndarray = self.classes_[np.asarray(task.index(task.decide(g))).astype(int)]  # type: ignore[attr-defined]
+        decided = self._of_model(NSVM.predict, X)
+        classes: np.ndarray = self.classes_[self.model_.task.index(decided).astype(int)]  # type: ignore[attr-defined]
         return classes
 
 
@@ -265,8 +265,7 @@ class NSVMRegressor(RegressorMixin, _NSVM):  # type: ignore[misc]
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the predicted targets of samples."""
-        g = self._g(X)
-        return np.asarray(self.model_.task.decide(g))
+        return self._of_model(NSVM.predict, X)
 
 
 def load_model(path: str | Path) -> SavedModel:

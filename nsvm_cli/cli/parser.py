@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -185,8 +186,9 @@ class CommandParser(Parser):
         rest = [word for word in args if word not in plugins]
         namespace, unknown = super().parse_known_args(self._flags_first(rest), namespace)
         for word in plugins:
-            names = word.removeprefix(PLUGINS).removeprefix("[").removesuffix("]")
-            namespace.plugins = [name.strip() for name in names.split(",")] if names else []
+            if not (names := re.fullmatch(r"\[(.*)\]", word.removeprefix(PLUGINS))):
+                self.error(f"{word}: expected a list, such as {PLUGINS}[my_parts]")
+            namespace.plugins = [name.strip() for name in names[1].split(",") if name.strip()]
         return namespace, unknown
 
     def _flags_first(self, args: Sequence[str]) -> list[str]:

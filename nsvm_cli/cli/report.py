@@ -48,7 +48,7 @@ def configure(parser: CommandParser) -> None:
 def _html_file(text: str) -> Path:
     """Return a file to write, as a type of argparse; no result or model is taken for an older page."""
     file = output_file(text)
-    if file.suffix not in (".html", ".htm") and (file.is_file() or not file.exists()):
+    if file.resolve().suffix not in (".html", ".htm") and (file.is_file() or not file.exists()):
         raise argparse.ArgumentTypeError(f"expected a name that ends in .html, got {text}")
     return file
 

@@ -103,9 +103,8 @@ def _suggested_space() -> dict[str, Any]:
 def _train_command(options: argparse.Namespace, values: Mapping[str, Any], best: Candidate) -> str:
     """Return the command that trains a candidate on all training samples, with the words of this one."""
     folders = [] if options.config_dir is None else ["--config-dir", options.config_dir]
-    words = [word for word in options.words if not re.match(r"[+~]*tune\b", word)]
-    needs_validation = values["calibration"] or values["validation"]["every"]
-    if needs_validation and not any(word.startswith("dataset.validation=") for word in words):
+    words = [word for word in options.words if not re.match(r"[+~]*(tune\b|dataset\.validation=)", word)]
+    if values["calibration"] or values["validation"]["every"]:
         words.append(f"dataset.validation={values['dataset']['validation']}")
     known = flat(values)
     found = [f"{'' if key in known else '++'}{key}={_written(value)}" for key, value in best.point.items()]

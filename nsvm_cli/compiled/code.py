@@ -135,8 +135,9 @@ def can_keep_code() -> bool:
     """Return whether there is a place for machine code: a folder that nobody else can read or write."""
     folder = code_folder()
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.parent.parent.mkdir(parents=True, exist_ok=True)
+        for private in (folder.parent, folder):
+            private.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
         if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077 or folder.is_symlink():
             return False
@@ -240,10 +241,11 @@ def _owner() -> tuple[str, str]:
 def _remove_obsolete(folder: Path) -> None:
     """Remove the code of earlier versions of this package, and of packages and environments that are gone."""
     for other in {*folder.parent.iterdir()} - {folder}:
-        manifest = _read_manifest(other)
-        if manifest is None:  # of a version that wrote none; or another process is about to write it
-            in_use = time.time() - other.lstat().st_mtime < DAY
-        else:
-            in_use = manifest.owner != _owner() and all(map(os.path.exists, manifest.owner))
-        if not in_use:
-            shutil.rmtree(other, ignore_errors=True)  # which follows no links
+        with contextlib.suppress(OSError):  # another process may remove it as well
+            manifest = _read_manifest(other)
+            if manifest is None:  # of a version that wrote none; or another process is about to write it
+                in_use = time.time() - other.lstat().st_mtime < DAY
+            else:
+                in_use = manifest.owner != _owner() and all(map(os.path.exists, manifest.owner))
+            if not in_use:
+                shutil.rmtree(other)  # which follows no links

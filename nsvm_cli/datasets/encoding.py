@@ -272,7 +272,7 @@ def _texts(table: Table, cells: pd.Series, known: Sequence[str | None]) -> pd.Se
     texts: list[str | None] = []
     for row, (cell, empty) in enumerate(zip(cells.tolist(), cells.isna().tolist(), strict=True)):
         if empty or isinstance(cell, str):
-            texts.append(None if empty else cell)
+            texts.append(None if empty else cell or None)  # "" is an empty cell of a data frame
             continue
         text, *others = by_value.get(_value(cell), [str(cell)])
         if others:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import functools
+import re
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -67,6 +68,8 @@ def read_csv(
                 return pd.read_csv(content, sep=separator, header=None, index_col=False)
             names = first_line(file, separator)
             expect_different(names, what)
+            if len(names) == 1 and names[0] not in labels and re.fullmatch(r"[^\0]+[,;|\t][^\0]+", names[0]):
+                return pd.DataFrame(columns=names)  # the separator is wrong, and rows may not be read with it
             table: pd.DataFrame = pd.read_csv(content, **parsing(column_names(names), separator, labels))
     return table
 

@@ -74,6 +74,10 @@ def output_bytes(outputs: tuple[int, ...], one_vs_one: bool, size: int) -> int:
     return math.prod(outputs) * each
 
 
+PROBABILITY_BYTES = 160
+"""What the probability of a class takes, with everything that its scores are computed from, in float64."""
+
+
 @dataclass(frozen=True)
 class NSVM:
     """A trained neural support vector machine: raw samples in, predictions out.
@@ -137,14 +141,17 @@ class NSVM:
         elif K.eq(K[0]).all():
             advice = "change kernel.gamma, or lower optimizer.lr or algorithm.lam"
             reason = f"the kernel of a support vector is the same for all samples; {advice}"
-        else:
+        elif self.expansion.alpha.abs().max() < self.expansion.scale:
             reason = "sums of kernel values vanish beside their scale; lower algorithm.lam"
+        else:
+            reason = "sums of kernel values vanish beside the bias; raise algorithm.lam"
         raise RunError(f"training ended with one constant decision value for all samples: {reason}")
 
     @property
     def _rows(self) -> int:
-        """How many samples to hold the decision values of at a time."""
-        return rows_at_a_time(output_bytes(self.task.outputs, False, self.expansion.z.element_size()))
+        """How many samples to hold the decision values of at a time, and their probabilities."""
+        row = output_bytes(self.task.outputs, False, self.expansion.z.element_size())
+        return rows_at_a_time(row + (self.sigmoids is not None) * PROBABILITY_BYTES * len(self.task.classes))
 
     def predict(self, x: Real[Tensor, "p ..."]) -> Tensor:
         """Return the predictions for raw samples, of shape (p,): coded classes, or targets in their units."""

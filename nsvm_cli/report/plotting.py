@@ -36,7 +36,7 @@ def new_figure(size: tuple[float, float], plot: Callable[[Figure], object]) -> F
         return figure
 
 
-def write_figure(file: Path, figure: Figure, named: bool = False) -> None:
+def write_figure(file: Path, figure: Figure) -> None:
     """Write a figure as PNG or PDF, as the name of the file ends; see ``write_atomically``."""
     form, buffer = file.suffix[1:], io.BytesIO()
     with plain_matplotlib() as parameters:
@@ -46,7 +46,7 @@ def write_figure(file: Path, figure: Figure, named: bool = False) -> None:
         canvas: Any = get_registered_canvas_class(form)(figure)
         # figure.savefig would draw twice, for the layout first
         getattr(canvas, f"print_{form}")(buffer, metadata={"CreationDate": None})
-    write_atomically(file, buffer.getvalue(), named)
+    write_atomically(file, buffer.getvalue())
 
 
 @contextlib.contextmanager

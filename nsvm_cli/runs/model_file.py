@@ -61,7 +61,8 @@ class Facts:
     bias is a tensor. ``shape`` is that of one sample, and ``sha256`` is the checksum of the data that the
     model was trained on. ``columns`` is None if these were no table. ``target`` holds mean and standard
     deviation of real targets, which have no classes. ``labels`` is NumPy's name of the type of the labels
-    that an estimator was given, such as bool; None for other models. ``theta_change`` and ``feature_change``
+    that an estimator was given, such as bool; None for other models. ``text_as_written`` says that categories
+    are compared as they are written, which earlier versions did not. ``theta_change`` and ``feature_change``
     say how far training has moved the network (see ``nsvm_cli.models.change``); files of earlier versions do
     not.
     """
@@ -77,6 +78,7 @@ class Facts:
     one_vs_one: bool = False
     target: tuple[float, Positive] | None = None
     labels: Name | None = None
+    text_as_written: bool = False
     theta_change: NonNegative | None = None
     feature_change: Annotated[float, Field(ge=0, le=2)] | None = None
 
@@ -85,6 +87,10 @@ class Facts:
             raise ValueError(f"expected two or more classes, or a target, got {len(self.classes)} classes")
         if (encoder := self.known.encoder) and self.shape != (encoder.width,):
             raise ValueError(f"its columns give {encoder.width} features, expected shape {list(self.shape)}")
+        if encoder and encoder.text and not self.text_as_written:
+            raise ValueError(
+                "an earlier nsvm wrote it, to which 1 and 1.0 were the same text: train it again"
+            )
 
     @property
     def known(self) -> Known:
@@ -142,6 +148,7 @@ def facts(
         one_vs_one=expansion.one_vs_one,
         target=(data.task.mean, data.task.std) if isinstance(data.task, Regression) else None,
         labels=labels,
+        text_as_written=data.encoder is not None,
         **(movement or {}),
     )
 

@@ -86,7 +86,7 @@ CASES = [
     ("train plugins=[.x]", "plugins: expected the names of modules"),
     ("train dataset=null", ""),
     ("train seed=99999999999999999999", "seed should be less than"),
-    ("evaluate x plugins=null", "plugins: "),
+    ("evaluate x plugins=null", "plugins=null: expected a list, such as plugins=[my_parts]"),
     ("evaluate", "evaluate needs PATH; see nsvm evaluate --help"),
     ("evaluate nowhere", "nowhere does not exist: expected a model file"),
     ("evaluate .", ". has no final.safetensors: expected the directory of a finished run"),

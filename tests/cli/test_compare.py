@@ -47,6 +47,16 @@ def test_formulas_are_escaped_if_asked(sweep: Path) -> None:
     assert "--escape-formulas needs --format csv" in done.stderr
 
 
+def test_a_link_in_the_folder_of_figures_is_replaced(sweep: Path) -> None:
+    folder, other = sweep.parent / "linked", sweep.parent / "other"
+    folder.mkdir()
+    other.write_text("of somebody else")
+    (folder / "curves.png").symlink_to(other)
+    assert nsvm("compare", "sweep", "--figures", "linked", cwd=sweep.parent).returncode == 0
+    assert other.read_text() == "of somebody else"
+    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_latex_has_figures_as_pdf(sweep: Path) -> None:
     done = nsvm("compare", "sweep", "--format", "latex", "--figures", ".", cwd=sweep.parent)
     assert (done.returncode, done.stderr) == (0, "curves.pdf\nranks.pdf\n")

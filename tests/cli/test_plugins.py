@@ -63,9 +63,10 @@ def test_a_checkpoint_never_loads_code_by_itself(parts: Path) -> None:
 @pytest.mark.parametrize("command", ["evaluate run", "predict run x.csv", "report run", "export run --onnx"])
 def test_plugins_are_named_alike_in_every_command(command: str) -> None:
     name, *words = command.split()
-    for plugins in ("plugins=[mine,others.parts]", "plugins=mine,others.parts"):
-        options = build_parser(name).parse_args([name, words[0], plugins, *words[1:]])
-        assert options.plugins == ["mine", "others.parts"]
+    options = build_parser(name).parse_args([name, words[0], "plugins=[mine,others.parts]", *words[1:]])
+    assert options.plugins == ["mine", "others.parts"]
+    with pytest.raises(InputError, match=r"plugins=mine: expected a list, such as plugins=\[my_parts\]"):
+        build_parser(name).parse_args([*command.split(), "plugins=mine"])
     assert build_parser(name).parse_args(command.split()).plugins == []
     with pytest.raises(InputError, match="there is no flag --plugins"):
         build_parser(name).parse_args([*command.split(), "--plugins", "mine"])

@@ -300,6 +300,12 @@ def test_trailing_commas_are_ignored(write: Write) -> None:
     assert_the_table(load("csv", path=write("\n".join([header, *(f"{row}," for row in rows)]))))
 
 
+def test_another_separator_is_suggested_though_cells_hold_commas(write: Write) -> None:
+    path = write("age;label\n29,5;a\n41,75,1;b\n")
+    assert "has no column 'label'" in (message := refusal("csv", path=path))
+    assert message.endswith("is \"dataset.separator=';'\" meant?")
+
+
 def test_labels_that_become_text_late_in_the_file(write: Write) -> None:
     header = ",".join([*(f"f{i}" for i in range(2100)), "label"])
     cells = "0," * 2100

@@ -260,7 +260,15 @@ FACTS: dict[str, Any] = {
     "source": "table.csv",
     "sha256": BLANK,
     "columns": {"size": 1.5, "colour": ["red", None]},
+    "text_as_written": True,
 }
+
+
+def test_text_that_an_earlier_version_compared_by_its_value_is_refused() -> None:
+    """1.50 is not the category that it was, and would be unknown without a word."""
+    with pytest.raises(ValueError, match=r"an earlier nsvm wrote it, .*: train it again"):
+        Facts(**{**FACTS, "text_as_written": False})
+    assert Facts(**{**FACTS, "columns": {"size": 1.5}, "shape": [1], "text_as_written": False})
 
 
 @pytest.mark.parametrize(
