@@ -25,6 +25,9 @@ FIGURES = (
 )
 """The figures of the table, if any run has them."""
 
+NO_SCORES = ("train_accuracy", "train_r2", "support_vectors", "train_seconds")
+"""Those of them that are no scores on held-out data, without which a row says little."""
+
 FOLDED, MESSAGE = 16, 12
 """Characters from which on names and settings, and messages, may be folded."""
 
@@ -75,7 +78,7 @@ def runs_table(records: Sequence[RunRecord]) -> RunsTable:
     numbers = range(first, first + len(figures))
     least = sorted(range(len(settings), 0, -1), key=lambda n: _importance(settings[n - 1]))
     how = sum(_importance(name) == 0 for name in settings)
-    least[how:how] = numbers[:0:-1]
+    least[how:how] = [n for n in reversed(numbers) if head[n] in NO_SCORES]
     counted = ", ".join(f"{n} {status}" for status, n in count.most_common())
     return RunsTable(folder, counted, head, cells, numbers, least)
 
@@ -109,7 +112,7 @@ def fitted(table: RunsTable, room: int) -> tuple[list[list[str]], dict[int, int]
 
     Status and figures are never folded. Where the table is too wide, heads take several lines, and names,
     settings and messages may be folded. If it still is, columns are left out: settings that say how a run was
-    computed, then figures but the first, then other settings, and at last data set, algorithm and seed.
+    computed, then figures that are no scores, then other settings, and at last data set, algorithm and seed.
     """
     heads = [[name] for name in table.head]
     widths = _widths(heads, table.rows)
