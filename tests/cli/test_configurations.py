@@ -89,6 +89,7 @@ class Greeting(Callback):
 """
 
 
+@pytest.mark.thorough
 def test_a_sweep_goes_where_an_experiment_says(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a callback of the user's own hears of it: Hydra 1.4 would warn of one that nobody has allowed."""
     (mine / "my_callbacks.py").write_text(CALLBACK)

@@ -125,6 +125,7 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     assert done.returncode == 2
 
 
+@pytest.mark.thorough
 def test_a_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     words = ["-m", "algorithm=alg1", "algorithm.steps=2500", "seed=0,1,2"]
     words += ["curves=false", "checkpoint.every=100"]

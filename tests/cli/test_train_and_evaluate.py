@@ -120,6 +120,7 @@ def test_a_budget_is_the_same_for_every_algorithm(tmp_path: Path) -> None:
     assert [result["part_steps"] for result in results] == [[40], [40], [4, 36]], "as 200 and 2000"
 
 
+@pytest.mark.thorough
 def test_a_sweep_with_flags_after_overrides(tmp_path: Path) -> None:
     words = [
         "algorithm=alg3",

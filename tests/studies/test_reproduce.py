@@ -215,6 +215,7 @@ def small_grid(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_grid")
+@pytest.mark.thorough
 def test_real_targets_have_their_own_scores(tmp_path: Path) -> None:
     cell = table_cell("regression", tmp_path, network=True)
     rows = reproduce([cell], 1, tmp_path / "out", 1, lambda row, done, total: None)

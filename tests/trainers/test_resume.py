@@ -48,7 +48,7 @@ def through_a_file(values: dict[str, Any], path: Path) -> dict[str, Any]:
     return unflatten({**file.tensors(), **file.content["numbers"]})
 
 
-IN_THE_GATE = {("mlp", "sgd"), ("dropout", "adam"), ("identity", "plain")}
+IN_THE_GATE = {("mlp", "sgd"), ("dropout", "adam")}
 CASES = [
     *(
         pytest.param(*pair, "two classes", None, marks=[] if pair in IN_THE_GATE else [pytest.mark.thorough])
