@@ -7,6 +7,7 @@ import math
 import threading
 import warnings
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,10 +40,34 @@ EPOCHS = 10_000
 
 ITERATIONS = 10**6
 """The most iterations of LIBSVM, each of which changes two coefficients, or 10 m if that is more. Without a
-limit it would not end for C = 1e9, and Python cannot interrupt it."""
+limit it would not end for C = 1e9."""
+
+WAIT_SECONDS = 0.1
+"""How long a signal may wait until Python sees to it."""
 
 _ONE_AT_A_TIME = threading.Lock()
 """LIBLINEAR draws from one generator for all threads, and Python filters warnings for all of them alike."""
+
+
+def _wait_for(work: Callable[[], object]) -> None:
+    """Do the work in another thread, so that Ctrl-C ends the wait: compiled solvers cannot be interrupted.
+
+    A thread that is no longer waited for goes on to the most iterations of its solver; Python ends after it.
+    """
+    raised: list[BaseException] = []
+
+    def do() -> None:
+        try:
+            work()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=do)
+    thread.start()
+    while thread.is_alive():
+        thread.join(WAIT_SECONDS)
+    if raised:
+        raise raised[0]
 
 
 class DirectSolver(Trainer[State]):
@@ -83,7 +108,7 @@ class DirectSolver(Trainer[State]):
 
         with _ONE_AT_A_TIME, warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            machine.fit(x, problem.y.cpu().numpy())
+            _wait_for(lambda: machine.fit(x, problem.y.cpu().numpy()))
         if np.max(machine.n_iter_) >= machine.max_iter and problem.processes.rank == 0:
             say(
                 f"algorithm.solver={self.name} stopped after {machine.max_iter} iterations, before it "
