@@ -116,8 +116,8 @@ class TableEncoder:
         """Return the features of all rows. Columns are taken by name, others are ignored.
 
         Raises:
-            InputError: a column is missing, or holds a cell that should be a number and is none, or a number
-                that may be several categories; or the features need more memory than data may take.
+            InputError: a column is missing, a cell of a column of numbers is not one, a number may be
+                several categories; or the features need more memory than data may take.
         """
         if missing := [name for name in self.columns if name not in table.cells]:
             more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
@@ -202,7 +202,7 @@ def _as_number(cells: pd.Series) -> pd.Series:
     """Return cells as numbers in float64, NaN where one is none.
 
     Text is a number if it is a decimal one, with or without sign, fraction and exponent; blanks around it do
-    not matter. So True is none, nor is 1_0. A number too large for float64 is infinite, and so is inf.
+    not matter. True and 1_0 are not numbers. A number too large for float64 is infinite, and so is inf.
     """
     import pandas as pd
     from pandas.api.types import is_bool_dtype, is_numeric_dtype

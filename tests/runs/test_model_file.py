@@ -265,7 +265,7 @@ FACTS: dict[str, Any] = {
 
 
 def test_text_that_an_earlier_version_compared_by_its_value_is_refused() -> None:
-    """1.50 is not the category that it was, and would be unknown without a word."""
+    """Otherwise 1.50, which was the category 1.5, would silently be encoded as unknown."""
     with pytest.raises(ValueError, match=r"an earlier nsvm wrote it, .*: train it again"):
         Facts(**{**FACTS, "text_as_written": False})
     assert Facts(**{**FACTS, "columns": {"size": 1.5}, "shape": [1], "text_as_written": False})
