@@ -61,31 +61,50 @@ def _samples() -> SampleCache:
     return SampleCache()
 
 
-def draw(directory: Path, data: Data | None = None, samples: SampleCache | None = None) -> None:
+def draw(
+    directory: Path, data: Data | None = None, samples: SampleCache | None = None, report: bool = False
+) -> None:
     """Draw the pictures of a finished run, the curves last; warn of what cannot be drawn.
 
     Args:
         directory: the run directory.
         data: the data of the run, if they are loaded already.
         samples: takes the samples if it has them, and keeps them.
+        report: whether to write the report of the run too, as ``nsvm report`` does.
     """
     with _warning("the mistakes"):
         from nsvm_cli.report.mistakes import draw_mistakes  # slow to import: the result is shown first
 
         draw_mistakes(directory, data, samples)
+    with _warning("the confusion matrix"):
+        from nsvm_cli.report.confusion_picture import draw_confusion
+
+        draw_confusion(directory)
     with _warning("the curves"):
         from nsvm_cli.report.curves import draw_curves
 
         draw_curves(directory)
+    if report:
+        with _warning("the report", "written"):
+            _write_report(directory, data)
+
+
+def _write_report(run: Path, data: Data | None) -> None:
+    from nsvm_cli.storage.run_directory import REPORT
+    from nsvm_cli.studies.records import read_run
+    from nsvm_cli.studies.report import write_report
+
+    for line in write_report(run / REPORT, [read_run(run)], {}, data=data):
+        say(f"nsvm: warning: report: {line}")
 
 
 @contextlib.contextmanager
-def _warning(picture: str) -> Iterator[None]:
+def _warning(what: str, done: str = "drawn") -> Iterator[None]:
     """Turn an error in the block into a warning."""
     try:
         yield
     except Exception as error:
-        say(f"nsvm: warning: {picture} could not be drawn: {' '.join(message_of(error).split())}")
+        say(f"nsvm: warning: {what} could not be {done}: {' '.join(message_of(error).split())}")
 
 
 def lacks_pictures(directory: Path) -> bool:

@@ -61,7 +61,7 @@ class Logger:
         """Show the figures of a step."""
 
     def add_files(self, files: Sequence[Path]) -> None:
-        """Keep files of a finished run, such as its model, and show the pictures (PNG) among them."""
+        """Keep files of a finished run, such as its model; show the pictures (PNG) and pages (HTML)."""
 
     def finish(self, status: Status, figures: Mapping[str, float]) -> None:
         """Show what became of the run, with its final figures, and release everything."""
@@ -70,10 +70,12 @@ class Logger:
 class LoggerConfig:
     """The settings of a logger; this one shows nothing.
 
-    ``package`` is the one that it needs, if any.
+    ``package`` is the one that it needs, if any. ``keeps_files`` says whether it copies files of a finished
+    run to a place of its own: only then is a report written for it.
     """
 
     package: ClassVar[str | None] = None
+    keeps_files: ClassVar[bool] = False
 
     def start(self, run: TrackedRun) -> Logger:
         """Return the logger of a run, which it may know already, if the run resumes."""

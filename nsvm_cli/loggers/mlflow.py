@@ -41,6 +41,7 @@ class MLflow(LoggerConfig):
     """
 
     package: ClassVar[str | None] = "mlflow"
+    keeps_files: ClassVar[bool] = True
     experiment: Annotated[str, Field(min_length=1)] = "nsvm"
 
     def start(self, run: TrackedRun) -> Logger:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -28,6 +28,7 @@ class WandB(LoggerConfig):
     """
 
     package: ClassVar[str | None] = "wandb"
+    keeps_files: ClassVar[bool] = True
     project: Annotated[str, Field(min_length=1)] = "nsvm"
 
     def start(self, run: TrackedRun) -> Logger:
@@ -74,8 +75,13 @@ class _WandBRun(Logger):
 
         for file in files:  # in a folder of their own: W&B has a config.yaml too
             self.run.save(str(file), base_path=str(file.parents[1]), policy="now")
-        pictures = [file for file in files if file.suffix == ".png"]
-        self.run.summary.update({file.stem: wandb.Image(str(file)) for file in pictures})
+        shown: dict[str, Any] = {}
+        for file in files:
+            if file.suffix == ".png":
+                shown[file.stem] = wandb.Image(str(file))
+            elif file.suffix == ".html":  # as it is: W&B would put a style of its own into it
+                shown[file.stem] = wandb.Html(str(file), inject=False)
+        self.run.summary.update(shown)
 
     def finish(self, status: Status, figures: Mapping[str, float]) -> None:
         import wandb

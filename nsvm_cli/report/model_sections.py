@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from nsvm_cli.datasets import Data
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.report.decisions import decision_pictures, prediction_picture
 from nsvm_cli.report.feature_maps import MOST_IN_MATRIX, MOST_POINTS, feature_pictures, kernel_pictures
@@ -26,10 +27,10 @@ MOST_ROWS = 12
 SUBSCRIPTS = "₁₂₃₄₅₆"
 
 
-def model_sections(run: Path, runtime: Mapping[str, Any]) -> list[Section]:
+def model_sections(run: Path, runtime: Mapping[str, Any], data: Data | None = None) -> list[Section]:
     """Return what there is to show of the model of a finished run; see ``load_trained``."""
     try:
-        trained = load_trained(run, runtime)
+        trained = load_trained(run, runtime, data)
     except (InputError, RunError) as error:
         return [left_out("Model", "Mistakes, support vectors, kernel matrix and features are", error)]
     parts: dict[str, Callable[[Trained], Blocks]] = {

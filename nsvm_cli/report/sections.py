@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nsvm_cli.config.settings import flat
+from nsvm_cli.datasets import Data
 from nsvm_cli.errors import InputError
 from nsvm_cli.report.confusion import MOST_CLASSES, class_cells, frequent_cells, matrix_cells
 from nsvm_cli.report.console import facts_of, held_out, scores_of
@@ -26,7 +27,11 @@ LONGEST = 120
 
 
 def run_sections(
-    run: Path, result: Mapping[str, Any], settings: Sequence[Section], runtime: Mapping[str, Any]
+    run: Path,
+    result: Mapping[str, Any],
+    settings: Sequence[Section],
+    runtime: Mapping[str, Any],
+    data: Data | None = None,
 ) -> list[Section]:
     """Return what there is to show of a run: settings and curves and, once it has finished, much more.
 
@@ -35,6 +40,7 @@ def run_sections(
         result: its result; empty before it has finished.
         settings: the section of its settings.
         runtime: see ``load_trained``.
+        data: the data of the run, if they are loaded already.
     """
     curves = section("Training", partial(_curves, run))
     if not result:
@@ -44,7 +50,7 @@ def run_sections(
         *settings,
         *curves,
         *section("Confusion", partial(_confusion, run, result)),
-        *model_sections(run, runtime),
+        *model_sections(run, runtime, data),
         *section("Data and computation", partial(_circumstances, run, result)),
     ]
 

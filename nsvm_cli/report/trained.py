@@ -112,20 +112,22 @@ class Trained:
         return Split(self.held_out.x[rows], self.held_out.y[rows])
 
 
-def load_trained(run: Path, runtime: Mapping[str, Any]) -> Trained:
+def load_trained(run: Path, runtime: Mapping[str, Any], data: Data | None = None) -> Trained:
     """Return the model of a finished run and its data.
 
     Args:
         run: the run directory.
         runtime: ``device`` and ``memory_budget`` that take the place of the run's.
+        data: the data of the run, if they are loaded already.
 
     Raises:
         InputError: the model file or the data are missing or damaged, or the data have changed since.
     """
     saved = load_model(find_model_file(run), runtime)
     settings, facts = saved.settings, saved.facts
-    with memory_limit(settings.memory_budget):
-        data = load_data(settings.dataset, settings.seed, settings.task, facts.known)
+    if data is None:
+        with memory_limit(settings.memory_budget):
+            data = load_data(settings.dataset, settings.seed, settings.task, facts.known)
     if data.sha256 != facts.sha256:
         raise InputError(f"{data.source} or its test set has changed since the run")
     checked_split(facts, data, data.splits.held_out)

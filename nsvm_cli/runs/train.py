@@ -55,7 +55,7 @@ def train_run(
             differ, and says ``"exact": false``.
         overrides: those of the command line, for the result.
         sweep: the name of the sweep that the run belongs to, for its logger.
-        draw: draws the pictures of the finished run, called if it has a logger to show them.
+        draw: draws what shows the finished run, called if it has a logger to show that.
 
     Raises:
         InputError: the checkpoint does not belong to this run, every checkpoint is damaged, or the package of

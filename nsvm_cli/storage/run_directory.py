@@ -20,6 +20,7 @@ METRICS = "metrics.jsonl"
 TIMES = "times.jsonl"
 CURVES = "curves.png"
 MISTAKES = "mistakes.png"
+CONFUSION = "confusion.png"
 REPORT = "report.html"
 STATUS = "status.json"
 RESULT = "result.json"
@@ -41,6 +42,7 @@ FILES = (
         "best.onnx",
         CURVES,
         MISTAKES,
+        CONFUSION,
         REPORT,
         METRICS,
         TIMES,
@@ -51,7 +53,7 @@ FILES = (
 )
 """All files of a run, in the order of removal: if nsvm is killed meanwhile, the rest counts as a run."""
 
-KEPT_BY_LOGGERS = (CONFIG, RESULT, CURVES, MISTAKES, "final.safetensors")
+KEPT_BY_LOGGERS = (CONFIG, RESULT, CURVES, MISTAKES, CONFUSION, REPORT, "final.safetensors")
 """The files of a finished run that its logger gets, if there are any."""
 
 RUN_ID = re.compile(r"[^/\\#?%:\s]{1,128}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nsvm_cli.config.settings import flat
+from nsvm_cli.datasets import Data
 from nsvm_cli.errors import InputError
 from nsvm_cli.report.page import (
     Blocks,
@@ -47,7 +48,11 @@ LABELS = {
 
 
 def write_report(
-    file: Path, records: Sequence[RunRecord], runtime: Mapping[str, Any], named: bool = False
+    file: Path,
+    records: Sequence[RunRecord],
+    runtime: Mapping[str, Any],
+    named: bool = False,
+    data: Data | None = None,
 ) -> list[str]:
     """Write a report of runs as an HTML file: of one all there is to show, of several how they compare.
 
@@ -56,6 +61,7 @@ def write_report(
         named: whether the user has named the file; see ``nsvm_cli.storage.files.writing``.
         records: the runs.
         runtime: ``device`` and ``memory_budget``, for the model of a single run.
+        data: the data of a single run, if they are loaded already.
 
     Returns:
         what is left out, and why: a line for each section.
@@ -63,12 +69,12 @@ def write_report(
     Raises:
         OSError: the file cannot be written.
     """
-    page = _run_page(records[0], runtime) if len(records) == 1 else _comparison_page(records)
+    page = _run_page(records[0], runtime, data) if len(records) == 1 else _comparison_page(records)
     write_page(file, page, named)
     return page.lacks
 
 
-def _run_page(record: RunRecord, runtime: Mapping[str, Any]) -> Page:
+def _run_page(record: RunRecord, runtime: Mapping[str, Any], data: Data | None) -> Page:
     title, settings = os.path.basename(os.path.abspath(record.path)), flat(record.settings)
     if {"algorithm.name", "dataset.name", "seed"} <= settings.keys():
         title = f"{settings['algorithm.name']} on {settings['dataset.name']}, seed {settings['seed']}"
@@ -77,7 +83,7 @@ def _run_page(record: RunRecord, runtime: Mapping[str, Any]) -> Page:
     return Page(
         title,
         f"{record.path}: {record.status}{_date(record)}{message}",
-        run_sections(record.path, record.figures, about, runtime),
+        run_sections(record.path, record.figures, about, runtime, data),
     )
 
 

@@ -199,15 +199,16 @@ def test_a_picture_never_decides_whether_a_run_is_finished(
         for command in (words, ["train", f"resume={run.name}"]):
             done = nsvm(*command, cwd=tmp_path)
             assert done.returncode == 0, done.stderr
-            assert done.stderr.splitlines()[-2:] == [
+            assert done.stderr.splitlines()[-3:] == [
                 f"nsvm: warning: the {picture} could not be drawn: ZeroDivisionError: division by zero"
-                for picture in ("mistakes", "curves")
+                for picture in ("mistakes", "confusion matrix", "curves")
             ]
             assert json.loads((run / "status.json").read_text())["status"] == "finished"
     done = nsvm("train", f"resume={run.name}", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert (run / "curves.png").exists()
     assert (run / "mistakes.png").exists()
+    assert (run / "confusion.png").exists()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

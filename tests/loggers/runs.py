@@ -71,11 +71,12 @@ def settings_with(logger: str | dict[str, Any], **changes: Any) -> Settings:
 def go(path: Path, settings: Settings, *callbacks: Callback, said: list[str] | None = None) -> dict[str, Any]:
     """Train in a directory, from the last checkpoint if there is one, as a job of the sweep ``a-sweep``.
 
-    Its only picture is a pixel.
+    Its only picture is a pixel, and its report a word.
     """
 
     def draw() -> None:
         Image.new("RGB", (1, 1), "red").save(path / "curves.png")
+        (path / "report.html").write_text("<p>report</p>")
 
     signals = next((callback for callback in callbacks if isinstance(callback, Stop)), None)
     say = [].append if said is None else said.append

@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 LOGGER = {"name": "mlflow", "experiment": "tests"}
-FILES = ["config.yaml", "curves.png", "final.safetensors", "result.json"]
+FILES = ["config.yaml", "curves.png", "final.safetensors", "report.html", "result.json"]
 
 
 @pytest.fixture(autouse=True)

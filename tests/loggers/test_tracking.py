@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
+from nsvm_cli.cli.pictures import draw
 from nsvm_cli.config.settings import plain
 from nsvm_cli.errors import InputError, Interrupted, RunError
 from nsvm_cli.loggers import LOGGERS, Logger, LoggerConfig, TrackedRun, build_logger
@@ -18,6 +19,9 @@ from tests.cli.process import nsvm
 from tests.loggers.runs import Stop, go, settings_with
 
 pytestmark = pytest.mark.usefixtures("unchecked")
+
+
+CONTENT = ["config.yaml", "result.json"]
 
 
 class Notebook(LoggerConfig):
@@ -77,7 +81,7 @@ def test_a_logger_is_told_the_settings_each_record_and_the_figures(
         ("log", record.pop("step"), {name: value for name, value in record.items() if value is not None})
         for record in records(tmp_path / "run")
     ]
-    assert files == ("add_files", ["config.yaml", "result.json", "curves.png", "final.safetensors"])
+    assert files == ("add_files", [*CONTENT, "curves.png", "report.html", "final.safetensors"])
     assert status == "finished"
     assert figures["train_accuracy"] == result["train_accuracy"]
     assert not figures.keys() & {"violations", "seed", "exact", "test_accuracy"}, "told before, or no number"
@@ -109,8 +113,13 @@ def test_a_logger_that_cannot_take_the_files_learns_that_the_run_has_finished(
     assert notebook[-1][:2] == ("finish", "finished")
 
 
-def test_the_pictures_of_a_job_are_there_for_its_logger(notebook: list[Any], tmp_path: Path) -> None:
-    """Those of other sweeps are drawn once all jobs have ended."""
+@pytest.mark.parametrize(("keeps", "pages"), [(True, ["report.html"]), (False, [])])
+def test_the_pictures_of_a_job_are_there_for_its_logger_and_a_report_if_it_keeps_files(
+    keeps: bool, pages: list[str], notebook: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pictures of other sweeps are drawn once all jobs have ended."""
+    monkeypatch.setattr(Notebook, "keeps_files", keeps)
+    monkeypatch.setattr("nsvm_cli.report.trained.load_data", lambda *_: 1 / 0)  # the data are loaded already
     (tmp_path / "conf" / "logger").mkdir(parents=True)
     (tmp_path / "conf" / "logger" / "notebook.yaml").write_text("name: notebook\n")
     words = ["--config-dir", "conf", "logger=notebook", "dataset=ringnorm", "dataset.samples=300"]
@@ -118,7 +127,39 @@ def test_the_pictures_of_a_job_are_there_for_its_logger(notebook: list[Any], tmp
     done = nsvm("train", "-m", *words, cwd=tmp_path)
     assert (done.returncode, done.stderr.count("warning")) == (0, 0)
     ((_, files),) = [told for told in notebook if told[0] == "add_files"]
-    assert "curves.png" in files
+    assert files == [*CONTENT, "curves.png", "confusion.png", *pages, "final.safetensors"]
+    for page in pages:
+        text = (tmp_path / "sweep" / "0" / page).read_text()
+        assert all(f">{title}</h2>" in text for title in ("Confusion", "Kernel matrix"))
+        assert "sweep/0: finished on " in text
+
+
+@pytest.mark.parametrize(
+    ("write", "warning"),
+    [
+        (lambda: 1 / 0, "the report could not be written: ZeroDivisionError: division by zero"),
+        (lambda: ["Model: This part is left out."], "report: Model: This part is left out."),
+    ],
+)
+def test_what_is_wrong_with_a_report_is_a_warning(
+    write: Callable[[], Any],
+    warning: str,
+    untracked: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    for part in ("mistakes.draw_mistakes", "confusion_picture.draw_confusion", "curves.draw_curves"):
+        monkeypatch.setattr(f"nsvm_cli.report.{part}", lambda *_: None)
+    monkeypatch.setattr("nsvm_cli.studies.report.write_report", lambda *_, **__: write())
+    draw(untracked, report=True)
+    assert capfd.readouterr().err == f"nsvm: warning: {warning}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "keeps"), [("none", False), ("tensorboard", False), ("mlflow", True), ("wandb", True)]
+)
+def test_loggers_that_keep_files_elsewhere_say_so(name: str, keeps: bool) -> None:
+    assert LOGGERS[name].keeps_files is keeps
 
 
 @pytest.mark.parametrize("fails", ["log", "finish"])

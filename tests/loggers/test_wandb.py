@@ -88,9 +88,12 @@ def test_a_run_with_its_records_settings_and_figures(
     assert folder.summary["status"] == "finished"
     assert folder.exit_code == 0
     (kept,) = Path("wandb").glob("offline-run-*/files/run")
-    for name in ("config.yaml", "result.json", "curves.png", "final.safetensors"):
+    for name in ("config.yaml", "result.json", "curves.png", "report.html", "final.safetensors"):
         assert (kept / name).read_bytes() == (tmp_path / "run" / name).read_bytes(), name
     assert folder.summary["curves"]["_type"] == "image-file"
+    assert folder.summary["report"]["_type"] == "html-file"
+    (page,) = kept.parent.glob("media/html/*.html")
+    assert page.read_bytes() == (tmp_path / "run" / "report.html").read_bytes(), "W&B adds no style"
     assert capfd.readouterr() == ("", ""), "it keeps silent"
     assert "wandb-core" not in children(), "its process has ended"
 
