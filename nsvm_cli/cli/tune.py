@@ -42,6 +42,7 @@ examples:
 
 
 DEFAULT = conf_folder() / "tune" / "default.yaml"
+USUAL = "+tune.usual_validation=${experiment.tune.validation}"
 
 
 def configure(parser: CommandParser) -> None:
@@ -68,23 +69,30 @@ def tune(options: argparse.Namespace) -> None:
     folders = [search_folder(options.config_dir)] if options.config_dir is not None else []
     # Hydra's + refuses a key that is there already
     words = [re.sub(r"^\+(?=tune\.space\.)", "++", word) for word in options.words]
-    values = compose_settings(["+tune=default", "dataset.validation=${tune.validation}", *folders, *words])
+    asked = ["+tune=default", "dataset.validation=${tune.validation}", USUAL]
+    values = compose_settings([*asked, *folders, *words])
     section = values.pop("tune")
+    usual = section.pop("usual_validation")
     del section["validation"]  # has become dataset.validation
     plugins = parse_settings(values).plugins
     load_plugins(plugins)
     # torch takes seconds to import: not before the configuration is known to compose
     with importing_torch():
+        from nsvm_cli.datasets import SampleCache
         from nsvm_cli.studies.search_space import parse_search
+        from nsvm_cli.studies.tune import suited_validation
         from nsvm_cli.studies.tune import tune as run
         from nsvm_cli.tasks import TASKS
 
     search = parse_search(section)
     metric = TASKS[values["task"]].metric
-    progress = Progress(f"tune {values['algorithm']['name']} on {values['dataset']['name']}", search, metric)
+    samples, reason = SampleCache(), ""
     try:
+        if values["dataset"]["validation"] is None:
+            values["dataset"]["validation"], reason = suited_validation(values, usual, samples)
+        progress = Progress(_first_lines(values, search, reason), search.seeds, metric)
         begin = functools.partial(load_plugins, plugins)
-        finalists = run(values, search, _suggested_space(), begin, progress.show)
+        finalists = run(values, search, _suggested_space(), begin, progress.show, samples)
     except InputError as error:
         if any(word.startswith("dataset.validation=") for word in words):
             raise
@@ -92,6 +100,14 @@ def tune(options: argparse.Namespace) -> None:
     _show(finalists, metric)
     answer(f"Search: {search.directory}")
     answer(_train_command(options, values, finalists[0]))
+
+
+def _first_lines(values: Mapping[str, Any], search: Search, reason: str) -> list[str]:
+    """Return what is searched, and the reason for the size of the validation set if it is not the usual."""
+    algorithm, dataset = values["algorithm"]["name"], values["dataset"]
+    how = f"trials={search.trials} seeds={search.seeds} validation={dataset['validation']}"
+    title = f"tune {algorithm} on {dataset['name']}: {how}, in {search.directory}"
+    return [title, f"validation={dataset['validation']}, {reason}"] if reason else [title]
 
 
 def _suggested_space() -> dict[str, Any]:
@@ -122,15 +138,15 @@ def _written(value: Value) -> str:
 class Progress:
     """Print a line for each candidate that beats those before it, and a count every ten; on stderr."""
 
-    def __init__(self, title: str, search: Search, metric: str) -> None:
-        self.seeds, self.tried, self.best = search.seeds, 0, 0.0
+    def __init__(self, first_lines: Sequence[str], seeds: int, metric: str) -> None:
+        self.first_lines, self.seeds, self.tried, self.best = first_lines, seeds, 0, 0.0
         _, self.written = METRICS[metric]
-        self.title = f"{title}: trials={search.trials} seeds={search.seeds}, in {search.directory}"
 
     def show(self, candidate: Candidate) -> None:
         """Show a candidate that has just been tried."""
         if self.tried == 0:  # not before anything has been found wrong with the search
-            say(self.title)
+            for line in self.first_lines:
+                say(line)
         self.tried += 1
         if len(candidate.scores) == self.seeds and candidate.mean > self.best:
             self.best = candidate.mean

@@ -162,7 +162,8 @@ class SampleCache:
 
     def load(self, source: Source, settings: Mapping[str, Any], seed: int) -> Samples | Table:
         """Return the samples of a source, which was built from these settings."""
-        if self._samples is None or self._settings != settings:
+        what = {key: value for key, value in settings.items() if key != "validation"}  # splits come later
+        if self._samples is None or self._settings != what:
             self._settings = self._samples = None  # not two at a time
             rng = generator(seed, Stream.DATA)
             before = rng.bit_generator.state
@@ -170,7 +171,7 @@ class SampleCache:
             generated = isinstance(samples, Samples) and samples.generated
             if generated or rng.bit_generator.state != before:
                 return samples
-            self._settings, self._samples = dict(settings), samples
+            self._settings, self._samples = what, samples
         return self._samples
 
 
@@ -200,7 +201,7 @@ def load_data(
 
 def split_data(
     samples: Samples | Table,
-    validation: int,
+    validation: int | float,
     seed: int,
     global_scaling: bool,
     kind: str = "classification",

@@ -11,7 +11,7 @@ import numpy as np
 import pydantic
 import torch
 from jaxtyping import Float64, UInt8
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT
@@ -118,18 +118,28 @@ class Table:
         return f"{file}: {'' if column is None else f'column {column}, '}row {self.first_row + row + 1}"
 
 
+def _number_or_share(validation: int | float) -> int | float:
+    """Return a number of samples as an integer, and a share as it is."""
+    if 0 < validation < 1:
+        return validation
+    if validation != int(validation):
+        raise ValueError(f"expected a number of samples, or a share between 0 and 1, got {validation}")
+    return int(validation)
+
+
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class Source:
     """A data set. To add one, derive from this class and list it in ``DATASETS``.
 
     ``validation`` is the number of samples that are split off the training set: of each class, or of real
-    targets in all. If it is not 0, a run is evaluated on these, and the test set is never touched.
+    targets in all. Between 0 and 1 it is their share: of each class, or in all. If it is not 0, a run is
+    evaluated on these, and the test set is never touched.
     """
 
     global_scaling: ClassVar[bool] = False
     """Standardise with a single mean and standard deviation, rather than with one per feature."""
 
-    validation: Annotated[int, Field(ge=0, le=10**12)] = 0
+    validation: Annotated[int | float, Field(ge=0, le=10**12), AfterValidator(_number_or_share)] = 0
 
     def load(self, rng: np.random.Generator) -> Samples | Table:
         """Return all samples; ``rng`` is for sources that generate them.

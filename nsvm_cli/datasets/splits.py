@@ -16,7 +16,9 @@ TEST_FRACTION = 0.1
 """Fraction of data without an official split: 740 of Ringnorm's 7400 samples, as in the paper."""
 
 
-def split_rows(samples: Samples, validation: int, seed: int, lenient: bool = False) -> dict[str, np.ndarray]:
+def split_rows(
+    samples: Samples, validation: int | float, seed: int, lenient: bool = False
+) -> dict[str, np.ndarray]:
     """Return the rows of each split: ``train``, ``validation``, ``test`` and ``all``.
 
     The test set is the official one, or else a random tenth, stratified by class. Then ``validation`` samples
@@ -24,7 +26,8 @@ def split_rows(samples: Samples, validation: int, seed: int, lenient: bool = Fal
 
     Args:
         samples: the samples.
-        validation: the size of the validation set: the samples of each class, or all with real targets.
+        validation: the size of the validation set: the samples of each class, or all with real targets; or
+            their share, between 0 and 1, which leaves at least one of a class to train on.
         seed: the seed of the draws.
         lenient: whether classes may be absent or rare, as in data for a model that was trained before. Sets
             are then as large as the samples allow.
@@ -49,7 +52,7 @@ def split_rows(samples: Samples, validation: int, seed: int, lenient: bool = Fal
         train = np.setdiff1d(rows, test, assume_unique=True)
     if not lenient:
         _expect_room_for_validation(samples, train, validation)
-    counts = [min(validation, size) for size in _sizes(samples, train).values()]
+    counts = [_validation_count(size, validation) for size in _sizes(samples, train).values()]
     held_out = _draw(samples, train, counts, generator(seed, Stream.SPLIT, 1))
     return {
         "train": np.setdiff1d(train, held_out, assume_unique=True),
@@ -81,7 +84,7 @@ def _expect_two_of_each(samples: Samples) -> None:
             raise InputError(f"{samples.source}: expected at least 2 samples {what}, found {size}{hint}")
 
 
-def _expect_room_for_validation(samples: Samples, train: np.ndarray, validation: int) -> None:
+def _expect_room_for_validation(samples: Samples, train: np.ndarray, validation: int | float) -> None:
     for name, size in _sizes(samples, train).items():
         if size == 0:
             raise InputError(
@@ -92,6 +95,13 @@ def _expect_room_for_validation(samples: Samples, train: np.ndarray, validation:
                 f"dataset.validation={validation}: expected less than the {size} training samples "
                 f"{_of_class(name)}".rstrip()
             )
+
+
+def _validation_count(size: int, validation: int | float) -> int:
+    """Return how many of the training samples of a class are for validation."""
+    if isinstance(validation, int):
+        return min(validation, size)
+    return max(0, min(max(1, round(validation * size)), size - 1))
 
 
 def _sizes(samples: Samples, rows: np.ndarray) -> dict[str, int]:

@@ -17,13 +17,15 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from nsvm_cli.config.settings import flat, is_record_of, parse_settings
 from nsvm_cli.datasets import SampleCache
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.kernels import or_one_over_n
 from nsvm_cli.output import printable
 from nsvm_cli.parallel.workers import Workers, cores, outcome
-from nsvm_cli.runs.experiment import Experiment, prepare, train_in_memory
+from nsvm_cli.runs.experiment import Experiment, load, prepare, train_in_memory
 from nsvm_cli.runs.loop import OnLog, Record
 from nsvm_cli.storage.files import locked, write_csv
 from nsvm_cli.studies.intervals import standard_error
@@ -85,12 +87,42 @@ def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None
         return 0.0
 
 
+SHARE = 0.25
+"""The share of the training samples that are for validation where a usual number would be more."""
+
+
+def suited_validation(values: Mapping[str, Any], usual: int, samples: SampleCache) -> tuple[int | float, str]:
+    """Return how many samples of each class are for validation: a usual number, or where these would be more
+    than ``SHARE`` of the training samples of a class, that share of all.
+
+    Args:
+        values: the settings, as plain values.
+        usual: the number of samples of each class, or of real targets in all.
+        samples: takes the samples if it has them, and keeps them.
+
+    Returns:
+        the setting ``dataset.validation``, and the reason for a share; empty without one.
+
+    Raises:
+        InputError: the data are missing or damaged.
+    """
+    data = load(parse_settings(placed(values, {"dataset.validation": SHARE})), samples)
+    y = torch.cat([data.splits[name].y for name in ("train", "validation")]).numpy()
+    sizes = {name: int(members.sum()) for name, members in data.task.strata(y)}
+    rarest = min(sizes, key=lambda name: sizes[name])
+    if usual <= SHARE * sizes[rarest]:
+        return usual, ""
+    of_which = f"of the {sizes[rarest]} of class {rarest}" if rarest else f"of all {sizes[rarest]}"
+    return SHARE, f"a share of the training samples: {usual} would be more than a quarter {of_which}"
+
+
 def tune(
     values: Mapping[str, Any],
     search: Search,
     suggested: Mapping[str, Any],
     begin: Callable[[], None],
     observe: Callable[[Candidate], None],
+    samples: SampleCache | None = None,
 ) -> list[Candidate]:
     """Start or resume the search in ``search.directory``, and return the finalists, best first.
 
@@ -102,13 +134,14 @@ def tune(
         suggested: the space that is searched unless the user asks for another one; see ``Search.suited``.
         begin: called first in each worker process.
         observe: called with each candidate after its trial.
+        samples: takes the samples if it has them, and keeps them.
 
     Raises:
         InputError: the settings or a corner of the space are invalid, or the directory is in use or holds
             another search.
         RunError: every candidate failed.
     """
-    samples = SampleCache()
+    samples = samples or SampleCache()
     experiment = prepare(parse_settings(values), samples)
     if not experiment.data.splits.sizes["validation"]:
         raise InputError("tune chooses on validation data: expected dataset.validation above 0")

@@ -68,6 +68,10 @@ CASES = [
     ("train threads=0", "threads should be greater than 0, got 0"),
     ("train dataset.samples=3", "dataset.samples should be greater than or equal to 20"),
     ("train dataset.validation=5000", "dataset.validation=5000: expected less than"),
+    (
+        "train dataset.validation=1.5",
+        "dataset.validation: expected a number of samples, or a share between 0 and 1, got 1.5",
+    ),
     ("tune tune.validation=5000", "tune.validation=5000: expected less than"),
     (
         "train algorithm.solver_batch_size=7000",

@@ -16,10 +16,12 @@ import optuna
 import pytest
 
 from nsvm_cli.cli.hydra_app import compose_settings
-from nsvm_cli.config.settings import flat
+from nsvm_cli.cli.tune import USUAL
+from nsvm_cli.config.settings import flat, parse_settings
 from nsvm_cli.datasets import Splits
 from tests.cli.process import nsvm, refusal, start
 from tests.inline_workers import InlineWorkers
+from tests.small_tables import small_table
 
 SHORT = ["algorithm=alg4", "dataset.samples=400", "tune.validation=40", "algorithm.steps=20"]
 SHORT += ["algorithm.solver_steps=100", "tune.seeds=2", "tune.finalists=2", "tune.final_seeds=2"]
@@ -71,7 +73,7 @@ def test_it_never_reads_the_test_set_and_ends_with_overrides_that_train_takes(
     assert done.returncode == 0, done.stderr
     assert not [file for file in Path("/proc/self/fd").glob("*") if "study.db" in str(file.resolve())]
     assert len(trials(tmp_path)) == 3
-    assert done.stderr.startswith("tune alg4 on ringnorm: trials=3 seeds=2, in search\n")
+    assert done.stderr.startswith("tune alg4 on ringnorm: trials=3 seeds=2 validation=40, in search\n")
     run = ["dataset.samples=400", "algorithm.steps=20", "plugins=[guard]", "curves=false"]
     with pytest.raises(AssertionError, match="the test set was read"):  # the guard can fail
         nsvm("train", *run, cwd=tmp_path)
@@ -133,6 +135,43 @@ def test_the_command_that_it_ends_with_runs_though_its_words_need_validation_dat
     assert "dataset.validation=40" in command
     done = nsvm(*shlex.split(command)[1:], "curves=false", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.usefixtures("inline_workers")
+def test_a_small_table_is_searched_as_it_is(tmp_path: Path) -> None:
+    """Of a class it has too few for the usual 200; the first lines say what is taken in their place."""
+    table = small_table("three classes", tmp_path)["dataset"]["path"]
+    words = ["algorithm=pegasos", "dataset=csv", f"dataset.path={table}", "algorithm.steps=5", "engine=torch"]
+    words += [
+        "calibration=sigmoid",
+        "tune.trials=1",
+        "tune.seeds=1",
+        "tune.finalists=1",
+        "tune.final_seeds=2",
+    ]
+    done = nsvm("tune", *words, HERE, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    title, reason = done.stderr.splitlines()[:2]
+    assert title == "tune pegasos on csv: trials=1 seeds=1 validation=0.25, in search"
+    assert reason.endswith("200 would be more than a quarter of the 67 of class fox")
+    command = shlex.split(done.stdout.splitlines()[-1])
+    assert "dataset.validation=0.25" in command, "calibration needs it"
+    parse_settings(compose_settings(command[2:]))
+    asked = refusal("tune", *words, HERE, "tune.validation=200", cwd=tmp_path)
+    assert "tune.validation=200: expected less than the 67 training samples of class fox" in asked
+
+
+@pytest.mark.parametrize(
+    ("words", "usual"),
+    [
+        (["dataset=ringnorm"], 200),
+        (["dataset=mnist"], 500),
+        (["dataset=digits"], 40),
+        (["dataset=digits", "dataset.classes=null"], 20),
+    ],
+)
+def test_the_usual_numbers_are_those_of_the_paper(words: list[str], usual: int) -> None:
+    assert compose_settings(["+tune=default", USUAL, *words])["tune"]["usual_validation"] == usual
 
 
 ODD = "a?b=c%41"

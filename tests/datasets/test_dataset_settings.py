@@ -50,7 +50,7 @@ def test_every_data_set_has_a_validation_setting(name: str) -> None:
     assert refusal(name, **path, validation=-1) == (
         "dataset.validation should be greater than or equal to 0, got -1"
     )
-    assert refusal(name, **path, validation="some").startswith("dataset.validation should be a valid integer")
+    assert refusal(name, **path, validation="some").startswith("dataset.validation should be a valid number")
 
 
 @pytest.mark.parametrize(

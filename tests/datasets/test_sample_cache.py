@@ -22,6 +22,8 @@ def test_samples_are_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
         data, alone = load_data(DIGITS, seed, cache=cache), load_data(DIGITS, seed)
         np.testing.assert_array_equal(data.splits["train"].x, alone.splits["train"].x)
     assert len(loads) == 3
+    sizes = load_data(DIGITS | {"validation": 10}, 1, cache=cache).splits.sizes
+    assert (len(loads), sizes["validation"]) == (3, 20), "they are split later"
     load_data(DIGITS | {"classes": [0, 2]}, 0, cache=cache)
     assert len(loads) == 4
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -85,6 +86,25 @@ def test_validation_takes_as_many_of_each_class_from_the_training_set(seed: int,
     np.testing.assert_array_equal(rows["test"], without["test"])
     np.testing.assert_array_equal(np.union1d(rows["train"], rows["validation"]), without["train"])
     assert counts(samples, rows["validation"]) == [validation, validation]
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"), [(0.25, [220, 4]), (0.001, [1, 1]), (0.5, [441, 9]), (0.9999, [881, 17])]
+)
+def test_validation_takes_a_share_of_each_class_and_leaves_some_to_train_on(
+    share: float, expected: list[int], seed: int
+) -> None:
+    samples = labelled(980, 20)
+    without, rows = split_rows(samples, 0, seed), split_rows(samples, share, seed)
+    np.testing.assert_array_equal(rows["test"], without["test"])
+    np.testing.assert_array_equal(np.union1d(rows["train"], rows["validation"]), without["train"])
+    assert counts(samples, rows["validation"]) == expected
+
+
+def test_a_share_takes_the_only_training_sample_of_no_class(seed: int) -> None:
+    samples = labelled(2, 30)
+    rows = split_rows(samples, 0.25, seed)
+    assert (counts(samples, rows["train"])[0], counts(samples, rows["validation"])[0]) == (1, 0)
 
 
 def same(first: Rows, second: Rows) -> bool:
@@ -197,13 +217,16 @@ def test_a_class_without_training_samples() -> None:
 
 def test_a_trained_model_gets_the_split_that_it_was_trained_with(seed: int) -> None:
     samples = labelled(60, 40)
-    assert same(split_rows(samples, 5, seed), split_rows(samples, 5, seed, lenient=True))
+    for validation in (5, 0.2):
+        known = split_rows(samples, validation, seed, lenient=True)
+        assert same(split_rows(samples, validation, seed), known)
 
 
+@pytest.mark.parametrize("validation", [200, 0.25])
 @pytest.mark.parametrize("y", [[], [1.0], [-1.0, -1.0], [1.0] * 30])
-def test_a_trained_model_takes_what_there_is(y: list[float]) -> None:
+def test_a_trained_model_takes_what_there_is(y: list[float], validation: int | float) -> None:
     samples = Samples(np.zeros((len(y), 1)), np.array(y), ("no", "yes"), "a table")
-    rows = split_rows(samples, 200, 0, lenient=True)
+    rows = split_rows(samples, validation, 0, lenient=True)
     parts = [rows[name] for name in ("train", "validation", "test")]
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), rows["all"])
     assert (len(rows["all"]), len(rows["test"])) == (len(y), -(-len(y) // 10))
@@ -226,9 +249,11 @@ def test_too_few_samples_for_a_test_set(negative: int, positive: int) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("validation", [-1, 0.5, "some", None])
-def test_validation_is_a_count(validation: object) -> None:
-    assert refusal("ringnorm", validation=validation).startswith("dataset.validation should be ")
+@pytest.mark.parametrize("validation", [-1, -0.5, 1.5, "some", None])
+def test_validation_is_a_number_or_a_share(validation: object) -> None:
+    assert re.match(
+        r"dataset\.validation(: expected| should be) ", refusal("ringnorm", validation=validation)
+    )
 
 
 @pytest.mark.parametrize(

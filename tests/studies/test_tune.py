@@ -10,10 +10,11 @@ import pytest
 
 from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.config.settings import parse_settings
+from nsvm_cli.datasets import SampleCache, Splits
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import prepare, train_in_memory
 from nsvm_cli.studies.search_space import Choice, Range, parse_search, placed
-from nsvm_cli.studies.tune import Candidate, _suited, _write, tune, validation_score
+from nsvm_cli.studies.tune import Candidate, _suited, _write, suited_validation, tune, validation_score
 from tests.small_tables import KINDS, small_table
 
 SETTINGS: dict[str, Any] = {
@@ -110,6 +111,32 @@ def test_what_no_step_uses_is_left_out(algorithm: str, network: str, kernel: str
     assert [*found] == [*keys, *(["network.dropout"] if "optimizer.lr" in keys else [])]
     assert found.get("optimizer.lr", Range(0, 10)).ends[1] == 10
     assert found.get("kernel.gamma", Range(1e-2, 1)).ends[0] == (0.005 if kernel == "polynomial" else 1e-2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "usual", "of_which"),
+    [
+        ("three classes", 16, None),
+        ("three classes", 17, "of the 67 of class fox"),
+        ("regression", 54, None),
+        ("regression", 55, "of all 216"),
+    ],
+)
+def test_the_usual_number_of_validation_samples_is_at_most_a_quarter_of_those_there_are(
+    kind: str, usual: int, of_which: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: set[str] = set()
+    take = Splits.__getitem__
+    monkeypatch.setattr(Splits, "__getitem__", lambda self, name: asked.add(name) or take(self, name))
+    # neither a number that is there nor what needs validation data is in the way
+    values = {**SETTINGS, **small_table(kind, tmp_path), "validation": {"every": 5}}
+    found, reason = suited_validation(values, usual, SampleCache())
+    if of_which is None:
+        assert (found, reason) == (usual, "")
+    else:
+        assert found == 0.25
+        assert reason == f"a share of the training samples: {usual} would be more than a quarter {of_which}"
+    assert asked == {"train", "validation"}
 
 
 @pytest.mark.usefixtures("inline_workers")
