@@ -16,7 +16,6 @@ import optuna
 import pytest
 
 from nsvm_cli.cli.hydra_app import compose_settings
-from nsvm_cli.cli.tune import USUAL
 from nsvm_cli.config.settings import flat, parse_settings
 from nsvm_cli.datasets import Splits
 from tests.cli.process import nsvm, refusal, start
@@ -159,19 +158,6 @@ def test_a_small_table_is_searched_as_it_is(tmp_path: Path) -> None:
     parse_settings(compose_settings(command[2:]))
     asked = refusal("tune", *words, HERE, "tune.validation=200", cwd=tmp_path)
     assert "tune.validation=200: expected less than the 67 training samples of class fox" in asked
-
-
-@pytest.mark.parametrize(
-    ("words", "usual"),
-    [
-        (["dataset=ringnorm"], 200),
-        (["dataset=mnist"], 500),
-        (["dataset=digits"], 40),
-        (["dataset=digits", "dataset.classes=null"], 20),
-    ],
-)
-def test_the_usual_numbers_are_those_of_the_paper(words: list[str], usual: int) -> None:
-    assert compose_settings(["+tune=default", USUAL, *words])["tune"]["usual_validation"] == usual
 
 
 ODD = "a?b=c%41"

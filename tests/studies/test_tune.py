@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.cli.hydra_app import compose, compose_settings
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.datasets import SampleCache, Splits
 from nsvm_cli.errors import InputError
@@ -137,6 +137,19 @@ def test_the_usual_number_of_validation_samples_is_at_most_a_quarter_of_those_th
         assert found == 0.25
         assert reason == f"a share of the training samples: {usual} would be more than a quarter {of_which}"
     assert asked == {"train", "validation"}
+
+
+@pytest.mark.parametrize(
+    ("words", "usual"),
+    [
+        (["dataset=ringnorm"], 200),
+        (["dataset=digits"], 40),
+        (["dataset=digits", "dataset.classes=null"], 20),
+    ],
+)
+def test_the_usual_numbers_stay(words: list[str], usual: int) -> None:
+    assert compose(words).experiment.tune.validation == usual
+    assert suited_validation(compose_settings(words), usual, SampleCache()) == (usual, "")
 
 
 @pytest.mark.usefixtures("inline_workers")
