@@ -144,7 +144,6 @@ def test_the_usual_number_of_validation_samples_is_at_most_a_quarter_of_those_th
     [
         (["dataset=ringnorm"], 200),
         (["dataset=digits"], 40),
-        (["dataset=digits", "dataset.classes=null"], 20),
     ],
 )
 def test_the_usual_numbers_stay(words: list[str], usual: int) -> None:
