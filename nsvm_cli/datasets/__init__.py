@@ -106,6 +106,7 @@ class Data:
     With ``official_split`` the test set is the same for every seed; if ``generated``, each seed has samples
     of its own. Otherwise all seeds split the same samples, each in its own way. ``columns`` are the names of
     those that a table has, ``encoder`` made features of them, and ``notes`` are lines about how it did so.
+    ``origins`` are those of ``Samples``.
     """
 
     splits: Splits
@@ -118,6 +119,7 @@ class Data:
     columns: tuple[str, ...] | None = None
     encoder: TableEncoder | None = None
     notes: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
 
     @functools.cached_property
     def duplicates(self) -> int:
@@ -196,7 +198,8 @@ def load_data(
     """
     source = build_source(settings)
     samples = (cache or SampleCache()).load(source, settings, seed)
-    return split_data(samples, source.validation, seed, source.global_scaling, kind, known)
+    data = split_data(samples, source.validation, seed, source.global_scaling, kind, known)
+    return replace(data, origins=samples.origins or (str(settings["name"]),))
 
 
 def split_data(

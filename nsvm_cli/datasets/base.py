@@ -42,7 +42,8 @@ class Samples:
     the codes of ``classes``, in their order: -1 and +1 for two, 0, 1, 2, ... for more. Without classes, ``y``
     holds real targets. Rows from ``official_test`` on are the official test set, where there is one.
     ``generated`` says whether the samples were drawn for this seed: then other seeds have other samples, and
-    their runs are independent.
+    their runs are independent. ``origins`` name what the samples were chosen from, so that two choices from
+    the same are not taken for independent data sets; without any, it is the name of the data set.
     """
 
     x: Float64[np.ndarray, "m ..."] | UInt8[np.ndarray, "m ..."]
@@ -51,6 +52,7 @@ class Samples:
     source: str
     official_test: int | None = None
     generated: bool = False
+    origins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not np.isfinite(self.x).all():
@@ -88,6 +90,7 @@ class Table:
     ``unknown`` are columns to leave out that are not there. ``kind`` is the kind of task that the table is
     meant for, where that is known. ``first_row`` is the number of rows of the file before these.
     ``as_written`` returns columns of the files as text, if ``cells`` may hold something else in its place.
+    ``origins`` are those of ``Samples``: the checksums of the files.
     """
 
     cells: pd.DataFrame
@@ -98,6 +101,7 @@ class Table:
     kind: str | None = None
     first_row: int = 0
     as_written: Callable[[tuple[str, ...]], pd.DataFrame] | None = None
+    origins: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:

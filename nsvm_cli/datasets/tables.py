@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import functools
+import hashlib
 import re
 import warnings
 from collections import Counter
@@ -181,7 +182,21 @@ def to_table(
         return pd.concat(read, ignore_index=True)
 
     sources, length = tuple(files.values()), len(tables[0])
-    return Table(cells, labels, sources, length if len(files) > 1 else None, unknown, as_written=as_written)
+    return Table(
+        cells,
+        labels,
+        sources,
+        length if len(files) > 1 else None,
+        unknown,
+        as_written=as_written,
+        origins=tuple(_checksum(setting, path) for setting, path in files.items()),
+    )
+
+
+def _checksum(setting: str, path: str) -> str:
+    """Return the SHA-256 of a CSV file once it is unpacked, wherever it lies."""
+    with reading_csv(f"{setting}={path}"), open_stream(Path(path).expanduser()) as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _as_written(setting: str, path: str, names: tuple[str, ...], separator: str) -> pd.DataFrame:

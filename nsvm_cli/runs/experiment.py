@@ -263,6 +263,7 @@ def _circumstances(experiment: Experiment) -> dict[str, Any]:
         "data": {
             "source": data.source,
             "sha256": data.sha256,
+            "origins": list(data.origins),
             "classes": list(data.task.classes),
             "official_split": data.official_split,
             "generated": data.generated,

@@ -152,12 +152,14 @@ class Cell:
         value = Cell.score if self.unit == R2 else Cell.errors
         return [value(self, seed) - value(other, seed) for seed in self.runs if seed in other.runs]
 
-    def shares_samples(self, other: Cell) -> bool:
-        """Return whether some of the runs of both are on the same samples."""
-        ours, theirs = (
-            {run.figures["data"]["sha256"] for run in cell.runs.values()} for cell in (self, other)
-        )
-        return not ours.isdisjoint(theirs)
+    @property
+    def origins(self) -> set[tuple[str, int | None]]:
+        """What the samples were chosen from, with the seed of those that were generated for it."""
+        return {
+            (name, seed if data.get("generated", False) else None)
+            for seed, data in ((seed, run.figures["data"]) for seed, run in self.runs.items())
+            for name in (data["sha256"], *data.get("origins", ()))  # earlier versions did not name them
+        }
 
 
 def p_values(pairs: Sequence[tuple[Cell, Cell]]) -> list[float]:
@@ -241,7 +243,7 @@ def _expect_figures(record: RunRecord, split: str) -> None:
     cell = Cell("", "", split, {0: record}, {})
     try:
         known = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
-        known += [record.figures["data"]["sha256"], record.figures["data"]["samples"]]
+        known += [cell.origins, record.figures["data"]["samples"]]
         numbers = [int(record.figures["seed"]), cell.score(0), cell.overlap]
         numbers += [cell.mean("train_seconds"), record.figures["support_vectors"] or 0]
         intact = all(known) and all(map(math.isfinite, numbers))

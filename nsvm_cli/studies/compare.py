@@ -129,9 +129,9 @@ def ranking(found: Sequence[Cell]) -> Ranking | None:
     """Rank the candidates over the data sets that all were tried on, or over the seeds of a single data set.
 
     None for fewer than three candidates, or fewer than three data sets or seeds that all have, or if these
-    are not ``independent``.
+    are not independent: see ``shared_samples``.
     """
-    if not independent(found):
+    if shared_samples(found):
         return None
     names = list(dict.fromkeys(cell.candidate for cell in found))
     datasets = list(dict.fromkeys(cell.dataset for cell in found))
@@ -156,14 +156,19 @@ def ranking(found: Sequence[Cell]) -> Ranking | None:
     return Ranking(ranks, over, p, q * math.sqrt(k * (k + 1) / (6 * n)))
 
 
-def independent(found: Sequence[Cell]) -> bool:
-    """Return whether the blocks that candidates are ranked in are independent, as Friedman's test assumes.
+def shared_samples(found: Sequence[Cell]) -> str:
+    """Return why the blocks that candidates are ranked in are not independent; nothing if they are.
 
-    Seeds that split the same samples are not: a candidate that these samples happen to suit is ranked high
-    with every seed, and the more seeds there are, the surer the test would be of it. Nor are data sets with
-    the same samples, such as one with several sizes of its validation set.
+    Friedman's test assumes that they are. Seeds that split the same samples are not: a candidate that these
+    samples happen to suit is ranked high with every seed, and the more seeds there are, the surer the test
+    would be of it. Nor are data sets with a source in common, such as one with several sizes of its
+    validation set, or several choices of its classes.
     """
-    first = {cell.dataset: cell for cell in found}
-    if len(first) == 1:
-        return not any(cell.overlap for cell in found)
-    return not any(one.shares_samples(other) for one, other in combinations(first.values(), 2))
+    if len({cell.dataset for cell in found}) == 1:
+        return "the seeds split the same samples" if any(cell.overlap for cell in found) else ""
+    owner: dict[tuple[str, int | None], str] = {}
+    for cell in found:
+        for origin in cell.origins:
+            if (other := owner.setdefault(origin, cell.dataset)) != cell.dataset:
+                return f"the samples of {other} and {cell.dataset} are from the same source"
+    return ""

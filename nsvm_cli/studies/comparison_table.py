@@ -9,7 +9,7 @@ from typing import Any
 
 from nsvm_cli.storage.files import csv_text
 from nsvm_cli.studies.cells import CAUTION, chooses_by_test
-from nsvm_cli.studies.compare import FEWEST, Comparison, Ranking, independent
+from nsvm_cli.studies.compare import FEWEST, Comparison, Ranking, shared_samples
 from nsvm_cli.studies.intervals import FEWEST_SEEDS, Estimate, decimals
 from nsvm_cli.studies.latex import escaped
 from nsvm_cli.studies.markdown import table
@@ -135,10 +135,8 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None) -> list[str]:
             "or for those with the reference if it was named. Each interval is for its row alone."
         )
     cells = [row.cell for row in rows]
-    if len({cell.candidate for cell in cells}) >= FEWEST and not independent(cells):
-        found.append(
-            "No mean ranks: Friedman's test needs independent data sets, or seeds, and these share samples."
-        )
+    if len({cell.candidate for cell in cells}) >= FEWEST and (why := shared_samples(cells)):
+        found.append(f"No mean ranks: Friedman's test needs independent data sets, or seeds, and {why}.")
     if ranks is not None:
         order = ", ".join(f"{name} {r:.2f}" for name, r in ranks.ranks.items())
         found.append(f"Mean ranks over {ranks.over}: {order}.")

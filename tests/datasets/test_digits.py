@@ -42,6 +42,7 @@ def test_several_classes_or_all(classes: tuple[int, ...] | None) -> None:
     data, digits = load("digits", classes=classes), load_digits()
     chosen = classes or range(10)
     assert data.task.classes == tuple(map(str, chosen))
+    assert data.origins == ("digits",), "whichever classes are chosen"
     labels = [label for label in digits.target.tolist() if label in chosen]
     np.testing.assert_array_equal(data.splits["all"].y, [chosen.index(label) for label in labels])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import tarfile
 import zipfile
@@ -49,6 +50,7 @@ def test_a_table_in_an_archive(name: str, pack: Callable[[bytes], bytes], tmp_pa
     (tmp_path / name).write_bytes(pack(TABLE.encode()))
     data = load("csv", path=str(tmp_path / name))
     np.testing.assert_array_equal(data.splits["all"].x[:, 0], np.arange(40))
+    assert data.origins == (hashlib.sha256(TABLE.encode()).hexdigest(),), "that of the table as a plain file"
 
 
 DAMAGED = {

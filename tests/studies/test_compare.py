@@ -207,6 +207,29 @@ def test_data_sets_with_the_same_samples_are_no_blocks_to_rank_in() -> None:
     assert ranking(cells([*records, *again])) is None
 
 
+@pytest.mark.parametrize(
+    ("generated", "first_seed", "dependent"), [(False, 0, True), (True, 0, True), (True, 5, False)]
+)
+def test_data_sets_from_one_source_are_no_blocks_to_rank_in(
+    generated: bool, first_seed: int, dependent: bool
+) -> None:
+    """As with several choices of classes; what is generated differs between seeds."""
+    records = [
+        changed(run(seed + first, errors, name, dataset), generated=generated, origins=origins)
+        for dataset, origins, first in (
+            ("digits 0, 1", ["digits"], 0),
+            ("digits 0, 2", ["digits"], first_seed),
+            ("table", ["a", "b"], 0),
+        )
+        for name, many in ERRORS.items()
+        for seed, errors in enumerate(many)
+    ]
+    found = cells(records)
+    note = "seeds, and the samples of digits 0, 1 and digits 0, 2 are from the same source."
+    assert (ranking(found) is None) is dependent
+    assert (note in to_markdown(compare(found), ranking(found))) is dependent
+
+
 def test_the_critical_difference_is_that_of_the_published_table() -> None:
     """Demsar (2006), Table 5: q is 2.343 for three classifiers, 2.569 for four."""
     names = [f"d{n}" for n in range(6)]
@@ -289,6 +312,7 @@ def of_task(record: RunRecord, task: str) -> RunRecord:
         ([run(), run(1, errors="many")], "ring-alg1-1 has a damaged result"),
         ([run(), run(1, train_seconds=float("nan"))], "ring-alg1-1 has a damaged result"),
         ([run(), run(1, data={})], "ring-alg1-1 has a damaged result"),
+        ([run(), changed(run(1), origins=[[]])], "ring-alg1-1 has a damaged result"),
     ],
 )
 def test_runs_that_cannot_be_compared(records: list[RunRecord], message: str) -> None:
