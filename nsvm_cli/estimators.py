@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.config.registry import shown
 from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
 from nsvm_cli.datasets import Samples, Table, in_memory
 from nsvm_cli.datasets.encoding import TableEncoder
@@ -49,6 +52,9 @@ PARTS = ("algorithm", "network", "kernel", "optimizer", "loss")
 
 APPLY = (*PARTS, *HOW, "seed", "multiclass")
 """The settings of ``nsvm train`` that an estimator has: not those of its data set, files and evaluation."""
+
+MISTAKABLE = (str, bytes, bytearray, np.datetime64, np.timedelta64)
+"""The types of cells that Python or NumPy would turn into numbers, though they are none."""
 
 
 class _NSVM(BaseEstimator):  # type: ignore[misc]
@@ -166,7 +172,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             import pandas as pd
 
             if isinstance(X, pd.DataFrame):
-                expect_different([*map(str, X)], "X")
+                X = _of_numbers(X, or_text=True)
                 cells = validate_data(self, X, reset=False, skip_check_array=True)
                 numbers = dict.fromkeys(cells[[*self._encoder.numbers]].select_dtypes("bool"), float)
                 return self._encoder(Table(cells.astype(numbers), pd.Series(dtype=object), ("X",)))
@@ -258,7 +264,7 @@ class NSVMRegressor(RegressorMixin, _NSVM):  # type: ignore[misc]
             RunError: training diverged; it is a RuntimeError.
         """
         X, y = validate_data(
-            self, _of_numbers(X), _detached(y), allow_nd=True, y_numeric=True, ensure_min_samples=2
+            self, _of_numbers(X), _of_numbers(y, "y"), allow_nd=True, y_numeric=True, ensure_min_samples=2
         )
         self._train(X, np.asarray(y, np.float64))
         return self
@@ -283,21 +289,41 @@ def _detached(values: Any) -> Any:
     return values.detach().cpu() if isinstance(values, torch.Tensor) else values
 
 
-def _of_numbers(X: Any) -> Any:
-    """Return samples as scikit-learn can check them, but for what it would accept.
+def _of_numbers(values: Any, name: str = "X", or_text: bool = False) -> Any:
+    """Return samples or targets as scikit-learn can check them, without cells that it would misread.
+
+    It would take what Python makes of text, 10 for 1_0, and the nanoseconds of a time. The other cells of an
+    array that are no numbers, and arrays of text as samples, it refuses itself.
 
     Raises:
-        InputError: two columns have the same name, or a cell is text, which scikit-learn would take for the
-            number that Python makes of it: 10 for 1_0.
+        InputError: two columns have the same name, or a cell is no number, nor text where that is allowed.
     """
-    X = _detached(X)
-    if (columns := getattr(X, "columns", None)) is not None:
-        expect_different([*map(str, columns)], "X")
-    if columns is not None or isinstance(X, np.ndarray):
-        cells = np.asarray(X)
-        if cells.dtype == object and (text := [cell for cell in cells.flat if isinstance(cell, str)]):
-            raise InputError(f"X: expected numbers, got text such as {text[0]!r}; see nsvm train dataset=csv")
-    return X
+    values = _detached(values)
+    parts = {}
+    if (columns := getattr(values, "columns", None)) is not None:
+        expect_different([*map(str, columns)], name)
+        parts = {f" in column {column}": np.asarray(values[column]) for column in columns}
+    for where, cells in (parts or {"": np.asarray(values)}).items():
+        if cells.ndim == 0 or cells.dtype.kind in ("biufSU" if name == "X" else "biuf"):
+            continue
+        for cell in cells.flat:
+            text = isinstance(cell, str)
+            wrong = not _may_be_number(cell) if parts else isinstance(cell, MISTAKABLE)
+            if wrong and not (text and or_text):
+                got = f"text such as {shown(cell)}" if text else shown(cell)
+                advice = "convert these to numbers, such as dates to days"
+                advice = "see nsvm train dataset=csv" if text and name == "X" else advice
+                raise InputError(f"{name}: expected numbers, got {got}{where}; {advice}")
+    return values
+
+
+def _may_be_number(cell: object) -> bool:
+    """Return whether a cell of a data frame is a number, a bool or missing."""
+    import pandas as pd
+
+    if isinstance(cell, (Real, Decimal, np.bool_)):
+        return not isinstance(cell, np.timedelta64)  # which NumPy derives from its integers
+    return pd.api.types.is_scalar(cell) and bool(pd.isna(cell))  # type: ignore[call-overload]
 
 
 def _numbers(x: np.ndarray) -> np.ndarray:

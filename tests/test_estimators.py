@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,81 @@ def test_columns_of_one_name_and_text_are_refused() -> None:
         for X in (text, text.to_numpy()):
             with pytest.raises(InputError, match="X: expected numbers, got text such as '1_0'"):
                 call(X)
+
+
+DAYS = pd.date_range("2020-01-01", periods=20)
+NO_NUMBERS: dict[str, Any] = {
+    "bytes": [b"12"] * 20,
+    "datetimes": DAYS,
+    "datetimes with a time zone": DAYS.tz_localize("UTC"),
+    "timedeltas": DAYS - DAYS[0],
+    "periods": pd.period_range("2000", periods=20, freq="Y"),
+    "datetimes of NumPy": np.array([np.datetime64(n, "s") for n in range(20)] + [0], object)[:20],
+    "timedeltas of NumPy": np.array([np.timedelta64(n, "s") for n in range(20)] + [0], object)[:20],
+    "complex": np.arange(20) + 0j,
+    "lists": [[n] for n in range(20)],
+}
+
+
+@pytest.fixture(scope="module")
+def of_two_columns(tmp_path_factory: pytest.TempPathFactory) -> tuple[NSVMClassifier, NSVMClassifier]:
+    """Return a fitted classifier, and that of its file, which takes data frames as nsvm predict does."""
+    file = tmp_path_factory.mktemp("fitted") / "model.safetensors"
+    x = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["a", "b"])
+    fitted = NSVMClassifier(**QUICK).fit(x, [0, 1] * 10)
+    fitted.save(file)
+    return fitted, NSVMClassifier.load(file)
+
+
+@pytest.mark.parametrize("cells", NO_NUMBERS.values(), ids=NO_NUMBERS)
+def test_a_column_is_numbers_only_if_its_cells_are(
+    cells: Any, of_two_columns: tuple[NSVMClassifier, NSVMClassifier]
+) -> None:
+    fitted, loaded = of_two_columns
+    both = pd.DataFrame({"a": range(20), "b": cells})
+    for table in (both, both[["b"]].assign(a=both["b"])[["a", "b"]]):
+        for call in (lambda X: NSVMClassifier(**QUICK).fit(X, [0, 1] * 10), fitted.predict, loaded.predict):
+            with pytest.raises(
+                InputError, match=r"^X: expected numbers, got .* in column [ab]; convert these to numbers"
+            ):
+                call(table)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "datetimes", "timedeltas", "datetimes of NumPy", "text"])
+def test_targets_and_arrays_are_numbers_only_if_their_cells_are(kind: str) -> None:
+    cells = np.asarray({**NO_NUMBERS, "text": ["1_0"] * 20}[kind])
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    for targets in (cells, cells.astype(object) if kind in ("bytes", "text") else pd.Series(cells)):
+        with pytest.raises(InputError, match=r"^y: expected numbers, got .*; convert these to numbers"):
+            NSVMRegressor(**QUICK).fit(X, targets)
+    if kind != "text":
+        cells = cells.astype(object) if kind == "bytes" else cells
+        with pytest.raises(InputError, match=r"^X: expected numbers, got .*; convert these to numbers"):
+            NSVMRegressor(**QUICK).fit(np.stack([cells, cells], 1), X[:, 0])
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pd.Series([*range(5)] * 4).astype("category"),
+        pd.Series([*range(5)] * 4, dtype="Int64"),
+        pd.Series([Decimal(n) for n in range(5)] * 4),
+    ],
+    ids=["categories", "Int64", "Decimal"],
+)
+def test_numbers_of_any_type_are_numbers(
+    cells: Any, of_two_columns: tuple[NSVMClassifier, NSVMClassifier]
+) -> None:
+    table = pd.DataFrame({"a": np.linspace(-1, 1, 20), "b": cells})
+    plain = table.assign(b=cells.astype(float))
+    expected = NSVMClassifier(**QUICK).fit(plain, [0, 1] * 10).decision_function(plain)
+    np.testing.assert_array_equal(
+        NSVMClassifier(**QUICK).fit(table, [0, 1] * 10).decision_function(table), expected
+    )
+    for classifier in of_two_columns:
+        np.testing.assert_array_equal(
+            classifier.decision_function(table), classifier.decision_function(plain)
+        )
 
 
 def test_bools_of_a_data_frame_are_numbers_for_a_loaded_model_too(tmp_path: Path) -> None:
