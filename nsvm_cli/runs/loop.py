@@ -15,6 +15,9 @@ Record = dict[str, Any]
 PAUSE_SECONDS = 0.25
 """Approximate time between two calls of ``on_step_end``."""
 
+FEW_SAMPLES = 5
+"""The samples whose features and kernel values are looked at before the first step."""
+
 
 class Callback:
     """Base class of callbacks, which observe training without affecting its result.
@@ -68,11 +71,12 @@ def run(
     no means, so that requesting them does not change the others.
 
     Raises:
-        RunError: theta, g or the objective is no longer finite.
+        RunError: theta, g or the objective is no longer finite, or the kernel overflows from the start.
     """
     for callback in callbacks:
         callback.on_train_start()
     if state is None:
+        _expect_finite_kernel(trainer, problem, F)
         state = trainer.start(problem, F)
         if state.t == trainer.total:
             _log(state, callbacks, means=True)
@@ -108,6 +112,20 @@ def _steps(
     return False
 
 
+def _expect_finite_kernel(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> None:
+    """Check that features and kernel values are finite before training may be blamed for it."""
+    if not trainer.trains_svm:
+        return
+    z = F(problem.x[:FEW_SAMPLES])
+    if not z.isfinite().all():
+        what, advice = "features", "lower network.scale"
+    elif not problem.K(z, z).isfinite().all():
+        what, advice = "kernel values", "lower kernel.gamma or kernel.degree, or set network.normalize=true"
+    else:
+        return
+    raise RunError(f"the {what} of training samples overflow {z.dtype} before the first step; {advice}")
+
+
 def _next_multiple(t: int, n: int) -> int:
     return t + n - t % n
 
@@ -126,7 +144,7 @@ def _advance(trainer: Trainer[Any], problem: Problem, state: State, until: int) 
     try:
         trainer.advance(problem, state, until)
     except NotFiniteError as error:
-        raise diverged(error.step, error.quantity) from None
+        raise diverged(error.step, error.quantity, trainer.moves_theta) from None
 
 
 def record(state: State) -> Record:
@@ -146,9 +164,11 @@ def record(state: State) -> Record:
     }
 
 
-def diverged(step: int, quantity: str) -> RunError:
+def diverged(step: int, quantity: str, moves_theta: bool = True) -> RunError:
     """Return the error for a quantity that is not finite, with advice."""
+    of_theta = "lower optimizer.lr, raise optimizer.weight_decay or algorithm.lam"
     return RunError(
-        f"training diverged at step {step}: {quantity} is not finite; lower optimizer.lr, raise "
-        "optimizer.weight_decay, or keep kernel values small with network.normalize or kernel.normalize"
+        f"training diverged at step {step}: {quantity} is not finite; "
+        f"{of_theta if moves_theta else 'raise algorithm.lam'}, "
+        "or keep kernel values small with network.normalize or kernel.normalize"
     )

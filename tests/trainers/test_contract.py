@@ -145,10 +145,39 @@ def test_records_count_up_and_end_with_the_last_step(trainer: Trainer[Any], smal
 def test_divergence_stops_the_run(trainer: Trainer[Any], small: MakeSmall) -> None:
     s = small(1)
     F = s.theta()
+
+    def spoil(_: object) -> None:
+        with torch.no_grad():
+            next(F.network.parameters()).fill_(float("nan"))
+
+    with pytest.raises(RunError, match=r"diverged at step \d+: .* is not finite; ") as caught:
+        run(trainer, s.problem, F, 1, [OnLog(spoil)])
+    assert "lower optimizer.lr" in str(caught.value) or not trainer.moves_theta
+
+
+@pytest.mark.parametrize(
+    ("K", "scale", "said"),
+    [
+        (RBF(1e300), 1.0, r"the kernel values of .* overflow torch.float\d\d before .*; lower kernel.gamma"),
+        (
+            Polynomial(5, 1e300),
+            1.0,
+            "the kernel values of .* overflow .* lower kernel.gamma or kernel.degree",
+        ),
+        (RBF(1.0), float("inf"), "the features of .* overflow .* lower network.scale"),
+    ],
+)
+def test_what_overflows_before_the_first_step_is_not_blamed_on_training(
+    K: Kernel, scale: float, said: str, small: MakeSmall
+) -> None:
+    s = small(1, K=K)
+    s.problem = replace(s.problem, x=s.problem.x.float())
+    F = s.theta()
+    F.network.float()
     with torch.no_grad():
-        next(F.network.parameters()).fill_(float("nan"))
-    with pytest.raises(RunError, match=r"diverged at step \d+.*lower optimizer\.lr"):
-        run(trainer, s.problem, F, 10)
+        next(F.network.parameters()).mul_(scale)
+    with pytest.raises(RunError, match=said):
+        run(build_trainer({"name": "alg1", "steps": 5}), s.problem, F, 10)
 
 
 @two_classes
