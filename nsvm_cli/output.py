@@ -27,8 +27,13 @@ def say(line: object) -> None:
 
 def say_traceback(error: BaseException) -> None:
     """Print the traceback of an error to standard error."""
-    for line in "".join(traceback.format_exception(error)).splitlines():
+    for line in traceback_lines(error):
         say(line)
+
+
+def traceback_lines(error: BaseException) -> list[str]:
+    """Return the lines of the traceback of an error."""
+    return "".join(traceback.format_exception(error)).splitlines()
 
 
 def answer(line: object) -> None:

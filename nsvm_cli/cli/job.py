@@ -7,7 +7,7 @@ import functools
 import math
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.pictures import draw
 from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.errors import InputError, RunError, did_you_mean, message_of, out_of_memory
-from nsvm_cli.output import answer, flash, say_traceback, standard_streams
+from nsvm_cli.output import answer, flash, standard_streams, traceback_lines
 
 if TYPE_CHECKING:
     from nsvm_cli.config.settings import Settings
@@ -345,14 +345,12 @@ def _leave_in_status(error: Exception, place: Place) -> None:
     from nsvm_cli.storage.files import locked
     from nsvm_cli.storage.run_directory import has_run, read_status, write_status
 
-    if not isinstance(error, (InputError, RunError, OSError)):
-        say_traceback(error)
     hydra, failure = HydraConfig.get(), _failure(error, place)
     places = [refusals(Path(hydra.runtime.cwd) / hydra.sweep.dir, place.about["sweep"]) / str(place.number)]
     if not has_run(place.directory):
         places.insert(0, place.directory)
-    elif read_status(place.directory) == failure:
-        return
+    elif _without_notices(read_status(place.directory) or {}) == _without_notices(failure):
+        return  # it was written where it happened
     for directory in places:
         with contextlib.suppress(InputError, OSError), locked(directory):
             write_status(directory, **failure)
@@ -361,9 +359,16 @@ def _leave_in_status(error: Exception, place: Place) -> None:
 
 
 def _failure(error: Exception, place: Place) -> dict[str, Any]:
-    """Return the status of a job that has failed."""
+    """Return the status of a job that has failed; of a bug in a sweep's job, its traceback is a notice."""
     code = 2 if isinstance(error, InputError) else 1
-    return {"status": "failed", "message": message_of(error), **place.about, "exit_code": code}
+    status = {"status": "failed", "message": message_of(error), **place.about, "exit_code": code}
+    if place.number is not None and not isinstance(error, (InputError, RunError, OSError)):
+        status["notices"] = [*place.about.get("notices", []), *traceback_lines(error)]
+    return status
+
+
+def _without_notices(status: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in status.items() if name != "notices"}
 
 
 def _explained(error: Exception, place: Place) -> Exception:

@@ -179,8 +179,13 @@ def test_many_pictures_are_drawn_in_several_processes_which_know_the_plugins(
     assert all(picture.is_file() for picture in drawn)
 
 
-def test_a_bug_in_a_part_shows_its_traceback_and_is_a_failure_of_its_job(tmp_path: Path) -> None:
-    (tmp_path / "odd.py").write_text(PLUGIN.format(what="raise KeyError('no such thing')"))
+IN_TRAINING = "if Path('sweep/0/status.json').exists(): "
+
+
+@pytest.mark.parametrize("when", ["", IN_TRAINING], ids=["before training", "in training"])
+def test_a_bug_in_a_part_shows_its_traceback_and_is_a_failure_of_its_job(when: str, tmp_path: Path) -> None:
+    """The process that shows the jobs prints it: a job may run in another, below a table that is redrawn."""
+    (tmp_path / "odd.py").write_text(PLUGIN.format(what=f"{when}raise KeyError('no such thing')"))
     words = ["train", "-m", *TINY, "plugins=[odd]", "kernel.name=odd,rbf", "hydra.sweep.dir=sweep"]
     done = nsvm(*words, cwd=tmp_path, env=WIDE)
     assert done.returncode == 1
@@ -188,6 +193,12 @@ def test_a_bug_in_a_part_shows_its_traceback_and_is_a_failure_of_its_job(tmp_pat
     assert "│ failed │ KeyError: 'no such thing' │" in done.stdout
     assert "odd.py" in done.stderr
     assert done.stderr.count("Traceback") == 1
+    status = statuses(tmp_path / "sweep")[0]
+    assert status["message"] == "KeyError: 'no such thing'"
+    assert status["notices"][0] == "Traceback (most recent call last):"
+    assert "odd.py" in "".join(status["notices"])
+    block = [line for line in done.stderr.splitlines() if line.startswith("job 0 (kernel.name=odd): ")]
+    assert [line.partition("): ")[2] for line in block[: len(status["notices"])]] == status["notices"]
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU])
