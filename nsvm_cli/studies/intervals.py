@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev, variance
+from statistics import NormalDist, fmean, stdev, variance
 from typing import Any
 
 import numpy as np
@@ -159,9 +159,21 @@ def difference_interval(differences: Int64[np.ndarray, "*studies k"], overlap: f
     return np.stack([differences.mean(-1) - half, differences.mean(-1) + half])
 
 
-def standard_error(values: Sequence[float], overlap: float = 0.0) -> float:
-    """Return the standard error of the mean over seeds: sqrt(c Var(values)); NaN for a single one."""
-    return math.sqrt((1 / len(values) + overlap) * variance(values)) if len(values) > 1 else math.nan
+def standard_error(values: Sequence[float], overlap: float = 0.0, samples: int | None = None) -> float:
+    """Return the standard error of the mean over seeds: sqrt(c Var(values)); NaN for a single one.
+
+    If the values are accuracies on so many ``samples`` each, their variance is at least that of independent
+    errors, p (1 - p) / samples. p is the accuracy after adding z^2/2 samples with an error and as many
+    without to the ``samples / c``, as Agresti and Coull do: ten times 100 of 100 give 0.0014 rather than 0.
+    """
+    if len(values) < 2:
+        return math.nan
+    c, least = 1 / len(values) + overlap, 0.0
+    if samples is not None:
+        n, z = samples / c, NormalDist().inv_cdf((1 + LEVEL) / 2)
+        p = (n * fmean(values) + z**2 / 2) / (n + z**2)
+        least = p * (1 - p) / samples
+    return math.sqrt(c * max(variance(values), least))
 
 
 def paired_p_value(differences: Float64[np.ndarray, "*studies k"], overlap: float = 0.0) -> PValues:

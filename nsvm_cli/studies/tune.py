@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from nsvm_cli.config.settings import flat, is_record_of, parse_settings
-from nsvm_cli.datasets import SampleCache
+from nsvm_cli.datasets import Data, SampleCache
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.kernels import or_one_over_n
 from nsvm_cli.output import printable
@@ -40,6 +40,7 @@ class Candidate:
     """A point of the space and its scores on validation data; ``final`` holds those with further seeds.
 
     ``overlap`` is the ratio of validation to training samples if each seed splits the same samples, else 0.
+    ``samples`` is the number of validation samples of each score if it is an accuracy.
     """
 
     number: int
@@ -47,6 +48,7 @@ class Candidate:
     scores: list[float]
     final: list[float]
     overlap: float = 0.0
+    samples: int | None = None
 
     @property
     def mean(self) -> float:
@@ -55,7 +57,7 @@ class Candidate:
     @property
     def error(self) -> float:
         """The standard error of the mean."""
-        return standard_error(self.final or self.scores, self.overlap)
+        return standard_error(self.final or self.scores, self.overlap, self.samples)
 
     @property
     def overrides(self) -> str:
@@ -159,7 +161,7 @@ def tune(
         with Workers(jobs := search.jobs or cores(), begin) as workers:
             objective = partial(_score, values, search, workers, observe)
             _optimize(study, search, objective, jobs, workers)
-            finalists = _final(study, search, values, workers, experiment.data.overlap("validation"))
+            finalists = _final(study, search, values, workers, experiment.data)
     if not finalists or finalists[0].mean == 0:
         raise RunError("no candidate completed training with every seed: expected a smaller tune.space")
     _write(finalists, experiment.data.task.metric, directory / "finalists.csv")
@@ -310,7 +312,7 @@ def _study(values: Mapping[str, Any], search: Search, storage: optuna.storages.R
 
 
 def _final(
-    study: optuna.Study, search: Search, values: Mapping[str, Any], workers: Workers, overlap: float
+    study: optuna.Study, search: Search, values: Mapping[str, Any], workers: Workers, data: Data
 ) -> list[Candidate]:
     """Return the best candidates, ranked with further seeds: the first ones favour lucky candidates."""
     seeds = range(search.first_seed + search.seeds, search.first_seed + search.seeds + search.final_seeds)
@@ -326,7 +328,12 @@ def _final(
         known[futures[future]] = outcome(future)
         study.set_user_attr("final", known)
     finals = [
-        Candidate(c.number, c.point, c.scores, [known[f"{c.number} {seed}"] for seed in seeds], overlap)
+        replace(
+            c,
+            final=[known[f"{c.number} {seed}"] for seed in seeds],
+            overlap=data.overlap("validation"),
+            samples=data.splits.sizes["validation"] if data.task.classes else None,
+        )
         for c in finalists
     ]
     return sorted(finals, key=lambda c: c.mean, reverse=True)

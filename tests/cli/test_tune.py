@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shlex
 import shutil
 import signal
@@ -198,14 +199,21 @@ def test_everything_is_in_its_folder(search: Path) -> None:
     assert {"study.db", "finalists.csv"} <= {path.name for path in (search / ODD).iterdir()}
 
 
-def test_the_standard_error_allows_for_validation_sets_that_overlap(searched: Path) -> None:
-    final = '{"0 1002": 0.9, "0 1003": 0.8}'
+@pytest.mark.parametrize(
+    ("scores", "variance"),
+    [((0.9, 0.8), 0.005), ((1.0, 1.0), 2.344e-4)],  # at least that of independent errors in 80 samples
+    ids=["different", "equal"],
+)
+def test_the_standard_error_allows_for_validation_sets_that_overlap_and_are_small(
+    scores: tuple[float, float], variance: float, searched: Path
+) -> None:
+    final = json.dumps({f"0 {1002 + n}": score for n, score in enumerate(scores)})
     with edited(searched) as study:
         study.execute("UPDATE study_user_attributes SET value_json = ? WHERE key = 'final'", [final])
     assert nsvm(*SMALL, cwd=searched).returncode == 0
     (finalist,) = csv.DictReader((searched / ODD / "finalists.csv").read_text().splitlines())
     correction = 1 / 2 + 80 / 244  # of the 360 digits 36 are for the test, 40 of each class for validation
-    assert float(finalist["standard_error"]) == pytest.approx((0.005 * correction) ** 0.5)
+    assert float(finalist["standard_error"]) == pytest.approx((variance * correction) ** 0.5, rel=0.02)
 
 
 def test_a_stored_value_cannot_steer_the_terminal(searched: Path) -> None:

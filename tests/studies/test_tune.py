@@ -190,6 +190,7 @@ def test_finalists_are_ranked_by_their_further_seeds() -> None:
     assert lucky.error == pytest.approx(0.02)
     assert lucky.overrides == "optimizer.lr=0.1 kernel.gamma=null"
     assert replace(lucky, overlap=1 / 2).error == pytest.approx(0.02 * 2**0.5), "1/2 + 1/2 for 1/2"
+    assert replace(lucky, final=[1.0, 1.0], samples=20).error > 0.01, "20 samples do not prove 100 %"
 
 
 @pytest.mark.parametrize("kind", KINDS)
