@@ -183,8 +183,11 @@ class Regression(Task):
 
     def decide(self, g: Values) -> Values:
         """Return the predicted targets, in the units of the data and in float64, which has their digits."""
-        wide: Values = g.double() if isinstance(g, Tensor) else g.astype(np.float64)
-        return self.mean + self.std * wide
+        if isinstance(g, np.ndarray):
+            return self.mean + self.std * g.astype(np.float64)
+        # tensors, for torch's exporter to ONNX would round numbers to float32
+        mean, std = (torch.tensor(number, dtype=torch.float64) for number in (self.mean, self.std))
+        return mean + std * g.double()
 
     def correct(self, y: np.ndarray, g: np.ndarray) -> None:
         return None

@@ -17,7 +17,7 @@ from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.calibration import probabilities
 from nsvm_cli.models.nsvm import NSVM, votes
 from nsvm_cli.runs.model_file import Facts, load_model
-from nsvm_cli.tasks import Classification, Regression
+from nsvm_cli.tasks import Classification
 
 MOST_BYTES = 2**31 - 2**20
 """What the tensors of a graph may take: protobuf writes no message of 2 GiB."""
@@ -37,8 +37,6 @@ class Graph(nn.Module):
     bias: Tensor
     x_mean: Tensor  # not "mean": the exporter confuses a tensor with an operator of the same name
     x_std: Tensor
-    y_mean: Tensor  # tensors, for the exporter would round numbers to float32
-    y_std: Tensor
 
     def __init__(self, model: NSVM) -> None:
         super().__init__()
@@ -47,10 +45,6 @@ class Graph(nn.Module):
         g, scaling = model.expansion, model.scaling
         tensors = {"z": g.z, "alpha": g.alpha, "bias": torch.as_tensor(g.bias).to(g.z)}
         tensors |= {"x_mean": scaling.mean, "x_std": scaling.std}
-        if isinstance(model.task, Regression):
-            tensors["y_mean"], tensors["y_std"] = torch.tensor(
-                [model.task.mean, model.task.std], dtype=torch.float64
-            )
         for name, tensor in tensors.items():
             self.register_buffer(name, tensor)
 
@@ -60,10 +54,8 @@ class Graph(nn.Module):
         z = self.network(((x - self.x_mean) / self.x_std).to(self.z.dtype))
         scores = self.model.kernel(z, self.z) @ self.alpha / g.scale + self.bias
         scores = votes(scores) if g.one_vs_one else scores
-        if isinstance(task, Classification):
-            prediction = task.index(task.decide(scores))
-        else:
-            prediction = self.y_mean + self.y_std * scores.double()
+        decided = task.decide(scores)
+        prediction = task.index(decided) if isinstance(task, Classification) else decided
         if sigmoids is None:
             return scores, prediction
         return scores, prediction, probabilities(sigmoids, scores).to(self.z.dtype)
