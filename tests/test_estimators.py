@@ -397,7 +397,7 @@ VANISHING = "sums of kernel values vanish beside their scale; lower algorithm.la
             VANISHING,
         ),
         (NSVMClassifier, {"gamma": 1e-300}, "the kernel of a support vector is the same for all samples"),
-        (NSVMClassifier, COLLAPSED, "same features"),
+        (NSVMClassifier, COLLAPSED, "same features; .* or raise network.scale"),
         (
             NSVMRegressor,
             {"loss": "epsilon_insensitive", "settings": {"loss.epsilon": 1e9}},

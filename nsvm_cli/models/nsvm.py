@@ -135,7 +135,8 @@ class NSVM:
         z, terms = self.features(x), self.expansion.z
         K = self.kernel(z, terms)
         if z.eq(z[0]).all():
-            reason = "the network gives all samples the same features; lower optimizer.lr or weight_decay"
+            advice = "lower optimizer.lr or weight_decay, or raise network.scale"
+            reason = f"the network gives all samples the same features; {advice}"
         elif len(terms) == 0:
             reason = "there are no support vectors; lower loss.epsilon"
         elif K.eq(K[0]).all():

@@ -118,9 +118,12 @@ def _expect_finite_kernel(trainer: Trainer[Any], problem: Problem, F: FeatureMap
         return
     z = F(problem.x[:FEW_SAMPLES])
     if not z.isfinite().all():
-        what, advice = "features", "lower network.scale"
+        what, advice = "features", "lower network.scale, or set network.normalize=true"
     elif not problem.K(z, z).isfinite().all():
-        what, advice = "kernel values", "lower kernel.gamma or kernel.degree, or set network.normalize=true"
+        what, advice = (
+            "kernel values",
+            "lower kernel.gamma or kernel.degree, or keep features small with network.normalize",
+        )
     else:
         return
     raise RunError(f"the {what} of training samples overflow {z.dtype} before the first step; {advice}")

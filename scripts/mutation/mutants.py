@@ -17,7 +17,7 @@ MUTANTS = {
         ("math.sqrt(C / (C - 1))", "1.0"),
         ("g.argmax(-1)", "g.argmin(-1)"),
         ("(y - self.mean) / self.std", "y - self.mean"),
-        ("self.mean + self.std * wide", "self.mean + wide"),
+        ("mean + std * g.double()", "mean + g.double()"),
         ("labels == classes[1], 1.0, -1.0", "labels == classes[1], -1.0, 1.0"),
     ],
     "trainers/look_ahead.py": [
@@ -208,7 +208,7 @@ MUTANTS = {
         ("RENAMED.get(key, key)", "key"),
     ],
     "runs/loop.py": [
-        ("diverged(error.step, error.quantity)", "diverged(state.t, error.quantity)"),
+        ("diverged(error.step, error.quantity", "diverged(state.t, error.quantity"),
         ("if any(answers):", "if all(answers):"),
         ("        state.tally.clear()\n", "        pass\n"),
         ("means=state.t % log_every == 0 or", "means=True or"),
