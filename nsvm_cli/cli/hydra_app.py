@@ -23,6 +23,7 @@ import nsvm_cli
 from nsvm_cli.cli.hydra_private import (
     COMPOSE_OPTIONS,
     MAIN_OPTIONS,
+    composed_so_far,
     composing_once,
     flags_first,
     register_resolver,
@@ -212,7 +213,7 @@ def _sentence(error: Exception, arguments: list[str]) -> str:
         key, at, _ = found[1].partition("@")
         if at and key in _groups():
             return f"{key}: a defaults list names what chooses parts, as an experiment does, without @PACKAGE"
-        return _no_such_setting(key, arguments)
+        return _no_such_setting(key, composed_so_far(error))
     if isinstance(error, RecursionError):
         return "the configurations lead back to themselves, or too deep"
     lines = text.splitlines() or [type(error).__name__]
@@ -243,7 +244,8 @@ MEANT = {"learning_rate": "lr", "epochs": "steps", "iterations": "steps", "lambd
 """What others call a setting, and its name here."""
 
 
-def _no_such_setting(key: str, arguments: list[str]) -> str:
+def _no_such_setting(key: str, config: DictConfig | None) -> str:
+    """Return what to say about a setting that the configuration lacks; None is one that was not composed."""
     if "/" in key:
         return f"{key}: there is no such group; did you mean {key.replace('/', '.')}?"
     if key.startswith("hydra."):
@@ -251,25 +253,23 @@ def _no_such_setting(key: str, arguments: list[str]) -> str:
     options = _options_by_setting()
     if key in options:
         return f"{key}: there is no such setting here, but with {' or '.join(options[key])}"
-    known, elsewhere = _known_settings(key, arguments)
+    known, elsewhere = _known_settings(key, compose([]) if config is None else config)
     meant = MEANT.get(key.rpartition(".")[2], key)
     return f"{key}: there is no such setting; {did_you_mean(meant, known, elsewhere | {*options})}"
 
 
-def _known_settings(key: str, arguments: list[str]) -> tuple[set[str], set[str]]:
-    """Return the settings of a key's section, and those of the others, given the groups that were chosen."""
-    groups = _groups()
-    choices = [
-        a for a in arguments if re.fullmatch(r"\+?\w+=[\w/-]+", a) and a.strip("+").split("=")[0] in groups
-    ]
-    try:
-        config = compose(choices)
-    except COMPOSING:
-        config = compose([])
-    sections = {str(name): node for name, node in config.items() if isinstance(node, DictConfig)}
-    keys = {section: {f"{section}.{name!s}" for name in node} for section, node in sections.items()}
+def _known_settings(key: str, config: DictConfig) -> tuple[set[str], set[str]]:
+    """Return the settings of a key's section, and those of the others."""
+    groups, values = _groups(), OmegaConf.to_container(config)
+    assert isinstance(values, dict)
+    names = {str(name): value for name, value in values.items() if name != "hydra"}
+    keys = {
+        section: {f"{section}.{name}" for name in inner}
+        for section, inner in names.items()
+        if isinstance(inner, dict)
+    }
     section = key.rpartition(".")[0]
-    known = keys.get(section) or (groups if section else groups | {str(name) for name in config}) - {"values"}
+    known = keys.get(section) or (groups if section else groups | {*names}) - {"values"}
     others = {other for name in keys.keys() - {*REFERRED_TO} for other in keys[name]}
     return known, {other for other in others if not other.endswith(".name")}
 

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import copy
 import os
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NoReturn
 
@@ -189,6 +190,13 @@ def _is_value(override: Override, config: DictConfig) -> bool:
     key = override.key_or_group
     value = "." in key or (key in config and key not in config.hydra.runtime.choices)
     return value and "/" not in key and override.package is None and not override.is_hydra_override()
+
+
+def composed_so_far(error: Exception) -> DictConfig | None:
+    """Return the configuration, of the parts that were chosen, to which Hydra could not apply an override."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    applying = (f.f_locals for f in frames if f.f_code.co_name == "_apply_overrides_to_config")
+    return next((names["cfg"] for names in applying), None)
 
 
 @contextlib.contextmanager

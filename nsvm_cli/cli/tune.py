@@ -69,7 +69,8 @@ def tune(options: argparse.Namespace) -> None:
     folders = [search_folder(options.config_dir)] if options.config_dir is not None else []
     # Hydra's + refuses a key that is there already
     words = [re.sub(r"^\+(?=tune\.space\.)", "++", word) for word in options.words]
-    asked = ["+tune=default", "dataset.validation=${tune.validation}", USUAL]
+    # every data set has dataset.validation, though one's own configuration need not name it
+    asked = ["+tune=default", "++dataset.validation=${tune.validation}", USUAL]
     values = compose_settings([*asked, *folders, *words])
     section = values.pop("tune")
     usual = section.pop("usual_validation")

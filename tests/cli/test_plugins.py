@@ -96,6 +96,25 @@ def test_a_bad_value_for_a_part_of_ones_own_is_one_line(change: str, said: str, 
     assert refusal("train", *MINE, *change.split(), cwd=parts).startswith(said)
 
 
+MOONS = "did you mean dataset.noise? (known: dataset.name, dataset.noise, dataset.samples)"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("train dataset=moons dataset.noise2=3", MOONS),
+        ("train dataset=moons ~dataset.noise2", MOONS),
+        ("train --estimate dataset=moons dataset.noise2=3", MOONS),
+        ("tune dataset=moons dataset.noise2=3", "did you mean dataset.noise? (known: dataset.name, "),
+        ("train kernel=cauchy kernel.gama=3", "kernel.gamma? (known: kernel.gamma, kernel.name)"),
+    ],
+)
+def test_a_wrong_setting_is_answered_with_those_of_the_chosen_parts(
+    words: str, said: str, parts: Path
+) -> None:
+    assert said in refusal(*words.split(), *MINE[:3], cwd=parts)
+
+
 def test_every_part_at_once(parts: Path) -> None:
     words = [*MINE, "kernel=cauchy", "network=wide", "algorithm=perceptron", "dataset=moons"]
     trained(*words, cwd=parts)
