@@ -25,15 +25,16 @@ def say(line: object) -> None:
     print(printable(str(line)), file=sys.stderr, flush=True)  # noqa: T201
 
 
-def say_traceback(error: BaseException) -> None:
-    """Print the traceback of an error to standard error."""
-    for line in traceback_lines(error):
+def details(error: BaseException, full: bool) -> list[str]:
+    """Return the lines of the traceback of an error, or only those of its notes."""
+    texts = traceback.format_exception(error) if full else getattr(error, "__notes__", ())
+    return "".join(texts).splitlines()
+
+
+def say_details(error: BaseException, full: bool) -> None:
+    """Print the traceback of an error to standard error, or only its notes."""
+    for line in details(error, full):
         say(line)
-
-
-def traceback_lines(error: BaseException) -> list[str]:
-    """Return the lines of the traceback of an error."""
-    return "".join(traceback.format_exception(error)).splitlines()
 
 
 def answer(line: object) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from copy import copy
 from typing import Any, TypeVar
 
-from nsvm_cli.parallel.workers import Workers
+from nsvm_cli.parallel.workers import Workers, _work
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ class InlineWorkers(Workers):
     def submit(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
         future: Future[T] = Future()
         try:
-            future.set_result(work(*arguments))
+            future.set_result(_work(work, *arguments))
         except BaseException as error:
-            future.set_exception(error)
+            future.set_exception(copy(error))  # as from another process, without its traceback
         return future

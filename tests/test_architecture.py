@@ -33,7 +33,7 @@ REGISTRIES = {
 
 # From the ground up; a module imports only from its own room or from those below.
 ROOMS = [
-    ["errors", "memory", "output", "randomness", "tasks", "torchvision_import"],
+    ["errors", "memory", "output", "plugins", "randomness", "tasks", "torchvision_import"],
     ["config"],
     ["storage"],
     ["loggers"],

@@ -11,8 +11,9 @@ from types import FrameType
 from typing import NoReturn
 
 from nsvm_cli.cli.parser import build_parser
-from nsvm_cli.errors import InputError, Interrupted, RunError, out_of_memory, plainly
-from nsvm_cli.output import flash, say, say_traceback, standard_streams
+from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
+from nsvm_cli.output import flash, say, say_details, standard_streams
+from nsvm_cli.plugins import explain, is_of_plugin
 
 LONGEST = 1500
 """Characters of a line about an error."""
@@ -54,20 +55,15 @@ def _main(argv: list[str]) -> int:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # there is nothing to save but in training
     try:
         _run(argv)
-    except InputError as error:
-        return _complain(error, 2)
-    except RunError as error:
-        return _complain(error, 1)
     except Interrupted as error:
         return _complain(error, 128 + error.signum)
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
-    except OSError as error:
-        return _complain(plainly(error), 1)
     except Exception as error:
-        if (shortage := out_of_memory(error)) is None:
+        known = error if isinstance(error, (InputError, RunError)) else explain(error)
+        if not isinstance(known, (InputError, RunError, OSError)):
             raise
-        return _complain(shortage, 1)
+        return _complain(known, 2 if isinstance(known, InputError) else 1)
     return 0
 
 
@@ -87,9 +83,13 @@ def _end(signum: int, frame: FrameType | None) -> NoReturn:
 
 
 def _complain(what: object, code: int) -> int:
-    if isinstance(what, Exception) and os.environ.get("HYDRA_FULL_ERROR") == "1":
-        say_traceback(what)
-    line = " ".join(str(what).split())
+    line = str(what)
+    if isinstance(what, Exception):
+        say_details(what, full := os.environ.get("HYDRA_FULL_ERROR") == "1")
+        line = message_of(what)
+        if not full and is_of_plugin(what.__cause__):
+            line += "; HYDRA_FULL_ERROR=1 shows the traceback"
+    line = " ".join(line.split())
     if len(line) > LONGEST:  # the reason is at the end
         line = f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
     say(f"nsvm: {line}")

@@ -11,9 +11,9 @@ import yaml
 
 from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, Key, split_words
-from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import answer, say
+from nsvm_cli.plugins import load_plugins
 
 DESCRIPTION = """\
 Evaluate a trained model on its test set, or on its validation set if it was

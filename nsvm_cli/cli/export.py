@@ -6,8 +6,8 @@ import argparse
 
 from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, output_file
-from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.output import answer
+from nsvm_cli.plugins import load_plugins
 
 DESCRIPTION = """\
 Write a trained model as one ONNX graph: scaling, network and kernel expansion.

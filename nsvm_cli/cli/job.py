@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import os
 import shlex
 import time
 from collections.abc import Iterator, Mapping
@@ -16,12 +17,12 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from nsvm_cli.cli.hydra_app import plain_values
+from nsvm_cli.cli.hydra_app import FULL_ERROR, plain_values
 from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.pictures import draw
-from nsvm_cli.cli.plugins import load_plugins
-from nsvm_cli.errors import InputError, RunError, did_you_mean, message_of, out_of_memory
-from nsvm_cli.output import answer, flash, standard_streams, traceback_lines
+from nsvm_cli.errors import InputError, RunError, did_you_mean, message_of
+from nsvm_cli.output import answer, details, flash, standard_streams
+from nsvm_cli.plugins import explain, load_plugins
 
 if TYPE_CHECKING:
     from nsvm_cli.config.settings import Settings
@@ -60,6 +61,7 @@ class Job:
     sweep: str
     started: float = field(default_factory=time.time)
     error: Exception | None = None
+    full_error: bool = field(default_factory=lambda: os.environ.get(FULL_ERROR) == "1")
 
     def __call__(self, config: DictConfig) -> float | None:
         """Return the metric that a sweeper optimises; NaN if the job fails, and None if it optimises none."""
@@ -69,7 +71,7 @@ class Job:
                 _train(composed_settings(config, self.options), place, self)
                 return None if metric is None else _value_of(metric, place.directory)
             except Exception as raised:
-                error = out_of_memory(raised) or raised
+                error = explain(raised)
                 if place.number is None:
                     self.error = _explained(error, place)
                 else:
@@ -84,12 +86,14 @@ class Place:
     """Where a job writes, and what its status says about it.
 
     ``number`` is None for a single run. A job of a sweep leaves it to the process that started the sweep to
-    show how far it is and what became of it: it may run anywhere, and beside others.
+    show how far it is and what became of it: it may run anywhere, and beside others. ``full_error`` says
+    whether that includes the traceback of an error that is no bug.
     """
 
     directory: Path
     number: int | None
     about: dict[str, Any]
+    full_error: bool
 
     @property
     def name(self) -> str:
@@ -114,7 +118,7 @@ def _place(job: Job) -> Place:
         overrides = _recorded_overrides(job.options.resume)
     about = {"job": number, "sweep": job.sweep if sweep else None, "overrides": overrides}
     directory = job.options.resume or Path(hydra.runtime.output_dir)
-    return Place(directory, number, about)
+    return Place(directory, number, about, job.full_error)
 
 
 def refusals(directory: Path, sweep: str) -> Path:
@@ -331,7 +335,7 @@ def _status(place: Place, steps: int) -> Iterator[None]:
         raise
     except Exception as error:
         with contextlib.suppress(OSError):
-            write_status(place.directory, **_failure(out_of_memory(error) or error, place))
+            write_status(place.directory, **_failure(explain(error), place))
         raise
     write_status(place.directory, "finished", **place.about)
 
@@ -359,11 +363,15 @@ def _leave_in_status(error: Exception, place: Place) -> None:
 
 
 def _failure(error: Exception, place: Place) -> dict[str, Any]:
-    """Return the status of a job that has failed; of a bug in a sweep's job, its traceback is a notice."""
+    """Return the status of a job that has failed.
+
+    The notices of a sweep's job have the traceback of a bug, or of any error if that is asked for.
+    """
     code = 2 if isinstance(error, InputError) else 1
     status = {"status": "failed", "message": message_of(error), **place.about, "exit_code": code}
-    if place.number is not None and not isinstance(error, (InputError, RunError, OSError)):
-        status["notices"] = [*place.about.get("notices", []), *traceback_lines(error)]
+    full = place.full_error or not isinstance(error, (InputError, RunError, OSError))
+    if place.number is not None and (lines := details(error, full)):
+        status["notices"] = [*place.about.get("notices", []), *lines]
     return status
 
 
@@ -373,10 +381,11 @@ def _without_notices(status: Mapping[str, Any]) -> dict[str, Any]:
 
 def _explained(error: Exception, place: Place) -> Exception:
     """Return the error with the name of the job and what is left of its run; an unexpected one as it is."""
-    if isinstance(error, InputError):
-        return InputError(f"{place.name}{error}") if place.name else error
-    if isinstance(error, (RunError, OSError)):
-        return RunError(f"{place.name}{message_of(error)}{_way_on(place.directory)}")
+    if isinstance(error, OSError):
+        error = RunError(message_of(error))
+    if isinstance(error, (InputError, RunError)):  # changed in place: it keeps its cause and its notes
+        way_on = _way_on(place.directory) if isinstance(error, RunError) else ""
+        error.args = (f"{place.name}{error}{way_on}",)
     return error
 
 

@@ -8,9 +8,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.errors import InputError, message_of
 from nsvm_cli.output import flash, say
+from nsvm_cli.plugins import load_plugins, plugin_error
 
 if TYPE_CHECKING:
     from nsvm_cli.datasets import Data, SampleCache
@@ -104,7 +104,8 @@ def _warning(what: str, done: str = "drawn") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        say(f"nsvm: warning: {what} could not be {done}: {' '.join(message_of(error).split())}")
+        reason = message_of(plugin_error(error) or error)
+        say(f"nsvm: warning: {what} could not be {done}: {' '.join(reason.split())}")
 
 
 def lacks_pictures(directory: Path) -> bool:

@@ -12,8 +12,8 @@ from typing import Any
 
 from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, output_file
-from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.output import answer_lines, say
+from nsvm_cli.plugins import load_plugins
 from nsvm_cli.storage.files import escape_formula, writing
 
 DESCRIPTION = """\

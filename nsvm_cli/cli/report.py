@@ -7,9 +7,9 @@ from pathlib import Path
 
 from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, output_file
-from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, say
+from nsvm_cli.plugins import load_plugins
 from nsvm_cli.storage.run_directory import REPORT
 
 DESCRIPTION = """\

@@ -16,10 +16,10 @@ from nsvm_cli.cli.completion import complete_overrides
 from nsvm_cli.cli.hydra_app import compose_settings, conf_folder, quoted, search_folder
 from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, Key
-from nsvm_cli.cli.plugins import load_plugins
 from nsvm_cli.config.settings import flat, parse_settings
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, printable, say
+from nsvm_cli.plugins import load_plugins
 from nsvm_cli.report.console import METRICS, Console
 
 if TYPE_CHECKING:
@@ -95,9 +95,9 @@ def tune(options: argparse.Namespace) -> None:
         begin = functools.partial(load_plugins, plugins)
         finalists = run(values, search, _suggested_space(), begin, progress.show, samples)
     except InputError as error:
-        if any(word.startswith("dataset.validation=") for word in words):
-            raise
-        raise InputError(str(error).replace("dataset.validation", "tune.validation")) from None
+        if not any(word.startswith("dataset.validation=") for word in words):
+            error.args = (str(error).replace("dataset.validation", "tune.validation"),)
+        raise
     _show(finalists, metric)
     answer(f"Search: {search.directory}")
     answer(_train_command(options, values, finalists[0]))

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import AfterValidator, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 
 from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.plugins import location
 
 T = TypeVar("T")
 
@@ -103,7 +104,7 @@ def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping
     except (TypeError, ValueError) as error:
         if types is None or isinstance(error, InputError):
             raise
-        raise InputError(f"{kind}={name}: {error}") from error
+        raise InputError(f"{kind}={name}: {error}{location(error)}") from error
 
 
 def construct(factory: Callable[..., T], kind: str, values: Mapping[str, Any], *args: Any) -> T:

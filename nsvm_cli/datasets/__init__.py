@@ -24,6 +24,7 @@ from nsvm_cli.datasets.ringnorm_openml import RingnormOpenML
 from nsvm_cli.datasets.splits import duplicates, split_rows
 from nsvm_cli.datasets.svhn import SVHN
 from nsvm_cli.errors import InputError
+from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.randomness import Stream, generator
 from nsvm_cli.tasks import Regression, Task
 
@@ -169,7 +170,11 @@ class SampleCache:
             self._settings = self._samples = None  # not two at a time
             rng = generator(seed, Stream.DATA)
             before = rng.bit_generator.state
-            samples = source.load(rng)
+            with plugin_errors():
+                samples = source.load(rng)
+            if not isinstance(samples, Samples | Table):
+                got = type(samples).__name__
+                raise InputError(f"dataset {settings['name']} returned {got}, expected Samples or a Table")
             generated = isinstance(samples, Samples) and samples.generated
             if generated or rng.bit_generator.state != before:
                 return samples

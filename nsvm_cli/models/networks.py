@@ -24,6 +24,7 @@ from nsvm_cli.config.registry import STRICT, Fraction, Positive, build, construc
 from nsvm_cli.errors import InputError, out_of_memory
 from nsvm_cli.models import torchvision_networks
 from nsvm_cli.models.activations import ActivationMeter
+from nsvm_cli.plugins import location
 from nsvm_cli.randomness import DrawingFrom
 
 Shape = tuple[int, ...]
@@ -355,8 +356,8 @@ def build_network(settings: Mapping[str, Any], shape: Shape, seed: int, outputs:
         except (RuntimeError, MemoryError, OverflowError) as error:  # torch's messages can be long
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise out_of_memory(error) or InputError(
-                f"network {settings['name']} cannot be built: {reason[:200]}"
-            ) from None
+                f"network {settings['name']} cannot be built: {reason[:200]}{location(error)}"
+            ) from error
         if output.normalize:
             network = nn.Sequential(network, Normalize(output.scale, output.eps))
         if output.head:

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from nsvm_cli.errors import RunError
+from nsvm_cli.plugins import plugin_errors
 
 T = TypeVar("T")
 
@@ -48,7 +49,7 @@ class Workers:
 
     def submit(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
         """Run ``work``, a module-level function, in a worker process; the arguments must be picklable."""
-        return self._pool.submit(work, *arguments)
+        return self._pool.submit(_work, work, *arguments)
 
 
 def outcome(future: Future[T]) -> T:
@@ -82,6 +83,11 @@ def _interrupts_ignored() -> Iterator[None]:
 def _begin(lifeline: Connection, begin: Callable[[], object]) -> None:
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     begin()
+
+
+def _work(work: Callable[..., T], *arguments: Any) -> T:
+    with plugin_errors():  # here, for an error comes to the parent without its traceback
+        return work(*arguments)
 
 
 def _end_with(lifeline: Connection) -> None:

@@ -29,6 +29,7 @@ from nsvm_cli.models.kernels import build_kernel
 from nsvm_cli.models.networks import build_network, empty_network
 from nsvm_cli.models.nsvm import NSVM, Expansion, output_bytes
 from nsvm_cli.parallel.device import select_device
+from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.runs.parts import check_parts
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.run_directory import CONFIG_BYTES, config_text
@@ -218,11 +219,11 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> SavedMod
     except ValidationError as error:
         raise unusable(path, one_line(error)) from None
     except (ValueError, TypeError, RuntimeError, OverflowError, RecursionError) as error:
-        raise unusable(path, error) from None
+        raise unusable(path, error) from error.__cause__  # of a plugin that refuses its settings
     settings = parse_settings({**plain(settings), **_within_means(settings), **(runtime or {})})
     device = select_device(settings.device, settings.threads)
     try:
-        with memory_limit(settings.memory_budget):
+        with memory_limit(settings.memory_budget), plugin_errors():
             model = _model(file, settings, facts, device)
     except (InputError, RunError):
         raise

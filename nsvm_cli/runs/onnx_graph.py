@@ -16,6 +16,7 @@ from nsvm_cli import __version__
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.calibration import probabilities
 from nsvm_cli.models.nsvm import NSVM, votes
+from nsvm_cli.plugins import location
 from nsvm_cli.runs.model_file import Facts, load_model
 from nsvm_cli.tasks import Classification
 
@@ -111,7 +112,8 @@ def _exported(graph: Graph, example: Tensor) -> torch.onnx.ONNXProgram:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        raise RunError(f"the model cannot be written as ONNX: {str(cause).splitlines()[0]}") from None
+        reason = f"{str(cause).splitlines()[0]}{location(cause)}"
+        raise RunError(f"the model cannot be written as ONNX: {reason}") from cause
     assert program is not None
     return program
 

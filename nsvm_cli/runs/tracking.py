@@ -10,6 +10,7 @@ from typing import Any
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.loggers import Logger, TrackedRun, build_logger
+from nsvm_cli.plugins import location
 from nsvm_cli.runs.callbacks import Say
 from nsvm_cli.runs.loop import Callback, Record
 from nsvm_cli.storage.run_directory import KEPT_BY_LOGGERS, Status, numbers_in
@@ -39,7 +40,7 @@ class Tracking(Callback):
         except Exception as error:
             raise RunError(
                 f"logger={self.name} could not start: {_sentence(error)}; logger=none trains without"
-            ) from None
+            ) from error
         return self
 
     def __exit__(
@@ -72,6 +73,6 @@ class Tracking(Callback):
 
 
 def _sentence(error: Exception) -> str:
-    """Return the beginning of what a library says, on one line."""
+    """Return the beginning of what a library says, on one line, and the line of a plugin that led to it."""
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    return text if len(text) <= 200 else f"{text[:196]} ..."
+    return (text if len(text) <= 200 else f"{text[:196]} ...") + location(error)

@@ -27,12 +27,13 @@ from nsvm_cli.cli import ENDING, main
 from nsvm_cli.datasets import DATASETS
 from nsvm_cli.loggers import LOGGERS
 from nsvm_cli.models.kernels import KERNELS
+from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.networks import NETWORKS
 from nsvm_cli.models.optimizers import OPTIMIZERS
 from nsvm_cli.trainers import TRAINERS
 
 NSVM = [sys.executable, "-m", "nsvm_cli"]
-REGISTRIES: list[dict[str, Any]] = [DATASETS, KERNELS, LOGGERS, NETWORKS, OPTIMIZERS, TRAINERS]
+REGISTRIES: list[dict[str, Any]] = [DATASETS, KERNELS, LOGGERS, LOSSES, NETWORKS, OPTIMIZERS, TRAINERS]
 
 
 def nsvm(

@@ -183,22 +183,25 @@ IN_TRAINING = "if Path('sweep/0/status.json').exists(): "
 
 
 @pytest.mark.parametrize("when", ["", IN_TRAINING], ids=["before training", "in training"])
-def test_a_bug_in_a_part_shows_its_traceback_and_is_a_failure_of_its_job(when: str, tmp_path: Path) -> None:
-    """The process that shows the jobs prints it: a job may run in another, below a table that is redrawn."""
+def test_a_bug_in_a_plugin_shows_its_own_lines_and_is_a_failure_of_its_job(when: str, tmp_path: Path) -> None:
+    """The process that shows the jobs prints them: a job may run in another, below a live table."""
     (tmp_path / "odd.py").write_text(PLUGIN.format(what=f"{when}raise KeyError('no such thing')"))
     words = ["train", "-m", *TINY, "plugins=[odd]", "kernel.name=odd,rbf", "hydra.sweep.dir=sweep"]
     done = nsvm(*words, cwd=tmp_path, env=WIDE)
     assert done.returncode == 1
     assert "1 finished, 1 failed, 0 interrupted" in done.stdout
-    assert "│ failed │ KeyError: 'no such thing' │" in done.stdout
-    assert "odd.py" in done.stderr
+    said = "plugin odd failed in Odd.__call__: KeyError: 'no such thing' (odd.py, line 8)"
+    assert f"│ failed │ {said} │" in done.stdout
+    assert done.stderr.splitlines()[-1].endswith(said)
     assert done.stderr.count("Traceback") == 1
+    assert "nsvm_cli" not in done.stderr
     status = statuses(tmp_path / "sweep")[0]
-    assert status["message"] == "KeyError: 'no such thing'"
-    assert status["notices"][0] == "Traceback (most recent call last):"
-    assert "odd.py" in "".join(status["notices"])
+    assert status["message"] == said
+    assert status["notices"][0] == "Traceback (most recent call last), of the plugin alone:"
     block = [line for line in done.stderr.splitlines() if line.startswith("job 0 (kernel.name=odd): ")]
     assert [line.partition("): ")[2] for line in block[: len(status["notices"])]] == status["notices"]
+    done = nsvm(*words, cwd=tmp_path, env={**WIDE, "HYDRA_FULL_ERROR": "1"})
+    assert "nsvm_cli" in done.stderr.partition("odd.py")[0], "the whole traceback, if it is asked for"
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU])

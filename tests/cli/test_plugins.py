@@ -182,3 +182,159 @@ def test_the_traceback_of_a_plugin_that_fails(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert 'mine.py", line 1, in <module>' in done.stderr
     assert done.stderr.splitlines()[-1].startswith("nsvm: plugin mine failed: ")
+
+
+BROKEN = """
+import builtins
+import os
+from nsvm_cli.datasets import DATASETS
+from nsvm_cli.datasets.ringnorm import Ringnorm
+from nsvm_cli.loggers import LOGGERS, LoggerConfig
+from nsvm_cli.models.kernels import KERNELS, RBF
+from nsvm_cli.models.losses import LOSSES, Hinge
+from nsvm_cli.models.networks import MLP, NETWORKS
+from nsvm_cli.models.optimizers import OPTIMIZERS, SGD
+from nsvm_cli.trainers import TRAINERS
+from nsvm_cli.trainers.alg1 import Alg1
+
+def passing(place, value):
+    failing, _, kind = os.environ.get("FAILS", "").partition(" ")
+    if place == failing and kind:
+        raise getattr(builtins, kind)("it is broken")
+    return None if place == failing else value
+
+class Mine(Ringnorm):
+    def load(self, rng):
+        return passing("Mine.load", super().load(rng))
+
+class K(RBF):
+    def __call__(self, a, b):
+        return passing("K.__call__", super().__call__(a, b))
+
+class Net(MLP):
+    def __init__(self, *args, **settings):
+        super().__init__(*passing("Net.__init__", args), **settings)
+    def forward(self, x):
+        return passing("Net.forward", super().forward(x))
+
+class Own(Hinge):
+    def slope(self, u):
+        return passing("Own.slope", super().slope(u))
+
+class Opt(SGD):
+    def __call__(self, parameters):
+        optimizer = super().__call__(parameters)
+        step = optimizer.step
+        optimizer.step = lambda *args: passing("Opt.__call__", step(*args))
+        return optimizer
+
+class Alg(Alg1):
+    def advance(self, problem, state, until):
+        return passing("Alg.advance" if state.t else "", super().advance(problem, state, until))
+
+class Log(LoggerConfig):
+    def start(self, run):
+        return passing("Log.start", super().start(run))
+
+DATASETS["mine"], KERNELS["k"], LOGGERS["log"], LOSSES["own"] = Mine, K, Log, Own
+NETWORKS["net"], OPTIMIZERS["opt"], TRAINERS["alg"] = Net, Opt, Alg
+"""
+RAISED = f"it is broken (broken.py, line {BROKEN[: BROKEN.index('raise')].count(chr(10)) + 1})"
+HINT = "; HYDRA_FULL_ERROR=1 shows the traceback"
+PARTS = ["dataset.name=mine", "kernel.name=k", "network.name=net", "optimizer.name=opt", "++loss={name:own}"]
+PARTS += [
+    "algorithm=alg1",
+    "algorithm.name=alg",
+    "logger.name=log",
+    "algorithm.steps=5",
+    "network.widths=[2]",
+]
+OWN = ["plugins=[broken]", "curves=false", "engine=torch", "dataset.samples=60", *PARTS]
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """Return a folder with a plugin that fails where FAILS in the environment says."""
+    (tmp_path / "broken.py").write_text(BROKEN)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("fails", "said"),
+    [
+        ("Mine.load ValueError", f"Mine.load: ValueError: {RAISED}"),
+        ("Mine.load FileNotFoundError", f"Mine.load: {RAISED}"),
+        ("Net.forward ValueError", f"Net.forward: ValueError: {RAISED}"),
+    ],
+)
+def test_what_a_plugin_finds_wrong_is_one_line_with_its_place(fails: str, said: str, broken: Path) -> None:
+    message = refusal("train", *OWN, cwd=broken, env={"FAILS": fails})
+    assert message == f"plugin broken failed in {said}{HINT}"
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["Mine.load", "K.__call__", "Net.__init__", "Own.slope", "Opt.__call__", "Alg.advance"],
+)
+def test_a_bug_in_a_plugin_shows_its_own_lines_only(place: str, broken: Path) -> None:
+    done = nsvm("train", *OWN, cwd=broken, env={"FAILS": f"{place} KeyError"})
+    assert done.returncode == 1
+    own = done.stderr.partition("Traceback (most recent call last), of the plugin alone:\n")[2]
+    *lines, said = own.splitlines()
+    assert (len(lines) >= 4, lines[-1].strip().startswith("raise")) == (True, True)
+    assert all("broken.py" in line for line in lines[::2])
+    quoted = RAISED.replace("it is broken", "'it is broken'")
+    assert said == f"nsvm: plugin broken failed in {place}: KeyError: {quoted}{HINT}"
+    assert "nsvm_cli" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fails", "said"),
+    [
+        ("Net.__init__ ValueError", f"network=net: {RAISED}{HINT}"),
+        ("Net.__init__ RuntimeError", f"network net cannot be built: {RAISED}{HINT}"),
+        ("Mine.load", "dataset mine returned NoneType, expected Samples or a Table"),
+    ],
+)
+def test_a_plugin_that_cannot_be_built_or_returns_nothing(fails: str, said: str, broken: Path) -> None:
+    assert refusal("train", *OWN, cwd=broken, env={"FAILS": fails}) == said
+
+
+def test_every_command_explains_a_plugin_that_fails(broken: Path, inline_workers: None) -> None:
+    def said(fails: str, *words: str) -> tuple[int, str]:
+        done = nsvm(*words, cwd=broken, env={"FAILS": fails})
+        return done.returncode, done.stderr.splitlines()[-1]
+
+    trained(*OWN, cwd=broken)
+    (broken / "x.csv").write_text(",".join("abcdefghijklmnopqrst") + "\n" + ",".join(20 * "1") + "\n")
+    data, kernel = (f"plugin broken failed in {place}: " for place in ("Mine.load", "K.__call__"))
+    wrong = f"nsvm: {data}ValueError: {RAISED}{HINT}"
+    bug = f"nsvm: {kernel}RuntimeError: {RAISED}{HINT}"
+    plugins = "plugins=[broken]"
+    assert said("Mine.load ValueError", "evaluate", "run", plugins) == (2, wrong)
+    assert said("Mine.load ValueError", "train", "--estimate", *OWN) == (2, wrong)
+    search = ["tune.validation=10", "tune.trials=1", "tune.jobs=1"]
+    assert said("Mine.load ValueError", "tune", *OWN, *search) == (2, wrong)
+    code, line = said("Alg.advance KeyError", "tune", *OWN, *search)
+    assert (code, line.startswith("nsvm: plugin broken failed in Alg.advance: KeyError: ")) == (1, True)
+    assert said("K.__call__ RuntimeError", "predict", "run", "x.csv", plugins) == (1, bug)
+    assert said("K.__call__ RuntimeError", "report", "run", plugins) == (1, bug)
+    refused = "nsvm: run/final.safetensors cannot be used: network net cannot be built: "
+    assert said("Net.__init__ RuntimeError", "predict", "run", "x.csv", plugins) == (
+        2,
+        f"{refused}{RAISED}{HINT}",
+    )
+    code, line = said("Mine.load OSError", "report", "run", plugins)
+    assert (code, line.endswith(f"are left out: {data}{RAISED}.")) == (0, True), "like data that are gone"
+    code, line = said("Log.start OSError", "train", *OWN, "overwrite=true", "hydra.run.dir=run")
+    assert (code, line) == (
+        1,
+        f"nsvm: logger=log could not start: {RAISED}; logger=none trains without{HINT}",
+    )
+
+
+def test_the_whole_traceback_of_a_plugin_is_shown_if_asked_for(broken: Path) -> None:
+    done = nsvm("train", *OWN, cwd=broken, env={"FAILS": "Mine.load ValueError", "HYDRA_FULL_ERROR": "1"})
+    assert done.returncode == 2
+    assert "in load_data" in done.stderr
+    assert done.stderr.splitlines()[-1] == f"nsvm: plugin broken failed in Mine.load: ValueError: {RAISED}"
