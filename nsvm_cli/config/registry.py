@@ -90,7 +90,7 @@ def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping
     values = dict(settings)
     name = values.pop("name", None)
     factory = lookup(registry, kind, name)
-    parameters, types = _constructor(factory)
+    parameters, types, by_pydantic = _constructor(factory)
     parameters = parameters[len(args) :]
     known = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     for key in values:
@@ -99,53 +99,53 @@ def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping
     for p in known.values():
         if p.default is p.empty and p.name not in values:
             raise InputError(f"{kind}.{p.name}: {name} needs a value")
+    _expect_no_booleans(types, f"{kind}.", values)
+    if not by_pydantic:
+        own = [key for key in values if key in types]
+        values |= {key: _converted(values[key], types[key], f"{kind}.{key}") for key in own}
     try:
-        return construct(factory, kind, values, *args)
+        return factory(*args, **values)
+    except ValidationError as error:
+        raise InputError(one_line(error, kind)) from None
     except (TypeError, ValueError) as error:
-        if types is None or isinstance(error, InputError):
+        if by_pydantic or isinstance(error, InputError):
             raise
         raise InputError(f"{kind}={name}: {error}{location(error)}") from error
 
 
-def construct(factory: Callable[..., T], kind: str, values: Mapping[str, Any], *args: Any) -> T:
-    """Return ``factory(*args, **values)``, with values of the types that it is annotated with.
+def construct(section: Callable[..., T], kind: str, values: Mapping[str, Any]) -> T:
+    """Return ``section(**values)``, a pydantic dataclass.
 
     Raises:
         InputError: a value is rejected, or is true or false where a number belongs: pydantic makes
             1 or 0 of it. The message begins with ``kind``.
     """
-    _expect_no_booleans(factory, f"{kind}." if kind else "", values)
-    _, types = _constructor(factory)
-    own = {key: types[key] for key in values if key in types} if types else {}
-    converted = {key: _converted(values[key], own[key], f"{kind}.{key}") for key in own}
+    _expect_no_booleans(_constructor(section)[1], f"{kind}." if kind else "", values)
     try:
-        return factory(*args, **{**values, **converted})
+        return section(**values)
     except ValidationError as error:
         raise InputError(one_line(error, kind)) from None
 
 
-def _constructor(factory: Callable[..., Any]) -> tuple[list[inspect.Parameter], dict[str, Any] | None]:
-    """Return the parameters of a function or of the constructor of a class, and the types that they have.
-
-    There are no types where pydantic checks them.
+def _constructor(factory: Any) -> tuple[list[inspect.Parameter], dict[str, Any], bool]:
+    """Return the parameters of a function or of the constructor of a class, the types that they have, where
+    these can be looked up, and whether pydantic checks the values.
     """
-    function: Any = factory
-    annotated: Any = factory
+    function = annotated = factory
     if isinstance(factory, type):
         owner = next(base for base in factory.__mro__ if "__init__" in vars(base))
         if owner is object:
-            return [], {}
-        if "__pydantic_validator__" in vars(owner):
-            return [*inspect.signature(owner).parameters.values()], None
+            return [], {}, False
         function = vars(owner)["__init__"]  # a base may have left its own signature on the class
         annotated = owner if "__dataclass_fields__" in vars(owner) else function
-    parameters = [*inspect.signature(function).parameters.values()][isinstance(factory, type) :]
-    if hasattr(function, "raw_function"):
-        return parameters, None
+    of_pydantic = "__pydantic_validator__" in getattr(annotated, "__dict__", ())
+    bound = of_pydantic or not isinstance(factory, type)
+    parameters = [*inspect.signature(annotated if of_pydantic else function).parameters.values()][not bound :]
     try:
-        return parameters, get_type_hints(annotated, include_extras=True)
-    except NameError:  # a type that is imported for type checkers only
-        return parameters, {}
+        types = get_type_hints(annotated, include_extras=True)
+    except (NameError, TypeError):  # a type that is imported for type checkers only, or no function at all
+        types = {}
+    return parameters, types, of_pydantic or hasattr(function, "raw_function")
 
 
 def _converted(value: object, annotation: Any, where: str) -> Any:
@@ -162,31 +162,25 @@ def _converted(value: object, annotation: Any, where: str) -> Any:
         raise InputError(one_line(error, where)) from None
 
 
-def _expect_no_booleans(factory: Callable[..., Any], within: str, values: Mapping[str, Any]) -> None:
-    annotated: Any = factory
-    if isinstance(factory, type) and not is_dataclass(factory):
-        annotated = factory.__init__  # type: ignore[misc]
-    try:
-        hints = get_type_hints(annotated)
-    except (NameError, TypeError):  # types that cannot be looked up: pydantic makes nothing of these values
-        return
+def _expect_no_booleans(types: Mapping[str, Any], within: str, values: Mapping[str, Any]) -> None:
     for key, value in values.items():
-        types = _types(hints.get(key))
+        kinds = _kinds(types.get(key))
         if isinstance(value, dict):
-            for section in types:
-                if isinstance(section, type) and is_dataclass(section):
-                    _expect_no_booleans(section, f"{within}{key}.", value)
-        given = value if isinstance(value, list | tuple) else [value]
-        if types & {int, float} and bool not in types:
-            for one in given:
-                if isinstance(one, bool):
-                    raise InputError(f"{within}{key} should be a number, got {one}")
+            for section in filter(is_dataclass, kinds):
+                _expect_no_booleans(_constructor(section)[1], f"{within}{key}.", value)
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(one, bool) and kinds & {int, float} and bool not in kinds:
+                raise InputError(f"{within}{key} should be a number, got {one}")
 
 
-def _types(hint: Any) -> set[Any]:
-    """Return the types that a type such as ``list[int] | None`` is made of."""
-    parts = () if get_origin(hint) in (Literal, Callable) else get_args(hint)
-    return {hint}.union(*map(_types, parts))
+def _kinds(hint: Any) -> set[Any]:
+    """Return the types that one such as ``list[int] | None`` is made of, without their annotations."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _kinds(parts[0])
+    if origin in (None, Literal, Callable):
+        return {hint}
+    return set().union(*map(_kinds, parts))
 
 
 SENTENCES = {
