@@ -75,8 +75,7 @@ def test_it_never_reads_the_test_set_and_ends_with_overrides_that_train_takes(
     assert len(trials(tmp_path)) == 3
     assert done.stderr.startswith("tune alg4 on ringnorm: trials=3 seeds=2 validation=40, in search\n")
     run = ["dataset.samples=400", "algorithm.steps=20", "plugins=[guard]", "curves=false"]
-    with pytest.raises(AssertionError, match="the test set was read"):  # the guard can fail
-        nsvm("train", *run, cwd=tmp_path)
+    assert "AssertionError: the test set was read" in nsvm("train", *run, cwd=tmp_path).stderr, "it can fail"
 
     command = shlex.split(done.stdout.splitlines()[-1])
     assert command[:2] == ["nsvm", "train"]
