@@ -18,6 +18,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from nsvm_cli.cli.hydra_private import OLD
 from nsvm_cli.compiled.code import code_folder
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Kernel
@@ -27,6 +28,7 @@ from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.tasks import BINARY, MulticlassClassification, Regression, Task
 from nsvm_cli.trainers import TRAINERS, Problem, State, Trainer, build_trainer
+from tests.composition import composed_once
 from tests.inline_workers import InlineWorkers
 
 # Several workers share the cores.
@@ -44,6 +46,13 @@ def pytest_collection_finish() -> None:
     """Spare the collector of garbage what the modules hold, which it would search again in every test."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=OLD)
+def composition() -> Iterator[None]:
+    """Compose once from the files that do not change; later versions of Hydra do so by themselves."""
+    with composed_once():
+        yield
 
 
 REAL_DATA = Path(os.environ.get("NSVM_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
