@@ -84,8 +84,9 @@ def witnessed(commands: Sequence[tuple[Path, list[str]]], folder: Path) -> list[
     before = listing(folder)
     words = json.dumps([(str(place), words) for place, words in commands])
     done = subprocess.run(
-        # -P, as for the installed command: the current folder is not on the path
-        [sys.executable, "-P", "-c", COMMANDS, words],
+        # -P, as for the installed command: the current folder is not on the path; -B keeps the witness from
+        # leaving a __pycache__ of its own
+        [sys.executable, "-B", "-P", "-c", COMMANDS, words],
         env={**environment, "SECRET": "hush"},
         capture_output=True,
         text=True,
