@@ -26,6 +26,8 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.storage.run_directory import write_config
 from tests.cli.process import nsvm, trained
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 
 def write(folder: Path, **files: str) -> None:
     for name, text in files.items():

@@ -25,6 +25,8 @@ from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.storage.tensor_file import BLANK
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 SETTINGS: dict[str, Any] = {
     "dataset": {"name": "ringnorm", "samples": 300},
     "network": {"name": "mlp", "widths": [10, 6]},

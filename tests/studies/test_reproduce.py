@@ -23,7 +23,7 @@ from nsvm_cli.studies.statistics import markdown, summarise
 from tests.inline_workers import InlineWorkers
 from tests.small_tables import small_table
 
-pytestmark = pytest.mark.usefixtures("inline_workers")
+pytestmark = pytest.mark.usefixtures("unchecked", "inline_workers")
 
 
 def settings(lr: float, **changes: Any) -> Settings:

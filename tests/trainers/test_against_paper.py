@@ -21,6 +21,7 @@ from nsvm_cli.trainers.pegasos import Pegasos
 from tests import reference
 from tests.conftest import MakeSmall, Small, parameters, train
 
+pytestmark = pytest.mark.usefixtures("unchecked")
 LAM = 0.01
 
 
