@@ -169,40 +169,6 @@ def build_all(overrides: list[str], shape: tuple[int, ...]) -> Settings:
     return settings
 
 
-# The table in which the paper's settings are written down: steps, Part 2's steps, k, gamma, scale or None
-PAPER = {
-    ("ringnorm", "alg1"): (80000, None, None, 1, 1),
-    ("ringnorm", "alg2"): (70000, None, None, 1, 1),
-    ("ringnorm", "alg3"): (4600, None, 16, 1, None),
-    ("ringnorm", "alg4"): (4200, 33500, 16, 1, None),
-    ("mnist", "alg1"): (100000, None, None, 1, 2**0.5),
-    ("mnist", "alg2"): (100000, None, None, 1, 2**0.5),
-    ("mnist", "alg3"): (9500, None, 4, 1 / 320, None),
-    ("mnist", "alg4"): (400, 35000, 64, 1 / 320, None),
-}
-
-
-@pytest.mark.parametrize(("dataset", "algorithm"), sorted(PAPER))
-def test_the_papers_eight_settings(dataset: str, algorithm: str) -> None:
-    steps, solver_steps, k, gamma, scale = PAPER[dataset, algorithm]
-    settings = plain_values(compose([f"algorithm={algorithm}", f"dataset={dataset}"]))
-    assert settings["algorithm"]["lam"] == 1e-4
-    assert build_trainer(settings["algorithm"]).part_steps == tuple(filter(None, (steps, solver_steps)))
-    assert settings["algorithm"].get("batch_size") == k
-    assert settings["algorithm"].get("mu") == (1 if algorithm == "alg3" else None)
-    assert settings["algorithm"].get("loss") == ("squared" if algorithm == "alg4" else None)
-    assert settings["algorithm"].get("solver") == ("pegasos" if algorithm == "alg4" else None)
-    assert settings["kernel"] == {"name": "rbf", "gamma": gamma, "normalize": False, "bias": None}
-    assert settings["optimizer"]["name"] == "sgd"
-    network = settings["network"]
-    assert network["name"] == ("mlp" if dataset == "ringnorm" else "cnn")
-    assert network.get("widths") == ([40, 30, 20, 20] if dataset == "ringnorm" else None)
-    assert network.get("channels") == ([10, 20] if dataset == "mnist" else None)
-    assert network["normalize"] == (scale is not None)
-    if scale is not None:
-        assert network["scale"] == scale
-
-
 def test_a_data_set_of_ones_own_gets_the_base_values_or_those_of_a_kind(tmp_path: Path) -> None:
     (tmp_path / "dataset").mkdir()
     (tmp_path / "dataset" / "moons.yaml").write_text("name: moons\n")

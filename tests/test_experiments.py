@@ -15,6 +15,7 @@ import pytest
 from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.cli.reproduce import ALGORITHMS, BEYOND, CELLS, MORE, QUICK_CELLS, Request, _compose
 from nsvm_cli.studies.search_space import parse_search, placed
+from nsvm_cli.trainers import build_trainer
 
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
@@ -114,7 +115,7 @@ def test_a_search_takes_no_more_for_validation_than_ten_digits_have() -> None:
     assert compose_settings(["dataset=digits10", "+tune=default"])["tune"]["validation"] == 20
 
 
-PAPER = {
+PAPER: dict[str, dict[str, Any]] = {
     "ringnorm_alg1": {"steps": 80000},
     "ringnorm_alg2": {"steps": 70000},
     "ringnorm_alg3": {"steps": 4600, "batch_size": 16, "mu": 1.0},
@@ -130,18 +131,24 @@ PAPER = {
 def test_what_the_paper_fixes_is_fixed(cell: str) -> None:
     values = compose(cell)
     family, algorithm = cell.split("_")
-    assert values["algorithm"].items() >= {**PAPER[cell], "lam": 1e-4}.items()
+    assert values == compose_settings([f"dataset={family}", f"algorithm={algorithm}"])
+    expected, trainer = PAPER[cell], values["algorithm"]
+    assert trainer.items() >= {**expected, "lam": 1e-4}.items()
+    assert all(trainer.get(key) == expected.get(key) for key in ("mu", "batch_size", "loss"))
+    assert trainer.get("solver") == ("pegasos" if algorithm == "alg4" else None)
+    assert build_trainer(trainer).part_steps == tuple(expected.get("split") or [expected["steps"]])
     early = algorithm in ("alg1", "alg2")
     network = values["network"]
     assert network["normalize"] is early
     if family == "ringnorm":
         assert (network["name"], network["widths"], network["scale"]) == ("mlp", [40, 30, 20, 20], 1.0)
-        assert values["kernel"]["gamma"] == 1.0
+        gamma = 1.0
     else:
         assert (network["name"], network["channels"]) == ("cnn", [10, 20])
         assert network["scale"] == pytest.approx(2**0.5 if early else 1.0)
-        assert values["kernel"]["gamma"] == (1.0 if early else 1 / 320)
-    assert values["kernel"]["name"] == "rbf"
+        gamma = 1.0 if early else 1 / 320
+    assert values["kernel"] == {"name": "rbf", "gamma": gamma, "normalize": False, "bias": None}
+    assert values["optimizer"]["name"] == "sgd"
 
 
 IN_THE_GATE = (
