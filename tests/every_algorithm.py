@@ -28,7 +28,7 @@ from nsvm_cli.parallel.signals import Signals
 from nsvm_cli.trainers import TRAINERS, Problem, Trainer
 from tests.conftest import LOSSES, parameters, samples, short, train
 
-STEPS = 40
+STEPS = 24
 NETWORKS: dict[str, dict[str, Any]] = {
     "plain": {"name": "mlp", "widths": [8, 6], "normalize": True},
     "dropout": {"name": "mlp", "widths": [8, 6], "dropout": 0.3, "normalize": True},
@@ -43,7 +43,7 @@ def train_all(processes: Processes) -> dict[str, torch.Tensor]:
         noise = torch.randn(121, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         task, x, y = samples(loss, noise)
         problem = Problem(x, y, RBF(1.0), 0, processes, task=task, loss=loss)
-        steps = STEPS if case == "two classes" else STEPS // 4
+        steps = STEPS if case == "two classes" else STEPS // 3
         networks = NETWORKS if case == "two classes" else {"plain": NETWORKS["plain"]}
         trained = trained_on(problem, steps, networks)
         out |= {f"{case}: {name}": tensor for name, tensor in trained.items()}

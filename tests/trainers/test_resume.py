@@ -27,7 +27,7 @@ from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
 from tests.conftest import LOSSES, MakeSmall, parameters, short
 
 pytestmark = pytest.mark.usefixtures("unchecked")
-STEPS = 100
+STEPS = 60
 
 NETWORKS = {
     "mlp": {"name": "mlp", "widths": [8, 6], "normalize": True},
