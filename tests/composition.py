@@ -1,4 +1,4 @@
-"""Composing from the files of nsvm and Hydra once for each choice of parts: half of the time that it takes.
+"""Reading the files of nsvm and Hydra once, and composing once for each choice of parts: most of the time.
 
 A test that asks for other settings of the same parts gets a copy, to which Hydra applies the settings. What
 lies in a folder of the test's own is composed anew.
@@ -7,7 +7,7 @@ lies in a folder of the test's own is composed anew.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -15,13 +15,24 @@ from unittest import mock
 
 from hydra._internal import config_loader_impl
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.defaults_list import DefaultsList, Overrides
 from hydra.core.override_parser.types import Override
+from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig
 
 from nsvm_cli.cli.hydra_app import conf_folder
 
 OURS = {str(conf_folder())}
+HYDRAS: list[tuple[Any, str, Any]] = [
+    (where, name, getattr(where, name))
+    for where, name in (
+        (ConfigRepository, "load_config"),
+        (config_loader_impl, "create_defaults_list"),
+        (ConfigLoaderImpl, "_compose_config_from_defaults_list"),
+    )
+]
+"""What reads, chooses and merges, as it is in Hydra."""
 
 
 def lasting(repository: Any) -> tuple[str, ...] | None:
@@ -33,11 +44,19 @@ def lasting(repository: Any) -> tuple[str, ...] | None:
 
 @contextmanager
 def composed_once() -> Iterator[None]:
-    """Remember which files a choice of parts consists of, and what they compose."""
+    """Remember what the files hold, which of them a choice of parts consists of, and what these compose."""
+    files: dict[tuple[str, ...], ConfigResult | None] = {}
     lists: dict[tuple[Any, ...], DefaultsList] = {}
     configs: dict[tuple[Any, ...], DictConfig] = {}
-    choose = config_loader_impl.create_defaults_list
-    merge = ConfigLoaderImpl._compose_config_from_defaults_list
+    read, choose, merge = (function for _, _, function in HYDRAS)
+
+    def remembered(repo: ConfigRepository, config_path: str) -> ConfigResult | None:
+        if (sources := lasting(repo)) is None:
+            return read(repo, config_path)
+        key = (*sources, config_path)
+        if key not in files:
+            files[key] = read(repo, config_path)
+        return deepcopy(files[key])  # Hydra changes it
 
     def chosen(
         repo: Any, config_name: str, overrides_list: list[Override], prepend_hydra: bool, skip_missing: bool
@@ -60,8 +79,7 @@ def composed_once() -> Iterator[None]:
             configs[key] = merge(loader, defaults, repo)
         return deepcopy(configs[key])
 
-    with (
-        mock.patch.object(config_loader_impl, "create_defaults_list", chosen),
-        mock.patch.object(ConfigLoaderImpl, "_compose_config_from_defaults_list", merged),
-    ):
+    with ExitStack() as afterwards:
+        for (where, name, _), ours in zip(HYDRAS, (remembered, chosen, merged), strict=True):
+            afterwards.enter_context(mock.patch.object(where, name, ours))
         yield

@@ -25,6 +25,7 @@ from nsvm_cli.cli.train import _composed_like
 from nsvm_cli.errors import InputError
 from nsvm_cli.storage.run_directory import write_config
 from tests.cli.process import nsvm, trained
+from tests.composition import HYDRAS
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -284,6 +285,8 @@ def test_a_sweep_over_many_parts_is_composed_once_and_each_file_is_read_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Hydra composes a job before the sweep, to check it, and when it runs."""
+    for where, name, function in HYDRAS:
+        monkeypatch.setattr(where, name, function)
     search_path = create_config_search_path(str(conf_folder()))
     master = ConfigLoaderImpl(search_path).load_configuration("train", [], RunMode.MULTIRUN)
     read: Counter[str] = Counter()
