@@ -204,7 +204,13 @@ def test_a_bug_in_a_plugin_shows_its_own_lines_and_is_a_failure_of_its_job(when:
     assert "nsvm_cli" in done.stderr.partition("odd.py")[0], "the whole traceback, if it is asked for"
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU])
+@pytest.mark.parametrize(
+    "signum",
+    [
+        signal.SIGTERM,
+        *(pytest.param(signum, marks=pytest.mark.thorough) for signum in (signal.SIGHUP, signal.SIGXCPU)),
+    ],
+)
 def test_a_signal_ends_the_sweep_and_the_job_says_so(signum: int, tmp_path: Path) -> None:
     kill = f"Path('killed').touch(); os.kill(os.getpid(), {signum}); time.sleep(0.2)"
     once = "if Path('sweep/0/status.json').exists() and not Path('killed').exists()"  # in training

@@ -16,7 +16,7 @@ from nsvm_cli.storage.files import locked
 from tests.cli.process import nsvm, refusal, start
 from tests.runs.test_train import bits
 
-STEPS = 4000
+STEPS = 3000
 WORDS = ["algorithm=alg1", f"algorithm.steps={STEPS}", "log_every=50", "checkpoint.every=100", "curves=false"]
 WORDS += ["engine=torch"]  # which takes long enough to be killed
 SECRET = {"SECRET_TOKEN": "hush-hush"}

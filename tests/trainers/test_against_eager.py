@@ -170,7 +170,7 @@ def test_images_and_dropout(trainer: Trainer[Any], k: int, lr: float, network: M
         assert state.violations > state.support_vectors, "some support vector is met again"
 
 
-@pytest.mark.parametrize("trainer", [Alg1(4000, LAM), Alg2(4000, LAM)], ids=["alg1", "alg2"])
+@pytest.mark.parametrize("trainer", [Alg1(2500, LAM), Alg2(2500, LAM)], ids=["alg1", "alg2"])
 def test_scores_are_looked_up_after_many_steps_without_a_violation(
     trainer: Trainer[Any], small: MakeSmall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +185,7 @@ def test_scores_are_looked_up_after_many_steps_without_a_violation(
     monkeypatch.setattr(look_ahead.LookAheadTrainer, "_window_from_scores", spy)
     s, lr = small(2, m=10, network=WIDE), 2e-4
     theirs = eager(s, lr)
-    finish({Alg1: theirs.algorithm_1, Alg2: theirs.algorithm_2}[type(trainer)](4000))
+    finish({Alg1: theirs.algorithm_1, Alg2: theirs.algorithm_2}[type(trainer)](trainer.total))
     state, _ = train(trainer, s.problem, theta(s, lr))
     assert_same(state, theirs, parameters(s.network))
     assert len(looked_up) > 10
