@@ -14,6 +14,7 @@ import pytest
 
 from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.cli.reproduce import ALGORITHMS, BEYOND, CELLS, MORE, QUICK_CELLS, Request, _compose
+from nsvm_cli.cli.tune import USUAL
 from nsvm_cli.studies.search_space import parse_search, placed
 from nsvm_cli.trainers import build_trainer
 
@@ -112,7 +113,8 @@ def test_settings_follow_from_the_number_of_classes(
 
 
 def test_a_search_takes_no_more_for_validation_than_ten_digits_have() -> None:
-    assert compose_settings(["dataset=digits10", "+tune=default"])["tune"]["validation"] == 20
+    words = ["dataset=digits10", "+tune=default", USUAL]
+    assert compose_settings(words)["tune"]["usual_validation"] == 20
 
 
 PAPER: dict[str, dict[str, Any]] = {
