@@ -1,4 +1,4 @@
-"""Independent random streams from one seed; what step t draws depends on the seed, t, m and k alone."""
+"""Independent random streams from one seed; what step t draws depends on the seed and t alone."""
 
 from __future__ import annotations
 
@@ -97,3 +97,29 @@ class Sampler:
             drawn: np.ndarray = rng.integers(self.m, size=(BLOCK, 1))
             return drawn
         return np.stack([rng.choice(self.m, self.k, replace=False) for _ in range(BLOCK)])
+
+
+GOLDEN = -0x61C8864680B583EB
+"""2^64 divided by the golden ratio, as a signed number."""
+
+
+def mixed(x: Any) -> Any:
+    """Return SplitMix64's function (Steele, Lea and Flood 2014) of 64-bit integers, modulo 2^64.
+
+    It takes arrays of NumPy and tensors, both of int64, and integers in a compiled function.
+    """
+    x = (x ^ (x >> 30 & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
+    x = (x ^ (x >> 27 & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15
+    return x ^ (x >> 31 & 0x1FFFFFFFF)
+
+
+def number_at(key: Any, place: Any) -> Any:
+    """Return the numbers at these places of the sequence that ``key`` begins: uniform 64-bit integers, with a
+    sign. Nothing has to be drawn before them.
+    """
+    return mixed(place * GOLDEN + key)
+
+
+def key_of_step(seed: int, t: int) -> int:
+    """Return the key of the numbers of step t."""
+    return int(number_at(np.array([seed]), np.array([t]))[0])

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from nsvm_cli.cli.hydra_private import OLD
-from nsvm_cli.compiled.code import code_folder
+from nsvm_cli.engines import Engine, taken_by
+from nsvm_cli.engines.numba.code import code_folder
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Kernel
 from nsvm_cli.models.losses import Binary, CrammerSinger, EpsilonInsensitive, Hinge, Loss, Residual
@@ -138,18 +139,28 @@ def samples(loss: Loss, noise: Tensor) -> tuple[Task, Tensor, Tensor]:
     return MulticlassClassification(("a", "b", "c")), noise + 2 * apart, (j % 3).double()
 
 
-def short(name: str, steps: int, k: int | None = None, **settings: Any) -> Trainer[Any]:
-    """Return the trainer of that name; every part of it takes so many steps, and k samples a step."""
+def short(
+    name: str, steps: int, k: int | None = None, engine: Engine = "torch", **settings: Any
+) -> Trainer[Any]:
+    """Return the trainer of that name, with its steps taken by an engine.
+
+    Every part of it takes so many steps, and k samples a step.
+    """
     known = signature(TRAINERS[name]).parameters
     lengths = {key: steps for key in known if key.endswith("steps")}
     sizes = {key: k for key in known if key.endswith("batch_size") and k is not None}
-    return build_trainer({"name": name, **lengths, **sizes, **settings})
+    return taken_by(engine, build_trainer({"name": name, **lengths, **sizes, **settings}))
 
 
 def train(
-    trainer: Trainer[Any], problem: Problem, F: FeatureMap, steps: int | None = None
+    trainer: Trainer[Any],
+    problem: Problem,
+    F: FeatureMap,
+    steps: int | None = None,
+    engine: Engine | None = None,
 ) -> tuple[State, Expansion]:
-    """Run the training loop and nothing else."""
+    """Take the steps of a trainer, or let an engine take them, and do nothing else."""
+    trainer = trainer if engine is None else taken_by(engine, trainer)
     state = trainer.start(problem, F)
     trainer.advance(problem, state, trainer.total if steps is None else steps)
     return state, trainer.finish(problem, state)
@@ -158,3 +169,10 @@ def train(
 def parameters(network: nn.Module) -> Tensor:
     """Return theta as one vector."""
     return torch.cat([p.detach().flatten() for p in network.parameters()])
+
+
+def sloped(objective: Callable[[Tensor], Tensor], K: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the value of an objective of K, and its derivative by K."""
+    leaf = K.clone().requires_grad_()
+    value = objective(leaf)
+    return value.detach(), torch.autograd.grad(value, leaf)[0]

@@ -41,7 +41,7 @@ ROOMS = [
     ["datasets"],
     ["models"],
     ["trainers"],
-    ["compiled"],
+    ["engines"],
     ["runs"],
     ["report"],
     ["studies"],

@@ -76,7 +76,7 @@ class Settings:
         calibration: how decision values become probabilities; None for no probabilities.
         multiclass: how more than two classes are told apart; see ``nsvm_cli.models.losses``.
         threads: None for all cores.
-        engine: who takes the steps: see ``nsvm_cli.compiled``.
+        engine: who takes the steps: see ``nsvm_cli.engines``.
         memory_budget: MiB for kernel values. Data and networks that need more than this, and more than
             the default, are refused before anything is allocated.
         log_every: steps between two records; None for about a hundred records per run.
@@ -98,7 +98,7 @@ class Settings:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "float64"] = "float32"
     threads: Annotated[int, Field(gt=0, le=1024)] | None = 1
-    engine: Literal["auto", "torch", "numba"] = "auto"
+    engine: Literal["auto", "literal", "torch", "numba"] = "auto"
     memory_budget: Annotated[int, Field(ge=1, le=2**24)] = MEMORY_BUDGET
     log_every: Count | None = None
     validation: Validation = Field(default_factory=Validation)

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
@@ -20,7 +21,7 @@ from torch import Tensor
 from nsvm_cli.config.registry import STRICT, build, shown
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError
-from nsvm_cli.randomness import DrawingFrom
+from nsvm_cli.randomness import DrawingFrom, number_at
 from nsvm_cli.torchvision_import import import_torchvision
 
 Change = Callable[[Float[Tensor, "c h w"]], Float[Tensor, "c h w"]]
@@ -202,8 +203,8 @@ Augment = Annotated[
 class Augmentation:
     """Apply transforms to standardised images, independently for each image.
 
-    Each image gets a seed of its own, drawn from the generator in the order of the batch. The same state of
-    the generator thus gives the same images, and part of a batch gives the same rows as the whole.
+    How an image changes depends on the key of the step and on its index in the training set, not on the other
+    images of the batch.
     """
 
     def __init__(self, transforms: Sequence[Transform], scaling: Scaling, size: Size) -> None:
@@ -213,25 +214,23 @@ class Augmentation:
     def __call__(
         self,
         x: Float[Tensor, "p c h w"],
-        generator: torch.Generator,
-        rows: tuple[int, Int64[Tensor, " p"]] | None = None,
+        i: Int64[np.ndarray, " p"],
+        key: int,
     ) -> Float[Tensor, "p c h w"]:
         """Return changed copies of the images x.
 
         Args:
             x: standardised images.
-            generator: the source of all randomness.
-            rows: if x is part of a larger batch, the size of that batch and the indices of these rows in it.
+            i: their indices in the training set.
+            key: that of the step; see ``key_of_step``.
         """
-        total, mine = rows or (len(x), torch.arange(len(x)))
-        seeds = torch.randint(2**63 - 1, (total,), generator=generator, device=generator.device)
         mean, std = self._scaling.mean, self._scaling.std
         images = x.to("cpu", torch.float64) * std + mean
         with DrawingFrom(torch.Generator()) as drawing:
-            for i, seed in enumerate(seeds.cpu()[mine.cpu()].tolist()):
+            for place, seed in enumerate(number_at(key, i).tolist()):
                 drawing.generator.manual_seed(seed)
                 for change in self._changes:
-                    images[i] = change(images[i])
+                    images[place] = change(images[place])
         return ((images - mean) / std).to(x)
 
 

@@ -13,9 +13,9 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from nsvm_cli.errors import NotFiniteError
-from nsvm_cli.models.networks import Rows, dropout_masks_from, is_modeless, split_at_first_mode
+from nsvm_cli.models.networks import Masks, dropout_masks
 from nsvm_cli.models.optimizers import OptimizerConfig
-from nsvm_cli.parallel.distributed import Processes
+from nsvm_cli.randomness import key_of_step
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 
 CHUNK = 2**17
@@ -25,30 +25,53 @@ everywhere, and small enough for the activations to stay in a core's cache."""
 FEW, WIDE = 64, 1024
 """A layer with more outputs than ``WIDE`` gets smaller chunks, if there are more than a ``FEW`` samples."""
 
-Objective = Callable[..., tuple[Float[Tensor, ""], Sequence[Float[Tensor, "_ n"]]]]
-"""A function of features: its value, and its gradient with respect to each of its arguments."""
-
-Augment = Callable[[Float[Tensor, "p ..."], torch.Generator, Rows | None], Float[Tensor, "p ..."]]
-"""A random change of samples that leaves their labels as they are, drawn from the generator; see ``Rows``."""
+Augment = Callable[[Float[Tensor, "p ..."], Int64[np.ndarray, " p"], int], Float[Tensor, "p ..."]]
+"""A random change of samples that leaves their labels as they are, by their indices and the key of a step."""
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """z = F_theta(x), without a gradient, for the theta of its making.
-
-    ``graph`` spares a forward pass when theta moves, if there is one: it is z with its graph, if the network
-    computes the same in both modes, or else what the layers before the dropout put out, with its graph.
-    """
+class Batch:
+    """Batch x, and their indices i in the training set, by which dropout and augmentation know them."""
 
     x: Float[Tensor, "p ..."]
-    z: Float[Tensor, "p n"]
-    graph: Float[Tensor, "p ..."] | None = None
+    i: Int64[np.ndarray, " p"]
 
-    def rows(self, p: Int64[np.ndarray, " v"]) -> Evaluation:
-        """Return some of its samples, in ascending order."""
-        # a slice is a view, which costs less than a copy
-        rows = slice(p[0], p[0] + 1) if len(p) == 1 else torch.from_numpy(p).to(self.z.device)
-        return Evaluation(self.x[rows], self.z[rows], None if self.graph is None else self.graph[rows])
+    def __len__(self) -> int:
+        return len(self.i)
+
+    def __getitem__(self, rows: Int64[np.ndarray, " v"]) -> Batch:
+        return Batch(self.x[torch.from_numpy(rows).to(self.x.device)], self.i[rows])
+
+
+def distinct(parts: Sequence[Batch]) -> tuple[Batch, list[Int64[np.ndarray, " p"]]]:
+    """Return all samples of the parts, each once, and for each part the rows in which its samples are."""
+    _, first, same = np.unique(np.concatenate([p.i for p in parts]), return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rows = np.argsort(order)[same]
+    whole = Batch(torch.cat([p.x for p in parts]), np.concatenate([p.i for p in parts]))[first[order]]
+    return whole, np.split(rows, np.cumsum([len(p) for p in parts])[:-1])
+
+
+class Training:
+    """F_theta in the forward passes of step t that move theta: with dropout, augmentation, and graphs.
+
+    ``F(x)`` returns the features of samples x, and ``F(x, y, ...)`` those of several, from a single pass that
+    takes each sample once.
+    """
+
+    def __init__(self, F: FeatureMap, t: int) -> None:
+        self.F, self.t = F, t
+
+    def __call__(self, *x: Batch) -> Any:
+        if len(x) == 1:
+            return self.F.training_pass(x[0], self.t)
+        whole, rows = distinct(x)
+        z = self.F.training_pass(whole, self.t)
+        return tuple(z[torch.from_numpy(part).to(z.device)] for part in rows)
+
+
+Objective = Callable[[Training], Float[Tensor, ""]]
+"""A function of F_theta, to be differentiated by theta."""
 
 
 def features(network: nn.Module, x: Float[Tensor, "m ..."], most: int | None = None) -> Float[Tensor, "m n"]:
@@ -77,31 +100,11 @@ def rows_at_a_time(network: nn.Module, x: Float[Tensor, "m ..."]) -> int:
     return rows
 
 
-def differentiate(objective: Callable[..., Float[Tensor, ""]]) -> Objective:
-    """Return an objective that gets its gradients from autograd, where there is no closed form."""
-
-    def differentiated(*z: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        with torch.enable_grad():
-            leaves = [part.detach().requires_grad_() for part in z]
-            value = objective(*leaves)
-            return value.detach(), torch.autograd.grad(value, leaves)
-
-    return differentiated
-
-
-@dataclass(frozen=True)
-class Shard:
-    """One of several processes' part of an objective: which rows of the whole batch its own are."""
-
-    processes: Processes
-    rows: Rows | None = None
-
-
 class FeatureMap:
     """theta, with everything that moves it: the network, the optimizer, dropout and augmentation.
 
-    ``F(x)`` is F_theta(x) with dropout off, and carries no gradient. Only ``F.descend`` moves theta, and
-    ``theta_steps`` counts how often.
+    ``F(x)`` is F_theta(x) with dropout off, and carries no gradient. ``F.descend`` moves theta, and
+    ``theta_steps`` counts how often it has moved.
     """
 
     def __init__(
@@ -113,32 +116,24 @@ class FeatureMap:
         augment_seed: int = 0,
     ) -> None:
         self.network, self.augment = network, augment
+        self.dropout_seed, self.augment_seed = dropout_seed, augment_seed
         self.theta_steps = 0
-        self._parameters = [p for p in network.parameters() if p.requires_grad]
-        self.optimizer = optimizer(self._parameters) if self._parameters else None
-        device = self._parameters[0].device if self._parameters else torch.device("cpu")
-        self.dropout = torch.Generator(device).manual_seed(dropout_seed)
-        self.augmentation = torch.Generator().manual_seed(augment_seed)
-        self._needs_training_pass = not self.fixed and (augment is not None or not is_modeless(network))
-        self._parts = None
-        if self._needs_training_pass and augment is None:
-            self._parts = split_at_first_mode(network)
+        self.parameters = [p for p in network.parameters() if p.requires_grad]
+        self.optimizer = optimizer(self.parameters) if self.parameters else None
 
     @property
     def fixed(self) -> bool:
         """Whether theta never moves, because the network has no parameters."""
         return self.optimizer is None
 
-    def __call__(self, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m n"]:
-        return features(self.network, x)
+    def __call__(self, x: Float[Tensor, "m ..."] | Batch) -> Float[Tensor, "m n"]:
+        return features(self.network, x.x if isinstance(x, Batch) else x)
 
     def state_dict(self) -> StateDict:
-        """Return theta, the optimizer's state, the states of the generators, and the count of theta steps."""
+        """Return theta, the optimizer's state, and the count of theta steps."""
         return {
             **({"network": own} if (own := dict(self.network.state_dict())) else {}),
             **({} if self.optimizer is None else {"optimizer": self.optimizer.state_dict()}),
-            "dropout": self.dropout.get_state(),
-            **({} if self.augment is None else {"augmentation": self.augmentation.get_state()}),
             "theta_steps": self.theta_steps,
         }
 
@@ -156,89 +151,50 @@ class FeatureMap:
             self.network.load_state_dict(loaded)
         if self.optimizer is not None:
             self.optimizer.load_state_dict(saved["optimizer"])
-        _set_state(self.dropout, saved["dropout"], "the dropout's generator")
-        if self.augment is not None:
-            _set_state(self.augmentation, saved["augmentation"], "the augmentation's generator")
         if type(saved["theta_steps"]) is not int:
             raise ValueError(f"theta_steps: expected int, got {saved['theta_steps']!r}")
         self.theta_steps = saved["theta_steps"]
 
-    def evaluate(self, x: Float[Tensor, "p ..."], whole: bool = False) -> Evaluation:
-        """Return F_theta(x), for an objective that may follow: of all samples (``whole``), or of a few."""
-        if whole and self._parts is not None:
-            before, after = self._parts
-            graph = torch.cat([before(chunk) for chunk in x.split(rows_at_a_time(self.network, x))])
-            return Evaluation(x, features(after, graph.detach()), graph)
-        if self._needs_training_pass:
-            return Evaluation(x, self(x))
-        graph = self.network(x)
-        return Evaluation(x, graph.detach(), graph)
-
-    def descend(
-        self,
-        at: Sequence[Evaluation | Tensor],
-        objective: Objective,
-        t: int,
-        T: int,
-        shard: Shard | None = None,
-    ) -> Float[Tensor, ""]:
+    def descend(self, objective: Objective, t: int, T: int) -> Float[Tensor, ""]:
         """Take one gradient descent step in theta, and return the objective's value before it.
 
+        Dropout and augmentation act in the forward passes of the objective, and in no other. A network
+        without parameters stays as it is.
+
         Args:
-            at: the samples x whose features the objective takes, or their evaluations, if theta has not moved
-                since.
             objective: see ``Objective``.
             t: this step.
             T: the last step in which theta may move; the learning rate may depend on (t - 1) / T.
-            shard: where the objective is this process's part of a sum.
-
-        Dropout and augmentation act in the forward pass that this takes, and in no other. A network without
-        parameters stays as it is.
 
         Raises:
             NotFiniteError: the objective is not finite.
         """
-        parts = [(e, None) if isinstance(e, Tensor) else (e.x, e.graph) for e in at]
-        if self._parts is not None:
-            before, after = self._parts
-            x = [before(x) if graph is None else graph for x, graph in parts]
-            graphs = self._training_pass(after, torch.cat(x), shard).split([len(part) for part in x])
-        elif self._needs_training_pass:
-            x = [x for x, _ in parts]
-            graphs = self._training_pass(self.network, torch.cat(x), shard).split([len(part) for part in x])
-        else:
-            graphs = tuple(self.network(x) if graph is None else graph for x, graph in parts)
-        value, gradients = objective(*(graph.detach() for graph in graphs))
-        if shard:
-            value = shard.processes.sum(value)
-        if not math.isfinite(value):
+        value = objective(Training(self, t))
+        if not math.isfinite(value.detach()):
             raise NotFiniteError("the objective", t)
+        if not self.fixed:
+            by_theta = torch.autograd.grad(value, self.parameters, allow_unused=True, materialize_grads=True)
+            self.move(by_theta, t, T)
+        return value.detach()
+
+    def move(self, by_theta: Sequence[Tensor], t: int, T: int) -> None:
+        """Move theta against a gradient, in step t of T."""
         if self.optimizer is not None:
             self.theta_steps += 1
-            # Passing grad_outputs makes autograd import a computer algebra system, a quarter of a second;
-            # differentiating a number with the same gradient does not.
-            terms = [(graph * gradient).sum() for graph, gradient in zip(graphs, gradients, strict=True)]
-            by_theta = torch.autograd.grad(
-                sum(terms[1:], terms[0]), self._parameters, allow_unused=True, materialize_grads=True
-            )
-            self.optimizer.step(shard.processes.sum_all(by_theta) if shard else by_theta, (t - 1) / T)
-        return value
+            self.optimizer.step(by_theta, (t - 1) / T)
 
-    def _training_pass(
-        self, network: nn.Module, x: Float[Tensor, "p ..."], shard: Shard | None
-    ) -> Float[Tensor, "p n"]:
-        rows = shard.rows if shard else None
+    def training_pass(self, x: Batch, t: int, network: nn.Module | None = None) -> Float[Tensor, "p n"]:
+        """Return F_theta(x) in training mode, with its graph, as step t sees it.
+
+        ``network``, if given, has the layers that are left to pass.
+        """
+        if self.fixed:
+            return self(x)
+        network, values = network or self.network, x.x
         if self.augment is not None:
-            x = self.augment(x, self.augmentation, rows)
+            values = self.augment(values, x.i, key_of_step(self.augment_seed, t))
         network.train()
-        with dropout_masks_from(self.dropout, rows):
-            z: Tensor = network(x)
+        with dropout_masks(Masks(key_of_step(self.dropout_seed, t), x.i)):
+            z: Tensor = network(values)
         network.eval()
         return z
-
-
-def _set_state(generator: torch.Generator, state: Any, name: str) -> None:
-    try:
-        generator.set_state(state)
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(f"{name}: {error}") from None

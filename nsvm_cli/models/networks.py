@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from dataclasses import fields
 from typing import Annotated, Any, cast
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from pydantic import ConfigDict, Field, validate_call
@@ -25,7 +26,7 @@ from nsvm_cli.errors import InputError, out_of_memory
 from nsvm_cli.models import torchvision_networks
 from nsvm_cli.models.activations import ActivationMeter
 from nsvm_cli.plugins import location
-from nsvm_cli.randomness import DrawingFrom
+from nsvm_cli.randomness import DrawingFrom, number_at
 
 Shape = tuple[int, ...]
 Width = Annotated[int, Field(ge=1, le=2**30)]
@@ -34,19 +35,48 @@ Blocks = Annotated[tuple[Width, ...], Field(min_length=1, max_length=10)]
 validated = validate_call(config=ConfigDict(arbitrary_types_allowed=True))
 
 
-Rows = tuple[int, Int64[Tensor, " batch"]]
-"""The size of a full batch, and the indices of the rows that a partial batch holds."""
+class Masks:
+    """The dropout masks of one forward pass in training mode.
 
-_masks: ContextVar[tuple[torch.Generator, Rows | None] | None] = ContextVar("masks", default=None)
+    The mask of a sample depends on the key of the step, on its index i in the training set, and on the layer:
+    not on the other samples of the batch, nor on what computes it.
+    """
+
+    def __init__(self, key: int, i: Int64[np.ndarray, " batch"]) -> None:
+        self.key, self.i, self.layer = key, i, 0
+
+    def next(
+        self, x: Float[Tensor, "batch channels *rest"], p: float, shared: bool
+    ) -> Float[Tensor, "rows channels"]:
+        """Return the masks of the next layer, which is to get x: 0 with probability p, else 1 / (1 - p).
+
+        There is a single one if all samples share it.
+        """
+        i, channels = (np.zeros(1, np.int64) if shared else self.i), x.shape[1]
+        place: Any = i[:, None] * channels + np.arange(channels) + self.layer * LAYER
+        if x.is_cuda:
+            place = torch.from_numpy(place).to(x.device)
+        self.layer += 1
+        keep = number_at(self.key, place) >= dropped_below(p)
+        return torch.as_tensor(keep, device=x.device).to(x.dtype) / (1 - p)
+
+
+LAYER = 2**48
+"""Places between the masks of two layers."""
+
+
+def dropped_below(p: float) -> int:
+    """Return the signed 64-bit integer that uniform ones are below with probability p."""
+    return round(p * 2.0**64) - 2**63
+
+
+_masks: ContextVar[Masks | None] = ContextVar("masks", default=None)
 
 
 @contextmanager
-def dropout_masks_from(generator: torch.Generator, rows: Rows | None = None) -> Iterator[None]:
-    """Let every ``Dropout`` draw its masks from ``generator`` within the context.
-
-    For part of a larger batch, ``rows`` says which: each row gets the mask that it has in the full batch.
-    """
-    token = _masks.set((generator, rows))
+def dropout_masks(masks: Masks) -> Iterator[None]:
+    """Let every ``Dropout`` take its masks from these within the context."""
+    token = _masks.set(masks)
     try:
         yield
     finally:
@@ -60,7 +90,7 @@ class Dropout(nn.Module):
     kernel compares them in a random subspace. Masks of their own would move even copies of a sample apart.
 
     Unlike torch's dropout, it never uses the global generator: a forward pass in training mode must run
-    within ``dropout_masks_from``.
+    within ``dropout_masks``.
     """
 
     def __init__(self, p: float, shared: bool = False) -> None:
@@ -72,14 +102,9 @@ class Dropout(nn.Module):
             return x
         masks = _masks.get()
         if masks is None:
-            raise RuntimeError("Dropout in training mode needs a generator: see dropout_masks_from")
-        generator, rows = masks
-        total, mine = rows or (len(x), slice(None))
-        if self.shared:
-            total, mine = 1, slice(None)
-        keep = x.new_empty(total, x.shape[1], *(1,) * (x.ndim - 2))
-        keep.bernoulli_(1 - self.p, generator=generator)
-        return x * keep[mine] / (1 - self.p)
+            raise RuntimeError("Dropout in training mode needs masks: see dropout_masks")
+        mask = masks.next(x, self.p, self.shared)
+        return x * mask.view(*mask.shape, *(1,) * (x.ndim - 2))
 
 
 class Identity(nn.Flatten):

@@ -1,8 +1,7 @@
 """Objectives and losses for theta, as pure functions of a batch's kernel matrix.
 
 ``K`` is the (k, k) kernel matrix, ``c`` the codes of the labels (see ``Task.code``) and ``alpha`` the
-coefficients of the same k samples: numbers, or a row for each sample. Each objective returns its value and
-its derivative.
+coefficients of the same k samples: numbers, or a row for each sample.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.randomness import Stream, generator
 
 Value = Float[Tensor, ""]
-Slope = Float[Tensor, "k k"]
 
 
 def products(a: Float[Tensor, " p *outputs"], b: Float[Tensor, " q *outputs"]) -> Float[Tensor, "p q"]:
@@ -27,10 +25,8 @@ def products(a: Float[Tensor, " p *outputs"], b: Float[Tensor, " q *outputs"]) -
     return torch.outer(a, b) if a.ndim == 1 else a @ b.mT
 
 
-def alignment(
-    K: Float[Tensor, "k k"], c: Float[Tensor, " k *outputs"], centred: bool = False
-) -> tuple[Value, Slope]:
-    """Return the kernel-target alignment, in [-1, 1] (paper, Algorithm 4), and its derivative by K.
+def alignment(K: Float[Tensor, "k k"], c: Float[Tensor, " k *outputs"], centred: bool = False) -> Value:
+    """Return the kernel-target alignment, in [-1, 1] (paper, Algorithm 4).
 
     With the ideal kernel U_ij = <c_i, c_j>, which is y_i y_j for two classes, the alignment is::
 
@@ -42,17 +38,15 @@ def alignment(
     """
     if not centred:
         return _cosine(K, _unit(c))
-    H_K = K - K.mean(0)
-    # the derivative needs no further H: both of its terms are centred
     c = c - c[0]  # so that what is the same for all is 0 without a rounding error
+    H_K = K - K.mean(0)
     H_K_H = H_K - H_K.mean(1, keepdim=True)
-    value, slope = _cosine(H_K_H, _unit(c - c.mean(0)))
     varies = H_K_H.any()
-    return torch.where(varies, value, 0.0), torch.where(varies, slope, 0.0)
+    return torch.where(varies, _cosine(torch.where(varies, H_K_H, 1.0), _unit(c - c.mean(0))), 0.0)
 
 
-def norm_surrogate(K: Float[Tensor, "k k"], alpha: Float[Tensor, " k *outputs"]) -> tuple[Value, Slope]:
-    """Return Algorithm 3's surrogate for ||f||^2_H (its first fraction), and its derivative by K.
+def norm_surrogate(K: Float[Tensor, "k k"], alpha: Float[Tensor, " k *outputs"]) -> Value:
+    """Return Algorithm 3's surrogate for ||f||^2_H (its first fraction).
 
     With A_ij = <alpha_i, alpha_j>, the paper's alpha_i alpha_j y_i y_j for two classes, it is::
 
@@ -63,7 +57,7 @@ def norm_surrogate(K: Float[Tensor, "k k"], alpha: Float[Tensor, " k *outputs"])
     return _cosine(K, _unit(alpha))
 
 
-def _unit(a: Float[Tensor, " k *outputs"]) -> Slope:
+def _unit(a: Float[Tensor, " k *outputs"]) -> Float[Tensor, "k k"]:
     """Return the matrix of the <a_i, a_j>, divided by its norm; 0 if that is 0."""
     norm = gram_norm(a)
     return products(a, a) / torch.where(norm > 0, norm, 1.0)
@@ -74,28 +68,26 @@ def gram_norm(a: Float[Tensor, " k *outputs"]) -> Value:
     return a @ a if a.ndim == 1 else torch.linalg.matrix_norm(a.mT @ a)
 
 
-def _cosine(K: Slope, U: Slope) -> tuple[Value, Slope]:
-    """Return <U, K / ||K||> and its derivative by K. The norm of U is 1 or 0; NaN if K is 0."""
-    norm = torch.linalg.vector_norm(K)
-    direction = K / norm
-    value = (U * direction).sum()
-    return value, (U - value * direction) / norm
+def _cosine(K: Float[Tensor, "k k"], U: Float[Tensor, "k k"]) -> Value:
+    """Return <U, K> / ||K||. The norm of U is 1 or 0; NaN if K is 0."""
+    cosine: Tensor = (U * K).sum() / torch.linalg.vector_norm(K)
+    return cosine
 
 
-def squared(beta: float, gamma: Value) -> tuple[Value, Value]:
-    """Return L(beta, gamma) = (beta - gamma)^2  (paper, Section 5), and its derivative by gamma."""
-    return (beta - gamma) ** 2, -2 * (beta - gamma)
+def squared(beta: float, gamma: Value) -> Value:
+    """Return L(beta, gamma) = (beta - gamma)^2  (paper, Section 5)."""
+    return (beta - gamma) ** 2
 
 
-def linear(beta: float, gamma: Value) -> tuple[Value, Value]:
-    """Return L(beta, gamma) = -beta gamma, and its derivative by gamma.
+def linear(beta: float, gamma: Value) -> Value:
+    """Return L(beta, gamma) = -beta gamma.
 
     With beta = 1, minimising it maximises the alignment itself  (paper, derivation of Algorithm 4).
     """
-    return -beta * gamma, torch.full_like(gamma, -beta)
+    return -beta * gamma
 
 
-ALIGNMENT_LOSSES: dict[str, Callable[[float, Value], tuple[Value, Value]]] = {
+ALIGNMENT_LOSSES: dict[str, Callable[[float, Value], Value]] = {
     "squared": squared,
     "linear": linear,
 }

@@ -15,9 +15,10 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, ValidationError
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli import __version__
-from nsvm_cli.compiled import NUMBA, TORCH, can_take, circumstances
 from nsvm_cli.config.registry import STRICT, one_line
 from nsvm_cli.config.settings import flat, parse_settings, plain
+from nsvm_cli.engines import LITERAL, NUMBA, TORCH, circumstances
+from nsvm_cli.engines.numba import can_take
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import Experiment, with_engine
 from nsvm_cli.storage import tensor_file
@@ -78,10 +79,11 @@ class Checkpoint:
 
 def with_engine_of(checkpoint: Checkpoint, experiment: Experiment) -> Experiment:
     """Return the run with the engine that took the steps so far, if it is at hand."""
-    if not checkpoint.environment["engine"].startswith(NUMBA):
-        return with_engine(experiment, TORCH)
-    e = experiment
-    return with_engine(e, NUMBA) if can_take(e.trainer, e.problem, e.F) else e
+    engine = checkpoint.environment["engine"]
+    if not engine.startswith(NUMBA):
+        return with_engine(experiment, LITERAL if engine == LITERAL else TORCH)
+    e = with_engine(experiment, LITERAL)
+    return with_engine(e, NUMBA) if can_take(e.trainer, e.problem, e.F) else experiment
 
 
 def environment(experiment: Experiment) -> dict[str, str]:

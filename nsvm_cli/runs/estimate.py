@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 
-from nsvm_cli.compiled import compiling_notice
+from nsvm_cli.engines import compiling_notice
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.runs.callbacks import Say
 from nsvm_cli.runs.experiment import Experiment, build, log_every

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from nsvm_cli import __version__
-from nsvm_cli.compiled import TORCH, Engine, select, taken_by
 from nsvm_cli.config.settings import Settings
 from nsvm_cli.datasets import Data, SampleCache, load_data
 from nsvm_cli.datasets.augmentation import build_augmentation
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
+from nsvm_cli.engines import LITERAL, Engine, select, taken_by
 from nsvm_cli.errors import InputError
 from nsvm_cli.loggers import build_logger
 from nsvm_cli.memory import expect_room, memory_limit
@@ -54,7 +54,7 @@ class Experiment:
     problem: Problem
     F: FeatureMap
     trainer: Trainer[Any]
-    engine: Engine = TORCH
+    engine: Engine = LITERAL
 
 
 def load(settings: Settings, samples: SampleCache | None = None) -> Data:

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.compiled import compiling_notice
 from nsvm_cli.config.settings import plain
+from nsvm_cli.engines import compiling_notice
 from nsvm_cli.errors import Interrupted
 from nsvm_cli.loggers import TrackedRun
 from nsvm_cli.runs.callbacks import (

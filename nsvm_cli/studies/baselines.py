@@ -118,7 +118,7 @@ def svc_on_features(model_file: Path) -> Figures:
     )
     y = model.task.targets(train.y).to(like)
     problem = Problem(z, y, model.kernel, settings.seed, task=model.task, loss=loss)
-    lam: float = build_trainer(settings.algorithm).lam  # type: ignore[attr-defined]
+    lam: float = build_trainer(settings.algorithm).lam
     begin = time.perf_counter()
     g = SVC(lam).solve(problem, z)
     seconds = time.perf_counter() - begin

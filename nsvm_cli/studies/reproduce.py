@@ -224,7 +224,7 @@ def frozen(settings: Settings) -> Settings:
     if isinstance(svm, DirectSolver):
         still = {**settings.algorithm, "steps": 1, "solver_steps": None}
         return replace(settings, algorithm=still, optimizer={**settings.optimizer, "lr": 0.0})
-    lam: float = svm.lam  # type: ignore[attr-defined]  # as all that cells are made of
+    lam: float = svm.lam  # as all that cells are made of
     return replace(
         settings, algorithm={"name": "pegasos", "steps": svm.total, "lam": lam, "batch_size": svm.k}
     )

@@ -10,11 +10,11 @@ from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.alg4 import Alg4
-from nsvm_cli.trainers.base import Problem, State, StepTrainer, Trainer
+from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.cross_entropy import CrossEntropy
 from nsvm_cli.trainers.pegasos import Pegasos
 
-__all__ = ["TRAINERS", "Problem", "State", "StepTrainer", "Trainer", "build_trainer"]
+__all__ = ["TRAINERS", "Problem", "State", "Trainer", "build_trainer"]
 
 TRAINERS: dict[str, type[Trainer[Any]]] = {
     "pegasos": Pegasos,

@@ -8,12 +8,11 @@ from functools import cached_property
 from typing import Annotated, Any
 
 import pydantic
-import torch
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive, entry_of
 from nsvm_cli.errors import InputError, NotFiniteError
-from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import ALIGNMENT_LOSSES, alignment
 from nsvm_cli.storage.state_dict import RESTORED
@@ -24,7 +23,6 @@ from nsvm_cli.trainers.base import (
     Problem,
     State,
     Steps,
-    StepTrainer,
     Trainer,
     limited,
 )
@@ -55,11 +53,11 @@ class Alg4State(AveragedState):
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Alg4(StepTrainer[Alg4State]):
+class Alg4(Trainer[Alg4State]):
     """Part 1 improves the kernel alignment in theta; Part 2 trains an SVM (paper, Algorithm 4).
 
-    ``step`` implements one iteration of Part 1, and ``svm`` is the solver of Part 2. ``state.t`` counts the
-    steps of Part 1, then those of the solver. It requires K(a, a) != 0.
+    ``svm`` is the solver of Part 2, and ``state.t`` counts the steps of Part 1, then those of the solver. It
+    requires K(a, a) != 0.
 
     ``steps`` is the whole budget, which the parts share in the proportion of ``split``, unless
     ``solver_steps`` is given too: then Part 1 takes ``steps`` and Part 2 ``solver_steps``. Where nothing else
@@ -146,6 +144,24 @@ class Alg4(StepTrainer[Alg4State]):
             )
         return state
 
+    def step(self, problem: Problem, state: Alg4State) -> None:
+        if state.t >= self.last_theta_step:
+            self._advance_part_2(problem, state, state.t + 1)
+            return
+        K, L, t = problem.K, ALIGNMENT_LOSSES[self.loss], state.t + 1
+        x_A, y_A = problem[state.sampler(t)]  # choose A_t
+        c_A = problem.task.code(y_A)
+        centred = problem.task.centred if self.centred is None else self.centred
+
+        def objective(F: Training) -> Tensor:
+            z = F(x_A)
+            return L(1.0, alignment(K(z, z), c_A, centred))
+
+        self.descend(state, objective)
+        if state.mean:
+            state.mean.follow(t)
+        state.t = t
+
     def advance(self, problem: Problem, state: Alg4State, until: int) -> None:
         self._advance_part_1(problem, state, min(until, self.last_theta_step))
         if state.t < until:
@@ -153,25 +169,6 @@ class Alg4(StepTrainer[Alg4State]):
 
     def _advance_part_1(self, problem: Problem, state: Alg4State, until: int) -> None:
         super().advance(problem, state, until)
-
-    def step(self, problem: Problem, state: Alg4State) -> None:
-        K, L = problem.K, ALIGNMENT_LOSSES[self.loss]
-        t = state.t + 1
-        A = torch.from_numpy(state.sampler(t)).to(problem.y.device)
-        x_A, c_A = problem.at(A), problem.task.code(problem.y[A])
-        centred = problem.task.centred if self.centred is None else self.centred
-
-        def objective(z: Tensor) -> tuple[Tensor, list[Tensor]]:
-            """L(1, alignment); the factor 2 is due to the symmetry of K_A."""
-            K_A = K(z, z)
-            aligned, slope = alignment(K_A, c_A, centred)
-            loss, slope_loss = L(1.0, aligned)
-            return loss, [2 * slope_loss * K.gradient(z, z, K_A, slope)]
-
-        state.objective = state.F.descend([x_A], objective, t, self.last_theta_step)
-        if state.mean:
-            state.mean.follow(t)
-        state.t = t
 
     def _advance_part_2(self, problem: Problem, state: Alg4State, until: int) -> None:
         if state.part_2 is None:

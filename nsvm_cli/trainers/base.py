@@ -10,20 +10,21 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
+import torch
 from jaxtyping import Float, Float64, Int64
 from pydantic import Field
 from torch import Tensor
 
 from nsvm_cli.config.registry import Count
-from nsvm_cli.errors import InputError
+from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.memory import MEMORY_BUDGET, expect_room, memory_limit
-from nsvm_cli.models.feature_map import FeatureMap, Shard
+from nsvm_cli.models.feature_map import Batch, FeatureMap, Objective
 from nsvm_cli.models.kernels import Kernel, kernel_sums
-from nsvm_cli.models.losses import Binary, Hinge, Loss
+from nsvm_cli.models.losses import Binary, Hinge, Loss, of_any_output
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.parallel.distributed import SINGLE_PROCESS, Processes
 from nsvm_cli.randomness import BLOCK, Sampler
-from nsvm_cli.storage.state_dict import ADDED, StateDict, load_fields, save_fields
+from nsvm_cli.storage.state_dict import ADDED, RESTORED, StateDict, load_fields, save_fields
 from nsvm_cli.tasks import BINARY, Task
 from nsvm_cli.trainers.tally import Tally
 
@@ -50,24 +51,24 @@ class Problem:
     task: Task = BINARY
     loss: Loss = Binary(Hinge())  # noqa: RUF009  # frozen
 
-    def at(self, i: Int64[Tensor, " p"]) -> Float[Tensor, "p ..."]:
-        """Return x_i for the samples i."""
-        return self.x.index_select(0, i)  # several times faster than x[i]
-
     @cached_property
     def host_y(self) -> Float64[np.ndarray, " m"]:
         """y in host memory, where violations are decided."""
         y: np.ndarray = self.y.double().cpu().numpy()
         return y
 
-    def first_step(
-        self, i: Int64[np.ndarray, " p"], z: Float[Tensor, "p n"], lam: float
-    ) -> Float64[np.ndarray, " p *outputs"]:
-        """Return what the samples i with features z add to alpha where f = 0: in step 1, before which there
-        is no f.
-        """
-        steps = self.loss.step(self.host_y[i], np.zeros((len(i), *self.task.outputs)))
-        return self.implicit(steps, z, lam)
+    def __getitem__(self, i: Int64[np.ndarray, " p"]) -> tuple[Batch, Float[Tensor, " p"]]:
+        """Return x_i and y_i for the samples i."""
+        j = torch.from_numpy(i).to(self.y.device)
+        return Batch(self.x.index_select(0, j), i), self.y[j]  # several times faster than x[j]
+
+    def first(
+        self, z: Float[Tensor, "k n"], y: Float[Tensor, " k"], lam: float
+    ) -> Float64[Tensor, " k *outputs"]:
+        """Return what the k samples of step 1, where f = 0, add to alpha: y_i / k with the hinge loss."""
+        labels = y.double().cpu().numpy()
+        steps = self.loss.step(labels, np.zeros((len(y), *self.task.outputs)))
+        return torch.from_numpy(self.implicit(steps, z, lam) / len(y)).to(y.device)
 
     def implicit(
         self, steps: Float64[np.ndarray, " p *outputs"], z: Float[Tensor, "p n"], shrinkage: float
@@ -92,10 +93,6 @@ class Problem:
             raise InputError(f"algorithm.batch_size={k}: expected at most the {m} training samples")
         return Sampler(self.seed, m, k)
 
-    def shard(self, rows: tuple[int, Int64[Tensor, " p"]] | None = None) -> Shard | None:
-        """Return the shard for ``F.descend``: this process's rows of the batch; None for a single process."""
-        return Shard(self.processes, rows) if self.processes.size > 1 else None
-
     def sums(
         self, z: Float[Tensor, "p n"], terms: Float[Tensor, "q n"], w: Float[Tensor, " q *outputs"]
     ) -> Float[Tensor, " p *outputs"]:
@@ -110,7 +107,7 @@ class State:
     ``t`` is the number of steps taken, counted as in the paper: the initialisation of Algorithms 0 to 3 is
     step 1. ``g`` is the latest decision value, ``objective`` the value of the objective before the latest
     theta step, and ``violations`` the number of margin violations so far. ``tally`` holds what the next
-    record will average.
+    record will average, and ``engine`` what the run's engine keeps from step to step, if anything.
 
     Every field is saved, unless its metadata say otherwise: see ``nsvm_cli.storage.state_dict``.
     """
@@ -122,6 +119,7 @@ class State:
     g: float | None = None
     objective: Tensor | None = None
     tally: Tally = field(default_factory=Tally, metadata=ADDED)
+    engine: Any = field(default=None, metadata=RESTORED)
 
     @property
     def part(self) -> int | None:
@@ -132,11 +130,6 @@ class State:
     def support_vectors(self) -> int:
         """The current number of non-zero coefficients; 0 if the algorithm has none during training."""
         return 0
-
-    @property
-    def version(self) -> tuple[int, int]:
-        """A key that changes whenever theta or alpha does; see ``Derived``."""
-        return self.F.theta_steps, self.violations
 
     def state_dict(self) -> StateDict:
         """Return the state as a state dict, without theta and the sampler.
@@ -162,22 +155,21 @@ class Trainer(ABC, Generic[S]):
     """An algorithm. Its fields are the settings in its YAML file, and it is listed in ``TRAINERS``.
 
     ``nsvm_cli.runs.loop.run`` calls ``start``, then ``advance`` until ``total`` steps are taken; ``finish``
-    then returns g. Derive from ``StepTrainer``, or from ``LookAheadTrainer`` for an algorithm that acts only
-    on violations.
+    then returns g. ``step`` is the definition of the algorithm: engines may override ``advance``, but only by
+    something that equals as many steps.
     """
 
     trains_svm: ClassVar[bool] = True
     """Whether the loss of ``Problem`` is what it minimises."""
+
+    lam: float
+    """lambda, of an algorithm that trains an SVM."""
 
     moves_theta: ClassVar[bool] = True
     """Whether a step changes theta, by the optimizer."""
 
     starts_with_features: ClassVar[bool] = False
     """Whether it computes the features of all samples before its first step."""
-
-    def __init_subclass__(cls) -> None:
-        if "step" in vars(cls) and "advance" not in vars(cls) and not issubclass(cls, StepTrainer):
-            raise TypeError(f"{cls.__name__} defines step, but inherits an advance that never calls it")
 
     @property
     @abstractmethod
@@ -226,12 +218,53 @@ class Trainer(ABC, Generic[S]):
         """Return the state before the first iteration of the loop."""
 
     @abstractmethod
+    def step(self, problem: Problem, state: S) -> None:
+        """Take step ``state.t + 1``: one iteration of the loop.
+
+        Raises:
+            NotFiniteError: a quantity is no longer finite.
+        """
+
     def advance(self, problem: Problem, state: S, until: int) -> None:
         """Take all steps up to ``until``. The steps at which a caller pauses do not affect the result.
 
         Raises:
             NotFiniteError: a quantity is no longer finite.
         """
+        while state.t < until:
+            self.step(problem, state)
+
+    def compare(
+        self,
+        problem: Problem,
+        state: S,
+        y: Float[Tensor, " k"],
+        g: Float[Tensor, " k *outputs"],
+        z: Float[Tensor, "k n"],
+    ) -> tuple[Int64[np.ndarray, " v"], Float64[Tensor, " v *outputs"]]:
+        """Return which of the k samples of a step violate the margin, and what each of them adds to alpha.
+
+        With the hinge loss and two classes, these are the samples with y_i g_i < 1, and each adds y_i / k.
+        Other losses: see ``nsvm_cli.models.losses``.
+
+        Raises:
+            NotFiniteError: g is not finite.
+        """
+        t, labels, decisions = state.t + 1, y.double().cpu().numpy(), g.double().cpu().numpy()
+        if not np.isfinite(decisions).all():
+            raise NotFiniteError("the decision value g", t)
+        steps = problem.loss.step(labels, decisions)
+        v = of_any_output(steps != 0).nonzero()[0]
+        state.tally.add_decisions(len(y), problem.task.correct(labels, decisions), len(v))
+        state.violations += len(v)
+        state.g = float(decisions.flat[0])
+        added = problem.implicit(steps[v], z[torch.from_numpy(v).to(z.device)], self.lam * t) / len(y)
+        return v, torch.from_numpy(added).to(y.device)
+
+    def descend(self, state: S, objective: Objective) -> None:
+        """Take a step in theta on an objective of F, as part of step ``state.t + 1``."""
+        state.objective = state.F.descend(objective, state.t + 1, self.last_theta_step)
+        state.tally.add_objective(state.objective)
 
     def classifies(self, state: S) -> bool:
         """Return whether g is worth evaluating yet."""
@@ -260,20 +293,6 @@ class Trainer(ABC, Generic[S]):
         state.load_state_dict(saved)
 
 
-class StepTrainer(Trainer[S]):
-    """An algorithm that is defined by a single step."""
-
-    @abstractmethod
-    def step(self, problem: Problem, state: S) -> None:
-        """Take step ``state.t + 1``: one iteration of the loop."""
-
-    def advance(self, problem: Problem, state: S, until: int) -> None:
-        while state.t < until:
-            self.step(problem, state)
-            if state.objective is not None:
-                state.tally.add_objective(state.objective)
-
-
 def limited(steps: int, k: int, epochs: float | None, m: int) -> tuple[int, int]:
     """Return the number of steps and their batch size k that draw m samples at most ``epochs`` times.
 
@@ -285,7 +304,7 @@ def limited(steps: int, k: int, epochs: float | None, m: int) -> tuple[int, int]
     return min(steps, max(1, math.floor(epochs * m / k))), k
 
 
-class BatchTrainer(StepTrainer[S]):
+class BatchTrainer(Trainer[S]):
     """An algorithm that draws ``batch_size`` samples per step, and is limited to ``epochs``."""
 
     steps: int

@@ -49,6 +49,10 @@ class Coefficients:
         self.in_support[joining] = True
         self.alpha[i] += amount
 
+    def at(self, i: Int64[np.ndarray, " k"], like: Float[Tensor, " m"]) -> Float[Tensor, " k *outputs"]:
+        """Return alpha_i for the samples i."""
+        return torch.from_numpy(self.alpha[i]).to(like)
+
     def state_dict(self) -> StateDict:
         """Return the support in its order, and its coefficients."""
         j = self.support.copy()
@@ -73,21 +77,10 @@ class Coefficients:
 
     def on(
         self, like: Float[Tensor, " m"], processes: Processes = SINGLE_PROCESS
-    ) -> tuple[Int64[Tensor, " s"], Float[Tensor, " s *outputs"]]:
-        """Return the support, or one process's shard of it, and its coefficients as tensors like y."""
+    ) -> tuple[Int64[np.ndarray, " s"], Float[Tensor, " s *outputs"]]:
+        """Return the support, or one process's shard of it, and its coefficients as a tensor like y."""
         j = processes.shard(self.support).copy()  # a copy: later steps change this memory
-        return torch.from_numpy(j).to(like.device), torch.from_numpy(self.alpha[j]).to(like)
-
-
-def coefficients(
-    problem: Problem, i: Int64[np.ndarray, " k"], z: Float[Tensor, "k n"], lam: float
-) -> Coefficients:
-    """Return alpha^(2): what the k samples of the first step, with features z, add where f = 0, divided by k;
-    0 elsewhere.
-    """
-    alpha = Coefficients(problem)
-    alpha.add(i, problem.first_step(i, z, lam) / len(i))
-    return alpha
+        return j, self.at(j, like)
 
 
 @dataclass(kw_only=True)
@@ -101,7 +94,11 @@ class SampleState(State):
         held = of_any_output(self.coefficients.alpha[self.coefficients.support] != 0)  # others have cancelled
         return int(np.count_nonzero(held))
 
-    def terms(self, problem: Problem) -> tuple[Int64[Tensor, " s"], Float[Tensor, " s *outputs"]]:
+    def add(self, i: Int64[np.ndarray, " v"], amount: Float64[Tensor, " v *outputs"]) -> None:
+        """Add the amounts to alpha_i for the samples i."""
+        self.coefficients.add(i, amount.cpu().numpy())
+
+    def terms(self, problem: Problem) -> tuple[Int64[np.ndarray, " s"], Float[Tensor, " s *outputs"]]:
         """Return this process's shard of the support: the indices j, and alpha_j."""
         return self.coefficients.on(problem.y, problem.processes)
 
@@ -109,4 +106,4 @@ class SampleState(State):
 def expansion(problem: Problem, state: SampleState, lam: float) -> Expansion:
     """Return the non-zero terms of g(x) = 1/(lambda t) sum_j alpha_j K(F_theta(x_j), F_theta(x))."""
     j, alpha = state.coefficients.on(problem.y)
-    return Expansion(state.F(problem.at(j)), alpha, lam * state.t).without_zeros()
+    return Expansion(state.F(problem[j][0]), alpha, lam * state.t).without_zeros()

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.errors import InputError
-from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.kernels import Linear
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.tasks import BinaryClassification, MulticlassClassification, Regression, Task
@@ -57,17 +57,15 @@ class CrossEntropy(BatchTrainer[AveragedState]):
 
     def step(self, problem: Problem, state: AveragedState) -> None:
         t = state.t + 1
-        A = torch.from_numpy(state.sampler(t)).to(problem.y.device)
-        x_A, y_A = problem.at(A), problem.y[A]
-        loss = LOSSES[type(problem.task)]
+        x_A, y_A = problem[state.sampler(t)]
+        l = LOSSES[type(problem.task)]  # noqa: E741
 
-        def objective(z: Tensor) -> tuple[Tensor, list[Tensor]]:
-            """1/k sum_A l(y, z) and its derivative by each z"""
-            value, slope, correct = loss(y_A, z)
+        def objective(F: Training) -> Tensor:
+            losses, correct = l(y_A, F(x_A))
             state.tally.add_decisions(self.k, correct, violations=0)
-            return value.mean(), [slope / self.k]
+            return losses.mean()
 
-        state.objective = state.F.descend([x_A], objective, t, self.last_theta_step)
+        self.descend(state, objective)
         if state.mean:
             state.mean.follow(t)
         state.t = t
@@ -78,31 +76,27 @@ class CrossEntropy(BatchTrainer[AveragedState]):
         return Expansion(unit, unit if problem.task.outputs else unit[0], 1.0)
 
 
-Derivative = tuple[Tensor, Tensor, int | None]
-"""The loss of each sample, its derivative by z, and how many samples are decided rightly."""
+Losses = tuple[Float[Tensor, " k"], int | None]
+"""The loss of each sample, and how many samples are decided rightly."""
 
 
-def _two_classes(y: Float[Tensor, " k"], z: Float[Tensor, "k 1"]) -> Derivative:
+def _two_classes(y: Float[Tensor, " k"], z: Float[Tensor, "k 1"]) -> Losses:
     """l(y, z) = log(1 + exp(-y z))"""
-    margin = y.unsqueeze(1) * z
-    slope = -y.unsqueeze(1) * torch.sigmoid(-margin)
-    return functional.softplus(-margin), slope, int((margin > 0).sum())
+    margin = y * z[:, 0]
+    return functional.softplus(-margin), int((margin > 0).sum())
 
 
-def _more_classes(y: Float[Tensor, " k"], z: Float[Tensor, "k C"]) -> Derivative:
+def _more_classes(y: Float[Tensor, " k"], z: Float[Tensor, "k C"]) -> Losses:
     """l(y, z) = log sum_r exp(z_r) - z_y"""
-    true = functional.one_hot(y.long(), z.shape[1])
-    correct = int((z.argmax(1) == y).sum())
-    return z.logsumexp(1) - (true * z).sum(1), z.softmax(1) - true, correct
+    return functional.cross_entropy(z, y.long(), reduction="none"), int((z.argmax(1) == y).sum())
 
 
-def _real_targets(y: Float[Tensor, " k"], z: Float[Tensor, "k 1"]) -> Derivative:
+def _real_targets(y: Float[Tensor, " k"], z: Float[Tensor, "k 1"]) -> Losses:
     """l(y, z) = 1/2 (y - z)^2"""
-    residual = y.unsqueeze(1) - z
-    return residual.square() / 2, -residual, None
+    return (y - z[:, 0]).square() / 2, None
 
 
-LOSSES: dict[type[Task], Callable[[Tensor, Tensor], Derivative]] = {
+LOSSES: dict[type[Task], Callable[[Tensor, Tensor], Losses]] = {
     BinaryClassification: _two_classes,
     MulticlassClassification: _more_classes,
     Regression: _real_targets,

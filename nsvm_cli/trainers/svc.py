@@ -87,8 +87,9 @@ class DirectSolver(Trainer[State]):
     def start(self, problem: Problem, F: FeatureMap) -> State:
         return State(F=F, sampler=problem.sampler(), t=0)
 
-    def advance(self, problem: Problem, state: State, until: int) -> None:
-        """Do nothing: there are no steps."""
+    def step(self, problem: Problem, state: State) -> None:
+        """Raise an error: there are no steps."""
+        raise NotImplementedError
 
     def finish(self, problem: Problem, state: State) -> Expansion:
         return self.solve(problem, state.F(problem.x))

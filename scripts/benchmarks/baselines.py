@@ -16,9 +16,9 @@ from sklearn.svm import SVC
 
 from benchmarks.report import Report, spread
 from benchmarks.trainers import clocked
-from nsvm_cli.compiled import NUMBA, taken_by
 from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.datasets.scaling import fit_scaling
+from nsvm_cli.engines import NUMBA, taken_by
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF
 from nsvm_cli.models.networks import build_network

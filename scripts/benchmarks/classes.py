@@ -12,7 +12,7 @@ import torch
 from benchmarks.baselines import alone, peak
 from benchmarks.report import Report, spread
 from benchmarks.trainers import clocked
-from nsvm_cli.compiled import NUMBA, taken_by
+from nsvm_cli.engines import NUMBA, taken_by
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF
 from nsvm_cli.models.losses import build_loss

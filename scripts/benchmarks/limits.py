@@ -59,9 +59,9 @@ def measured() -> Work:
     products = 2 * 512**3 / best(lambda: a @ a)
     exponentials = len(values) / best(lambda: torch.exp2(values))
     if find_spec("numba"):
-        from nsvm_cli.compiled.kernels import of_products
-        from nsvm_cli.compiled.products import Grid, Rows, add_inner_products
-        from nsvm_cli.compiled.theta import kernel_form
+        from nsvm_cli.engines.numba.kernels import of_products
+        from nsvm_cli.engines.numba.products import Grid, Rows, add_inner_products
+        from nsvm_cli.engines.numba.theta import kernel_form
 
         x, out = Rows(torch.randn(200 * 512).numpy(), 0, 512), Grid(np.zeros(200**2, np.float32), 0, 200, 1)
         seconds = best(lambda: add_inner_products(out, x, x, 200, 200, 512))

@@ -12,7 +12,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
-from nsvm_cli.compiled.code import CODE, MANIFEST, _intact_manifest
+from nsvm_cli.engines.numba.code import CODE, MANIFEST, _intact_manifest
 from trials.runs import NSVM
 
 TRAIN = [*NSVM, "train", "algorithm=alg1", "algorithm.steps=2000", "engine=numba", "curves=false"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nsvm_cli.compiled.code import code_folder
+from nsvm_cli.engines.numba.code import code_folder
 from tests.cli.process import nsvm, refusal, start
 
 SHORT = ["reproduce", "quick=true", "cells=digits_alg4", "seeds=1", "jobs=1", "directory=out"]

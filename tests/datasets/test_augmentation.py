@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -14,6 +16,7 @@ from nsvm_cli.datasets import build_source
 from nsvm_cli.datasets.augmentation import AUGMENTATIONS, Augmentation, Change, Transform, build_augmentation
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError
+from nsvm_cli.randomness import number_at
 from tests.datasets.helpers import refusal
 
 IMAGES = ("mnist", "fashion_mnist", "kmnist", "digits")
@@ -28,13 +31,13 @@ def augmentation(*sections: object, scaling: Scaling = SCALING) -> Augmentation:
     return built
 
 
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+def apply(augment: Augmentation, x: Tensor, key: int = 0, i: Sequence[int] | None = None) -> Tensor:
+    return augment(x, np.arange(len(x)) if i is None else np.array(i, np.int64), key)
 
 
 def images(m: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return standardised images, all different, with pixels in 0..1."""
-    pixels = torch.rand(m, *SHAPE, generator=seeded(9), dtype=torch.float64)
+    pixels = torch.rand(m, *SHAPE, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     return SCALING(pixels, dtype)
 
 
@@ -47,7 +50,7 @@ def pixels(x: Tensor) -> Tensor:
 def test_images_change_and_stay_images(name: str, dtype: torch.dtype) -> None:
     x = images(12, dtype)
     before = x.clone()
-    changed = augmentation({"name": name, **ALWAYS.get(name, {})})(x, seeded())
+    changed = apply(augmentation({"name": name, **ALWAYS.get(name, {})}), x)
     assert torch.equal(x, before)
     assert (changed.shape, changed.dtype) == (x.shape, dtype)
     assert pixels(changed).min() > -1e-6
@@ -57,49 +60,31 @@ def test_images_change_and_stay_images(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(AUGMENTATIONS))
-def test_images_depend_only_on_the_generator(name: str) -> None:
+def test_images_depend_only_on_the_key(name: str) -> None:
     augment, x, before = augmentation(name), images(12), torch.get_rng_state()
-    generator = seeded(3)
-    first = augment(x, generator)
-    then = augment(x, generator)
+    first = apply(augment, x, 3)
     assert torch.equal(torch.get_rng_state(), before), "the global generator is as it was"
     torch.rand(5)
-    assert torch.equal(augment(x, seeded(3)), first)
-    assert not torch.equal(then, first)
-    assert not torch.equal(augment(x, seeded(4)), first)
-
-
-def test_images_depend_only_on_the_state_of_the_generator() -> None:
-    """A resumed run relies on it."""
-    generator, x = seeded(), images(4)
-    augmentation("affine", "erase")(x, generator)
-    state = generator.get_state()
-    expected = augmentation("affine", "erase")(x, generator)
-    generator.set_state(state)
-    assert torch.equal(augmentation("affine", "erase")(x, generator), expected)
+    assert torch.equal(apply(augment, x, 3), first)
+    assert not torch.equal(apply(augment, x, 4), first)
 
 
 @pytest.mark.parametrize("name", sorted(AUGMENTATIONS))
 def test_each_image_has_its_own_draw(name: str) -> None:
     x = images(1).expand(20, -1, -1, -1)
-    assert len(augmentation(name)(x, seeded()).unique(dim=0)) > (1 if name == "flip" else 5)
+    assert len(apply(augmentation(name), x).unique(dim=0)) > (1 if name == "flip" else 5)
 
 
-def test_part_of_a_batch_is_changed_as_in_the_whole() -> None:
-    augment, x, generator = augmentation("affine", "erase"), images(6), seeded()
-    whole = augment(x, seeded())
-    rows = torch.tensor([4, 1])
-    assert torch.equal(augment(x[rows], generator, (6, rows)), whole[rows])
-    none = augment(x[:0], seeded(), (6, torch.arange(0)))
-    assert none.shape == (0, *SHAPE)
-    following = seeded()
-    augment(x, following)
-    assert torch.equal(generator.get_state(), following.get_state())
+def test_an_image_is_changed_alike_in_every_batch() -> None:
+    augment, x = augmentation("affine", "erase"), images(6)
+    whole = apply(augment, x)
+    assert torch.equal(apply(augment, x[[4, 1]], i=[4, 1]), whole[[4, 1]])
+    assert apply(augment, x[:0]).shape == (0, *SHAPE)
 
 
 def test_crop_shifts_by_at_most_its_padding_and_fills_with_black() -> None:
     white = SCALING(torch.ones(40, *SHAPE, dtype=torch.float64))
-    black = pixels(augmentation({"name": "crop", "padding": 3})(white, seeded())).round() == 0
+    black = pixels(apply(augmentation({"name": "crop", "padding": 3}), white)).round() == 0
     rows, columns = (black.all(dim).sum(-1).flatten() for dim in (-1, -2))
     assert rows.max() == 3
     assert columns.max() == 3
@@ -107,15 +92,15 @@ def test_crop_shifts_by_at_most_its_padding_and_fills_with_black() -> None:
 
 def test_flip_mirrors_left_and_right() -> None:
     x = images(5, torch.float64)
-    torch.testing.assert_close(augmentation({"name": "flip", "p": 1})(x, seeded()), x.flip(-1))
-    torch.testing.assert_close(augmentation({"name": "flip", "p": 0})(x, seeded()), x)
+    torch.testing.assert_close(apply(augmentation({"name": "flip", "p": 1}), x), x.flip(-1))
+    torch.testing.assert_close(apply(augmentation({"name": "flip", "p": 0}), x), x)
 
 
 def test_affine_takes_its_limits_from_its_settings() -> None:
     x = images(5, torch.float64)
     still = {"name": "affine", "degrees": 0, "translate": 0}
-    torch.testing.assert_close(augmentation(still)(x, seeded()), x)
-    half = pixels(augmentation({**still, "scale": [0.5, 0.5]})(x, seeded()))
+    torch.testing.assert_close(apply(augmentation(still), x), x)
+    half = pixels(apply(augmentation({**still, "scale": [0.5, 0.5]}), x))
     assert half[..., :7, :].abs().max() < 1e-9
     assert half[..., 7:21, 7:21].min() > 1e-9
 
@@ -123,7 +108,7 @@ def test_affine_takes_its_limits_from_its_settings() -> None:
 def test_erase_sets_a_rectangle_to_black() -> None:
     x = SCALING(torch.ones(20, *SHAPE, dtype=torch.float64))
     section = {"name": "erase", "p": 1, "scale": [0.1, 0.2], "ratio": [0.5, 2]}
-    erased = pixels(augmentation(section)(x, seeded())).round() == 0
+    erased = pixels(apply(augmentation(section), x)).round() == 0
     heights, widths = (erased.any(dim).sum(-1).flatten() for dim in (-1, -2))
     assert torch.equal(heights * widths, erased.sum((1, 2, 3)))
     area = (heights * widths) / 28**2
@@ -132,13 +117,13 @@ def test_erase_sets_a_rectangle_to_black() -> None:
 
 def test_jitter_multiplies_brightness() -> None:
     x = SCALING(torch.full((30, *SHAPE), 0.5, dtype=torch.float64))
-    changed = pixels(augmentation({"name": "jitter", "brightness": 0.4, "contrast": 0})(x, seeded()))
+    changed = pixels(apply(augmentation({"name": "jitter", "brightness": 0.4, "contrast": 0}), x))
     assert 0.29 < changed.min() < 0.4 < 0.6 < changed.max() < 0.71
 
 
 def test_elastic_moves_pixels_by_about_one() -> None:
     ramp = (torch.arange(28, dtype=torch.float64) / 27).expand(10, 1, 28, 28)
-    moved = pixels(augmentation("elastic")(SCALING(ramp), seeded())) - ramp
+    moved = pixels(apply(augmentation("elastic"), SCALING(ramp))) - ramp
     inner = moved[..., 4:-4, 4:-4] * 27
     assert 0.5 < inner.std() < 2
 
@@ -147,7 +132,7 @@ def test_transforms_are_applied_in_order() -> None:
     x = images(3)
     half = {"name": "affine", "degrees": 0, "translate": 0, "scale": [0.5, 0.5]}
     erase = {"name": "erase", "p": 1, "scale": [0.3, 0.3], "ratio": [1, 1]}
-    assert not torch.equal(augmentation(half, erase)(x, seeded()), augmentation(erase, half)(x, seeded()))
+    assert not torch.equal(apply(augmentation(half, erase), x), apply(augmentation(erase, half), x))
 
 
 @pytest.mark.parametrize("nothing", [None, []])
@@ -209,7 +194,7 @@ def test_unsuitable_transforms_are_refused(section: object, shape: tuple[int, ..
 
 
 def test_the_largest_accepted_sigma_works() -> None:
-    augmentation({"name": "elastic", "sigma": 6.7})(images(1), seeded())
+    apply(augmentation({"name": "elastic", "sigma": 6.7}), images(1))
 
 
 class Noise(Transform):
@@ -227,7 +212,7 @@ class Noise(Transform):
 def test_other_threads_do_not_change_what_is_drawn() -> None:
     x = images(2, torch.float64)
     with torch.random.fork_rng(devices=[]):
-        seeds = torch.randint(2**63 - 1, (2,), generator=seeded(3)).tolist()
-        changed = pixels(Augmentation([Noise()], SCALING, (28, 28))(x, seeded(3)))
-    noise = torch.stack([torch.rand(SHAPE, generator=seeded(seed)) for seed in seeds])
+        changed = pixels(apply(Augmentation([Noise()], SCALING, (28, 28)), x, key=3))
+    generators = [torch.Generator().manual_seed(seed) for seed in number_at(3, np.arange(2)).tolist()]
+    noise = torch.stack([torch.rand(SHAPE, generator=generator) for generator in generators])
     torch.testing.assert_close(changed - pixels(x), noise.double())

@@ -1,13 +1,17 @@
-"""Theta steps: with closed forms, with autograd, and from earlier evaluations."""
+"""Theta steps: with autograd, with gradients in closed form, and from earlier evaluations."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from nsvm_cli.models.feature_map import FeatureMap, differentiate
+from nsvm_cli.engines.look_ahead.features import Evaluator
+from nsvm_cli.models.feature_map import Batch, FeatureMap, Training, distinct
 from nsvm_cli.models.optimizers import SGD
+from nsvm_cli.parallel.distributed import SINGLE_PROCESS
 
 
 def theta() -> FeatureMap:
@@ -18,7 +22,11 @@ def theta() -> FeatureMap:
     return FeatureMap(network.eval(), SGD(0.1), dropout_seed=0)
 
 
-def closed(z: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def samples(x: Tensor) -> Batch:
+    return Batch(x, np.arange(len(x)))
+
+
+def closed(z: Tensor) -> tuple[Tensor, list[Tensor]]:
     return z.square().sum(), [2 * z]
 
 
@@ -31,66 +39,75 @@ def test_descend_takes_an_optimizer_step() -> None:
     z.square().sum().backward()
     assert W.grad is not None
     assert b.grad is not None
-    assert F.descend([x], closed, 1, 1) == z.square().sum()
+    assert F.descend(lambda F: F(samples(x)).square().sum(), 1, 1) == z.square().sum()
     torch.testing.assert_close(F.network[0].weight, W - 0.1 * W.grad)
     torch.testing.assert_close(F.network[0].bias, b - 0.1 * b.grad)
 
 
-def test_evaluations_and_autograd_give_the_same_theta() -> None:
-    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)).double()
-    results = []
-    for way in ("x", "evaluation", "rows", "autograd"):
-        F = theta()
-        seen = F.evaluate(x)
-        if way == "rows":
-            two = lambda a, b: (a.sum() * 0, [*closed(a)[1], *closed(b)[1]])  # noqa: E731
-            F.descend([seen.rows(np.array([1])), seen.rows(np.array([0, 3]))], two, 1, 1)
-            other = theta()
-            other.descend([x[[0, 1, 3]]], closed, 1, 1)
-            torch.testing.assert_close(F(x), other(x))
-            continue
-        at = seen if way == "evaluation" else x
-        objective = differentiate(lambda z: z.square().sum()) if way == "autograd" else closed
-        F.descend([at], objective, 1, 1)
-        results.append(F(x))
-    for result in results[1:]:
-        torch.testing.assert_close(result, results[0])
+def test_evaluations_give_the_theta_of_autograd() -> None:
+    x = samples(torch.randn(5, 3, generator=torch.Generator().manual_seed(0)).double())
+    F, G, H = theta(), theta(), theta()
+    F.descend(lambda F: F(x).square().sum(), 1, 1)
+    evaluate = Evaluator(G)
+    evaluate.descend([evaluate(x)], closed, 1, 1, SINGLE_PROCESS)
+    torch.testing.assert_close(G(x), F(x))
+    evaluate = Evaluator(H)
+    seen = evaluate(x)
+    two = lambda a, b: (a.sum() * 0, [*closed(a)[1], *closed(b)[1]])  # noqa: E731
+    parts = [seen.rows(np.array([1])), seen.rows(np.array([0, 3]))]
+    evaluate.descend(parts, two, 1, 1, SINGLE_PROCESS)
+    some = theta()
+    some.descend(lambda F: F(x[np.array([0, 1, 3])]).square().sum(), 1, 1)
+    torch.testing.assert_close(H(x), some(x))
 
 
 def test_a_network_without_free_parameters_stays_unchanged() -> None:
     """This includes its buffers, such as running averages."""
     network = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).eval().requires_grad_(False)
-    F, x = FeatureMap(network, SGD(0.1), dropout_seed=0), torch.randn(6, 3)
+    F, x = FeatureMap(network, SGD(0.1), dropout_seed=0), samples(torch.randn(6, 3))
     assert F.fixed
-    before = F(x)
-    F.descend([F.evaluate(x)], closed, 1, 1)
+    before, evaluate = F(x), Evaluator(F)
+    evaluate.descend([evaluate(x)], closed, 1, 1, SINGLE_PROCESS)
+    F.descend(lambda F: F(x).square().sum(), 1, 1)
     assert torch.equal(F(x), before)
 
 
-def test_augmentation_acts_only_in_the_pass_that_moves_theta() -> None:
-    x, seen = torch.ones(4, 2), []
+def test_a_pass_takes_each_sample_once() -> None:
+    x = samples(torch.randn(6, 3))
+    one, other = x[np.array([4, 1])], x[np.array([1, 5, 4])]
+    whole, (first, second) = distinct([one, other])
+    assert whole.i.tolist() == [4, 1, 5]
+    assert torch.equal(whole.x, x.x[[4, 1, 5]])
+    assert (first.tolist(), second.tolist()) == ([0, 1], [1, 2, 0])
 
-    def augment(x: torch.Tensor, generator: torch.Generator, rows: object) -> torch.Tensor:
-        return x + torch.rand(x.shape, generator=generator)
+    def objective(F: Training) -> Tensor:
+        a, b = F(one, other)
+        assert torch.equal(a[0], b[2])
+        torch.testing.assert_close(b, F(other))
+        return (a.sum() + b.sum()) * 0
 
-    def objective(z: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        seen.append(z)
-        return z.sum(), [torch.ones_like(z)]
+    FeatureMap(nn.Linear(3, 2), SGD(0.1), dropout_seed=0).descend(objective, 1, 1)
 
-    def feature_map() -> FeatureMap:
-        network = torch.nn.Sequential(torch.nn.Linear(2, 2))
-        torch.nn.init.eye_(network[0].weight)
-        torch.nn.init.zeros_(network[0].bias)
-        return FeatureMap(network, SGD(0.0), 0, augment, augment_seed=7)
 
-    F = feature_map()
-    assert torch.equal(F.evaluate(x).z, x)
-    assert torch.equal(F(x), x)
-    F.descend([F.evaluate(x)], objective, 1, 2)
-    assert (seen[0] > x).all()
-    again = feature_map()
-    again.load_state_dict(F.state_dict())
+def test_augmentation_acts_only_in_the_passes_that_move_theta() -> None:
+    x, seen = samples(torch.ones(4, 2)), []
+
+    def augment(x: Tensor, i: Any, key: int) -> Tensor:
+        return x + torch.rand(x.shape, generator=torch.Generator().manual_seed(abs(key)))
+
+    def objective(F: Training) -> Tensor:
+        seen.append(F(x))
+        return seen[-1].sum()
+
+    network = nn.Sequential(nn.Linear(2, 2))
+    nn.init.eye_(network[0].weight)
+    nn.init.zeros_(network[0].bias)
+    F, again = (FeatureMap(network, SGD(0.0), 0, augment, augment_seed=7) for _ in range(2))
+    assert torch.equal(Evaluator(F)(x).z, x.x)
+    assert torch.equal(F(x), x.x)
+    F.descend(objective, 1, 2)
+    assert (seen[0] > x.x).all()
     for each in (F, again):
-        each.descend([x], objective, 2, 2)
-    assert torch.equal(seen[1], seen[2]), "a resumed run augments as the run that never stopped"
+        each.descend(objective, 2, 2)
+    assert torch.equal(seen[1], seen[2]), "what step 2 sees does not depend on the steps before it"
     assert not torch.equal(seen[0], seen[1])

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 
 from nsvm_cli.errors import InputError
-from nsvm_cli.models.feature_map import CHUNK, FeatureMap, features
+from nsvm_cli.models.feature_map import CHUNK, Batch, FeatureMap, Training, features
 from nsvm_cli.models.networks import (
     NETWORKS,
     Convolution,
     Dropout,
+    Masks,
     MaxPool,
     build_network,
-    dropout_masks_from,
+    dropout_masks,
     is_modeless,
 )
 from nsvm_cli.models.optimizers import SGD
+from nsvm_cli.randomness import key_of_step
 
 MLP = {"name": "mlp", "widths": [40, 30, 20, 20]}
+
+
+def samples(x: torch.Tensor) -> Batch:
+    return Batch(x, np.arange(len(x)))
 
 
 def count(network: nn.Module) -> int:
@@ -73,23 +82,22 @@ def test_theta_depends_only_on_the_seed(name: str) -> None:
 
 def test_dropout_acts_only_while_theta_moves() -> None:
     network = build_network({**MLP, "dropout": 0.5}, (20,), seed=0)
-    F, x = FeatureMap(network, SGD(0.0), dropout_seed=3), torch.randn(50, 20)
-    assert torch.equal(F(x), F(x))
+    F, x = FeatureMap(network, SGD(0.0), dropout_seed=3), samples(torch.randn(50, 20))
     seen: list[torch.Tensor] = []
 
-    def objective(z: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        seen.append(z)
-        return z.sum(), [torch.ones_like(z)]
+    def objective(F: Training) -> torch.Tensor:
+        seen.append(F(x))
+        return seen[-1].sum()
 
     before = F(x)
-    F.descend([x], objective, 1, 1)
-    F.descend([F.evaluate(x)], objective, 1, 1)
+    for t in (1, 2):
+        F.descend(objective, t, 2)
     assert torch.equal(F(x), before), "the rate is 0, and dropout is off again"
     assert not torch.equal(seen[0], seen[1])
     assert not torch.equal(seen[0], F(x))
     again = FeatureMap(network, SGD(0.0), dropout_seed=3)
-    again.descend([x], objective, 1, 1)
-    assert torch.equal(seen[0], seen[2])
+    again.descend(objective, 2, 2)
+    assert torch.equal(seen[1], seen[2])
 
 
 @pytest.mark.parametrize("shape", [(3, 2, 6, 8), (20, 2, 6, 8), (20, 1, 7, 5)])
@@ -137,28 +145,52 @@ def test_a_network_that_may_depend_on_the_mode_is_run_in_both() -> None:
     x, seen = torch.randn(4, 3), []
     for network in (plain.eval(), minding.eval()):
         F = FeatureMap(network, SGD(0.0), dropout_seed=0)
-        F.descend([F.evaluate(x)], lambda z: (seen.append(z), (z.sum(), [torch.ones_like(z)]))[1], 1, 1)
+        F.descend(lambda F: (seen.append(F(samples(x))), seen[-1].sum())[1], 1, 1)
         torch.testing.assert_close(F(x), network(x).detach())
     torch.testing.assert_close(seen[1], -linear(x).detach())
 
 
-def test_part_of_a_batch_gets_the_same_masks_as_in_the_whole() -> None:
+def masks(key: int, i: Sequence[int]) -> Masks:
+    return Masks(key, np.array(i, np.int64))
+
+
+def test_a_sample_has_the_same_mask_in_every_batch() -> None:
     x, dropout = torch.ones(6, 5, 2), Dropout(0.5)
-    with dropout_masks_from(torch.Generator().manual_seed(0)):
-        whole = dropout(x)
-    with dropout_masks_from(torch.Generator().manual_seed(0), (6, torch.tensor([4, 1]))):
+    with dropout_masks(masks(7, range(6))):
+        whole, next_layer = dropout(x), dropout(x)
+    with dropout_masks(masks(7, [4, 1])):
         assert torch.equal(dropout(x[:2]), whole[[4, 1]])
+        assert torch.equal(dropout(x[:2]), next_layer[[4, 1]])
+    with dropout_masks(masks(8, range(6))):
+        assert not torch.equal(dropout(x), whole)
+    assert not torch.equal(next_layer, whole)
 
 
 def test_shared_dropout_has_one_mask_for_a_batch() -> None:
     x, dropout = torch.ones(6, 50), Dropout(0.5, shared=True)
-    with dropout_masks_from(torch.Generator().manual_seed(0)):
+    with dropout_masks(masks(7, range(6))):
         first, second = dropout(x), dropout(x)
     assert set(first.unique().tolist()) == {0.0, 2.0}
     assert (first == first[0]).all()
-    assert not torch.equal(first, second), "each step draws a mask"
-    with dropout_masks_from(torch.Generator().manual_seed(0), (12, torch.arange(6))):
-        assert torch.equal(dropout(x), first), "part of a batch has the mask of the whole"
+    assert not torch.equal(first, second), "each layer has a mask of its own"
+    with dropout_masks(masks(7, [9, 3])):
+        assert torch.equal(dropout(x[:2]), first[:2]), "every batch of the step has it"
+
+
+def test_masks_are_independent_of_each_other() -> None:
+    """Of samples, channels, layers, steps and seeds: each pair agrees in about half of 2^16 places."""
+    keys = [key_of_step(seed, t) for seed in (0, 1) for t in (1, 2)]
+    drawn = []
+    for key in keys:
+        both = masks(key, range(256))
+        drawn += [both.next(torch.empty(256, 256), 0.5, False) > 0 for _ in range(2)]
+    one = drawn[0]
+    shifted = [one.roll(1, 0), one.roll(1, 1), one.roll(7, 1), one.T]
+    deviations = [float((one == other).double().mean() - 0.5) for other in (*drawn[1:], *shifted)]
+    assert max(map(abs, deviations)) < 4 * 0.5 / 256
+    assert abs(float(one.double().mean()) - 0.5) < 4 * 0.5 / 256
+    rows = one.double().mean(1)
+    assert stats.kstest((rows - 0.5) * 2 * 16, "norm").pvalue > 1e-4
 
 
 def test_vgg() -> None:
@@ -177,13 +209,13 @@ def test_vgg() -> None:
 
 
 def test_dropout_never_draws_from_the_global_generator() -> None:
-    with pytest.raises(RuntimeError, match="needs a generator"):
+    with pytest.raises(RuntimeError, match="needs masks"):
         Dropout(0.5)(torch.ones(2, 3))
     assert torch.equal(Dropout(0.5).eval()(torch.ones(2, 3)), torch.ones(2, 3))
 
 
 def test_dropout_drops_whole_channels_and_keeps_the_mean() -> None:
-    with dropout_masks_from(torch.Generator().manual_seed(0)):
+    with dropout_masks(masks(0, range(400))):
         y = Dropout(0.3)(torch.ones(400, 50, 2, 2))
     per_channel = y.flatten(2)
     assert torch.equal(per_channel.amin(-1), per_channel.amax(-1))

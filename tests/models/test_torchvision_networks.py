@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError
-from nsvm_cli.models.feature_map import FeatureMap, features
+from nsvm_cli.models.feature_map import Batch, FeatureMap, features
 from nsvm_cli.models.kernels import RBF
 from nsvm_cli.models.networks import build_network, is_modeless, uses_batch_statistics
 from nsvm_cli.models.nsvm import NSVM, Expansion
@@ -32,7 +33,8 @@ def network(name: str, norm: str = "group", shape: tuple[int, ...] = MNIST, **ou
 
 
 def step(F: FeatureMap, x: Tensor) -> None:
-    F.descend([x], lambda z: (z.square().sum(), [2 * z]), 1, 1)
+    samples = Batch(x, np.arange(len(x)))
+    F.descend(lambda F: F(samples).square().sum(), 1, 1)
 
 
 @pytest.mark.parametrize("name", NAMES)

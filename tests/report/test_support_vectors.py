@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from nsvm_cli.trainers.look_ahead import Violations
 
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.report.model_sections import _support_vectors
@@ -17,7 +18,6 @@ from nsvm_cli.report.support_vectors import _training_rows, predictions
 from nsvm_cli.report.trained import Trained
 from nsvm_cli.trainers.alg1 import Alg1, Alg1State
 from nsvm_cli.trainers.base import Problem
-from nsvm_cli.trainers.look_ahead import Violations
 from tests.report.stub import split, stub
 from tests.report.test_model_sections import load
 

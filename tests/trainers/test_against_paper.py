@@ -1,4 +1,7 @@
-"""Every trainer against the literal transcription of the paper, in float64, with the same indices."""
+"""Every algorithm against an independent transcription of the paper, in float64, with the same indices.
+
+The steps are taken as they are defined, and with look-ahead.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from copy import deepcopy
 import pytest
 import torch
 
+from nsvm_cli.engines import Engine, taken_by
 from nsvm_cli.models.kernels import Linear
 from nsvm_cli.models.objectives import ALIGNMENT_LOSSES
 from nsvm_cli.models.optimizers import SGD
@@ -25,7 +29,13 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 LAM = 0.01
 
 
-class Literal:
+@pytest.fixture(params=["literal", "torch"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    found: Engine = request.param
+    return found
+
+
+class Transcribed:
     """Return the problem for the transcription, with its own copy of the same theta."""
 
     def __init__(self, small: Small, lr: float, k: int = 1) -> None:
@@ -42,9 +52,9 @@ class Literal:
             return [self.data.F(j) for j in range(self.data.m)]
 
 
-def assert_same_theta(F: object, literal: Literal) -> None:
-    ours, theirs = parameters(F.network), parameters(literal.network)  # type: ignore[attr-defined]
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+def assert_same_theta(F: object, theirs: Transcribed) -> None:
+    ours, expected = parameters(F.network), parameters(theirs.network)  # type: ignore[attr-defined]
+    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-10)
 
 
 def dense(problem: Problem, state: object) -> torch.Tensor:
@@ -53,108 +63,109 @@ def dense(problem: Problem, state: object) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_pegasos(small: MakeSmall, seed: int) -> None:
+def test_pegasos(engine: Engine, small: MakeSmall, seed: int) -> None:
     s = small(seed)
-    literal = Literal(s, lr=0)
-    z = literal.features()
-    alpha = reference.algorithm_0(z, s.problem.y, literal.draw, 400, LAM, literal.K)
-    state, g = train(Pegasos(400, LAM), s.problem, F := s.theta())
+    theirs = Transcribed(s, lr=0)
+    z = theirs.features()
+    alpha = reference.algorithm_0(z, s.problem.y, theirs.draw, 400, LAM, theirs.K)
+    state, g = train(Pegasos(400, LAM), s.problem, F := s.theta(), engine=engine)
     assert torch.equal(dense(s.problem, state), alpha)
     assert 5 < state.violations < 390
     assert state.violations == alpha.sum() - 1
-    assert_same_theta(F, literal)
+    assert_same_theta(F, theirs)
     for i in range(5):
-        expected = reference.decision(alpha, s.problem.y, z, z[i], LAM, 400, literal.K)
+        expected = reference.decision(alpha, s.problem.y, z, z[i], LAM, 400, theirs.K)
         torch.testing.assert_close(g(s.problem.K, F(s.problem.x[i : i + 1]))[0], expected)
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
-def test_algorithm_1(small: MakeSmall, seed: int) -> None:
+def test_algorithm_1(engine: Engine, small: MakeSmall, seed: int) -> None:
     s, T, lr = small(seed), 300, 2e-3
-    literal = Literal(s, lr)
-    alpha, y, z = reference.algorithm_1(literal.data, literal.optimizer, literal.draw, T, LAM, literal.K)
-    state, g = train(Alg1(T, LAM), s.problem, F := s.theta(lr))
+    theirs = Transcribed(s, lr)
+    alpha, y, z = reference.algorithm_1(theirs.data, theirs.optimizer, theirs.draw, T, LAM, theirs.K)
+    state, g = train(Alg1(T, LAM), s.problem, F := s.theta(lr), engine=engine)
     support = [t for t in range(T) if alpha[t]]
     assert len(g.alpha) == len(support)
     assert 5 < state.violations == len(support) - 1 < T - 10
     assert g.alpha.tolist() == [alpha[t] * y[t] for t in support]
     torch.testing.assert_close(g.z, torch.stack([z[t] for t in support]), rtol=0, atol=1e-10)
-    assert_same_theta(F, literal)
+    assert_same_theta(F, theirs)
     assert (parameters(F.network) - parameters(s.network)).abs().max() > 1e-2
     terms = (torch.tensor(alpha), torch.tensor(y, dtype=torch.float64), z)
-    x = literal.features()[3]
-    expected = reference.decision(*terms, x, LAM, T, literal.K)
+    x = theirs.features()[3]
+    expected = reference.decision(*terms, x, LAM, T, theirs.K)
     torch.testing.assert_close(g(s.problem.K, x[None])[0], expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
-def test_algorithm_2(small: MakeSmall, seed: int) -> None:
+def test_algorithm_2(engine: Engine, small: MakeSmall, seed: int) -> None:
     s, T, lr = small(seed), 300, 2e-3
-    literal = Literal(s, lr)
-    alpha = reference.algorithm_2(literal.data, literal.optimizer, literal.draw, T, LAM, literal.K)
-    state, g = train(Alg2(T, LAM), s.problem, F := s.theta(lr))
+    theirs = Transcribed(s, lr)
+    alpha = reference.algorithm_2(theirs.data, theirs.optimizer, theirs.draw, T, LAM, theirs.K)
+    state, g = train(Alg2(T, LAM), s.problem, F := s.theta(lr), engine=engine)
     assert torch.equal(dense(s.problem, state), alpha)
     assert 5 < state.violations == alpha.sum() - 1 < T - 10
-    assert_same_theta(F, literal)
+    assert_same_theta(F, theirs)
     assert (parameters(F.network) - parameters(s.network)).abs().max() > 1e-2
-    z = literal.features()
-    expected = reference.decision(alpha, s.problem.y, z, z[3], LAM, T, literal.K)
+    z = theirs.features()
+    expected = reference.decision(alpha, s.problem.y, z, z[3], LAM, T, theirs.K)
     torch.testing.assert_close(g(s.problem.K, z[3][None])[0], expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize(("seed", "k"), [(0, 4), (1, 3)])
 def test_algorithm_3(small: MakeSmall, seed: int, k: int) -> None:
     s, T, lr = small(seed, network={"name": "mlp", "widths": [8, 6]}), 120, 0.05
-    literal = Literal(s, lr, k)
-    args = (literal.draw, T, LAM, 0.7, k, literal.K)
-    alpha = reference.algorithm_3(literal.data, literal.optimizer, *args)
+    theirs = Transcribed(s, lr, k)
+    args = (theirs.draw, T, LAM, 0.7, k, theirs.K)
+    alpha = reference.algorithm_3(theirs.data, theirs.optimizer, *args)
     state, g = train(Alg3(T, LAM, 0.7, k), s.problem, F := s.theta(lr))
     torch.testing.assert_close(dense(s.problem, state), alpha, rtol=0, atol=1e-12)
     assert torch.equal(dense(s.problem, state) > 0, alpha > 0)
     assert 5 < state.violations == round(float(alpha.sum() * k)) - k < T * k - 10
-    assert_same_theta(F, literal)
-    z = literal.features()
-    expected = reference.decision(alpha, s.problem.y, z, z[3], LAM, T, literal.K)
+    assert_same_theta(F, theirs)
+    z = theirs.features()
+    expected = reference.decision(alpha, s.problem.y, z, z[3], LAM, T, theirs.K)
     torch.testing.assert_close(g(s.problem.K, z[3][None])[0], expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("loss", sorted(ALIGNMENT_LOSSES))
-def test_algorithm_4(small: MakeSmall, loss: str) -> None:
+def test_algorithm_4(engine: Engine, small: MakeSmall, loss: str) -> None:
     s, T, k, lr = small(0, network={"name": "mlp", "widths": [8, 6]}), 200, 6, 0.05
     L = {"squared": lambda b, c: (b - c) ** 2, "linear": lambda b, c: -c}[loss]
-    literal = Literal(s, lr, k)
-    reference.algorithm_4_part_1(literal.data, literal.optimizer, literal.draw, T, L, literal.K)
+    theirs = Transcribed(s, lr, k)
+    reference.algorithm_4_part_1(theirs.data, theirs.optimizer, theirs.draw, T, L, theirs.K)
     trainer = Alg4(T, k, loss=loss, solver_steps=300, lam=LAM)
-    state, g = train(trainer, s.problem, F := s.theta(lr))
-    assert_same_theta(F, literal)
+    state, g = train(trainer, s.problem, F := s.theta(lr), engine=engine)
+    assert_same_theta(F, theirs)
     assert state.t == T + 300
 
-    z, draw = literal.features(), Literal(s, lr).draw
-    alpha = reference.algorithm_0(z, s.problem.y, draw, 300, LAM, literal.K)
+    z, draw = theirs.features(), Transcribed(s, lr).draw
+    alpha = reference.algorithm_0(z, s.problem.y, draw, 300, LAM, theirs.K)
     assert torch.equal(dense(s.problem, state.part_2), alpha)  # type: ignore[attr-defined]
-    expected = reference.decision(alpha, s.problem.y, z, z[3], LAM, 300, literal.K)
+    expected = reference.decision(alpha, s.problem.y, z, z[3], LAM, 300, theirs.K)
     torch.testing.assert_close(g(s.problem.K, z[3][None])[0], expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("trainer", [Alg1(500, LAM), Alg2(500, LAM)])
 @pytest.mark.parametrize("fixed", ["rate 0", "identity"])
 def test_algorithms_1_and_2_with_a_fixed_network_are_algorithm_0(
-    small: MakeSmall, trainer: Trainer, fixed: str
+    engine: Engine, small: MakeSmall, trainer: Trainer, fixed: str
 ) -> None:
     s = small(3) if fixed == "rate 0" else small(3, network={"name": "identity"})
-    _, expected = train(Pegasos(500, LAM), s.problem, s.theta())
-    _, g = train(trainer, s.problem, F := s.theta(lr=0))
+    _, expected = train(Pegasos(500, LAM), s.problem, s.theta(), engine=engine)
+    _, g = train(trainer, s.problem, F := s.theta(lr=0), engine=engine)
     z = F(s.problem.x)
     torch.testing.assert_close(g(s.problem.K, z), expected(s.problem.K, z), rtol=0, atol=1e-12)
     assert g.alpha.abs().sum() == expected.alpha.abs().sum()
 
 
 @pytest.mark.parametrize("trainer", [Pegasos(2, 1.0), Alg1(2, 1.0), Alg2(2, 1.0), Alg3(2, 1.0, 1.0, 2)])
-def test_a_margin_of_exactly_1_is_not_a_violation(trainer: Trainer) -> None:
+def test_a_margin_of_exactly_1_is_not_a_violation(engine: Engine, trainer: Trainer) -> None:
     """x = y = +-1 and a linear kernel: at t = 2 with lambda = 1 every margin is 1, at t = 3 it is 1/2."""
     y = torch.tensor([-1.0, 1.0] * 5, dtype=torch.float64)
     problem = Problem(y[:, None].clone(), y, Linear(), seed=0)
     F = Small(problem, torch.nn.Flatten().eval()).theta()
+    trainer = taken_by(engine, trainer)
     state, g = train(trainer, problem, F)
     assert state.violations == 0
     torch.testing.assert_close(g(problem.K, problem.x), 0.5 * y)  # 1/(lambda T) with T = 2
@@ -162,9 +173,9 @@ def test_a_margin_of_exactly_1_is_not_a_violation(trainer: Trainer) -> None:
     assert state.violations == state.sampler.k
 
 
-def test_a_step_without_a_violation_changes_nothing(small: MakeSmall) -> None:
+def test_a_step_without_a_violation_changes_nothing(engine: Engine, small: MakeSmall) -> None:
     """theta keeps its bits after a step without a violation, even with momentum and weight decay."""
-    for trainer in (Alg1(300, LAM), Alg2(300, LAM)):
+    for trainer in (taken_by(engine, Alg1(300, LAM)), taken_by(engine, Alg2(300, LAM))):
         s = small(0)
         state, quiet = trainer.start(s.problem, F := s.theta(2e-3)), 0
         for _ in range(299):

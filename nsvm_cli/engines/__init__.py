@@ -1,0 +1,80 @@
+"""The engines: who takes the steps of a run. Each takes those that the algorithm's own ``step`` defines.
+
+``literal`` takes them as they are, one at a time. ``torch`` looks ahead (see ``look_ahead``), and ``numba``
+takes stretches of them as machine code (see ``numba``), where it covers the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import Any, Literal
+
+from nsvm_cli.engines import numba
+from nsvm_cli.engines.look_ahead import trainers as look_ahead
+from nsvm_cli.engines.numba.code import can_keep_code, code_folder
+from nsvm_cli.engines.numba.coverage import pays_off, uncovered
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.trainers import Problem, Trainer
+
+Engine = Literal["literal", "torch", "numba"]
+LITERAL: Engine = "literal"
+TORCH: Engine = "torch"
+NUMBA: Engine = "numba"
+
+
+def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Engine:
+    """Return the engine of a run: the one that was asked for, or the faster one.
+
+    Raises:
+        InputError: what was asked for does not cover the run, or is not installed.
+    """
+    if asked == LITERAL:
+        if problem.processes.size > 1:
+            raise InputError("engine=literal takes its steps in a single process: expected engine=torch")
+        return LITERAL
+    gap = uncovered(trainer, problem, F)
+    if asked == NUMBA:
+        if not numba.is_usable():
+            raise InputError("engine=numba needs Numba: pip install 'nsvm[fast]', or engine=torch")
+        if gap:
+            raise InputError(f"engine=numba does not cover {gap}: expected engine=auto or engine=torch")
+        return NUMBA
+    if asked == TORCH or gap or find_spec("numba") is None:
+        return TORCH
+    ready = numba.is_ready(trainer, problem)
+    return NUMBA if pays_off(trainer, F, ready) and numba.is_usable() else TORCH
+
+
+def taken_by(engine: Engine, trainer: Trainer[Any]) -> Trainer[Any]:
+    """Return the same algorithm, with its steps taken by this engine."""
+    if engine == NUMBA:
+        from nsvm_cli.engines.numba.trainers import TRAINERS  # Numba takes half a second to import
+    else:
+        TRAINERS = look_ahead.TRAINERS if engine == TORCH else {}
+    fast = TRAINERS.get(type(trainer))
+    if fast is None:
+        return trainer
+    return fast(**{field.name: getattr(trainer, field.name) for field in fields(trainer)})  # type: ignore[arg-type]
+
+
+def compiling_notice(engine: Engine, trainer: Trainer[Any], problem: Problem) -> str | None:
+    """Return what to say before a run whose functions have to be compiled first; None before others."""
+    if engine != NUMBA or numba.is_ready(trainer, problem):
+        return None
+    what = "compiling the steps of this algorithm, which takes up to a minute"
+    if can_keep_code():
+        return f"{what}, once on this computer"
+    where = code_folder()
+    return f"{what}, for this process alone: {where} is not a writable folder of your own, with mode 0700"
+
+
+def circumstances(engine: Engine) -> str:
+    """Return what the bits of a result depend on: the engine, its version, and the processor."""
+    if engine != NUMBA:
+        return engine
+    import llvmlite.binding
+
+    return f"numba {version('numba')} for {llvmlite.binding.get_host_cpu_name()}"

@@ -1,0 +1,105 @@
+"""Forward passes of which a step in theta needs no second one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from nsvm_cli.errors import NotFiniteError
+from nsvm_cli.models.feature_map import Batch, FeatureMap, features, rows_at_a_time
+from nsvm_cli.models.networks import is_modeless, split_at_first_mode
+from nsvm_cli.parallel.distributed import Processes
+
+Objective = Callable[..., tuple[Float[Tensor, ""], Sequence[Float[Tensor, "_ n"]]]]
+"""A function of features: its value, and its gradient with respect to each of its arguments."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """z = F_theta(x), without a gradient, for the theta of its making.
+
+    ``graph`` spares a forward pass when theta moves, if there is one: it is z with its graph, if the network
+    computes the same in both modes, or else what the layers before the dropout put out, with its graph.
+    """
+
+    x: Batch
+    z: Float[Tensor, "p n"]
+    graph: Float[Tensor, "p ..."] | None = None
+
+    def rows(self, p: Int64[np.ndarray, " v"]) -> Evaluation:
+        """Return some of its samples, in ascending order."""
+        # a slice is a view, which costs less than a copy
+        rows = slice(p[0], p[0] + 1) if len(p) == 1 else torch.from_numpy(p).to(self.z.device)
+        x = Batch(self.x.x[rows], self.x.i[p])
+        return Evaluation(x, self.z[rows], None if self.graph is None else self.graph[rows])
+
+
+class Evaluator:
+    """F_theta, evaluated with what a step in theta can use again."""
+
+    def __init__(self, F: FeatureMap) -> None:
+        self.F = F
+        self._needs_training_pass = not F.fixed and (F.augment is not None or not is_modeless(F.network))
+        self._parts = None
+        if self._needs_training_pass and F.augment is None:
+            self._parts = split_at_first_mode(F.network)
+
+    def __call__(self, x: Batch, whole: bool = False) -> Evaluation:
+        """Return F_theta(x), for an objective that may follow: of all samples (``whole``), or of a few."""
+        F = self.F
+        if whole and self._parts is not None:
+            before, after = self._parts
+            graph = torch.cat([before(chunk) for chunk in x.x.split(rows_at_a_time(F.network, x.x))])
+            return Evaluation(x, features(after, graph.detach()), graph)
+        if self._needs_training_pass:
+            return Evaluation(x, F(x))
+        graph = F.network(x.x)
+        return Evaluation(x, graph.detach(), graph)
+
+    def descend(
+        self, at: Sequence[Evaluation], objective: Objective, t: int, T: int, processes: Processes
+    ) -> Float[Tensor, ""]:
+        """Take one gradient descent step in theta, and return the objective's value before it.
+
+        Args:
+            at: the evaluations whose features the objective takes; theta has not moved since.
+            objective: see ``Objective``; with several processes, this one's part of a sum.
+            t, T: as for ``FeatureMap.descend``.
+            processes: those that take the step together.
+
+        Raises:
+            NotFiniteError: the objective is not finite.
+        """
+        graphs = self._graphs(at, t)
+        value, gradients = objective(*(graph.detach() for graph in graphs))
+        value = processes.sum(value)
+        if not math.isfinite(value):
+            raise NotFiniteError("the objective", t)
+        if not self.F.fixed:
+            # Passing grad_outputs makes autograd import a computer algebra system, a quarter of a second;
+            # differentiating a number with the same gradient does not.
+            terms = [(graph * gradient).sum() for graph, gradient in zip(graphs, gradients, strict=True)]
+            by_theta = torch.autograd.grad(
+                sum(terms[1:], terms[0]), self.F.parameters, allow_unused=True, materialize_grads=True
+            )
+            self.F.move(processes.sum_all(by_theta) if processes.size > 1 else by_theta, t, T)
+        return value
+
+    def _graphs(self, at: Sequence[Evaluation], t: int) -> Sequence[Tensor]:
+        """Return the features of all evaluations as step t sees them, with their graphs."""
+        if not self._needs_training_pass:
+            return [self.F.network(e.x.x) if e.graph is None else e.graph for e in at]
+        i = np.concatenate([e.x.i for e in at])
+        if self._parts is None:
+            z = self.F.training_pass(Batch(torch.cat([e.x.x for e in at]), i), t)
+        else:
+            before, after = self._parts
+            passed = torch.cat([before(e.x.x) if e.graph is None else e.graph for e in at])
+            z = self.F.training_pass(Batch(passed, i), t, after)
+        return [*z.split([len(e.x) for e in at])]  # type: ignore[no-untyped-call]

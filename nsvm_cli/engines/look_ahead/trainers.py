@@ -1,0 +1,165 @@
+"""Algorithms 0, 1, 2 and 4 with look-ahead: the same steps as ``step`` takes, many at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from nsvm_cli.engines.look_ahead.base import LookAhead, Violations, version
+from nsvm_cli.engines.look_ahead.features import Evaluation
+from nsvm_cli.models.feature_map import Batch, FeatureMap
+from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.models.objectives import products
+from nsvm_cli.storage.state_dict import StateDict
+from nsvm_cli.trainers.alg1 import Alg1, Alg1State
+from nsvm_cli.trainers.alg2 import Alg2
+from nsvm_cli.trainers.alg4 import Alg4
+from nsvm_cli.trainers.base import Problem, Trainer
+from nsvm_cli.trainers.coefficients import SampleState
+from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
+from nsvm_cli.trainers.rows import Rows
+
+
+class LookAheadPegasos(LookAhead[PegasosState], Pegasos):
+    """Algorithm 0."""
+
+    def fixed(self, state: PegasosState) -> bool:
+        return True
+
+    def evaluate(self, problem: Problem, state: PegasosState, i: Int64[np.ndarray, " p"]) -> Evaluation:
+        z = state.z.index_select(0, torch.from_numpy(i).to(state.z.device))
+        return Evaluation(Batch(z, i), z)  # Algorithm 0 uses only the features of a sample
+
+    def s(
+        self, problem: Problem, state: PegasosState, z: Float[Tensor, "p n"]
+    ) -> Float[Tensor, " p *outputs"]:
+        j, alpha = state.terms(problem)
+        return problem.sums(z, state.z[j], alpha)
+
+    def on_violation(self, problem: Problem, state: PegasosState, t: int, at: Violations) -> None:
+        state.coefficients.add(at.i, at.increments)
+
+
+class LookAheadAlg1(LookAhead[Alg1State], Alg1):
+    """Algorithm 1. With several processes, each holds its shard of the terms."""
+
+    def start(self, problem: Problem, F: FeatureMap) -> Alg1State:
+        state, own = super().start(problem, F), problem.processes.shard
+        state.z, state.alpha = Rows(own(state.z.tensor)), Rows(own(state.alpha.tensor))
+        return state
+
+    def s(self, problem: Problem, state: Alg1State, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
+        return problem.sums(z, state.z.tensor, state.alpha.tensor)
+
+    def on_violation(self, problem: Problem, state: Alg1State, t: int, at: Violations) -> None:
+        K, lam, processes = problem.K, self.lam, problem.processes
+        alpha_t = torch.from_numpy(at.increments).to(problem.y)
+        z_s, alpha_s = state.z.tensor, state.alpha.tensor
+        c = products(-alpha_t / (lam * (t - 1)), alpha_s)
+
+        def objective(z: Tensor) -> tuple[Tensor, list[Tensor]]:
+            """-alpha_t / (lambda (t-1)) sum_s alpha_s K(z_s, F_theta(x_t)), summed over violations"""
+            K_ts = K(z, z_s)
+            return (K_ts.reshape(1, -1) @ c.flatten()).sum(), [K.gradient(z, z_s, K_ts, c)]
+
+        descend = state.engine.evaluate.descend
+        state.objective = descend([at.evaluation], objective, t, self.last_theta_step, processes)
+        own = [v for v in range(len(at.i)) if processes.owns(state.support_vectors + v)]
+        state.add(at.evaluation.z[own], alpha_t[own])
+
+    def save(self, problem: Problem, state: Alg1State) -> StateDict:
+        z, alpha = self._terms(problem, state)
+        return {**super().save(problem, state), "z": {"rows": z}, "alpha": {"rows": alpha}}
+
+    def load(self, problem: Problem, state: Alg1State, saved: Mapping[str, Any]) -> None:
+        super().load(problem, state, saved)
+        shard = problem.processes.shard
+        state.z, state.alpha = Rows(shard(state.z.tensor)), Rows(shard(state.alpha.tensor))
+
+    def finish(self, problem: Problem, state: Alg1State) -> Expansion:
+        z, alpha = self._terms(problem, state)
+        return Expansion(z, alpha, self.lam * state.t).without_zeros()
+
+    def _terms(
+        self, problem: Problem, state: Alg1State
+    ) -> tuple[Float[Tensor, "s n"], Float[Tensor, " s *outputs"]]:
+        """Return the terms z and alpha of all processes."""
+        processes, s = problem.processes, state.support_vectors
+        return processes.gather(state.z.tensor, s), processes.gather(state.alpha.tensor, s)
+
+
+class Support(NamedTuple):
+    """The indices j of this process's support vectors, alpha_j, and F_theta(x_j)."""
+
+    j: Int64[np.ndarray, " s"]
+    alpha: Float[Tensor, " s *outputs"]
+    at_j: Evaluation
+
+
+class LookAheadAlg2(LookAhead[SampleState], Alg2):
+    """Algorithm 2. Each of several processes evaluates its shard of the support, and every violating x_i."""
+
+    def s(
+        self, problem: Problem, state: SampleState, z: Float[Tensor, "p n"]
+    ) -> Float[Tensor, " p *outputs"]:
+        _, alpha, at_j = self._support(problem, state)
+        return problem.sums(z, at_j.z, alpha)
+
+    def on_violation(self, problem: Problem, state: SampleState, t: int, at: Violations) -> None:
+        K, lam = problem.K, self.lam
+        j, alpha_j, at_j = self._support(problem, state)
+        alpha_i = torch.from_numpy(at.increments).to(problem.y)
+        c = products(alpha_j, -alpha_i / (lam * (t - 1)))
+        # a violating x_i that is one of the x_j passes through F only once
+        shared = torch.from_numpy(j == at.i[:, None]).nonzero().to(c.device)
+        i_shared, j_shared = shared[:, 0], shared[:, 1]
+        new = np.setdiff1d(np.arange(len(at.i)), i_shared.cpu().numpy())
+        i_new = torch.from_numpy(new).to(c.device)
+
+        def objective(z_j: Tensor, *z_new: Tensor) -> tuple[Tensor, list[Tensor]]:
+            """-alpha_i / (lambda (t-1)) sum_j alpha_j K(F_theta(x_j), F_theta(x_i)), summed over i"""
+            z_i = z_j.new_empty(len(at.i), z_j.shape[1])
+            z_i[i_shared] = z_j[j_shared]
+            z_i[i_new] = torch.cat([*z_new, z_i[:0]])
+            K_ji = K(z_j, z_i)
+            by_z_j, by_z_i = K.gradient(z_j, z_i, K_ji, c), K.gradient(z_i, z_j, K_ji.T, c.T)
+            by_z_j[j_shared] += by_z_i[i_shared]
+            return c.flatten() @ K_ji.flatten(), [by_z_j, *(by_z_i[i_new] for _ in z_new)]
+
+        batch = [at_j, at.evaluation.rows(new)] if len(new) else [at_j]
+        descend = state.engine.evaluate.descend
+        state.objective = descend(batch, objective, t, self.last_theta_step, problem.processes)
+        state.coefficients.add(at.i, at.increments)
+
+    def _support(self, problem: Problem, state: SampleState) -> Support:
+        def compute() -> Support:
+            j, alpha = state.terms(problem)
+            return Support(j, alpha, state.engine.evaluate(problem[j][0], whole=True))
+
+        support: Support = state.engine.support.get(version(state), compute)
+        return support
+
+
+class LookAheadAlg4(Alg4):
+    """Algorithm 4: Part 1 step by step, and Part 2 with look-ahead."""
+
+    def _solver(self, steps: int) -> Trainer[Any]:
+        solver = super()._solver(steps)
+        return (
+            LookAheadPegasos(solver.steps, solver.lam, solver.batch_size)
+            if type(solver) is Pegasos
+            else solver
+        )
+
+
+TRAINERS: dict[type[Trainer[Any]], type[Trainer[Any]]] = {
+    Pegasos: LookAheadPegasos,
+    Alg1: LookAheadAlg1,
+    Alg2: LookAheadAlg2,
+    Alg4: LookAheadAlg4,
+}

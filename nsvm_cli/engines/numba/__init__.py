@@ -1,0 +1,35 @@
+"""The compiled engine: whole stretches of steps as functions of machine code, which Numba makes.
+
+It covers small networks, fully connected or with two convolutions (see ``coverage``).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from nsvm_cli.engines.numba.code import is_compiled, name_of_type
+from nsvm_cli.engines.numba.coverage import name_of, uncovered
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.trainers import Problem, Trainer
+
+
+def can_take(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> bool:
+    """Return whether compiled functions can take the steps of a run here."""
+    return not uncovered(trainer, problem, F) and is_usable()
+
+
+@cache
+def is_usable() -> bool:
+    """Return whether Numba is installed, and fits the packages that it finds."""
+    try:
+        import numba  # noqa: F401  # half a second: only where it is about to be used
+    except ImportError:
+        return False
+    return True
+
+
+def is_ready(trainer: Trainer[Any], problem: Problem) -> bool:
+    """Return whether the functions for these steps have been compiled before."""
+    names = {"alg4": ("alg4", "pegasos")}.get(name := name_of(trainer), (name,))
+    return all(is_compiled(name, name_of_type(problem.x.dtype)) for name in names)

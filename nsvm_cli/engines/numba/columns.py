@@ -1,0 +1,202 @@
+"""Kernels of few samples and features that stay as they are: values, sums and gradients, compiled."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nsvm_cli.engines.numba.forms import LAPLACIAN, POLYNOMIAL, RBF, Kernel
+from nsvm_cli.engines.numba.jit import jit
+from nsvm_cli.engines.numba.kernels import COLUMNS, of_exponents, of_products, power, rate_of, squared_lengths
+
+
+class Columns(NamedTuple):
+    """Features that stay as they are, and their squared lengths, for kernels that do not ``shift``.
+
+    ``z`` has blocks of ``COLUMNS`` columns, so that a block lies together: for few rows, to rearrange factors
+    would take longer than to multiply them.
+    """
+
+    z: np.ndarray
+    squares: np.ndarray
+
+
+@jit
+def columns_of(z: Any, room: int) -> Columns:
+    """Return the rows of z as columns, with room for others."""
+    blocks = (room + COLUMNS - 1) // COLUMNS
+    z_of_blocks = np.empty((blocks, z.shape[1], COLUMNS), z.dtype)
+    columns = Columns(z_of_blocks, np.empty((blocks, COLUMNS), z.dtype))
+    for j in range(len(z)):
+        set_column(columns, j, z[j])
+    return columns
+
+
+@jit
+def set_column(b: Columns, j: int, z: Any) -> None:
+    """Let column j be the features z."""
+    block, column = divmod(j, COLUMNS)
+    square = z.dtype.type(0)
+    for k in range(len(z)):
+        b.z[block, k, column] = z[k]
+        square += z[k] * z[k]
+    b.squares[block, column] = square
+
+
+@jit
+def centre(K: Kernel, a: Any, b: Columns, count: int) -> Any:
+    """Set the squared lengths of the first columns of b's first block, after a shift if K needs one.
+
+    Returns the rows of a, shifted alike: their distances stay as they are.
+    """
+    real, z = a.dtype.type, b.z[0]
+    a, squares = a.copy(), b.squares[0]
+    squares[:count] = real(0)
+    for k in range(len(z)):
+        if K.shift:
+            origin = real(0)
+            for j in range(count):
+                origin += z[k, j]
+            origin /= real(count)
+            for j in range(count):
+                z[k, j] -= origin
+            for i in range(len(a)):
+                a[i, k] -= origin
+        for j in range(count):
+            squares[j] += z[k, j] * z[k, j]
+    return a
+
+
+@jit
+def _products(a: Any, b: Any, block: int, count: int) -> Any:
+    """Return <a_i, b_j> for the first columns of a block, four features and four rows at a time.
+
+    Here and below, arrays are passed whole, with numbers of rows: a row by itself would be a new reference to
+    count, which takes as long as some hundred products.
+    """
+    rows, n = a.shape
+    P = np.empty((rows, count), a.dtype)
+    if n < 4:
+        P[:] = 0
+    else:
+        _add_4_features(P, None, a, 0, b, block)
+    for k in range(4, n - 3, 4):
+        _add_4_features(P, 1, a, k, b, block)
+    for k in range(n - n % 4, n):
+        for i in range(rows):
+            factor = a[i, k]
+            for j in range(count):
+                P[i, j] += factor * b[block, k, j]
+    return P
+
+
+@jit
+def _add_4_features(P: Any, begun: Any, a: Any, k: int, b: Any, block: int) -> None:
+    """Add the products of four features to P, or if ``begun`` is None, write them.
+
+    As None has a type of its own, these are compiled apart, and their loops do not ask which it is.
+    """
+    rows = len(a)
+    for i in range(0, rows - 3, 4):
+        _add_4_products(P, begun, i, a, k, b, block)
+    for i in range(rows - rows % 4, rows):
+        _add_products(P, begun, i, a, k, b, block)
+
+
+@jit
+def _sum(begun: Any, before: Any, more: Any) -> Any:
+    return more if begun is None else before + more
+
+
+@jit
+def _add_products(P: Any, begun: Any, i: int, a: Any, k: int, b: Any, block: int) -> None:
+    a_0, a_1, a_2, a_3 = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
+    for j in range(P.shape[1]):
+        c_0, c_1, c_2, c_3 = b[block, k, j], b[block, k + 1, j], b[block, k + 2, j], b[block, k + 3, j]
+        P[i, j] = _sum(begun, P[i, j], a_0 * c_0 + a_1 * c_1 + a_2 * c_2 + a_3 * c_3)
+
+
+@jit
+def _add_4_products(P: Any, begun: Any, i: int, a: Any, k: int, b: Any, block: int) -> None:
+    # as numbers, they stay in registers
+    p_0, p_1, p_2, p_3 = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
+    q_0, q_1, q_2, q_3 = a[i + 1, k], a[i + 1, k + 1], a[i + 1, k + 2], a[i + 1, k + 3]
+    r_0, r_1, r_2, r_3 = a[i + 2, k], a[i + 2, k + 1], a[i + 2, k + 2], a[i + 2, k + 3]
+    s_0, s_1, s_2, s_3 = a[i + 3, k], a[i + 3, k + 1], a[i + 3, k + 2], a[i + 3, k + 3]
+    for j in range(P.shape[1]):
+        c_0, c_1, c_2, c_3 = b[block, k, j], b[block, k + 1, j], b[block, k + 2, j], b[block, k + 3, j]
+        P[i, j] = _sum(begun, P[i, j], p_0 * c_0 + p_1 * c_1 + p_2 * c_2 + p_3 * c_3)
+        P[i + 1, j] = _sum(begun, P[i + 1, j], q_0 * c_0 + q_1 * c_1 + q_2 * c_2 + q_3 * c_3)
+        P[i + 2, j] = _sum(begun, P[i + 2, j], r_0 * c_0 + r_1 * c_1 + r_2 * c_2 + r_3 * c_3)
+        P[i + 3, j] = _sum(begun, P[i + 3, j], s_0 * c_0 + s_1 * c_1 + s_2 * c_2 + s_3 * c_3)
+
+
+@jit
+def column_values(K: Kernel, a: Any, b: Columns, block: int, count: int) -> Any:
+    """Return K(a_i, b_j) for the first columns of a block."""
+    if K.kind == LAPLACIAN:
+        P, columns, rate = np.zeros((len(a), count), a.dtype), b.z, rate_of(K)
+        for i in range(len(a)):
+            for k in range(a.shape[1]):
+                value = a[i, k]
+                for j in range(count):
+                    P[i, j] += rate * abs(value - columns[block, k, j])
+            of_exponents(K, P, i)
+    else:
+        P = _products(a, b.z, block, count)
+        of_products(K, P, squared_lengths(a), b.squares[block])
+    return P
+
+
+@jit
+def column_sums(K: Kernel, a: Any, b: Columns, w: Any) -> Any:
+    """Return sum_j w_j K(b_j, a_i) for every i, of shape (p, C), for w of shape (q, C)."""
+    out, numbers = np.zeros((a.shape[0], w.shape[1]), a.dtype), w.reshape(-1)
+    for begin in range(0, len(w), COLUMNS):
+        end = min(begin + COLUMNS, len(w))
+        P = column_values(K, a, b, begin // COLUMNS, end - begin)
+        if w.shape[1] == 1:
+            of_block = numbers[begin:end]
+            for i in range(len(a)):
+                total = a.dtype.type(0)
+                for j in range(len(of_block)):
+                    total += P[i, j] * of_block[j]
+                out[i, 0] += total
+        else:
+            out += np.dot(P, w[begin:end])
+    return out
+
+
+@jit
+def column_gradient(K: Kernel, a: Any, b: Columns, block: int, K_ab: Any, G: Any, out: Any) -> None:
+    """Add the gradient of sum_ij G_ij K(a_i, b_j) with respect to a, given K_ab = K(a_i, b_j), to ``out``.
+
+    The sum is over the first columns of a block. It overwrites G.
+    """
+    real = a.dtype.type
+    count, columns = G.shape[1], b.z
+    slopes = _products(a, columns, block, count) if K.kind == POLYNOMIAL else K_ab
+    for i in range(len(a)):
+        total = real(0)
+        if K.kind == RBF:
+            factor = real(2) * K.gamma
+            for j in range(count):
+                G[i, j] *= factor * (slopes[i, j] - K.bias)
+                total += G[i, j]
+        elif K.kind == LAPLACIAN:
+            for j in range(count):
+                G[i, j] *= -K.gamma * (slopes[i, j] - K.bias)
+        elif K.kind == POLYNOMIAL:
+            factor = K.gamma * real(K.degree)
+            for j in range(count):
+                G[i, j] *= factor * power(K.gamma * slopes[i, j] + K.c, K.degree - 1, real(1))
+        for k in range(a.shape[1]):
+            value, by_a = a[i, k], real(0)
+            if K.kind == LAPLACIAN:
+                for j in range(count):
+                    by_a += G[i, j] * np.sign(value - columns[block, k, j])
+            else:
+                for j in range(count):
+                    by_a += G[i, j] * columns[block, k, j]
+            out[i, k] += by_a - total * value

@@ -1,0 +1,119 @@
+"""What compiled functions cover, and when they are worth it. Nothing here needs Numba."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from nsvm_cli.engines.numba import forms
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Polynomial
+from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge, Loss, OneVsRest
+from nsvm_cli.models.networks import CNN, MLP, Dropout, Normalize
+from nsvm_cli.models.optimizers import SGD, Adam
+from nsvm_cli.trainers import Problem, Trainer
+from nsvm_cli.trainers.alg1 import Alg1
+from nsvm_cli.trainers.alg2 import Alg2
+from nsvm_cli.trainers.alg3 import Alg3
+from nsvm_cli.trainers.alg4 import Alg4
+from nsvm_cli.trainers.pegasos import Pegasos
+
+TRAINERS = {"pegasos": Pegasos, "alg1": Alg1, "alg2": Alg2, "alg3": Alg3, "alg4": Alg4}
+
+KERNELS: dict[type[Kernel], int] = {
+    RBF: forms.RBF,
+    Laplacian: forms.LAPLACIAN,
+    Linear: forms.LINEAR,
+    Polynomial: forms.POLYNOMIAL,
+}
+
+LOSSES: dict[type[Loss], int] = {
+    Binary: forms.BINARY,
+    CrammerSinger: forms.CRAMMER_SINGER,
+    OneVsRest: forms.ONE_VS_REST,
+}
+
+
+def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
+    """Return what compiled functions do not cover in this run; None if they cover it."""
+    return next(_uncovered(trainer, problem, F), None)
+
+
+def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterator[str]:
+    if type(trainer) not in TRAINERS.values():
+        yield f"algorithms other than {', '.join(TRAINERS)}"
+    if problem.x.device.type != "cpu":
+        yield f"device={problem.x.device.type}"
+    if problem.processes.size > 1:
+        yield "several processes"
+    if type(formula_of(problem.K)) not in KERNELS:
+        yield f"kernel {type(problem.K).__name__}"
+    if not isinstance(trainer, Alg4) and not covers_loss(problem):
+        yield "losses other than hinge"
+    if isinstance(trainer, Alg4) and trainer.loss not in forms.ALIGNMENT_LOSSES:
+        yield f"algorithm.loss={trainer.loss}"
+    if isinstance(trainer, Pegasos):
+        return  # which takes the features of any network
+    if parts_of(F.network) is None:
+        yield "networks other than mlp and cnn"
+    if F.augment is not None:
+        yield "augmentation"
+    if not all(p.requires_grad for p in F.network.parameters()):
+        yield "parameters that do not move"
+    settings: Any = getattr(F.optimizer, "settings", None)
+    if type(settings) not in (SGD, Adam):
+        yield f"optimizer {type(F.optimizer).__name__}"
+    elif settings.schedule not in forms.SCHEDULES:
+        yield f"optimizer.schedule={settings.schedule}"
+
+
+def name_of(trainer: Trainer[Any]) -> str:
+    """Return the name of an algorithm that compiled functions cover."""
+    return next(name for name, kind in TRAINERS.items() if isinstance(trainer, kind))
+
+
+def covers_loss(problem: Problem) -> bool:
+    """Return whether compiled functions cover the loss of the SVM."""
+    return type(problem.loss) in LOSSES and type(problem.loss.l) is Hinge
+
+
+def formula_of(K: Kernel) -> Kernel:
+    """Return the kernel to which a bias may have been added."""
+    return K.K if isinstance(K, Biased) else K
+
+
+def parts_of(network: nn.Module) -> tuple[MLP | CNN, Dropout, Normalize | None] | None:
+    """Return a network that compiled functions cover, its dropout, and what normalises its features; None for
+    another one.
+    """
+    if any(module._forward_hooks or module._forward_pre_hooks for module in network.modules()):
+        return None
+    parts: list[Any] = [*network] if type(network) is nn.Sequential else [network]
+    kinds = [type(part) for part in parts]  # what is derived from them may compute something else
+    if kinds not in ([MLP], [MLP, Normalize], [CNN], [CNN, Normalize]):
+        return None
+    (dropout,) = (module for module in parts[0].modules() if isinstance(module, Dropout))
+    if type(dropout) is not Dropout:
+        return None
+    return parts[0], dropout, parts[1] if len(parts) > 1 else None
+
+
+TRAINED = 500_000
+"""Parameters of theta above which the products of matrices take the time, and torch is as fast."""
+
+SHORT = {"pegasos": 5_000, "alg1": 1_000, "alg2": 500, "alg3": 500, "alg4": 1_000}
+"""Steps of an algorithm that torch takes before compiled functions have been loaded."""
+
+LONG = {"pegasos": 1_000_000, "alg1": 100_000, "alg2": 20_000, "alg3": 20_000, "alg4": 50_000}
+"""Steps that torch takes before they have been compiled."""
+
+
+def pays_off(trainer: Trainer[Any], F: FeatureMap, compiled_before: bool) -> bool:
+    """Return whether a run is long enough for compiled functions to be loaded, or to be compiled first, and
+    its network small enough for them to be faster.
+    """
+    name = name_of(trainer)
+    small = name == "pegasos" or sum(p.numel() for p in F.network.parameters()) <= TRAINED
+    return small and trainer.total >= (SHORT if compiled_before else LONG)[name]

@@ -1,0 +1,379 @@
+"""F_theta, compiled: forwards and backwards.
+
+``ROWS`` samples pass all layers before the next ones, so that they stay in a core's cache. What a layer puts
+out at them are rows of one number for each of these n samples: pixel x, y of channel c is row
+(c height + y) width + x. Then a row of pixels is a row of numbers too, and a convolution is a product of
+matrices, of the weights of a row of the filter and the image shifted by 0, n, 2 n, ... numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nsvm_cli.engines.numba.forms import Layer, Network
+from nsvm_cli.engines.numba.jit import jit
+from nsvm_cli.engines.numba.products import Grid, Rows, add_inner_products, add_products
+
+ROWS = 256
+
+FEW = 48
+"""Samples below which a product with the weights of a connected layer is left to BLAS, unless it is only one:
+then the rows are those of the weights."""
+
+
+class Passed(NamedTuple):
+    """What a pass leaves for the way back: the values ``H`` of x and of all layers, samples of a block
+    together, and which pixel of each square was the largest.
+    """
+
+    H: np.ndarray
+    largest: np.ndarray
+
+
+@jit
+def layer_of(F: Network, number: int) -> Any:
+    """Return a layer of F."""
+    of, i = F.layers, number  # no row, which would be a new reference to count
+    return Layer(of[i, 0], of[i, 1], of[i, 2], of[i, 3], of[i, 4], of[i, 5], of[i, 6], of[i, 7] > 0)
+
+
+@jit
+def width(F: Network) -> int:
+    """Return n, the number of features."""
+    last = layer_of(F, len(F.layers) - 1)
+    return int(last.d * last.p * last.q)
+
+
+@jit
+def _height(F: Network) -> int:
+    """Return how many numbers a sample has in H."""
+    first = layer_of(F, 0)
+    total = first.c * first.h * first.w
+    for number in range(len(F.layers)):
+        layer = layer_of(F, number)
+        total += layer.d * layer.p * layer.q
+    return int(total)
+
+
+@jit
+def room_for(F: Network, rows: int) -> Passed:
+    """Return memory for a pass of so many samples."""
+    total = rows * _height(F)
+    convolves = layer_of(F, 0).side > 1
+    return Passed(np.empty(total, F.theta.dtype), np.empty(total if convolves else 0, np.int8))
+
+
+@jit
+def features(F: Network, x: Any) -> Any:
+    """Return F_theta(x), without dropout."""
+    z = np.empty((len(x), width(F)), F.theta.dtype)
+    forward(F, x, room_for(F, min(len(x), ROWS)), z, F.theta[:0], 0)
+    return z
+
+
+@jit
+def feature_columns(F: Network, x: Any, i: Any, passed: Passed, z: Any) -> None:
+    """Write F_theta(x_i), without dropout, for samples i as the first columns of z."""
+    n = len(i)
+    of_input = passed.H[: x.shape[1] * n].reshape((x.shape[1], n))
+    for k in range(len(of_input)):
+        for j in range(n):
+            of_input[k, j] = x[i[j], k]
+    top = _pass(F, passed, 0, F.theta[:0], 0, n, n, False)
+    features = passed.H[top : top + len(z) * n].reshape((len(z), n))
+    factor = _factors(F, features)
+    for k in range(len(z)):
+        for j in range(n):
+            z[k, j] = features[k, j] * factor[j]
+
+
+@jit
+def forward(F: Network, x: Any, passed: Passed, z: Any, masks: Any, known: int) -> None:
+    """Write z = F_theta(x), and what ``backward`` needs: for all samples, if there is room for them.
+
+    ``masks``, if there are any, have the masks of all samples, layer by layer, or with ``F.shared`` one for
+    each layer. They are divided by 1 - p. Blocks among the first ``known`` samples have passed without masks.
+    """
+    height = _height(F)
+    for begin in range(0, len(x), ROWS):
+        end = min(begin + ROWS, len(x))
+        at = begin * height if len(passed.H) >= len(x) * height else 0
+        if end > known or len(masks) > 0:
+            n = end - begin
+            if end > known:
+                _write_columns(x[begin:end], passed.H[at : at + x.shape[1] * n].reshape((x.shape[1], n)))
+            top = _pass(F, passed, at, masks, begin, end, len(x), end <= known)
+            _write_rows(F, passed.H[top : top + z.shape[1] * n].reshape((z.shape[1], n)), z[begin:end])
+
+
+@jit
+def _pass(
+    F: Network, passed: Passed, at: int, masks: Any, begin: int, end: int, rows: int, known: bool
+) -> int:
+    """Let the samples from ``begin`` to ``end``, of so many ``rows``, pass all layers; they are in H from
+    ``at`` on, and their features, where they are said to be.
+    """
+    H, n, offset, of_masks = passed.H, end - begin, 0, 0
+    for number in range(len(F.layers)):
+        layer = layer_of(F, number)
+        o, pixels = at + layer.c * layer.h * layer.w * n, layer.p * layer.q
+        if not known and layer.side == 1:
+            _connect(F.theta, offset, layer, H, at, o, n)
+        elif not known:
+            _convolve(F.theta, offset, layer, passed, at, o, n)
+        if layer.masked and len(masks) > 0:
+            known = False
+            drawn = masks[of_masks:] if F.shared else masks[of_masks + begin * layer.d :]
+            _mask(H[o : o + layer.d * pixels * n].reshape((layer.d, pixels, n)), 1 if F.shared else n, drawn)
+            of_masks += layer.d * (1 if F.shared else rows)
+        offset += layer.d * (layer.c * layer.side**2 + 1)
+        at = o
+    return at
+
+
+@jit
+def _write_columns(x: Any, out: Any) -> None:
+    for first in range(0, len(out), 16):  # a line of the cache is read once
+        for k in range(first, min(first + 16, len(out))):
+            for j in range(out.shape[1]):
+                out[k, j] = x[j, k]
+
+
+@jit
+def _mask(out: Any, rows: int, masks: Any) -> None:
+    d, pixels, n = out.shape
+    for i in range(d):
+        factor = np.empty(n, out.dtype)
+        for j in range(n):
+            factor[j] = masks[j * d + i if rows > 1 else i]
+        for k in range(pixels):
+            for j in range(n):
+                out[i, k, j] *= factor[j]
+
+
+@jit
+def _connect(theta: Any, offset: int, layer: Layer, H: Any, at: int, o: int, n: int) -> None:
+    real, c, d = theta.dtype.type, layer.c, layer.d
+    out, bias = H[o : o + d * n].reshape((d, n)), offset + c * d
+    if n == 1:
+        out[:] = real(0)
+        add_inner_products(Grid(H, o, 1, 0), Rows(theta, offset, c), Rows(H, at, 0), d, 1, c)
+    elif n < FEW:
+        W = theta[offset:bias].reshape((d, c))
+        np.dot(W, H[at : at + c * n].reshape((c, n)), out)
+    else:
+        out[:] = real(0)
+        add_products(Rows(H, o, n), Grid(theta, offset, c, 1), Rows(H, at, n), d, c, n)
+    for i in range(d):
+        b = theta[bias + i]
+        for j in range(n):
+            value = out[i, j] + b
+            out[i, j] = value if not value < real(0) else real(0)
+
+
+@jit
+def _convolve(theta: Any, offset: int, layer: Layer, passed: Passed, at: int, o: int, n: int) -> None:
+    real, (c, h, w, d, p, q, side, _) = theta.dtype.type, layer
+    weights, m = c * side**2, 2 * q * n
+    bias, two_rows = offset + d * weights, np.empty(2 * d * m, theta.dtype)
+    for y in range(p):
+        two_rows[:] = real(0)
+        for lower in range(2):
+            out = Rows(two_rows, lower * d * m, m)
+            for channel in range(c):
+                for down in range(side):
+                    W = Grid(theta, offset + (channel * side + down) * side, weights, 1)
+                    row = (channel * h + 2 * y + lower + down) * w
+                    add_products(out, W, Rows(passed.H, at + row * n, n), d, side, m)
+        for i in range(d):
+            place = o + (i * p + y) * q * n
+            squares = two_rows[i * m : (i + 1) * m], two_rows[(d + i) * m : (d + i + 1) * m]
+            out_i, largest = passed.H[place : place + q * n], passed.largest[place : place + q * n]
+            _pool(squares[0], squares[1], theta[bias + i], n, out_i, largest)
+
+
+@jit
+def _pool(upper: Any, lower: Any, bias: Any, n: int, out: Any, largest: Any) -> None:
+    """Write the ReLU of the maximum of each square, and which pixel it is: the first of equal ones."""
+    zero = out.dtype.type(0)
+    for x in range(len(out) // n):
+        left, right = upper[2 * x * n : (2 * x + 1) * n], upper[(2 * x + 1) * n : (2 * x + 2) * n]
+        left_2, right_2 = lower[2 * x * n : (2 * x + 1) * n], lower[(2 * x + 1) * n : (2 * x + 2) * n]
+        out_x, largest_x = out[x * n : (x + 1) * n], largest[x * n : (x + 1) * n]
+        for j in range(n):
+            best, which = left[j], np.int8(0)
+            if right[j] > best or right[j] != right[j]:  # NaN stays NaN
+                best, which = right[j], np.int8(1)
+            if left_2[j] > best or left_2[j] != left_2[j]:
+                best, which = left_2[j], np.int8(2)
+            if right_2[j] > best or right_2[j] != right_2[j]:
+                best, which = right_2[j], np.int8(3)
+            best += bias
+            out_x[j] = best if not best < zero else zero
+            largest_x[j] = which
+
+
+@jit
+def _lengths(F: Network, features: Any) -> Any:
+    square = np.zeros(features.shape[1], features.dtype)
+    for k in range(len(features)):
+        for j in range(features.shape[1]):
+            square[j] += features[k, j] * features[k, j]
+    return np.sqrt(square)
+
+
+@jit
+def _factors(F: Network, features: Any) -> Any:
+    """Return what normalising multiplies the features of a block by, or ones."""
+    factor = np.ones(features.shape[1], features.dtype)
+    if F.normalize:
+        lengths = _lengths(F, features)
+        for j in range(len(factor)):
+            factor[j] = F.scale / (lengths[j] if not lengths[j] < F.eps else F.eps)
+    return factor
+
+
+@jit
+def _write_rows(F: Network, features: Any, z: Any) -> None:
+    """Write the features of a block, normalised if F says so, as rows of z."""
+    factor = _factors(F, features)
+    for first in range(0, len(features), 16):
+        for k in range(first, min(first + 16, len(features))):
+            for j in range(len(factor)):
+                z[j, k] = features[k, j] * factor[j]
+
+
+@jit
+def backward(F: Network, passed: Passed, by_z: Any, dropped: bool) -> Any:
+    """Return the gradient with respect to theta, given that with respect to z, which ``forward`` has
+    written; ``dropped`` says whether with masks.
+    """
+    by_theta = np.zeros_like(F.theta)
+    for begin in range(0, len(by_z), ROWS):
+        _backward(F, passed, by_z, dropped, begin, min(begin + ROWS, len(by_z)), by_theta)
+    return by_theta
+
+
+@jit
+def _backward(
+    F: Network, passed: Passed, by_z: Any, dropped: bool, begin: int, end: int, by_theta: Any
+) -> None:
+    real, n = F.theta.dtype.type, end - begin
+    o, offset = end * _height(F), len(F.theta)
+    keep = real(1 / (1 - F.p)) if dropped else real(1)
+    top = o - by_z.shape[1] * n
+    D = _by_features(F, passed.H[top:o].reshape((by_z.shape[1], n)), by_z[begin:end])
+    for number in range(len(F.layers) - 1, -1, -1):
+        layer = layer_of(F, number)
+        inputs, pixels = layer.c * layer.h * layer.w, layer.p * layer.q
+        o -= layer.d * pixels * n
+        at = o - inputs * n
+        bias = offset - layer.d
+        offset = bias - layer.d * layer.c * layer.side**2
+        out, factor = passed.H[o : o + len(D)], keep if layer.masked else real(1)
+        by_out, values = D.reshape((layer.d, pixels * n)), out.reshape((layer.d, pixels * n))
+        for i in range(layer.d):
+            by_b = real(0)
+            for j in range(pixels * n):
+                by_out[i, j] = by_out[i, j] * factor if values[i, j] > real(0) else real(0)
+                by_b += by_out[i, j]
+            by_theta[bias + i] += by_b
+        below = np.zeros(inputs * n if number > 0 else 0, D.dtype)
+        if layer.side == 1:
+            _connect_back(F.theta, offset, layer, passed.H, at, D, n, by_theta, below)
+        else:
+            largest = passed.largest[o : o + len(D)]
+            _convolve_back(F.theta, offset, layer, passed.H, at, D, largest, n, by_theta, below)
+        D = below
+
+
+@jit
+def _by_features(F: Network, features: Any, by_z: Any) -> Any:
+    """Return the gradient with respect to the features of a block, before they were normalised."""
+    n, real = features.shape[1], by_z.dtype.type
+    D = np.empty(features.shape, by_z.dtype)
+    _write_columns(by_z, D)
+    if F.normalize:
+        lengths, along = _lengths(F, features), np.zeros(n, by_z.dtype)
+        for k in range(len(D)):
+            for j in range(n):
+                along[j] += D[k, j] * features[k, j]
+        for j in range(n):
+            short = lengths[j] < F.eps
+            along[j] = real(0) if short else along[j] / (lengths[j] * lengths[j])
+            lengths[j] = F.scale / (F.eps if short else lengths[j])
+        for k in range(len(D)):
+            for j in range(n):
+                D[k, j] = (D[k, j] - along[j] * features[k, j]) * lengths[j]
+    return D.reshape(-1)
+
+
+@jit
+def _connect_back(
+    theta: Any, offset: int, layer: Layer, H: Any, at: int, D: Any, n: int, by_theta: Any, below: Any
+) -> None:
+    c, d = layer.c, layer.d
+    if n == 1:
+        add_products(Rows(by_theta, offset, c), Grid(D, 0, 1, 0), Rows(H, at, 0), d, 1, c)
+        if len(below) > 0:
+            add_products(Rows(below, 0, 0), Grid(D, 0, 0, 1), Rows(theta, offset, c), 1, d, c)
+    elif n < FEW:
+        by_out, x = D.reshape((d, n)), H[at : at + c * n].reshape((c, n))
+        by_W = np.dot(by_out, x.T).reshape(-1)
+        for i in range(len(by_W)):
+            by_theta[offset + i] += by_W[i]
+        if len(below) > 0:
+            np.dot(theta[offset : offset + c * d].reshape((d, c)).T, by_out, below.reshape((c, n)))
+    else:
+        add_inner_products(Grid(by_theta, offset, c, 1), Rows(D, 0, n), Rows(H, at, n), d, c, n)
+        if len(below) > 0:
+            add_products(Rows(below, 0, n), Grid(theta, offset, 1, c), Rows(D, 0, n), c, d, n)
+
+
+@jit
+def _convolve_back(
+    theta: Any,
+    offset: int,
+    layer: Layer,
+    H: Any,
+    at: int,
+    D: Any,
+    largest: Any,
+    n: int,
+    by_theta: Any,
+    below: Any,
+) -> None:
+    c, h, w, d, p, q, side, _ = layer
+    weights, m = c * side**2, 2 * q * n
+    row = np.empty(d * m, theta.dtype)
+    for y in range(p):
+        for lower in range(2):
+            for i in range(d):
+                place = (i * p + y) * q * n
+                by_out, which = D[place : place + q * n], largest[place : place + q * n]
+                _unpool(by_out, which, lower, n, row[i * m : (i + 1) * m])
+            for channel in range(c):
+                for down in range(side):
+                    W = Grid(by_theta, offset + (channel * side + down) * side, weights, 1)
+                    image = Rows(H, at + (channel * h + 2 * y + lower + down) * w * n, n)
+                    add_inner_products(W, Rows(row, 0, m), image, d, side, m)
+            if len(below) > 0:
+                for down in range(side):
+                    for right in range(side):
+                        place = (2 * y + lower + down) * w + right
+                        W = Grid(theta, offset + down * side + right, side**2, weights)
+                        add_products(Rows(below, place * n, h * w * n), W, Rows(row, 0, m), c, d, m)
+
+
+@jit
+def _unpool(D: Any, largest: Any, lower: int, n: int, out: Any) -> None:
+    """Write the gradient with respect to the upper or lower row of squares."""
+    zero, first = D.dtype.type(0), np.int8(2 * lower)
+    for x in range(len(D) // n):
+        D_x, which = D[x * n : (x + 1) * n], largest[x * n : (x + 1) * n]
+        left, right = out[2 * x * n : (2 * x + 1) * n], out[(2 * x + 1) * n : (2 * x + 2) * n]
+        for j in range(n):
+            left[j] = D_x[j] if which[j] == first else zero
+            right[j] = D_x[j] if which[j] == first + np.int8(1) else zero

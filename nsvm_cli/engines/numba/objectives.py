@@ -1,0 +1,129 @@
+"""Objectives of Algorithms 3 and 4, compiled; see ``nsvm_cli.models.objectives``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from nsvm_cli.engines.numba.forms import SQUARED, Kernel, Network, Optimizer, Progress
+from nsvm_cli.engines.numba.jit import jit
+from nsvm_cli.engines.numba.kernels import gradient, values
+from nsvm_cli.engines.numba.masks import masks_for
+from nsvm_cli.engines.numba.networks import forward, room_for, width
+from nsvm_cli.engines.numba.optimizers import theta_step
+
+
+@jit
+def unit(U: Any) -> Any:
+    """Return U divided by its norm; 0 if that is 0."""
+    norm = _norm(U)
+    if norm > 0:
+        U /= U.dtype.type(norm)
+    return U
+
+
+@jit
+def _norm(U: Any) -> float:
+    flat, square = U.reshape(-1), U.dtype.type(0)
+    for i in range(len(flat)):
+        square += flat[i] * flat[i]
+    return math.sqrt(square)
+
+
+@jit
+def _centred(U: Any) -> Any:
+    """Return H U H for a symmetric U, where H = I - 1/k."""
+    k = len(U)
+    means = np.empty(k, U.dtype)
+    for i in range(k):
+        means[i] = U[i].sum() / U.dtype.type(k)
+    mean = means.sum() / U.dtype.type(k)
+    out = np.empty_like(U)
+    for i in range(k):
+        for j in range(k):
+            out[i, j] = (U[i, j] - means[i]) - (means[j] - mean)
+    return out
+
+
+@jit
+def ideal(y: Any, classes: int, like: Any) -> Any:
+    """Return the inner products of the codes of labels, for one or so many classes (see ``Task.code``)."""
+    k = len(y)
+    U = np.empty((k, k), like.dtype)
+    for i in range(k):
+        for j in range(k):
+            if classes == 1:
+                U[i, j] = y[i] * y[j]
+            else:
+                U[i, j] = 1.0 if y[i] == y[j] else -1.0 / (classes - 1)
+    return U
+
+
+@jit
+def cosine(K: Any, U: Any) -> Any:
+    """Return <U, K / ||K||>, and its derivative by K, for a U of norm 1 or 0."""
+    norm = K.dtype.type(_norm(K))
+    direction = K / norm
+    value = (U * direction).sum()
+    return value, (U - value * direction) / norm
+
+
+@jit
+def alignment(K: Any, y: Any, classes: int, centred: bool) -> Any:
+    """Return the kernel-target alignment, centred or not, and its derivative by K."""
+    if not centred:
+        return cosine(K, unit(ideal(y, classes, K)))
+    H_K_H = _centred(K)
+    if (y == y[0]).all() or not H_K_H.any():
+        return K.dtype.type(0), np.zeros_like(K)
+    if classes == 1:  # real targets may be close: their differences keep more digits than their products
+        c = y - y[0]
+        return cosine(H_K_H, unit(ideal(c - c.mean(), 1, K)))
+    return cosine(H_K_H, unit(_centred(ideal(y, classes, K))))
+
+
+@jit
+def norm_surrogate(K: Any, alpha: Any) -> Any:
+    """Return Algorithm 3's surrogate for ||f||^2, and its derivative by K."""
+    return cosine(K, unit(np.dot(alpha, alpha.T)))
+
+
+@jit
+def descend_on_batch(
+    F: Network,
+    K: Kernel,
+    o: Optimizer,
+    progress: Progress,
+    A: Any,
+    x: Any,
+    y: Any,
+    alpha: Any,
+    t: int,
+    classes: int,
+    centred: bool,
+    mu: float,
+    loss: int,
+) -> bool:
+    """Descend in theta on a batch: on ``mu`` times the surrogate minus the alignment (Algorithm 3), or with
+    mu = 0 on ``loss`` of the alignment (Algorithm 4). Return whether the objective is finite.
+    """
+    real, k = F.theta.dtype.type, len(x)
+    drawn = masks_for(F, t, A)
+    passed, z = room_for(F, k), np.empty((k, width(F)), F.theta.dtype)
+    forward(F, x, passed, z, drawn, 0)
+    K_A = values(K, z, z)
+    aligned, slope = alignment(K_A, y, classes, centred)
+    if mu > 0:
+        norm, slope_norm = norm_surrogate(K_A, alpha)
+        value = real(mu) * norm - aligned
+        slope = real(mu) * slope_norm - slope
+    elif loss == SQUARED:
+        value = (real(1) - aligned) ** 2
+        slope *= real(-2) * (real(1) - aligned)
+    else:
+        value = -aligned
+        slope *= real(-1)
+    by_z = gradient(K, z, z, K_A, real(2) * slope)  # twice, due to the symmetry of K_A
+    return theta_step(F, o, progress, passed, by_z, len(drawn) > 0, value, t)

@@ -1,0 +1,159 @@
+"""What compiled functions get of a problem, a network, an optimizer and a kernel; see ``forms``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nsvm_cli.engines.numba import forms
+from nsvm_cli.engines.numba.coverage import KERNELS, LOSSES, covers_loss, formula_of, parts_of
+from nsvm_cli.engines.numba.networks import width
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import RBF, Biased, Kernel, or_one_over_n
+from nsvm_cli.models.networks import CNN, MLP, dropped_below
+from nsvm_cli.models.optimizers import SGD, Adam
+from nsvm_cli.trainers import Problem
+from nsvm_cli.trainers.coefficients import SampleState
+
+
+def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> forms.Kernel:
+    """Return a kernel on features like z, which may be ``normalized`` to the same length."""
+    formula: Any = formula_of(K)
+    real = z.numpy().dtype.type
+    return forms.Kernel(
+        KERNELS[type(formula)],
+        real(or_one_over_n(getattr(formula, "gamma", 0.0), z)),
+        real(getattr(formula, "c", 0.0)),
+        getattr(formula, "degree", 0),
+        real(isinstance(K, Biased)),
+        isinstance(formula, RBF) and not normalized,
+    )
+
+
+def samples_form(problem: Problem, x: Tensor, lam: float) -> forms.Samples:
+    """Return the training samples, as they are or by their features x."""
+    # Part 1 of Algorithm 4 has no loss of the SVM
+    loss = LOSSES[type(problem.loss)] if covers_loss(problem) else forms.BINARY
+    return forms.Samples(x.flatten(1).contiguous().numpy(), problem.host_y, loss, lam)
+
+
+def support_form(state: SampleState) -> forms.Support:
+    """Return the memory of the coefficients, which stretches change, and a copy of their number."""
+    c = state.coefficients
+    return forms.Support(c.alpha.reshape(len(c.alpha), -1), c.order, np.array([len(c.support)]), c.in_support)
+
+
+def layers_of(network: MLP | CNN, drops: bool, shape: Sequence[int]) -> list[forms.Layer]:
+    """Return the layers of a network for samples of this shape; ``drops`` says whether it has dropout."""
+    if isinstance(network, MLP):
+        last = network.layers[-1]
+        return [
+            forms.Layer(part.in_features, 1, 1, part.out_features, 1, 1, 1, drops and part is not last)
+            for part in network.layers
+        ]
+    convolutions = [part for part in network if isinstance(part, nn.Conv2d)]
+    layers, (_, h, w) = [], shape
+    for part in convolutions:
+        side, masked = part.kernel_size[0], drops and part is convolutions[-1]
+        p, q = (h - side + 1) // 2, (w - side + 1) // 2
+        layers.append(forms.Layer(part.in_channels, h, w, part.out_channels, p, q, side, masked))
+        h, w = p, q
+    return layers
+
+
+def vector(tensors: Sequence[Tensor]) -> np.ndarray:
+    """Return the numbers of all tensors in a vector of its own."""
+    numbers: np.ndarray = torch.cat([tensor.detach().flatten() for tensor in tensors]).numpy()
+    return numbers
+
+
+def fill(tensors: Sequence[Tensor], numbers: np.ndarray) -> None:
+    """Write a vector into the tensors."""
+    sizes = [tensor.numel() for tensor in tensors]
+    for tensor, part in zip(tensors, torch.from_numpy(numbers).split(sizes), strict=True):
+        tensor.copy_(part.view(tensor.shape))
+
+
+@dataclass
+class Theta:
+    """Copies of theta and of the state of the optimizer; ``store`` writes them back."""
+
+    F: FeatureMap
+    network: forms.Network
+    optimizer: forms.Optimizer
+
+    @classmethod
+    def of(cls, F: FeatureMap, T: int, x: Tensor) -> Theta:
+        """Return what compiled functions get of F, of samples like x, in steps up to T."""
+        parts = parts_of(F.network)
+        assert parts is not None, "see coverage"
+        network, dropout, normalize = parts
+        theta, layers = vector([*network.parameters()]), layers_of(network, dropout.p > 0, x.shape[1:])
+        real = theta.dtype.type
+        form = forms.Network(
+            theta,
+            np.array(layers),
+            normalize is not None,
+            real(normalize.scale if normalize else 1),
+            real(normalize.eps if normalize else 1),
+            dropout.p if any(layer.masked for layer in layers) else 0.0,
+            dropout.shared,
+            F.dropout_seed,
+            dropped_below(dropout.p),
+        )
+        return cls(F, form, _optimizer_form(F, theta, T))
+
+    def kernel(self, K: Kernel) -> forms.Kernel:
+        """Return a kernel on the features."""
+        return kernel_form(K, self._empty(0, width(self.network)), self.network.normalize)
+
+    def store(self) -> None:
+        """Write everything back to F."""
+        taken = int(self.optimizer.steps[0])
+        if taken == self.F.theta_steps:
+            return
+        rule: Any = self.F.optimizer
+        parameters = [p.data for p in self.F.network.parameters()]
+        fill(parameters, self.network.theta)
+        if self.optimizer.adam:
+            fill(rule.means, self.optimizer.first)
+            fill(rule.squares, self.optimizer.second)
+            for count in rule.steps:
+                count.fill_(taken)
+        elif taken and self.optimizer.beta1 > 0:
+            rule.momenta = [torch.empty_like(p) for p in parameters]
+            fill(rule.momenta, self.optimizer.first)
+        self.F.theta_steps = taken
+
+    def _empty(self, rows: int, columns: int) -> Tensor:
+        return next(self.F.network.parameters()).new_empty(rows, columns)
+
+
+def _optimizer_form(F: FeatureMap, theta: np.ndarray, T: int) -> forms.Optimizer:
+    rule: Any = F.optimizer
+    settings: SGD | Adam = rule.settings
+    if isinstance(settings, Adam):
+        beta1, beta2 = settings.beta1, settings.beta2
+        first, second = vector(rule.means), vector(rule.squares)
+    else:
+        beta1, beta2 = settings.momentum, 0.0
+        begun = rule.momenta[0] is not None
+        first, second = vector(rule.momenta) if begun else np.zeros_like(theta), theta[:0].copy()
+    return forms.Optimizer(
+        isinstance(settings, Adam),
+        settings.lr,
+        beta1,
+        beta2,
+        settings.weight_decay,
+        forms.SCHEDULES[settings.schedule],
+        settings.warmup,
+        T,
+        first,
+        second,
+        np.array([F.theta_steps]),
+    )

@@ -1,0 +1,253 @@
+"""Where machine code comes from: another process, so that the first run has the bits of all later ones."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numba")
+
+from nsvm_cli.engines.numba import __main__, code
+from nsvm_cli.errors import RunError
+from tests.cli.process import start
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the code, which is empty, in a cache of its own."""
+    folder = tmp_path / "compiled" / "this"
+    monkeypatch.setattr(code, "code_folder", lambda: folder)
+    monkeypatch.setattr(code, "_verified", set())
+    code.can_keep_code.cache_clear()
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    compiler(tmp_path, 'mkdir -p "$NSVM_COMPILES/sub"; date +%N > "$NSVM_COMPILES/sub/$1.nbc"')
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def places() -> Any:
+    """Let the next test find out anew where code can be kept."""
+    yield
+    code.can_keep_code.cache_clear()
+
+
+def compiler(tmp_path: Path, script: str) -> None:
+    """Put a shell script in the place of the process that compiles; $1 is the algorithm and $2 the type."""
+    file = tmp_path / "python"
+    file.write_text(f'#!/bin/sh\nshift 3\necho "$1 $2" >> {tmp_path}/calls\n{script}\n')
+    file.chmod(0o755)
+
+
+def as_new() -> None:
+    """Look at the files again, as another process would."""
+    code._verified.clear()
+
+
+def test_what_cannot_be_compiled_is_said_in_a_line(folder: Path, tmp_path: Path) -> None:
+    compiler(tmp_path, "echo some lines >&2; echo no memory >&2; exit 1")
+    with pytest.raises(RunError, match="steps of alg1 cannot be compiled: no memory; engine=torch"):
+        code.compile_once("alg1", "float32")
+    assert not code.is_compiled("alg1", "float32")
+
+
+def test_it_is_compiled_once(folder: Path, tmp_path: Path) -> None:
+    for dtype in ("float32", "float64", "float32"):
+        code.compile_once("alg1", dtype)
+        as_new()
+    assert (tmp_path / "calls").read_text().splitlines() == ["alg1 float32", "alg1 float64"]
+
+
+def truncate(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def fill_with_noise(file: Path) -> None:
+    file.write_bytes(bytes(range(256)) * 8)
+
+
+def flip_a_bit(file: Path) -> None:
+    file.write_bytes(bytes([file.read_bytes()[0] ^ 1]) + file.read_bytes()[1:])
+
+
+def add_another(file: Path) -> None:
+    (file.parent / "another.nbi").write_bytes(b"of somebody else")
+
+
+OF_A_FILE: list[Callable[[Path], None]] = [truncate, fill_with_noise, flip_a_bit, Path.unlink]
+NAMES = ("sub/alg1.nbc", "../manifest.json")
+DAMAGE = [*((damage, name) for damage in OF_A_FILE for name in NAMES), (add_another, "sub/alg1.nbc")]
+
+
+@pytest.mark.parametrize(("damage", "name"), DAMAGE)
+def test_what_is_damaged_is_not_loaded_but_compiled_anew(
+    folder: Path, tmp_path: Path, damage: Callable[[Path], None], name: str
+) -> None:
+    for algorithm in ("alg1", "pegasos"):
+        code.compile_once(algorithm, "float32")
+    damage(folder / "code" / name)
+    as_new()
+    assert not code.is_compiled("pegasos", "float32")
+    code.compile_once("pegasos", "float32")
+    assert code.is_compiled("pegasos", "float32")
+    assert not code.is_compiled("alg1", "float32"), "which was compiled together with what is damaged"
+    assert sorted(path.name for path in (folder / "code").rglob("*.*")) == ["pegasos.nbc"]
+    assert (tmp_path / "calls").read_text().splitlines()[2:] == ["pegasos float32"]
+
+
+def test_the_folder_is_nobody_elses(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.umask(0)
+    try:
+        assert code.can_keep_code()
+    finally:
+        os.umask(before)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o750)
+    code.can_keep_code.cache_clear()
+    assert not code.can_keep_code()
+    folder.chmod(0o700)
+    folder.rename(folder.with_name("elsewhere"))
+    folder.symlink_to("elsewhere")
+    code.can_keep_code.cache_clear()
+    assert not code.can_keep_code()
+    folder.unlink()
+    folder.with_name("elsewhere").rename(folder)
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    code.can_keep_code.cache_clear()
+    assert not code.can_keep_code()
+
+
+def test_nothing_of_the_current_folder_is_imported(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    for module in ("sitecustomize", "usercustomize", "platform"):
+        (tmp_path / f"{module}.py").write_text(
+            f"open({str(tmp_path / 'imported')!r}, 'a').write('{module} ')"
+        )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path), *sys.path])
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    imports = code.START.replace(
+        "from nsvm_cli.engines.numba.compiler import main\nmain()", "import platform"
+    )
+    monkeypatch.setattr(code, "START", imports)
+    code._run_compiler(tmp_path, "alg1", "float32")
+    assert not (tmp_path / "imported").exists()
+
+
+def test_the_compiler_ends_with_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nsvm_cli.engines.numba import compiler
+
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    with code._leash() as reader:
+        stream = os.fdopen(os.dup(reader))
+    monkeypatch.setattr(sys, "stdin", stream)
+    compiler._end_with_parent()
+    stream.close()
+    assert ended == [1]
+
+
+@pytest.mark.thorough
+def test_no_process_is_left_when_one_is_killed_that_waits_for_the_compiler(tmp_path: Path) -> None:
+    words = ["train", "algorithm=pegasos", "engine=numba", f"hydra.run.dir={tmp_path / 'run'}"]
+    process = start(*words, cwd=tmp_path, env={"XDG_CACHE_HOME": str(tmp_path)})
+    while not working_in(tmp_path / "nsvm"):
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    deadline = time.monotonic() + 10
+    while working_in(tmp_path / "nsvm") and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not working_in(tmp_path / "nsvm")
+
+
+def working_in(folder: Path) -> list[Path]:
+    """Return the processes whose current folder is below this one."""
+    processes = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (process / "cwd").readlink().is_relative_to(folder):
+                processes.append(process)
+    return processes
+
+
+def test_old_versions_are_removed(folder: Path, tmp_path: Path) -> None:
+    code.compile_once("alg1", "float32")
+    others = {name: folder.with_name(name) for name in ("earlier", "gone", "of another", "new", "old")}
+    for name, other in others.items():
+        shutil.copytree(folder, other)
+        manifest = (other / "manifest.json").read_text()
+        if name == "gone":
+            manifest = manifest.replace(str(Path(code.__file__).parent), str(tmp_path / "removed"))
+        if name == "of another":
+            manifest = manifest.replace(sys.prefix, str(tmp_path))
+        (other / "manifest.json").write_text(manifest if name not in ("new", "old") else "")
+    os.utime(others["old"], (1, 1))
+    code.compile_once("alg2", "float32")
+    assert {path.name for path in folder.parent.iterdir()} == {"this", "of another", "new"}
+    assert (folder / "code" / "sub" / "alg1.nbc").exists()
+
+
+def test_a_process_that_only_runs_adds_nothing_and_says_when_it_had_to_compile(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nsvm_cli.engines.numba.jit.cache_folder", lambda: folder / "code")
+    from nsvm_cli.engines.numba.jit import expect_loaded, jit
+
+    @jit
+    def twice(x: float) -> float:
+        return 2 * x
+
+    assert code.can_keep_code()
+    assert twice(1.5) == 3
+    assert not [path for path in folder.rglob("*") if path.is_file()]
+    with pytest.raises(RunError, match="does not fit these samples: engine=torch"):
+        expect_loaded(twice)
+    monkeypatch.setenv(code.COMPILES, str(folder / "code"))
+    twice(1)
+    assert [path.suffix for path in sorted(folder.rglob("*")) if path.is_file()] == [".nbc", ".nbi"]
+
+
+def test_a_copy_has_code_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numba would not load what was compiled from files elsewhere, or from before they were written again."""
+    folder: Any = code.code_folder
+    original = folder.__wrapped__()
+    copy = shutil.copytree(Path(code.__file__).parent, tmp_path / "compiled")
+    monkeypatch.setattr(code, "__file__", str(copy / "code.py"))
+    of_copy = folder.__wrapped__()
+    os.utime(copy / "alg1.py", (1, 1))
+    assert len({original, of_copy, folder.__wrapped__()}) == 3
+
+
+def test_without_a_place_for_code_nothing_is_compiled_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(code, "code_folder", lambda: tmp_path / "file" / "compiled")
+    code.can_keep_code.cache_clear()
+    with pytest.raises(SystemExit, match=r"nothing can be kept in .*, so each run compiles for itself"):
+        __main__.main(["float32"])
+
+
+@pytest.mark.thorough
+def test_the_first_run_has_the_bits_of_the_next(tmp_path: Path) -> None:
+    """It has to compile; in a cache of its own, that takes a minute."""
+    words = ["train", "algorithm=alg1", "algorithm.steps=3000", "engine=numba", "curves=false"]
+    for name in ("first", "second"):
+        process = start(*words, f"hydra.run.dir={name}", cwd=tmp_path)
+        _, said = process.communicate()
+        assert process.returncode == 0, said
+        assert ("compiling" in said) == (name == "first")
+    first, second = (tmp_path / name / "final.safetensors" for name in ("first", "second"))
+    assert first.read_bytes() == second.read_bytes()

@@ -1,0 +1,135 @@
+"""Look-ahead over thousands of steps, in float64, against the steps as they are defined.
+
+The window lengths and the block sizes of kernel matrices and forward passes are drawn at random, as they only
+affect rounding. Training may amplify rounding errors: with some seeds, changing the last bit of the initial
+theta changes the final one by 1e-9. The seed is one with which this does not happen.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+
+from nsvm_cli.engines.look_ahead import base as look_ahead
+from nsvm_cli.models import feature_map as features
+from nsvm_cli.models import kernels
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.networks import build_network
+from nsvm_cli.models.optimizers import SGD
+from nsvm_cli.trainers import Trainer
+from nsvm_cli.trainers.alg1 import Alg1
+from nsvm_cli.trainers.alg2 import Alg2
+from nsvm_cli.trainers.alg4 import Alg4
+from nsvm_cli.trainers.pegasos import Pegasos
+from tests.conftest import MakeSmall, Small, parameters, train
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+LAM = 1e-2
+NETWORK: Mapping[str, Any] = {"name": "mlp", "widths": [8, 6], "normalize": True}
+CNN: Mapping[str, Any] = {"name": "cnn", "channels": [2, 3], "normalize": True}
+
+
+@pytest.fixture(params=[0, pytest.param(1, marks=pytest.mark.thorough)], ids=lambda seed: f"cut{seed}")
+def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Randomise window lengths and block sizes, except for parameter 0."""
+    if request.param == 0:
+        return
+    rng = random.Random(request.param)
+    monkeypatch.setattr(look_ahead, "window_length", lambda gap, k: rng.randint(1, 100))
+    monkeypatch.setattr(look_ahead, "FIXED_WINDOW", rng.randint(1, 100))
+    monkeypatch.setattr(features, "CHUNK", rng.randint(10, 500))
+    monkeypatch.setattr(kernels, "block_shape", lambda *_: (rng.randint(3, 100), rng.randint(10, 200)))
+
+
+def compare(trainer: Trainer[Any], small: Small, lr: float, moved: float = 1e-2) -> Any:
+    """Train with look-ahead and step by step, and return the state with look-ahead."""
+    results = []
+    for engine in ("torch", "literal"):
+        F = FeatureMap(deepcopy(small.network), SGD(lr, 0.9, 1e-3), dropout_seed=5)
+        results.append(train(trainer, small.problem, F, engine=engine))  # type: ignore[arg-type]
+    (state, g), (expected, h) = results
+    ours = parameters(state.F.network)
+    torch.testing.assert_close(ours, parameters(expected.F.network), rtol=0, atol=1e-10)
+    assert (ours - parameters(small.network)).abs().max() > moved or lr == 0
+    torch.testing.assert_close(g.z, h.z, rtol=0, atol=1e-10)
+    assert torch.equal(g.alpha, h.alpha)
+    assert state.violations == expected.violations
+    if state.objective is not None:
+        torch.testing.assert_close(state.objective, expected.objective, rtol=1e-7, atol=1e-8)
+    for mean, other in zip(state.tally.means().values(), expected.tally.means().values(), strict=True):
+        assert mean == (None if other is None else pytest.approx(other, rel=1e-8))
+    return state
+
+
+@pytest.mark.usefixtures("cut")
+@pytest.mark.parametrize(
+    ("trainer", "lr"),
+    [(Pegasos(4000, LAM), 0), (Alg1(2500, LAM), 2e-4), (Alg2(1500, LAM), 1e-4)],
+    ids=["pegasos", "alg1", "alg2"],
+)
+def test_thousands_of_steps(trainer: Trainer[Any], lr: float, small: MakeSmall) -> None:
+    state = compare(trainer, small(3, m=300, network=NETWORK), lr)
+    assert 100 < state.violations < trainer.total - 500
+
+
+def test_part_2(small: MakeSmall) -> None:
+    state = compare(Alg4(50, 8, solver_steps=1500, lam=LAM), small(3, m=300, network=NETWORK), 1e-3, 1e-3)
+    assert state.part_2.violations > 100
+
+
+@pytest.mark.parametrize("trainer", [Alg1(400, LAM), Alg2(400, LAM)], ids=["alg1", "alg2"])
+@pytest.mark.parametrize("network", [CNN, {**NETWORK, "dropout": 0.3}, {**CNN, "dropout": 0.3}], ids=str)
+def test_images_and_dropout(trainer: Trainer[Any], network: Mapping[str, Any]) -> None:
+    generator = torch.Generator().manual_seed(3)
+    y = torch.where(torch.arange(100) % 2 == 0, -1.0, 1.0).double()
+    x = torch.randn(100, 1, 16, 16, generator=generator, dtype=torch.float64) + 0.1 * y[:, None, None, None]
+    built = build_network(network, (1, 16, 16), seed=4).double()
+    state = compare(trainer, Small(look_ahead.Problem(x, y, kernels.RBF(1.0), 0), built), 2e-4, 1e-3)
+    if isinstance(trainer, Alg2):
+        assert state.violations > state.support_vectors, "some support vector is met again"
+
+
+@pytest.mark.parametrize("trainer", [Alg1(4000, LAM), Alg2(4000, LAM)], ids=["alg1", "alg2"])
+def test_scores_are_looked_up_after_many_steps_without_a_violation(
+    trainer: Trainer[Any], small: MakeSmall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With few samples and many steps, every s_i is computed once and kept until the next theta step."""
+    looked_up: list[int] = []
+    look_up = look_ahead.LookAhead._window_from_scores
+
+    def spy(self: Any, problem: Any, state: Any, first: int, i: Any) -> Any:
+        looked_up.append(first)
+        return look_up(self, problem, state, first, i)
+
+    monkeypatch.setattr(look_ahead.LookAhead, "_window_from_scores", spy)
+    compare(trainer, small(2, m=10, network=NETWORK), 2e-4)
+    assert len(looked_up) > 10
+
+
+@pytest.mark.parametrize("trainer", [Alg1(300, LAM), Alg2(200, LAM)], ids=["alg1", "alg2"])
+def test_augmentation(trainer: Trainer[Any], small: MakeSmall) -> None:
+    s, thetas = small(3, m=100, network=NETWORK), []
+
+    def shift(x: torch.Tensor, i: Any, key: int) -> torch.Tensor:
+        return x + 0.1 * torch.from_numpy((i * 7 + key) % 11)[:, None]
+
+    for engine in ("torch", "literal"):
+        F = FeatureMap(deepcopy(s.network), SGD(1e-3, 0.9), 0, shift, augment_seed=3)
+        train(trainer, s.problem, F, engine=engine)  # type: ignore[arg-type]
+        thetas.append(parameters(F.network))
+    torch.testing.assert_close(*thetas, rtol=0, atol=1e-10)
+    plain = FeatureMap(deepcopy(s.network), SGD(1e-3, 0.9), 0)
+    train(trainer, s.problem, plain, engine="torch")
+    assert (parameters(plain.network) - thetas[0]).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("trainer", "lr"), [(Pegasos(1000, LAM, 5), 0), (Alg1(300, LAM, 5), 1e-3), (Alg2(300, LAM, 5), 1e-3)]
+)
+def test_batches(trainer: Trainer[Any], lr: float, small: MakeSmall) -> None:
+    compare(trainer, small(3, m=100, network=NETWORK), lr, 1e-3)

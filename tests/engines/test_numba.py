@@ -1,0 +1,268 @@
+"""Runs whose steps are compiled, against the steps as they are defined, in float64."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import Sequential
+
+pytest.importorskip("numba")
+
+import nsvm_cli.engines.numba
+from nsvm_cli.engines import select, taken_by
+from nsvm_cli.engines.numba.coverage import LONG, SHORT, uncovered
+from nsvm_cli.errors import InputError, NotFiniteError
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Normalized, Polynomial
+from nsvm_cli.models.losses import (
+    Binary,
+    CrammerSinger,
+    EpsilonInsensitive,
+    Hinge,
+    Logistic,
+    Loss,
+    OneVsRest,
+    Residual,
+)
+from nsvm_cli.models.networks import MLP, build_network
+from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.models.optimizers import SGD, Adam, OptimizerConfig
+from nsvm_cli.storage.state_dict import flatten
+from nsvm_cli.trainers import State, Trainer, build_trainer
+from tests.conftest import MakeSmall, Small, parameters, short, train
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+STEPS = {"pegasos": 4000, "alg1": 2000, "alg2": 1200, "alg3": 400, "alg4": 1200}
+ALGORITHMS = sorted(STEPS)
+NETWORK = {"name": "mlp", "widths": [8, 6], "normalize": True}
+DROPPED = {**NETWORK, "dropout": 0.2}
+ADAM = Adam(1e-4, 0.9, 0.99, weight_decay=1e-3, schedule="linear", warmup=0.2)
+
+
+def momentum(lr: float) -> SGD:
+    return SGD(lr, momentum=0.9, weight_decay=1e-3, schedule="cosine", warmup=0.3)
+
+
+def trainer_of(
+    algorithm: str, steps: int | None = None, k: int | None = None, **settings: Any
+) -> Trainer[Any]:
+    return short(algorithm, steps or STEPS[algorithm], k, "literal", lam=1e-2, **settings)
+
+
+def of(small: Small, rule: OptimizerConfig | None = None) -> FeatureMap:
+    return FeatureMap(deepcopy(small.network), rule or momentum(1e-4), dropout_seed=5)
+
+
+def assert_same(a: tuple[State, Expansion], b: tuple[State, Expansion], tolerance: float = 1e-10) -> None:
+    (state, g), (other, h) = a, b
+    close = {"rtol": 0, "atol": tolerance}
+    if not state.F.fixed:
+        torch.testing.assert_close(parameters(state.F.network), parameters(other.F.network), **close)
+    torch.testing.assert_close(g.z, h.z, **close)
+    torch.testing.assert_close(g.alpha, h.alpha, **close)
+    names = ("t", "violations", "support_vectors")
+    assert [getattr(state, name) for name in names] == [getattr(other, name) for name in names]
+    assert state.F.theta_steps == other.F.theta_steps
+    assert state.g == pytest.approx(other.g, abs=1e-7)
+    for mean, expected in zip(state.tally.means().values(), other.tally.means().values(), strict=True):
+        assert mean == (None if expected is None else pytest.approx(expected, rel=1e-8))
+    if state.objective is not None:
+        torch.testing.assert_close(state.objective, other.objective, rtol=1e-7, atol=1e-9)
+
+
+def compare(small: Small, trainer: Trainer[Any], rule: OptimizerConfig | None = None) -> None:
+    F = of(small, rule)
+    ours = train(taken_by("numba", trainer), small.problem, F)
+    assert_same(ours, train(trainer, small.problem, of(small, rule)))
+    assert ours[0].violations > 20 or small.problem.task.kind == "regression"
+    if type(trainer).__name__ != "Pegasos":
+        assert (parameters(F.network) - parameters(small.network)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    "K",
+    [
+        *(RBF(1.0), Polynomial(2, 0.5), Biased(RBF(1.0))),
+        *(pytest.param(K, marks=pytest.mark.thorough) for K in (Laplacian(0.5), Linear())),
+    ],
+    ids=str,
+)
+def test_kernels(algorithm: str, K: Kernel, small: MakeSmall) -> None:
+    steps = STEPS[algorithm] if isinstance(K, RBF) else 120
+    compare(small(3, m=300, network=NETWORK, K=K), trainer_of(algorithm, steps), momentum(1e-3))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("k", [1, 5])
+@pytest.mark.parametrize(
+    "loss", [CrammerSinger(Hinge()), OneVsRest(Hinge())], ids=lambda loss: type(loss).__name__
+)
+def test_three_classes_and_batches(algorithm: str, k: int, loss: Loss, small: MakeSmall) -> None:
+    trainer = trainer_of(algorithm, 150, max(k, 2) if algorithm in ("alg3", "alg4") else k)
+    rule = momentum(1e-2 if algorithm == "alg4" else 1e-3)
+    compare(small(3, m=300, network=NETWORK, loss=loss), trainer, rule)
+
+
+@pytest.mark.parametrize("algorithm", ["alg1", "alg2", "alg3", "alg4"])
+@pytest.mark.parametrize("rule", [SGD(1e-3), ADAM], ids=["sgd", "adam"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_optimizers_and_dropout(algorithm: str, rule: SGD | Adam, shared: bool, small: MakeSmall) -> None:
+    rule = replace(rule, lr=1e-3) if algorithm in ("alg3", "alg4") else rule
+    s = small(
+        3, m=300, network={**DROPPED, "widths": [8, 7, 6], "normalize": False, "shared_dropout": shared}
+    )
+    compare(s, trainer_of(algorithm, 120), rule)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("shared", [pytest.param(False, marks=pytest.mark.thorough), True])
+def test_convolutions(algorithm: str, shared: bool, small: MakeSmall) -> None:
+    s = small(3, m=200, d=256)
+    x = s.problem.x - 0.66 * s.problem.y[:, None]  # so that the classes overlap
+    problem = replace(s.problem, x=x.view(200, 1, 16, 16))
+    settings = {"name": "cnn", "channels": (3, 5), "dropout": 0.2, "shared_dropout": shared}
+    network = build_network(settings, (1, 16, 16), seed=1).double()
+    trainer = trainer_of(algorithm, STEPS[algorithm] // 4, 60 if algorithm in ("alg3", "alg4") else None)
+    compare(Small(problem, network), trainer, momentum(1e-2 if algorithm in ("alg3", "alg4") else 3e-4))
+
+
+@pytest.mark.parametrize("settings", [{"average": 0.3}, {"loss": "linear"}, {"centred": True}], ids=str)
+def test_algorithm_4(settings: dict[str, Any], small: MakeSmall) -> None:
+    compare(small(3, m=300, network=NETWORK), trainer_of("alg4", 300, **settings), momentum(1e-3))
+
+
+def test_algorithm_4_on_real_targets(small: MakeSmall) -> None:
+    """Part 2, whose loss is not covered, is that of torch."""
+    s = small(3, m=300, network=NETWORK, loss=Residual(EpsilonInsensitive(0.1)))
+    compare(s, trainer_of("alg4", 300), momentum(1e-3))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_pauses_and_checkpoints_change_no_bit(algorithm: str, small: MakeSmall) -> None:
+    s, trainer = small(3, m=300, network=DROPPED), taken_by("numba", trainer_of(algorithm, 600, 2))
+    whole = train(trainer, s.problem, of(s))
+    F = of(s)
+    state = trainer.start(s.problem, F)
+    for until in (1, 2, 40, 41, 43, 500, 521, 777, 1023, 1024, 1100, 1200):
+        trainer.advance(s.problem, state, min(until, trainer.total))
+        saved, again = trainer.save(s.problem, state), of(s)
+        again.load_state_dict(F.state_dict())
+        flatten({"F": F.state_dict(), "state": saved})  # which a checkpoint can hold
+        state, F = trainer.restore(s.problem, again, saved), again
+    assert_same((state, trainer.finish(s.problem, state)), whole, tolerance=0)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_numbers_that_are_not_finite_are_named(algorithm: str, small: MakeSmall) -> None:
+    s, trainer = small(3, m=300, network=NETWORK), trainer_of(algorithm, 300)
+    s = Small(replace(s.problem, x=s.problem.x.clone()), s.network)
+    s.problem.x[7] = float("nan")
+    with pytest.raises(NotFiniteError) as expected:
+        train(trainer, s.problem, of(s))
+    with pytest.raises(NotFiniteError) as raised:
+        train(taken_by("numba", trainer), s.problem, of(s))
+    assert raised.value.quantity == expected.value.quantity
+    assert raised.value.step <= expected.value.step  # as it evaluates samples of later steps, too
+
+
+def test_what_is_not_covered_is_said(small: MakeSmall) -> None:
+    s = small(3, network=NETWORK)
+    with_kernel = replace(s.problem, K=Normalized(RBF(1.0)))
+    with_loss = replace(s.problem, loss=Binary(Logistic()))
+    images = FeatureMap(build_network({"name": "vgg"}, (1, 28, 28), seed=0), SGD(1e-3), dropout_seed=0)
+    augmented = FeatureMap(s.network, SGD(1e-3), dropout_seed=0, augment=lambda x, i, key: x)
+    alg1 = trainer_of("alg1")
+    for trainer, problem, F, gap in (
+        (build_trainer({"name": "cross_entropy", "steps": 9}), s.problem, of(s), "algorithms other than"),
+        (alg1, with_kernel, of(s), "kernel Normalized"),
+        (alg1, with_loss, of(s), "losses other than hinge"),
+        (alg1, s.problem, images, "networks other than mlp and cnn"),
+        (alg1, s.problem, augmented, "augmentation"),
+    ):
+        assert select("auto", trainer, problem, F) == "torch"
+        with pytest.raises(InputError, match=f"engine=numba does not cover {gap}"):
+            select("numba", trainer, problem, F)
+    assert (uncovered(alg1, s.problem, of(s, OwnRule())) or "").startswith("optimizer")
+    for changed in (
+        OwnNetwork((5,), [8, 6]),
+        Sequential(OwnNetwork((5,), [8, 6])),
+        with_a_hook(s),
+        frozen(s),
+    ):
+        F = FeatureMap(changed.double(), SGD(1e-3), dropout_seed=0)
+        assert select("auto", alg1, s.problem, F) == "torch"
+    assert uncovered(alg1, replace(s.problem, loss=OwnLoss(Hinge())), of(s)) == "losses other than hinge"
+    assert select("numba", trainer_of("pegasos"), s.problem, images) == "numba"
+    assert select("numba", trainer_of("alg4"), with_loss, of(s)) == "numba"
+
+
+class OwnNetwork(MLP):
+    """Computes something else than what it is derived from."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).tanh()
+
+
+class OwnLoss(OneVsRest):
+    """Takes other steps than what it is derived from."""
+
+
+class OwnRule(SGD):
+    """Settings of a rule that is derived from another."""
+
+    def __init__(self) -> None:
+        super().__init__(0.1)
+
+
+def with_a_hook(small: Small) -> torch.nn.Module:
+    network = deepcopy(small.network)
+    network.register_forward_hook(lambda module, x, z: 2 * z)
+    return network
+
+
+def frozen(small: Small) -> torch.nn.Module:
+    network = deepcopy(small.network)
+    next(network.parameters()).requires_grad_(False)
+    return network
+
+
+@pytest.mark.parametrize("table", ["SCHEDULES", "ALIGNMENT_LOSSES"])
+def test_names_that_only_torch_knows_are_left_to_it(
+    table: str, small: MakeSmall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s, trainer = small(3, network=NETWORK), trainer_of("alg4")
+    assert uncovered(trainer, s.problem, of(s)) is None
+    monkeypatch.setattr(f"nsvm_cli.engines.numba.forms.{table}", {})
+    assert uncovered(trainer, s.problem, of(s)) is not None
+
+
+def test_without_numba_there_is_torch(small: MakeSmall, monkeypatch: pytest.MonkeyPatch) -> None:
+    s, trainer = small(3, network=NETWORK), trainer_of("alg1", LONG["alg1"])
+    monkeypatch.setattr(nsvm_cli.engines.numba, "is_usable", lambda: False)
+    assert select("auto", trainer, s.problem, of(s)) == "torch"
+    with pytest.raises(InputError, match="engine=numba needs Numba: pip install"):
+        select("numba", trainer, s.problem, of(s))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_short_runs_and_large_networks_do_not_wait_for_numba(
+    algorithm: str, small: MakeSmall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s = small(3, network=NETWORK)
+
+    def engine(steps: int, compiled: bool) -> str:
+        monkeypatch.setattr(nsvm_cli.engines.numba, "is_ready", lambda *_: compiled)
+        return select("auto", trainer_of(algorithm, steps), s.problem, of(s))
+
+    assert engine(SHORT[algorithm] // 3, compiled=True) == "torch"
+    assert engine(SHORT[algorithm], compiled=True) == "numba"
+    assert engine(SHORT[algorithm], compiled=False) == "torch"
+    assert engine(LONG[algorithm], compiled=False) == "numba"
+    s.network = build_network({"name": "mlp", "widths": [1000, 1000]}, (5,), seed=0).double()
+    assert engine(LONG[algorithm], compiled=True) == ("numba" if algorithm == "pegasos" else "torch")

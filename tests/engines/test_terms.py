@@ -1,0 +1,229 @@
+"""Every compiled term against the definition that it speeds up."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("numba")
+
+from nsvm_cli.engines.numba import columns, kernels, losses, masks, networks, objectives, optimizers
+from nsvm_cli.engines.numba.forms import BINARY, CRAMMER_SINGER, LAPLACIAN, ONE_VS_REST
+from nsvm_cli.engines.numba.forms import Kernel as KernelForm
+from nsvm_cli.engines.numba.theta import Theta, kernel_form
+from nsvm_cli.models import objectives as definitions
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Polynomial
+from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge, OneVsRest
+from nsvm_cli.models.networks import Masks, build_network, dropout_masks
+from nsvm_cli.models.optimizers import SGD, Adam
+from nsvm_cli.randomness import key_of_step
+from nsvm_cli.tasks import BINARY as TWO_CLASSES
+from nsvm_cli.tasks import MulticlassClassification
+from tests.conftest import parameters, sloped
+
+KERNELS = [RBF(0.7), RBF(None), Laplacian(0.4), Linear(), Polynomial(3, 0.5, 1.0), Biased(RBF(0.7))]
+
+
+def normal(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("dtype", "lowest", "error"), [(np.float32, -126, 3e-7), (np.float64, -1022, 1e-15)])
+def test_exp2(dtype: Any, lowest: float, error: float) -> None:
+    x = -np.random.default_rng(0).exponential(20, (1, 10_000)).astype(dtype)
+    powers = exp2(x)
+    exact = np.exp2(x.astype(np.longdouble))
+    far = x <= lowest
+    assert np.abs(powers - exact)[~far].max() < error
+    assert (np.abs(powers / exact - 1)[~far] < 2 * error).all()
+    edges = exp2(np.array([[0.0, -np.inf, np.nan, -1e30, -1.0, lowest]], dtype))
+    np.testing.assert_array_equal(edges, np.array([[1, 0, np.nan, 0, 0.5, 0]], dtype))
+
+
+def exp2(x: np.ndarray) -> np.ndarray:
+    """2^x, as the kernel of x and 0 has it."""
+    real = x.dtype.type
+    K = KernelForm(LAPLACIAN, real(math.log(2)), real(0), 0, real(0), False)
+    return kernels.values(K, -x.T.copy(), np.zeros((1, 1), x.dtype)).T
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("K", KERNELS, ids=str)
+def test_kernels(K: Kernel, normalized: bool) -> None:
+    a, b = normal(1, 5, 4) + 3, normal(2, 1000, 4) + 3
+    form = kernel_form(K, a, normalized)
+    K_ab = K(a, b)
+    np.testing.assert_allclose(kernels.values(form, a.numpy(), b.numpy()), K_ab, rtol=1e-12, atol=1e-13)
+    for C in (1, 3):
+        w = normal(3, 1000, C)
+        np.testing.assert_allclose(kernels.sums(form, a.numpy(), b.numpy(), w.numpy()), K_ab @ w, rtol=1e-10)
+        b_columns = columns.columns_of(b[:600].numpy(), 1000)
+        for j in range(600, 1000):
+            columns.set_column(b_columns, j, b[j].numpy())
+        sums = columns.column_sums(form, a.numpy(), b_columns, w.numpy())
+        np.testing.assert_allclose(sums, K_ab @ w, rtol=1e-10)
+    G = normal(4, 5, 1000)
+    by_a = kernels.gradient(form, a.numpy(), b.numpy(), K_ab.numpy(), G.numpy())
+    expected = Kernel.gradient(K, a, b, K_ab, G)
+    np.testing.assert_allclose(by_a, expected, rtol=1e-9, atol=1e-11)
+    by_a = np.zeros((5, 4))
+    for block, (first, last) in enumerate([(0, kernels.COLUMNS), (kernels.COLUMNS, 1000)]):
+        K_block = columns.column_values(form, a.numpy(), b_columns, block, last - first)
+        G_block = G[:, first:last].numpy().copy()
+        columns.column_gradient(form, a.numpy(), b_columns, block, K_block, G_block, by_a)
+    np.testing.assert_allclose(by_a, expected, rtol=1e-9, atol=1e-11)
+
+
+def test_float32_far_from_0() -> None:
+    """Features that are far from 0 keep the digits of their distances."""
+    a, b = (normal(seed, 300, 4).float() + 1000 for seed in (1, 2))
+    for far, error in ((0, 5e-6), (1000, 2e-5)):  # of one of them from the others
+        b[0] += far
+        values = kernels.values(kernel_form(RBF(1.0), a), a.numpy(), b.numpy())
+        exact = RBF(1.0)(a.double(), b.double())
+        np.testing.assert_allclose(values, exact, atol=error)
+        fixed = columns.columns_of(b.numpy(), 300)
+        centred = columns.centre(kernel_form(RBF(1.0), a), a.numpy(), fixed, 300)
+        values = columns.column_values(kernel_form(RBF(1.0), a), centred, fixed, 0, 300)
+        np.testing.assert_allclose(values, exact, atol=error)
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_float32_of_few_samples(rows: int) -> None:
+    """Few samples keep all digits of their distances, wherever they are, and of the gradient."""
+    spread = 1e5 * normal(1, 500, 4)
+    a, b = spread[:rows].float(), spread.float()
+    b[:rows] = (a.double() + 0.3 * normal(2, rows, 4)).float()
+    K, G = RBF(0.5), normal(3, rows, 500)
+    form, exact = kernel_form(K, a), K(a.double(), b.double())
+    values = kernels.values(form, a.numpy(), b.numpy())
+    np.testing.assert_allclose(values, exact, rtol=1e-5, atol=1e-30)
+    by_a = kernels.gradient(form, a.numpy(), b.numpy(), values, G.float().numpy())
+    expected = Kernel.gradient(K, a.double(), b.double(), exact, G)
+    np.testing.assert_allclose(by_a, expected, rtol=1e-5, atol=1e-30)
+
+
+def network(**settings: Any) -> nn.Module:
+    return build_network({"name": "mlp", "widths": [7, 6, 5], **settings}, (4,), seed=1).double()
+
+
+SHAPES = {"mlp": (4,), "cnn": (3, 18, 21)}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("rows", [1, 3, 2 * networks.ROWS + 50])
+def test_network(name: str, dropout: float, shared: bool, normalize: bool, rows: int) -> None:
+    widths = {"channels": (2, 7)} if name == "cnn" else {"widths": [7, 6, 5]}
+    output = {"dropout": dropout, "shared_dropout": shared, "normalize": normalize, "scale": 1.4}
+    net = build_network({"name": name, **widths, **output}, SHAPES[name], seed=1).double()
+    with torch.no_grad():
+        [*net.parameters()][-1].sub_(0.5 if name == "mlp" else 0.2)
+    F, x = FeatureMap(net, SGD(0.1), dropout_seed=3), normal(5, rows, *SHAPES[name])
+    x[: rows // 2, ..., : SHAPES[name][-1] // 2] = 0  # so that pixels of a square are equally large
+    theta = Theta.of(F, 10, x)
+    n = networks.width(theta.network)
+    passed, z = networks.room_for(theta.network, rows + 100), np.empty((rows, n))
+    of_x = theta.network, x.flatten(1).numpy(), passed, z
+    networks.forward(*of_x, np.empty(0), 0)
+    np.testing.assert_allclose(z, F(x), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(networks.features(*of_x[:2]), F(x), rtol=1e-12, atol=1e-14)
+    i, columns = np.arange(rows)[::-1][: networks.ROWS], np.empty((n, networks.ROWS + 1))
+    networks.feature_columns(*of_x[:2], i, networks.room_for(theta.network, networks.ROWS), columns)
+    np.testing.assert_allclose(columns[:, : len(i)].T, F(x)[i.copy()], rtol=1e-12, atol=1e-14)
+    net.train(dropout > 0)
+    i_of_x = np.arange(rows)[::-1] * 5
+    for known in (rows // networks.ROWS * networks.ROWS, 0):
+        drawn = masks.masks_for(theta.network, 7, i_of_x)
+        networks.forward(*of_x, drawn, known)
+        with dropout_masks(Masks(key_of_step(3, 7), i_of_x)):
+            expected = net(x)
+        np.testing.assert_allclose(z, expected.detach(), rtol=1e-12, atol=1e-14)
+    assert rows < 10 or name == "cnn" or (expected == 0).all(1).any()  # features of 0 have no direction
+    by_z = normal(6, rows, n)
+    expected.backward(by_z)
+    by_theta = networks.backward(theta.network, passed, by_z.numpy(), len(drawn) > 0)
+    gradient = torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
+    np.testing.assert_allclose(by_theta, gradient, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+@pytest.mark.parametrize("warmup", [0.0, 0.4])
+@pytest.mark.parametrize("kind", ["sgd", "momentum", "adam"])
+def test_optimizers(kind: str, schedule: str, warmup: float) -> None:
+    settings = {
+        "sgd": SGD(0.1, schedule=schedule, warmup=warmup, weight_decay=0.02),
+        "momentum": SGD(0.1, 0.9, 0.02, schedule=schedule, warmup=warmup),
+        "adam": Adam(0.1, 0.8, 0.95, 0.02, schedule=schedule, warmup=warmup),
+    }[kind]
+    F = FeatureMap(network(), settings, dropout_seed=0)
+    theta, rule, T = Theta.of(F, 12, normal(0, 1, 4)), F.optimizer, 12
+    assert rule is not None
+    for t in range(1, T + 1):
+        slopes = [normal(t, *p.shape) for p in F.network.parameters()]
+        rule.step(slopes, (t - 1) / T)
+        flat = torch.cat([slope.flatten() for slope in slopes]).numpy()
+        optimizers.descend(theta.optimizer, theta.network.theta, flat, t)
+        if t == 5:  # a pause, after which the state is that of the optimizer
+            again = Theta.of(F, T, normal(0, 1, 4))
+            again.optimizer.steps[0] = t
+            theta = again
+    np.testing.assert_allclose(theta.network.theta, parameters(F.network), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("number", [BINARY, CRAMMER_SINGER, ONE_VS_REST])
+def test_hinge(number: int) -> None:
+    g = np.round(normal(7, 400, 1 if number == BINARY else 3).numpy(), 1)  # with ties, and margins of 1
+    loss = {BINARY: Binary, CRAMMER_SINGER: CrammerSinger, ONE_VS_REST: OneVsRest}[number](Hinge())
+    task: Any = TWO_CLASSES if number == BINARY else MulticlassClassification(("a", "b", "c"))
+    y = np.arange(400) % 2 * 2.0 - 1 if number == BINARY else np.arange(400) % 3 * 1.0
+    expected, step = loss.step(y, g[:, 0] if number == BINARY else g), np.empty_like(g)
+    acts = [losses.step(number, y_i, g, row, step) for row, y_i in enumerate(y)]
+    np.testing.assert_array_equal(step, expected.reshape(step.shape))
+    np.testing.assert_array_equal(acts, step.any(1))
+    correct = sum(losses.is_correct(number, y_i, g, row) for row, y_i in enumerate(y))
+    assert correct == task.correct(y, g[:, 0] if number == BINARY else g)
+
+
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("kind", ["two classes", "three classes", "real targets", "one class"])
+def test_alignment(kind: str, centred: bool) -> None:
+    y = {"three classes": torch.arange(8.0).double() % 3, "real targets": normal(8, 8)}.get(
+        kind, torch.ones(8).double() if kind == "one class" else torch.arange(8.0).double() % 2 * 2 - 1
+    )
+    classes = 3 if kind == "three classes" else 1
+    c = MulticlassClassification(("a", "b", "c")).code(y) if classes == 3 else y
+    z = normal(9, 8, 4)
+    K = RBF(0.5)(z, z)
+    value, slope = objectives.alignment(K.numpy(), y.numpy(), classes, centred)
+    expected = sloped(lambda K: definitions.alignment(K, c, centred), K)
+    np.testing.assert_allclose(value, expected[0], rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(slope, expected[1], rtol=1e-10, atol=1e-14)
+    if kind == "real targets" and centred:
+        close = (1 + 1e-4 * y).float()
+        value, _ = objectives.alignment(K.float().numpy(), close.double().numpy(), 1, True)
+        np.testing.assert_allclose(value, definitions.alignment(K, close.double(), True), atol=1e-5)
+    same = torch.ones(8, 8).double()
+    value, slope = objectives.alignment(same.numpy(), y.numpy(), classes, True)
+    assert value == 0
+    assert not slope.any()
+
+
+@pytest.mark.parametrize("C", [1, 3])
+def test_norm_surrogate(C: int) -> None:
+    z, alpha = normal(9, 8, 4), normal(10, 8, C)
+    alpha[::2] = 0
+    K = RBF(0.5)(z, z)
+    for a in (alpha, alpha * 0):
+        value, slope = objectives.norm_surrogate(K.numpy(), a.numpy())
+        expected = sloped(lambda K, a=a: definitions.norm_surrogate(K, a[:, 0] if C == 1 else a), K)
+        np.testing.assert_allclose(value, expected[0], rtol=1e-12)
+        np.testing.assert_allclose(slope, expected[1], rtol=1e-12, atol=1e-15)
