@@ -194,7 +194,7 @@ class FeatureMap:
         if self.augment is not None:
             values = self.augment(values, x.i, key_of_step(self.augment_seed, t))
         network.train()
-        with dropout_masks(Masks(key_of_step(self.dropout_seed, t), x.i)):
+        with dropout_masks(Masks(self.dropout_seed, t, x.i)):
             z: Tensor = network(values)
         network.eval()
         return z

@@ -26,7 +26,7 @@ from nsvm_cli.errors import InputError, out_of_memory
 from nsvm_cli.models import torchvision_networks
 from nsvm_cli.models.activations import ActivationMeter
 from nsvm_cli.plugins import location
-from nsvm_cli.randomness import DrawingFrom, number_at
+from nsvm_cli.randomness import DrawingFrom, key_of_step, number_at
 
 Shape = tuple[int, ...]
 Width = Annotated[int, Field(ge=1, le=2**30)]
@@ -38,12 +38,12 @@ validated = validate_call(config=ConfigDict(arbitrary_types_allowed=True))
 class Masks:
     """The dropout masks of one forward pass in training mode.
 
-    The mask of a sample depends on the key of the step, on its index i in the training set, and on the layer:
-    not on the other samples of the batch, nor on what computes it.
+    The mask of a sample depends on the seed, the step t, the index i of the sample in the training set, and
+    the layer: not on the other samples of the batch, nor on what computes it.
     """
 
-    def __init__(self, key: int, i: Int64[np.ndarray, " batch"]) -> None:
-        self.key, self.i, self.layer = key, i, 0
+    def __init__(self, seed: int, t: int, i: Int64[np.ndarray, " batch"]) -> None:
+        self.seed, self.t, self.i, self.layer = seed, t, i, 0
 
     def next(
         self, x: Float[Tensor, "batch channels *rest"], p: float, shared: bool
@@ -57,7 +57,7 @@ class Masks:
         if x.is_cuda:
             place = torch.from_numpy(place).to(x.device)
         self.layer += 1
-        keep = number_at(self.key, place) >= dropped_below(p)
+        keep = number_at(key_of_step(self.seed, self.t), place) >= dropped_below(p)
         return torch.as_tensor(keep, device=x.device).to(x.dtype) / (1 - p)
 
 

@@ -22,7 +22,6 @@ from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Poly
 from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge, OneVsRest
 from nsvm_cli.models.networks import Masks, build_network, dropout_masks
 from nsvm_cli.models.optimizers import SGD, Adam
-from nsvm_cli.randomness import key_of_step
 from nsvm_cli.tasks import BINARY as TWO_CLASSES
 from nsvm_cli.tasks import MulticlassClassification
 from tests.conftest import parameters, sloped
@@ -144,7 +143,7 @@ def test_network(name: str, dropout: float, shared: bool, normalize: bool, rows:
     for known in (rows // networks.ROWS * networks.ROWS, 0):
         drawn = masks.masks_for(theta.network, 7, i_of_x)
         networks.forward(*of_x, drawn, known)
-        with dropout_masks(Masks(key_of_step(3, 7), i_of_x)):
+        with dropout_masks(Masks(3, 7, i_of_x)):
             expected = net(x)
         np.testing.assert_allclose(z, expected.detach(), rtol=1e-12, atol=1e-14)
     assert rows < 10 or name == "cnn" or (expected == 0).all(1).any()  # features of 0 have no direction
