@@ -11,7 +11,7 @@ from torch import Tensor
 from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.trainers.base import BatchSize, Problem, State, Steps, Trainer
+from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, State, Steps
 from nsvm_cli.trainers.rows import Rows
 
 
@@ -33,7 +33,7 @@ class Alg1State(State):
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Alg1(Trainer[Alg1State]):
+class Alg1(BatchTrainer[Alg1State]):
     """Gradient descent in f and theta at once (paper, Algorithm 1).
 
     The paper's alpha_s y_i_s is alpha_s here. A mini-batch of k samples adds a term of 1/k for each
@@ -43,14 +43,6 @@ class Alg1(Trainer[Alg1State]):
     steps: Steps
     lam: Positive = 1e-4
     batch_size: BatchSize | None = None
-
-    @property
-    def total(self) -> int:
-        return self.steps
-
-    @property
-    def k(self) -> int:
-        return self.batch_size or 1
 
     def start(self, problem: Problem, F: FeatureMap) -> Alg1State:
         sampler = problem.sampler(self.k)

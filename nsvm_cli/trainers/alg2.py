@@ -8,12 +8,12 @@ from torch import Tensor
 from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.trainers.base import BatchSize, Problem, Steps, Trainer
+from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, Steps
 from nsvm_cli.trainers.coefficients import Coefficients, SampleState, expansion
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Alg2(Trainer[SampleState]):
+class Alg2(BatchTrainer[SampleState]):
     """Descent in f, then in theta, then an approximate projection of f (paper, Algorithm 2).
 
     The paper's alpha_j y_j is alpha_j here. Unlike in Algorithm 1, the features of the support vectors are
@@ -24,14 +24,6 @@ class Alg2(Trainer[SampleState]):
     steps: Steps
     lam: Positive = 1e-4
     batch_size: BatchSize | None = None
-
-    @property
-    def total(self) -> int:
-        return self.steps
-
-    @property
-    def k(self) -> int:
-        return self.batch_size or 1
 
     def start(self, problem: Problem, F: FeatureMap) -> SampleState:
         sampler = problem.sampler(self.k)

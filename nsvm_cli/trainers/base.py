@@ -305,15 +305,18 @@ def limited(steps: int, k: int, epochs: float | None, m: int) -> tuple[int, int]
 
 
 class BatchTrainer(Trainer[S]):
-    """An algorithm that draws ``batch_size`` samples per step, and is limited to ``epochs``."""
+    """An algorithm of ``steps`` steps, each of which draws ``batch_size`` samples, or one if that is None.
+
+    ``epochs``, if it is one of its settings, limits how often it draws each sample.
+    """
 
     steps: int
-    batch_size: int
+    batch_size: int | None
     epochs: float | None = None
 
     @property
     def k(self) -> int:
-        return self.batch_size
+        return self.batch_size or 1
 
     @property
     def total(self) -> int:

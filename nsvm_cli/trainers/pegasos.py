@@ -12,7 +12,7 @@ from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.storage.state_dict import DERIVED
-from nsvm_cli.trainers.base import BatchSize, Problem, Steps, Trainer
+from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, Steps
 from nsvm_cli.trainers.coefficients import Coefficients, SampleState
 
 
@@ -24,7 +24,7 @@ class PegasosState(SampleState):
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Pegasos(Trainer[PegasosState]):
+class Pegasos(BatchTrainer[PegasosState]):
     """Kernelized Pegasos (paper, Algorithm 0) on z_j = F_theta(x_j), with theta fixed.
 
     If F is the identity, this is a kernel SVM on the raw data; with the network of Part 1 of Algorithm 4 it
@@ -37,14 +37,6 @@ class Pegasos(Trainer[PegasosState]):
     batch_size: BatchSize | None = None
     moves_theta = False
     starts_with_features = True
-
-    @property
-    def total(self) -> int:
-        return self.steps
-
-    @property
-    def k(self) -> int:
-        return self.batch_size or 1
 
     def start(self, problem: Problem, F: FeatureMap) -> PegasosState:
         sampler, z = problem.sampler(self.k), F(problem.x)

@@ -102,4 +102,4 @@ class Evaluator:
             before, after = self._parts
             passed = torch.cat([before(e.x.x) if e.graph is None else e.graph for e in at])
             z = self.F.training_pass(Batch(passed, i), t, after)
-        return [*z.split([len(e.x) for e in at])]  # type: ignore[no-untyped-call]
+        return [*z.split([len(e.x) for e in at])]
