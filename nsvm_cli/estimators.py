@@ -17,6 +17,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from nsvm_cli.artifacts import model_file
+from nsvm_cli.artifacts.model_file import SavedModel, save_model
 from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.config.registry import shown
 from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
@@ -26,10 +28,7 @@ from nsvm_cli.datasets.tables import expect_different
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.parallel.device import own_threads
-from nsvm_cli.runs import model_file
-from nsvm_cli.runs.experiment import build, train_in_memory
-from nsvm_cli.runs.model_file import SavedModel, check_storable, facts, save_model
-from nsvm_cli.runs.parts import check_parts
+from nsvm_cli.runs.experiment import build, check_storable, facts, train_in_memory
 from nsvm_cli.tasks import encode
 
 if TYPE_CHECKING:
@@ -137,7 +136,6 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     def _train(self, x: np.ndarray, y: np.ndarray, classes: np.ndarray | None = None) -> None:
         """Train on samples and the codes of their classes, or real targets."""
         settings = self._settings()
-        check_parts(settings)
         names = getattr(self, "feature_names_in_", None)
         samples = Samples(_numbers(x), y, () if classes is None else tuple(map(str, classes)), "arrays")
         data = in_memory(samples, None if names is None else [*map(str, names)])

@@ -36,7 +36,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 
 
 def train_all(processes: Processes) -> dict[str, torch.Tensor]:
-    """Return z, alpha and theta by the names of task, algorithm and network."""
+    """Return i, z, alpha and theta by the names of task, algorithm and network."""
     out: dict[str, torch.Tensor] = {}
     for case, loss in LOSSES.items():
         # an odd number, so that the shards of two processes differ in size
@@ -51,7 +51,7 @@ def train_all(processes: Processes) -> dict[str, torch.Tensor]:
 
 
 def trained_on(problem: Problem, steps: int, networks: dict[str, dict[str, Any]]) -> dict[str, torch.Tensor]:
-    """Return z, alpha and theta by the names of algorithm and network."""
+    """Return i, z, alpha and theta by the names of algorithm and network."""
     out: dict[str, torch.Tensor] = {}
     for name in sorted(TRAINERS.keys() - {"cross_entropy"}):
         for kind, settings in networks.items():
@@ -68,9 +68,8 @@ def trained_on(problem: Problem, steps: int, networks: dict[str, dict[str, Any]]
                 out[f"{name} {kind} objective"] = state.objective
             means = [mean for mean in state.tally.means().values() if mean is not None]
             out[f"{name} {kind} means"] = torch.tensor(means, dtype=torch.float64)
-            out |= {
-                f"{name} {kind} {what}": t for what, t in (("z", g.z), ("alpha", g.alpha), ("theta", theta))
-            }
+            tensors = {"i": g.i, "z": g.z, "alpha": g.alpha, "theta": theta}
+            out |= {f"{name} {kind} {what}": tensor for what, tensor in tensors.items()}
     return {name: tensor.contiguous() for name, tensor in out.items()}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,8 @@ ROOMS = [
     ["models"],
     ["trainers"],
     ["engines"],
+    ["parts"],
+    ["artifacts"],
     ["runs"],
     ["report"],
     ["studies"],
@@ -50,16 +53,24 @@ ROOMS = [
 ]
 
 
+MODULES = {
+    ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
+    for file in PACKAGE.rglob("*.py")
+}
+
+
 def room(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
 def imports(file: Path) -> Iterator[str]:
+    """Yield the modules that a file imports; a name from a package may be one, too."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+            modules = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (module if module in MODULES else node.module for module in modules)
 
 
 def test_imports_point_downwards() -> None:
@@ -71,6 +82,11 @@ def test_imports_point_downwards() -> None:
         for module in imports(file):
             if module.startswith("nsvm_cli.") and room(module) != here:
                 assert floor[room(module)] <= floor[here], f"{file.name} imports {module}"
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    graph = {module: {*imports(file)} & MODULES.keys() - {module} for module, file in MODULES.items()}
+    graphlib.TopologicalSorter(graph).prepare()  # raises if there is a circle
 
 
 def test_only_the_command_line_knows_hydra() -> None:

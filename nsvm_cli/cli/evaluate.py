@@ -59,7 +59,7 @@ def evaluate(options: argparse.Namespace) -> None:
     }
 
     with importing_torch():
-        from nsvm_cli.runs.evaluation import evaluate_model
+        from nsvm_cli.artifacts.evaluation import evaluate_model
 
     dataset = None if name is None else _dataset(name)
     split = overrides.pop("split", None)

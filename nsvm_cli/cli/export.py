@@ -41,8 +41,8 @@ def export(options: argparse.Namespace) -> None:
     """Write the graph, and print where."""
     load_plugins(options.plugins)
     with importing_torch():
-        from nsvm_cli.runs.model_file import find_model_file
-        from nsvm_cli.runs.onnx_graph import onnx_graph
+        from nsvm_cli.artifacts.model_file import find_model_file
+        from nsvm_cli.artifacts.onnx_graph import onnx_graph
     from nsvm_cli.storage.files import write_atomically
     from nsvm_cli.storage.run_directory import expect_no_loss
 

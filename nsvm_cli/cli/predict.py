@@ -56,8 +56,8 @@ def predict(options: argparse.Namespace) -> None:
     """Write a row for each sample."""
     load_plugins(options.plugins)
     with importing_torch():
-        from nsvm_cli.runs.model_file import find_model_file, load_model
-        from nsvm_cli.runs.prediction import predictions
+        from nsvm_cli.artifacts.model_file import find_model_file, load_model
+        from nsvm_cli.artifacts.prediction import predictions
     from nsvm_cli.storage.run_directory import expect_no_loss
 
     runtime = {name: value for name in ("device", "threads") if (value := getattr(options, name)) is not None}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Real
+from jaxtyping import Bool, Float, Int64, Real
 from torch import Tensor, nn
 
 from nsvm_cli.datasets.scaling import Scaling
@@ -28,7 +28,9 @@ class Expansion:
 
     The paper's alpha_s y_s is ``alpha`` here, which has any sign, and for C classes a row of C numbers for
     each term. ``scale`` is lambda T, or lambda t after step t. Only solvers other than Pegasos have a bias.
-    With ``one_vs_one``, alpha has a column for each pair of classes rather than for each class.
+    With ``one_vs_one``, alpha has a column for each pair of classes rather than for each class. ``i`` holds
+    the indices in the training set of the samples x_i_s that the z_s are features of, which may repeat; None
+    where the terms are no samples.
     """
 
     z: Float[Tensor, "s n"]
@@ -36,11 +38,13 @@ class Expansion:
     scale: float
     bias: float | Float[Tensor, " outputs"] = 0.0
     one_vs_one: bool = False
+    i: Int64[Tensor, " s"] | None = None
 
     def without_zeros(self) -> Expansion:
         """Return the same function without terms whose alpha is 0, which increments can cancel to."""
         kept = self.alpha != 0 if self.alpha.ndim == 1 else (self.alpha != 0).any(-1)
-        return self if bool(kept.all()) else replace(self, z=self.z[kept], alpha=self.alpha[kept])
+        i = None if self.i is None else self.i[kept]
+        return self if bool(kept.all()) else replace(self, z=self.z[kept], alpha=self.alpha[kept], i=i)
 
     def __call__(self, K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
         """Return g at features z of shape (p, n)."""

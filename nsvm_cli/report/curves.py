@@ -154,7 +154,7 @@ def _part(record: Mapping[str, Any]) -> int:
 
 def _curves(records: Records, end: tuple[str, float] | None) -> dict[str, list[Curve]]:
     """Return the curves of each panel; those without a value other than 0 are not shown."""
-    rates, running = _percent(records, "violation_rate"), _percent(records, "running_accuracy")
+    rates, running = (_percent(records, key) for key in ("violation_rate", "running_accuracy"))
     validation, last = _percent(records, "validation_accuracy"), records[-1]["step"]
     held_out = Curve(validation, label="validation", color=ORANGE)
     if end is not None and running and not validation:
@@ -163,7 +163,6 @@ def _curves(records: Records, end: tuple[str, float] | None) -> dict[str, list[C
     return {
         "objective": [Curve(_series(records, "objective"), noisy=True)],
         "violations, % of the samples drawn": [Curve(rates, noisy=True)],
-        "violations so far": [] if rates else [Curve(_series(records, "violations"))],
         "support vectors": [Curve(_series(records, "support_vectors"))],
         "accuracy, %": [
             Curve(running, noisy=True, label="training samples, before they are learnt"),

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Real
 
+from nsvm_cli.artifacts.model_file import find_model_file, load_model
 from nsvm_cli.datasets import Data, SampleCache, Split, load_data
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.report.plotting import draw, shortened
 from nsvm_cli.report.samples import are_images, pixels, range_of
-from nsvm_cli.runs.model_file import find_model_file, load_model
 from nsvm_cli.storage.run_directory import MISTAKES
 from nsvm_cli.tasks import Classification
 

@@ -94,16 +94,10 @@ def _support_vectors(trained: Trained) -> Blocks:
     what = (
         "A decision follows from sums" if trained.classifies else "A prediction is the mean target plus a sum"
     )
-    notes = [
+    note = Note(
         f"{what} over the support vectors xⱼ with terms proportional to αⱼ yⱼ K(xⱼ, x). For a few samples x, "
         "these are the xⱼ with the largest terms."
-    ]
-    if any(row is None for prediction in found for _, row in prediction.terms):
-        notes.append(
-            "A place is empty where it is not clear which sample that is: Algorithm 1 keeps the features "
-            "that a sample had when it became a support vector."
-        )
-    note = Note(" ".join(notes))
+    )
     if trained.are_images:
         return [note, *(_term_images(trained, prediction) for prediction in found)]
     tables = Grid([_term_table(trained, prediction) for prediction in found])
@@ -124,8 +118,8 @@ def _term_images(trained: Trained, prediction: Prediction) -> Images:
     train = trained.data.splits["train"]
     images = [Image(trained.image(prediction.x.numpy()), "x")]
     for value, row in prediction.terms:
-        address = None if row is None else trained.image(train.x[row].numpy())
-        images.append(Image(address, f"{_training_label(trained, row)}: {value:+.3g}"))
+        label = trained.label(float(train.y[row]))
+        images.append(Image(trained.image(train.x[row].numpy()), f"{label}: {value:+.3g}"))
     return Images(_caption(trained, prediction), images, first=True)
 
 
@@ -134,13 +128,9 @@ def _term_table(trained: Trained, prediction: Prediction) -> Table:
     head = ("", "term", label, *trained.columns)
     rows = [("x", "", trained.label(prediction.y), *trained.cells(prediction.x.numpy()))]
     for n, (value, row) in enumerate(prediction.terms):
-        known = [""] * (len(head) - 3) if row is None else trained.cells(train.x[row].numpy())
-        rows.append((f"x{SUBSCRIPTS[n]}", f"{value:+.3g}", _training_label(trained, row), *known))
+        cells = trained.cells(train.x[row].numpy())
+        rows.append((f"x{SUBSCRIPTS[n]}", f"{value:+.3g}", trained.label(float(train.y[row])), *cells))
     return Table(_caption(trained, prediction), head, rows, {1, *range(3, 3 + trained.numbers)})
-
-
-def _training_label(trained: Trained, row: int | None) -> str:
-    return "?" if row is None else trained.label(float(trained.data.splits["train"].y[row]))
 
 
 def _kernel(trained: Trained) -> Blocks:

@@ -90,9 +90,9 @@ class Picture(Block):
 
 @dataclass(frozen=True)
 class Image:
-    """An image whose pixels are in its address, and what it shows; an empty place without an address."""
+    """An image whose pixels are in its address, and what it shows."""
 
-    address: str | None
+    address: str
     caption: str
 
 

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from jaxtyping import Real
 
+from nsvm_cli.artifacts.evaluation import checked_split
+from nsvm_cli.artifacts.model_file import SavedModel, find_model_file, load_model
 from nsvm_cli.datasets import Data, Split, load_data
 from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.errors import InputError
@@ -21,9 +23,7 @@ from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.models.objectives import random_subset
 from nsvm_cli.report.plotting import shortened
 from nsvm_cli.report.samples import are_images, cells, column_names, data_uri, range_of
-from nsvm_cli.runs.evaluation import checked_split
 from nsvm_cli.runs.experiment import initial_network
-from nsvm_cli.runs.model_file import SavedModel, find_model_file, load_model
 from nsvm_cli.tasks import Classification
 
 

@@ -1,1 +1,1 @@
-"""One run: building it from settings, the loop over t, callbacks, checkpoints, model files, evaluation."""
+"""One run: building it from settings, the loop over t, callbacks, checkpoints."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from nsvm_cli.artifacts.model_file import SavedModel, save_model
 from nsvm_cli.config.settings import plain
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.memory import memory_limit
@@ -27,9 +28,8 @@ from nsvm_cli.runs.checkpoint import (
     save_checkpoint,
     with_engine_of,
 )
-from nsvm_cli.runs.experiment import Experiment, calibrated, movement, uncalibrated
+from nsvm_cli.runs.experiment import Experiment, calibrated, facts, movement, uncalibrated
 from nsvm_cli.runs.loop import Callback, Record, record
-from nsvm_cli.runs.model_file import SavedModel, facts, save_model
 from nsvm_cli.storage.metrics_file import START
 from nsvm_cli.storage.run_directory import RunDirectory, checkpoints_in
 from nsvm_cli.storage.state_dict import StateDict

@@ -20,7 +20,7 @@ from nsvm_cli.config.settings import flat, parse_settings, plain
 from nsvm_cli.engines import LITERAL, NUMBA, TORCH, circumstances
 from nsvm_cli.engines.numba import can_take
 from nsvm_cli.errors import InputError
-from nsvm_cli.runs.experiment import Experiment, with_engine
+from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.metrics_file import Position
 from nsvm_cli.storage.run_directory import CONFIG_BYTES
@@ -31,18 +31,7 @@ from nsvm_cli.trainers import State
 ABOUT_BYTES = 8 * CONFIG_BYTES
 """The most that the JSON of a checkpoint takes, apart from its numbers; config.yaml holds most of it too."""
 
-KIND, FIRST_KIND = "nsvm-checkpoint-2", "nsvm-training-1"
-
-RENAMED = {
-    "exact": "bitwise",
-    "surroundings": "environment",
-    "stretch": "window",
-    "looked_at": "from_batch",
-    "moved": "last_violation",
-    "gap": "mean_gap",
-    "moves": "theta_steps",
-}
-"""Names in checkpoints of the first kind, which version 0.1.0 wrote, and today's names."""
+KIND = "nsvm-checkpoint-3"
 
 DATA_PATHS = ("dataset.path", "dataset.test_path", "dataset.root")
 """Paths of the data, which may change: the data are compared by their checksum."""
@@ -81,9 +70,9 @@ def with_engine_of(checkpoint: Checkpoint, experiment: Experiment) -> Experiment
     """Return the run with the engine that took the steps so far, if it is at hand."""
     engine = checkpoint.environment["engine"]
     if not engine.startswith(NUMBA):
-        return with_engine(experiment, LITERAL if engine == LITERAL else TORCH)
-    e = with_engine(experiment, LITERAL)
-    return with_engine(e, NUMBA) if can_take(e.trainer, e.problem, e.F) else experiment
+        return replace(experiment, engine=LITERAL if engine == LITERAL else TORCH)
+    e = experiment
+    return replace(e, engine=NUMBA) if can_take(e.algorithm, e.problem, e.F) else e
 
 
 def environment(experiment: Experiment) -> dict[str, str]:
@@ -124,8 +113,7 @@ def _short(value: object) -> str:
 def identity(recorded: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
     """Return everything that determines the bits of a result, for ``mismatches``.
 
-    Settings that have been added since they were recorded have their defaults. The actual device, engine and
-    number of threads take the place of those that were asked for.
+    The actual device, engine and number of threads take the place of those that were asked for.
 
     Raises:
         InputError: the recorded settings are none of this version.
@@ -136,7 +124,7 @@ def identity(recorded: Mapping[str, Any], environment: Mapping[str, str]) -> dic
 def expect_same_columns(experiment: Experiment, checkpoint: Checkpoint) -> None:
     """Raise an InputError if features of the checkpoint's table stand for something else in this run."""
     encoder = experiment.data.encoder
-    if encoder is not None and checkpoint.columns not in (None, encoder.sha256):
+    if encoder is not None and checkpoint.columns != encoder.sha256:
         raise InputError(
             f"{experiment.data.source} has other columns or categories of text, or the same in another "
             f"order, than when training stopped after step {checkpoint.step}: "
@@ -197,7 +185,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     Raises:
         InputError: the file is missing, damaged, of another kind, or inconsistent.
     """
-    file = tensor_file.read(path, KIND, FIRST_KIND, noun="checkpoint")
+    file = tensor_file.read(path, KIND, noun="checkpoint")
     about: dict[str, Any] = dict(file.content)
     numbers = about.pop("numbers", None)
     try:
@@ -208,25 +196,13 @@ def load_checkpoint(path: Path) -> Checkpoint:
             raise ValueError(
                 f"its settings and circumstances have {size} bytes, expected at most {ABOUT_BYTES}"
             )
-        about = _renamed(about) if file.kind == FIRST_KIND else about
         names = unflatten({**dict.fromkeys(file.specs), **numbers})
         checkpoint = Checkpoint(**about, values=names)  # checks everything before tensors are read
     except ValidationError as error:
         raise unusable(path, one_line(error)) from None
     except (ValueError, TypeError, RecursionError) as error:
         raise unusable(path, error) from None
-    values = unflatten({**file.tensors(), **numbers})
-    surroundings = {"engine": TORCH, **checkpoint.environment}  # once there was no other
-    values = _renamed(values) if file.kind == FIRST_KIND else values
-    return replace(checkpoint, values=values, environment=surroundings)
-
-
-def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a checkpoint of the first kind under today's names, apart from its settings."""
-    return {
-        RENAMED.get(key, key): _renamed(value) if isinstance(value, dict) and key != "settings" else value
-        for key, value in values.items()
-    }
+    return replace(checkpoint, values=unflatten({**file.tensors(), **numbers}))
 
 
 def _is_number(value: object) -> bool:

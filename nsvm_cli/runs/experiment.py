@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from torch import nn
 
 from nsvm_cli import __version__
-from nsvm_cli.config.settings import Settings
+from nsvm_cli.artifacts import model_file
+from nsvm_cli.artifacts.model_file import Facts, SavedModel
+from nsvm_cli.config.registry import one_line
+from nsvm_cli.config.settings import Settings, plain
 from nsvm_cli.datasets import Data, SampleCache, load_data
 from nsvm_cli.datasets.augmentation import build_augmentation
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
@@ -20,21 +25,23 @@ from nsvm_cli.engines import LITERAL, Engine, select, taken_by
 from nsvm_cli.errors import InputError
 from nsvm_cli.loggers import build_logger
 from nsvm_cli.memory import expect_room, memory_limit
+from nsvm_cli.models.activations import ActivationMeter
 from nsvm_cli.models.change import feature_change, theta_change
 from nsvm_cli.models.feature_map import FeatureMap, features
-from nsvm_cli.models.kernels import build_kernel, check_shapes
+from nsvm_cli.models.kernels import check_shapes
 from nsvm_cli.models.losses import build_loss
 from nsvm_cli.models.networks import build_network, empty_network, uses_batch_statistics
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.models.objectives import dataset_alignment, random_subset
-from nsvm_cli.models.optimizers import build_optimizer
+from nsvm_cli.models.optimizers import OptimizerConfig
 from nsvm_cli.parallel.device import select_device
 from nsvm_cli.parallel.distributed import init_distributed
+from nsvm_cli.parts import Parts, build_parts
 from nsvm_cli.randomness import Stream, derived_seed
 from nsvm_cli.runs.loop import Callback, run
-from nsvm_cli.runs.model_file import check_storable
-from nsvm_cli.runs.parts import check_parts
-from nsvm_cli.trainers import Problem, State, Trainer, build_trainer
+from nsvm_cli.storage.run_directory import config_text
+from nsvm_cli.tasks import Regression
+from nsvm_cli.trainers import Problem, State, Trainer
 
 FEW = 100
 """Training samples that a trained model has to tell apart."""
@@ -44,7 +51,7 @@ FEW = 100
 class Experiment:
     """A run that is ready to start; its settings have been checked.
 
-    ``engine`` is who takes the steps of ``trainer``.
+    ``engine`` is who takes the steps of ``algorithm``.
     """
 
     settings: Settings
@@ -53,8 +60,13 @@ class Experiment:
     scaling: Scaling
     problem: Problem
     F: FeatureMap
-    trainer: Trainer[Any]
+    algorithm: Trainer[Any]
     engine: Engine = LITERAL
+
+    @cached_property
+    def trainer(self) -> Trainer[Any]:
+        """The algorithm, with its steps taken by the engine."""
+        return taken_by(self.engine, self.algorithm)
 
 
 def load(settings: Settings, samples: SampleCache | None = None) -> Data:
@@ -77,38 +89,37 @@ def load(settings: Settings, samples: SampleCache | None = None) -> Data:
     return data
 
 
-def build(settings: Settings, data: Data) -> Experiment:
+def build(settings: Settings, data: Data, parts: Parts | None = None) -> Experiment:
     """Build the objects of a run on loaded data.
+
+    Args:
+        settings: those of the run.
+        data: its data.
+        parts: what ``build_parts`` has made of the settings, if it has been called.
 
     Raises:
         InputError: a setting is wrong, or does not suit the data.
     """
     if settings.calibration and not data.splits.sizes["validation"]:
         raise InputError("calibration=sigmoid needs a validation set: expected dataset.validation above 0")
+    parts = parts or build_parts(settings)
     device, dtype = select_device(settings.device, settings.threads), getattr(torch, settings.dtype)
     train = data.splits["train"]
-    trainer = build_trainer(settings.algorithm).for_samples(len(train.y))
+    algorithm = parts.algorithm.for_samples(len(train.y))
     scaling = fit_scaling(train.x, data.global_scaling)
     x, y = scaling(train.x, dtype).to(device), data.task.targets(train.y).to(device, dtype)
-    kernel, processes = build_kernel(settings.kernel), init_distributed(device)
-    loss = build_loss(settings.loss, settings.multiclass, data.task)
-    problem = Problem(x, y, kernel, settings.seed, processes, settings.memory_budget, data.task, loss)
-    F = _feature_map(settings, problem, scaling)
-    check_shapes(kernel, settings.kernel["name"], F(x[:3]), F(x[:5]))
-    trainer.check(problem, F)
-    experiment = Experiment(settings, device, data, scaling, problem, F, trainer)
-    return with_engine(experiment, select(settings.engine, trainer, problem, F))
+    processes, loss = init_distributed(device), build_loss(settings.loss, settings.multiclass, data.task)
+    problem = Problem(x, y, parts.kernel, settings.seed, processes, settings.memory_budget, data.task, loss)
+    F = _feature_map(settings, problem, scaling, parts.optimizer)
+    check_shapes(parts.kernel, settings.kernel["name"], F(x[:3]), F(x[:5]))
+    algorithm.check(problem, F)
+    engine = select(settings.engine, algorithm, problem, F)
+    return Experiment(settings, device, data, scaling, problem, F, algorithm, engine)
 
 
-def with_engine(experiment: Experiment, engine: Engine) -> Experiment:
-    """Return the same run, whose steps this engine takes."""
-    if engine == experiment.engine:
-        return experiment
-    trainer = build_trainer(experiment.settings.algorithm).for_samples(len(experiment.problem.y))
-    return replace(experiment, trainer=taken_by(engine, trainer), engine=engine)
-
-
-def _feature_map(settings: Settings, problem: Problem, scaling: Scaling) -> FeatureMap:
+def _feature_map(
+    settings: Settings, problem: Problem, scaling: Scaling, optimizer: OptimizerConfig
+) -> FeatureMap:
     """Return F_theta, freshly initialised, with its optimizer and augmentation."""
     shape = tuple(problem.x.shape[1:])
     theta = [*empty_network(settings.network, shape, problem.task.outputs).parameters()]
@@ -123,7 +134,6 @@ def _feature_map(settings: Settings, problem: Problem, scaling: Scaling) -> Feat
             "use network.norm=group"
         )
     augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
-    optimizer = build_optimizer(settings.optimizer)
     return FeatureMap(network, optimizer, seeds[Stream.DROPOUT], augment, seeds[Stream.AUGMENT])
 
 
@@ -138,11 +148,32 @@ def prepare(settings: Settings, samples: SampleCache | None = None) -> Experimen
     Raises:
         InputError: a setting is wrong, the data are missing or damaged, or files could not hold the run.
     """
-    check_parts(settings)  # before loading the data, which may take minutes
+    parts = build_parts(settings)  # before loading the data, which may take minutes
     build_logger(settings.logger)
-    experiment = build(settings, load(settings, samples))
+    experiment = build(settings, load(settings, samples), parts)
     check_storable(experiment)
     return experiment
+
+
+def check_storable(experiment: Experiment) -> None:
+    """Check, before training, that files can hold the settings and the model of a run, and be read again.
+
+    Raises:
+        InputError: they cannot.
+    """
+    e = experiment
+    with ActivationMeter():
+        z = e.F(e.problem.x[:1])[:0]
+    try:
+        expansion = Expansion(z, z.new_zeros(0, *e.data.task.outputs), scale=1.0)
+        sigmoids = z.new_zeros(2, *e.data.task.outputs).double() if e.settings.calibration else None
+        model = replace(uncalibrated(e, expansion), sigmoids=sigmoids)
+        model_file.check(SavedModel(model, e.settings, facts(e, model, steps=0)))
+        config_text(plain(e.settings))
+    except ValidationError as error:
+        raise InputError(f"the files of this run could not be read: {one_line(error)}") from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"the files of this run could not be read: {error}") from None
 
 
 def train_in_memory(experiment: Experiment, callbacks: Sequence[Callback] = ()) -> NSVM:
@@ -218,6 +249,39 @@ def calibrated(experiment: Experiment, model: NSVM) -> NSVM:
         return model
     validation = experiment.data.splits["validation"]
     return model.calibrated(validation.x, validation.y)
+
+
+def facts(
+    experiment: Experiment,
+    model: NSVM,
+    steps: int,
+    movement: Mapping[str, float | None] | None = None,
+    labels: str | None = None,
+) -> Facts:
+    """Return the facts for the file of a model.
+
+    Args:
+        experiment: the run that it was trained in.
+        model: the model.
+        steps: the steps that were taken.
+        movement: ``theta_change`` and ``feature_change``, if they are known.
+        labels: the type of the labels of an estimator.
+    """
+    data, expansion = experiment.data, model.expansion
+    return Facts(
+        scale=expansion.scale,
+        bias=expansion.bias if isinstance(expansion.bias, float) else 0.0,
+        shape=tuple(experiment.problem.x.shape[1:]),
+        classes=data.task.classes,
+        steps=steps,
+        source=data.source,
+        sha256=data.sha256,
+        columns=None if data.encoder is None else data.encoder.columns,
+        one_vs_one=expansion.one_vs_one,
+        target=(data.task.mean, data.task.std) if isinstance(data.task, Regression) else None,
+        labels=labels,
+        **(movement or {}),
+    )
 
 
 OF_CLASSES = ("balanced_accuracy", "recall", "confusion")

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from nsvm_cli.artifacts.model_file import SavedModel, save_model
 from nsvm_cli.config.settings import plain
 from nsvm_cli.engines import compiling_notice
 from nsvm_cli.errors import Interrupted
@@ -21,9 +22,8 @@ from nsvm_cli.runs.callbacks import (
     StopOnSignal,
     StopSignals,
 )
-from nsvm_cli.runs.experiment import Experiment, figures_of, log_every, model_of, movement
+from nsvm_cli.runs.experiment import Experiment, facts, figures_of, log_every, model_of, movement
 from nsvm_cli.runs.loop import Callback, run
-from nsvm_cli.runs.model_file import SavedModel, facts, save_model
 from nsvm_cli.runs.tracking import Tracking
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.trainers import State

@@ -20,7 +20,6 @@ StateDict = dict[str, Any]
 
 DERIVED = {"saved": "no: recomputed when it is needed, with the same bits"}
 RESTORED = {"saved": "by state_dict, and restored by the trainer"}
-ADDED = {"saved": "yes, but checkpoints of earlier versions do not have it"}
 """For ``dataclasses.field(metadata=...)``."""
 
 SEPARATOR = "/"
@@ -38,14 +37,11 @@ def save_fields(of: Any, but: Sequence[str] = ()) -> StateDict:
 def load_fields(into: Any, saved: Mapping[str, Any], but: Sequence[str] = ()) -> None:
     """Set the fields of a dataclass to what ``save_fields`` returned, except those that are RESTORED.
 
-    A field that is ADDED stays as it is if nothing was saved for it.
-
     Raises:
         ValueError: a saved value does not match the type or shape of the current one.
     """
-    fields_saved = [f for f in _kept(into, but) if f.metadata != ADDED or f.name in saved]
-    expect_keys(saved, [f.name for f in fields_saved])
-    for f in fields_saved:
+    expect_keys(saved, [f.name for f in _kept(into, but)])
+    for f in _kept(into, but):
         if f.metadata != RESTORED:
             setattr(into, f.name, _loaded(f.name, getattr(into, f.name), saved[f.name]))
 

@@ -56,10 +56,9 @@ def spec(tensor: Tensor) -> Spec:
 
 @dataclass(frozen=True)
 class TensorFile:
-    """A file whose header has been checked: its kind, its JSON content and the specs of its tensors."""
+    """A file whose header has been checked: its JSON content and the specs of its tensors."""
 
     path: Path
-    kind: str
     content: dict[str, Any]
     specs: dict[str, Spec]
     digest: str
@@ -133,8 +132,8 @@ def check(kind: str, content: Mapping[str, Any], tensors: Mapping[str, Tensor]) 
     return text
 
 
-def read(path: Path, *kinds: str, noun: str = "tensor file") -> TensorFile:
-    """Read and check the header of a file of one of these kinds, and nothing else.
+def read(path: Path, kind: str, noun: str = "tensor file") -> TensorFile:
+    """Read and check the header of a file of this kind, such as ``nsvm-model-2``, and nothing else.
 
     Raises:
         InputError: there is no such file, or it is of another kind, or it exceeds a limit.
@@ -151,10 +150,8 @@ def read(path: Path, *kinds: str, noun: str = "tensor file") -> TensorFile:
         specs = _specs(header, size - 8 - len(text))
     except (ValueError, OSError) as error:
         raise _refusal(path, f"cannot be read as a {noun} (a safetensors file)", error) from None
-    if not isinstance(metadata, dict) or len(metadata) != 1 or not metadata.keys() <= {*kinds}:
-        found = ", ".join(map(repr, metadata)) if isinstance(metadata, dict) and metadata else "none"
-        raise _refusal(path, "is of another kind", f"expected metadata {kinds[0]!r}, found {found}")
-    (kind,) = metadata
+    if not isinstance(metadata, dict) or metadata.keys() != {kind}:
+        raise _refusal(path, "is of another kind", _other_kind(kind, metadata))
     try:
         _expect(isinstance(metadata[kind], str), "its metadata are not text")
         content = json_within_bounds(metadata[kind])
@@ -163,7 +160,16 @@ def read(path: Path, *kinds: str, noun: str = "tensor file") -> TensorFile:
         _expect(isinstance(digest, str) and len(digest) == len(BLANK), "it has no checksum")
     except ValueError as error:
         raise unusable(path, error) from None
-    return TensorFile(path, kind, content, specs, digest)
+    return TensorFile(path, content, specs, digest)
+
+
+def _other_kind(kind: str, metadata: object) -> str:
+    found = [*metadata] if isinstance(metadata, dict) else []
+    reason = f"expected metadata {kind!r}, found {', '.join(map(repr, found)) or 'none'}"
+    stem = kind.rpartition("-")[0]
+    if [name.rpartition("-")[0] for name in found] == [stem]:
+        return f"{reason}, which another version of nsvm writes: train again"
+    return reason
 
 
 def unusable(path: Path, reason: object) -> InputError:

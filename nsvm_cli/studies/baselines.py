@@ -15,12 +15,12 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.model_selection import GridSearchCV, train_test_split
 from threadpoolctl import threadpool_limits
 
+from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.ringnorm import bayes_rule
 from nsvm_cli.datasets.scaling import fit_scaling
 from nsvm_cli.models.losses import DEFAULTS, build_loss
 from nsvm_cli.runs.experiment import OF_CLASSES
-from nsvm_cli.runs.model_file import load_model
 from nsvm_cli.trainers import Problem, build_trainer
 from nsvm_cli.trainers.svc import SVC
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pydantic
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive
@@ -17,8 +21,9 @@ from nsvm_cli.trainers.rows import Rows
 
 @dataclass(kw_only=True)
 class Alg1State(State):
-    """The terms s: evaluations z_s = F_theta_s(x_i_s) and alpha_s, the paper's alpha_s y_i_s."""
+    """The terms s: i_s, evaluations z_s = F_theta_s(x_i_s), and alpha_s, the paper's alpha_s y_i_s."""
 
+    i: Rows
     z: Rows
     alpha: Rows
 
@@ -26,8 +31,19 @@ class Alg1State(State):
     def support_vectors(self) -> int:
         return self.violations + self.sampler.k
 
-    def add(self, z: Float[Tensor, "v n"], alpha: Float[Tensor, " v *outputs"]) -> None:
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        super().load_state_dict(saved)
+        i, s = self.i.tensor, self.support_vectors
+        if not len(i) == len(self.z.tensor) == len(self.alpha.tensor) == s:
+            raise ValueError(f"expected {s} terms")
+        if not ((i >= 0) & (i < self.sampler.m)).all():
+            raise ValueError(f"i holds values that are not indices below {self.sampler.m}")
+
+    def add(
+        self, i: Int64[np.ndarray, " v"], z: Float[Tensor, "v n"], alpha: Float[Tensor, " v *outputs"]
+    ) -> None:
         """Add terms."""
+        self.i.append(torch.from_numpy(i))
         self.z.append(z)
         self.alpha.append(alpha)
 
@@ -49,7 +65,8 @@ class Alg1(BatchTrainer[Alg1State]):
         x_1, y_1 = problem[sampler(1)]
         z_1 = F(x_1)
         alpha_1 = problem.first(z_1, y_1, self.lam).to(problem.y)
-        return Alg1State(F=F, sampler=sampler, t=1, z=Rows(z_1), alpha=Rows(alpha_1))
+        i_1 = torch.tensor(x_1.i, device=z_1.device)
+        return Alg1State(F=F, sampler=sampler, t=1, i=Rows(i_1), z=Rows(z_1), alpha=Rows(alpha_1))
 
     def step(self, problem: Problem, state: Alg1State) -> None:
         K, F, lam, t = problem.K, state.F, self.lam, state.t + 1
@@ -65,8 +82,9 @@ class Alg1(BatchTrainer[Alg1State]):
                 return -(alpha_v * (K(F(x_v), z_s) @ alpha_s)).sum() / (lam * (t - 1))
 
             self.descend(state, objective)
-            state.add(z_t[v], alpha_v)
+            state.add(x_v.i, z_t[v], alpha_v)
         state.t = t
 
     def finish(self, problem: Problem, state: Alg1State) -> Expansion:
-        return Expansion(state.z.tensor, state.alpha.tensor, self.lam * state.t).without_zeros()
+        i, z, alpha = state.i.tensor, state.z.tensor, state.alpha.tensor
+        return Expansion(z, alpha, self.lam * state.t, i=i).without_zeros()

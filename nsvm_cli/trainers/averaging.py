@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.storage.state_dict import ADDED, StateDict, expect_keys, loaded_like
+from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 from nsvm_cli.trainers.base import State
 
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -56,4 +56,4 @@ class MeanTheta:
 class AveragedState(State):
     """``mean`` is the mean of theta, if it is asked for."""
 
-    mean: MeanTheta | None = field(default=None, metadata=ADDED)
+    mean: MeanTheta | None = None

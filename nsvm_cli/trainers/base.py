@@ -24,7 +24,7 @@ from nsvm_cli.models.losses import Binary, Hinge, Loss, of_any_output
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.parallel.distributed import SINGLE_PROCESS, Processes
 from nsvm_cli.randomness import BLOCK, Sampler
-from nsvm_cli.storage.state_dict import ADDED, RESTORED, StateDict, load_fields, save_fields
+from nsvm_cli.storage.state_dict import RESTORED, StateDict, load_fields, save_fields
 from nsvm_cli.tasks import BINARY, Task
 from nsvm_cli.trainers.tally import Tally
 
@@ -118,7 +118,7 @@ class State:
     violations: int = 0
     g: float | None = None
     objective: Tensor | None = None
-    tally: Tally = field(default_factory=Tally, metadata=ADDED)
+    tally: Tally = field(default_factory=Tally)
     engine: Any = field(default=None, metadata=RESTORED)
 
     @property

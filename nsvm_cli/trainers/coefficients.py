@@ -106,4 +106,5 @@ class SampleState(State):
 def expansion(problem: Problem, state: SampleState, lam: float) -> Expansion:
     """Return the non-zero terms of g(x) = 1/(lambda t) sum_j alpha_j K(F_theta(x_j), F_theta(x))."""
     j, alpha = state.coefficients.on(problem.y)
-    return Expansion(state.F(problem[j][0]), alpha, lam * state.t).without_zeros()
+    i = torch.from_numpy(j).to(alpha.device)
+    return Expansion(state.F(problem[j][0]), alpha, lam * state.t, i=i).without_zeros()

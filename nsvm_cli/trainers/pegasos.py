@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pydantic
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -58,4 +59,5 @@ class Pegasos(BatchTrainer[PegasosState]):
 
     def finish(self, problem: Problem, state: PegasosState) -> Expansion:
         j, alpha = state.coefficients.on(problem.y)
-        return Expansion(state.z[j], alpha, self.lam * state.t).without_zeros()
+        i = torch.from_numpy(j).to(alpha.device)
+        return Expansion(state.z[i], alpha, self.lam * state.t, i=i).without_zeros()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jaxtyping import Float
+from jaxtyping import Shaped
 from torch import Tensor
 
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
@@ -14,18 +14,18 @@ from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 class Rows:
     """A tensor to which rows can be appended in amortised constant time; ``filled`` of them are in use."""
 
-    def __init__(self, first: Float[Tensor, "s ..."]) -> None:
+    def __init__(self, first: Shaped[Tensor, "s ..."]) -> None:
         self._room, self.filled = first, len(first)
 
     @property
-    def tensor(self) -> Float[Tensor, "s ..."]:
+    def tensor(self) -> Shaped[Tensor, "s ..."]:
         return self._room[: self.filled]
 
-    def append(self, rows: Float[Tensor, "k ..."]) -> None:
+    def append(self, rows: Shaped[Tensor, "k ..."]) -> None:
         self.reserve(len(rows))[self.filled : self.filled + len(rows)] = rows
         self.filled += len(rows)
 
-    def reserve(self, more: int) -> Float[Tensor, "room ..."]:
+    def reserve(self, more: int) -> Shaped[Tensor, "room ..."]:
         """Return the rows in use, with room for at least so many more behind them."""
         if self.filled + more > len(self._room):
             room = self._room.new_empty(2 * (self.filled + more), *self._room.shape[1:])

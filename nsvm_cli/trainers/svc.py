@@ -167,8 +167,9 @@ class SVC(DirectSolver):
         j = torch.from_numpy(svc.support_).to(z.device, torch.int64)
         if problem.task.outputs:
             alpha = torch.from_numpy(_by_pairs(svc.dual_coef_, svc.n_support_)).to(z)
-            return Expansion(z[j], alpha, 1.0, torch.from_numpy(svc.intercept_).to(z), one_vs_one=True)
-        return Expansion(z[j], torch.from_numpy(svc.dual_coef_[0]).to(z), 1.0, float(svc.intercept_[0]))
+            return Expansion(z[j], alpha, 1.0, torch.from_numpy(svc.intercept_).to(z), one_vs_one=True, i=j)
+        alpha = torch.from_numpy(svc.dual_coef_[0]).to(z)
+        return Expansion(z[j], alpha, 1.0, float(svc.intercept_[0]), i=j)
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)

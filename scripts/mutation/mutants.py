@@ -205,7 +205,6 @@ MUTANTS = {
     "runs/checkpoint.py": [
         ("was.get(key) != now.get(key)", "False"),
         ("0 <= state.t == checkpoint.step <= trainer.total", "True"),
-        ("RENAMED.get(key, key)", "key"),
     ],
     "runs/loop.py": [
         ("diverged(error.step, error.quantity", "diverged(state.t, error.quantity"),
@@ -311,11 +310,11 @@ FIRST = {
     "randomness.py": ["tests/test_randomness.py"],
     "parallel/distributed.py": ["tests/parallel/test_distributed.py"],
     "runs/callbacks.py": ["tests/runs/test_train.py"],
-    "runs/checkpoint.py": ["tests/runs/test_earlier_versions.py", "tests/runs/test_train.py"],
+    "runs/checkpoint.py": ["tests/runs/test_train.py"],
     "runs/loop.py": [RESUME, "tests/runs/test_train.py"],
     "storage/run_directory.py": ["tests/runs"],
     "storage/metrics_file.py": ["tests/runs"],
-    "storage/tensor_file.py": ["tests/runs/test_model_file.py"],
+    "storage/tensor_file.py": ["tests/artifacts/test_model_file.py"],
     "report/decisions.py": ["tests/report/test_pictures.py"],
     "report/feature_maps.py": ["tests/report/test_pictures.py"],
     "report/model_sections.py": ["tests/report/test_sections.py"],

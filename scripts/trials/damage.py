@@ -11,9 +11,9 @@ from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 
+from nsvm_cli.artifacts.model_file import MODEL
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.checkpoint import KIND, load_checkpoint
-from nsvm_cli.runs.model_file import MODEL
 from nsvm_cli.storage.run_directory import checkpoints_in
 from trials.files import Reader, make
 from trials.runs import NSVM, start

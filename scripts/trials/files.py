@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
+from nsvm_cli.artifacts.model_file import MODEL, load_model
 from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.errors import InputError, Interrupted, RunError
 from nsvm_cli.runs.checkpoint import load_checkpoint, restore_state
 from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.runs.model_file import MODEL, load_model
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.storage.tensor_file import BLANK

@@ -14,8 +14,8 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from nsvm_cli.artifacts.model_file import MODEL
 from nsvm_cli.runs.checkpoint import KIND
-from nsvm_cli.runs.model_file import MODEL
 from nsvm_cli.storage.tensor_file import BLANK
 from trials.files import Reader, join, make, split
 

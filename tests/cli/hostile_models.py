@@ -23,7 +23,7 @@ from torch import Tensor
 from nsvm_cli.models.networks import empty_network
 from nsvm_cli.storage.tensor_file import BLANK
 from nsvm_cli.tasks import task_for
-from tests.runs.test_model_file import SETTINGS, write_with_checksum
+from tests.artifacts.test_model_file import SETTINGS, write_with_checksum
 
 ROWS, IMAGES = 20_000, 12
 """Samples in a table and in a folder: those of somebody who wants to know what such a model says."""
@@ -96,7 +96,7 @@ class Hostile:
 
 def write(file: Path, tensors: dict[str, Tensor], content: dict[str, Any]) -> None:
     text = json.dumps({"sha256": BLANK, **content})
-    write_with_checksum(file, save(tensors, {"nsvm-model-1": text}))
+    write_with_checksum(file, save(tensors, {"nsvm-model-2": text}))
 
 
 EVALUATE = ("evaluate", "split=all")

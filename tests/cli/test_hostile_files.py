@@ -22,8 +22,8 @@ from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.storage.tensor_file import BLANK
+from tests.artifacts.test_model_file import SETTINGS, contents, pickle_of_a_file, write_with_checksum
 from tests.cli.witness import Answer, expect_refusal, witnessed
-from tests.runs.test_model_file import SETTINGS, contents, pickle_of_a_file, write_with_checksum
 from tests.runs.test_train import FakeSignals
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -137,7 +137,7 @@ REFUSED_FILES = {
     "gigantic": lambda: header_of(json.dumps({"z": entry([10**9, 10**9], 0, 4 * 10**18)})),
     "negative": lambda: header_of(json.dumps({"z": entry([-4, -4], 0, 64)}), bytes(64)),
     "overlapping": lambda: header_of(json.dumps({"a": entry([4], 0, 16), "b": entry([4], 0, 16)}), bytes(16)),
-    "twice": lambda: header_of('{"__metadata__": {}, "__metadata__": {"nsvm-model-1": "{}"}}'),
+    "twice": lambda: header_of('{"__metadata__": {}, "__metadata__": {"nsvm-model-2": "{}"}}'),
     "wide_text": lambda: header_of("{}").replace(b"{}", "{}".encode("utf-16")),
     "digits": lambda: header_of(f'{{"a": {"9" * 100_000}}}'),
 }
@@ -184,11 +184,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_files(here: Path, model: Path) -> None:
     for name, change in REFUSED_CONTENT.items():
         tensors, metadata = contents(model)
-        content = json.loads(metadata["nsvm-model-1"])
+        content = json.loads(metadata["nsvm-model-2"])
         del content["sha256"]
         change(tensors, content)
         text = json.dumps({"sha256": BLANK, **content})
-        write_with_checksum(here / f"{name}.safetensors", save(tensors, {"nsvm-model-1": text}))
+        write_with_checksum(here / f"{name}.safetensors", save(tensors, {"nsvm-model-2": text}))
     for name, make in REFUSED_FILES.items():
         (here / f"{name}.safetensors").write_bytes(make())
     with (here / "sparse.safetensors").open("wb") as sparse:

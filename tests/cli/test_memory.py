@@ -69,7 +69,7 @@ def test_memory_budget_decides_how_large_a_table_may_be(
         "if that is intended, raise memory_budget"
     )
     run, _ = trained(*words, "memory_budget=4", cwd=tmp_path)
-    monkeypatch.setattr("nsvm_cli.runs.model_file.MEMORY_BUDGET", 1)
+    monkeypatch.setattr("nsvm_cli.artifacts.model_file.MEMORY_BUDGET", 1)
     done = nsvm("evaluate", run, cwd=tmp_path)
     assert done.returncode == 2
     assert "more than memory_budget=1" in done.stderr

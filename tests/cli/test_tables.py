@@ -11,19 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
-from safetensors.torch import save
 
 from nsvm_cli.report.page import Grid, Table
 from nsvm_cli.report.sections import _circumstances
-from nsvm_cli.storage.tensor_file import BLANK
 from tests.cli.process import evaluated, nsvm, trained
-from tests.runs.test_model_file import contents, write_with_checksum
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 ROWS = 200
-EARLIER = Path(__file__).parents[1] / "data" / "v0.1.0" / "model.safetensors"
 WORDS = ["algorithm=pegasos", "algorithm.steps=300", "curves=false", "threads=1", "dataset=csv"]
 
 
@@ -154,47 +149,20 @@ def test_a_test_file_stays_with_its_table(tmp_path: Path) -> None:
     assert evaluated(run, "dataset.test_path=other.csv", cwd=tmp_path)["samples"] == 100
 
 
-def test_a_model_file_without_names_of_columns(folder: Path, tmp_path: Path) -> None:
-    """Earlier versions did not store them: columns are then taken in their order."""
+def test_a_model_of_arrays_takes_columns_in_their_order(tmp_path: Path) -> None:
+    trained("algorithm=pegasos", "algorithm.steps=20", "dataset=ringnorm", "dataset.samples=40", cwd=tmp_path)
     x = np.random.default_rng(0).normal(size=(40, 20)).round(3)
     table = pd.DataFrame(x, columns=[f"V{i}" for i in range(20)]).assign(label=["A", "B"] * 20)
     table.to_csv(tmp_path / "numbers.csv", index=False)
-    words = ["dataset=csv", "dataset.path=numbers.csv", "split=all"]
-    done = nsvm("evaluate", EARLIER, *words, cwd=tmp_path)
+    words = ["evaluate", "run", "dataset=csv", "dataset.path=numbers.csv", "split=all"]
+    done = nsvm(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == "the model file does not name its columns: they are matched by their order\n"
     table.assign(V3=["x", *x[1:, 3]]).to_csv(tmp_path / "numbers.csv", index=False)
-    assert (
-        "column V3, row 1: expected a number, got 'x'"
-        in nsvm("evaluate", EARLIER, *words, cwd=tmp_path).stderr
-    )
-
-    tensors, metadata = contents(folder / "run" / "final.safetensors")
-    content = json.loads(metadata["nsvm-model-1"])
-    del content["facts"]["columns"]
-    header = json.dumps({**content, "sha256": BLANK})
-    write_with_checksum(tmp_path / "old.safetensors", save(tensors, {"nsvm-model-1": header}))
-    shutil.copy(folder / "table.tsv", tmp_path)
-    done = nsvm("evaluate", "old.safetensors", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "column colour, row 1: expected a number" in done.stderr
+    assert "column V3, row 1: expected a number, got 'x'" in nsvm(*words, cwd=tmp_path).stderr
 
 
 def test_data_that_are_refused_are_not_remarked_upon(folder: Path) -> None:
     done = nsvm("evaluate", "run", "dataset=ringnorm", "dataset.samples=100", cwd=folder)
     assert done.returncode == 2
     assert done.stderr.startswith("nsvm: the model expects samples of shape ")
-
-
-def test_a_sweep_of_an_earlier_version_is_repeated(folder: Path) -> None:
-    """Its runs do not record the settings that this version has added."""
-    words = [*WORDS, "dataset.path=reordered.tsv", r"dataset.separator=\t", "dataset.label=class"]
-    words += ["-m", "hydra.sweep.dir=sweep"]
-    assert nsvm("train", *words, cwd=folder).returncode == 0
-    config = folder / "sweep" / "0" / "config.yaml"
-    values = yaml.safe_load(config.read_text())
-    del values["dataset"]["drop"], values["dataset"]["test_path"]
-    config.write_text(yaml.safe_dump(values))
-    again = nsvm("train", *words, cwd=folder)
-    assert again.returncode == 0, again.stderr
-    assert "1 had finished before" in again.stdout

@@ -58,6 +58,7 @@ def compare(trainer: Trainer[Any], small: Small, lr: float, moved: float = 1e-2)
     assert (ours - parameters(small.network)).abs().max() > moved or lr == 0
     torch.testing.assert_close(g.z, h.z, rtol=0, atol=1e-10)
     assert torch.equal(g.alpha, h.alpha)
+    assert torch.equal(g.i, h.i)
     assert state.violations == expected.violations
     if state.objective is not None:
         torch.testing.assert_close(state.objective, expected.objective, rtol=1e-7, atol=1e-8)

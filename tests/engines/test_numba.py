@@ -65,6 +65,7 @@ def assert_same(a: tuple[State, Expansion], b: tuple[State, Expansion], toleranc
         torch.testing.assert_close(parameters(state.F.network), parameters(other.F.network), **close)
     torch.testing.assert_close(g.z, h.z, **close)
     torch.testing.assert_close(g.alpha, h.alpha, **close)
+    assert torch.equal(g.i, h.i)
     names = ("t", "violations", "support_vectors")
     assert [getattr(state, name) for name in names] == [getattr(other, name) for name in names]
     assert state.F.theta_steps == other.F.theta_steps

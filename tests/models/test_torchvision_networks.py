@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from nsvm_cli.artifacts.model_file import Facts, SavedModel, load_model, save_model
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError
@@ -19,7 +20,6 @@ from nsvm_cli.models.kernels import RBF
 from nsvm_cli.models.networks import build_network, is_modeless, uses_batch_statistics
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.models.optimizers import SGD
-from nsvm_cli.runs.model_file import Facts, SavedModel, load_model, save_model
 from nsvm_cli.tasks import BINARY
 
 FEATURES = {"resnet18": 512, "mobilenet_v3_small": 576}

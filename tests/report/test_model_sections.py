@@ -75,8 +75,6 @@ def shown(run: Path) -> dict[str, Section]:
 def check_terms(found: Trained, explained: list[Prediction], alpha: np.ndarray) -> None:
     """Compare the terms of predictions with all of them: alpha has a row for each prediction."""
     expansion, model = found.model.expansion, found.model
-    rows = [row for prediction in explained for _, row in prediction.terms]
-    assert rows.count(None) < len(rows) / 2
     for prediction, coefficients in zip(explained, alpha, strict=True):
         K = model.kernel(model.features(prediction.x[None]), expansion.z)[0].numpy()
         terms = coefficients * K / expansion.scale
@@ -84,12 +82,10 @@ def check_terms(found: Trained, explained: list[Prediction], alpha: np.ndarray) 
         largest = -np.sort(-np.abs(terms))[:6]
         np.testing.assert_allclose(found_sizes, largest[largest > 0], rtol=1e-4, atol=1e-5)
         for value, row in prediction.terms:
-            if row is None:  # dead units give several samples the same features
-                continue
+            (s,) = (expansion.i == row).nonzero()
             z = model.features(found.data.splits["train"].x[row][None])
-            j = int((expansion.z - z).norm(dim=1).argmin())
-            assert float((expansion.z[j] - z[0]).norm()) < 1e-4
-            assert value == pytest.approx(terms[j], rel=1e-4, abs=1e-5)
+            torch.testing.assert_close(z, expansion.z[s])
+            assert value == pytest.approx(terms[s], rel=1e-4, abs=1e-5)
 
 
 def test_the_strongest_support_vectors_of_two_classes(found: Trained) -> None:
@@ -125,19 +121,15 @@ def test_the_strongest_support_vectors_of_real_targets(tmp_path: Path) -> None:
         assert task.mean + prediction.total == pytest.approx(prediction.decided, rel=1e-4)
 
 
-def test_support_vectors_whose_features_are_gone(found: Trained) -> None:
-    """Algorithm 1 keeps the features of earlier steps."""
+@pytest.mark.parametrize(
+    ("i", "said"), [(None, "does not say which"), (10**9, "names training sample 1000000000")]
+)
+def test_support_vectors_that_are_no_samples(i: int | None, said: str, found: Trained) -> None:
     model = found.model
-    moved = replace(model.expansion, z=model.expansion.z + 0.5)
-    away = replace(found, saved=replace(found.saved, model=replace(model, expansion=moved)))
-    with pytest.raises(InputError, match="Algorithm 1 keeps those of earlier steps"):
-        predictions(away)
-    z = model.expansion.z.clone()
-    z[::2] += 0.05
-    half = replace(found, saved=replace(found.saved, model=replace(model, expansion=replace(moved, z=z))))
-    rows = [row for prediction in predictions(half) for _, row in prediction.terms]
-    assert None in rows
-    assert {type(row) for row in rows} == {int, type(None)}
+    i_s = None if i is None else torch.full((len(model.expansion.z),), i)
+    other = replace(model, expansion=replace(model.expansion, i=i_s))
+    with pytest.raises(InputError, match=said):
+        predictions(replace(found, saved=replace(found.saved, model=other)))
 
 
 def test_principal_components_are_those_of_scikit_learn() -> None:

@@ -64,7 +64,7 @@ def test_a_text_is_a_text_wherever_it_stands(text: str, shown: str) -> None:
     table = Table(text, ["head", text], [[text, text]], marks={0: text}, shades=[[0.5]])
     blocks: list[Block] = [
         *(Figures({text: text}), Note(text), Code(text), Grid([table]), Picture(drawn("a", text), text)),
-        Images(text, [Image(PIXEL, text), Image(None, text)]),
+        Images(text, [Image(PIXEL, text)]),
     ]
     html = render(Page(text, text, [Section(text, blocks)]))
     reader = Reader(html)

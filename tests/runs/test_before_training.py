@@ -16,7 +16,7 @@ from nsvm_cli.models.kernels import KERNELS, Kernel
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
-from tests.runs.test_model_file import SETTINGS
+from tests.artifacts.test_model_file import SETTINGS
 
 
 def refused(**changes: Any) -> str:

@@ -12,15 +12,15 @@ import pytest
 import torch
 from safetensors.torch import save
 
+from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.calibration import fit_sigmoids
 from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.runs.model_file import load_model
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.storage.tensor_file import BLANK
-from tests.runs.test_model_file import contents, write_with_checksum
+from tests.artifacts.test_model_file import contents, write_with_checksum
 from tests.small_tables import small_table
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -105,10 +105,10 @@ def test_a_damaged_file_is_refused(
     del tensors["sigmoids"]
     if sigmoids is not None:
         tensors["sigmoids"] = sigmoids
-    content = json.loads(metadata["nsvm-model-1"])
+    content = json.loads(metadata["nsvm-model-2"])
     header = json.dumps({**content, "sha256": BLANK})
     file = tmp_path / "damaged.safetensors"
-    write_with_checksum(file, save(tensors, {"nsvm-model-1": header}))
+    write_with_checksum(file, save(tensors, {"nsvm-model-2": header}))
     with pytest.raises(InputError, match=said):
         load_model(file)
 

@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("numba")
 
 import nsvm_cli.engines
+from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.errors import InputError, Interrupted
 from nsvm_cli.runs.checkpoint import load_checkpoint
-from nsvm_cli.runs.model_file import load_model
 from nsvm_cli.storage.run_directory import checkpoints_in
 from tests.runs.test_train import bits, go, settings_with, stopped_at
 

@@ -18,7 +18,7 @@ from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.trainers import TRAINERS
 from nsvm_cli.trainers.alg2 import Alg2
-from tests.runs.test_model_file import SETTINGS
+from tests.artifacts.test_model_file import SETTINGS
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 

@@ -9,17 +9,15 @@ from typing import Any
 
 import pytest
 
+from nsvm_cli.artifacts.evaluation import evaluate_model
+from nsvm_cli.artifacts.model_file import Facts, load_model
 from nsvm_cli.config.settings import parse_settings, plain
-from nsvm_cli.runs.evaluation import evaluate_model
 from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.runs.model_file import Facts, load_model
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.trainers import TRAINERS
-from tests.runs.test_model_file import FACTS
+from tests.artifacts.test_model_file import FACTS
 from tests.small_tables import small_table
-
-OLD_MODEL = Path(__file__).parents[1] / "data" / "v0.1.0" / "model.safetensors"
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -88,12 +86,6 @@ def test_a_model_file_of_every_algorithm_and_task_scores_as_its_run(
     )
     for score in ("errors",) if kind == "three classes" else ("rmse", "r2"):
         assert figures[score] == result[f"validation_{score}"]
-
-
-def test_model_files_of_earlier_versions_do_not_say(tmp_path: Path) -> None:
-    figures = evaluate_model(OLD_MODEL, None, {}, None, {})
-    assert (figures["theta_change"], figures["feature_change"]) == (None, None)
-    assert figures["parameters"] == 154
 
 
 @pytest.mark.parametrize("name", ["theta_change", "feature_change"])

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.errors import InputError, Interrupted
 from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.runs.model_file import load_model
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
 from tests.runs.test_train import FakeSignals

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 import torch
 
+from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.errors import InputError, Interrupted, RunError
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.runs.checkpoint import load_checkpoint, save_checkpoint
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loop import Callback, Record
-from nsvm_cli.runs.model_file import load_model
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.metrics_file import START, Position, read_times
 from nsvm_cli.storage.run_directory import RunDirectory, checkpoints_in, read_config

@@ -13,10 +13,10 @@ import pytest
 import torch
 import yaml
 
+from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.config.settings import Settings, parse_settings
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.runs.experiment import prepare, train_in_memory
-from nsvm_cli.runs.model_file import load_model
 from nsvm_cli.storage.run_directory import locked
 from nsvm_cli.studies.reproduce import Cell, Row, _has_trained, frozen, read_rows, reproduce
 from nsvm_cli.studies.statistics import markdown, summarise

@@ -103,6 +103,12 @@ def test_callbacks_do_not_change_the_result(trainer: Trainer[Any], small: MakeSm
         assert all(map(torch.equal, ours, theirs))
 
 
+def test_each_term_names_its_sample(trainer: Trainer[Any], small: MakeSmall) -> None:
+    s = small(1)
+    _, g = train(trainer, s.problem, F := s.theta(0))  # with theta as it is, for Algorithm 1 keeps features
+    torch.testing.assert_close(F(s.problem.x[g.i]), g.z)
+
+
 def test_only_non_zero_coefficients_are_stored(trainer: Trainer[Any], small: MakeSmall) -> None:
     s = small(1)
     state, g = train(trainer, s.problem, s.theta())

@@ -174,6 +174,14 @@ def test_the_state_of_another_run_is_refused(small: MakeSmall) -> None:
     ]:
         with pytest.raises((ValueError, TypeError)):
             trainer.restore(s.problem, s.theta(), changed)
+    alg1 = build_trainer({"name": "alg1", "steps": 50})
+    saved = alg1.save(s.problem, alg1.start(s.problem, s.theta()))
+    for rows, said in [
+        (torch.tensor([40]), "not indices below 40"),
+        (torch.tensor([1, 2]), "expected 1 terms"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            alg1.restore(s.problem, s.theta(), {**saved, "i": {"rows": rows}})
     narrow = small(1, network={"name": "mlp", "widths": [8, 5], "normalize": True})
     with pytest.raises(ValueError, match=r"expected torch\.float64 \[5, 8\]"):
         narrow.theta().load_state_dict(theta)

@@ -41,6 +41,7 @@ def test_svc_and_svr(kind: str, K: RBF | Linear | Laplacian, small: MakeSmall) -
     s = small(1, m=M, K=K, loss=LOSSES[kind])
     state, g = train(SVC(LAM), s.problem, F := s.theta(0))
     z, y = F(s.problem.x), s.problem.y
+    assert torch.equal(g.z, z[g.i])
     ours = g(K, z)
     if kind == "real targets":
         theirs = svm.SVR(C=C, epsilon=0.1, kernel="precomputed").fit(K(z, z), y)
@@ -97,6 +98,7 @@ def test_linear(loss: Loss, machine: svm.LinearSVC | svm.LinearSVR, small: MakeS
     s = small(1, m=M, K=Linear(), loss=loss)
     _, g = train(LinearSVM(LAM), s.problem, F := s.theta(0))
     z = F(s.problem.x)
+    assert g.i is None
     theirs = machine.fit(z, s.problem.y)
     values = theirs.predict(z) if isinstance(loss, Residual) else theirs.decision_function(z)
     np.testing.assert_allclose(g(Linear(), z), values, atol=1e-9)

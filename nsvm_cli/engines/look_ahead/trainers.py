@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,8 +50,8 @@ class LookAheadAlg1(LookAhead[Alg1State], Alg1):
     """Algorithm 1. With several processes, each holds its shard of the terms."""
 
     def start(self, problem: Problem, F: FeatureMap) -> Alg1State:
-        state, own = super().start(problem, F), problem.processes.shard
-        state.z, state.alpha = Rows(own(state.z.tensor)), Rows(own(state.alpha.tensor))
+        state = super().start(problem, F)
+        self._keep_own(problem, state)
         return state
 
     def s(self, problem: Problem, state: Alg1State, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
@@ -70,27 +71,28 @@ class LookAheadAlg1(LookAhead[Alg1State], Alg1):
         descend = state.engine.evaluate.descend
         state.objective = descend([at.evaluation], objective, t, self.last_theta_step, processes)
         own = [v for v in range(len(at.i)) if processes.owns(state.support_vectors + v)]
-        state.add(at.evaluation.z[own], alpha_t[own])
+        state.add(at.i[own], at.evaluation.z[own], alpha_t[own])
 
     def save(self, problem: Problem, state: Alg1State) -> StateDict:
-        z, alpha = self._terms(problem, state)
-        return {**super().save(problem, state), "z": {"rows": z}, "alpha": {"rows": alpha}}
+        return super().save(problem, self._with_all_terms(problem, state))
 
     def load(self, problem: Problem, state: Alg1State, saved: Mapping[str, Any]) -> None:
         super().load(problem, state, saved)
-        shard = problem.processes.shard
-        state.z, state.alpha = Rows(shard(state.z.tensor)), Rows(shard(state.alpha.tensor))
+        self._keep_own(problem, state)
 
     def finish(self, problem: Problem, state: Alg1State) -> Expansion:
-        z, alpha = self._terms(problem, state)
-        return Expansion(z, alpha, self.lam * state.t).without_zeros()
+        return super().finish(problem, self._with_all_terms(problem, state))
 
-    def _terms(
-        self, problem: Problem, state: Alg1State
-    ) -> tuple[Float[Tensor, "s n"], Float[Tensor, " s *outputs"]]:
-        """Return the terms z and alpha of all processes."""
-        processes, s = problem.processes, state.support_vectors
-        return processes.gather(state.z.tensor, s), processes.gather(state.alpha.tensor, s)
+    def _keep_own(self, problem: Problem, state: Alg1State) -> None:
+        """Keep this process's shard of all terms."""
+        own = problem.processes.shard
+        state.i, state.z, state.alpha = (Rows(own(rows.tensor)) for rows in (state.i, state.z, state.alpha))
+
+    def _with_all_terms(self, problem: Problem, state: Alg1State) -> Alg1State:
+        """Return the state with the terms of all processes."""
+        gather, s = problem.processes.gather, state.support_vectors
+        i, z, alpha = (Rows(gather(rows.tensor, s)) for rows in (state.i, state.z, state.alpha))
+        return replace(state, i=i, z=z, alpha=alpha)
 
 
 class Support(NamedTuple):

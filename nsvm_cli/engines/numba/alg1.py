@@ -40,6 +40,7 @@ def stretch(
     o: Optimizer,
     K: Kernel,
     samples: Samples,
+    i_s: Any,
     z_s: Any,
     alpha_s: Any,
     filled: Any,
@@ -50,7 +51,7 @@ def stretch(
 ) -> int:
     """Take the steps up to ``until``, whose samples, from step ``first`` on, are the rows of ``drawn``.
 
-    ``z_s`` and ``alpha_s`` have ``filled`` terms, and room for those that may be added.
+    ``i_s``, ``z_s`` and ``alpha_s`` have ``filled`` terms, and room for those that may be added.
     """
     k, C = drawn.shape[1], alpha_s.shape[1]
     g, steps = np.empty((k, C)), np.empty((k, C))
@@ -75,7 +76,7 @@ def stretch(
             if not _descend(F, K, o, progress, x_t, i[rows], alpha_t, *terms, samples.lam, t):
                 return BAD_OBJECTIVE
             for v in range(violations):
-                z_s[filled[0]], alpha_s[filled[0]] = z_t[v], alpha_t[v]
+                i_s[filled[0]], z_s[filled[0]], alpha_s[filled[0]] = i[rows[v]], z_t[v], alpha_t[v]
                 if not K.shift:
                     set_column(columns, filled[0], z_t[v])
                 filled[0] += 1

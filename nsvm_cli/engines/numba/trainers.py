@@ -166,10 +166,10 @@ class CompiledAlg1(LookAheadAlg1):
         K, steps = theta.kernel(problem.K), Stretches(problem, state, theta)
         filled = np.array([state.z.filled])
         for drawn, first, last in blocks(state.sampler, state.t, until):
-            z, alpha = (rows.reserve(self.k * len(drawn)) for rows in (state.z, state.alpha))
-            terms = z.numpy(), alpha.reshape(len(alpha), -1).numpy(), filled
+            i, z, alpha = (rows.reserve(self.k * len(drawn)) for rows in (state.i, state.z, state.alpha))
+            terms = i.numpy(), z.numpy(), alpha.reshape(len(alpha), -1).numpy(), filled
             steps.take(alg1.stretch, K, samples, *terms, steps.progress, drawn, first, last)
-            state.z.filled = state.alpha.filled = int(filled[0])
+            state.i.filled = state.z.filled = state.alpha.filled = int(filled[0])
         steps.store()
         state.engine.window = None
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, ValidationError
@@ -25,21 +25,18 @@ from nsvm_cli.errors import InputError, RunError, out_of_memory
 from nsvm_cli.memory import MEMORY_BUDGET, expect_room_for_sample, memory_limit
 from nsvm_cli.models.activations import ActivationMeter
 from nsvm_cli.models.feature_map import features
-from nsvm_cli.models.kernels import build_kernel
+from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.networks import build_network, empty_network
 from nsvm_cli.models.nsvm import NSVM, Expansion, output_bytes
 from nsvm_cli.parallel.device import select_device
+from nsvm_cli.parts import build_parts
 from nsvm_cli.plugins import plugin_errors
-from nsvm_cli.runs.parts import check_parts
 from nsvm_cli.storage import tensor_file
-from nsvm_cli.storage.run_directory import CONFIG_BYTES, config_text
+from nsvm_cli.storage.run_directory import CONFIG_BYTES
 from nsvm_cli.storage.tensor_file import DTYPES, Spec, TensorFile, spec, unusable
 from nsvm_cli.tasks import Regression, Task, task_for
 
-if TYPE_CHECKING:
-    from nsvm_cli.runs.experiment import Experiment
-
-MODEL = "nsvm-model-1"
+MODEL = "nsvm-model-2"
 THETA = "theta."
 SETTINGS_BYTES = 4 * CONFIG_BYTES
 """The most that the settings take as JSON, which config.yaml holds too."""
@@ -62,10 +59,9 @@ class Facts:
     bias is a tensor. ``shape`` is that of one sample, and ``sha256`` is the checksum of the data that the
     model was trained on. ``columns`` is None if these were no table. ``target`` holds mean and standard
     deviation of real targets, which have no classes. ``labels`` is NumPy's name of the type of the labels
-    that an estimator was given, such as bool; None for other models. ``text_as_written`` says that categories
-    are compared as they are written, which earlier versions did not. ``theta_change`` and ``feature_change``
-    say how far training has moved the network (see ``nsvm_cli.models.change``); files of earlier versions do
-    not.
+    that an estimator was given, such as bool; None for other models. ``theta_change`` and
+    ``feature_change`` say how far training has moved the network (see ``nsvm_cli.models.change``), if that is
+    known.
     """
 
     scale: Positive
@@ -79,7 +75,6 @@ class Facts:
     one_vs_one: bool = False
     target: tuple[float, Positive] | None = None
     labels: Name | None = None
-    text_as_written: bool = False
     theta_change: NonNegative | None = None
     feature_change: Annotated[float, Field(ge=0, le=2)] | None = None
 
@@ -88,10 +83,6 @@ class Facts:
             raise ValueError(f"expected two or more classes, or a target, got {len(self.classes)} classes")
         if (encoder := self.known.encoder) and self.shape != (encoder.width,):
             raise ValueError(f"its columns give {encoder.width} features, expected shape {list(self.shape)}")
-        if encoder and encoder.text and not self.text_as_written:
-            raise ValueError(
-                "an earlier nsvm wrote it, to which 1 and 1.0 were the same text: train it again"
-            )
 
     @property
     def known(self) -> Known:
@@ -120,40 +111,6 @@ class SavedModel:
     facts: Facts
 
 
-def facts(
-    experiment: Experiment,
-    model: NSVM,
-    steps: int,
-    movement: Mapping[str, float | None] | None = None,
-    labels: str | None = None,
-) -> Facts:
-    """Return the facts for the file of a model.
-
-    Args:
-        experiment: the run that it was trained in.
-        model: the model.
-        steps: the steps that were taken.
-        movement: ``theta_change`` and ``feature_change``, if they are known.
-        labels: the type of the labels of an estimator.
-    """
-    data, expansion = experiment.data, model.expansion
-    return Facts(
-        scale=expansion.scale,
-        bias=expansion.bias if isinstance(expansion.bias, float) else 0.0,
-        shape=tuple(experiment.problem.x.shape[1:]),
-        classes=data.task.classes,
-        steps=steps,
-        source=data.source,
-        sha256=data.sha256,
-        columns=None if data.encoder is None else data.encoder.columns,
-        one_vs_one=expansion.one_vs_one,
-        target=(data.task.mean, data.task.std) if isinstance(data.task, Regression) else None,
-        labels=labels,
-        text_as_written=data.encoder is not None,
-        **(movement or {}),
-    )
-
-
 def save_model(path: Path, saved: SavedModel, named: bool = False) -> None:
     """Write a model file; see ``nsvm_cli.storage.files.write_atomically``.
 
@@ -168,8 +125,8 @@ def _content(saved: SavedModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
     model, e = saved.model, saved.model.expansion
     tensors = {THETA + name: tensor for name, tensor in model.network.state_dict().items()}
     tensors |= {"z": e.z, "mean": model.scaling.mean, "std": model.scaling.std}
-    if model.sigmoids is not None:
-        tensors["sigmoids"] = model.sigmoids
+    optional = {"i": e.i, "sigmoids": model.sigmoids}
+    tensors |= {name: tensor for name, tensor in optional.items() if tensor is not None}
     if e.alpha.ndim == 1:
         tensors |= {"alpha": e.alpha.abs(), "y": torch.where(e.alpha < 0, -1, 1).to(e.alpha)}
     else:
@@ -177,27 +134,16 @@ def _content(saved: SavedModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return {"settings": plain(saved.settings), "facts": asdict(saved.facts)}, tensors
 
 
-def check_storable(experiment: Experiment) -> None:
-    """Check, before training, that files can hold the settings and the model of a run, and be read again.
+def check(saved: SavedModel) -> None:
+    """Check that a file can hold a model, and be read again; its tensors are not copied.
 
     Raises:
-        InputError: they cannot.
+        ValueError: it cannot.
     """
-    e = experiment
-    with ActivationMeter():
-        z = e.F(e.problem.x[:1])[:0]
-    try:
-        expansion = Expansion(z, z.new_zeros(0, *e.data.task.outputs), scale=1.0)
-        sigmoids = z.new_zeros(2, *e.data.task.outputs).double() if e.settings.calibration else None
-        model = NSVM(e.data.task, e.scaling, e.F.network, e.problem.K, expansion, sigmoids)
-        content, tensors = _content(SavedModel(model, e.settings, facts(e, model, steps=0)))
-        text = tensor_file.check(MODEL, content, tensors)
-        config_text(plain(e.settings))
-        _understood(json.loads(text), {name: spec(tensor) for name, tensor in tensors.items()})
-    except ValidationError as error:
-        raise InputError(f"the files of this run could not be read: {one_line(error)}") from None
-    except (ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"the files of this run could not be read: {error}") from None
+    content, tensors = _content(saved)
+    text = tensor_file.check(MODEL, content, tensors)
+    settings, facts = _understood(json.loads(text))
+    _check_specs({name: spec(tensor) for name, tensor in tensors.items()}, settings, facts)
 
 
 def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> SavedModel:
@@ -215,7 +161,9 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> SavedMod
     """
     file = tensor_file.read(path, MODEL, noun="model file")
     try:
-        settings, facts = _understood(file.content, file.specs)
+        settings, facts = _understood(file.content)
+        kernel = build_parts(settings).kernel
+        _check_specs(file.specs, settings, facts)
     except ValidationError as error:
         raise unusable(path, one_line(error)) from None
     except (ValueError, TypeError, RuntimeError, OverflowError, RecursionError) as error:
@@ -224,7 +172,7 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> SavedMod
     device = select_device(settings.device, settings.threads)
     try:
         with memory_limit(settings.memory_budget), plugin_errors():
-            model = _model(file, settings, facts, device)
+            model = _model(file, settings, facts, kernel, device)
     except (InputError, RunError):
         raise
     except (ValueError, RuntimeError) as error:
@@ -240,8 +188,8 @@ def _within_means(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _understood(content: Mapping[str, Any], specs: Mapping[str, Spec]) -> tuple[Settings, Facts]:
-    """Return the settings and facts of a model file, checked against each other and against its tensors."""
+def _understood(content: Mapping[str, Any]) -> tuple[Settings, Facts]:
+    """Return the settings and facts of a model file."""
     found = {key: value for key, value in content.items() if key != "sha256"}
     if found.keys() != {"settings", "facts"}:
         raise ValueError(f"expected settings and facts, got {', '.join(found) or 'nothing'}")
@@ -251,14 +199,7 @@ def _understood(content: Mapping[str, Any], specs: Mapping[str, Spec]) -> tuple[
     _expect(size <= SETTINGS_BYTES, f"its settings have {size} bytes, expected at most {SETTINGS_BYTES}")
     for name in sorted(given["facts"].keys() - {field.name for field in fields(Facts)})[:1]:
         raise ValueError(f"there should be no fact {shown(name)}")
-    settings = parse_settings(given["settings"])
-    check_parts(settings)
-    facts = Facts(**given["facts"])
-    needed = output_bytes(facts.outputs, facts.one_vs_one, getattr(torch, settings.dtype).itemsize)
-    expect_room_for_sample(needed, "the decision values")
-    z, mean = specs.get("z", ("", (0, 0)))[1], specs.get("mean", ("", ()))[1]
-    _expect_specs(specs, _specs(settings, facts, z, scaling=facts.shape if mean else ()))
-    return settings, facts
+    return parse_settings(given["settings"]), Facts(**given["facts"])
 
 
 def _mapping(value: object) -> dict[str, Any]:
@@ -267,41 +208,47 @@ def _mapping(value: object) -> dict[str, Any]:
     return value
 
 
-def _specs(settings: Settings, facts: Facts, z: tuple[int, ...], scaling: tuple[int, ...]) -> dict[str, Spec]:
-    """Return the specs of the tensors of a model, without allocating memory.
+def _check_specs(specs: Mapping[str, Spec], settings: Settings, facts: Facts) -> None:
+    """Check the tensors of a model file against its settings and facts, without allocating memory."""
+    needed = output_bytes(facts.outputs, facts.one_vs_one, getattr(torch, settings.dtype).itemsize)
+    expect_room_for_sample(needed, "the decision values")
+    expected = _specs(settings, facts, specs)
+    for name in sorted(expected.keys() | specs.keys()):
+        if name not in expected:
+            raise ValueError(f"there should be no tensor {name!r}")
+        if name not in specs:
+            raise ValueError(f"it has no tensor {name!r}")
+        if specs[name] != expected[name]:
+            (dtype, shape), (got_dtype, got_shape) = expected[name], specs[name]
+            raise ValueError(
+                f"{name} should be {dtype} of shape {list(shape)}, got {got_dtype} of shape {list(got_shape)}"
+            )
 
-    Args:
-        settings, facts: the model's.
-        z: the shape of z.
-        scaling: the shape of the mean and deviation of samples: () for one of each, or that of a sample.
+
+def _specs(settings: Settings, facts: Facts, got: Mapping[str, Spec]) -> dict[str, Spec]:
+    """Return the specs that the tensors of a model should have.
+
+    Those that it has say how many terms there are, whether they are samples of the training set, and whether
+    the mean and deviation are those of all values or have the shape of a sample.
     """
     dtype: torch.dtype = getattr(torch, settings.dtype)
     theta = empty_network(settings.network, facts.shape, facts.task.outputs).to(dtype).state_dict()
+    z = got.get("z", ("", (0, 0)))[1]
     if len(z) != 2:
         raise ValueError(f"z should be a matrix, got shape {list(z)}")
     specs = {THETA + name: spec(tensor) for name, tensor in theta.items()}
     shapes = {"z": z, "alpha": (*z[:1], *facts.outputs)}
     shapes |= {"bias": facts.outputs} if facts.outputs else {"y": z[:1]}
     specs |= {name: (DTYPES[dtype], shape) for name, shape in shapes.items()}
+    if "i" in got:
+        specs["i"] = (DTYPES[torch.int64], z[:1])
     if settings.calibration:
         specs["sigmoids"] = (DTYPES[torch.float64], (2, *facts.task.outputs))
+    scaling = facts.shape if got.get("mean", ("", ()))[1] else ()
     return specs | dict.fromkeys(("mean", "std"), (DTYPES[torch.float64], scaling))
 
 
-def _expect_specs(got: Mapping[str, Spec], expected: Mapping[str, Spec]) -> None:
-    for name in sorted(expected.keys() | got.keys()):
-        if name not in expected:
-            raise ValueError(f"there should be no tensor {name!r}")
-        if name not in got:
-            raise ValueError(f"it has no tensor {name!r}")
-        if got[name] != expected[name]:
-            (dtype, shape), (got_dtype, got_shape) = expected[name], got[name]
-            raise ValueError(
-                f"{name} should be {dtype} of shape {list(shape)}, got {got_dtype} of shape {list(got_shape)}"
-            )
-
-
-def _model(file: TensorFile, settings: Settings, facts: Facts, device: torch.device) -> NSVM:
+def _model(file: TensorFile, settings: Settings, facts: Facts, kernel: Kernel, device: torch.device) -> NSVM:
     tensors = file.tensors()
     _expect(all(bool(t.isfinite().all()) for t in tensors.values()), "a tensor holds NaN or infinity")
     z, alpha, mean, std = (tensors[name] for name in ("z", "alpha", "mean", "std"))
@@ -313,6 +260,9 @@ def _model(file: TensorFile, settings: Settings, facts: Facts, device: torch.dev
         _expect(bool((y.abs() == 1).all()), "y holds values that are not labels")
         _expect(bool((alpha > 0).all()), "alpha is not positive")
         alpha = alpha * y
+    if (i := tensors.get("i")) is not None:
+        _expect(bool((i >= 0).all()), "i holds values that are not indices of samples")
+        i = i.to(device)
     _expect(bool((std > 0).all()), "std is not positive")
     network = build_network(settings.network, facts.shape, seed=0, outputs=facts.task.outputs)
     network = network.to(device, z.dtype)
@@ -320,9 +270,8 @@ def _model(file: TensorFile, settings: Settings, facts: Facts, device: torch.dev
     with ActivationMeter():
         n = features(network, z.new_zeros(1, *facts.shape, device=device)).shape[1]
     _expect(z.shape[1] == n, f"z has {z.shape[1]} columns where the network gives {n} features")
-    expansion = Expansion(z.to(device), alpha.to(device), facts.scale, bias, facts.one_vs_one)
-    kernel, sigmoids = build_kernel(settings.kernel), tensors.get("sigmoids")
-    return NSVM(facts.task, Scaling(mean, std), network, kernel, expansion, sigmoids)
+    expansion = Expansion(z.to(device), alpha.to(device), facts.scale, bias, facts.one_vs_one, i)
+    return NSVM(facts.task, Scaling(mean, std), network, kernel, expansion, tensors.get("sigmoids"))
 
 
 def _expect(condition: bool, otherwise: str) -> None:

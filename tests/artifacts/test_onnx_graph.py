@@ -14,15 +14,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from nsvm_cli.artifacts import onnx_graph as module
+from nsvm_cli.artifacts.model_file import load_model
+from nsvm_cli.artifacts.onnx_graph import onnx_graph
 from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.datasets.base import as_float
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.calibration import probabilities
 from nsvm_cli.models.kernels import KERNELS, Kernel
-from nsvm_cli.runs import onnx_graph as module
 from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.runs.model_file import load_model
-from nsvm_cli.runs.onnx_graph import onnx_graph
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.tasks import Classification

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from nsvm_cli.artifacts.model_file import Facts, find_model_file, load_model
 from nsvm_cli.config.settings import Section
 from nsvm_cli.datasets import Data, Split, load_data
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import memory_limit
-from nsvm_cli.runs.model_file import Facts, find_model_file, load_model
 from nsvm_cli.trainers import trains_svm
 
 

@@ -13,11 +13,11 @@ from jaxtyping import Float64
 from torch import Tensor, nn
 
 from nsvm_cli import __version__
+from nsvm_cli.artifacts.model_file import Facts, load_model
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.calibration import probabilities
 from nsvm_cli.models.nsvm import NSVM, votes
 from nsvm_cli.plugins import location
-from nsvm_cli.runs.model_file import Facts, load_model
 from nsvm_cli.tasks import Classification
 
 MOST_BYTES = 2**31 - 2**20

@@ -1,0 +1,1 @@
+"""What a run leaves and others read: model files, predictions, evaluation, ONNX graphs."""

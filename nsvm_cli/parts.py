@@ -1,0 +1,44 @@
+"""The parts that the settings of a run name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nsvm_cli.config.registry import build
+from nsvm_cli.config.settings import Settings
+from nsvm_cli.datasets import build_source
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.kernels import Kernel, build_kernel
+from nsvm_cli.models.losses import LOSSES
+from nsvm_cli.models.optimizers import OptimizerConfig, build_optimizer
+from nsvm_cli.trainers import Trainer, build_trainer
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts that need no data: algorithm, kernel and optimizer."""
+
+    algorithm: Trainer[Any]
+    kernel: Kernel
+    optimizer: OptimizerConfig
+
+
+def build_parts(settings: Settings) -> Parts:
+    """Return the parts that need no data, and check that those that do accept their settings.
+
+    Raises:
+        InputError: a name or a setting is wrong.
+    """
+    parts = Parts(
+        build_trainer(settings.algorithm), build_kernel(settings.kernel), build_optimizer(settings.optimizer)
+    )
+    build_source(settings.dataset)
+    if settings.calibration and settings.task == "regression":
+        raise InputError("calibration=sigmoid gives probabilities of classes, and task=regression has none")
+    if settings.loss is not None:
+        build(LOSSES, "loss", settings.loss)
+        if not parts.algorithm.trains_svm:
+            loss, algorithm = settings.loss["name"], settings.algorithm["name"]
+            raise InputError(f"loss={loss} is one of an SVM, and algorithm={algorithm} trains none")
+    return parts
