@@ -15,8 +15,8 @@ from nsvm_cli.cli.job import Job, RunOptions
 from nsvm_cli.cli.sweep import Sweep
 from nsvm_cli.errors import InputError
 
-FLAGS = {"allow_mismatch": "allow_mismatch", "inexact": "allow_mismatch", "overwrite": "overwrite"}
-"""Words that are true or false, and the options that they set; ``inexact`` is an earlier name."""
+FLAGS = ("allow_mismatch", "overwrite")
+"""Words that are true or false."""
 
 FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")
 WHERE_AND_HOW = ("hydra/launcher", "hydra.launcher", "hydra.sweep.", "hydra.job.")
@@ -55,7 +55,7 @@ def _options(arguments: Iterable[str]) -> tuple[RunOptions, list[str]]:
         if key in FLAGS:
             if value.lower() not in ("true", "false"):
                 raise InputError(f"{key}: expected true or false, got {value!r}")
-            found[FLAGS[key]] = value.lower() == "true"
+            found[key] = value.lower() == "true"
         elif key == "optimized_metric":
             if value.startswith("test_"):
                 raise InputError(f"{word}: nothing is chosen on a test set; use validation_{value[5:]}")

@@ -129,13 +129,10 @@ def plain(settings: Settings) -> dict[str, Any]:
 
 
 def is_record_of(recorded: Mapping[str, Any], settings: Settings) -> bool:
-    """Return whether the plain values that a run directory records are these settings.
-
-    An earlier version may have recorded them, without the settings that have been added since.
-    """
+    """Return whether the plain values that a run directory records are these settings."""
     try:
-        return without_nulls(plain(parse_settings(recorded))) == without_nulls(plain(settings))
-    except InputError:  # a later version may have recorded them
+        return plain(parse_settings(recorded)) == plain(settings)
+    except InputError:  # another version may have recorded them
         return False
 
 
@@ -168,15 +165,3 @@ def flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     for name, value in values.items():
         found |= flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
     return found
-
-
-def without_nulls(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the plain values that are not null, to compare with a run that an earlier version recorded.
-
-    A setting that has been added since is null unless it is used.
-    """
-    return {
-        key: without_nulls(value) if isinstance(value, dict) else value
-        for key, value in values.items()
-        if value is not None
-    }

@@ -107,7 +107,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def read_times(path: Path) -> dict[int, float]:
-    """Return the seconds of training at each recorded step; none for a run of an earlier version.
+    """Return the seconds of training at each recorded step; none if there is no such file.
 
     A step that was taken again after resuming has its last time. Lines torn by a power cut are left out.
 

@@ -202,7 +202,7 @@ def read_status(path: Path) -> dict[str, Any] | None:
 
 
 def overrides_in(record: Mapping[str, Any]) -> list[str]:
-    """Return the overrides in a status or a result; an earlier version wrote none in the latter."""
+    """Return the overrides in a status or a result."""
     words = record.get("overrides")
     return [str(word) for word in words] if isinstance(words, list) else []
 

@@ -127,7 +127,7 @@ def read_run(path: Path) -> RunRecord:
 
 def _finished(path: Path, result: dict[str, Any], overrides: list[str]) -> RunRecord:
     settings = result.pop("settings", None)
-    if not isinstance(settings, dict):  # an earlier version wrote it
+    if not isinstance(settings, dict):
         return RunRecord(path, "finished", "", read_config(path), overrides, result)
     overrides = overrides_in(result)
     result.pop("overrides", None)

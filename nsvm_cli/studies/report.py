@@ -88,7 +88,7 @@ def _run_page(record: RunRecord, runtime: Mapping[str, Any], data: Data | None) 
 
 
 def _date(record: RunRecord) -> str:
-    """Return when a run finished, for the line below its title; earlier versions did not record it."""
+    """Return when a run finished, for the line below its title."""
     try:
         date = datetime.fromisoformat(record.figures["date"])
     except (LookupError, TypeError, ValueError):

@@ -165,7 +165,7 @@ def test_a_directory_that_another_command_has_open(tmp_path: Path) -> None:
         (["resume=run", "experiment.optimizer.lr=1"], "does not go with resume=RUN: name what changes"),
         (["resume=run", "-m"], "the same sweep, started again, resumes by itself"),
         (["resume=run", "overwrite=true"], "expected one of them"),
-        (["resume=run", "inexact=yes"], "inexact: expected true or false, got 'yes'"),
+        (["resume=run", "allow_mismatch=yes"], "allow_mismatch: expected true or false, got 'yes'"),
         (["overwrite"], "overwrite: expected true or false, got ''"),
     ],
 )

@@ -46,7 +46,7 @@ def test_a_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
 
 def test_times_have_the_last_word_on_a_step_and_no_torn_lines(tmp_path: Path) -> None:
     file = tmp_path / "times.jsonl"
-    assert metrics_file.read_times(file) == {}, "of a run of an earlier version"
+    assert metrics_file.read_times(file) == {}
     times = [(1, 0.5), (2, 1.0), (2, 7.0), (3, 8.0)]
     lines = [json.dumps({"step": step, "seconds": seconds}) for step, seconds in times]
     damaged = ['{"step": 4, "sec{"step": 4, "seconds": 9}', '{"step": 5, "seconds": NaN}', '{"step": 6', "[]"]
