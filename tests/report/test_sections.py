@@ -30,7 +30,6 @@ CELLS = "An empty cell of numbers shows the median of its column, which the mode
 
 def pixels(image: Image) -> list[int]:
     """The pixels in the address of an image."""
-    assert image.address is not None
     png = base64.b64decode(image.address.removeprefix("data:image/png;base64,"))
     pixels: list[int] = np.asarray(Pictures.open(io.BytesIO(png))).ravel().tolist()
     return pixels
@@ -53,7 +52,9 @@ def test_a_prediction_and_its_support_vectors_are_shown_with_their_own_images(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("nsvm_cli.report.model_sections.build_trainer", lambda _: Alg1(steps=1))
-    expansion = Expansion(OTHERS.x.flatten(1), torch.tensor([-2.0, 1.0]).double(), 255.0**2)
+    expansion = Expansion(
+        OTHERS.x.flatten(1), torch.tensor([-2.0, 1.0]).double(), 255.0**2, i=torch.arange(2)
+    )
     found = stub(
         *(IMAGES[1:2], [-1], ["hen", "owl"], left_minus_right),
         *(lambda x: x.flatten(1), expansion, OTHERS),
@@ -78,7 +79,8 @@ def test_a_table_says_what_stands_in_empty_cells(monkeypatch: pytest.MonkeyPatch
     assert [row[0] for row in table.rows] == ["0", "1700000000"]
     assert note == Note(CELLS)
     two = [[1.0, 0.5], [2.0, -2.0]]
-    explained = stub(two, [1, 1], "ab", train=split(two, [1, 1]))
+    expansion = Expansion(torch.tensor(two).double(), torch.ones(2).double(), 1.0, i=torch.arange(2))
+    explained = stub(two, [1, 1], "ab", expansion=expansion, train=split(two, [1, 1]))
     _, grid, note = _support_vectors(explained)
     assert isinstance(grid, Grid)
     assert note == Note(CELLS)
