@@ -68,7 +68,7 @@ class Checkpoint:
 
 def with_engine_of(checkpoint: Checkpoint, experiment: Experiment) -> Experiment:
     """Return the run with the engine that took the steps so far, if it is at hand."""
-    engine = checkpoint.environment["engine"]
+    engine = checkpoint.environment.get("engine", TORCH)
     if not engine.startswith(NUMBA):
         return replace(experiment, engine=LITERAL if engine == LITERAL else TORCH)
     e = experiment

@@ -24,6 +24,7 @@ from nsvm_cli.runs.checkpoint import load_checkpoint, save_checkpoint
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loop import Callback, Record
 from nsvm_cli.runs.train import train_run
+from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.metrics_file import START, Position, read_times
 from nsvm_cli.storage.run_directory import RunDirectory, checkpoints_in, read_config
 from nsvm_cli.trainers import TRAINERS, Problem, State
@@ -245,6 +246,22 @@ def test_another_environment_is_refused(half: Path, monkeypatch: pytest.MonkeyPa
             go(half, settings_with(threads=2))
     finally:
         torch.set_num_threads(1)
+
+
+def test_a_checkpoint_that_names_no_engine(half: Path) -> None:
+    last = checkpoints_in(half)[0]
+    checkpoint = load_checkpoint(last)
+    environment = {key: value for key, value in checkpoint.environment.items() if key != "engine"}
+    save_checkpoint(last, replace(checkpoint, environment=environment))
+    with pytest.raises(InputError, match="engine was auto and is torch"):
+        go(half, settings_with())
+
+
+def test_checkpoints_of_another_version_are_refused(half: Path) -> None:
+    for file in checkpoints_in(half):
+        tensor_file.write(file, "nsvm-checkpoint-2", {}, {"weight": torch.ones(3)})
+    with pytest.raises(InputError, match="another version of nsvm writes: train again; start over with over"):
+        go(half, settings_with())
 
 
 def test_settings_without_effect_on_the_result_may_change(whole: Path, half: Path) -> None:
