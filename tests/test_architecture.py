@@ -118,8 +118,12 @@ def test_one_file_for_each_registered_part(group: str) -> None:
     assert named == set(REGISTRIES[group])
 
 
-PLACEHOLDERS = {"csv": ["dataset.path=table.csv"], "pmlb": ["dataset.table=letter"]}
-TABLES = ("csv", "pmlb", "ringnorm", "ringnorm_openml")
+PLACEHOLDERS = {
+    "csv": ["dataset.path=table.csv"],
+    "openml": ["dataset.id=61"],
+    "pmlb": ["dataset.table=letter"],
+}
+TABLES = ("csv", "openml", "pmlb", "ringnorm")
 OPTIONS = [
     (group, file.stem)
     for group in sorted(REGISTRIES)

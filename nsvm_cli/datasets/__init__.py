@@ -18,9 +18,9 @@ from nsvm_cli.datasets.digits import SklearnDigits
 from nsvm_cli.datasets.emnist import EMNIST
 from nsvm_cli.datasets.encoding import TableEncoder, as_numbers, code_labels, fit_encoder, stray_texts
 from nsvm_cli.datasets.mnist import KMNIST, MNIST, FashionMNIST
+from nsvm_cli.datasets.openml import OpenML
 from nsvm_cli.datasets.pmlb import PMLB
 from nsvm_cli.datasets.ringnorm import Ringnorm
-from nsvm_cli.datasets.ringnorm_openml import RingnormOpenML
 from nsvm_cli.datasets.splits import duplicates, split_rows
 from nsvm_cli.datasets.svhn import SVHN
 from nsvm_cli.errors import InputError
@@ -44,7 +44,6 @@ __all__ = [
 
 DATASETS: dict[str, type[Source]] = {
     "ringnorm": Ringnorm,
-    "ringnorm_openml": RingnormOpenML,
     "mnist": MNIST,
     "fashion_mnist": FashionMNIST,
     "kmnist": KMNIST,
@@ -53,6 +52,7 @@ DATASETS: dict[str, type[Source]] = {
     "svhn": SVHN,
     "digits": SklearnDigits,
     "csv": CSV,
+    "openml": OpenML,
     "pmlb": PMLB,
 }
 

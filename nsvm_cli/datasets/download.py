@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 import platformdirs
 
@@ -16,7 +15,7 @@ from nsvm_cli.output import say
 from nsvm_cli.storage.files import locked
 
 if TYPE_CHECKING:
-    from requests import PreparedRequest, Response, Session
+    from requests import Session
 
 TIMEOUT = (10, 60)
 """Seconds to wait for a connection and between two reads."""
@@ -27,27 +26,13 @@ def cache_folder() -> Path:
     return platformdirs.user_cache_path("nsvm", appauthor=False)
 
 
-@contextmanager
-def https_only() -> Iterator[None]:
-    """Restrict the requests library to https, and give every request a timeout, within the context.
-
-    It patches ``Session.send``, which redirects pass through too.
-    """
+def _session() -> Session:
+    """Return a session of requests that has no way to send anything but https, also when redirected."""
     from requests import Session  # slow to import, and most runs download nothing
-    from requests.exceptions import InvalidSchema
 
-    send = Session.send
-
-    def guarded(self: Session, request: PreparedRequest, **options: Any) -> Response:
-        if urlsplit(request.url).scheme != "https":
-            raise InvalidSchema(f"{request.url} is not https")
-        return send(self, request, **{**options, "timeout": options.get("timeout") or TIMEOUT})
-
-    Session.send = guarded  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Session.send = send  # type: ignore[method-assign]
+    session = Session()
+    del session.adapters["http://"]
+    return session
 
 
 def fetch(folder: Path, sums: Mapping[str, str], mirrors: Sequence[str]) -> None:
@@ -63,7 +48,7 @@ def fetch(folder: Path, sums: Mapping[str, str], mirrors: Sequence[str]) -> None
     Raises:
         OSError: no mirror has the right files, or the folder cannot be written to.
     """
-    with locked(folder, wait=True), https_only():
+    with locked(folder, wait=True), _session() as session:
         partial = folder / ".partial"
         shutil.rmtree(partial, ignore_errors=True)  # left by a download that was killed
         failures = []
@@ -75,12 +60,10 @@ def fetch(folder: Path, sums: Mapping[str, str], mirrors: Sequence[str]) -> None
             partial.mkdir()
             try:
                 for name, known in missing.items():
-                    _retrieve(partial, name, known, mirror).replace(folder / name)
+                    _retrieve(session, mirror + name, partial / name, known)
+                    (partial / name).replace(folder / name)
                 return
-            except (
-                OSError,
-                ValueError,
-            ) as error:  # requests' errors are OSErrors, a wrong sum is a ValueError
+            except (OSError, ValueError) as error:  # requests' errors are OSErrors
                 failures.append(f"{mirror}: {reason(error)}")
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
@@ -94,10 +77,8 @@ def fetch_text(address: str, limit: int) -> str:
         OSError: it cannot be downloaded.
         ValueError: it is longer, or is not UTF-8.
     """
-    import requests
-
     content = bytearray()
-    with https_only(), requests.get(address, stream=True, timeout=TIMEOUT) as response:
+    with _session() as session, session.get(address, stream=True, timeout=TIMEOUT) as response:
         response.raise_for_status()
         for chunk in response.iter_content(2**16):
             content += chunk
@@ -106,22 +87,27 @@ def fetch_text(address: str, limit: int) -> str:
     return content.decode()
 
 
-def _retrieve(folder: Path, name: str, known: str, mirror: str) -> Path:
-    import pooch  # imports requests
+def _retrieve(session: Session, address: str, file: Path, known: str) -> None:
+    """Download a file.
 
-    pooch.get_logger().setLevel("WARNING")
-    downloader = pooch.HTTPDownloader(
-        chunk_size=2**16,
-        timeout=TIMEOUT,
-        headers={"Accept-Encoding": "identity"},
-        hooks={"response": _as_stored},
-    )
-    return Path(pooch.retrieve(mirror + name, f"sha256:{known}", name, folder, downloader=downloader))
-
-
-def _as_stored(response: Response, **_: Any) -> None:
-    """Drop the content encoding: some servers send .gz files with one, and requests would unpack them."""
-    response.raw.headers.pop("content-encoding", None)
+    Raises:
+        OSError: it cannot be downloaded.
+        ValueError: its SHA-256 checksum is another one.
+    """
+    digest = hashlib.sha256()
+    as_stored = {"Accept-Encoding": "identity"}
+    with (
+        session.get(address, headers=as_stored, stream=True, timeout=TIMEOUT) as response,
+        file.open("wb") as target,
+    ):
+        response.raise_for_status()
+        # some servers send .gz files with an encoding that requests would undo
+        response.raw.headers.pop("content-encoding", None)
+        for chunk in response.iter_content(2**16):
+            target.write(chunk)
+            digest.update(chunk)
+    if digest.hexdigest() != known:
+        raise ValueError(f"{address}: expected SHA-256 {known}, got {digest.hexdigest()}")
 
 
 def reason(error: Exception) -> str:

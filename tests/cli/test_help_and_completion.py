@@ -98,7 +98,7 @@ try:
     main(sys.argv[1:])
 except SystemExit as done:
     assert done.code == 0
-heavy = {"torch", "pandas", "sklearn", "openml", "pooch", "requests", "hydra", "rich", "pydantic"}
+heavy = {"torch", "pandas", "sklearn", "openml", "requests", "hydra", "rich", "pydantic"}
 heavy |= {"argcomplete", "matplotlib", "scipy", "torchvision", "torch._dynamo", "optuna", "joblib", "sympy"}
 print("LASTING", gc.get_freeze_count(), gc.isenabled())
 print("IMPORTED", *sorted(heavy & set(sys.modules)))

@@ -35,14 +35,10 @@ def description(base: str, mood: str, md5: str) -> str:
         "md5_checksum": md5,
         "default_target_attribute": "Class",
     }
-    if mood == "no-parquet":
-        del fields["parquet_url"]
     if mood == "plain-http":
         fields["url"] = fields["url"].replace("https", "http")
     if mood == "no-target":
         del fields["default_target_attribute"]
-    if mood == "other-target":
-        fields["default_target_attribute"] = "Outcome"
     if mood == "wrong-md5":
         fields["md5_checksum"] = "0" * 32
     lines = [f"<oml:{key}>{value}</oml:{key}>" for key, value in fields.items()]
@@ -68,37 +64,26 @@ class FakeOpenML:
         self.asked: list[str] = []
         self.base = ""
         self.arff = arff(x, classes)
-        backwards = arff(x[::-1], classes[::-1])
-        changed = arff(np.vstack([x[:-1], x[-1] + 1]), classes)
-        self.others = {"small": arff(x[:30], classes[:30]), "backwards": backwards, "changed": changed}
+        self.changed = arff(np.vstack([x[:-1], x[-1] + 1]), classes)
 
     def __call__(self, request: BaseHTTPRequestHandler) -> None:
         self.asked.append(request.path)
         _, mood, rest = request.path.split("?")[0].split("/", 2)
-        if mood == "redirect" and rest == "ringnorm.arff":
-            reply(request, 302, Location=self.base.replace("https", "http") + "no-parquet/ringnorm.arff")
-        else:
-            reply(request, *self._answer(mood, rest))
+        reply(request, *self._answer(mood, rest))
 
     def _answer(self, mood: str, rest: str) -> Answer:
-        text = self.others.get(mood, self.arff)
+        text = self.changed if mood == "changed" else self.arff
         if mood == "not-found":
             return 412, NO_SUCH_DATA.encode()
-        if mood == "page-404":
-            return 404, b"<html><body>Not\nfound<br></body></html>"
-        if mood == "broken":
-            return 500, b""
         if mood == "garbage":
             return 200, b"no XML\nat all"
-        if mood == "other-xml":
-            return 200, b"<hello/>"
         if rest == f"api/v1/xml/data/{ID}":
             md5 = hashlib.md5(text.encode()).hexdigest()
             return 200, description(self.base, mood, md5).encode()
         if rest == f"api/v1/xml/data/features/{ID}":
             return 200, features().encode()
         if rest == "ringnorm.arff":
-            return (200, b"\x00\x01 no ARFF") if mood == "no-arff" else (200, text.encode())
+            return 200, text.encode()
         return 404, NO_SUCH_DATA.encode()
 
     def url(self, mood: str) -> str:

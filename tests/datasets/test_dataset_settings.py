@@ -10,7 +10,7 @@ from tests.datasets.helpers import refusal
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("ringnrom", "ringnorm"), ("mnits", "mnist"), ("ringnorm-openml", "ringnorm_openml"), ("iris", "")],
+    [("ringnrom", "ringnorm"), ("mnits", "mnist"), ("opnml", "openml"), ("iris", "")],
 )
 def test_an_unknown_name(name: str, meant: str) -> None:
     message = refusal(name)
@@ -36,7 +36,7 @@ def test_a_name_that_is_not_text(name: str) -> None:
         ("csv", "seperator", "separator"),
         ("pmlb", "tabel", "table"),
         ("emnist", "subste", "subset"),
-        ("ringnorm_openml", "pth", "path"),
+        ("openml", "pth", "path"),
     ],
 )
 def test_an_unknown_setting(name: str, setting: str, meant: str) -> None:
@@ -46,7 +46,7 @@ def test_an_unknown_setting(name: str, setting: str, meant: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(DATASETS))
 def test_every_data_set_has_a_validation_setting(name: str) -> None:
-    path = {"csv": {"path": "any.csv"}, "pmlb": {"table": "letter"}}.get(name, {})
+    path = {"csv": {"path": "any.csv"}, "pmlb": {"table": "letter"}, "openml": {"id": 61}}.get(name, {})
     assert refusal(name, **path, validation=-1) == (
         "dataset.validation should be greater than or equal to 0, got -1"
     )
@@ -67,7 +67,7 @@ def test_every_data_set_has_a_validation_setting(name: str) -> None:
             {"classes": [3, 3]},
             "dataset.classes: expected two or more different classes, got [3, 3]",
         ),
-        ("ringnorm_openml", {"path": 1496}, "dataset.path should be a valid string, got 1496"),
+        ("openml", {"id": 1, "path": 1496}, "dataset.path should be a valid string, got 1496"),
     ],
 )
 def test_a_value_of_the_wrong_kind(name: str, settings: dict[str, object], says: str) -> None:
