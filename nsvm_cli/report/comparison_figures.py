@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float64
 
-from nsvm_cli.report.plotting import BLUE, GRAY, new_figure, style_axis
-from nsvm_cli.report.svg import SERIES
+from nsvm_cli.report.plotting import BLUE, GRAY, SERIES, new_figure, style_axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,12 +24,9 @@ if TYPE_CHECKING:
 STYLES: Sequence[Mapping[str, Any]] = [
     {"color": colour, "linestyle": dashes, "marker": marker}
     for dashes, marker in (("-", "o"), ((0, (4, 1.5)), "D"))
-    for colour in [*SERIES][:6]
+    for colour in SERIES[:6]
 ]
 """How curves and the points at their ends are drawn: at most so many."""
-
-ON_CELLS = {True: "#fefefe", False: "#111111"}
-"""Colours of words on dark and on light cells: neither black nor white, which a dark page exchanges."""
 
 RATIO = 10
 """An axis is logarithmic if the longest curve is so many times as long as the shortest."""
@@ -179,7 +175,7 @@ def _plot_grids(
         image = axis.imshow(grid.scores, aspect="auto", cmap="viridis")
         for (row, column), value in np.ndenumerate(grid.scores):
             if not np.isnan(value):
-                color, words = ON_CELLS[image.norm(value) < 0.6], f"{value:.{digits}f}"
+                color, words = "white" if image.norm(value) < 0.6 else "black", f"{value:.{digits}f}"
                 axis.text(column, row, words, ha="center", va="center", fontsize=SMALL, color=color)
         style_axis(axis, _shown(dataset))
         axis.set_yticks(range(len(grid.rows)), [*map(_shown, grid.rows)])

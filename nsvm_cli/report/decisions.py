@@ -14,8 +14,7 @@ from torch import Tensor
 from nsvm_cli.datasets import Split
 from nsvm_cli.report.feature_maps import COLORMAP, MOST_POINTS, SIZE, plot_points
 from nsvm_cli.report.page import Picture
-from nsvm_cli.report.plotting import BLUE, GRAY, shortened, style_axis
-from nsvm_cli.report.svg import SERIES, draw_svg
+from nsvm_cli.report.plotting import BLUE, GRAY, SERIES, draw_svg, shortened, style_axis
 from nsvm_cli.report.trained import Trained
 from nsvm_cli.tasks import Classification
 
@@ -74,7 +73,7 @@ def _plot_decisions(
     if isinstance(task, Classification):
         from matplotlib.colors import to_rgba_array
 
-        colours = to_rgba_array([*SERIES], 0.3)
+        colours = to_rgba_array(SERIES, 0.3)
         index = task.index(decided).astype(int)
         axis.imshow(colours[index % len(colours)], interpolation="none", **where)
         if g.ndim == 2:

@@ -15,8 +15,7 @@ from nsvm_cli.errors import RunError
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.report.confusion import MOST_CLASSES
 from nsvm_cli.report.page import Picture
-from nsvm_cli.report.plotting import shortened, style_axis
-from nsvm_cli.report.svg import SERIES, draw_svg
+from nsvm_cli.report.plotting import SERIES, draw_svg, shortened, style_axis
 from nsvm_cli.report.trained import Trained
 from nsvm_cli.tasks import Classification
 
@@ -34,9 +33,6 @@ MARKERS = "osD^vPX*<>"
 """Classes differ in these too, for those who cannot tell colours apart."""
 
 COLORMAP = "viridis"
-
-BORDER = "#fefefe"
-"""The colour of borders between classes in a matrix: not white, which a dark page exchanges."""
 
 
 def feature_pictures(trained: Trained) -> list[Picture]:
@@ -131,7 +127,7 @@ def plot_points(
     index = task.index(some.y).long().numpy()
     for r in np.unique(index):
         marker = MARKERS[(r + r // len(SERIES)) % len(MARKERS)]  # another one the second time round
-        style = {"color": [*SERIES][r % len(SERIES)], "marker": marker, "linestyle": ""}
+        style = {"color": SERIES[r % len(SERIES)], "marker": marker, "linestyle": ""}
         axis.plot(*points[index == r].T, markersize=3.5, label=shortened(task.classes[r]), **style)
     wrong = (trained.model.predict(some.x).cpu() != some.y).numpy()
     if wrong.any():
@@ -155,8 +151,8 @@ def _plot_matrix(
     axis.set_yticks([])
     if trained.classifies:
         for border in (y.diff().nonzero().flatten() + 0.5).tolist():  # pixels have their centres at integers
-            axis.axhline(border, color=BORDER, linewidth=0.8)
-            axis.axvline(border, color=BORDER, linewidth=0.8)
+            axis.axhline(border, color="white", linewidth=0.8)
+            axis.axvline(border, color="white", linewidth=0.8)
     if trained.classifies and len(trained.model.task.classes) <= MOST_CLASSES:
         present = y.unique().tolist()
         centres = [float((y == label).nonzero().double().mean()) for label in present]

@@ -16,7 +16,6 @@ from markupsafe import Markup
 from nsvm_cli import __version__
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.output import printable
-from nsvm_cli.report.svg import SERIES
 from nsvm_cli.storage.files import write_atomically
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -179,7 +178,7 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.html.jinja").render(page=page, series=SERIES, version=__version__)
+    return environment.get_template("page.html.jinja").render(page=page, version=__version__)
 
 
 def _shown(value: Any) -> Any:

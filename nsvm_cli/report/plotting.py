@@ -1,7 +1,8 @@
-"""matplotlib as all pictures use it: its default style, whatever a matplotlibrc says, and without a word."""
+"""matplotlib as all pictures use it: its default style, whatever a matplotlibrc says, and without logging."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import io
 import logging
@@ -9,6 +10,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
 
 from nsvm_cli.output import printable
 from nsvm_cli.storage.files import write_atomically
@@ -19,6 +22,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, GRAY = "#1f5fa8", "#c8641e", "#777777"
+SERIES = (
+    *(BLUE, ORANGE, "#2f7d4a", "#7a4fa3", "#b83245"),
+    *("#137a86", "#8a5a2b", "#b2478f", "#6d7a12", "#5b6676"),
+)
+"""The colours of series and classes."""
+
+POINT, SMALLEST, LARGEST = 4 / 3, 0.75, 1.2
+"""A point in pixels, and the scale of a figure that its page may choose: below, it scrolls."""
 
 
 def draw(file: Path, size: tuple[float, float], plot: Callable[[Figure], object]) -> None:
@@ -47,6 +58,30 @@ def write_figure(file: Path, figure: Figure) -> None:
         # figure.savefig would draw twice, for the layout first
         getattr(canvas, f"print_{form}")(buffer, metadata={"CreationDate": None})
     write_atomically(file, buffer.getvalue())
+
+
+def draw_svg(size: tuple[float, float], plot: Callable[[Figure], object], label: str) -> Markup:
+    """Return what ``plot`` draws on a figure of this size, in inches, as an element of an HTML page."""
+    return to_svg(new_figure(size, plot), label)
+
+
+def to_svg(figure: Figure, label: str) -> Markup:
+    """Return a figure as an ``img`` element that holds its SVG, without a background.
+
+    Args:
+        figure: the figure.
+        label: what it shows, for those who cannot see it.
+    """
+    written = io.BytesIO()
+    with plain_matplotlib() as parameters:
+        parameters.update({"svg.fonttype": "none", "svg.hashsalt": label})
+        no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(written, format="svg", transparent=True, metadata=no_metadata)
+    width = 72 * POINT * figure.get_figwidth()
+    style = f"min-width: {SMALLEST * width:.0f}px; width: {LARGEST * width:.0f}px"
+    content = base64.b64encode(written.getvalue()).decode()
+    element = '<img class="drawing" src="data:image/svg+xml;base64,{}" alt="{}" style="{}">'
+    return Markup(element).format(content, printable(label), style)
 
 
 @contextlib.contextmanager

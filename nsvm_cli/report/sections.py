@@ -18,8 +18,7 @@ from nsvm_cli.report.console import facts_of, held_out, scores_of
 from nsvm_cli.report.curves import panels_of, plot_panels
 from nsvm_cli.report.model_sections import model_sections
 from nsvm_cli.report.page import Blocks, Figures, Grid, Picture, Section, Table, section
-from nsvm_cli.report.plotting import shortened
-from nsvm_cli.report.svg import draw_svg
+from nsvm_cli.report.plotting import draw_svg, shortened
 from nsvm_cli.storage.run_directory import RESULT
 
 LONGEST = 120

@@ -27,8 +27,8 @@ from nsvm_cli.report.page import (
     section,
     write_page,
 )
+from nsvm_cli.report.plotting import to_svg
 from nsvm_cli.report.sections import reading, run_sections, settings_tables
-from nsvm_cli.report.svg import to_svg
 from nsvm_cli.studies.cells import cells
 from nsvm_cli.studies.compare import Comparison, Ranking, compare, ranking
 from nsvm_cli.studies.comparison_figures import figures

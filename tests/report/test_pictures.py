@@ -14,8 +14,7 @@ from torch import Tensor
 
 from nsvm_cli.report.decisions import decision_pictures, prediction_picture
 from nsvm_cli.report.feature_maps import feature_pictures, kernel_pictures, principal_components
-from nsvm_cli.report.plotting import new_figure
-from nsvm_cli.report.svg import SERIES
+from nsvm_cli.report.plotting import SERIES, new_figure
 from tests.report.stub import stub
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -57,7 +56,7 @@ def test_the_decision_at_each_point_of_the_plane_and_the_samples_in_it(drawn: li
     assert image.origin == "lower"
     across, up = np.meshgrid(np.linspace(left, right, 200), np.linspace(bottom, top, 200))
     decided = (slanted(torch.tensor(np.stack([across.ravel(), up.ravel()], 1))) >= 0).numpy().astype(int)
-    expected = to_rgba_array([*SERIES], 0.3)[decided.reshape(200, 200)]
+    expected = to_rgba_array(SERIES, 0.3)[decided.reshape(200, 200)]
     assert (np.asarray(image.get_array()) == expected).mean() > 0.999
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("one", "two")
     x = X.tolist()
