@@ -152,14 +152,9 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [
-        (30, "pegasos ringnorm seed 0 .*"),
-        (60, "pegasos on ringnorm, seed 0  ━{10,}  50/50  TIME<TIME"),
-        (80, "pegasos ringnorm seed 0  ━{10,}  50/50  TIME<TIME  val SHARE  viol N"),
-        (
-            150,
-            "pegasos on ringnorm, seed 0  ━{30,}  50/50  TIME elapsed, TIME left  validation SHARE  "
-            ".*(support vectors|SV) N",
-        ),
+        (40, "peg.*"),
+        (80, "pegasos ringnorm seed 0 ━{10,} 50/50 TIME TIME val SHARE.*"),
+        (150, "pegasos ringnorm seed 0 ━{20,} 50/50 TIME TIME val SHARE viol N acc SHARE SV N"),
     ],
 )
 def test_the_bar_shows_what_there_is_room_for(columns: int, expected: str, tmp_path: Path) -> None:
@@ -170,7 +165,7 @@ def test_the_bar_shows_what_there_is_room_for(columns: int, expected: str, tmp_p
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", errors.getvalue()).replace("\r", "\n").splitlines()
     last = [line.rstrip() for line in shown if line.strip()][-1]
     assert len(last) <= columns
-    for name, pattern in (("TIME", r"0:\d\d"), ("SHARE", r"\d+\.\d\d %"), ("N", r"\d+")):
+    for name, pattern in (("TIME", r"[0:]+\d"), ("SHARE", r"\d+\.\d\d %"), ("N", r"\d+")):
         expected = expected.replace(name, pattern)
     assert re.fullmatch(expected, last), last
 
