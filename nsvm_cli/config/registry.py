@@ -7,11 +7,11 @@ one key for each parameter of the class.
 from __future__ import annotations
 
 import inspect
+import re
 import reprlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from dataclasses import is_dataclass
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import AfterValidator, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 
@@ -46,36 +46,15 @@ def lookup(registry: Mapping[str, T], kind: str, name: object) -> T:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class EntryCheck:
-    """Checks that a name is in a registry, to which a plugin may have added."""
+def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
+    """Return a pydantic validator for a setting that names an entry of a registry; plugins may add to it."""
 
-    registry: Mapping[str, Any]
-
-    def __call__(self, name: str) -> str:
-        if name not in self.registry:
-            raise ValueError(f"there is no {name!r}; {did_you_mean(name, self.registry)}")
+    def expect_entry(name: str) -> str:
+        if name not in registry:
+            raise ValueError(f"there is no {name!r}; {did_you_mean(name, registry)}")
         return name
 
-
-def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
-    """Return a pydantic validator for a setting that names an entry of the registry."""
-    return AfterValidator(EntryCheck(registry))
-
-
-def literal_values(hint: Any) -> list[str]:
-    """Return what a setting with this annotation may be, as it is written; none where that is no choice."""
-    if hint is NoneType:
-        return ["null"]
-    if hint is bool:
-        return ["true", "false"]
-    if get_origin(hint) is Literal:
-        return [str(value) for value in get_args(hint)]
-    if get_origin(hint) in (Union, UnionType):
-        kinds = [literal_values(kind) for kind in get_args(hint)]
-        return [value for kind in kinds for value in kind] if all(kinds) else []
-    checks = [note.func for note in getattr(hint, "__metadata__", ()) if isinstance(note, AfterValidator)]
-    return [name for check in checks if isinstance(check, EntryCheck) for name in check.registry]
+    return AfterValidator(expect_entry)
 
 
 def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping[str, Any], *args: Any) -> T:
@@ -183,38 +162,16 @@ def _kinds(hint: Any) -> set[Any]:
     return set().union(*map(_kinds, parts))
 
 
-SENTENCES = {
-    "missing": "needs a value",
-    "missing_argument": "needs a value",
-    "missing_keyword_only_argument": "needs a value",
-    "unexpected_keyword_argument": "is not a setting",
-    "int_type": "should be a valid integer, got {input}",
-    "int_parsing": "should be a valid integer, got {input}",
-    "int_parsing_size": "should be a valid integer, got {input}",
-    "int_from_float": "should be a valid integer, got {input}",
-    "float_type": "should be a valid number, got {input}",
-    "float_parsing": "should be a valid number, got {input}",
-    "finite_number": "should be a finite number, got {input}",
-    "greater_than": "should be greater than {gt}, got {input}",
-    "greater_than_equal": "should be greater than or equal to {ge}, got {input}",
-    "less_than": "should be less than {lt}, got {input}",
-    "less_than_equal": "should be less than or equal to {le}, got {input}",
-    "bool_type": "should be true or false, got {input}",
-    "bool_parsing": "should be true or false, got {input}",
-    "literal_error": "should be {expected}, got {input}",
-    "string_type": "should be a valid string, got {input}",
-    "string_unicode": "should be a valid string, got {input}",
-    "string_too_short": "should have {min_length} or more characters, got {input}",
-    "string_too_long": "should have at most {max_length} characters, got {input}",
-    "string_pattern_mismatch": "should match {pattern}, got {input}",
-    "list_type": "should be a list, got {input}",
-    "tuple_type": "should be a list, got {input}",
-    "too_short": "should be a list of {min_length} or more values, got {input}",
-    "too_long": "should be a list of {max_length} or fewer values, got {input}",
-    "dict_type": "should be a section of settings, got {input}",
-    "dataclass_type": "should be a section of settings, got {input}",
+FOR_PROGRAMMERS = re.compile(r"(, (unable|got) | after validation| or an instance of ).*")
+"""What is left out of pydantic's sentences about a value."""
+
+OF_YAML = {
+    "valid tuple": "list",
+    "valid list": "list",
+    "dictionary": "section of settings",
+    "a valid boolean": "true or false",
 }
-"""What is said about a value, by pydantic's type of the error; its own sentences are for programmers."""
+"""What pydantic calls otherwise."""
 
 
 KINDS = ("int", "float", "str", "bool")
@@ -231,15 +188,17 @@ def one_line(error: ValidationError, prefix: str = "") -> str:
         where = ".".join([prefix, *(str(part) for part in finding["loc"] if part not in KINDS)]).strip(".")
         if finding["type"] == "value_error":
             findings[where] = f": {finding['ctx']['error']}"
+        elif finding["type"].startswith("missing"):
+            findings[where] = " needs a value"
+        elif finding["type"] == "unexpected_keyword_argument":
+            findings[where] = " is not a setting"
         else:
-            sentence = SENTENCES.get(finding["type"], "cannot be {input}")
-            limits = {name: _whole(limit) for name, limit in finding.get("ctx", {}).items()}
-            findings[where] = f" {sentence.format(**limits, input=shown(finding['input']))}"
+            _, should, what = FOR_PROGRAMMERS.sub("", finding["msg"]).partition(" should")
+            for name, ours in OF_YAML.items():
+                what = what.replace(name, ours)
+            said = should + what or " should be of another kind"
+            findings[where] = f"{said}, got {shown(finding['input'])}"
     return "; ".join((where + said).removeprefix(": ") for where, said in findings.items())
-
-
-def _whole(limit: object) -> object:
-    return int(limit) if isinstance(limit, float) and limit.is_integer() else limit
 
 
 class _Shown(reprlib.Repr):

@@ -118,7 +118,7 @@ def test_what_is_said(values: dict[str, Any], said: str, right: dict[str, Any]) 
 
 
 def test_what_is_said_about_lists() -> None:
-    with pytest.raises(InputError, match=r"network\.widths should be a list of 1 or more values, got "):
+    with pytest.raises(InputError, match=r"network\.widths should have at least 1 item, got "):
         build_network({"name": "mlp", "widths": []}, (20,), 0)
-    with pytest.raises(InputError, match=r"network\.channels should be a list of 2 or fewer values, got "):
+    with pytest.raises(InputError, match=r"network\.channels should have at most 2 items, got "):
         build_network({"name": "cnn", "channels": [1, 2, 3]}, (1, 28, 28), 0)
