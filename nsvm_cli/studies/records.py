@@ -118,19 +118,18 @@ def read_run(path: Path) -> RunRecord:
     overrides = overrides_in(status)
     try:
         if is_finished(path):
-            return _finished(path, read_result(path), overrides)
+            return _finished(path, read_result(path))
         settings = read_config(path) if (path / CONFIG).is_file() else {}
     except InputError as error:
         return RunRecord(path, "failed", str(error), overrides=overrides)
     return RunRecord(path, *outcome_of(path, status), settings, overrides)
 
 
-def _finished(path: Path, result: dict[str, Any], overrides: list[str]) -> RunRecord:
-    settings = result.pop("settings", None)
-    if not isinstance(settings, dict):
-        return RunRecord(path, "finished", "", read_config(path), overrides, result)
-    overrides = overrides_in(result)
+def _finished(path: Path, result: dict[str, Any]) -> RunRecord:
+    settings, overrides = result.pop("settings", None), overrides_in(result)
     result.pop("overrides", None)
+    if not isinstance(settings, dict):
+        raise InputError(f"{path / RESULT} is damaged: expected the settings of the run")
     return RunRecord(path, "finished", "", settings, overrides, result)
 
 

@@ -33,30 +33,6 @@ def test_the_table_goes_to_standard_output_and_the_names_of_figures_do_not(sweep
         assert (sweep.parent / f"new/figures/{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_formulas_are_escaped_if_asked(sweep: Path) -> None:
-    for file in sweep.rglob("result.json"):
-        file.write_text(file.read_text().replace("alg1", "=alg1"))
-    plain, escaped = (
-        nsvm("compare", "sweep", "--format", "csv", *flags, cwd=sweep.parent).stdout
-        for flags in ([], ["--escape-formulas"])
-    )
-    assert ",=alg1," in plain
-    assert escaped == plain.replace(",=alg1,", ",'=alg1,")
-    done = nsvm("compare", "sweep", "--escape-formulas", cwd=sweep.parent)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--escape-formulas needs --format csv" in done.stderr
-
-
-def test_a_link_in_the_folder_of_figures_is_replaced(sweep: Path) -> None:
-    folder, other = sweep.parent / "linked", sweep.parent / "other"
-    folder.mkdir()
-    other.write_text("of somebody else")
-    (folder / "curves.png").symlink_to(other)
-    assert nsvm("compare", "sweep", "--figures", "linked", cwd=sweep.parent).returncode == 0
-    assert other.read_text() == "of somebody else"
-    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_latex_has_figures_as_pdf(sweep: Path) -> None:
     done = nsvm("compare", "sweep", "--format", "latex", "--figures", ".", cwd=sweep.parent)
     assert (done.returncode, done.stderr) == (0, "curves.pdf\nranks.pdf\n")
@@ -85,13 +61,3 @@ def test_a_folder_that_cannot_be_written_to(folder: str, sweep: Path) -> None:
     done = nsvm("compare", "sweep", "--figures", folder, cwd=sweep.parent)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"nsvm: --figures {folder}: expected a folder to write to: ")
-
-
-def test_a_sweep_in_which_all_failed(sweep: Path) -> None:
-    for file in sweep.rglob("result.json"):
-        file.rename(file.with_name("status.json")).write_text(
-            '{"status": "failed", "message": "it diverged"}'
-        )
-    done = nsvm("compare", "sweep", cwd=sweep.parent)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "nsvm: expected finished runs to compare, got 9 failed; see nsvm runs\n"

@@ -176,14 +176,6 @@ def test_a_plugin_that_fails(text: str, said: str, tmp_path: Path) -> None:
     assert message.endswith("; HYDRA_FULL_ERROR=1 shows the traceback")
 
 
-def test_the_traceback_of_a_plugin_that_fails(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("1 / 0")
-    done = nsvm("train", "plugins=[mine]", cwd=tmp_path, env={"HYDRA_FULL_ERROR": "1"})
-    assert done.returncode == 2
-    assert 'mine.py", line 1, in <module>' in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("nsvm: plugin mine failed: ")
-
-
 BROKEN = """
 import builtins
 import os

@@ -149,19 +149,6 @@ def test_a_test_file_stays_with_its_table(tmp_path: Path) -> None:
     assert evaluated(run, "dataset.test_path=other.csv", cwd=tmp_path)["samples"] == 100
 
 
-def test_a_model_of_arrays_takes_columns_in_their_order(tmp_path: Path) -> None:
-    trained("algorithm=pegasos", "algorithm.steps=20", "dataset=ringnorm", "dataset.samples=40", cwd=tmp_path)
-    x = np.random.default_rng(0).normal(size=(40, 20)).round(3)
-    table = pd.DataFrame(x, columns=[f"V{i}" for i in range(20)]).assign(label=["A", "B"] * 20)
-    table.to_csv(tmp_path / "numbers.csv", index=False)
-    words = ["evaluate", "run", "dataset=csv", "dataset.path=numbers.csv", "split=all"]
-    done = nsvm(*words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == "the model file does not name its columns: they are matched by their order\n"
-    table.assign(V3=["x", *x[1:, 3]]).to_csv(tmp_path / "numbers.csv", index=False)
-    assert "column V3, row 1: expected a number, got 'x'" in nsvm(*words, cwd=tmp_path).stderr
-
-
 def test_data_that_are_refused_are_not_remarked_upon(folder: Path) -> None:
     done = nsvm("evaluate", "run", "dataset=ringnorm", "dataset.samples=100", cwd=folder)
     assert done.returncode == 2

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.cli.process import evaluated, nsvm, trained
 from tests.conftest import real
@@ -144,32 +142,6 @@ def test_a_sweep_with_flags_after_overrides(tmp_path: Path) -> None:
     assert pictures[0].is_file()
 
 
-def test_every_run_has_a_default_directory_of_its_own(tmp_path: Path) -> None:
-    for _ in range(2):
-        assert (
-            nsvm("train", "algorithm=pegasos", "algorithm.steps=5", "curves=false", cwd=tmp_path).returncode
-            == 0
-        )
-    assert len(list((tmp_path / "outputs" / "ringnorm_pegasos").glob("*/result.json"))) == 2
-
-
-def test_the_recorded_configuration_composes_the_same_run(tmp_path: Path) -> None:
-    run, _ = trained("algorithm=alg3", "dataset=digits", "algorithm.mu=0.5", "seed=4", *QUICK, cwd=tmp_path)
-    config = yaml.safe_load((run / "config.yaml").read_text())
-    expected = {
-        "name": "alg3",
-        "steps": 60,
-        "lam": 1e-4,
-        "mu": 0.5,
-        "batch_size": 4,
-        "centred": None,
-        "epochs": None,
-    }
-    assert config["algorithm"] == expected
-    assert (config["task"], config["multiclass"]) == ("classification", "crammer_singer")
-    assert config["seed"] == 4
-
-
 def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit on the size of files stands in for the disk: the first write that hits it fails."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -209,12 +181,3 @@ def test_a_picture_never_decides_whether_a_run_is_finished(
     assert (run / "curves.png").exists()
     assert (run / "mistakes.png").exists()
     assert (run / "confusion.png").exists()
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_an_output_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "closed").mkdir(mode=0o555)
-    done = nsvm("train", "algorithm.steps=5", "hydra.run.dir=closed/run", cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "Permission denied" in done.stderr

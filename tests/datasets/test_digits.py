@@ -47,12 +47,6 @@ def test_several_classes_or_all(classes: tuple[int, ...] | None) -> None:
     np.testing.assert_array_equal(data.splits["all"].y, [chosen.index(label) for label in labels])
 
 
-def test_seeds_split_the_same_samples() -> None:
-    first, other = load("digits", 0), load("digits", 1)
-    assert first.sha256 == other.sha256
-    assert not first.splits["test"].x.equal(other.splits["test"].x)
-
-
 @pytest.mark.parametrize(
     ("classes", "says"),
     [

@@ -101,17 +101,6 @@ def test_rows_outside_the_training_set_have_no_influence(write: Write) -> None:
     assert other.splits["test"].x[:, 2:].eq(0).all(), "text that no training row holds"
 
 
-def test_a_table_of_complete_numbers_stays_as_it_is(write: Write) -> None:
-    table = TABLE[["count", "label"]].assign(code=RNG.normal(size=ROWS))
-    x = load("csv", path=write(table)).splits["all"].x
-    np.testing.assert_array_equal(x, table[["count", "code"]].to_numpy(np.float64))
-
-
-def test_a_table_of_text_alone(write: Write) -> None:
-    data = load("csv", path=write(TABLE[["colour", "city", "label"]]))
-    assert data.splits["all"].x.sum(1).eq(2).all(), "one category of each column"
-
-
 def test_the_features_of_text_are_measured_before_they_are_made(write: Write) -> None:
     """A short file may hold text of many categories, each of which is a feature."""
     row = np.arange(6000)
@@ -214,11 +203,6 @@ def test_columns_that_no_model_can_use_are_refused(write: Write, changes: Any, s
     message = refusal("csv", seed=1, path=path) if "colour" in changes else refusal("csv", path=path)
     assert message.startswith(f"{path}: ")
     assert says in message
-
-
-def test_labels_of_hundreds_of_digits(write: Write) -> None:
-    table = TABLE.assign(label=np.where(Y == "spam", "9" * 400, "1"))
-    assert load("csv", path=write(table)).task.classes == ("1", "9" * 400)
 
 
 def test_columns_are_left_out(write: Write) -> None:

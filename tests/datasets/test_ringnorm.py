@@ -56,17 +56,6 @@ def test_the_seed_determines_the_draw() -> None:
     assert not np.isin(first.splits["all"].x, other.splits["all"].x).any()
 
 
-def test_a_validation_set_does_not_change_the_draw() -> None:
-    assert load("ringnorm", validation=200).sha256 == load("ringnorm").sha256
-
-
-@pytest.mark.parametrize("samples", [20, 101, 7401])
-def test_the_number_of_samples_is_as_requested(samples: int) -> None:
-    data = load("ringnorm", samples=samples)
-    assert len(data.splits["all"]) == samples
-    assert len(data.splits["train"]) + len(data.splits["test"]) == samples
-
-
 @pytest.mark.parametrize("samples", [19, 0, -7400, 100.5, "many", None])
 def test_an_invalid_number_of_samples_is_refused(samples: object) -> None:
     message = refusal("ringnorm", samples=samples)

@@ -65,20 +65,6 @@ def test_splits_are_disjoint_and_cover_everything(seed: int, validation: int) ->
     np.testing.assert_array_equal(rows["all"], np.arange(7400))
 
 
-def test_the_test_set_is_stratified(seed: int) -> None:
-    samples = labelled(*RINGNORM)
-    rows = split_rows(samples, 0, seed)
-    np.testing.assert_allclose(counts(samples, rows["test"]), [366.4, 373.6], atol=1)
-    np.testing.assert_allclose(counts(samples, rows["train"]), [3297.6, 3362.4], atol=1)
-
-
-def test_a_rare_class_is_in_both_sets(seed: int) -> None:
-    samples = labelled(980, 20)
-    rows = split_rows(samples, 0, seed)
-    assert counts(samples, rows["train"]) == [882, 18]
-    assert counts(samples, rows["test"]) == [98, 2]
-
-
 @pytest.mark.parametrize("validation", [1, 7, 200, 1000])
 def test_validation_takes_as_many_of_each_class_from_the_training_set(seed: int, validation: int) -> None:
     samples = labelled(*RINGNORM)
@@ -120,29 +106,6 @@ def test_the_seed_determines_the_split(seed: int) -> None:
     assert not np.array_equal(rows["validation"], other["validation"])
 
 
-def test_a_split_is_random(seed: int) -> None:
-    samples = labelled(500, 500)
-    seen = np.zeros(1000)
-    for s in range(100):
-        seen[split_rows(samples, 0, 100 * seed + s)["test"]] += 1
-    assert seen.max() < 30, "no row is favoured: each is expected 10 times"
-    assert (seen > 0).mean() > 0.99
-
-
-def test_the_split_does_not_depend_on_the_features() -> None:
-    samples = labelled(60, 40)
-    other = Samples(-3 * samples.x, samples.y, samples.classes, samples.source)
-    assert same(split_rows(samples, 5, 0), split_rows(other, 5, 0))
-
-
-def test_an_official_test_set_stays_whole(seed: int) -> None:
-    samples = labelled(60, 40, official_test=70)
-    rows = split_rows(samples, 0, seed)
-    np.testing.assert_array_equal(rows["train"], np.arange(70))
-    np.testing.assert_array_equal(rows["test"], np.arange(70, 100))
-    assert len(rows["validation"]) == 0
-
-
 def test_validation_leaves_an_official_test_set_alone(seed: int) -> None:
     samples = labelled(60, 40, official_test=70)
     rows = split_rows(samples, 10, seed)
@@ -152,23 +115,11 @@ def test_validation_leaves_an_official_test_set_alone(seed: int) -> None:
     np.testing.assert_array_equal(np.union1d(rows["train"], rows["validation"]), np.arange(70))
 
 
-def test_the_seed_determines_the_validation_set(seed: int) -> None:
-    samples = labelled(60, 40, official_test=70)
-    rows, other = split_rows(samples, 10, seed), split_rows(samples, 10, seed + 1)
-    assert same(rows, split_rows(samples, 10, seed))
-    assert not np.array_equal(rows["validation"], other["validation"])
-
-
 @pytest.mark.parametrize(("validation", "short"), [(18, "18 training samples of class yes"), (882, "no|yes")])
 def test_a_validation_set_larger_than_the_training_set_is_refused(validation: int, short: str) -> None:
     with pytest.raises(InputError, match=short) as caught:
         split_rows(labelled(980, 20), validation, 0)
     assert str(caught.value).startswith(f"dataset.validation={validation}: expected less than ")
-
-
-def test_the_largest_validation_set_leaves_a_training_sample_per_class() -> None:
-    samples = labelled(980, 20)
-    assert counts(samples, split_rows(samples, 17, 0)["train"]) == [865, 1]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from nsvm_cli.cli.pictures import draw
 from nsvm_cli.config.settings import plain
 from nsvm_cli.errors import InputError, Interrupted, RunError
-from nsvm_cli.loggers import LOGGERS, Logger, LoggerConfig, TrackedRun, build_logger
+from nsvm_cli.loggers import LOGGERS, Logger, LoggerConfig, TrackedRun
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.storage.run_directory import RunDirectory, Status
 from tests.cli.process import nsvm
@@ -155,13 +155,6 @@ def test_what_is_wrong_with_a_report_is_a_warning(
     assert capfd.readouterr().err == f"nsvm: warning: {warning}\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "keeps"), [("none", False), ("tensorboard", False), ("mlflow", True), ("wandb", True)]
-)
-def test_loggers_that_keep_files_elsewhere_say_so(name: str, keeps: bool) -> None:
-    assert LOGGERS[name].keeps_files is keeps
-
-
 @pytest.mark.parametrize("fails", ["log", "finish"])
 def test_a_logger_that_fails_costs_one_warning_and_nothing_else(
     fails: str, notebook: list[Any], untracked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -189,11 +182,6 @@ def test_a_missing_package_is_named_before_the_data_are_loaded(monkeypatch: pyte
         prepare(settings)
 
 
-def test_a_misspelt_setting_is_refused() -> None:
-    with pytest.raises(InputError, match=r"logger\.folder: none has no such setting"):
-        build_logger({"name": "none", "folder": "x"})
-
-
 def test_the_logger_is_no_part_of_what_a_result_depends_on(
     notebook: list[Any], untracked: Path, tmp_path: Path
 ) -> None:
@@ -209,13 +197,6 @@ def test_a_damaged_record_of_a_tracked_run_is_refused(damaged: str, tmp_path: Pa
     (tmp_path / "tracking.json").write_text(damaged)
     with pytest.raises(InputError, match=r"tracking\.json cannot be read"):
         TrackedRun(tmp_path, {}, None, 0).recorded_id("notebook")
-
-
-@pytest.mark.parametrize("allowed", ["exp.1", "Größe+2", "a" * 128])
-def test_whatever_weights_and_biases_allows_is_read_again(allowed: str, tmp_path: Path) -> None:
-    run = TrackedRun(tmp_path, {}, None, 0)
-    run.record_id("wandb", allowed)
-    assert run.recorded_id("wandb") == allowed
 
 
 def test_a_recorded_run_is_found_again_and_forgotten_when_it_starts_over(tmp_path: Path) -> None:
@@ -259,9 +240,3 @@ def test_a_run_directory_whose_logger_has_no_name_is_refused(tmp_path: Path) -> 
     done = nsvm("train", "resume=run", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "logger" in done.stderr
-
-
-def test_a_misspelt_logger_is_told_what_it_may_be(tmp_path: Path) -> None:
-    done = nsvm("train", "logger=tensorbord", cwd=tmp_path)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "did you mean tensorboard?" in done.stderr

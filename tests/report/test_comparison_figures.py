@@ -102,21 +102,6 @@ def test_a_diagram_of_ranks_names_everyone_and_joins_who_does_not_differ() -> No
     assert bars == [[1.2, 2.0], [2.0, 3.1], [3.1, 3.7]]
 
 
-def test_the_words_of_a_diagram_do_not_touch_its_lines() -> None:
-    figure = mean_ranks({"alg2": 1.2, "alg1": 2.0, "alg3": 2.8}, 1.5, "mean ranks")
-    (axis,) = figure.axes
-    figure.draw_without_rendering()
-    for text in axis.texts:
-        assert text.get_text() == text.get_text().strip(), "a browser drops blanks at either end"
-        ends = [max(line.get_xydata(), key=lambda point: abs(point[0] - 2)) for line in axis.lines]
-        box = text.get_window_extent()
-        nearest = min(
-            max(box.x0 - x, x - box.x1, 0) + max(box.y0 - y, y - box.y1, 0)
-            for x, y in axis.transData.transform(ends)
-        )
-        assert nearest > 4
-
-
 def test_names_of_anyone_fit_and_are_no_formulas() -> None:
     name = f"$x_1$ {'x' * 200} lr=0.1"
     other = name.replace("0.1", "0.2")

@@ -117,17 +117,6 @@ def test_the_best_is_drawn_though_it_recorded_no_curve_and_no_training_accuracy_
     assert len(drawn_in(figure.axes[1])[1]) == 3
 
 
-def test_a_run_of_an_earlier_version_has_no_times(tmp_path: Path) -> None:
-    records = validated(written(runs_of({"alg1": [50]}), tmp_path))
-    (records[0].path / "times.jsonl").unlink()
-    figure = drawn(records)["curves"]
-    seconds = figure.axes[1]
-    assert seconds.get_xlabel() == "seconds of training"
-    (line,), (point,) = drawn_in(seconds)
-    assert np.isnan(np.asarray(line.get_xdata())).all()
-    assert point == (1, 95)
-
-
 def test_only_as_many_curves_are_drawn_as_can_be_told_apart(tmp_path: Path) -> None:
     records = validated(written(runs_of({f"alg{n}": [10 * n] for n in range(14)}), tmp_path))
     figure = drawn(records)["curves"]

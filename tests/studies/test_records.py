@@ -13,7 +13,7 @@ import nsvm_cli
 from nsvm_cli.errors import InputError
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.run_directory import KILLED, write_config, write_json, write_status
-from nsvm_cli.studies.records import RunRecord, find_runs, in_order, load_runs, matching, read_run, telling
+from nsvm_cli.studies.records import find_runs, in_order, load_runs, matching, read_run, telling
 
 
 def settings(lam: float = 1e-4, kernel: str = "rbf") -> dict[str, Any]:
@@ -70,13 +70,6 @@ def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
     finally:
         run.chmod(0o700)
     assert sorted(os.listdir(run)) == before
-
-
-def test_a_result_of_an_earlier_version_has_no_settings(tmp_path: Path) -> None:
-    run = started(tmp_path / "run")
-    write_status(run, "finished", overrides=["seed=0"])
-    write_json(run / "result.json", {"test_accuracy": 0.5})
-    assert read_run(run) == RunRecord(run, "finished", "", settings(), ["seed=0"], {"test_accuracy": 0.5})
 
 
 @pytest.mark.parametrize("content", ["", "[" * 10**5, "[]", '{"settings": 1, "overrides": {}}', "\x00"])

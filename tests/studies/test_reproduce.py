@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 
 from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.config.settings import Settings, parse_settings
@@ -91,17 +90,6 @@ def test_seeds_that_draw_their_own_data_do_not_overlap(finished: Path) -> None:
     assert "Each seed has samples of its own" in markdown(summarise(of_three_seeds), full=False)
 
 
-def test_results_of_earlier_versions_do_not_say_whether_data_were_generated(finished: Path) -> None:
-    file = finished / "cell" / "seed_0" / "nsvm" / "result.json"
-    result = json.loads(file.read_text())
-    del result["data"]["generated"]
-    file.write_text(json.dumps(result))
-    assert {row.method: row.overlap for row in again(finished)} == {
-        **dict.fromkeys(["nsvm", "svc_on_features", "frozen", "network", "svc", "bayes"], 0),
-        "nsvm": 20 / 180,
-    }
-
-
 DAMAGE = {
     "cut off": lambda text: text[:30],
     "not an object": lambda text: "[3]",
@@ -175,16 +163,6 @@ def test_frozen_features_have_the_svm_of_a_run_that_never_moves_theta(algorithm:
     x = prepare(never).data.splits["test"].x
     slow, quick = (train_in_memory(prepare(which)) for which in (never, frozen(never)))
     torch.testing.assert_close(quick.decision_function(x), slow.decision_function(x), rtol=0, atol=1e-9)
-
-
-def test_runs_of_an_earlier_version_are_those_of_the_same_settings(finished: Path) -> None:
-    """It recorded no settings that have been added since."""
-    file = finished / "cell" / "seed_0" / "nsvm" / "config.yaml"
-    recorded = yaml.safe_load(file.read_text())
-    for key in ("task", "multiclass", "loss"):
-        del recorded[key]
-    file.write_text(yaml.safe_dump(recorded))
-    assert len(again(finished)) == 6
 
 
 def test_a_row_has_no_figures_of_single_classes(finished: Path) -> None:
