@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
 from typing import Any
 
@@ -16,13 +17,9 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.output import printable
 from nsvm_cli.studies.intervals import (
     FEWEST_SEEDS,
-    R2,
-    Estimate,
+    Scores,
     decimals,
     difference_p_value,
-    estimate,
-    estimate_difference,
-    estimate_mean,
     paired_p_value,
     recorded_overlap,
     without_interval,
@@ -48,8 +45,6 @@ REPEATED = (
 )
 """Figures that are the same if a run is repeated."""
 
-PERCENT = "accuracy, %"
-
 CAUTION = "These are test scores: to choose settings, hold out samples with dataset.validation=N."
 
 
@@ -73,25 +68,30 @@ class Cell:
     settings: Mapping[str, Any]
     repeats: int = 0
 
-    @property
-    def unit(self) -> str:
-        """The unit of the scores."""
-        return PERCENT if f"{self.split}_errors" in self.first else R2
+    @cached_property
+    def scores(self) -> Scores:
+        """The scores of all seeds."""
+        data, errors = self.first["data"], f"{self.split}_errors"
+        overlap = recorded_overlap(data, self.split)
+        if errors in self.first:
+            values = {seed: int(run.figures[errors]) for seed, run in self.runs.items()}
+            return Scores(values, int(data["samples"][self.split]), overlap)
+        r2 = {seed: float(run.figures[f"{self.split}_r2"]) for seed, run in self.runs.items()}
+        return Scores(r2, None, overlap)
 
     @property
     def title(self) -> str:
         """What the scores are, and on which data set."""
-        return f"{self.dataset}: {self.split} {self.unit}"
+        return f"{self.dataset}: {self.split} {self.scores.unit}"
 
     @property
     def mean_score(self) -> float:
         """The mean score over the seeds, without an interval, which takes long to import."""
-        return fmean(map(self.score, self.runs))
+        return fmean(self.scores.each)
 
     def spread(self) -> str:
         """Return the mean score and its standard deviation over the seeds, as text."""
-        scores = [self.score(seed) for seed in self.runs]
-        return without_interval(scores).spread(decimals(self.unit))
+        return without_interval(self.scores.each).spread(decimals(self.scores.unit))
 
     @property
     def first(self) -> Mapping[str, Any]:
@@ -99,58 +99,14 @@ class Cell:
         return next(iter(self.runs.values())).figures
 
     @property
-    def samples(self) -> int:
-        """The number of held-out samples."""
-        return int(self.first["data"]["samples"][self.split])
-
-    @property
-    def overlap(self) -> float:
-        """How much the splits of two seeds overlap: the ratio of held-out to training samples.
-
-        It is 0 if each seed has samples of its own, or all have the same official split.
-        """
-        return recorded_overlap(self.first["data"], self.split)
-
-    @property
     def official_split(self) -> bool:
         """Whether all seeds are scored on the same samples, those of an official test set."""
-        return not self.overlap and not self.first["data"].get("generated", False)
-
-    def score(self, seed: int) -> float:
-        """Return the score of a seed: the accuracy in percent, or R^2."""
-        if self.unit == R2:
-            return float(self.runs[seed].figures[f"{self.split}_r2"])
-        return 100 * (1 - self.errors(seed) / self.samples)
-
-    def errors(self, seed: int) -> int:
-        """Return the number of errors of a seed."""
-        return int(self.runs[seed].figures[f"{self.split}_errors"])
+        return not self.scores.overlap and not self.first["data"].get("generated", False)
 
     def mean(self, figure: str) -> float:
         """Return the mean of a figure over the seeds; NaN if a run has none."""
         values: list[Any] = [run.figures.get(figure) for run in self.runs.values()]
         return math.nan if None in values else fmean(values)
-
-    def estimate(self) -> Estimate:
-        """Estimate the mean score."""
-        if self.unit == R2:
-            return estimate_mean([self.score(seed) for seed in self.runs], self.overlap, most=1.0)
-        errors = [self.errors(seed) for seed in self.runs]
-        return estimate(errors, self.samples, self.overlap).times(-100 / self.samples, plus=100.0)
-
-    def minus(self, other: Cell) -> Estimate | None:
-        """Estimate the mean score minus the other's, over the seeds that both have; None without any."""
-        more, overlap = self.differences(other), max(self.overlap, other.overlap)
-        if not more:
-            return None
-        if self.unit == R2:
-            return estimate_mean(more, overlap)
-        return estimate_difference(more, overlap).times(-100 / self.samples)
-
-    def differences(self, other: Cell) -> list[Any]:
-        """Return R^2 minus the other's, or the errors minus the other's, for each seed that both have."""
-        value = Cell.score if self.unit == R2 else Cell.errors
-        return [value(self, seed) - value(other, seed) for seed in self.runs if seed in other.runs]
 
     @property
     def origins(self) -> set[tuple[str, int | None]]:
@@ -162,7 +118,7 @@ class Cell:
         }
 
 
-def p_values(pairs: Sequence[tuple[Cell, Cell]]) -> list[float]:
+def p_values(pairs: Sequence[tuple[Scores, Scores]]) -> list[float]:
     """Return the p-value of a test that the mean scores are equal, for each pair; NaN for too few seeds."""
     found = [math.nan] * len(pairs)
     alike: dict[tuple[int, float], dict[int, list[Any]]] = {}
@@ -171,7 +127,7 @@ def p_values(pairs: Sequence[tuple[Cell, Cell]]) -> list[float]:
         if len(more) >= FEWEST_SEEDS:
             alike.setdefault((len(more), overlap), {})[place] = more
     for (_, overlap), rows in alike.items():  # one computation for all: there may be thousands
-        test = paired_p_value if pairs[0][0].unit == R2 else difference_p_value
+        test = paired_p_value if pairs[0][0].samples is None else difference_p_value
         for place, p in zip(rows, test(np.array([*rows.values()]), overlap), strict=True):
             found[place] = float(p)
     return found
@@ -244,7 +200,7 @@ def _expect_figures(record: RunRecord, split: str) -> None:
     try:
         known = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
         known += [cell.origins, record.figures["data"]["samples"]]
-        numbers = [int(record.figures["seed"]), cell.score(0), cell.overlap]
+        numbers = [int(record.figures["seed"]), cell.scores[0], cell.scores.overlap]
         numbers += [cell.mean("train_seconds"), record.figures["support_vectors"] or 0]
         intact = all(known) and all(map(math.isfinite, numbers))
     except (LookupError, TypeError, ValueError, ArithmeticError):

@@ -61,7 +61,7 @@ def compare(found: Sequence[Cell], against: str | None = None) -> list[Compariso
 
 
 def _compared(group: Sequence[Cell], against: str | None) -> list[Comparison]:
-    scores = {cell.candidate: cell.estimate() for cell in group}
+    scores = {cell.candidate: cell.scores.estimate for cell in group}
     ranks = dict(zip(scores, rank([score.mean for score in scores.values()]), strict=True))
     ordered = sorted(group, key=lambda cell: ranks[cell.candidate])
     reference = next((cell for cell in group if cell.candidate == against), None if against else ordered[0])
@@ -70,7 +70,7 @@ def _compared(group: Sequence[Cell], against: str | None) -> list[Comparison]:
         Comparison(
             cell,
             scores[cell.candidate],
-            None if reference in (None, cell) else cell.minus(reference),
+            None if reference in (None, cell) else cell.scores.minus(reference.scores),
             p.get(cell.candidate),
             ranks[cell.candidate],
         )
@@ -87,7 +87,7 @@ def _adjusted(reference: Cell, group: Sequence[Cell], named: bool) -> dict[str, 
     """
     others = [cell for cell in group if cell is not reference]
     pairs = [(reference, other) for other in others] + ([] if named else [*combinations(others, 2)])
-    adjusted = holm(p_values(pairs))
+    adjusted = holm(p_values([(one.scores, other.scores) for one, other in pairs]))
     of_reference = zip(others, adjusted, strict=False)
     return {other.candidate: p for other, p in of_reference if not math.isnan(p)}
 
@@ -142,7 +142,7 @@ def ranking(found: Sequence[Cell]) -> Ranking | None:
         over = f"{len(shared)} data sets"
     else:
         seeds = sorted(set.intersection(*(set(cell.runs) for cell in found)))
-        scores = [[table[datasets[0], name].score(seed) for name in names] for seed in seeds]
+        scores = [[table[datasets[0], name].scores[seed] for name in names] for seed in seeds]
         over = f"{len(seeds)} seeds"
     k, n = len(names), len(scores)
     if k < FEWEST or n < FEWEST:
@@ -165,7 +165,7 @@ def shared_samples(found: Sequence[Cell]) -> str:
     validation set, or several choices of its classes.
     """
     if len({cell.dataset for cell in found}) == 1:
-        return "the seeds split the same samples" if any(cell.overlap for cell in found) else ""
+        return "the seeds split the same samples" if any(cell.scores.overlap for cell in found) else ""
     owner: dict[tuple[str, int | None], str] = {}
     for cell in found:
         for origin in cell.origins:

@@ -16,9 +16,9 @@ from nsvm_cli.output import printable
 from nsvm_cli.report.comparison_figures import STYLES, Course, Grid, curves, heat_map, mean_ranks
 from nsvm_cli.storage.metrics_file import read_metrics, read_times
 from nsvm_cli.storage.run_directory import METRICS, TIMES
-from nsvm_cli.studies.cells import PERCENT, Cell
+from nsvm_cli.studies.cells import Cell
 from nsvm_cli.studies.compare import Comparison, Ranking
-from nsvm_cli.studies.intervals import R2, decimals
+from nsvm_cli.studies.intervals import PERCENT, R2, decimals
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,7 +58,7 @@ def _curves(rows: Sequence[Comparison]) -> Figure | None:
         shown = replace(course, at={axis: course.at[axis] for axis in axes})
         by_dataset.setdefault(cell.dataset, []).append(shown)
     about = [f"the best {len(best)} of {len(names)} settings"] if len(best) < len(names) else []
-    return curves(by_dataset, f"{cells[0].split} {SCORES[cells[0].unit][1]}", about)
+    return curves(by_dataset, f"{cells[0].split} {SCORES[cells[0].scores.unit][1]}", about)
 
 
 def _best_first(rows: Sequence[Comparison]) -> list[str]:
@@ -71,14 +71,14 @@ def _best_first(rows: Sequence[Comparison]) -> list[str]:
 
 def _course(cell: Cell) -> Course:
     """Return how the score changed at the steps where all seeds recorded it, and the scores at the end."""
-    name = f"{cell.split}_{SCORES[cell.unit][0]}"
+    name = f"{cell.split}_{SCORES[cell.scores.unit][0]}"
     runs = [_recorded(run.path, name) for run in cell.runs.values()]
     steps = sorted(set.intersection(*map(set, runs)))
     found = np.array([[run[step] for step in steps] for run in runs], dtype=np.float64)
     found = found.reshape(len(runs), len(steps), 1 + len(ENDS))
     at = dict(zip(ENDS, found[..., 1:].mean(axis=0).T, strict=True))
     end = {axis: cell.mean(figure) for axis, figure in ENDS.items()}
-    final = [max(0.0, cell.score(seed)) for seed in cell.runs]
+    final = [max(0.0, score) for score in cell.scores.each]
     return Course(cell.candidate, at, found[..., 0], end, np.array(final))
 
 
@@ -108,7 +108,7 @@ def _heat_map(rows: Sequence[Comparison]) -> Figure | None:
         return None
     cell = rows[0].cell
     settings = printable(y.removesuffix(".name")), printable(x.removesuffix(".name"))
-    return heat_map(grids, settings, f"mean {cell.split} {cell.unit}", decimals(cell.unit))
+    return heat_map(grids, settings, f"mean {cell.split} {cell.scores.unit}", decimals(cell.scores.unit))
 
 
 def _grid(rows: Sequence[Comparison], y: str, x: str) -> Grid:

@@ -31,7 +31,7 @@ def _figures(row: Comparison) -> dict[str, Any]:
         "dataset": cell.dataset,
         "settings": cell.candidate,
         "split": cell.split,
-        "unit": cell.unit,
+        "unit": cell.scores.unit,
         "seeds": len(cell.runs),
         "mean": row.score.mean,
         "std": row.score.std,
@@ -99,7 +99,7 @@ FORMATS: dict[str, Callable[[Sequence[Comparison], Ranking | None], str]] = {
 
 def line(row: Comparison) -> list[str]:
     """Return the cells of a candidate, as text below ``HEAD``."""
-    cell, digits = row.cell, decimals(row.cell.unit)
+    cell, digits = row.cell, decimals(row.cell.scores.unit)
     return [
         cell.candidate,
         str(len(cell.runs)),
@@ -120,7 +120,7 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None) -> list[str]:
         found.append(f"Left out, as they repeat another run with the same figures: {repeats}.")
     if any(len(row.cell.runs) < FEWEST_SEEDS for row in rows):
         found.append(f"Intervals and tests need {FEWEST_SEEDS} seeds.")
-    if any(row.cell.overlap for row in rows):
+    if any(row.cell.scores.overlap for row in rows):
         found.append(
             "Each seed splits the samples differently; intervals and tests allow for the overlap (Nadeau and "
             "Bengio, 2003)."

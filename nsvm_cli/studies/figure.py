@@ -70,8 +70,9 @@ def _draw_group(axis: Axes, group: Group, full: bool) -> None:
     for s in summaries:
         x, n = cells.index(s.cell), methods.index(s.method)
         at = x + (n + 0.5) * width - 0.4
-        spread = [at + width * (k / max(1, len(s.scores) - 1) - 0.5) / 2 for k in range(len(s.scores))]
-        axis.plot(spread, s.scores, ".", color=COLOURS[s.method], alpha=0.35, markersize=4)
+        each = s.scores.each
+        spread = [at + width * (k / max(1, len(each) - 1) - 0.5) / 2 for k in range(len(each))]
+        axis.plot(spread, each, ".", color=COLOURS[s.method], alpha=0.35, markersize=4)
         known = not math.isnan(s.score.low)
         error = [[s.score.mean - s.score.low], [s.score.high - s.score.mean]] if known else None
         style: dict[str, Any] = {
@@ -94,7 +95,7 @@ def _limits(summaries: Sequence[Summary], papers: Sequence[float]) -> tuple[floa
     These may be so much worse that they would leave no room for the differences between the others. The
     intervals of very few seeds may extend beyond the ends too.
     """
-    scores = [score for s in summaries if s.method != "frozen" for score in s.scores] + [*papers]
+    scores = [score for s in summaries if s.method != "frozen" for score in s.scores.each] + [*papers]
     room = 0.08 * (max(scores) - min(scores)) or 1.0
     return min(scores) - room, max(scores) + room
 

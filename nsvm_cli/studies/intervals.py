@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import NormalDist, fmean, stdev, variance
 from typing import Any
 
@@ -28,7 +29,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 LEVEL = 0.95
-R2 = "R²"
+R2, PERCENT = "R²", "accuracy, %"
 FEWEST_SEEDS = 3
 
 
@@ -78,6 +79,63 @@ class Estimate:
     def signed(self, digits: int) -> str:
         """Format the mean and interval of a difference."""
         return f"{self.mean:+.{digits}f} {self.interval(digits, '+')}"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a method has scored with each seed.
+
+    Attributes:
+        values: R^2, or the number of errors, by the seed.
+        samples: of how many samples errors are counted; None for R^2.
+        overlap: the ratio of test to training samples if each seed has its own split of the same, else 0.
+        counts: whether scores are numbers of errors, rather than accuracies.
+    """
+
+    values: Mapping[int, Any]
+    samples: int | None
+    overlap: float = 0.0
+    counts: bool = False
+
+    @property
+    def unit(self) -> str:
+        """The unit of the scores."""
+        if self.samples is None:
+            return R2
+        return f"errors of {self.samples}" if self.counts else PERCENT
+
+    def __getitem__(self, seed: int) -> float:
+        """Return the score of a seed."""
+        value = self.values[seed]
+        return float(value if self.samples is None or self.counts else 100 * (1 - value / self.samples))
+
+    @property
+    def each(self) -> list[float]:
+        """The scores of all seeds."""
+        return [self[seed] for seed in self.values]
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """The mean score."""
+        values = [*self.values.values()]
+        if self.samples is None:
+            return estimate_mean(values, self.overlap, most=1.0)
+        errors = estimate(values, self.samples, self.overlap)
+        return errors if self.counts else errors.times(-100 / self.samples, plus=100.0)
+
+    def differences(self, other: Scores) -> list[Any]:
+        """Return R^2, or the errors, minus the other's, for each seed that both have."""
+        return [self.values[seed] - other.values[seed] for seed in self.values if seed in other.values]
+
+    def minus(self, other: Scores) -> Estimate | None:
+        """Estimate the mean score minus the other's, over the seeds that both have; None without any."""
+        more, overlap = self.differences(other), max(self.overlap, other.overlap)
+        if not more:
+            return None
+        if self.samples is None:
+            return estimate_mean(more, overlap)
+        errors = estimate_difference(more, overlap)
+        return errors if self.counts else errors.times(-100 / self.samples)
 
 
 def without_interval(values: Sequence[float]) -> Estimate:

@@ -9,15 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from nsvm_cli.datasets.ringnorm import bayes_accuracy
-from nsvm_cli.studies.intervals import (
-    FEWEST_SEEDS,
-    R2,
-    Estimate,
-    decimals,
-    estimate,
-    estimate_difference,
-    estimate_mean,
-)
+from nsvm_cli.studies.intervals import FEWEST_SEEDS, R2, Estimate, Scores, decimals
 from nsvm_cli.studies.markdown import table
 from nsvm_cli.studies.reproduce import BASELINES, METHODS, Row
 
@@ -66,24 +58,29 @@ IN_ERRORS = ("mnist", "digits")
 
 @dataclass(frozen=True)
 class Summary:
-    """One method in one cell. ``scores``, one per seed, are in ``unit``; ``gain`` is the neural SVM's score
-    minus this method's, seed by seed. ``trained`` says whether it has trained with every seed. The remaining
-    figures are means.
+    """One method in one cell. ``gain`` is the neural SVM's score minus this method's, seed by seed.
+    ``trained`` says whether it has trained with every seed. The remaining figures are means.
     """
 
     cell: str
     dataset: str
     method: str
-    seeds: int
-    unit: str
-    overlap: float
     generated: bool
-    scores: list[float]
-    score: Estimate
+    scores: Scores
     gain: Estimate
     seconds: float | None
     support_vectors: float | None
     trained: bool = True
+
+    @property
+    def score(self) -> Estimate:
+        """The mean score."""
+        return self.scores.estimate
+
+    @property
+    def unit(self) -> str:
+        """The unit of the scores."""
+        return self.scores.unit
 
 
 def summarise(rows: Sequence[Row]) -> list[Summary]:
@@ -106,17 +103,15 @@ def summarise(rows: Sequence[Row]) -> list[Summary]:
 def _summary(cell: str, nsvm: Sequence[Row], chosen: Sequence[Row]) -> Summary:
     """Summarise the rows of a method, next to the neural SVM's with the same seeds."""
     first, overlap = chosen[0], max(row.overlap for row in (*nsvm, *chosen))
-    score, gain = _estimates(nsvm, chosen, overlap)
+    scores, ours = _scores_of(chosen, overlap), _scores_of(nsvm, overlap)
+    gain = ours.minus(scores)
+    assert gain is not None  # they have the same seeds
     return Summary(
         cell,
         first.dataset,
         first.method,
-        len(chosen),
-        _unit(first),
-        overlap,
         first.generated,
-        [_score(row) for row in chosen],
-        score,
+        scores,
         gain,
         _mean([row.seconds for row in chosen]),
         _mean([row.support_vectors for row in chosen]),
@@ -124,39 +119,13 @@ def _summary(cell: str, nsvm: Sequence[Row], chosen: Sequence[Row]) -> Summary:
     )
 
 
-def _estimates(nsvm: Sequence[Row], chosen: Sequence[Row], overlap: float) -> tuple[Estimate, Estimate]:
-    """Estimate the mean score of a method, and that of the neural SVM minus it, seed by seed."""
-    first = chosen[0]
-    if _unit(first) == R2:
-        r2 = [_score(row) for row in chosen]
-        more = [_score(a) - b for a, b in zip(nsvm, r2, strict=True)]
-        return estimate_mean(r2, overlap, most=1.0), estimate_mean(more, overlap)
-    errors = [_errors(row) for row in chosen]
-    score = estimate(errors, first.samples, overlap)
-    gain = estimate_difference([_errors(a) - b for a, b in zip(nsvm, errors, strict=True)], overlap)
-    if first.dataset in IN_ERRORS:
-        return score, gain
-    percent = 100 / first.samples
-    return score.times(-percent, plus=100.0), gain.times(-percent)
-
-
-def _unit(row: Row) -> str:
-    if row.r2 is not None:
-        return R2
-    return f"errors of {row.samples}" if row.dataset in IN_ERRORS else "accuracy, %"
-
-
-def _score(row: Row) -> float:
-    """Return R^2 for real targets; the number of errors for the paper's images, as it does; else accuracy."""
-    if row.r2 is not None:
-        return row.r2
-    errors = float(_errors(row))
-    return errors if row.dataset in IN_ERRORS else 100 * (1 - errors / row.samples)
-
-
-def _errors(row: Row) -> int:
-    assert row.errors is not None  # a row without R^2 has them
-    return row.errors
+def _scores_of(rows: Sequence[Row], overlap: float) -> Scores:
+    """Return R^2 for real targets; numbers of errors for the paper's images, as it does; else accuracies."""
+    first = rows[0]
+    if first.r2 is not None:
+        return Scores({row.seed: row.r2 for row in rows}, None, overlap)
+    errors = {row.seed: row.errors for row in rows}
+    return Scores(errors, first.samples, overlap, first.dataset in IN_ERRORS)
 
 
 def _mean(values: Sequence[float | int | None]) -> float | None:
@@ -188,7 +157,7 @@ def groups(summaries: Sequence[Summary]) -> list[Group]:
     for cell in dict.fromkeys(s.cell for s in summaries):
         by_method = {s.method: s for s in summaries if s.cell == cell}
         s, shared = by_method["nsvm"], tuple(method for method in BASELINES if method in by_method)
-        key = (s.unit, shared, s.overlap > 0, s.generated)
+        key = (s.unit, shared, s.scores.overlap > 0, s.generated)
         found.setdefault(key, Group(s.unit, {})).cells[cell] = by_method
     return [*found.values()]
 
@@ -219,16 +188,17 @@ def _scores(group: Group, full: bool) -> str:
         row += [f"{papers[cell]:g}" if cell in papers else ""] if papers else []
         row += [f"{nsvm.seconds:.1f}", f"{nsvm.support_vectors:.0f}"]
         rows.append(row + [score_of(by_method.get(b)) for b in baselines])
-    title = f"{group.unit[0].upper()}{group.unit[1:]}: mean ± standard deviation of {nsvm.seeds} seeds"
+    unit, seeds = group.unit, len(nsvm.scores.values)
+    title = f"{unit[0].upper()}{unit[1:]}: mean ± standard deviation of {seeds} seeds"
     if "bayes" in baselines:
         title += f"; the best possible, averaged over all draws, is {100 * bayes_accuracy():.2f}"
     return f"{title}. {_interval_means(nsvm)}\n\n{table(head, rows)}"
 
 
 def _interval_means(s: Summary) -> str:
-    if s.seeds < FEWEST_SEEDS:
+    if len(s.scores.values) < FEWEST_SEEDS:
         return f"Intervals need {FEWEST_SEEDS} seeds."
-    if s.overlap:
+    if s.scores.overlap:
         return "Each seed has its own split; the intervals allow for their overlap (Nadeau & Bengio, 2003)."
     if s.generated:
         return (

@@ -117,7 +117,7 @@ def test_overlapping_splits_widen_the_interval_and_raise_p() -> None:
 
     alone, overlapping = row(True), row(False)
     ratio = np.sqrt((1 / 5 + 1 / 9) / (1 / 5))  # Nadeau and Bengio
-    assert overlapping.cell.overlap == pytest.approx(1 / 9)
+    assert overlapping.cell.scores.overlap == pytest.approx(1 / 9)
     assert overlapping.minus.high - overlapping.minus.low == pytest.approx(
         ratio * (alone.minus.high - alone.minus.low)
     )
@@ -226,7 +226,7 @@ def test_real_targets_and_validation_data() -> None:
         record.figures.update(test_r2=None, validation_r2=0.5 + record.figures["seed"] / 10)
         record.figures["data"]["samples"]["validation"] = 100
     rows = compare(cells(records))
-    assert [(row.cell.split, row.cell.unit) for row in rows] == [("validation", "R²")] * 2
+    assert [(row.cell.split, row.cell.scores.unit) for row in rows] == [("validation", "R²")] * 2
     assert rows[0].score.mean == pytest.approx(0.6)
     assert rows[1].p == 1.0
     worse = np.array([0.3, 0.1, 0.2])
