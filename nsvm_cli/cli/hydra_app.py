@@ -58,7 +58,6 @@ def run_app(task: Callable[[DictConfig], float | None], arguments: list[str]) ->
 
     Args:
         task: called in this process, or by a launcher in another one: it must be picklable.
-        arguments: the words of the command line.
 
     Raises:
         InputError: an unknown flag, group, option or key, or an override that cannot be read.
@@ -103,7 +102,6 @@ def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     What the interpolations refer to, ``REFERRED_TO``, is left out.
 
     Args:
-        config: what Hydra composed.
         complete: whether every mandatory value must be there.
 
     Raises:

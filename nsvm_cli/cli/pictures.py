@@ -20,7 +20,6 @@ def draw_all(directories: Sequence[Path], plugins: Sequence[str]) -> None:
     """Draw the pictures of finished runs; see ``draw``.
 
     Args:
-        directories: the run directories.
         plugins: the user's modules that the models may need.
     """
     with _warning("the pictures"):
@@ -44,9 +43,6 @@ def draw(
     """Draw the pictures of a finished run, the curves last; warn of what cannot be drawn.
 
     Args:
-        directory: the run directory.
-        data: the data of the run, if they are loaded already.
-        samples: takes the samples if it has them, and keeps them.
         report: whether to write the report of the run too, as ``nsvm report`` does.
     """
     with _warning("the mistakes"):

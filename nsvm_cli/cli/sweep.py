@@ -63,12 +63,7 @@ class Outcome:
     """What became of one job.
 
     Attributes:
-        directory: where it writes.
-        job: its number.
-        overrides: those of the command line.
-        status: that of a run directory.
         message: what happened, in one line, unless it has finished or is running.
-        exit_code: that of the failure.
         steps: the steps that it takes in all, while it runs.
         notices: what it has to say meanwhile, a line each.
         was_killed: whether its process ended without a word.
@@ -100,8 +95,6 @@ class Sweep:
 
     Args:
         name: the name in the statuses of its jobs; other sweeps may share the directory.
-        words: the arguments of the command.
-        overwrite: whether finished jobs are started over.
     """
 
     name: str

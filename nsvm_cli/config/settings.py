@@ -140,7 +140,6 @@ def with_values(values: Mapping[str, Any], changes: Mapping[str, Any], within: s
     """Return a copy of plain values with others at dotted keys, such as ``optimizer.lr``.
 
     Args:
-        values: the values.
         changes: those to place in the copy, by their keys.
         within: what stands before a key in a message.
 

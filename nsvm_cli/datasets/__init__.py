@@ -192,9 +192,6 @@ def load_data(
     """Load and split the data set that a ``dataset:`` section names.
 
     Args:
-        settings: the section.
-        seed: the seed of the split.
-        kind: the kind of task, classification or regression.
         known: what a model knows, if the data are for one that was trained before.
         cache: takes the samples if it has them, and keeps them.
 

@@ -220,7 +220,6 @@ class Augmentation:
         """Return changed copies of the images x.
 
         Args:
-            x: standardised images.
             i: their indices in the training set.
             key: that of the step; see ``key_of_step``.
         """

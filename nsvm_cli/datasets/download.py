@@ -41,7 +41,6 @@ def fetch(folder: Path, sums: Mapping[str, str], mirrors: Sequence[str]) -> None
     If several processes need them, one downloads and the others wait.
 
     Args:
-        folder: the folder.
         sums: the name and the SHA-256 checksum of each file.
         mirrors: base addresses, tried in this order.
 

@@ -315,8 +315,6 @@ def code_labels(table: Table, kind: str, classes: tuple[str, ...] | None = None)
     """Return samples without features, whose labels are coded, or are real targets.
 
     Args:
-        table: the table.
-        kind: the kind of task, classification or regression.
         classes: the classes of a model; None for those of the table, in ascending order.
 
     Raises:

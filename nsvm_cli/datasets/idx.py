@@ -25,8 +25,6 @@ def read_idx(file: Path, shape: tuple[int, ...], known: str | None) -> UInt8[np.
     """Return the content of an IDX file, which is packed if the end of its name says so.
 
     Args:
-        file: the file.
-        shape: the shape of its content.
         known: its SHA-256 checksum, if that is published.
 
     Raises:

@@ -37,7 +37,6 @@ def fit_scaling(x: Real[Tensor, "m ..."], global_scaling: bool) -> Scaling:
     A constant feature becomes 0, rather than being divided by 0.
 
     Args:
-        x: the training samples.
         global_scaling: whether to use one mean and deviation for all features, rather than one for each.
 
     Raises:

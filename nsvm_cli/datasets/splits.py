@@ -25,10 +25,8 @@ def split_rows(
     of each class are drawn at random from the training set.
 
     Args:
-        samples: the samples.
         validation: the size of the validation set: the samples of each class, or all with real targets; or
             their share, between 0 and 1, which leaves at least one of a class to train on.
-        seed: the seed of the draws.
         lenient: whether classes may be absent or rare, as in data for a model that was trained before. Sets
             are then as large as the samples allow.
 

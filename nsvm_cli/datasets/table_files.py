@@ -32,8 +32,6 @@ def open_table(path: Path, separator: str, what: str) -> Iterator[Stream]:
     """Open a file of comma-separated values, which is compressed if the end of its name says so.
 
     Args:
-        path: the file.
-        separator: what separates its cells.
         what: the setting that names the file, for messages.
 
     Raises:

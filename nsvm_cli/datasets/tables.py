@@ -43,9 +43,7 @@ def read_csv(
     always tell how they are written: see ``to_table``.
 
     Args:
-        path: the file.
         setting: the name of the setting that holds the path, for messages.
-        separator: what separates its cells.
         labels: the names of columns to read as they are written.
         header: whether the first line holds the names of the columns.
 
@@ -148,10 +146,6 @@ def to_table(
 
     Args:
         files: the names of the files, by the settings that hold them.
-        tables: what ``read_csv`` has made of each; the first decides the order of the columns.
-        label: the column of the labels.
-        drop: columns to leave out.
-        separator: what separates the cells of the files.
     """
     import pandas as pd
 

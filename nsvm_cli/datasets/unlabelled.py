@@ -62,9 +62,7 @@ def blocks(
 
     Args:
         path: a CSV file with a header, an IDX file, an image, or a folder of images.
-        shape: the shape of a sample.
         encoder: what a model knows of the columns of its table; without it, they are taken in their order.
-        separator: what separates the cells of a table.
         row: the bytes that a sample takes where it is used.
 
     Raises:

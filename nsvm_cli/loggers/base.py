@@ -17,8 +17,6 @@ class TrackedRun:
     """What a logger is told about a run that starts or resumes.
 
     Attributes:
-        directory: the run directory.
-        settings: as plain values.
         sweep: the name of the sweep that the run belongs to; None for a single run.
         step: the step after which it starts, 0 unless it resumes.
     """

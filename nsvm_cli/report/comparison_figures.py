@@ -46,7 +46,6 @@ class Course:
     """How the score of a candidate changed during training.
 
     Attributes:
-        name: the candidate.
         at: where the scores were recorded, on each axis by its title: means over the seeds, NaN where it is
             not known.
         scores: those of each seed.
@@ -78,8 +77,6 @@ def curves(courses: Mapping[str, Sequence[Course]], score: str, about: Sequence[
 
     Args:
         courses: those of each data set, all with the same axes; of at most ``len(STYLES)`` candidates.
-        score: what the scores are.
-        about: what else there is to say.
     """
     every = [*chain.from_iterable(courses.values())]
     styles = dict(zip(dict.fromkeys(course.name for course in every), STYLES, strict=False))
@@ -155,9 +152,6 @@ def heat_map(grids: Mapping[str, Grid], settings: tuple[str, str], score: str, d
 
     Args:
         grids: those of each data set.
-        settings: what the rows and columns are.
-        score: what the scores are.
-        digits: their decimals.
     """
     sides = [LETTER * _longest(grid.rows) for grid in grids.values()]
     cells = [max(0.8, 0.2 + LETTER * _longest(grid.columns)) * len(grid.columns) for grid in grids.values()]

@@ -31,9 +31,6 @@ def confusion_table(
     Args:
         confusion: counts of samples by their class (row) and the class that was decided for (column).
         recall: the share of each class that is decided rightly; None without samples.
-        classes: the names of the classes.
-        split: the name of the split, for the title.
-        console: what the table is printed on.
 
     None is returned if there is neither room nor a confusion.
     """

@@ -114,7 +114,6 @@ def show_columns(
         widths: of the columns that are shown, by their number; they include ``GAP``.
         numbers: the columns that hold numbers.
         heads: the lines of the head of each column.
-        rows: the cells.
     """
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), show_header=bool(heads))
     for n, width in widths.items():

@@ -131,7 +131,6 @@ def _panels(records: Records, end: tuple[str, float] | None) -> list[Panel]:
     """Return the panels of each part of the algorithm, over the steps of that part.
 
     Args:
-        records: those of the metrics.
         end: the split that the model was evaluated on after the last step, and its accuracy there.
     """
     ordered = sorted(records, key=_part)  # a file of others may have them mixed

@@ -43,11 +43,6 @@ class Mistake:
 def draw_mistakes(run: Path, data: Data | None = None, samples: SampleCache | None = None) -> Path | None:
     """Draw the worst mistakes of a finished run as ``mistakes.png``, and return its path.
 
-    Args:
-        run: the run directory.
-        data: the data of the run, if they are loaded already.
-        samples: takes the samples if it has them, and keeps them.
-
     None is returned, and nothing drawn, if the samples are no images, or there are no mistakes.
 
     Raises:

@@ -61,9 +61,6 @@ class Table(Block):
     """A table, each row of which begins with its name.
 
     Attributes:
-        caption: what it shows.
-        head: the heads of its columns.
-        rows: its cells.
         numbers: the columns that hold numbers.
         marks: what is said of some of the rows, beside their names.
         shades: how dark the background of the cells after the names is, from 0 to 1.

@@ -69,7 +69,6 @@ def to_svg(figure: Figure, label: str) -> Markup:
     """Return a figure as an ``img`` element that holds its SVG, without a background.
 
     Args:
-        figure: the figure.
         label: what it shows, for those who cannot see it.
     """
     written = io.BytesIO()

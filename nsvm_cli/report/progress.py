@@ -15,12 +15,7 @@ from nsvm_cli.trainers import State
 
 
 class Progress(Callback):
-    """A bar with the live figures on a terminal, and about ten plain lines elsewhere; on stderr.
-
-    Args:
-        title: what is trained, in full and in short.
-        total: the number of steps.
-    """
+    """A bar with the live figures on a terminal, and about ten plain lines elsewhere; on stderr."""
 
     def __init__(self, title: Form, total: int) -> None:
         self.total = total

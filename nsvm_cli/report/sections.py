@@ -35,11 +35,8 @@ def run_sections(
     """Return what there is to show of a run: settings and curves and, once it has finished, much more.
 
     Args:
-        run: the run directory.
         result: its result; empty before it has finished.
-        settings: the section of its settings.
         runtime: see ``load_trained``.
-        data: the data of the run, if they are loaded already.
     """
     curves = section("Training", partial(_curves, run))
     if not result:

@@ -31,9 +31,7 @@ class JobView:
     """One job of a sweep as it is now.
 
     Attributes:
-        number: its number.
         settings: its overrides, without those that all jobs share.
-        status: that of its run directory.
         steps: the steps that it takes in all, if it is known.
         record: the last record of its metrics while it runs.
         result: its result once it has finished.
@@ -65,7 +63,6 @@ class SweepProgress:
     """Shows the jobs of a sweep within the context, on stderr, from a thread of its own.
 
     Args:
-        look: returns the jobs that have started so far.
         total: the number of jobs, None if it is up to a sweeper.
     """
 

@@ -116,9 +116,7 @@ def load_trained(run: Path, runtime: Mapping[str, Any], data: Data | None = None
     """Return the model of a finished run and its data.
 
     Args:
-        run: the run directory.
         runtime: ``device`` and ``memory_budget`` that take the place of the run's.
-        data: the data of the run, if they are loaded already.
 
     Raises:
         InputError: the model file or the data are missing or damaged, or the data have changed since.

@@ -33,8 +33,6 @@ def write_atomically(path: Path, content: bytes | bytearray, named: bool = False
     """Replace a file atomically: even after a power cut, it has either the new content or the old.
 
     Args:
-        path: the file.
-        content: what to write.
         named: whether the user has named the file; see ``writing``.
 
     Raises:

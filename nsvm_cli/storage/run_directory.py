@@ -145,9 +145,7 @@ def expect_no_loss(output: Path, model: Path, *inputs: Path) -> None:
     """Raise an InputError if writing to ``output`` would replace what a command reads.
 
     Args:
-        output: the file to write.
         model: the model file that is read; the other files of its run are kept too, except graphs.
-        inputs: whatever else is read.
     """
     kept = [model, *inputs, *(model.with_name(name) for name in FILES if not name.endswith(".onnx"))]
     if output.exists() and any(file.exists() and output.samefile(file) for file in kept):

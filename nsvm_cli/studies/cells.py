@@ -56,8 +56,6 @@ class Cell:
         dataset: the name of the data set, with the settings that tell it from others of that name.
         candidate: the settings that tell the candidate from others, in words.
         split: the held-out data that the scores are from, ``test`` or ``validation``.
-        runs: the run of each seed.
-        settings: the settings that tell the candidate from others, by name.
         repeats: the number of runs that are left out, as they repeat one of these.
     """
 

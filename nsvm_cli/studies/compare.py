@@ -20,7 +20,6 @@ class Comparison:
     """One candidate on one data set, next to the others.
 
     Attributes:
-        cell: the candidate there.
         score: the mean score over the seeds, with its interval.
         minus: the mean score minus the reference's, seed by seed, with its interval; None for the reference.
         p: the p-value of the paired t-test with the reference, adjusted for all tests on the data set: those

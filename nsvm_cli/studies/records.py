@@ -35,11 +35,9 @@ class RunRecord:
     """One run.
 
     Attributes:
-        path: its directory.
         status: ``running``, ``finished``, ``failed`` or ``interrupted``.
         message: what happened, in one line, unless the run has finished or is running.
         settings: its settings as plain values; empty for a job that failed before it had any.
-        overrides: those of the command line.
         figures: what its ``result.json`` holds beside these; empty before it has finished.
     """
 
@@ -78,7 +76,6 @@ def find_runs(paths: Iterable[Path], conditions: Iterable[str] = ()) -> list[Run
     """Return the runs in these folders and below them, each once, in the order of their names.
 
     Args:
-        paths: the folders.
         conditions: those that all runs fulfil: see ``matching``.
 
     Raises:

@@ -59,9 +59,7 @@ def write_report(
     Args:
         file: the file, which is replaced.
         named: whether the user has named the file; see ``nsvm_cli.storage.files.writing``.
-        records: the runs.
         runtime: ``device`` and ``memory_budget``, for the model of a single run.
-        data: the data of a single run, if they are loaded already.
 
     Returns:
         what is left out, and why: a line for each section.

@@ -108,10 +108,7 @@ def reproduce(
     """Run every cell and its baselines with the seeds 0, 1, ..., except for runs that are already finished.
 
     Args:
-        cells: the experiments.
-        seeds: the number of seeds.
         directory: holds the runs, and their results as ``runs.csv``.
-        jobs: the number of worker processes.
         observe: called with each new row, the number of rows so far, and the total.
 
     Raises:

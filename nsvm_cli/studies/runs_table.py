@@ -39,9 +39,6 @@ class RunsTable:
     Attributes:
         folder: the folder above all of them, from which their names lead.
         count: how many have which status.
-        head: the heads of the columns.
-        rows: a row for each run.
-        numbers: the columns of figures.
         least: the columns that may be left out, the least important first.
     """
 

@@ -166,7 +166,6 @@ def markdown(summaries: Sequence[Summary], full: bool) -> str:
     """Return the Markdown tables: the scores of each cell, and its differences to the baselines.
 
     Args:
-        summaries: what ``summarise`` returns.
         full: whether to compare with the figures that the paper reports for these experiments.
     """
     tables = groups(summaries)

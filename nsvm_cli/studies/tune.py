@@ -98,9 +98,7 @@ def suited_validation(values: Mapping[str, Any], usual: int, samples: SampleCach
     than ``SHARE`` of the training samples of a class, that share of all.
 
     Args:
-        values: the settings, as plain values.
         usual: the number of samples of each class, or of real targets in all.
-        samples: takes the samples if it has them, and keeps them.
 
     Returns:
         the setting ``dataset.validation``, and the reason for a share; empty without one.
@@ -131,12 +129,9 @@ def tune(
     The first candidate is the settings as they are, even where the space does not hold them.
 
     Args:
-        values: the settings that the search starts from, as plain values.
-        search: the space and the budget.
         suggested: the space that is searched unless the user asks for another one; see ``Search.suited``.
         begin: called first in each worker process.
         observe: called with each candidate after its trial.
-        samples: takes the samples if it has them, and keeps them.
 
     Raises:
         InputError: the settings or a corner of the space are invalid, or the directory is in use or holds
