@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,19 +21,16 @@ def draw_all(directories: Sequence[Path], plugins: Sequence[str]) -> None:
     Args:
         plugins: the user's modules that the models may need.
     """
+    if not directories:
+        return
     with _warning("the pictures"):
-        load_plugins(plugins if directories else ())  # only the launcher's processes may have them
+        from nsvm_cli.datasets import SampleCache  # imports torch
+
+        samples = SampleCache()
+        load_plugins(plugins)  # only the launcher's processes may have them
         for number, directory in enumerate(directories, 1):
             flash(f"drawing curves: {number}/{len(directories)}")
-            draw(directory, samples=_samples())
-
-
-@cache
-def _samples() -> SampleCache:
-    """Return the samples that this process has loaded for pictures."""
-    from nsvm_cli.datasets import SampleCache
-
-    return SampleCache()
+            draw(directory, samples=samples)
 
 
 def draw(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from nsvm_cli.datasets.base import Samples, Split
+from nsvm_cli.datasets.encoding import is_number
 from nsvm_cli.errors import InputError
 from nsvm_cli.randomness import Stream, generator
 
@@ -77,7 +78,7 @@ def _expect_two_of_each(samples: Samples) -> None:
     sizes = _sizes(samples, np.arange(len(samples.y)))
     for name, size in sizes.items():
         if size < 2:
-            what, numbers = _of_class(name) or "with a target", all(map(_is_number, sizes))
+            what, numbers = _of_class(name) or "with a target", all(map(is_number, sizes))
             hint = "; to predict numbers rather than classes: task=regression" if numbers else ""
             raise InputError(f"{samples.source}: expected at least 2 samples {what}, found {size}{hint}")
 
@@ -127,14 +128,6 @@ def _test_counts(sizes: list[int]) -> list[int]:
         counts[without[0]] += 1
         counts[counts.index(max(counts))] -= 1
     return counts
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _of_class(name: str) -> str:

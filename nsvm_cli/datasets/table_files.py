@@ -7,18 +7,17 @@ import gzip
 import io
 import lzma
 import os
-import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeAlias, cast
+from typing import IO, TypeAlias, cast
 
 from nsvm_cli.memory import expect_room, fits
 from nsvm_cli.storage.files import open_regular
 
-DAMAGED = (EOFError, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
+DAMAGED = (EOFError, lzma.LZMAError, zipfile.BadZipFile, zlib.error)
 """Errors from damaged compressed files, beside ValueError and OSError."""
 
 PER_BYTE, PER_CELL = 4, 40
@@ -61,7 +60,7 @@ def _expect_room(file: Stream, path: Path, separator: str, what: str) -> None:
     if length == 0:  # as the files of /proc say, of which some never end
         raise ValueError("it is empty")
     expect_room(PER_BYTE * length, what)
-    text, size, cells = _decompressed(file, path), 0, 0
+    text, size, cells = _unpacked(file, path), 0, 0
     while chunk := text.read(2**18):
         size += len(chunk)
         cells += chunk.count(separator.encode()) + chunk.count(b"\n")
@@ -69,26 +68,17 @@ def _expect_room(file: Stream, path: Path, separator: str, what: str) -> None:
             expect_room(needed * length // file.tell(), what)  # the rest of the file is probably alike
 
 
-def _decompressed(file: Stream, path: Path) -> Stream:
-    """Return the content of a file without its compression; a tar archive stays one."""
+def _unpacked(file: Stream, path: Path) -> Stream:
+    """Return the content of a file without its compression."""
     decompress = DECOMPRESSORS.get(path.suffix.lower())
     return file if decompress is None else decompress(file)
 
 
-def _unpacked(file: Stream, path: Path) -> Stream:
-    """Return the table in a file."""
-    content = _decompressed(file, path)
-    inner = path.with_suffix("") if path.suffix.lower() in DECOMPRESSORS else path
-    if inner.suffix.lower() != ".tar":
-        return content
-    archive = tarfile.TarFile(fileobj=content)
-    table: Stream = _only([archive.extractfile(member) for member in archive if member.isfile()])
-    return table
-
-
 def _unzipped(file: Stream) -> Stream:
     archive = zipfile.ZipFile(file)
-    return cast(Stream, archive.open(_only(archive.namelist())))
+    if len(members := archive.namelist()) != 1:
+        raise ValueError(f"expected an archive of one file, got {len(members)}")
+    return cast(Stream, archive.open(members[0]))
 
 
 def _unzstd(file: Stream) -> Stream:
@@ -97,12 +87,6 @@ def _unzstd(file: Stream) -> Stream:
     except ModuleNotFoundError:
         raise ValueError(".zst needs zstandard: pip install zstandard, or unpack the file") from None
     return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file))
-
-
-def _only(members: Sequence[Any]) -> Any:
-    if len(members) != 1:
-        raise ValueError(f"expected an archive of one file, got {len(members)}")
-    return members[0]
 
 
 DECOMPRESSORS: dict[str, Callable[[Stream], Stream]] = {

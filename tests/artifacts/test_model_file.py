@@ -226,7 +226,7 @@ def facts_with(**changes: object) -> Mutation:
         (settings_with(network={"name": "mlp", "widths": [10**30]}), "more than 20 digits"),
         (settings_with(network={"name": "mlp", "widths": [2**62, 2**62]}), "cannot be used"),
         (settings_with(network={"name": "mlp", "widths": [2**29]}), "should be (no tensor|F32)"),
-        (settings_with(network={"name": "mlp", "widths": [1] * 50_000}), "a list of 1000 or fewer"),
+        (settings_with(network={"name": "mlp", "widths": [1] * 50_000}), "at most 1000 items"),
         (settings_with(kernel={"name": "polynomial", "degree": 10**15}), "kernel.degree should be less"),
         (settings_with(plugins=["x"] * 100_000), "its settings have [0-9]+ bytes, expected at most 262144"),
         (lambda t, m: m.pop("settings"), "expected settings and facts, got facts"),

@@ -115,35 +115,23 @@ def nested(text: str) -> Callable[[dict[str, Any]], object]:
 HOSTILE: dict[str, Hostile] = {
     # outputs
     "pairs_400": Hostile(classes=400, one_vs_one=True, on="short.csv"),
-    "pairs_400_evaluated": Hostile(classes=400, one_vs_one=True, on=EVALUATE),
     "pairs_2000": Hostile(classes=2000, one_vs_one=True, dtype="float64", on="few.csv"),
-    "pairs_5000": Hostile(classes=5000, one_vs_one=True),
     "classes_10000": Hostile(classes=10_000, on="short.csv"),
-    "classes_10000_float64": Hostile(classes=10_000, on="short.csv", dtype="float64"),
     "classes_10000_evaluated": Hostile(classes=10_000, dtype="float64", on=EVALUATE),
     "sigmoids_10000": Hostile(classes=10_000, on="short.csv", calibration="sigmoid"),
-    "sigmoids_10000_evaluated": Hostile(classes=10_000, calibration="sigmoid", on=EVALUATE),
     "long_names": Hostile(classes=LONG),
     "head_10000": Hostile(
         classes=10_000, network={**MLP, "widths": [3], "head": True}, n=10_000, on="short.csv"
     ),
     # samples
     "pixels": Hostile(shape=(1, 2048, 2048), on="images2048"),
-    "pixels_float64": Hostile(shape=(1, 2048, 2048), on="images2048", dtype="float64"),
     "pixels_idx": Hostile(shape=(1, 1024, 1024), on="images1024.idx"),
     "values": Hostile(shape=(2**24,), dtype="float64"),
     "columns_by_position": Hostile(shape=(2000,), on="wide.csv", dtype="float64"),
     # networks
     "hidden": Hostile(network={**MLP, "widths": [2**20, 1]}, n=1, on="short.csv"),
-    "hidden_float64": Hostile(network={**MLP, "widths": [2**19, 1]}, n=1, dtype="float64", on="short.csv"),
     "features": Hostile(network={**MLP, "widths": [2**20], "normalize": True}, n=2**20, on="some.csv"),
-    "features_float64": Hostile(
-        network={**MLP, "widths": [2**14], "normalize": True}, n=2**14, dtype="float64"
-    ),
     "channels": Hostile(network={**CNN, "channels": [64, 1]}, shape=(1, 512, 512), n=125**2, on="images512"),
-    "channels_64_pixels": Hostile(
-        network={**CNN, "channels": [2**14, 1]}, shape=(1, 64, 64), n=169, on="images64"
-    ),
     "columns_of_convolutions": Hostile(
         network={**CNN, "channels": [10, 1]},
         shape=(1, 1024, 1024),
@@ -165,15 +153,10 @@ HOSTILE: dict[str, Hostile] = {
     ),
     # columns and categories
     "categories": Hostile(columns={"a": CATEGORIES[:900]}, shape=(900,), on="text.csv"),
-    "more_categories": Hostile(
-        columns=dict.fromkeys("abcdefghij", CATEGORIES[:900]), shape=(9000,), on="text.csv", dtype="float64"
-    ),
     "columns": Hostile(columns={f"{i:x}": 1.0 for i in range(120_000)}, shape=(120_000,)),
     "wrong_columns": Hostile(columns={f"{i:x}": [] for i in range(200_000)}),
-    "wrong_categories": Hostile(columns={"a": [1] * 500_000}),
     # JSON
     "lists": Hostile(change=nested("[]")),
-    "objects": Hostile(change=nested('{"":[]}')),
     "drop": Hostile(dataset={"name": "csv", "path": "labelled.csv", "drop": [1] * 700_000}),
     "unknown": Hostile(facts={f"{i:x}": 1 for i in range(200_000)}),
 }

@@ -314,26 +314,6 @@ def test_a_sweep_over_many_parts_is_composed_once_and_each_file_is_read_once(
     assert {*read.values()} == {1}
 
 
-@pytest.mark.skipif(not OLD, reason="later versions compose by themselves")
-def test_jobs_that_differ_in_values_are_composed_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    composed: list[list[str]] = []
-    load = ConfigLoaderImpl._load_configuration_impl
-
-    def counted(
-        self: ConfigLoaderImpl, config_name: str, overrides: list[str], *rest: Any, **how: Any
-    ) -> Any:
-        composed.append(overrides)
-        return load(self, config_name, overrides, *rest, **how)
-
-    monkeypatch.setattr(ConfigLoaderImpl, "_load_configuration_impl", counted)
-    words = ["algorithm.steps=0", "dataset=digits", "seed=0,1,2", "optimizer.lr=1,2", "loss=hinge,logistic"]
-    nsvm("train", "-m", *words, cwd=tmp_path)
-    of_jobs = [overrides for overrides in composed if "loss=hinge,logistic" not in overrides]
-    assert len(of_jobs) == 2
-
-
 def test_composing_leaves_hydra_as_a_program_that_uses_it_has_it(tmp_path: Path) -> None:
     write(tmp_path, theirs="answer: 42\n")
     with hydra.initialize_config_dir(str(tmp_path), **({"version_base": "1.2"} if OLD else {})):

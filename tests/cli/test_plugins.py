@@ -72,15 +72,6 @@ def test_plugins_are_named_alike_in_every_command(command: str) -> None:
         build_parser(name).parse_args([*command.split(), "--plugins", "mine"])
 
 
-def test_predicting_with_a_part_of_ones_own(parts: Path) -> None:
-    words = ["kernel=cauchy", "dataset=moons", "algorithm=pegasos", "algorithm.steps=50"]
-    trained(*MINE, *words, cwd=parts)
-    (parts / "x.csv").write_text("a,b\n0,1\n1,0\n")
-    done = nsvm("predict", "run", "x.csv", "plugins=[my_parts]", cwd=parts)
-    assert done.stdout.startswith("prediction,score\n"), done.stderr
-    assert "plugins=[MODULE]" in nsvm("predict", "run", "x.csv", cwd=parts).stderr
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -74,27 +74,6 @@ def test_block_by_block(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not [*folder.glob("*out.csv*")]
 
 
-def test_what_pandas_makes_of_a_column_does_not_matter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without other text in a column, TRUE and FALSE would be read as bools, and 01 and 1e3 as numbers."""
-    rng = np.random.default_rng(0)
-    state = np.array(["TRUE", "FALSE", "maybe"])[np.arange(150) // 50]
-    code = np.where(rng.random(150) < 0.5, "A", rng.choice(["01", "1e3"], 150))
-    code = np.where(state == "maybe", "A", code)
-    table = pd.DataFrame({"state": state, "code": code, "label": state}).sort_values(["code", "state"])
-    table.to_csv(tmp_path / "table.csv", index=False)
-    table[state[table.index] != "maybe"].to_csv(tmp_path / "bools.csv", index=False)
-    trained(*PEGASOS, "dataset.path=table.csv", cwd=tmp_path)
-    expected = predicted(tmp_path, "table.csv")
-    assert [row["prediction"] for row in expected] == table["label"].tolist()
-    assert evaluated(tmp_path / "run", "split=all", "dataset.path=bools.csv", cwd=tmp_path)["errors"] == 0
-    monkeypatch.setattr(unlabelled, "ROWS", 7)
-    for row, other in zip(predicted(tmp_path, "table.csv"), expected, strict=True):
-        assert row["prediction"] == other["prediction"]
-        assert float(row["score TRUE"]) == pytest.approx(float(other["score TRUE"]), rel=1e-5, abs=1e-4)
-
-
 def test_output(folder: Path) -> None:
     done = nsvm("predict", "run", "table.csv", "--output", "out.csv", cwd=folder)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "200 predictions in out.csv\n")

@@ -104,15 +104,6 @@ def test_a_table_that_the_model_does_not_know_is_refused(folder: Path, other: st
     assert says in done.stderr
 
 
-def test_columns_of_numbers_are_matched_by_name(tmp_path: Path) -> None:
-    table = TABLE[["age", "income", "class"]].fillna(40)
-    table.to_csv(tmp_path / "table.csv", index=False)
-    run, result = trained(*WORDS, "dataset.path=table.csv", "dataset.label=class", cwd=tmp_path)
-    table[["income", "class", "age"]].to_csv(tmp_path / "other.csv", index=False)
-    theirs = evaluated(run, "dataset.path=other.csv", cwd=tmp_path)
-    assert (theirs["errors"], theirs["sha256"]) == (result["test_errors"], result["data"]["sha256"])
-
-
 def test_rows_that_are_in_both_splits_are_said_once(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"a": rng.normal(size=100), "b": rng.normal(size=100), "label": [0, 1] * 50})
@@ -129,11 +120,6 @@ def test_rows_that_are_in_both_splits_are_said_once(tmp_path: Path) -> None:
     assert ("duplicates", "30") in [
         row for table in grid.blocks if isinstance(table, Table) for row in table.rows
     ]
-
-
-def test_text_and_missing_values_are_evaluated_as_in_training(folder: Path) -> None:
-    result = json.loads((folder / "run" / "result.json").read_text())
-    assert evaluated(folder / "run", cwd=folder)["errors"] == result["test_errors"]
 
 
 def test_a_test_file_stays_with_its_table(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,16 +15,6 @@ import pytest
 from tests.datasets.helpers import load, refusal
 
 TABLE = "a,label\n" + "".join(f"{i},{'xy'[i % 2]}\n" for i in range(40))
-
-
-def tar(*contents: bytes) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for number, content in enumerate(contents):
-            member = tarfile.TarInfo(f"{number}.csv")
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return buffer.getvalue()
 
 
 def zipped(*contents: bytes) -> bytes:
@@ -39,11 +28,8 @@ def zipped(*contents: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("name", "pack"),
     [
-        ("t.csv.tar", tar),
-        ("t.tar.gz", lambda content: gzip.compress(tar(content))),
         ("t.csv.zip", zipped),
         ("t.CSV.GZ", gzip.compress),
-        ("t.tar.csv", bytes),
     ],
 )
 def test_a_table_in_an_archive(name: str, pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
@@ -54,10 +40,7 @@ def test_a_table_in_an_archive(name: str, pack: Callable[[bytes], bytes], tmp_pa
 
 
 DAMAGED = {
-    "t.tar": tar(TABLE.encode())[:700],
-    "two.tar": tar(TABLE.encode(), TABLE.encode()),
     "two.zip": zipped(TABLE.encode(), TABLE.encode()),
-    "t.tar.gz": gzip.compress(tar(TABLE.encode()))[:100],
     "t.csv.zst": b"\x28\xb5\x2f\xfd" + bytes(20),
     "t.zip": zipped(TABLE.encode())[:-30],
 }

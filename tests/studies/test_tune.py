@@ -14,7 +14,7 @@ from nsvm_cli.datasets import SampleCache, Splits
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import prepare, train_in_memory
 from nsvm_cli.studies.search_space import Choice, Range, parse_search, placed
-from nsvm_cli.studies.tune import Candidate, _suited, _write, suited_validation, tune, validation_score
+from nsvm_cli.studies.tune import Candidate, _suited, suited_validation, tune, validation_score
 from tests.small_tables import KINDS, small_table
 
 SETTINGS: dict[str, Any] = {
@@ -54,7 +54,7 @@ def test_a_space_has_the_form_of_the_settings() -> None:
         ({"space": {"seed": {"low": False, "high": 3}}}, r"^tune\.space\.seed\.low should be a number"),
         ({"space": {}}, r"tune.space is empty"),
         ({"space": {"optimizer": {"lr": 0.1}}}, r"tune.space.optimizer.lr: expected a list or \{low, high"),
-        ({"space": {"optimizer": {"lr": []}}}, r"tune.space.optimizer.lr.* a list of 1 or more"),
+        ({"space": {"optimizer": {"lr": []}}}, r"tune.space.optimizer.lr.* at least 1 item"),
         ({"space": {"optimizer": {"lr": {"low": 2, "high": 1}}}}, "expected low < high"),
         ({"space": {"optimizer": {"lr": {"low": 0, "high": 1, "log": True}}}}, "0 < low with log"),
         ({"space": {"optimizer": {"lr": {"low": 0.1}}}}, "tune.space.optimizer.lr"),
@@ -167,15 +167,6 @@ def test_the_first_candidate_is_the_settings_as_they_are(tmp_path: Path) -> None
     assert all(1e-4 <= float(str(candidate.point["optimizer.lr"])) <= 1e-3 for candidate in tried[1:])
 
 
-def test_a_point_takes_its_place_and_leaves_the_settings_alone() -> None:
-    changed = placed(SETTINGS, {"optimizer.lr": 0.5, "network.dropout": 0.1})
-    assert changed["optimizer"] == {"name": "sgd", "lr": 0.5}
-    assert changed["network"] == {"name": "mlp", "widths": [8], "dropout": 0.1}
-    assert SETTINGS["optimizer"]["lr"] == 0.01
-    with pytest.raises(InputError, match="no section 'optimiser'"):
-        placed(SETTINGS, {"optimiser.lr": 0.5})
-
-
 def test_the_score_is_what_a_run_on_validation_data_records() -> None:
     experiment = prepare(parse_settings({**SETTINGS, "seed": 3}))
     model, part = train_in_memory(experiment), experiment.data.splits["validation"]
@@ -203,10 +194,3 @@ def test_the_score_is_the_metric_of_the_task(kind: str, tmp_path: Path) -> None:
     assert 0.5 < validation_score(values, 3) < 1
     if kind == "regression":  # R^2 of nearly the same prediction for all
         assert validation_score({**values, "algorithm": {"name": "pegasos", "steps": 1, "lam": 1e6}}, 3) == 0
-
-
-def test_finalists_are_written_under_the_name_of_the_metric(tmp_path: Path) -> None:
-    _write([Candidate(0, {"optimizer.lr": 0.1}, [0.9], [0.8, 0.6])], "r2", tmp_path / "finalists.csv")
-    lines = (tmp_path / "finalists.csv").read_text().splitlines()
-    assert lines[0] == "candidate,r2,standard_error,search_r2,overrides"
-    assert lines[1].startswith("0,0.7,0.1")
