@@ -1,10 +1,10 @@
 """Measure how fast nsvm is, compared with baselines. See BENCHMARKS.md.
 
-usage: scripts/benchmark [--parts trainers profile svc predict growth classes others] [--pairs 5]
-                         [--out outputs/benchmark] [--ringnorm FILE.csv] [--mnist FOLDER] [--pmlb FOLDER]
+usage: scripts/benchmark [--parts trainers svc predict growth classes] [--pairs 5]
+                         [--out outputs/benchmark] [--ringnorm FILE.csv] [--mnist FOLDER]
                          [--algorithms alg1 alg2 ...] [--engine auto|torch|numba]
 
-Everything runs on one thread, and the two sides of a ratio alternate. Writes one CSV per table, plots, and
+Everything runs on one thread, and the two sides of a ratio alternate. Writes one CSV per table, and
 report.md. Without --ringnorm the data are generated; without --mnist the cells that need MNIST are left out.
 """
 
@@ -15,18 +15,16 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import baselines, classes, others, trainers
+from benchmarks import baselines, classes, trainers
 from benchmarks.report import Report
 
 USAGE = (__doc__ or "").split("usage: ")[1].split("\n\n")[0]
 PARTS = {
     "trainers": trainers.measure,
-    "profile": trainers.profile,
     "svc": baselines.fit,
     "predict": baselines.predict,
     "growth": baselines.growth,
     "classes": classes.measure,
-    "others": others.measure,
 }
 
 
@@ -40,9 +38,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("outputs/benchmark"))
     parser.add_argument("--ringnorm", type=Path)
     parser.add_argument("--mnist", type=Path)
-    parser.add_argument("--pmlb", type=Path)
     arguments = parser.parse_args()
-    for path in (arguments.ringnorm, arguments.mnist, arguments.pmlb):
+    for path in (arguments.ringnorm, arguments.mnist):
         if path is not None and not path.exists():
             parser.error(f"{path} does not exist")
     torch.set_num_threads(1)

@@ -1,17 +1,16 @@
-"""Tables and figures as files: CSV, Markdown, PNG."""
+"""Tables as files: CSV and Markdown."""
 
 from __future__ import annotations
 
 import platform
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import sklearn
 import torch
-from matplotlib.figure import Figure
 
 from nsvm_cli import __version__
 
@@ -35,15 +34,6 @@ class Report:
         lines = [f"| {' | '.join(map(_shown, row))} |" for row in frame.itertuples(index=False)]
         self._write("\n".join(["", f"### {title}", "", *header, *lines, ""]))
         print(f"{title}\n{frame.to_string(index=False)}\n", flush=True)
-
-    def figure(self, name: str, draw: Callable[[Any], None]) -> None:
-        """Writes ``name``.png; ``draw`` gets the axes."""
-        figure = Figure(figsize=(6, 4), layout="constrained")
-        axes = figure.add_subplot()
-        draw(axes)
-        axes.grid(True, which="major", alpha=0.3)
-        axes.legend(frameon=False)
-        figure.savefig(self.folder / f"{name}.png", dpi=150)
 
     def _write(self, text: str, mode: str = "a") -> None:
         with (self.folder / "report.md").open(mode) as file:

@@ -1,11 +1,13 @@
-"""The trainers against tests/eager.py: the same data, seeds, theta and samples, on the paper's settings."""
+"""The trainers, and their steps as they are defined, against the eager loop, on the paper's settings.
+
+All three have the same data, seeds, theta and samples; the eager loop has torch's own dropout.
+"""
 
 from __future__ import annotations
 
 import argparse
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -13,16 +15,16 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from benchmarks.limits import work
+from benchmarks.eager import Eager, rbf
 from benchmarks.report import Report, spread
 from nsvm_cli.cli.hydra_app import compose, plain_values
 from nsvm_cli.config.settings import parse_settings
+from nsvm_cli.engines import LITERAL
 from nsvm_cli.models.networks import CNN, MLP, Convolution, Dropout, MaxPool
 from nsvm_cli.models.optimizers import build_optimizer
-from nsvm_cli.runs.experiment import Experiment, prepare
-from tests.eager import Eager, rbf
+from nsvm_cli.runs.experiment import Experiment, prepare, with_engine
 
-WINDOWS, WINDOW = 10, 50  # where the literal loop would take more than ten minutes
+WINDOWS, WINDOW = 10, 50  # where the eager loop would take more than ten minutes
 TOO_LONG = 600.0
 R = TypeVar("R")
 ALGORITHMS = ("pegasos", "alg1", "alg2", "alg3", "alg4")
@@ -56,8 +58,8 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
             yield Cell("mnist", algorithm, words)
 
 
-def literal(experiment: Experiment) -> Eager:
-    """The literal loop with the theta that the experiment has now, made of torch's own modules."""
+def eager_loop(experiment: Experiment) -> Eager:
+    """The eager loop with the theta that the experiment has now, made of torch's own modules."""
     settings: Any = build_optimizer(experiment.settings.optimizer)
     problem, trainer = experiment.problem, experiment.trainer
     network = _of_torch(deepcopy(experiment.F.network))
@@ -98,7 +100,7 @@ def _of_torch(network: nn.Module) -> nn.Module:
 
 
 def steps(experiment: Experiment, eager: Eager) -> Iterator[int]:
-    """The literal loop over the whole run of this experiment."""
+    """The eager loop over the whole run of this experiment."""
     trainer: Any = experiment.trainer
     name, T = experiment.settings.algorithm["name"], trainer.total
     if name == "pegasos":
@@ -137,121 +139,73 @@ def exhaust(iterator: Iterator[int]) -> None:
         pass
 
 
-def windows(experiment: Experiment) -> float:
-    """What the literal loop would take for the whole run, from WINDOWS windows of WINDOW steps.
+def windows(experiment: Experiment) -> tuple[float, float]:
+    """Seconds of the whole run by the eager loop and by literal steps, from WINDOWS windows of WINDOW steps.
 
     Their places are spread over the run. Each starts from the state that our trainer has there.
     """
     trainer, problem = experiment.trainer, experiment.problem
     state = trainer.start(problem, experiment.F)
-    spent = 0.0
+    eager_seconds = step_seconds = 0.0
     for window in range(WINDOWS):
         trainer.advance(problem, state, max(state.t, int(trainer.total * (window + 0.5) / WINDOWS)))
-        eager = literal_from(experiment, state)
-        until = state.t + WINDOW
+        eager, until = eager_from(experiment, state), state.t + WINDOW
         if experiment.settings.algorithm["name"] == "alg2":
             loop = eager.algorithm_2(until, begin=state.t)
         else:
             loop = eager.algorithm_3(until, trainer.batch_size, begin=state.t)  # type: ignore[attr-defined]
-        spent += clocked(exhaust, loop)[0]
-    return spent / (WINDOWS * WINDOW) * trainer.total
+        eager_seconds += clocked(exhaust, loop)[0]
+        literal = with_engine(experiment, LITERAL).trainer
+        twin = literal.restore(problem, deepcopy(experiment.F), trainer.save(problem, state))
+        step_seconds += clocked(literal.advance, problem, twin, until)[0]
+    share = WINDOWS * WINDOW / trainer.total
+    return eager_seconds / share, step_seconds / share
 
 
-def literal_from(experiment: Experiment, state: Any) -> Eager:
-    """The literal loop of Algorithm 2 or 3 where our trainer's state is."""
-    eager, y = literal(experiment), experiment.problem.y
+def eager_from(experiment: Experiment, state: Any) -> Eager:
+    """The eager loop of Algorithm 2 or 3 where our trainer's state is."""
+    eager, y = eager_loop(experiment), experiment.problem.y
     eager.j = torch.from_numpy(state.coefficients.support.copy())
     eager.alpha = torch.from_numpy(state.coefficients.alpha).to(y) * y  # in the paper, y is no part of alpha
-    _copy_momentum(experiment.F.optimizer, eager.optimizer)
-    return eager
-
-
-def _copy_momentum(ours: Any, theirs: torch.optim.Optimizer) -> None:
-    for p, momentum in zip(theirs.param_groups[0]["params"], ours.momenta, strict=True):
+    for p, momentum in zip(
+        eager.optimizer.param_groups[0]["params"], experiment.F.optimizer.momenta, strict=True
+    ):
         if momentum is not None:
-            theirs.state[p]["momentum_buffer"] = momentum.clone()
+            eager.optimizer.state[p]["momentum_buffer"] = momentum.clone()
+    return eager
 
 
 def measure(report: Report, arguments: argparse.Namespace) -> None:
     """The table of ratios."""
     rows = []
     for cell in cells(arguments):
-        ours, theirs, in_windows = [], [], False
-        limit = work(warm := cell.prepare(0)).seconds()  # which also loads what is compiled
+        ours, eager, literal, in_windows = [], [], [], False
+        train(warm := cell.prepare(0))  # which also loads what is compiled
         for seed in range(arguments.pairs):
             experiment = cell.prepare(seed)
-            eager = literal(experiment)
+            loop = steps(experiment, eager_loop(experiment))
             ours.append(clocked(train, experiment)[0])
             if seed == 0 and cell.dataset == "mnist" and cell.algorithm in ("alg2", "alg3"):
-                in_windows = windows(cell.prepare(seed)) > TOO_LONG
+                in_windows = windows(cell.prepare(seed))[0] > TOO_LONG
             if in_windows:
-                theirs.append(windows(cell.prepare(seed)))
+                seconds = windows(cell.prepare(seed))
             else:
-                theirs.append(clocked(exhaust, steps(experiment, eager))[0])
-        ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
+                by_step = with_engine(cell.prepare(seed), LITERAL)
+                seconds = clocked(exhaust, loop)[0], clocked(train, by_step)[0]
+            eager.append(seconds[0])
+            literal.append(seconds[1])
         rows.append(
             {
                 "data": cell.dataset,
                 "algorithm": cell.algorithm,
                 "engine": warm.engine,
                 "steps": warm.trainer.total,
-                "ratio": spread(ratios),
+                "eager / ours": spread([b / a for a, b in zip(ours, eager, strict=True)]),
                 "ours, s": spread(ours),
-                "literal, s": spread(theirs) + (" from windows" if in_windows else ""),
-                "arithmetic of seed 0, s": limit,
-                "ours / arithmetic": ours[0] / limit,
+                "eager, s": spread(eager) + (" from windows" if in_windows else ""),
+                "step, s": spread(literal),
+                "step / eager": spread([b / a for a, b in zip(eager, literal, strict=True)]),
             }
         )
         print(rows[-1], flush=True)
-    report.table("trainers", f"Trainers against the literal loop ({arguments.pairs} pairs, seeds 0 up)", rows)
-
-
-def profile(report: Report, arguments: argparse.Namespace) -> None:
-    """Where the time of each cell goes on torch."""
-    rows = []
-    for cell in cells(argparse.Namespace(**{**vars(arguments), "engine": "torch"})):
-        experiment = cell.prepare(0)
-        F, K = experiment.F, type(experiment.problem.K)
-        spent = dict.fromkeys(("network, forward", "network, backward", "kernel", "optimizer"), 0.0)
-        with ExitStack() as stack:
-            for part, owner, name in (
-                ("network, forward", F.network, "forward"),
-                ("network, backward", torch.autograd, "grad"),
-                ("optimizer", F.optimizer, "step"),
-                ("kernel", K, "__call__"),
-                ("kernel", K, "gradient"),
-            ):
-                if owner is not None:
-                    stack.enter_context(timed(spent, part, owner, name))
-            total, state = clocked(train, experiment)
-        parts = {part: f"{100 * value / total:.0f} %" for part, value in spent.items()}
-        rows.append(
-            {
-                "data": cell.dataset,
-                "algorithm": cell.algorithm,
-                "violations": state.violations,
-                "support vectors": state.support_vectors,
-                **parts,
-                "the rest": f"{100 * (1 - sum(spent.values()) / total):.0f} %",
-            }
-        )
-    report.table("profile", "Where the time goes on torch (seed 0)", rows)
-
-
-@contextmanager
-def timed(spent: dict[str, float], part: str, owner: Any, name: str) -> Iterator[None]:
-    """Adds the time that calls of ``owner.name`` take to ``spent[part]``."""
-    original, own = getattr(owner, name), name in vars(owner)
-
-    def wrapper(*arguments: Any, **options: Any) -> Any:
-        begin = time.perf_counter()
-        result = original(*arguments, **options)
-        spent[part] += time.perf_counter() - begin
-        return result
-
-    setattr(owner, name, wrapper)
-    yield
-    if own:
-        setattr(owner, name, original)
-    else:
-        delattr(owner, name)
+    report.table("trainers", f"Trainers against the eager loop ({arguments.pairs} pairs, seeds 0 up)", rows)

@@ -1,7 +1,7 @@
 """The paper's pseudocode in straightforward PyTorch: one step at a time, with autograd throughout.
 
-Unlike ``reference.py`` it sums over the support vectors with one operation, so that thousands of steps take
-seconds. It is a second reference for the trainers, and the baseline of ``scripts/benchmark``.
+It is the baseline of all ratios, and therefore lean: it sums over the support vectors with one operation, and
+gathers, converts and keeps nothing that a step does not need.
 
 Each algorithm is a generator that yields after every step, so that a benchmark can time any part of a run.
 ``net(x)`` is F_theta; the network is in evaluation mode except in the forward pass of a theta step.
