@@ -9,9 +9,6 @@ parts, by default all:
   signals   runs that are interrupted at random moments, and resumed
   damage    files that are cut short or have a bit turned
   disk      runs on disks that are too small; needs root, for the disk is a small tmpfs
-  code      compiled code that is damaged, or killed while it is made; needs Numba
-  sweeps    sweeps of 24 jobs with each launcher that is installed, killed half-way and started again
-  starts    twenty commands at once in one directory
   fuzz      files that nobody wrote in good faith, made by hypothesis
   chance    simulated studies, in which nsvm compare may find no differences between equal candidates
 
@@ -27,7 +24,7 @@ from pathlib import Path
 
 import torch
 
-from trials import chance, code, damage, fuzz, runs, sweeps, thorough
+from trials import chance, damage, fuzz, runs, thorough
 
 ABOUT, REST = (__doc__ or "").split("usage: ")
 USAGE, _, DETAILS = REST.partition("\n\n")
@@ -37,9 +34,6 @@ PARTS = {
     "signals": runs.signals,
     "damage": damage.damage,
     "disk": damage.disk,
-    "code": code.code,
-    "sweeps": sweeps.sweeps,
-    "starts": damage.starts,
     "fuzz": fuzz.fuzz,
     "chance": chance.chance,
 }

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
-import time
 from argparse import Namespace
 from collections import Counter
 from pathlib import Path
@@ -122,24 +120,3 @@ def _what(line: str) -> str:
     """Return which file could not be written."""
     path = line.removeprefix("nsvm: ").partition(": No space left")[0]
     return "/".join(Path(path).parts[-2:])
-
-
-def starts(folder: Path, arguments: Namespace) -> list[str]:
-    """Start twenty commands at once in one directory."""
-    words = ["algorithm=alg1", "algorithm.steps=30000", "log_every=50", "curves=false", "hydra.run.dir=run"]
-    began = time.monotonic()
-    runs = [start(words, folder) for _ in range(20)]
-    ends = [run.communicate(timeout=600)[1] for run in runs]
-    codes = Counter(run.returncode for run in runs)
-    refusals = [errors for run, errors in zip(runs, ends, strict=True) if run.returncode == 2]
-    if codes != {0: 1, 2: 19} or any(errors.count("\n") != 1 for errors in refusals):
-        raise SystemExit(f"{codes}: {ends}")
-    lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
-    if [json.loads(line)["step"] for line in lines] != list(range(50, 30001, 50)):
-        raise SystemExit("lines are mixed")
-    in_use = sum("in use by another nsvm" in errors for errors in refusals)
-    return [
-        f"20 starts in one directory, {os.cpu_count()} cores, {time.monotonic() - began:.0f} s: one owner, "
-        f"19 refused with exit code 2 and one line ({in_use} while it ran, {19 - in_use} after its end); "
-        f"{len(lines)} lines of metrics, none mixed"
-    ]
