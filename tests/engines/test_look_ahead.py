@@ -24,14 +24,13 @@ from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.trainers import Trainer
 from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg2 import Alg2
-from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.pegasos import Pegasos
 from tests.conftest import MakeSmall, Small, parameters, train
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 LAM = 1e-2
 NETWORK: Mapping[str, Any] = {"name": "mlp", "widths": [8, 6], "normalize": True}
-CNN: Mapping[str, Any] = {"name": "cnn", "channels": [2, 3], "normalize": True}
+CNN: Mapping[str, Any] = {"name": "cnn", "channels": [2, 3], "normalize": True, "dropout": 0.3}
 
 
 @pytest.fixture(params=[0, pytest.param(1, marks=pytest.mark.thorough)], ids=lambda seed: f"cut{seed}")
@@ -70,7 +69,7 @@ def compare(trainer: Trainer[Any], small: Small, lr: float, moved: float = 1e-2)
 @pytest.mark.usefixtures("cut")
 @pytest.mark.parametrize(
     ("trainer", "lr"),
-    [(Pegasos(4000, LAM), 0), (Alg1(2500, LAM), 2e-4), (Alg2(1500, LAM), 1e-4)],
+    [(Pegasos(4000, LAM), 0), (Alg1(1500, LAM), 2e-4), (Alg2(1000, LAM), 2e-4)],
     ids=["pegasos", "alg1", "alg2"],
 )
 def test_thousands_of_steps(trainer: Trainer[Any], lr: float, small: MakeSmall) -> None:
@@ -78,24 +77,18 @@ def test_thousands_of_steps(trainer: Trainer[Any], lr: float, small: MakeSmall) 
     assert 100 < state.violations < trainer.total - 500
 
 
-def test_part_2(small: MakeSmall) -> None:
-    state = compare(Alg4(50, 8, solver_steps=1500, lam=LAM), small(3, m=300, network=NETWORK), 1e-3, 1e-3)
-    assert state.part_2.violations > 100
-
-
-@pytest.mark.parametrize("trainer", [Alg1(400, LAM), Alg2(400, LAM)], ids=["alg1", "alg2"])
-@pytest.mark.parametrize("network", [CNN, {**NETWORK, "dropout": 0.3}, {**CNN, "dropout": 0.3}], ids=str)
-def test_images_and_dropout(trainer: Trainer[Any], network: Mapping[str, Any]) -> None:
+@pytest.mark.parametrize("trainer", [Alg1(300, LAM), Alg2(300, LAM)], ids=["alg1", "alg2"])
+def test_images_and_dropout(trainer: Trainer[Any]) -> None:
     generator = torch.Generator().manual_seed(3)
     y = torch.where(torch.arange(100) % 2 == 0, -1.0, 1.0).double()
     x = torch.randn(100, 1, 16, 16, generator=generator, dtype=torch.float64) + 0.1 * y[:, None, None, None]
-    built = build_network(network, (1, 16, 16), seed=4).double()
+    built = build_network(CNN, (1, 16, 16), seed=4).double()
     state = compare(trainer, Small(look_ahead.Problem(x, y, kernels.RBF(1.0), 0), built), 2e-4, 1e-3)
     if isinstance(trainer, Alg2):
         assert state.violations > state.support_vectors, "some support vector is met again"
 
 
-@pytest.mark.parametrize("trainer", [Alg1(4000, LAM), Alg2(4000, LAM)], ids=["alg1", "alg2"])
+@pytest.mark.parametrize("trainer", [Alg1(2000, LAM), Alg2(2000, LAM)], ids=["alg1", "alg2"])
 def test_scores_are_looked_up_after_many_steps_without_a_violation(
     trainer: Trainer[Any], small: MakeSmall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,10 +120,3 @@ def test_augmentation(trainer: Trainer[Any], small: MakeSmall) -> None:
     plain = FeatureMap(deepcopy(s.network), SGD(1e-3, 0.9), 0)
     train(trainer, s.problem, plain, engine="torch")
     assert (parameters(plain.network) - thetas[0]).abs().max() > 1e-4
-
-
-@pytest.mark.parametrize(
-    ("trainer", "lr"), [(Pegasos(1000, LAM, 5), 0), (Alg1(300, LAM, 5), 1e-3), (Alg2(300, LAM, 5), 1e-3)]
-)
-def test_batches(trainer: Trainer[Any], lr: float, small: MakeSmall) -> None:
-    compare(trainer, small(3, m=100, network=NETWORK), lr, 1e-3)

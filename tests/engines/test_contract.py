@@ -1,0 +1,110 @@
+"""Every engine takes the steps that an algorithm defines, wherever a run pauses, in float64."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nsvm_cli.config.registry import STRICT
+from nsvm_cli.engines import TORCH, Engine, taken_by
+from nsvm_cli.engines.numba import is_usable
+from nsvm_cli.engines.numba.coverage import uncovered
+from nsvm_cli.errors import Interrupted
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import RBF, Linear
+from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.trainers import TRAINERS, Problem, State, Trainer
+from tests.conftest import LOSSES, MakeSmall, parameters, short
+from tests.runs.test_train import bits, go, settings_with, stopped_at
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+STEPS = 100
+
+
+@pytest.mark.parametrize("engine", ["torch", "numba"])
+@pytest.mark.parametrize(("kind", "k"), [("two classes", None), ("three classes", 4), ("real targets", None)])
+@pytest.mark.parametrize("name", sorted(TRAINERS))
+def test_wherever_a_run_pauses_its_state_is_that_of_single_steps(
+    name: str, kind: str, k: int | None, engine: Engine, small: MakeSmall
+) -> None:
+    svm = TRAINERS[name].trains_svm
+    network = {"name": "mlp", "widths": [8, 6], "dropout": 0.2, "normalize": True, "head": not svm}
+    s = small(3, m=60, K=RBF(1.0) if svm else Linear(), network=network, loss=LOSSES[kind])
+    literal = short(name, STEPS, k, "literal", **({"lam": 1e-2} if svm else {}))
+    if engine != TORCH and (not is_usable() or uncovered(literal, s.problem, s.theta())):
+        pytest.skip("not covered")
+    trainer = taken_by(engine, literal)
+    state, twin = (t.start(s.problem, s.theta(1e-3)) for t in (trainer, literal))
+    pauses = random.Random(name).sample(range(2, literal.total), 6)
+    for until in (*sorted(pauses), literal.total):
+        trainer.advance(s.problem, state, until)
+        literal.advance(s.problem, twin, until)
+        assert_same(state, twin)
+        g, h = trainer.finish(s.problem, state), literal.finish(s.problem, twin)
+        assert_close((g.z, g.alpha, g.scale, g.bias), (h.z, h.alpha, h.scale, h.bias))
+    assert state.violations > 5 or not svm
+    assert literal.moves_theta == (state.F.theta_steps > 5)
+
+
+def assert_same(state: State, twin: State) -> None:
+    for exactly in ("t", "part", "violations", "support_vectors"):
+        assert getattr(state, exactly) == getattr(twin, exactly), exactly
+    assert state.F.theta_steps == twin.F.theta_steps
+    assert_close(parameters(state.F.network), parameters(twin.F.network))
+    assert_close((state.g, state.objective), (twin.g, twin.objective))
+    assert_close(state.tally.means(), twin.tally.means())
+
+
+def assert_close(ours: object, theirs: object) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10, check_dtype=False)
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class Perceptron(Trainer[State]):
+    """An algorithm of one's own, with nothing but what it has to define: it descends on its mistakes."""
+
+    steps: int
+
+    @property
+    def total(self) -> int:
+        return self.steps
+
+    def start(self, problem: Problem, F: FeatureMap) -> State:
+        return State(F=F, sampler=problem.sampler(), t=0)
+
+    def step(self, problem: Problem, state: State) -> None:
+        x, y = problem[state.sampler(state.t + 1)]
+        state.violations += int((y * state.F(x).sum() < 1).sum())
+        self.descend(state, lambda F: (1 - y * F(x).sum()).clamp_min(0).sum())
+        state.t += 1
+
+    def finish(self, problem: Problem, state: State) -> Expansion:
+        z: Float[Tensor, "m n"] = state.F(problem.x)
+        return Expansion(z, problem.y, 1.0)
+
+
+def test_an_algorithm_of_ones_own_needs_a_step_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is checkpointed, resumed to the bit, validated and recorded, whatever takes its steps."""
+    monkeypatch.setitem(TRAINERS, "perceptron", Perceptron)
+    whole: dict[str, Any] = {}
+    for engine in ("literal", "auto"):
+        settings = settings_with(algorithm={"name": "perceptron", "steps": 200}, engine=engine)
+        with pytest.raises(Interrupted):
+            go(tmp_path / "half", settings, stopped_at(110))
+        assert go(tmp_path / "half", settings)["resumed"] == 1
+        go(tmp_path / "whole", settings)
+        assert bits(tmp_path / "half") == bits(tmp_path / "whole")
+        metrics = (tmp_path / "half" / "metrics.jsonl").read_text()
+        assert whole.setdefault("metrics", metrics) == metrics
+        assert len(metrics.splitlines()) > 200 // 7
+        for path in (tmp_path / "half", tmp_path / "whole"):
+            path.rename(path.with_name(f"{path.name} {engine}"))
