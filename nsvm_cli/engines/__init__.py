@@ -1,7 +1,7 @@
-"""The engines: who takes the steps of a run. Each takes those that the algorithm's own ``step`` defines.
+"""The engines, which take the steps of a run. Each takes those that the algorithm's own ``step`` defines.
 
-``literal`` takes them as they are, one at a time. ``torch`` looks ahead (see ``look_ahead``), and ``numba``
-takes stretches of them as machine code (see ``numba``), where it covers the run.
+``literal`` calls ``step`` itself, once per step. ``torch`` looks ahead (see ``look_ahead``), and ``numba``
+takes many steps in one call of compiled code (see ``numba``), where it covers the run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
     """Return the engine of a run: the one that was asked for, or the faster one.
 
     Raises:
-        InputError: what was asked for does not cover the run, or is not installed.
+        InputError: the engine that was asked for does not cover the run, or is not installed.
     """
     if asked == LITERAL:
         if problem.processes.size > 1:
@@ -61,7 +61,7 @@ def taken_by(engine: Engine, trainer: Trainer[Any]) -> Trainer[Any]:
 
 
 def compiling_notice(engine: Engine, trainer: Trainer[Any], problem: Problem) -> str | None:
-    """Return what to say before a run whose functions have to be compiled first; None before others."""
+    """Return the notice for a run whose functions have to be compiled first; None for any other run."""
     if engine != NUMBA or numba.is_ready(trainer, problem):
         return None
     what = "compiling the steps of this algorithm, which takes up to a minute"

@@ -1,4 +1,4 @@
-"""How much memory a network takes for a sample, measured where it is computed and refused before."""
+"""The memory that a network takes for a sample: measured as it runs, and refused where it is too much."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class ActivationMeter(TorchFunctionMode):
     """Measures, within its context, what the functions of torch take and return, without parameters.
 
     ``bytes`` is the most that one call takes. A convolution that would take more for a sample than any model
-    may is refused before it takes place. Whatever else the networks of nsvm call returns no more than it is
-    given, or than it has parameters.
+    may is refused before it runs. The other functions that nsvm's networks call return no more than they get,
+    or than they have parameters.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class ActivationMeter(TorchFunctionMode):
 def _columns(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, *_: Any, **__: Any
 ) -> int:
-    """Return the bytes of the matrix that a convolution in float64 becomes a product with; else 0.
+    """Return the bytes of the matrix of patches that a convolution in float64 builds; 0 in other types.
 
     Raises:
         InputError: a sample takes too much.

@@ -14,13 +14,13 @@ Sigmoids = Float[Tensor, "2 *outputs"]
 
 
 def fit_sigmoids(g: Float[Tensor, " p *outputs"], positive: Bool[Tensor, " p *outputs"]) -> Sigmoids:
-    """Return the sigmoids that fit best, by maximum likelihood, which samples are ``positive``.
+    """Return the sigmoids that predict best, by maximum likelihood, which samples are ``positive``.
 
     To keep probabilities from 0 and 1, the targets are not 1 and 0, but (m_1 + 1) / (m_1 + 2) for the m_1
     positive samples and 1 / (m_0 + 2) for the m_0 others.
     """
     columns = zip(g.double().reshape(len(g), -1).T, positive.reshape(len(g), -1).T, strict=True)
-    fitted = [_fit(of_class.numpy(), is_positive.numpy()) for of_class, is_positive in columns]
+    fitted = [_fit(column.numpy(), is_positive.numpy()) for column, is_positive in columns]
     return torch.from_numpy(np.stack(fitted, 1)).reshape(2, *g.shape[1:])
 
 
@@ -40,8 +40,8 @@ def _fit(g: np.ndarray, positive: np.ndarray) -> np.ndarray:
 
     start = [0.0, np.log((m_0 + 1) / (m_1 + 1))]
     precision = {"ftol": np.finfo(np.float64).eps, "gtol": 1e-10}
-    found = minimize(loss_and_gradient, start, method="L-BFGS-B", jac=True, options=precision)
-    return np.asarray(found.x / [size, 1])
+    minimum = minimize(loss_and_gradient, start, method="L-BFGS-B", jac=True, options=precision)
+    return np.asarray(minimum.x / [size, 1])
 
 
 def probabilities(sigmoids: Sigmoids, g: Float[Tensor, " p *outputs"]) -> Float[Tensor, "p C"]:

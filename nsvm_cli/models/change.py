@@ -1,4 +1,4 @@
-"""What training has changed: how far theta and the kernel matrix are from where they began."""
+"""How far training has moved theta and the kernel matrix from their initial values."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.kernels import Kernel
-from nsvm_cli.models.objectives import ROWS, random_subset
+from nsvm_cli.models.objectives import KERNEL_ROWS, random_subset
 
-SAMPLES = 1000
+MAX_SAMPLES = 1000
 """Largest number of samples that ``feature_change`` is measured on; a random subset stands in for more."""
 
 
@@ -34,24 +34,24 @@ def feature_change(
 
     K_0 and K_T are the kernel matrices of the samples x under the networks ``before`` and ``after`` training,
     and H = I - 1/m subtracts means. Without H, a kernel whose values are all near 1, such as RBF with a small
-    gamma, would look the same whatever became of the features. This is 1 minus the centred kernel alignment
-    of Kornblith et al. (2019, "Similarity of neural network representations revisited"), with the machine's
-    own kernel. Return None if a kernel matrix is constant or not finite, where the alignment is undefined.
+    gamma, would look the same however the features moved. This is 1 minus the centred kernel alignment of
+    Kornblith et al. (2019, "Similarity of neural network representations revisited"), with the SVM's own
+    kernel. Return None if a kernel matrix is constant or not finite, where the alignment is undefined.
     """
-    if len(x) > SAMPLES:
-        x = x[random_subset(len(x), SAMPLES, seed, x.device)]
+    if len(x) > MAX_SAMPLES:
+        x = x[random_subset(len(x), MAX_SAMPLES, seed, x.device)]
     K_0, K_T = (_centred(K, features(network, x)) for network in (before, after))
     if K_0 is None or K_T is None:
         return None
-    # of equal matrices exactly 1: sqrt(a a) is a
+    # exactly 1 for equal matrices: sqrt(a a) is a
     cosine = float((K_0 * K_T).sum()) / math.sqrt(float((K_0 * K_0).sum()) * float((K_T * K_T).sum()))
     return max(0.0, 1 - cosine)
 
 
 def _centred(K: Kernel, z: Float[Tensor, "m n"]) -> Float64[Tensor, "m m"] | None:
-    """Return H K H, divided by its largest value; None if that is 0, but for rounding, or not finite."""
+    """Return H K H, divided by its largest value; None if that is 0 up to rounding, or not finite."""
     with torch.no_grad():
-        matrix = torch.cat([K(rows, z).double() for rows in z.split(ROWS)])
+        matrix = torch.cat([K(rows, z).double() for rows in z.split(KERNEL_ROWS)])
         largest = float(matrix.abs().max())
         if not math.isfinite(largest):
             return None

@@ -22,16 +22,16 @@ CHUNK = 2**17
 """Values of x in one forward pass over many samples; fixed, so that a prediction has the same bits
 everywhere, and small enough for the activations to stay in a core's cache."""
 
-FEW, WIDE = 64, 1024
-"""A layer with more outputs than ``WIDE`` gets smaller chunks, if there are more than a ``FEW`` samples."""
+SMALL_BATCH, WIDE_LAYER = 64, 1024
+"""More than ``SMALL_BATCH`` samples go in smaller chunks if a layer has more than ``WIDE_LAYER`` outputs."""
 
 Augment = Callable[[Float[Tensor, "p ..."], Int64[np.ndarray, " p"], int], Float[Tensor, "p ..."]]
-"""A random change of samples that leaves their labels as they are, by their indices and the key of a step."""
+"""A random change of samples that keeps their labels, given their indices and the key of a step."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Batch x, and their indices i in the training set, by which dropout and augmentation know them."""
+    """Samples x, and their indices i in the training set, which key their dropout and augmentation."""
 
     x: Float[Tensor, "p ..."]
     i: Int64[np.ndarray, " p"]
@@ -84,7 +84,7 @@ def features(network: nn.Module, x: Float[Tensor, "m ..."], most: int | None = N
         first: Tensor = network(x[:rows])
         if len(x) <= rows:
             return first
-        z = first.new_empty(len(x), *first.shape[1:])  # not joined from chunks, between which memory is lost
+        z = first.new_empty(len(x), *first.shape[1:])  # joining chunks instead would fragment memory
         z[:rows] = first
         for z_chunk, chunk in zip(z[rows:].split(rows), x[rows:].split(rows), strict=True):
             z_chunk.copy_(network(chunk))
@@ -94,9 +94,9 @@ def features(network: nn.Module, x: Float[Tensor, "m ..."], most: int | None = N
 def rows_at_a_time(network: nn.Module, x: Float[Tensor, "m ..."]) -> int:
     """Return how many of the samples x a network should pass at a time; see ``CHUNK``."""
     rows = max(1, CHUNK // x[:1].numel()) if len(x) else 1
-    if len(x) > FEW:
+    if len(x) > SMALL_BATCH:
         widest = max((len(p) for p in network.parameters() if p.ndim), default=1)
-        rows = max(1, rows // math.ceil(widest / WIDE))
+        rows = max(1, rows // math.ceil(widest / WIDE_LAYER))
     return rows
 
 
@@ -141,7 +141,7 @@ class FeatureMap:
         """Make this theta the one that was saved.
 
         Raises:
-            ValueError: it is that of another network or optimizer.
+            ValueError: it belongs to another network or optimizer.
         """
         own = self.network.state_dict()
         expect_keys(saved, self.state_dict())
@@ -159,7 +159,7 @@ class FeatureMap:
         """Take one gradient descent step in theta, and return the objective's value before it.
 
         Dropout and augmentation act in the forward passes of the objective, and in no other. A network
-        without parameters stays as it is.
+        without parameters does not change.
 
         Args:
             objective: see ``Objective``.
@@ -186,7 +186,7 @@ class FeatureMap:
     def training_pass(self, x: Batch, t: int, network: nn.Module | None = None) -> Float[Tensor, "p n"]:
         """Return F_theta(x) in training mode, with its graph, as step t sees it.
 
-        ``network``, if given, has the layers that are left to pass.
+        ``network``, if given, holds the layers that x has yet to pass.
         """
         if self.fixed:
             return self(x)

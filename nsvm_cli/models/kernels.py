@@ -30,7 +30,7 @@ class Kernel:
 
     def __init_subclass__(cls) -> None:
         if "__call__" in vars(cls) and "gradient" not in vars(cls):
-            cls.gradient = Kernel.gradient  # type: ignore[method-assign]  # an inherited one is of another formula
+            cls.gradient = Kernel.gradient  # type: ignore[method-assign]  # not that of an inherited formula
 
     def __call__(self, a: Points, b: Others) -> Gram:
         """Return K(a_i, b_j) for all i, j."""
@@ -145,15 +145,15 @@ class Normalized(Kernel):
     """K~(a, b) = K(a, b) / (sqrt K(a, a) sqrt K(b, b))  (paper, "Adjusting the Kernel").
 
     The paper requires K(a, a) != 0 for every a. A network may still output a = 0, and then K(a, b) = 0 for
-    every b: it is divided by 1, and stays 0. So is a K(a, a) below the smallest normal number, whose
-    reciprocal may be infinite.
+    every b, which is divided by 1 and stays 0. The same holds for a K(a, a) below the smallest normal number,
+    whose reciprocal may be infinite.
     """
 
     K: Kernel
 
     def __call__(self, a: Points, b: Others) -> Gram:
         root_a, root_b = (self._root(z) for z in (a, b))
-        # one root after the other: their product may be so small that its gradient overflows
+        # divide by one root at a time: their product may be so small that its gradient overflows
         return self.K(a, b) / root_a.unsqueeze(-1) / root_b.unsqueeze(-2)
 
     def _root(self, z: Points) -> Float[Tensor, "*batch p"]:
@@ -164,7 +164,7 @@ class Normalized(Kernel):
 
 @dataclass(frozen=True, config=ConfigDict(**STRICT, arbitrary_types_allowed=True))
 class Biased(Kernel):
-    """K + 1: constant functions join H, so that f has a bias, regularised as all of f is.
+    """K + 1: H gains the constant functions, so that f has a bias, regularised like the rest of f.
 
     An unregularised bias would not do: without strong convexity in it, Pegasos loses its rate of convergence
     (Shalev-Shwartz et al. 2011, Section 6).
@@ -238,10 +238,10 @@ def build_kernel(settings: Mapping[str, Any]) -> Kernel:
 
 
 def check_shapes(K: Kernel, name: str, a: Float[Tensor, "p n"], b: Float[Tensor, "q n"]) -> None:
-    """Check that a kernel, which may be the user's own, returns the shapes that it should.
+    """Check that a kernel, which may be the user's own, returns (p, q) values.
 
     Raises:
-        InputError: it does not.
+        InputError: it returns something else.
     """
     formula = K
     while isinstance(formula, Normalized | Biased):

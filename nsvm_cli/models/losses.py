@@ -1,4 +1,4 @@
-"""Losses of the SVM. What a step adds to alpha is minus their derivative by the decision value.
+"""Losses of the SVM. A step adds to alpha minus their derivative by the decision value.
 
 Algorithms 0 to 4 take stochastic subgradient steps with rate 1/(lambda t) on lambda/2 ||f||^2 + l(y, f(x))
 (paper, Section 3). A step shrinks f by 1 - 1/t and adds -1/(lambda t) dl/df K(z_i, .): with f written as
@@ -6,12 +6,13 @@ Algorithms 0 to 4 take stochastic subgradient steps with rate 1/(lambda t) on la
 
     alpha_i += -dl/df(y_i, f(x_i))
 
-A loss is a formula of one number, the margin or the residual. What margins several classes have is for
-``CrammerSinger`` or ``OneVsRest`` to say. Values are numpy arrays: decision values are in host memory.
+A loss is a formula of one number, the margin or the residual. ``CrammerSinger`` and ``OneVsRest`` define the
+margins of several classes. Values are numpy arrays: decision values are in host memory.
 
 The slopes of squared losses have no bound, and while lambda t < K(z_i, z_i) such a step would overshoot by
-more than it corrects, until numbers overflow. So their steps are implicit: they take the derivative where
-they lead to (Kulis and Bartlett 2010, "Implicit online learning"): with kappa = K(z_i, z_i)/(lambda t)
+more than it corrects, until numbers overflow. Their steps are therefore implicit: they take the derivative at
+the point that they lead to (Kulis and Bartlett 2010, "Implicit online learning"). With
+kappa = K(z_i, z_i)/(lambda t)
 
     alpha_i += a,  a = -dl/df(y_i, f(x_i) + kappa a) = -dl/df(y_i, f(x_i)) / (1 + kappa l'')
 
@@ -39,7 +40,7 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.tasks import Task
 
 Numbers: TypeAlias = Any
-"""A number or an array of any shape; what comes out has the same."""
+"""A number or an array; a formula returns the same shape."""
 
 Labels: TypeAlias = Float[np.ndarray, " p"]
 Decisions: TypeAlias = Float[np.ndarray, " p *outputs"]
@@ -51,7 +52,7 @@ class Formula(ABC):
     kind: ClassVar[Literal["classification", "regression"]]
 
     curvature: ClassVar[float] = 0.0
-    """l'' of a loss whose slope has no bound, for implicit steps; 0 of any other."""
+    """l'' of a loss whose slope has no bound, for implicit steps; 0 for any other."""
 
     @abstractmethod
     def slope(self, u: Numbers) -> Numbers:
@@ -72,7 +73,10 @@ class ResidualLoss(Formula):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Hinge(MarginLoss):
-    """l(m) = max(0, 1 - m)  (paper, Section 2). The slope is 1 where m < 1: a margin of exactly 1 is none."""
+    """l(m) = max(0, 1 - m)  (paper, Section 2). The slope is 1 where m < 1.
+
+    A margin of exactly 1 is no violation.
+    """
 
     def slope(self, u: Numbers) -> Numbers:
         return (u < 1) * 1.0
@@ -122,7 +126,7 @@ class EpsilonInsensitive(ResidualLoss):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Squared(ResidualLoss):
-    """l(r) = r^2 / 2, with l'(r) = r. It vanishes nowhere but at r = 0: every step moves f."""
+    """l(r) = r^2 / 2, with l'(r) = r. It vanishes only at r = 0: every step moves f."""
 
     curvature = 1.0
 
@@ -159,13 +163,13 @@ class Loss(ABC):
         """Return what an explicit step adds to alpha_i: minus the derivative of l by g."""
 
     def violated(self, y: Labels, g: Decisions) -> np.ndarray:
-        """Return for which samples a step does anything: a mask of shape (p,)."""
+        """Return which samples change alpha: a mask of shape (p,)."""
         acts: np.ndarray = self.step(y, g) != 0
-        return of_any_output(acts)
+        return any_output(acts)
 
 
-def of_any_output(mask: np.ndarray) -> np.ndarray:
-    """Return for which samples the mask of shape ``(p, *outputs)`` holds for any output."""
+def any_output(mask: np.ndarray) -> np.ndarray:
+    """Return for which samples a mask of shape ``(p, *outputs)`` holds at any output."""
     return mask if mask.ndim == 1 else np.asarray(mask.any(-1))
 
 
@@ -186,7 +190,7 @@ class Residual(Loss):
 class CrammerSinger(Loss):
     """The margin m = g_y - g_r* of a class y over the best other one, r* = argmax of g_r over r != y.
 
-    dm/dg is 1 for g_y and -1 for g_r*, so that alpha_i gains -l'(m) at y and loses as much at r*
+    dm/dg is 1 for g_y and -1 for g_r*, so alpha_i gains -l'(m) at y and loses as much at r*
     (Shalev-Shwartz et al. 2011, "Pegasos", on multiclass problems; Crammer and Singer 2001). With two
     classes g_2 = -g_1 and m = 2 g_y: these are the steps of ``Binary`` with lambda / 2.
     """
@@ -206,7 +210,7 @@ class CrammerSinger(Loss):
 
 
 class OneVsRest(Loss):
-    """One binary problem a class, all on the same draw: margins m_r = +g_r for r = y, and -g_r for others.
+    """One binary problem per class, all on the same draw: margins m_r = +g_r for r = y, and -g_r for others.
 
     The losses are summed. With two classes these are the binary problem and its mirror image.
     """
@@ -227,7 +231,7 @@ def build_loss(settings: Mapping[str, Any] | None, multiclass: str, task: Task) 
     """Return the loss that a ``loss:`` section names, for decision values of this task; None: its default.
 
     Raises:
-        InputError: there is no such loss, or it is one of another task.
+        InputError: there is no such loss, or it belongs to another kind of task.
     """
     settings = settings or {"name": DEFAULTS[task.kind]}
     formula: Formula = build(LOSSES, "loss", settings)

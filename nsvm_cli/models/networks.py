@@ -39,7 +39,7 @@ class Masks:
     """The dropout masks of one forward pass in training mode.
 
     The mask of a sample depends on the seed, the step t, the index i of the sample in the training set, and
-    the layer: not on the other samples of the batch, nor on what computes it.
+    the layer: not on the other samples of the batch, nor on the engine.
     """
 
     def __init__(self, seed: int, t: int, i: Int64[np.ndarray, " batch"]) -> None:
@@ -48,9 +48,9 @@ class Masks:
     def next(
         self, x: Float[Tensor, "batch channels *rest"], p: float, shared: bool
     ) -> Float[Tensor, "rows channels"]:
-        """Return the masks of the next layer, which is to get x: 0 with probability p, else 1 / (1 - p).
+        """Return the masks of the next layer for its input x: 0 with probability p, else 1 / (1 - p).
 
-        There is a single one if all samples share it.
+        If all samples share a mask, it is the only row.
         """
         i, channels = (np.zeros(1, np.int64) if shared else self.i), x.shape[1]
         place: Any = i[:, None] * channels + np.arange(channels) + self.layer * LAYER
@@ -62,11 +62,11 @@ class Masks:
 
 
 LAYER = 2**48
-"""Places between the masks of two layers."""
+"""Distance between the masks of two layers in the sequence of random numbers."""
 
 
 def dropped_below(p: float) -> int:
-    """Return the signed 64-bit integer that uniform ones are below with probability p."""
+    """Return the threshold below which a uniform signed 64-bit integer lies with probability p."""
     return round(p * 2.0**64) - 2**63
 
 
@@ -86,8 +86,8 @@ def dropout_masks(masks: Masks) -> Iterator[None]:
 class Dropout(nn.Module):
     """Zero whole channels of an image, or single values of a vector, with probability ``p``.
 
-    Each sample has a mask of its own, or, ``shared``, all samples of a batch have the same one: then the
-    kernel compares them in a random subspace. Masks of their own would move even copies of a sample apart.
+    Each sample has a mask of its own; if ``shared``, all samples of a batch have the same one, and the kernel
+    compares them in a random subspace. Separate masks would give identical samples different features.
 
     Unlike torch's dropout, it never uses the global generator: a forward pass in training mode must run
     within ``dropout_masks``.
@@ -131,7 +131,7 @@ class MLP(nn.Module):
         for i, layer in enumerate(self.layers):
             if i > 0 and self.dropout.p > 0:  # no dropout on the features themselves
                 z = self.dropout(z)
-            # not layer(z): for so few values, half the time would go into module calls
+            # not layer(z): module calls would take half the time of so small a layer
             z = functional.linear(z, layer.weight, layer.bias).relu()
         return z
 
@@ -324,9 +324,9 @@ def is_modeless(network: nn.Module) -> bool:
 
 
 def split_at_first_mode(network: nn.Module) -> tuple[nn.Sequential, nn.Sequential] | None:
-    """Return the layers before the first one that computes something else in training mode, and the rest.
+    """Return the layers before the first one that behaves differently in training mode, and the rest.
 
-    Return None for a network that is no sequence of layers, or has no parameters before that one.
+    Return None for a network that is not a sequence of layers, or has no parameters before that one.
     """
     layers = [*_layers(network)]
     first = next((i for i, layer in enumerate(layers) if not is_modeless(layer)), len(layers))
@@ -345,13 +345,13 @@ def _layers(network: nn.Module) -> Iterator[nn.Module]:
 def uses_batch_statistics(network: nn.Module) -> bool:
     """Return whether, in training mode, the features of a sample depend on the other samples of its batch.
 
-    If so, several processes that each see part of the batch would disagree about theta.
+    If so, processes that each see a part of the batch would compute different thetas.
     """
     return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules())
 
 
 def empty_network(settings: Mapping[str, Any], shape: Shape, outputs: Shape = ()) -> nn.Module:
-    """Return the network that a ``network:`` section names on the meta device: shapes, but no memory.
+    """Return the network that a ``network:`` section names on the meta device, where it takes no memory.
 
     Raises:
         InputError: a setting is wrong, or does not fit the shape.

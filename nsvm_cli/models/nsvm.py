@@ -41,7 +41,7 @@ class Expansion:
     i: Int64[Tensor, " s"] | None = None
 
     def without_zeros(self) -> Expansion:
-        """Return the same function without terms whose alpha is 0, which increments can cancel to."""
+        """Return the same function without terms whose alpha is 0, as when increments cancel."""
         kept = self.alpha != 0 if self.alpha.ndim == 1 else (self.alpha != 0).any(-1)
         i = None if self.i is None else self.i[kept]
         return self if bool(kept.all()) else replace(self, z=self.z[kept], alpha=self.alpha[kept], i=i)
@@ -67,7 +67,7 @@ def votes(g: Float[Tensor, "p pairs"]) -> Float[Tensor, "p C"]:
 
 
 def output_bytes(outputs: tuple[int, ...], one_vs_one: bool, size: int) -> int:
-    """Return what the decision values of a sample take, with everything computed from them.
+    """Return the bytes that the decision values of a sample take, with everything computed from them.
 
     Args:
         outputs: the shape of a row of alpha.
@@ -79,7 +79,7 @@ def output_bytes(outputs: tuple[int, ...], one_vs_one: bool, size: int) -> int:
 
 
 PROBABILITY_BYTES = 160
-"""What the probability of a class takes, with everything that its scores are computed from, in float64."""
+"""Bytes that the probability of a class takes, with everything that its scores need, in float64."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class NSVM:
         z, outputs = self.expansion.z, self.expansion.alpha.shape[1:]
         row = output_bytes(outputs, self.expansion.one_vs_one, z.element_size())
         rows = rows_at_a_time(max(z.shape[1] * z.element_size(), row))
-        g = z.new_empty(len(x), *self.task.outputs)  # not joined from parts, between which memory is lost
+        g = z.new_empty(len(x), *self.task.outputs)  # joining parts instead would fragment memory
         for g_part, part in zip(g.split(rows), x.split(rows), strict=True):
             with torch.no_grad():
                 g_part.copy_(self.expansion(self.kernel, self.features(part)))
@@ -131,7 +131,7 @@ class NSVM:
         """Check that the decision function tells some of these raw samples apart.
 
         Raises:
-            RunError: it has one value for all of them; the message says why, and what to do.
+            RunError: it has one value for all of them; the message names the reason and the remedy.
         """
         g = self.decision_function(x)
         if len(g) < 2 or not g.eq(g[0]).all():
@@ -154,7 +154,7 @@ class NSVM:
 
     @property
     def _rows(self) -> int:
-        """How many samples to hold the decision values of at a time, and their probabilities."""
+        """The number of samples whose decision values and probabilities are held at a time."""
         row = output_bytes(self.task.outputs, False, self.expansion.z.element_size())
         return rows_at_a_time(row + (self.sigmoids is not None) * PROBABILITY_BYTES * len(self.task.classes))
 
@@ -163,7 +163,7 @@ class NSVM:
         return torch.cat([self.task.decide(self.decision_function(part)) for part in x.split(self._rows)])
 
     def calibrated(self, x: Real[Tensor, "p ..."], y: Float[Tensor, " p"]) -> NSVM:
-        """Return the same model with probabilities that fit raw samples, which it has not learnt from."""
+        """Return the same model with probabilities fitted to raw samples that it was not trained on."""
         return replace(self, sigmoids=fit_sigmoids(self.decision_function(x).cpu(), self._positive(y)))
 
     def _positive(self, y: Float[Tensor, " p"]) -> Bool[Tensor, " p *outputs"]:

@@ -32,13 +32,13 @@ def alignment(K: Float[Tensor, "k k"], c: Float[Tensor, " k *outputs"], centred:
 
         A = sum_ij U_ij K_ij  /  (sqrt(sum_ij U_ij^2) * sqrt(sum_ij K_ij^2))
 
-    ``centred``, it is that of H K H and H U H, where H = I - 1/k subtracts means (Cortes, Mohri and
+    If ``centred``, it is that of H K H and H U H, where H = I - 1/k subtracts means (Cortes, Mohri and
     Rostamizadeh 2012): it does not count the mean of K, which says nothing about the classes. It is 0, as is
-    its derivative, where H U H is 0, for a batch of one class, or H K H, for a batch with the same features.
+    its derivative, if H U H is 0 (a batch of one class) or H K H is (a batch with the same features).
     """
     if not centred:
         return _cosine(K, _unit(c))
-    c = c - c[0]  # so that what is the same for all is 0 without a rounding error
+    c = c - c[0]  # so that a column that is the same for all is exactly 0
     H_K = K - K.mean(0)
     H_K_H = H_K - H_K.mean(1, keepdim=True)
     varies = H_K_H.any()
@@ -102,17 +102,17 @@ ALIGNMENT_SAMPLES = 10_000
 """Largest number of samples in ``dataset_alignment``, which takes m^2 kernel values; a random subset of this
 size stands in for more."""
 
-ROWS = 64
+KERNEL_ROWS = 64
 """Rows of a data set's kernel matrix that are computed at a time."""
 
 
 def dataset_alignment(
     K: Kernel, z: Float[Tensor, "m n"], c: Float[Tensor, " m *outputs"], seed: int, centred: bool = False
 ) -> dict[str, float | int | bool | None]:
-    """Return the ``alignment`` of a whole data set (see the function), on how many samples it is based, and
-    whether it is centred.
+    """Return the ``alignment`` of a whole data set (see the function), the number of samples it is based on,
+    and whether it is centred.
 
-    The alignment is None where it is undefined, because every kernel value is 0 or, centred, the same.
+    The alignment is None where it is undefined: every kernel value is 0 or, if centred, the same.
 
     Raises:
         RunError: a kernel value is not finite.
@@ -122,22 +122,22 @@ def dataset_alignment(
         z, c = z[chosen], c[chosen]
     c = c.double()
     if centred:
-        c = c - c.mean(0)  # <H U H, K> = <H U H, H K H>, so that K need not be centred for it
+        c = c - c.mean(0)  # <H U H, K> = <H U H, H K H>, so K need not be centred here
     target = squares = 0.0
     row_sums = c.new_zeros(len(c))
-    for row in range(0, len(c), ROWS):
+    for row in range(0, len(c), KERNEL_ROWS):
         # the matrix is symmetric: blocks right of the diagonal count twice, for their mirror images too
-        z_i, c_i, c_rest = z[row : row + ROWS], c[row : row + ROWS], c[row + ROWS :]
+        z_i, c_i, c_rest = z[row : row + KERNEL_ROWS], c[row : row + KERNEL_ROWS], c[row + KERNEL_ROWS :]
         K_ij = K(z_i, z[row:]).double()
         K_ii, K_rest = K_ij[:, : len(c_i)], K_ij[:, len(c_i) :]
         target += float(_quadratic(c_i, K_ii, c_i) + 2 * _quadratic(c_i, K_rest, c_rest))
         squares += float(K_ii.square().sum() + 2 * K_rest.square().sum())
         if centred:
-            row_sums[row : row + ROWS] += K_ij.sum(1)
-            row_sums[row + ROWS :] += K_rest.sum(0)
+            row_sums[row : row + KERNEL_ROWS] += K_ij.sum(1)
+            row_sums[row + KERNEL_ROWS :] += K_rest.sum(0)
     if not math.isfinite(squares):
         raise RunError(OVERFLOW)
-    if centred:  # ||H K H||^2, where rounding may leave less than 0 of nothing
+    if centred:  # ||H K H||^2, which rounding may make negative where it is 0
         m, mean = len(c), float(row_sums.mean())
         squares = max(0.0, squares - 2 * float(row_sums.square().sum()) / m + mean**2)
     size = float(gram_norm(c)) * squares**0.5

@@ -37,7 +37,7 @@ class Optimizer(Protocol):
         """Restore a saved state.
 
         Raises:
-            ValueError: it is that of other parameters or of another rule.
+            ValueError: it belongs to other parameters or to another rule.
         """
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from nsvm_cli.errors import InputError
 from nsvm_cli.torchvision_import import import_torchvision
 
-SMALL = 64
+LARGE_SIDE = 64
 """Images with fewer pixels per side get a stem that keeps their size: torchvision's stems are made for 224
 pixels, and divide the sides by 2 or 4."""
 
@@ -53,7 +53,7 @@ def resnet18(shape: tuple[int, ...], norm: Norm = "group") -> nn.Module:
     """
     _expect_images("resnet18", shape, smallest=9)
     network = import_torchvision("models").resnet18(weights=None, norm_layer=_norm_layer(norm))
-    if min(shape[1:]) < SMALL:
+    if min(shape[1:]) < LARGE_SIDE:
         network.conv1 = _convolution(shape[0], 64, size=3, stride=1)
         network.maxpool = nn.Identity()
     else:
@@ -77,7 +77,7 @@ def mobilenet_v3_small(shape: tuple[int, ...], norm: Norm = "group") -> nn.Modul
     """
     _expect_images("mobilenet_v3_small", shape, smallest=17)
     network = import_torchvision("models").mobilenet_v3_small(weights=None, norm_layer=_norm_layer(norm))
-    stride = 1 if min(shape[1:]) < SMALL else 2
+    stride = 1 if min(shape[1:]) < LARGE_SIDE else 2
     network.features[0][0] = _convolution(shape[0], 16, size=3, stride=stride)
     network.classifier = nn.Identity()
     return cast(nn.Module, network)

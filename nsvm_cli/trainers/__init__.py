@@ -36,5 +36,5 @@ def build_trainer(settings: Mapping[str, Any]) -> Trainer[Any]:
 
 
 def trains_svm(name: str) -> bool:
-    """Return whether the algorithm of this name trains an SVM; one that is not known here is taken to."""
+    """Return whether the algorithm of this name trains an SVM; an unknown one is assumed to."""
     return name not in TRAINERS or TRAINERS[name].trains_svm

@@ -17,7 +17,7 @@ from nsvm_cli.trainers.coefficients import Coefficients, SampleState, expansion
 class Alg3(BatchTrainer[SampleState]):
     """Mini-batch Pegasos in f, alignment in theta (paper, Algorithm 3). It requires K(a, a) != 0.
 
-    ``centred`` says whether the alignment is; None leaves it to the task (see ``Task.centred``).
+    ``centred`` says whether the alignment is centred; None leaves it to the task (see ``Task.centred``).
     ``epochs`` limits ``steps`` to so many passes over the training samples, and a batch to all of them.
     """
 

@@ -60,9 +60,9 @@ class Alg4(Trainer[Alg4State]):
     requires K(a, a) != 0.
 
     ``steps`` is the whole budget, which the parts share in the proportion of ``split``, unless
-    ``solver_steps`` is given too: then Part 1 takes ``steps`` and Part 2 ``solver_steps``. Where nothing else
-    is said of a part, it takes its number in ``split``. ``solver_batch_size`` is that of Pegasos in Part 2,
-    and ``centred`` says whether the alignment is; None leaves it to the task (see ``Task.centred``).
+    ``solver_steps`` is given too: then Part 1 takes ``steps`` and Part 2 ``solver_steps``. By default, a part
+    takes its number in ``split``. ``solver_batch_size`` is that of Pegasos in Part 2, and ``centred`` says
+    whether the alignment is centred; None leaves it to the task (see ``Task.centred``).
     ``average`` is the share of Part 1, at its end, over which theta is averaged (see ``MeanTheta``), and
     ``epochs`` limits Part 1 to so many passes over the training samples, and a batch to all of them.
     """

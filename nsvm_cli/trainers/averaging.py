@@ -46,7 +46,7 @@ class MeanTheta:
         """Restore a saved mean.
 
         Raises:
-            ValueError: it is that of another network.
+            ValueError: it belongs to another network.
         """
         expect_keys(saved, self.mean)
         self.mean = {name: loaded_like(v, saved[name], name) for name, v in self.mean.items()}
@@ -54,6 +54,6 @@ class MeanTheta:
 
 @dataclass(kw_only=True)
 class AveragedState(State):
-    """``mean`` is the mean of theta, if it is asked for."""
+    """``mean`` is the mean of theta, if the algorithm averages it."""
 
     mean: MeanTheta | None = None

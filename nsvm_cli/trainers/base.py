@@ -20,7 +20,7 @@ from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.memory import MEMORY_BUDGET, expect_room, memory_limit
 from nsvm_cli.models.feature_map import Batch, FeatureMap, Objective
 from nsvm_cli.models.kernels import Kernel, kernel_sums
-from nsvm_cli.models.losses import Binary, Hinge, Loss, of_any_output
+from nsvm_cli.models.losses import Binary, Hinge, Loss, any_output
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.parallel.distributed import SINGLE_PROCESS, Processes
 from nsvm_cli.randomness import BLOCK, Sampler
@@ -107,7 +107,7 @@ class State:
     ``t`` is the number of steps taken, counted as in the paper: the initialisation of Algorithms 0 to 3 is
     step 1. ``g`` is the latest decision value, ``objective`` the value of the objective before the latest
     theta step, and ``violations`` the number of margin violations so far. ``tally`` holds what the next
-    record will average, and ``engine`` what the run's engine keeps from step to step, if anything.
+    record will average, and ``engine`` what the run's engine keeps between steps, if anything.
 
     Every field is saved, unless its metadata say otherwise: see ``nsvm_cli.storage.state_dict``.
     """
@@ -155,12 +155,12 @@ class Trainer(ABC, Generic[S]):
     """An algorithm. Its fields are the settings in its YAML file, and it is listed in ``TRAINERS``.
 
     ``nsvm_cli.runs.loop.run`` calls ``start``, then ``advance`` until ``total`` steps are taken; ``finish``
-    then returns g. ``step`` is the definition of the algorithm: engines may override ``advance``, but only by
-    something that equals as many steps.
+    then returns g. ``step`` is the definition of the algorithm: an engine that overrides ``advance`` must
+    give the same result as these steps.
     """
 
     trains_svm: ClassVar[bool] = True
-    """Whether the loss of ``Problem`` is what it minimises."""
+    """Whether it minimises the loss of ``Problem``."""
 
     lam: float
     """lambda, of an algorithm that trains an SVM."""
@@ -183,7 +183,7 @@ class Trainer(ABC, Generic[S]):
 
     @property
     def parts(self) -> tuple[Trainer[Any], ...]:
-        """The algorithms of its parts, for one that hands over to others; the first is itself."""
+        """The algorithms of its parts, for one that runs several in sequence; the first is itself."""
         return (self,)
 
     @property
@@ -197,11 +197,11 @@ class Trainer(ABC, Generic[S]):
         return self.total
 
     def for_samples(self, m: int) -> Trainer[S]:
-        """Return this algorithm for m training samples: with fewer steps, if so many would be too many."""
+        """Return this algorithm with its steps capped for m training samples."""
         return self
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
-        """Check, before any computation, that this algorithm can handle the problem.
+        """Check that this algorithm can handle the problem, before anything is computed.
 
         Raises:
             InputError: it cannot.
@@ -254,7 +254,7 @@ class Trainer(ABC, Generic[S]):
         if not np.isfinite(decisions).all():
             raise NotFiniteError("the decision value g", t)
         steps = problem.loss.step(labels, decisions)
-        v = of_any_output(steps != 0).nonzero()[0]
+        v = any_output(steps != 0).nonzero()[0]
         state.tally.add_decisions(len(y), problem.task.correct(labels, decisions), len(v))
         state.violations += len(v)
         state.g = float(decisions.flat[0])
@@ -267,7 +267,7 @@ class Trainer(ABC, Generic[S]):
         state.tally.add_objective(state.objective)
 
     def classifies(self, state: S) -> bool:
-        """Return whether g is worth evaluating yet."""
+        """Return whether g decides between samples yet: not before there is an SVM."""
         return True
 
     @abstractmethod

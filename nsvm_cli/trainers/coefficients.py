@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from nsvm_cli.models.losses import of_any_output
+from nsvm_cli.models.losses import any_output
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.parallel.distributed import SINGLE_PROCESS, Processes
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
@@ -23,7 +23,7 @@ class Coefficients:
     """alpha, with a number or a row of C numbers for each sample, of which only non-zero ones are used.
 
     With two classes alpha_j is the paper's alpha_j y_j. ``support`` holds the indices j in the order in which
-    they were added: the first ``joined`` of ``order``. All stays in host memory, since each step changes
+    they were added: the first ``joined`` of ``order``. Everything is in host memory, since a step changes
     single entries.
 
     In a checkpoint, the coefficients of two classes are the paper's alpha_j > 0.
@@ -43,7 +43,7 @@ class Coefficients:
 
     def add(self, i: Int64[np.ndarray, " k"], amount: Float64[np.ndarray, " k *outputs"]) -> None:
         """Add the amounts to alpha_j for the j in i, which has no repeats."""
-        joining = i[of_any_output(amount != 0) & ~self.in_support[i]]
+        joining = i[any_output(amount != 0) & ~self.in_support[i]]
         self.order[self.joined : self.joined + len(joining)] = joining
         self.joined += len(joining)
         self.in_support[joining] = True
@@ -91,8 +91,8 @@ class SampleState(State):
 
     @property
     def support_vectors(self) -> int:
-        held = of_any_output(self.coefficients.alpha[self.coefficients.support] != 0)  # others have cancelled
-        return int(np.count_nonzero(held))
+        nonzero = any_output(self.coefficients.alpha[self.coefficients.support] != 0)  # others have cancelled
+        return int(np.count_nonzero(nonzero))
 
     def add(self, i: Int64[np.ndarray, " v"], amount: Float64[Tensor, " v *outputs"]) -> None:
         """Add the amounts to alpha_i for the samples i."""

@@ -77,7 +77,7 @@ class CrossEntropy(BatchTrainer[AveragedState]):
 
 
 Losses = tuple[Float[Tensor, " k"], int | None]
-"""The loss of each sample, and how many samples are decided rightly."""
+"""The loss of each sample, and the number of correct decisions."""
 
 
 def _two_classes(y: Float[Tensor, " k"], z: Float[Tensor, "k 1"]) -> Losses:

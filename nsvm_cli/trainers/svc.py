@@ -31,28 +31,28 @@ from nsvm_cli.models.losses import (
     SquaredHinge,
 )
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.models.objectives import OVERFLOW, ROWS
+from nsvm_cli.models.objectives import KERNEL_ROWS, OVERFLOW
 from nsvm_cli.output import say
 from nsvm_cli.trainers.base import Problem, State, Trainer
 
-EPOCHS = 10_000
-"""The most passes of LIBLINEAR over the samples; a solver says so if it needs more."""
+MAX_EPOCHS = 10_000
+"""The most passes of LIBLINEAR over the samples; a solver that needs more says so."""
 
-ITERATIONS = 10**6
+MAX_ITERATIONS = 10**6
 """The most iterations of LIBSVM, each of which changes two coefficients, or 10 m if that is more. Without a
 limit it would not end for C = 1e9."""
 
 WAIT_SECONDS = 0.1
-"""How long a signal may wait until Python sees to it."""
+"""How long a signal may wait before Python handles it."""
 
 _ONE_AT_A_TIME = threading.Lock()
-"""LIBLINEAR draws from one generator for all threads, and Python filters warnings for all of them alike."""
+"""All threads share LIBLINEAR's random generator and Python's filters of warnings."""
 
 
 def _wait_for(work: Callable[[], object]) -> None:
     """Do the work in another thread, so that Ctrl-C ends the wait: compiled solvers cannot be interrupted.
 
-    A thread that is no longer waited for goes on to the most iterations of its solver; Python ends after it.
+    An abandoned thread runs on to the iteration limit of its solver, and Python exits after it.
     """
     raised: list[BaseException] = []
 
@@ -71,7 +71,7 @@ def _wait_for(work: Callable[[], object]) -> None:
 
 
 class DirectSolver(Trainer[State]):
-    """A solver without steps that the loop could drive: it runs in ``finish``, on z_j = F_theta(x_j).
+    """A solver without steps for the loop to drive: it runs in ``finish``, on z_j = F_theta(x_j).
 
     lambda/2 ||f||^2 + 1/m sum_j l_j is scikit-learn's objective with C = 1/(lambda m).
     """
@@ -104,7 +104,7 @@ class DirectSolver(Trainer[State]):
         return float(np.clip(1 / (self.lam * m), limits.tiny, limits.max))
 
     def fit(self, problem: Problem, machine: Any, x: np.ndarray) -> Any:
-        """Return scikit-learn's machine, fitted, and say so if it stopped before it converged."""
+        """Return scikit-learn's machine, fitted; warn if it stopped before it converged."""
         from sklearn.exceptions import ConvergenceWarning
 
         with _ONE_AT_A_TIME, warnings.catch_warnings():
@@ -122,7 +122,7 @@ class DirectSolver(Trainer[State]):
 class SVC(DirectSolver):
     """The dual problem with a bias, solved to scikit-learn's precision: SVC, or SVR for real targets.
 
-    More than two classes are told apart in pairs, as SVC does, which neither kind of ``multiclass`` is.
+    More than two classes are told apart in pairs, which is neither of the settings of ``multiclass``.
     """
 
     name: ClassVar[str] = "svc"
@@ -153,7 +153,7 @@ class SVC(DirectSolver):
 
         m, K = len(z), problem.K
         machine = svm.SVC
-        settings: dict[str, Any] = {"C": self.C(m), "max_iter": max(ITERATIONS, 10 * m)}
+        settings: dict[str, Any] = {"C": self.C(m), "max_iter": max(MAX_ITERATIONS, 10 * m)}
         if isinstance(problem.loss.l, EpsilonInsensitive):
             machine, settings["epsilon"] = svm.SVR, problem.loss.l.epsilon
         if own := _scikit_learns_own(K, z.shape[1]):
@@ -176,8 +176,8 @@ class SVC(DirectSolver):
 class LinearSVM(DirectSolver):
     """The primal problem in the weights of the linear kernel: LinearSVC, or LinearSVR for real targets.
 
-    f(x) = <w, F_theta(x)>, so that w is the only term: one for each class. Where SVC takes m^2 kernel values,
-    this takes time in proportion to m.
+    f(x) = <w, F_theta(x)>, so w is the only term: one for each class. SVC computes m^2 kernel values; this
+    takes time in proportion to m.
     """
 
     name: ClassVar[str] = "linear"
@@ -196,7 +196,7 @@ class LinearSVM(DirectSolver):
         from sklearn import svm
 
         l = problem.loss.l  # noqa: E741
-        settings: dict[str, Any] = {"C": self.C(len(z)), "random_state": 0, "max_iter": EPOCHS}
+        settings: dict[str, Any] = {"C": self.C(len(z)), "random_state": 0, "max_iter": MAX_EPOCHS}
         if isinstance(l, EpsilonInsensitive):
             machine = svm.LinearSVR(epsilon=l.epsilon, **settings)
         elif isinstance(problem.loss, CrammerSinger):
@@ -213,8 +213,8 @@ class LinearSVM(DirectSolver):
         return Expansion(torch.from_numpy(w).to(z), z.new_ones(1), 1.0, float(b[0]))
 
 
-def _expect_loss(problem: Problem, solver: str, *known: type[Formula]) -> None:
-    if not isinstance(problem.loss.l, known):
+def _expect_loss(problem: Problem, solver: str, *supported: type[Formula]) -> None:
+    if not isinstance(problem.loss.l, supported):
         own = type(problem.loss.l)
         name = next((name for name, formula in LOSSES.items() if own is formula), own.__name__)
         raise InputError(f"algorithm.solver={solver} has no loss={name}: use algorithm.solver=pegasos")
@@ -254,8 +254,8 @@ def _scikit_learns_own(K: Kernel, n: int) -> dict[str, Any] | None:
 def _gram(problem: Problem, z: Float[Tensor, "m n"]) -> Float64[np.ndarray, "m m"]:
     """Return the kernel matrix, (m, m); ``check`` has verified that it fits in memory."""
     gram = np.empty((len(z), len(z)))
-    for row in range(0, len(z), ROWS):
-        gram[row : row + ROWS] = problem.K(z[row : row + ROWS], z).cpu().numpy()
+    for row in range(0, len(z), KERNEL_ROWS):
+        gram[row : row + KERNEL_ROWS] = problem.K(z[row : row + KERNEL_ROWS], z).cpu().numpy()
     if not np.isfinite(gram).all():
         raise RunError(OVERFLOW)
     return gram

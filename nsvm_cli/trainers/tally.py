@@ -20,9 +20,9 @@ Means = dict[str, float | None]
 class Tally:
     """Sums over the steps since the last record.
 
-    ``objective`` is the sum of the objective before each theta step, which had ``objectives`` values. Before
-    the steps learnt from them, ``samples`` were decided, of which ``correct`` rightly (None for real
-    targets), and of which ``violations`` violated the margin.
+    ``objective`` is the sum of the objective before each theta step, over ``objectives`` values. Before the
+    steps learnt from them, ``samples`` were decided, ``correct`` of them correctly (None for real targets);
+    ``violations`` of them violated the margin.
 
     The sums are part of a checkpoint, so that records do not depend on interruptions.
     """
@@ -56,7 +56,7 @@ class Tally:
         }
 
     def clear(self) -> None:
-        """Begin anew, after a record."""
+        """Reset the sums after a record."""
         self.__init__()  # type: ignore[misc]
 
     def state_dict(self) -> StateDict:

@@ -56,7 +56,7 @@ def test_where_the_kernel_says_nothing_there_is_no_change_to_measure() -> None:
 
 
 def test_many_samples_are_represented_by_a_random_subset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(change, "SAMPLES", 10)
+    monkeypatch.setattr(change, "MAX_SAMPLES", 10)
     of_ten, again, of_others = (feature_change(linear(0), linear(1), RBF(0.3), X, seed) for seed in (3, 3, 4))
     assert of_ten == again
     assert of_ten != of_others

@@ -10,7 +10,7 @@ from nsvm_cli.models import objectives
 from nsvm_cli.models.kernels import RBF, Linear, Polynomial
 from nsvm_cli.models.objectives import (
     ALIGNMENT_LOSSES,
-    ROWS,
+    KERNEL_ROWS,
     alignment,
     dataset_alignment,
     norm_surrogate,
@@ -71,7 +71,7 @@ def test_alignment_losses() -> None:
 
 
 def test_dataset_alignment_is_the_alignment_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    m = 2 * ROWS + 500
+    m = 2 * KERNEL_ROWS + 500
     z = torch.randn(m, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     y = torch.where(z[:, 0] > 0, 1.0, -1.0).double()
     expected = float(alignment(RBF(1.0)(z, z), y))
@@ -137,7 +137,7 @@ def test_the_norm_surrogate_takes_inner_products_of_rows(batch: tuple[torch.Tens
 @pytest.mark.parametrize("C", [0, 2, 4])
 @pytest.mark.parametrize("centred", [False, True])
 def test_the_alignment_of_a_data_set_is_that_of_its_whole_matrix(C: int, centred: bool) -> None:
-    m = 2 * ROWS + 17
+    m = 2 * KERNEL_ROWS + 17
     z, c = torch.randn(m, 3, generator=torch.Generator().manual_seed(1)).double(), codes(C, m)
     expected = float(alignment(RBF(1.0)(z, z), c, centred))
     got = dataset_alignment(RBF(1.0), z, c, seed=0, centred=centred)

@@ -119,8 +119,8 @@ def test_a_solver_that_has_not_converged_says_what_to_do(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """LIBSVM would never converge."""
-    monkeypatch.setattr("nsvm_cli.trainers.svc.ITERATIONS", 1)
-    monkeypatch.setattr("nsvm_cli.trainers.svc.EPOCHS", 1, raising=False)
+    monkeypatch.setattr("nsvm_cli.trainers.svc.MAX_ITERATIONS", 1)
+    monkeypatch.setattr("nsvm_cli.trainers.svc.MAX_EPOCHS", 1)
     s = small(1, m=M, K=Linear(), loss=LOSSES[kind])
     train(solver, s.problem, s.theta(0))
     assert capsys.readouterr().err == (

@@ -1,4 +1,4 @@
-"""Look-ahead: all steps up to the next violation are evaluated in one batch (Algorithms 0, 1 and 2).
+"""Look-ahead: evaluate all steps up to the next violation in one batch (Algorithms 0, 1 and 2).
 
 A step without a violation changes neither theta nor alpha. Until the next violation, the score
 
@@ -8,7 +8,7 @@ of every sample (a number, or one for each class) is therefore constant, and g_t
 be computed any number of steps ahead. A window of steps is evaluated in one batch and used up to its first
 violation. The rest is discarded or, if theta is fixed, updated with the new terms.
 
-A step draws k samples, the k rows of the window that follow each other, and acts if any of them violates.
+A step draws k samples, k consecutive rows of the window, and acts if any of them violates the margin.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nsvm_cli.engines.look_ahead.derived import Derived
 from nsvm_cli.engines.look_ahead.features import Evaluation, Evaluator
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.losses import of_any_output
+from nsvm_cli.models.losses import any_output
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 from nsvm_cli.trainers.base import Problem, State, Trainer
 
@@ -83,8 +83,8 @@ class Window:
 
 @dataclass(frozen=True)
 class Violations:
-    """The samples of a step that violate the margin: the rows of the window that they are in, their indices
-    i, their features, and what they add to alpha, k being taken into account.
+    """The samples of a step that violate the margin: their rows of the window, their indices i, their
+    features, and what they add to alpha, divided by k.
     """
 
     rows: Int64[np.ndarray, " v"]
@@ -95,7 +95,7 @@ class Violations:
 
 @dataclass
 class Ahead:
-    """What look-ahead keeps from one step to the next, beside the state of the algorithm.
+    """What look-ahead keeps between steps, besides the state of the algorithm.
 
     ``last_violation`` is the step of the latest violation, and ``mean_gap`` a moving average of the gaps
     between violations. ``scores`` holds s_i of every sample, once m samples have passed without a violation.
@@ -110,13 +110,13 @@ class Ahead:
     support: Derived[Any] = field(default_factory=Derived)
 
     def state_dict(self) -> StateDict:
-        """Return what the bits of the steps to come depend on."""
+        """Return what the bits of later steps depend on."""
         window = None if self.window is None else self.window.state_dict()
         return {"last_violation": self.last_violation, "mean_gap": self.mean_gap, "window": window}
 
 
 class LookAhead(Trainer[S]):
-    """An algorithm that acts only on violations, with look-ahead: to be mixed in before its own class.
+    """An algorithm that acts only on violations, with look-ahead: a mixin that precedes its own class.
 
     ``advance`` implements the loop over t. An algorithm defines s_i (``s``), and the update of a step with a
     violation (``on_violation``).
@@ -248,8 +248,8 @@ class LookAhead(Trainer[S]):
             window.g[rows] = g = self.g(s, window.t[rows])
             window.increments[rows] = increments = problem.loss.step(y, g)
             acts = (increments != 0) | ~np.isfinite(g)
-        found = of_any_output(acts).nonzero()[0]
-        window.violation = t + int(found[0]) // self.k if len(found) else window.last + 1
+        violating = any_output(acts).nonzero()[0]
+        window.violation = t + int(violating[0]) // self.k if len(violating) else window.last + 1
 
     def _violation(self, problem: Problem, state: S, window: Window, t: int) -> None:
         at = self._violations(problem, state, window, t)
@@ -269,7 +269,7 @@ class LookAhead(Trainer[S]):
     def _violations(self, problem: Problem, state: S, window: Window, t: int) -> Violations:
         rows = window.rows(t)
         increments = window.increments[rows]
-        acting = of_any_output(increments != 0).nonzero()[0]
+        acting = any_output(increments != 0).nonzero()[0]
         at = rows.start + acting
         i = window.i[at]
         evaluation = window.evaluation.rows(at) if window.evaluation else self.evaluate(problem, state, i)

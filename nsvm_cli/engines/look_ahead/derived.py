@@ -11,8 +11,8 @@ T = TypeVar("T")
 class Derived(Generic[T]):
     """A cached value, with the version of the state that it was computed from.
 
-    ``get`` recomputes the value whenever the version has changed, so that it never has to be invalidated. It
-    is not part of a checkpoint, since recomputing it gives the same bits.
+    ``get`` recomputes the value whenever the version has changed, so it never has to be invalidated. It is
+    not part of a checkpoint, since recomputing it gives the same bits.
     """
 
     def __init__(self) -> None:

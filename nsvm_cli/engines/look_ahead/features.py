@@ -1,4 +1,4 @@
-"""Forward passes of which a step in theta needs no second one."""
+"""Forward passes that a step in theta can reuse."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Objective = Callable[..., tuple[Float[Tensor, ""], Sequence[Float[Tensor, "_ n"]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """z = F_theta(x), without a gradient, for the theta of its making.
+    """z = F_theta(x), without a gradient, for the theta at that time.
 
-    ``graph`` spares a forward pass when theta moves, if there is one: it is z with its graph, if the network
-    computes the same in both modes, or else what the layers before the dropout put out, with its graph.
+    ``graph``, if there is one, saves a forward pass when theta moves: it is z with its graph if the network
+    computes the same in both modes, else the output of the layers before the dropout, with its graph.
     """
 
     x: Batch
@@ -41,7 +41,7 @@ class Evaluation:
 
 
 class Evaluator:
-    """F_theta, evaluated with what a step in theta can use again."""
+    """Evaluates F_theta, and keeps what a step in theta can reuse."""
 
     def __init__(self, F: FeatureMap) -> None:
         self.F = F
@@ -51,7 +51,7 @@ class Evaluator:
             self._parts = split_at_first_mode(F.network)
 
     def __call__(self, x: Batch, whole: bool = False) -> Evaluation:
-        """Return F_theta(x), for an objective that may follow: of all samples (``whole``), or of a few."""
+        """Return F_theta(x); ``whole``: an objective would take all of x rather than a few samples."""
         F = self.F
         if whole and self._parts is not None:
             before, after = self._parts

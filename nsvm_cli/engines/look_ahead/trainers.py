@@ -1,4 +1,4 @@
-"""Algorithms 0, 1, 2 and 4 with look-ahead: the same steps as ``step`` takes, many at a time."""
+"""Algorithms 0, 1, 2 and 4 with look-ahead: the steps that ``step`` defines, many at a time."""
 
 from __future__ import annotations
 
