@@ -56,14 +56,14 @@ DATASETS: dict[str, type[Source]] = {
     "pmlb": PMLB,
 }
 
-FEW_DUPLICATES = 0.01
-"""A smaller share of held-out samples that are training samples too is in the result only."""
+REPORTED_DUPLICATES = 0.01
+"""The share of held-out samples equal to training samples from which on a run says so."""
 
 
 class Splits(Mapping[str, Split]):
     """The raw splits ``train``, ``validation``, ``test`` and ``all``.
 
-    Each split is created on first access, so a test set that is not asked for is never touched.
+    Each split is created on first access, so an unused test set is never touched.
     """
 
     def __init__(self, samples: Samples, rows: Mapping[str, np.ndarray]) -> None:
@@ -94,7 +94,7 @@ class Splits(Mapping[str, Split]):
 
 @dataclass(frozen=True)
 class Known:
-    """What a model knows of the data that it was trained on: the task and, of a table, the columns."""
+    """The facts that a model keeps about its training data: the task and, for a table, the columns."""
 
     task: Task
     encoder: TableEncoder | None
@@ -105,8 +105,8 @@ class Data:
     """A data set and its splits.
 
     With ``official_split`` the test set is the same for every seed; if ``generated``, each seed has samples
-    of its own. Otherwise all seeds split the same samples, each in its own way. ``columns`` are the names of
-    those that a table has, ``encoder`` made features of them, and ``notes`` are lines about how it did so.
+    of its own. Otherwise all seeds split the same samples, each in its own way. For a table, ``columns`` are
+    the names of its columns, ``encoder`` turned them into features, and ``notes`` are lines about how.
     ``origins`` are those of ``Samples``.
     """
 
@@ -124,14 +124,14 @@ class Data:
 
     @functools.cached_property
     def duplicates(self) -> int:
-        """How many of the samples that runs are scored on have exactly the features of a training sample."""
+        """The number of held-out samples that have exactly the features of a training sample."""
         return duplicates(self.splits["train"], self.splits[self.splits.held_out])
 
     def remarks(self) -> list[str]:
-        """Return lines about what to know of the data before a score is believed."""
+        """Return lines about the data that matter for trusting a score."""
         name = self.splits.held_out
         share = self.duplicates / self.splits.sizes[name]
-        if share < FEW_DUPLICATES:
+        if share < REPORTED_DUPLICATES:
             return [*self.notes]
         return [
             *self.notes,
@@ -140,8 +140,8 @@ class Data:
         ]
 
     def overlap(self, split: Literal["validation", "test"]) -> float:
-        """Return the ratio of the samples in a split to the training samples if each seed draws both from the
-        same samples, else 0. Scores of seeds that do are correlated: see ``nsvm_cli.studies.intervals``.
+        """Return the ratio of the samples in a split to the training samples if all seeds draw both from the
+        same samples, else 0. Scores of such seeds are correlated: see ``nsvm_cli.studies.intervals``.
         """
         sizes = self.splits.sizes
         drawn = not self.generated and (split == "validation" or not self.official_split)
@@ -154,9 +154,9 @@ def build_source(settings: Mapping[str, Any]) -> Source:
 
 
 class SampleCache:
-    """The samples that were loaded last, for runs that have the same: those of a sweep.
+    """The samples that were loaded last, for further runs on the same: those of a sweep.
 
-    Samples that depend on the seed, which are generated or for which random numbers were drawn, are not kept.
+    Samples that depend on the seed, generated or with random numbers, are not kept.
     """
 
     def __init__(self) -> None:
@@ -215,8 +215,8 @@ def split_data(
     """Split samples; see ``split_rows`` and ``Source``.
 
     The encoder of a table and the scale of real targets are fitted to its training set. A model that was
-    trained on arrays takes the columns of a table by their positions. For a trained model, classes may be
-    absent or rare.
+    trained on arrays matches the columns of a table by position. For a trained model, classes may be absent
+    or rare.
 
     Raises:
         InputError: there are too few samples for such a split, a table cannot be encoded, or the task does
@@ -252,7 +252,7 @@ def split_data(
 
 
 def in_memory(samples: Samples, columns: Sequence[str] | None = None) -> Data:
-    """Return samples that are all for training, in their order; ``columns`` are the names of the features.
+    """Return data with all samples in the training set, in order; ``columns`` are the names of the features.
 
     Raises:
         InputError: the samples do not define a task.

@@ -29,7 +29,7 @@ Change = Callable[[Float[Tensor, "c h w"]], Float[Tensor, "c h w"]]
 
 Size = tuple[int, int]
 
-MOST = 16
+MAX_TRANSFORMS = 16
 """The largest number of transforms in a run."""
 
 
@@ -46,7 +46,7 @@ AreaRange = Annotated[tuple[Probability, Probability], AfterValidator(_ascending
 
 
 class Transform(ABC):
-    """A random change to an image. To add one, derive from this class and list it in ``AUGMENTATIONS``."""
+    """A random change to an image. To add one, derive from this class and list yours in ``AUGMENTATIONS``."""
 
     @abstractmethod
     def change(self, size: Size) -> Change:
@@ -189,8 +189,8 @@ def _as_list(sections: object) -> object:
         return []
     if not isinstance(sections, list | tuple):
         raise ValueError(f"expected a list, such as [crop], got {shown(sections)}")
-    if len(sections) > MOST:
-        raise ValueError(f"expected at most {MOST} augmentations, got {len(sections)}")
+    if len(sections) > MAX_TRANSFORMS:
+        raise ValueError(f"expected at most {MAX_TRANSFORMS} augmentations, got {len(sections)}")
     return sections
 
 
@@ -221,7 +221,7 @@ class Augmentation:
 
         Args:
             i: their indices in the training set.
-            key: that of the step; see ``key_of_step``.
+            key: the key of the step; see ``key_of_step``.
         """
         mean, std = self._scaling.mean, self._scaling.std
         images = x.to("cpu", torch.float64) * std + mean

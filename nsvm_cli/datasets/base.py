@@ -1,4 +1,4 @@
-"""The contract of a data set: a source loads labelled samples, or a table of them, to take splits from."""
+"""The contract of a data set: a source loads labelled samples, or a table of them, which are then split."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from nsvm_cli.tasks import Regression, Task, Values, task_for
 if TYPE_CHECKING:
     import pandas as pd
 
-ROWS = 256
+BLOCK_ROWS = 256
 """Samples to convert at a time, to save memory."""
 
 
 def as_float(x: Values) -> Values:
-    """Return samples as float64: the bytes of pixels, of which 255 becomes 1; others are that already."""
+    """Return samples as float64; the bytes of pixels are divided by 255."""
     if x.dtype not in (np.uint8, torch.uint8):
         return x
     values: Values = x.astype(np.float64) if isinstance(x, np.ndarray) else x.double()
@@ -43,7 +43,7 @@ class Samples:
     holds real targets. Rows from ``official_test`` on are the official test set, where there is one.
     ``generated`` says whether the samples were drawn for this seed: then other seeds have other samples, and
     their runs are independent. ``origins`` name what the samples were chosen from, so that two choices from
-    the same are not taken for independent data sets; without any, it is the name of the data set.
+    one origin do not count as independent data sets; the default is the name of the data set.
     """
 
     x: Float64[np.ndarray, "m ..."] | UInt8[np.ndarray, "m ..."]
@@ -69,7 +69,7 @@ class Samples:
 
     @property
     def task(self) -> Task:
-        """The task that y defines; of real targets, before they are standardised."""
+        """The task that y defines; for real targets, before they are standardised."""
         return task_for(self.classes) if self.classes else Regression()
 
     @property
@@ -77,20 +77,21 @@ class Samples:
         """The SHA-256 of x and y as little-endian float64, independent of the file format."""
         digest = hashlib.sha256()
         for array in (self.x, self.y):
-            for row in range(0, len(array), ROWS):
-                digest.update(np.ascontiguousarray(as_float(array[row : row + ROWS]), dtype="<f8").data)
+            for row in range(0, len(array), BLOCK_ROWS):
+                values = as_float(array[row : row + BLOCK_ROWS])
+                digest.update(np.ascontiguousarray(values, dtype="<f8").data)
         return digest.hexdigest()
 
 
 @dataclass(frozen=True)
 class Table:
-    """Labelled rows as they were read: a cell may hold text, or nothing. See ``datasets/encoding.py``.
+    """Labelled rows before encoding: a cell may hold text, or nothing. See ``datasets/encoding.py``.
 
-    They are those of a file or, from row ``official_test`` on, of a second one: the official test set.
-    ``unknown`` are columns to leave out that are not there. ``kind`` is the kind of task that the table is
-    meant for, where that is known. ``first_row`` is the number of rows of the file before these.
-    ``as_written`` returns columns of the files as text, if ``cells`` may hold something else in its place.
-    ``origins`` are those of ``Samples``: the checksums of the files.
+    They come from one file or, from row ``official_test`` on, from a second one, the official test set.
+    ``unknown`` are names of columns to leave out that the table lacks. ``kind`` is the kind of task that the
+    table is meant for, if any. ``first_row`` is the number of rows of the file before these. ``as_written``
+    returns columns of the files as text, if ``cells`` may hold something else in its place. ``origins`` are
+    those of ``Samples``: the checksums of the files.
     """
 
     cells: pd.DataFrame
@@ -105,11 +106,11 @@ class Table:
 
     @property
     def source(self) -> str:
-        """Where the rows are from."""
+        """The origin of the rows, for messages."""
         return self.files[0]
 
     def text(self, names: Sequence[str]) -> pd.DataFrame:
-        """Return these columns as they are written in the files, if the rows are from files."""
+        """Return these columns as text, exactly as in the files; as they are if there are no files."""
         if self.as_written is None or not names:
             return self.cells[[*names]]
         return self.as_written(tuple(names))
@@ -123,7 +124,7 @@ class Table:
 
 
 def _number_or_share(validation: int | float) -> int | float:
-    """Return a number of samples as an integer, and a share as it is."""
+    """Return a number of samples as an integer, and a share unchanged."""
     if 0 < validation < 1:
         return validation
     if validation != int(validation):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _separator(typed: str) -> str:
-    separator = "\t" if typed == r"\t" else typed  # as it is typed in a shell
+    separator = "\t" if typed == r"\t" else typed  # how one types a tab in a shell
     if len(separator) != 1 or not separator.isascii() or separator in '"\r\n':
         raise ValueError(rf"expected one ASCII character, such as ; or \t, and no quote, got {shown(typed)}")
     return separator
@@ -32,9 +32,9 @@ Names = Annotated[tuple[str, ...], BeforeValidator(lambda names: () if names is 
 class CSV(Source):
     """A CSV file with a header: one column of labels, all others features.
 
-    Labels are numbers or text, the names of the classes, which are put in ascending order; or real targets.
-    Features are numbers or text, and may be missing; the columns in ``drop`` are none. The rows of
-    ``test_path``, if there is such a file, are the test set.
+    Labels are numbers or text, the names of the classes, which are sorted in ascending order; or real
+    targets. Features are numbers or text, and may be missing; the columns in ``drop`` are left out. The rows
+    of ``test_path``, if it is given, are the test set.
     """
 
     path: str
@@ -64,15 +64,15 @@ class CSV(Source):
 
 
 def separator_in(header: str) -> str | None:
-    """Return what seems to separate the names in a header, as it is typed."""
+    """Return the likely separator of the names in a header, as one types it."""
     return next((typed for typed in (";", r"\t", "|", ",") if _separator(typed) in header), None)
 
 
 def parse_separator(separator: object) -> str:
-    """Return what separates the cells of a table.
+    """Return the separator of the cells of a table.
 
     Raises:
-        InputError: it is none.
+        InputError: it cannot be one.
     """
     try:
         return TypeAdapter(Separator).validate_python(separator)

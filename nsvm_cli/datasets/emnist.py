@@ -20,7 +20,7 @@ from nsvm_cli.storage.files import open_regular
 
 ARCHIVE = "gzip.zip"
 MERGED = string.digits + string.ascii_uppercase + "abdefghnqrt"
-"""The classes once lower-case letters are merged with the capital letters that they look like."""
+"""The classes after merging lower-case letters with the capital letters that they look like."""
 
 CLASSES = {
     "balanced": MERGED,

@@ -1,7 +1,7 @@
 """Tables as samples: labels become codes, text becomes one-hot features, and missing numbers are filled.
 
-scikit-learn's OneHotEncoder and SimpleImputer are fitted on the training rows. What they learn is plain data,
-``Columns``, which a model file holds and from which features are made, to the same bits as by scikit-learn.
+scikit-learn's OneHotEncoder and SimpleImputer are fitted on the training rows. The result is plain data,
+``Columns``, which a model file holds, and which gives the same features as scikit-learn, to the bit.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ MOST_CATEGORIES = 1000
 MOST_CLASSES = 10_000
 """The largest number of classes: each has a coefficient for every support vector."""
 
-FEW_NUMBERS = 20
-"""More different numbers than these, of which some are no integers, are taken for targets, not classes."""
+MAX_FRACTIONAL_CLASSES = 20
+"""Labels with more different numbers than this, some of them not integers, are targets, not classes."""
 
 DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-"""What is a number in text, as pandas has it: neither 1_0 nor 0x10 nor inf."""
+"""The text of a number, as pandas reads it: not 1_0, 0x10 or inf."""
 
-LONGEST = 4096
-"""Characters of the name of a column or of a category."""
+MAX_NAME_LENGTH = 4096
+"""The most characters in the name of a column or of a category."""
 
 
 def _checked(columns: Any) -> dict[str, float | tuple[str | None, ...]]:
-    """Return columns that a model file can hold beside everything else.
+    """Return the columns, if they fit in a model file.
 
     Raises:
-        ValueError: a column is wrong, the first one; pydantic would make a list of millions.
+        ValueError: the first column that is wrong; pydantic might list millions.
     """
     if not isinstance(columns, Mapping):
         raise ValueError(f"expected columns by their names, got {shown(columns)}")
-    checked = {name: _known(name, known) for name, known in columns.items()}
+    checked = {name: _median_or_categories(name, value) for name, value in columns.items()}
     text = json.dumps(checked)
     if (size := len(json.dumps(text))) > HEADER_BYTES // 2:
         raise ValueError(f"a model file has no room for their names and categories, {size} bytes")
@@ -60,26 +60,26 @@ def _checked(columns: Any) -> dict[str, float | tuple[str | None, ...]]:
     return checked
 
 
-def _known(name: str, known: Any) -> float | tuple[str | None, ...]:
+def _median_or_categories(name: str, value: Any) -> float | tuple[str | None, ...]:
     """Return the median or the categories of a column."""
-    texts = known if isinstance(known, list | tuple) else ()
+    texts = value if isinstance(value, list | tuple) else ()
     where = f"column {name[:40]}"
     if not all(isinstance(text, str | None) for text in texts):
-        raise ValueError(f"expected text in {where}, got {shown(known)}")
-    if (longest := max(len(text or "") for text in (name, *texts))) > LONGEST:
-        raise ValueError(f"expected at most {LONGEST} characters in {where}, got {longest}")
-    if known is texts:
+        raise ValueError(f"expected text in {where}, got {shown(value)}")
+    if (longest := max(len(text or "") for text in (name, *texts))) > MAX_NAME_LENGTH:
+        raise ValueError(f"expected at most {MAX_NAME_LENGTH} characters in {where}, got {longest}")
+    if value is texts:
         if not 0 < len({*texts}) == len(texts) <= MOST_CATEGORIES:
             raise ValueError(f"expected up to {MOST_CATEGORIES} different categories in {where}")
         return tuple(texts)
-    if not isinstance(known, float | int) or not math.isfinite(known):
-        raise ValueError(f"expected a finite number, or a list of text, in {where}, got {shown(known)}")
-    return float(known)
+    if not isinstance(value, float | int) or not math.isfinite(value):
+        raise ValueError(f"expected a finite number, or a list of text, in {where}, got {shown(value)}")
+    return float(value)
 
 
 Columns = Annotated[dict[str, float | tuple[str | None, ...]], PlainValidator(_checked)]
-"""What a model knows of each column of its table, by name and in the order of the table: of numbers their
-median, of text its categories, in which None stands for an empty cell."""
+"""For each column of a model's table, by name and in the order of the table: the median of numbers, or the
+categories of text, in which None stands for an empty cell."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -87,7 +87,7 @@ class TableEncoder:
     """Turn the rows of a table into features: first the columns of numbers, then those of text.
 
     A column of numbers is a feature, in which the median fills empty cells. A column of text has a feature
-    for each category, which is 1 in its rows and else 0; all are 0 for text of no known category.
+    for each category, which is 1 in its rows and else 0; text of any other category is encoded as zeros.
     """
 
     columns: Columns
@@ -95,12 +95,12 @@ class TableEncoder:
     @property
     def numbers(self) -> dict[str, float]:
         """The columns of numbers and their medians."""
-        return {name: known for name, known in self.columns.items() if isinstance(known, float)}
+        return {name: median for name, median in self.columns.items() if isinstance(median, float)}
 
     @property
     def text(self) -> dict[str, tuple[str | None, ...]]:
         """The columns of text and their categories."""
-        return {name: known for name, known in self.columns.items() if isinstance(known, tuple)}
+        return {name: texts for name, texts in self.columns.items() if isinstance(texts, tuple)}
 
     @property
     def width(self) -> int:
@@ -109,14 +109,14 @@ class TableEncoder:
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of what each feature stands for."""
+        """The SHA-256 of the meaning of each feature."""
         return hashlib.sha256(json.dumps([[*self.numbers], self.text]).encode()).hexdigest()
 
     def __call__(self, table: Table) -> Float64[np.ndarray, "m n"]:
-        """Return the features of all rows. Columns are taken by name, others are ignored.
+        """Return the features of all rows. Columns are matched by name, others are ignored.
 
         Raises:
-            InputError: a column is missing, a cell of a column of numbers is not one, a number may be
+            InputError: a column is missing, a cell in a column of numbers is not a number, a number matches
                 several categories; or the features need more memory than data may take.
         """
         if missing := [name for name in self.columns if name not in table.cells]:
@@ -133,20 +133,20 @@ class TableEncoder:
         numbers = _numbers(table, [*self.numbers])
         x[:, : len(self.numbers)] = np.where(np.isnan(numbers), [*self.numbers.values()], numbers)
         first, written = len(self.numbers), table.text([*self.text])
-        for name, known in self.text.items():
-            column = {text: first + r for r, text in enumerate(known)}
-            texts = _texts(table, written[name], known).tolist()
+        for name, categories in self.text.items():
+            column = {text: first + r for r, text in enumerate(categories)}
+            texts = _texts(table, written[name], categories).tolist()
             at = np.array([column.get(text, -1) for text in texts])
             rows = np.flatnonzero(at >= 0)
             x[rows, at[rows]] = 1
-            first += len(known)
+            first += len(categories)
         return x
 
 
 def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
-    """Return the encoder that the training rows define; no other row has any influence on it.
+    """Return the encoder fitted to the training rows; other rows do not influence it.
 
-    A column is one of numbers if all of its cells are: see ``_as_number``.
+    A column holds numbers if all of its cells are numbers: see ``_as_number``.
 
     Raises:
         InputError: a column has no values, or too many different texts, or a number or name that no model
@@ -163,20 +163,20 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
     _expect_categories(table, rows, table.text(text).iloc[rows])
     numbers = training.columns.difference(text, sort=False).tolist()
     typed = _typed(table, numbers, dict.fromkeys(text, ())).iloc[rows]
-    known: dict[Any, Any] = {}
+    fitted: dict[Any, Any] = {}
     if numbers:
         medians = SimpleImputer(strategy="median").fit(typed[numbers]).statistics_.tolist()
-        known |= zip(numbers, medians, strict=True)
+        fitted |= zip(numbers, medians, strict=True)
     if text:
-        known |= zip(text, map(tuple, OneHotEncoder().fit(typed[text]).categories_), strict=True)
+        fitted |= zip(text, map(tuple, OneHotEncoder().fit(typed[text]).categories_), strict=True)
     try:
-        return TableEncoder(columns={str(name): known[name] for name in training})
+        return TableEncoder(columns={str(name): fitted[name] for name in training})
     except ValidationError as error:
         raise InputError(f"{table.source}: {one_line(error)}") from None
 
 
 def stray_texts(table: Table, rows: np.ndarray, encoder: TableEncoder) -> Iterator[str]:
-    """Yield a line about each column that is one of text, although most of its cells are numbers."""
+    """Yield a line about each column that is encoded as text although most of its cells are numbers."""
     for name, categories in encoder.text.items():
         if stray := _stray(table, rows, name):
             place, text = stray
@@ -184,7 +184,7 @@ def stray_texts(table: Table, rows: np.ndarray, encoder: TableEncoder) -> Iterat
 
 
 def _stray(table: Table, rows: np.ndarray, name: str) -> tuple[str, str] | None:
-    """Return the place and text of the first cell that is no number, if most cells of a column are."""
+    """Return the place and text of the first cell that is not a number, if most cells of its column are."""
     cells = table.cells[name].iloc[rows]
     text = _is_text(cells)
     if 2 * text.sum() >= cells.notna().sum():
@@ -199,10 +199,10 @@ def _is_text(cells: pd.Series) -> np.ndarray:
 
 
 def _as_number(cells: pd.Series) -> pd.Series:
-    """Return cells as numbers in float64, NaN where one is none.
+    """Return cells as numbers in float64, and NaN for cells that are not numbers.
 
-    Text is a number if it is a decimal one, with or without sign, fraction and exponent; blanks around it do
-    not matter. True and 1_0 are not numbers. A number too large for float64 is infinite, and so is inf.
+    Text is a number if it is decimal, with or without sign, fraction, exponent and surrounding blanks. True
+    and 1_0 are not numbers. A number too large for float64 is infinite, and so is inf.
     """
     import pandas as pd
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
@@ -214,8 +214,8 @@ def _as_number(cells: pd.Series) -> pd.Series:
 
 def _expect_columns(table: Table) -> None:
     if table.unknown:
-        known = did_you_mean(table.unknown[0], map(str, table.cells))
-        raise InputError(f"dataset.drop: {table.source} has no column {table.unknown[0]!r}; {known}")
+        hint = did_you_mean(table.unknown[0], map(str, table.cells))
+        raise InputError(f"dataset.drop: {table.source} has no column {table.unknown[0]!r}; {hint}")
     if table.cells.shape[1] == 0:
         raise InputError(f"{table.source}: expected at least one feature beside the label, found none")
 
@@ -246,7 +246,7 @@ def _typed(table: Table, numbers: Sequence[Any], text: Mapping[Any, Sequence[str
     import pandas as pd
 
     x, written = pd.DataFrame(_numbers(table, numbers), columns=[*numbers]), table.text([*text])
-    return x.assign(**{name: _texts(table, written[name], known) for name, known in text.items()})
+    return x.assign(**{name: _texts(table, written[name], categories) for name, categories in text.items()})
 
 
 def _numbers(table: Table, names: Sequence[Any]) -> Float64[np.ndarray, "m n"]:
@@ -259,15 +259,15 @@ def _numbers(table: Table, names: Sequence[Any]) -> Float64[np.ndarray, "m n"]:
     return x
 
 
-def _texts(table: Table, cells: pd.Series, known: Sequence[str | None]) -> pd.Series:
-    """Return cells as text, as it is written, and None where they are empty.
+def _texts(table: Table, cells: pd.Series, categories: Sequence[str | None]) -> pd.Series:
+    """Return cells as text, unchanged, and None where they are empty.
 
-    A cell of a data frame may hold a number or a bool instead: then it is the category of this value.
+    A cell of a data frame may hold a number or a bool instead, which stands for the category of this value.
     """
     import pandas as pd
 
     by_value: dict[object, list[str]] = {}
-    for name in filter(None, known):
+    for name in filter(None, categories):
         by_value.setdefault(_value(name), []).append(name)
     texts: list[str | None] = []
     for row, (cell, empty) in enumerate(zip(cells.tolist(), cells.isna().tolist(), strict=True)):
@@ -283,7 +283,7 @@ def _texts(table: Table, cells: pd.Series, known: Sequence[str | None]) -> pd.Se
 
 
 def _value(cell: object) -> object:
-    """Return what is the same for a number or bool and all the texts that stand for it."""
+    """Return a key that a number or bool shares with every text that stands for it."""
     text = str(cell)
     if is_number(text):
         return float(text)
@@ -291,7 +291,7 @@ def _value(cell: object) -> object:
 
 
 def is_number(text: str) -> bool:
-    """Return whether text is a number, as columns of numbers may hold it."""
+    """Return whether text is a number in the form that columns of numbers may hold."""
     return DECIMAL.fullmatch(text.strip()) is not None
 
 
@@ -299,7 +299,7 @@ def as_numbers(table: Table) -> Float64[np.ndarray, "m n"]:
     """Return the cells of a table all of whose columns are numbers, in their order.
 
     Raises:
-        InputError: a cell is empty or no number, or there are no columns.
+        InputError: a cell is empty or not a number, or there are no columns.
     """
     _expect_columns(table)
     x = _numbers(table, [*table.cells])
@@ -366,7 +366,7 @@ def _classes(labels: pd.Series, source: str) -> tuple[str, ...]:
             f"{', '.join(classes) or 'no training rows'}"
         )
     fractions = names[values % 1 != 0].tolist() if numbers else []
-    if len(classes) > MOST_CLASSES or (fractions and len(classes) > FEW_NUMBERS):
+    if len(classes) > MOST_CLASSES or (fractions and len(classes) > MAX_FRACTIONAL_CLASSES):
         advice = (
             "to predict numbers: task=regression" if numbers else "name another column with dataset.label"
         )

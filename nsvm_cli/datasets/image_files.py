@@ -1,4 +1,4 @@
-"""Images that are published as files, with an official split: found or downloaded, verified, unpacked."""
+"""Published files of images with an official split: finding or downloading, verifying, unpacking them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nsvm_cli.memory import expect_room
 from nsvm_cli.tasks import encode
 
 PER_PIXEL = 1 + 8
-"""Bytes of memory for each pixel: as it is kept, and as a number whose mean and deviation are computed."""
+"""Bytes of memory for each pixel: one as it is kept, eight while mean and deviation are computed."""
 
 
 def _distinct(classes: tuple[int | str, ...] | None) -> tuple[int | str, ...] | None:
@@ -37,7 +37,7 @@ def _distinct(classes: tuple[int | str, ...] | None) -> tuple[int | str, ...] | 
 
 
 def _as_name(name: object) -> object:
-    return str(name) if type(name) is int else name  # a digit, as it is typed in a shell
+    return str(name) if type(name) is int else name  # a digit from the command line
 
 
 Class = Annotated[int, Field(ge=0, le=9)]
@@ -68,12 +68,12 @@ class ImageFiles(Source):
 
     @property
     def folder(self) -> str:
-        """Where the files are below ``root``."""
+        """The folder of the files below ``root``."""
         raise NotImplementedError
 
     @property
     def layout(self) -> str:
-        """What ``root`` holds, for messages."""
+        """The files below ``root``, for messages."""
         raise NotImplementedError
 
     def sums(self) -> Mapping[str, str]:
@@ -81,7 +81,7 @@ class ImageFiles(Source):
         raise NotImplementedError
 
     def missing(self, folder: Path) -> dict[str, str]:
-        """Return what the folder lacks, in words, and which download has it."""
+        """Return the files that the folder lacks, in words, and the download of each."""
         raise NotImplementedError
 
     def read(self, folder: Path) -> tuple[Part, Part]:
@@ -163,8 +163,8 @@ def named_classes(
     """
     label = {name: r for r, name in enumerate(names)}
     if unknown := [name for name in classes or () if name not in label]:
-        known = did_you_mean(unknown[0], label)
-        raise InputError(f"dataset.classes: there is no class {unknown[0]!r}; {known}")
+        hint = did_you_mean(unknown[0], label)
+        raise InputError(f"dataset.classes: there is no class {unknown[0]!r}; {hint}")
     chosen = tuple(classes or label)
     return [label[name] for name in chosen], chosen
 

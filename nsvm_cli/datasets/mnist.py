@@ -58,7 +58,7 @@ class MNIST(ImageFiles):
         return f"{self.folder}/*-ubyte[.gz]"
 
     def sums(self) -> Mapping[str, str]:
-        return {f"{name}.gz": known for name, known in zip(FILES, self.packed, strict=True)}
+        return {f"{name}.gz": sha256 for name, sha256 in zip(FILES, self.packed, strict=True)}
 
     def missing(self, folder: Path) -> dict[str, str]:
         missing = [name for name in FILES if not find_idx(folder, name)]

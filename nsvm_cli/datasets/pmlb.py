@@ -27,7 +27,7 @@ REVISION = "7c1f4bdc00136dc2e55c87fa6b8ba6e8af6d1a68"
 
 REPOSITORY = f"https://raw.githubusercontent.com/EpistasisLab/pmlb/{REVISION}/"
 CONTENT = f"https://media.githubusercontent.com/media/EpistasisLab/pmlb/{REVISION}/"
-"""Where the files of the repository are, and the content of those that it keeps in Git LFS."""
+"""The addresses of the files of the repository, and of the content of those in Git LFS."""
 
 SUMMARY = "pmlb/all_summary_stats.tsv"
 """The file of the repository that lists its tables; columns ``dataset`` and ``task`` among others."""
@@ -35,13 +35,13 @@ SUMMARY = "pmlb/all_summary_stats.tsv"
 SUMMARY_BYTES = 2**20
 
 LABELS = ("target", "class")
-"""The names of the column of labels: the one of today, and the one of the first releases."""
+"""The names of the column of labels: the current one, and that of the first releases."""
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\n"
-"""The beginning of a file that stands for one in Git LFS, and states its SHA-256 checksum."""
+"""The beginning of a pointer to a file in Git LFS, which states its SHA-256 checksum."""
 
 TableName = Annotated[str, Field(pattern=r"^[_A-Za-z0-9][_A-Za-z0-9.+-]*$", max_length=128)]
-"""The name of a table, which is part of the names of its file and folder: no other characters than these."""
+"""The name of a table; as a part of the names of its file and folder, it has these characters only."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -113,8 +113,8 @@ class PMLB(Source):
             summary = fetch_text(REPOSITORY + SUMMARY, SUMMARY_BYTES)
             (root / SUMMARY).parent.mkdir(parents=True, exist_ok=True)
             write_atomically(root / SUMMARY, summary.encode())
-        if self.table not in (known := listed_kinds(root)):
-            near = _did_you_mean(self.table, known) or f"it has {len(known)} others"
+        if self.table not in (kinds := listed_kinds(root)):
+            near = _did_you_mean(self.table, kinds) or f"it has {len(kinds)} others"
             raise InputError(f"dataset.table: PMLB has no table {self.table!r}; {near}")
         name, folder = f"{self.table}.tsv.gz", f"datasets/{self.table}/"
         checksum = checksum_of(fetch_text(REPOSITORY + folder + name, limit=1024))
@@ -126,13 +126,13 @@ KINDS = ("classification", "regression")
 
 def tables_in(root: Path) -> dict[str, Path]:
     """Return the files of the tables in a folder by their names."""
-    found = {
+    files = {
         file.name[: -len(".tsv.gz")]: file for kind in KINDS for file in root.glob(f"{kind}/*.[ct]sv.gz")
     }
     for file in [*root.glob("*/*.tsv.gz"), *root.glob("datasets/*/*.tsv.gz")]:
         if file.name == f"{file.parent.name}.tsv.gz":
-            found.setdefault(file.parent.name, file)
-    return {name: file for name, file in found.items() if file.is_file()}
+            files.setdefault(file.parent.name, file)
+    return {name: file for name, file in files.items() if file.is_file()}
 
 
 def listed_kinds(root: Path) -> dict[str, str]:
@@ -152,7 +152,7 @@ def checksum_of(pointer: str) -> str:
     """Return the SHA-256 checksum that a pointer of Git LFS states.
 
     Raises:
-        ValueError: the text is no such pointer.
+        ValueError: the text is not such a pointer.
     """
     stated = re.search(r"^oid sha256:([0-9a-f]{64})$", pointer, re.MULTILINE)
     if not pointer.startswith(POINTER.decode()) or stated is None:
@@ -170,7 +170,7 @@ def _expect_content(file: Path) -> None:
 
 
 def _did_you_mean(table: str, names: Iterable[str]) -> str:
-    """Return what may have been meant, and what there is unless that is long; "" if there is neither."""
+    """Return the names that may have been meant, or all if they are few; "" if there are none."""
     names = [*names]
     near = names if len(names) <= 30 else get_close_matches(table, names, n=5)
     return did_you_mean(table, near) if near else ""

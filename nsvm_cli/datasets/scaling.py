@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Real
 from torch import Tensor
 
-from nsvm_cli.datasets.base import ROWS, as_float
+from nsvm_cli.datasets.base import BLOCK_ROWS, as_float
 from nsvm_cli.errors import InputError
 
 
@@ -24,7 +24,7 @@ class Scaling:
     ) -> Float[Tensor, "m ..."]:
         """Return the scaled samples, computed in float64 and converted to ``dtype``."""
         scaled = torch.empty(x.shape, dtype=dtype)
-        for block, rows in zip(scaled.split(ROWS), x.split(ROWS), strict=True):
+        for block, rows in zip(scaled.split(BLOCK_ROWS), x.split(BLOCK_ROWS), strict=True):
             block.copy_((as_float(rows) - self.mean) / self.std)
             if not block.isfinite().all():
                 raise _too_large(rows, block.isfinite(), "its standardised values are not finite")

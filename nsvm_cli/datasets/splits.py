@@ -70,7 +70,7 @@ def duplicates(train: Split, held_out: Split) -> int:
 
 
 def _keys(part: Split) -> Iterator[bytes]:
-    """Yield 128 bits for the features of each sample, which are the same for 0.0 and -0.0."""
+    """Yield a 128-bit hash of the features of each sample, the same for 0.0 and -0.0."""
     return (hashlib.blake2b((row + 0).tobytes(), digest_size=16).digest() for row in part.x.numpy())
 
 
@@ -97,7 +97,7 @@ def _expect_room_for_validation(samples: Samples, train: np.ndarray, validation:
 
 
 def _validation_count(size: int, validation: int | float) -> int:
-    """Return how many of the training samples of a class are for validation."""
+    """Return the number of training samples of a class to hold out for validation."""
     if isinstance(validation, int):
         return min(validation, size)
     return max(0, min(max(1, round(validation * size)), size - 1))
@@ -116,7 +116,7 @@ def _test_counts(sizes: list[int]) -> list[int]:
     """
     total = math.ceil(sum(sizes) * TEST_FRACTION)
     shares = [size * TEST_FRACTION for size in sizes]
-    if len(sizes) <= 2 and min(sizes) > 0:  # the second is rounded to the nearest: earlier versions did so
+    if len(sizes) <= 2 and min(sizes) > 0:  # the share of the second is rounded to the nearest integer
         others = [round(share) for share in shares[1:]]
         counts = [total - sum(others), *others]
     else:

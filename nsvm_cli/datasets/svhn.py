@@ -55,6 +55,6 @@ class SVHN(ImageFiles):
 
         with self.reading(file), open_regular(file) as stream:
             expect_sum(stream, self.published[file.name])
-            held = loadmat(stream, variable_names=["X", "y"])
-        images, labels = held["X"].transpose(3, 2, 0, 1), held["y"].ravel()
+            content = loadmat(stream, variable_names=["X", "y"])
+        images, labels = content["X"].transpose(3, 2, 0, 1), content["y"].ravel()
         return images, labels % 10  # the label of the digit 0 is 10

@@ -1,4 +1,4 @@
-"""The files of tables: opened, unpacked, and measured before they are read."""
+"""The files of tables: opening and unpacking them, and checking their size before they are read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Stream: TypeAlias = io.BufferedIOBase
 
 @contextmanager
 def open_table(path: Path, separator: str, what: str) -> Iterator[Stream]:
-    """Open a file of comma-separated values, which is compressed if the end of its name says so.
+    """Open a file of comma-separated values, which may be compressed, by the end of its name.
 
     Args:
         what: the setting that names the file, for messages.
@@ -57,7 +57,7 @@ def open_stream(path: Path) -> Iterator[Stream]:
 def _expect_room(file: Stream, path: Path, separator: str, what: str) -> None:
     """Count bytes and cells without keeping them: a small compressed file may hold a table of any size."""
     length = os.fstat(file.fileno()).st_size
-    if length == 0:  # as the files of /proc say, of which some never end
+    if length == 0:  # the size of the files of /proc, some of which never end
         raise ValueError("it is empty")
     expect_room(PER_BYTE * length, what)
     text, size, cells = _unpacked(file, path), 0, 0
@@ -65,7 +65,7 @@ def _expect_room(file: Stream, path: Path, separator: str, what: str) -> None:
         size += len(chunk)
         cells += chunk.count(separator.encode()) + chunk.count(b"\n")
         if not fits(needed := PER_BYTE * size + PER_CELL * cells):
-            expect_room(needed * length // file.tell(), what)  # the rest of the file is probably alike
+            expect_room(needed * length // file.tell(), what)  # assuming that the rest of the file is similar
 
 
 def _unpacked(file: Stream, path: Path) -> Stream:

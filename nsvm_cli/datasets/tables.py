@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EMPTY = ("",)
-"""What stands for an empty cell in text and labels."""
+"""The text of an empty cell among text and labels."""
 
 MISSING = (
     *("", "NA", "N/A", "n/a", "<NA>", "#N/A", "#N/A N/A", "#NA", "NULL", "null", "None"),
     *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
 )
-"""What stands for an empty cell among numbers: what other programs write there."""
+"""The texts that other programs write for an empty cell among numbers."""
 
 
 def read_csv(
@@ -37,10 +37,10 @@ def read_csv(
     labels: Collection[str] = (),
     header: bool = True,
 ) -> pd.DataFrame:
-    """Read a CSV file with pandas, which unpacks it if need be. Only regular files are opened.
+    """Read a CSV file with pandas, unpacking it if necessary. Only regular files are opened.
 
-    Columns of numbers become numbers, and those of labels stay text. What pandas makes of the others does not
-    always tell how they are written: see ``to_table``.
+    Columns of numbers become numbers, and those of labels stay text. The values of the others do not always
+    show how they are written: see ``to_table``.
 
     Args:
         setting: the name of the setting that holds the path, for messages.
@@ -48,8 +48,8 @@ def read_csv(
         header: whether the first line holds the names of the columns.
 
     Raises:
-        InputError: there is no such file, it is not a CSV file, two columns have one name, or it needs more
-            memory than data may take.
+        InputError: there is no such file, it is not a CSV file, two columns have the same name, or it needs
+            more memory than data may take.
         RunError: memory ran out.
     """
     import pandas as pd  # slow to import, and most runs read no table
@@ -67,13 +67,13 @@ def read_csv(
             names = first_line(file, separator)
             expect_different(names, what)
             if len(names) == 1 and names[0] not in labels and re.fullmatch(r"[^\0]+[,;|\t][^\0]+", names[0]):
-                return pd.DataFrame(columns=names)  # the separator is wrong, and rows may not be read with it
+                return pd.DataFrame(columns=names)  # with a wrong separator, rows may not be readable
             table: pd.DataFrame = pd.read_csv(content, **parsing(column_names(names), separator, labels))
     return table
 
 
 def first_line(file: Path, separator: str) -> list[str]:
-    """Return the cells of the first line of a table, as they are written."""
+    """Return the cells of the first line of a table as text, unchanged."""
     import pandas as pd
 
     options: dict[str, Any] = {"sep": separator, "header": None, "dtype": object, "keep_default_na": False}
@@ -99,7 +99,7 @@ def column_names(header: Iterable[str]) -> list[str]:
 
 def parsing(names: Sequence[str | int], separator: str, text: Collection[str]) -> dict[str, Any]:
     """Return pandas' options for a table with a header: all columns but those of text may hold numbers."""
-    # the column after the last is there if all rows end with a separator; pandas drops it if it is empty
+    # if all rows end with a separator, there is one more column, which pandas drops if it is empty
     after = {len(names): EMPTY}
     return {
         "sep": separator,
@@ -142,7 +142,7 @@ def to_table(
     drop: Sequence[str] = (),
     separator: str = ",",
 ) -> Table:
-    """Return the table of the rows of a file, or of a file and then of its test set.
+    """Return the table of the rows of a file, followed by those of its test set, if there is one.
 
     Args:
         files: the names of the files, by the settings that hold them.
@@ -174,7 +174,7 @@ def to_table(
 
 
 def _checksum(setting: str, path: str) -> str:
-    """Return the SHA-256 of a CSV file once it is unpacked, wherever it lies."""
+    """Return the SHA-256 of the unpacked content of a CSV file."""
     with reading_csv(f"{setting}={path}"), open_stream(Path(path).expanduser()) as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 

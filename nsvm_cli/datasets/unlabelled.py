@@ -28,23 +28,23 @@ from nsvm_cli.storage.files import open_regular
 if TYPE_CHECKING:
     from PIL import Image
 
-ROWS = 2**14
+BLOCK_ROWS = 2**14
 """The most rows of a table to read at a time."""
 
 PER_CELL = 64
-"""Bytes of memory for each cell, while it becomes a number."""
+"""Bytes of memory for each cell while it is converted to a number."""
 
-IMAGES_AT_A_TIME = 256
+BLOCK_IMAGES = 256
 """The most images to read at a time."""
 
 MODES = {1: "L", 3: "RGB"}
 """Pillow's names for pixels of so many channels."""
 
 EXACT = ("1", "L", "P", "RGB")
-"""The modes of Pillow that these can be made from without clipping and without losing transparency."""
+"""Pillow's modes that convert to these without clipping and without losing transparency."""
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
-"""How the names of images end."""
+"""The endings of the names of images."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Block:
 def blocks(
     path: Path, shape: tuple[int, ...], encoder: TableEncoder | None, separator: str, row: int = 0
 ) -> Iterator[Block]:
-    """Return the samples of a file or folder, so many at a time that a block is within ``BLOCK_BYTES``.
+    """Yield the samples of a file or folder in blocks within ``BLOCK_BYTES``.
 
     Args:
         path: a CSV file with a header, an IDX file, an image, or a folder of images.
@@ -89,7 +89,7 @@ def _blocks(
 
 
 def sample_bytes(shape: tuple[int, ...]) -> int:
-    """Return what a sample takes: as it was read, as float64, standardised and as the network gets it."""
+    """Return the bytes of a sample: as read, as float64, standardised, and as the network's input."""
     return 4 * 8 * math.prod(shape)
 
 
@@ -106,7 +106,7 @@ def _rows(
         else:
             expect_different(header, str(path), encoder.columns)
         options = parsing(_different(column_names(header)), separator, encoder.text if encoder else ())
-        rows = min(ROWS, rows_at_a_time(row + PER_CELL * len(header)))
+        rows = min(BLOCK_ROWS, rows_at_a_time(row + PER_CELL * len(header)))
         # in a table of one column, a blank line is an empty cell
         options |= {"skip_blank_lines": len(header) > 1, "chunksize": rows}
         first = 0
@@ -119,7 +119,7 @@ def _rows(
 
 
 def _different(names: Sequence[str]) -> list[str | int]:
-    """Return the names of columns, with numbers in place of those that several have."""
+    """Return the names of columns, with numbers in place of repeated ones."""
     counts = Counter(names)
     return [name if counts[name] == 1 else number for number, name in enumerate(names)]
 
@@ -131,7 +131,7 @@ def _expect_cells(header: Sequence[str], n: int, path: Path) -> None:
 
 
 def _expect_names(header: Sequence[str], path: Path) -> None:
-    """Raise an InputError if a header is a sample; 0, 1, 2, ... are the names that pandas gives columns."""
+    """Raise an InputError if a header looks like a sample; pandas names columns 0, 1, 2, ..."""
     numbers = all(cell in MISSING or is_number(cell) for cell in header)
     if numbers and header != [*map(str, range(len(header)))]:
         raise InputError(
@@ -158,7 +158,7 @@ def _is_idx(path: Path) -> bool:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Stream]:
-    """Open an IDX file, which is packed if the end of its name says so; errors become InputErrors."""
+    """Open an IDX file, which may be compressed, by the end of its name; errors become InputErrors."""
     try:
         with open_stream(path) as file:
             yield file
@@ -168,15 +168,15 @@ def _opened(path: Path) -> Iterator[Stream]:
 
 def _idx(path: Path, shape: tuple[int, ...], row: int) -> Iterator[Block]:
     with _opened(path) as file:
-        m, *found = read_header(file)
-        if math.prod(found) != math.prod(shape) or found[-2:] != [*shape[-2:]]:
-            raise ValueError(f"expected samples of shape {shape}, got {tuple(found)}")
-        for x in read_blocks(file, (m, *shape), min(IMAGES_AT_A_TIME, rows_at_a_time(row))):
+        m, *own = read_header(file)
+        if math.prod(own) != math.prod(shape) or own[-2:] != [*shape[-2:]]:
+            raise ValueError(f"expected samples of shape {shape}, got {tuple(own)}")
+        for x in read_blocks(file, (m, *shape), min(BLOCK_IMAGES, rows_at_a_time(row))):
             yield Block(torch.from_numpy(x))
 
 
 def _images(path: Path, shape: tuple[int, ...], row: int) -> Iterator[Block]:
-    """Return an image, or the images of a folder in the order of their names."""
+    """Yield an image, or the images of a folder in the order of their names."""
     if len(shape) != 3 or shape[0] not in MODES:
         what = "a folder" if path.is_dir() else "an image"
         raise InputError(f"{path} is {what}: the model expects samples of shape {shape}, which no image has")
@@ -184,7 +184,7 @@ def _images(path: Path, shape: tuple[int, ...], row: int) -> Iterator[Block]:
     files = [file for file in files if file.suffix.lower() in IMAGES]
     if not files:
         raise InputError(f"{path} has no images: expected files such as {', '.join(IMAGES[:2])}")
-    rows = min(IMAGES_AT_A_TIME, rows_at_a_time(row))
+    rows = min(BLOCK_IMAGES, rows_at_a_time(row))
     for first in range(0, len(files), rows):
         part = files[first : first + rows]
         yield Block(torch.stack([_image(file, shape) for file in part]), [file.name for file in part])
@@ -206,7 +206,7 @@ def _image(file: Path, shape: tuple[int, ...]) -> Tensor:
 
 
 def _upright(image: Image.Image, file: Path, size: tuple[int, int]) -> Image.Image:
-    """Return an image turned as its EXIF orientation says; one that does not suit is not decoded.
+    """Return an image, turned by its EXIF orientation; an unsuitable one is not decoded.
 
     Raises:
         InputError: it has another size, several frames, or pixels that cannot be converted exactly.
