@@ -40,7 +40,7 @@ def evaluate_model(
     settings, facts = saved.settings, saved.facts
     section = {**(dataset or settings.dataset), **changes}
     if "path" in changes and "test_path" not in changes:
-        section.pop("test_path", None)  # it belongs to the table whose place another one takes
+        section.pop("test_path", None)  # it belongs to the table that is replaced
     with memory_limit(settings.memory_budget):
         data = load_data(section, settings.seed, settings.task, facts.known)
     name = split or ("validation" if settings.dataset.get("validation") else "test")
@@ -90,7 +90,7 @@ def checked_split(facts: Facts, data: Data, split: str) -> Split:
 
 
 def _remark(facts: Facts, data: Data) -> str:
-    """Return what to know about the columns of the data, if there is anything."""
+    """Return a remark about the columns of the data; empty if there is none."""
     if facts.columns is not None and data.columns is not None:
         ignored = [name for name in data.columns if name not in facts.columns]
         return f"ignoring columns that the model was not trained on: {', '.join(ignored)}" if ignored else ""

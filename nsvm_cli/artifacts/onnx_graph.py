@@ -21,16 +21,16 @@ from nsvm_cli.plugins import location
 from nsvm_cli.tasks import Classification
 
 MOST_BYTES = 2**31 - 2**20
-"""What the tensors of a graph may take: protobuf writes no message of 2 GiB."""
+"""The most bytes in the tensors of a graph: protobuf writes no message of 2 GiB."""
 
 DIFFERENCES = 2**16
 """Numbers for each sample that a Laplacian kernel holds at a time."""
 
 
 class Graph(nn.Module):
-    """What ``NSVM`` computes, in one pass: decision values, predictions and, if calibrated, probabilities.
+    """An ``NSVM`` as one pass: decision values, predictions and, if calibrated, probabilities.
 
-    The kernel matrix is not split into blocks: the size of a batch is up to whoever runs the graph.
+    The kernel matrix is not split into blocks: the caller chooses the size of a batch.
     """
 
     z: Tensor
@@ -66,15 +66,15 @@ def onnx_graph(path: Path) -> bytes:
     """Return the model in a file as an ONNX graph.
 
     Its input ``x`` is a batch of raw samples in float64, which keeps the digits of a large offset, such as
-    that of a year. Its outputs are those of ``Graph``, of the model's dtype, but for predictions: an index is
+    that of a year. Its outputs are those of ``Graph``, in the model's dtype, except predictions: an index is
     an int64, a target a float64.
 
     Raises:
-        InputError: there is no such model, it is too large, or what exports it is not installed.
-        RunError: ONNX cannot say what the network or the kernel computes.
+        InputError: there is no such model, it is too large, or the exporter is not installed.
+        RunError: ONNX cannot express the network or the kernel.
     """
     try:
-        import onnxscript  # noqa: F401  # torch imports it, but says less when it is missing
+        import onnxscript  # noqa: F401  # torch imports it too, but its message says less
         from onnx_ir.passes.common import ClearMetadataAndDocStringPass
     except ImportError:
         raise InputError("export --onnx needs ONNX Script: pip install 'nsvm[onnx]'") from None
@@ -86,7 +86,7 @@ def onnx_graph(path: Path) -> bytes:
             f"a model with fewer support vectors than its {len(graph.z)}"
         )
     program = _exported(graph, torch.zeros(2, *saved.facts.shape, dtype=torch.float64))
-    ClearMetadataAndDocStringPass()(program.model)  # which says where the code is on this computer
+    ClearMetadataAndDocStringPass()(program.model)  # removes the paths of the code on this computer
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     program.model.metadata_props.update({"model_sha256": digest, **_metadata(saved.facts)})
@@ -97,7 +97,7 @@ def onnx_graph(path: Path) -> bytes:
 def _exported(graph: Graph, example: Tensor) -> torch.onnx.ONNXProgram:
     try:
         with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # they are about the exporter's own code
+            warnings.simplefilter("ignore")  # warnings about the exporter's own code
             program = torch.onnx.export(
                 graph,
                 (example,),
@@ -119,7 +119,7 @@ def _exported(graph: Graph, example: Tensor) -> torch.onnx.ONNXProgram:
 
 
 def _distances(a: Any, b: Any, p: float, compute_mode: int | None) -> Any:
-    """Return the operators for ||a_i - b_j||_p, for all i and some j at a time: ONNX has none of its own."""
+    """Return operators for ||a_i - b_j||_p, for all i and some j at a time: ONNX has no such operator."""
     from onnxscript import opset18
 
     op: Any = opset18
@@ -131,17 +131,17 @@ def _distances(a: Any, b: Any, p: float, compute_mode: int | None) -> Any:
 
 
 def _metadata(facts: Facts) -> dict[str, str]:
-    """Return what whoever runs the graph has to know, in text or JSON."""
-    about = {
+    """Return what a user of the graph has to know, as text or JSON."""
+    properties = {
         "nsvm_version": __version__,
         "data_sha256": facts.sha256,
         "task": facts.task.kind,
         "classes": json.dumps(facts.classes),
     }
     if (encoder := facts.known.encoder) is None:
-        return about
+        return properties
     text = [f"{name}={value or ''}" for name, values in encoder.text.items() for value in values]
-    return about | {
+    return properties | {
         "features": json.dumps([*encoder.numbers, *text]),
         "columns": json.dumps(encoder.columns),
     }

@@ -1,4 +1,4 @@
-"""What a saved model predicts for samples without labels."""
+"""Predictions of a saved model for samples without labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PER_SCORE, PER_CHARACTER = 120, 4
 
 
 def predictions(saved: SavedModel, path: Path, separator: str | None = None) -> Iterator[Predictions]:
-    """Yield what the model predicts for samples (see ``datasets.unlabelled.blocks``), block by block.
+    """Yield the model's predictions for samples (see ``datasets.unlabelled.blocks``), block by block.
 
     The columns are ``prediction``, a class or a target, and for classes the ``score`` g(x), which is positive
     for the second of two, or a ``score CLASS`` for each of more; a calibrated model adds a
@@ -28,8 +28,8 @@ def predictions(saved: SavedModel, path: Path, separator: str | None = None) -> 
     Args:
         saved: the model.
         path: the file or folder.
-        separator: what separates the cells of a table; None for that of the table that the model was trained
-            on, or a tab where the name of the file says so.
+        separator: the separator of the cells of a table; None for that of the table that the model was
+            trained on, or a tab for a ``.tsv`` file.
 
     Raises:
         InputError: the samples are missing or damaged, or do not match the model.
@@ -51,11 +51,11 @@ def _columns(model: NSVM, block: Block) -> Predictions:
     task = model.task
     g = model.decision_function(block.x).cpu()
     decided = task.decide(g).numpy()
-    found: Predictions = {} if block.files is None else {"file": [*block.files]}
+    columns: Predictions = {} if block.files is None else {"file": [*block.files]}
     if not isinstance(task, Classification):
-        return found | {"prediction": decided.tolist()}
-    found["prediction"] = [task.classes[int(r)] for r in task.index(decided)]
+        return columns | {"prediction": decided.tolist()}
+    columns["prediction"] = [task.classes[int(r)] for r in task.index(decided)]
     scores = {"score": g} if g.ndim == 1 else {f"score {c}": g[:, r] for r, c in enumerate(task.classes)}
     if (p := model.probabilities(g)) is not None:
         scores |= {f"probability_{c}": p[:, r] for r, c in enumerate(task.classes)}
-    return found | {name: values.tolist() for name, values in scores.items()}
+    return columns | {name: values.tolist() for name, values in scores.items()}

@@ -24,7 +24,7 @@ STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 """Configuration of the pydantic dataclasses that hold settings: no unknown fields, no NaN, no infinity."""
 
 Count = Annotated[int, Field(ge=1, le=10**15)]
-"""A number of steps. Every integer in a file fits into 64 bits, and a step into a float without rounding."""
+"""A number of steps, small enough for a float to represent it exactly."""
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -35,7 +35,7 @@ def lookup(registry: Mapping[str, T], kind: str, name: object) -> T:
     """Return the entry with this name.
 
     Raises:
-        InputError: the name is unknown; the message suggests the nearest known one.
+        InputError: the name is unknown; the message suggests the nearest one that exists.
     """
     if isinstance(name, str) and name in registry:
         return registry[name]
@@ -60,8 +60,8 @@ def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
 def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping[str, Any], *args: Any) -> T:
     """Return ``registry[settings["name"]](*args, **other_settings)``.
 
-    A pydantic class checks its settings itself. Those of any other, as a user's own may be, are converted to
-    the types that its constructor is annotated with, and what the constructor refuses is an InputError too.
+    A pydantic class checks its settings itself. Those of any other class, such as a user's own, are converted
+    to the types that its constructor is annotated with; what the constructor refuses is an InputError too.
 
     Raises:
         InputError: the name is unknown, a setting is unknown, missing or has a value that the class rejects.
@@ -71,11 +71,11 @@ def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping
     factory = lookup(registry, kind, name)
     parameters, types, by_pydantic = _constructor(factory)
     parameters = parameters[len(args) :]
-    known = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    accepted = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     for key in values:
-        if key not in known and all(p.kind is not p.VAR_KEYWORD for p in parameters):
-            raise InputError(f"{kind}.{key}: {name} has no such setting; {did_you_mean(key, known)}")
-    for p in known.values():
+        if key not in accepted and all(p.kind is not p.VAR_KEYWORD for p in parameters):
+            raise InputError(f"{kind}.{key}: {name} has no such setting; {did_you_mean(key, accepted)}")
+    for p in accepted.values():
         if p.default is p.empty and p.name not in values:
             raise InputError(f"{kind}.{p.name}: {name} needs a value")
     _expect_no_booleans(types, f"{kind}.", values)
@@ -96,8 +96,8 @@ def construct(section: Callable[..., T], kind: str, values: Mapping[str, Any]) -
     """Return ``section(**values)``, a pydantic dataclass.
 
     Raises:
-        InputError: a value is rejected, or is true or false where a number belongs: pydantic makes
-            1 or 0 of it. The message begins with ``kind``.
+        InputError: a value is rejected, or is true or false where a number belongs, which pydantic would
+            take for 1 or 0. The message begins with ``kind``.
     """
     _expect_no_booleans(_constructor(section)[1], f"{kind}." if kind else "", values)
     try:
@@ -107,8 +107,8 @@ def construct(section: Callable[..., T], kind: str, values: Mapping[str, Any]) -
 
 
 def _constructor(factory: Any) -> tuple[list[inspect.Parameter], dict[str, Any], bool]:
-    """Return the parameters of a function or of the constructor of a class, the types that they have, where
-    these can be looked up, and whether pydantic checks the values.
+    """Return the parameters of a function or of a class's constructor, their types where these can be looked
+    up, and whether pydantic checks the values.
     """
     function = annotated = factory
     if isinstance(factory, type):
@@ -117,14 +117,14 @@ def _constructor(factory: Any) -> tuple[list[inspect.Parameter], dict[str, Any],
             return [], {}, False
         function = vars(owner)["__init__"]  # a base may have left its own signature on the class
         annotated = owner if "__dataclass_fields__" in vars(owner) else function
-    of_pydantic = "__pydantic_validator__" in getattr(annotated, "__dict__", ())
-    bound = of_pydantic or not isinstance(factory, type)
-    parameters = [*inspect.signature(annotated if of_pydantic else function).parameters.values()][not bound :]
+    is_pydantic = "__pydantic_validator__" in getattr(annotated, "__dict__", ())
+    bound = is_pydantic or not isinstance(factory, type)
+    parameters = [*inspect.signature(annotated if is_pydantic else function).parameters.values()][not bound :]
     try:
         types = get_type_hints(annotated, include_extras=True)
     except (NameError, TypeError):  # a type that is imported for type checkers only, or no function at all
         types = {}
-    return parameters, types, of_pydantic or hasattr(function, "raw_function")
+    return parameters, types, is_pydantic or hasattr(function, "raw_function")
 
 
 def _converted(value: object, annotation: Any, where: str) -> Any:
@@ -175,7 +175,7 @@ OF_YAML = {
 
 
 KINDS = ("int", "float", "str", "bool")
-"""Where a setting takes values of several kinds, pydantic has a finding for each; the last one is told."""
+"""Where a setting takes several kinds of values, pydantic reports an error for each; the last is shown."""
 
 
 def one_line(error: ValidationError, prefix: str = "") -> str:

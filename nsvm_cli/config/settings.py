@@ -73,16 +73,16 @@ class Settings:
         dataset, network, kernel, optimizer, algorithm, loss: see ``registry.build``. Without a loss, it is
             the hinge loss for classes, and the epsilon-insensitive one for real targets.
         task: whether labels are the names of classes, or real targets.
-        calibration: how decision values become probabilities; None for no probabilities.
-        multiclass: how more than two classes are told apart; see ``nsvm_cli.models.losses``.
+        calibration: how to turn decision values into probabilities; None for no probabilities.
+        multiclass: the loss of more than two classes; see ``nsvm_cli.models.losses``.
         threads: None for all cores.
-        engine: who takes the steps: see ``nsvm_cli.engines``.
+        engine: what takes the steps; see ``nsvm_cli.engines``.
         memory_budget: MiB for kernel values. Data and networks that need more than this, and more than
             the default, are refused before anything is allocated.
         log_every: steps between two records; None for about a hundred records per run.
-        logger: where the course of the run is shown beside its metrics; see ``nsvm_cli.loggers``.
+        logger: where to show the run, besides its metrics; see ``nsvm_cli.loggers``.
         curves: whether ``nsvm train`` draws the training curves and, for images, the worst mistakes.
-        plugins: the user's modules that were loaded; a record only, nothing is imported from it.
+        plugins: the user's modules that were loaded; only a record, from which nothing is imported.
     """
 
     dataset: Section
@@ -114,12 +114,12 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
     Raises:
         InputError: a setting is unknown or out of range; the message names it.
     """
-    known = [f.name for f in fields(Settings)]
+    names = [f.name for f in fields(Settings)]
     sections = {key: value for key, value in values.items() if isinstance(value, dict)}
     within = [f"{key}.{name}" for key, section in sections.items() for name in section]
     for key in values:
-        if key not in known:
-            raise InputError(f"{key}: there is no such setting; {did_you_mean(key, known, within)}")
+        if key not in names:
+            raise InputError(f"{key}: there is no such setting; {did_you_mean(key, names, within)}")
     return construct(Settings, "", values)
 
 
@@ -160,7 +160,7 @@ def with_values(values: Mapping[str, Any], changes: Mapping[str, Any], within: s
 
 def flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Return nested values by dotted names, such as ``optimizer.lr``."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for name, value in values.items():
         found |= flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
     return found

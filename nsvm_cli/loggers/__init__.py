@@ -1,4 +1,4 @@
-"""Loggers, which show the course of a run beside its ``metrics.jsonl``.
+"""Loggers, which show a run in other tools, besides its ``metrics.jsonl``.
 
 To add a logger, write a class as in ``nsvm_cli.loggers.base`` and list it in ``LOGGERS``.
 """

@@ -14,7 +14,7 @@ from nsvm_cli.storage.run_directory import METRICS, Status, numbers_in, read_tra
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What a logger is told about a run that starts or resumes.
+    """The information that a logger gets about a run that starts or resumes.
 
     Attributes:
         sweep: the name of the sweep that the run belongs to; None for a single run.
@@ -32,7 +32,7 @@ class TrackedRun:
         return "/".join(self.directory.absolute().parts[-2:])
 
     def recorded_id(self, logger: str) -> str | None:
-        """Return what the logger called this run before it was resumed; None if it does not know the run.
+        """Return the logger's id of this run from before it was resumed; None if the run is new to it.
 
         Raises:
             InputError: the directory's record of it is damaged.
@@ -40,19 +40,19 @@ class TrackedRun:
         return read_tracking(self.directory).get(logger)
 
     def record_id(self, logger: str, run: str) -> None:
-        """Record what the logger calls this run, for ``recorded_id``."""
+        """Record the logger's id of this run, for ``recorded_id``."""
         write_tracking(self.directory, {**read_tracking(self.directory), logger: run})
 
     def records(self) -> Iterator[tuple[int, dict[str, float]]]:
-        """Yield the steps before it starts with their figures: a kill may have left some unsent."""
+        """Yield the steps before this start, with their figures: a kill may have left some unsent."""
         for record in read_metrics(self.directory / METRICS):
             yield record.pop("step"), numbers_in(record)
 
 
 class Logger:
-    """Shows the course of one run; this one shows nothing.
+    """Shows one run; this one shows nothing.
 
-    Whatever a logger raises becomes one line: before training it ends the run, and later it is a warning.
+    An exception of a logger becomes one line: before training it ends the run, and later it is a warning.
     """
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
@@ -62,21 +62,21 @@ class Logger:
         """Keep files of a finished run, such as its model; show the pictures (PNG) and pages (HTML)."""
 
     def finish(self, status: Status, figures: Mapping[str, float]) -> None:
-        """Show what became of the run, with its final figures, and release everything."""
+        """Show how the run ended, with its final figures, and release everything."""
 
 
 class LoggerConfig:
     """The settings of a logger; this one shows nothing.
 
-    ``package`` is the one that it needs, if any. ``keeps_files`` says whether it copies files of a finished
-    run to a place of its own: only then is a report written for it.
+    ``package`` is the one that it needs, if any. ``keeps_files`` says whether it copies the files of a
+    finished run elsewhere: only then is a report written for it.
     """
 
     package: ClassVar[str | None] = None
     keeps_files: ClassVar[bool] = False
 
     def start(self, run: TrackedRun) -> Logger:
-        """Return the logger of a run, which it may know already, if the run resumes."""
+        """Return the logger of a run; if the run resumes, the tool may already have it."""
         return Logger()
 
 

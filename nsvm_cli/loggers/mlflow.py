@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Metric
 
 STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
-"""What MLflow calls the status of a run that has ended."""
+"""MLflow's names for the status of a run that has ended."""
 
 LARGEST_BATCH = 1000
 """The most figures that MLflow takes at a time."""
@@ -46,32 +46,32 @@ class MLflow(LoggerConfig):
 
     def start(self, run: TrackedRun) -> Logger:
         """Return a logger that has created a run, or continues the one that it created before."""
-        # it would retry for minutes, while training waits, and wait for a server of its makers at the end
+        # by default it retries for minutes, while training waits, and waits for a telemetry server at the end
         set_defaults(MLFLOW_HTTP_REQUEST_MAX_RETRIES="2", MLFLOW_HTTP_REQUEST_TIMEOUT="3")
         set_defaults(MLFLOW_DISABLE_TELEMETRY="true")
         import mlflow  # slow to import
         from mlflow.entities import Param
 
-        logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # what it raises says it all
+        logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # its exceptions say the same
         with _alone(mlflow.get_tracking_uri()):
             client = mlflow.MlflowClient()
             experiment = mlflow.set_experiment(self.experiment).experiment_id
-        if (known := run.recorded_id("mlflow")) is None:
+        if (run_id := run.recorded_id("mlflow")) is None:
             tags = {} if run.sweep is None else {"sweep": run.sweep}
-            known = client.create_run(experiment, tags=tags, run_name=run.name).info.run_id
-            run.record_id("mlflow", known)
+            run_id = client.create_run(experiment, tags=tags, run_name=run.name).info.run_id
+            run.record_id("mlflow", run_id)
             settings = flat(run.settings).items()
-            client.log_batch(known, params=[Param(name, str(value)) for name, value in settings])
-        client.update_run(known, "RUNNING")
-        steps = [metric.step for metric in client.get_metric_history(known, "violations")]
-        tracked = _MLflowRun(client, known, max(steps, default=0))
+            client.log_batch(run_id, params=[Param(name, str(value)) for name, value in settings])
+        client.update_run(run_id, "RUNNING")
+        steps = [metric.step for metric in client.get_metric_history(run_id, "violations")]
+        tracked = _MLflowRun(client, run_id, max(steps, default=0))
         for step, figures in run.records():
             tracked.log(step, figures)
         return tracked
 
 
 def _alone(store: str) -> contextlib.AbstractContextManager[None]:
-    """Keep other runs from making the same database, which MLflow does not do in parallel."""
+    """Keep other runs from creating the same database, which MLflow cannot do in parallel."""
     if not store.startswith("sqlite:"):
         return contextlib.nullcontext()
     return locked(user_cache_path("nsvm", appauthor=False) / "mlflow", wait=True)

@@ -40,7 +40,7 @@ class _Events(Logger):
 
         self.writer, self.step = writer, run.step
         settings = {name: _shown(value) for name, value in flat(run.settings).items()}
-        # a summary of the experiment is left out: with one run's, the settings of others would not be shown
+        # no summary of the experiment: TensorBoard would take one run's for all, and hide others' settings
         _, start, self.end = hparams(settings, {})
         self.add_summary = writer.file_writer.add_summary  # type: ignore[attr-defined]  # None once it is closed
         self.add_summary(start)
@@ -69,5 +69,5 @@ class _Events(Logger):
 
 
 def _shown(value: object) -> object:
-    """Return a setting as TensorBoard takes it."""
+    """Return a setting in a type that TensorBoard accepts."""
     return value if isinstance(value, (int, float, str)) else str(value)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from wandb import Run
 
 UPLOAD_SECONDS = 60.0
-"""How long a run may wait at its end for what has not been uploaded; it can be uploaded later."""
+"""How long a run may wait at its end for uploads; what is left can be uploaded later."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -33,11 +33,11 @@ class WandB(LoggerConfig):
 
     def start(self, run: TrackedRun) -> Logger:
         """Return a logger that has created a run, or continues the one that it created before."""
-        # silent, it does not ask for an account either
+        # when silent, it does not ask for an account either
         set_defaults(WANDB_SILENT="true", WANDB_ERROR_REPORTING="false")
         import wandb  # slow to import
 
-        known = wandb.init(
+        started = wandb.init(
             project=self.project,
             id=run.recorded_id("wandb"),
             resume="allow",
@@ -54,8 +54,8 @@ class WandB(LoggerConfig):
                 finish_timeout_raises=True,
             ),
         )
-        run.record_id("wandb", known.id)
-        tracked = _WandBRun(known)
+        run.record_id("wandb", started.id)
+        tracked = _WandBRun(started)
         # all of them offline, as the last folder replaces those before it
         for step, figures in run.records():
             tracked.log(step, figures)
@@ -79,7 +79,7 @@ class _WandBRun(Logger):
         for file in files:
             if file.suffix == ".png":
                 shown[file.stem] = wandb.Image(str(file))
-            elif file.suffix == ".html":  # as it is: W&B would put a style of its own into it
+            elif file.suffix == ".html":  # unchanged: W&B would add a style of its own
                 shown[file.stem] = wandb.Html(str(file), inject=False)
         self.run.summary.update(shown)
 

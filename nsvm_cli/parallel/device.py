@@ -41,9 +41,9 @@ _threads = _Threads()
 
 @contextmanager
 def own_threads() -> Iterator[None]:
-    """Let what is within set torch's number of threads, and restore it afterwards.
+    """Let the code within the context set torch's number of threads, and restore it afterwards.
 
-    A thread begins with the number that another one has set last. So contexts that overlap in time all begin
+    A new thread starts with the number that any thread set last. So contexts that overlap in time all start
     with the number from before the first of them, and restore that.
     """
     with _threads.lock:
@@ -60,9 +60,9 @@ def own_threads() -> Iterator[None]:
 
 
 def take_turns(job: int) -> None:
-    """Use the GPU whose turn it is: the jobs of a sweep in processes of one machine share its GPUs evenly.
+    """Use the GPU whose turn it is: the jobs of a sweep on one machine share its GPUs evenly.
 
-    A launcher that gives each job a GPU of its own shows it no other one.
+    A launcher that gives each job a GPU of its own hides the others from it.
     """
     if (count := torch.cuda.device_count()) > 1:
         torch.cuda.set_device(job % count)

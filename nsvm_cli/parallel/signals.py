@@ -1,4 +1,4 @@
-"""Signals during training: those that stop the run in order, and SIGUSR1, which asks for a checkpoint."""
+"""Signals during training: those that stop the run between two steps, and SIGUSR1, for a checkpoint."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from nsvm_cli.output import printable
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 INSISTING = (signal.SIGINT, signal.SIGTERM)
-"""What stops the run at once when it is sent again. The kernel and a shell each send a SIGHUP when a terminal
-closes, and the kernel sends a SIGXCPU every second."""
+"""Signals that stop the run at once when sent again. Not SIGHUP, which the kernel and a shell each send when
+a terminal closes, nor SIGXCPU, which the kernel sends every second."""
 
 ONE_REQUEST = 0.1
 """Seconds within which a signal counts once: timeout(1) signals its child, and then the whole group."""
@@ -27,7 +27,7 @@ class Signals:
 
     A thread listens for signals, because Python runs its handlers only once the main thread returns from
     native code, which may take minutes. Outside the main thread, where Python allows no handlers, it records
-    nothing: signals are up to whoever owns the main thread.
+    nothing, and the main thread's own handlers apply.
     """
 
     def __init__(self) -> None:
@@ -40,10 +40,10 @@ class Signals:
         if not self._handling:
             return self
         listening, self._writing = os.pipe()
-        os.set_blocking(self._writing, False)  # as set_wakeup_fd asks
+        os.set_blocking(self._writing, False)  # set_wakeup_fd requires it
         # signals that nohup or a shell's & had ignored stay ignored
         heeded = [signum for signum in STOPPING if signal.getsignal(signum) is not signal.SIG_IGN]
-        if signal.getsignal(signal.SIGUSR1) in (signal.SIG_DFL, signal.SIG_IGN):  # else it is a launcher's
+        if signal.getsignal(signal.SIGUSR1) in (signal.SIG_DFL, signal.SIG_IGN):  # else a launcher handles it
             heeded.append(signal.SIGUSR1)
         self._wakeup_before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         self._before = {signum: signal.signal(signum, _do_nothing) for signum in heeded}
@@ -60,13 +60,13 @@ class Signals:
 
     def take_checkpoint_request(self) -> bool:
         """Return whether a checkpoint has been asked for since the last call."""
-        if not self._checkpoint_wanted:  # a request that comes between these lines is for the next call
+        if not self._checkpoint_wanted:  # a request that comes between these lines counts for the next call
             return False
         self._checkpoint_wanted = False
         return True
 
     def end_at_once(self, last_words: str) -> None:
-        """Let the first signal end the process too, printing this line: nothing is left to save."""
+        """Let even a first signal end the process, printing this line: nothing is left to save."""
         self._last_words = last_words
         if self.noted is not None:
             self._leave(self.noted)
@@ -89,7 +89,7 @@ class Signals:
     def _leave(self, signum: int) -> None:
         show_cursor = SHOW_CURSOR if os.isatty(2) else ""
         line = f"nsvm: {printable(self._last_words or 'interrupted at once')}\n"
-        with contextlib.suppress(OSError):  # nobody may be listening any more
+        with contextlib.suppress(OSError):  # standard error may be closed
             os.write(2, f"{show_cursor}{line}".encode())
         os._exit(128 + signum)
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 class Workers:
     """A pool of processes that run one task at a time.
 
-    They exit as soon as their parent does, even if it was killed, so that no orphan keeps writing files.
+    They exit as soon as their parent does, even if it is killed, so that no orphan keeps writing files.
     """
 
     def __init__(self, count: int, begin: Callable[[], object] = int) -> None:
@@ -86,7 +86,7 @@ def _begin(lifeline: Connection, begin: Callable[[], object]) -> None:
 
 
 def _work(work: Callable[..., T], *arguments: Any) -> T:
-    with plugin_errors():  # here, for an error comes to the parent without its traceback
+    with plugin_errors():  # here, because an error reaches the parent without its traceback
         return work(*arguments)
 
 

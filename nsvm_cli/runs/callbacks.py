@@ -39,14 +39,14 @@ WORTH_SAVING = 1.0
 """Seconds of training since the last checkpoint that justify another one at the end of training."""
 
 DUE, ASKED = 1, 2
-"""Why a checkpoint is written: its time has come, or a signal asks for it."""
+"""Why a checkpoint is written: it is due, or a signal asks for it."""
 
 Say = Callable[[str], object]
 """Shows a message to the user."""
 
 
 class MetricsWriter(Callback):
-    """Append each record to the metrics of the run, and its time to the times."""
+    """Append each record to the metrics of the run, and its time to ``times.jsonl``."""
 
     def __init__(self, directory: RunDirectory, checkpoints: CheckpointManager) -> None:
         self.directory, self.checkpoints = directory, checkpoints
@@ -82,8 +82,8 @@ class BestModel(Callback):
         if score is not None and (self.best is None or score > self.best[0]):
             self.best = score, state.t
             if self.directory is not None:
-                about = facts(e, model, state.t, movement(e))
-                save_model(self.directory.best, SavedModel(calibrated(e, model), e.settings, about))
+                model_facts = facts(e, model, state.t, movement(e))
+                save_model(self.directory.best, SavedModel(calibrated(e, model), e.settings, model_facts))
         return {f"validation_{metric}": score}
 
     def figures(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class BestModel(Callback):
         return dict(zip(names, self.best or (), strict=False))
 
     def finish(self) -> None:
-        """Remove a best model left by an interrupted run whose steps were not repeated."""
+        """Remove a best model that an interrupted run left, if none took its place."""
         if self.best is None and self.directory is not None:
             self.directory.best.unlink(missing_ok=True)
 
@@ -136,7 +136,7 @@ class CheckpointManager(Callback):
             checkpoint = self._agreed_checkpoint()
         if checkpoint is not None:
             expect_same_columns(e, checkpoint)
-            if e.settings.engine == "auto":  # which depends on what has been compiled before
+            if e.settings.engine == "auto":  # which depends on what is compiled already
                 self.experiment = e = with_engine_of(checkpoint, e)
         changes = self._mismatches(checkpoint)
         if changes and not allow_mismatch:
@@ -216,7 +216,7 @@ class CheckpointManager(Callback):
             return
         if stopped:
             try:
-                if self._saved_step != state.t:  # or the previous checkpoint would be lost for a copy
+                if self._saved_step != state.t:  # or the previous checkpoint is overwritten by a duplicate
                     self.save(state)
             except (OSError, RunError) as error:  # stopping takes precedence
                 self.failure = error
@@ -273,7 +273,7 @@ class StopSignals(Protocol):
         """Return whether a checkpoint has been asked for since the last call."""
 
     def end_at_once(self, message: str) -> None:
-        """From now on, let a signal end the process at once."""
+        """Let any later signal end the process at once."""
 
 
 class StopOnSignal(Callback):

@@ -51,7 +51,7 @@ class Checkpoint:
         bitwise: whether settings and environment were the same throughout.
         metrics: the end of the metrics at this step.
         values: the state dicts of theta ("F") and of the trainer's state ("state").
-        columns: the SHA-256 of what the features of a table stand for; None for arrays.
+        columns: the SHA-256 of the meaning of a table's features; None for arrays.
     """
 
     step: NonNegativeInt
@@ -116,13 +116,13 @@ def identity(recorded: Mapping[str, Any], environment: Mapping[str, str]) -> dic
     The actual device, engine and number of threads take the place of those that were asked for.
 
     Raises:
-        InputError: the recorded settings are none of this version.
+        InputError: this version does not have the recorded settings.
     """
     return {**plain(parse_settings(recorded)), **environment}
 
 
 def expect_same_columns(experiment: Experiment, checkpoint: Checkpoint) -> None:
-    """Raise an InputError if features of the checkpoint's table stand for something else in this run."""
+    """Raise an InputError if the features of the checkpoint's table mean something else in this run."""
     encoder = experiment.data.encoder
     if encoder is not None and checkpoint.columns != encoder.sha256:
         raise InputError(
@@ -174,8 +174,8 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         RunError: it would be too large.
     """
     tensors, numbers = flatten(checkpoint.values)
-    about = {key: value for key, value in vars(checkpoint).items() if key not in ("values", "metrics")}
-    content = {**about, "metrics": asdict(checkpoint.metrics), "numbers": numbers}
+    fields = {key: value for key, value in vars(checkpoint).items() if key not in ("values", "metrics")}
+    content = {**fields, "metrics": asdict(checkpoint.metrics), "numbers": numbers}
     tensor_file.write(path, KIND, content, tensors)
 
 
@@ -191,13 +191,13 @@ def load_checkpoint(path: Path) -> Checkpoint:
     try:
         if not isinstance(numbers, Mapping) or not all(_is_number(value) for value in numbers.values()):
             raise ValueError("its numbers are malformed")
-        # checked first, for pydantic makes a list of all that is wrong
-        if (size := len(json.dumps(about))) > ABOUT_BYTES:
+        # checked first, because pydantic lists every error
+        if (size := len(json.dumps(fields))) > ABOUT_BYTES:
             raise ValueError(
                 f"its settings and circumstances have {size} bytes, expected at most {ABOUT_BYTES}"
             )
         names = unflatten({**dict.fromkeys(file.specs), **numbers})
-        checkpoint = Checkpoint(**about, values=names)  # checks everything before tensors are read
+        checkpoint = Checkpoint(**fields, values=names)  # checks everything before tensors are read
     except ValidationError as error:
         raise unusable(path, one_line(error)) from None
     except (ValueError, TypeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""What a run will take, from the first seconds of its training. Nothing is written."""
+"""Estimate the time and memory of a run from the first seconds of its training. Nothing is written."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from nsvm_cli.trainers.svc import SVC
 SECONDS = 2.0
 """How long to train, in all parts of an algorithm together."""
 
-FEW = 100
-"""Samples that anything is tried on first whose time depends on their number."""
+TRIAL_SAMPLES = 100
+"""Number of samples in the first trial of anything whose time grows with their number."""
 
 Numbers = Float64[np.ndarray, " numbers"]
 
@@ -46,8 +46,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Trial:
-    """What is known of a part once it was tried: also the problem and the state that it was tried on, the
-    bytes that each support vector takes in memory, and the SVM, if a solver without steps has found it.
+    """A part after its trial, with the problem and state of the trial, the bytes that each support vector
+    takes in memory, and the SVM, if a solver without steps has found it.
     """
 
     trainer: Trainer[Any]
@@ -59,13 +59,13 @@ class Trial:
 
     @property
     def expansion(self) -> Expansion:
-        """The SVM after what was tried."""
+        """The SVM after the trial."""
         return self.solved or self.trainer.finish(self.problem, self.state)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run will take.
+    """The estimated time, memory and files of a run.
 
     ``validation`` and ``evaluation`` are the seconds for scores during training and after it. ``memory`` is
     the peak of the process, ``model`` and ``checkpoint`` are the sizes of files, in bytes.
@@ -107,7 +107,7 @@ def peak_memory() -> int:
 
 
 def estimate(experiment: Experiment, say: Say = lambda line: None) -> Estimate:
-    """Return what a run will take, after training for ``SECONDS``. The experiment is used up."""
+    """Estimate a run by training for ``SECONDS``. The experiment cannot be used afterwards."""
     e = experiment
     if notice := compiling_notice(e.engine, e.trainer, e.problem):
         say(notice)
@@ -138,11 +138,11 @@ def _trial(trainer: Trainer[Any], e: Experiment, for_features: float, seconds: f
 
 
 def _thinned(e: Experiment, trainer: Trainer[Any], seconds: float) -> tuple[Problem, float]:
-    """Return the problem with no more samples than F takes about so many seconds for, and those that it would
-    take for the others.
+    """Return the problem with as many samples as F takes about these seconds for, and the seconds that it
+    would take for the others.
     """
     m = len(e.problem.y)
-    few = min(m, max(FEW, trainer.k))
+    few = min(m, max(TRIAL_SAMPLES, trainer.k))
     began = time.monotonic()
     e.F(e.problem.x[:few])
     each = (time.monotonic() - began) / few
@@ -175,7 +175,7 @@ def extrapolated(course: Float64[np.ndarray, "calls 5"], steps: int, most: float
         return Part(steps, tried, seconds[-1], s[-1])
     from scipy.optimize import nnls
 
-    took = np.sqrt(np.diff(seconds))  # also the weights: what deviates adds up over a piece
+    took = np.sqrt(np.diff(seconds))  # also the weights: deviations add up over a piece
     terms = _terms(t, s, violations) / took[:, None]
     size = np.maximum(terms.max(0), np.finfo(np.float64).tiny)
     costs = nnls(terms / size, took)[0] / size
@@ -186,14 +186,14 @@ def extrapolated(course: Float64[np.ndarray, "calls 5"], steps: int, most: float
 
 
 def _terms(t: Numbers, s: Numbers, violations: Numbers) -> Float64[np.ndarray, "pieces 4"]:
-    """Return what a, b, c and d are multiplied by in each piece between two steps."""
+    """Return the factors of a, b, c and d in each piece between two calls."""
     steps, more, s_mean = np.diff(t), np.diff(violations), (s[1:] + s[:-1]) / 2
     return np.stack([steps, s_mean * steps, more, s_mean * more], 1)
 
 
 def continued(t: Numbers, y: Numbers, at: Numbers, steepest: float = 1) -> Numbers:
-    """Return y at later t if it goes on as a power of t: that of the second half of t so far, or, if it was
-    less than that of the quarter before, falling on as it fell.
+    """Extrapolate y to later t by a power law: with the exponent of the second half of t so far or, if that
+    is less than the exponent of the quarter before, with one that keeps falling at this rate.
     """
     floor = y[y > 0].min(initial=max(y[-1], 1e-9))
     quarters = np.log(t[-1] * np.array([0.25, 0.5, 1]))
@@ -205,7 +205,7 @@ def continued(t: Numbers, y: Numbers, at: Numbers, steepest: float = 1) -> Numbe
 
 
 def _slope(course: Float64[np.ndarray, "calls 5"]) -> float:
-    """Return how many bytes the memory grew with each support vector, over the second half of the calls."""
+    """Return the growth of the memory per support vector over the second half of the calls, in bytes."""
     (s_before, before), (s, now) = course[len(course) // 2, [2, 4]], course[-1, [2, 4]]
     return float((now - before) / (s - s_before)) if s > s_before else 0.0
 
@@ -213,11 +213,11 @@ def _slope(course: Float64[np.ndarray, "calls 5"]) -> float:
 def _solved(trainer: Trainer[Any], e: Experiment, problem: Problem, seconds: float) -> Trial:
     """Try a solver without steps on more and more samples of a problem."""
     began = time.monotonic()
-    from sklearn import svm  # noqa: F401  # which may take longer to import than to use
+    from sklearn import svm  # noqa: F401  # importing it may take longer than using it
 
     imported = time.monotonic() - began
     m, most = len(e.problem.y), len(problem.y)
-    n, course = min(FEW, most), []
+    n, course = min(TRIAL_SAMPLES, most), []
     while True:
         part = _spread(problem, n)
         began = time.monotonic()
@@ -243,7 +243,7 @@ def _estimate(e: Experiment, last: Trial, parts: list[Part]) -> Estimate:
     trainer, expansion = last.trainer, last.expansion
     train, sizes = e.data.splits["train"], e.data.splits.sizes
     model = NSVM(e.data.task, e.scaling, e.F.network, e.problem.K, expansion)
-    scored = min(FEW, len(train.y))
+    scored = min(TRIAL_SAMPLES, len(train.y))
     began = time.monotonic()
     model.score(train.x[:scored], train.y[:scored])
     s, z = parts[-1].support_vectors, expansion.z

@@ -43,8 +43,8 @@ from nsvm_cli.storage.run_directory import config_text
 from nsvm_cli.tasks import Regression
 from nsvm_cli.trainers import Problem, State, Trainer
 
-FEW = 100
-"""Training samples that a trained model has to tell apart."""
+PROBE_SAMPLES = 100
+"""Number of training samples of which a trained model has to tell some apart."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _feature_map(
 
 
 def initial_network(settings: Settings, shape: tuple[int, ...], outputs: tuple[int, ...]) -> nn.Module:
-    """Return the network for samples of this shape, with theta as it is before the first step."""
+    """Return the network for samples of this shape, with its initial theta."""
     return build_network(settings.network, shape, derived_seed(settings.seed, Stream.THETA), outputs)
 
 
@@ -191,7 +191,7 @@ def log_every(experiment: Experiment) -> int:
 def movement(experiment: Experiment) -> dict[str, float | None]:
     """Return how far training has moved theta and the kernel matrix so far (see ``nsvm_cli.models.change``).
 
-    The initial theta is made anew from the seed: a run that was resumed has no other.
+    The initial theta is recomputed from the seed, since a resumed run does not have it.
     """
     e, problem = experiment, experiment.problem
     shape, after = tuple(problem.x.shape[1:]), e.F.network
@@ -231,8 +231,8 @@ def model_of(experiment: Experiment, expansion: Expansion) -> NSVM:
         RunError: it cannot tell training samples apart.
     """
     model, x = uncalibrated(experiment, expansion), experiment.data.splits["train"].x
-    if len(x) > FEW:
-        x = x[random_subset(len(x), FEW, experiment.settings.seed, x.device)]
+    if len(x) > PROBE_SAMPLES:
+        x = x[random_subset(len(x), PROBE_SAMPLES, experiment.settings.seed, x.device)]
     model.expect_different_decisions(x)
     return calibrated(experiment, model)
 
@@ -244,7 +244,7 @@ def uncalibrated(experiment: Experiment, expansion: Expansion) -> NSVM:
 
 
 def calibrated(experiment: Experiment, model: NSVM) -> NSVM:
-    """Return the model calibrated on the validation set, if the settings ask for it, or else as it is."""
+    """Return the model, calibrated on the validation set if the settings ask for that."""
     if experiment.settings.calibration is None:
         return model
     validation = experiment.data.splits["validation"]

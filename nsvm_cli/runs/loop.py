@@ -15,15 +15,15 @@ Record = dict[str, Any]
 PAUSE_SECONDS = 0.25
 """Approximate time between two calls of ``on_step_end``."""
 
-FEW_SAMPLES = 5
-"""The samples whose features and kernel values are looked at before the first step."""
+CHECKED_SAMPLES = 5
+"""Number of samples whose features and kernel values are checked before the first step."""
 
 
 class Callback:
     """Base class of callbacks, which observe training without affecting its result.
 
-    The loop calls them in their order. ``log_every`` requests ``on_log`` after every so many steps and after
-    the last one; ``step_every`` requests ``on_step_end`` after exactly every so many steps too.
+    The loop calls them in their order. ``log_every`` requests ``on_log`` at every multiple of this number of
+    steps and after the last one; ``step_every`` requests ``on_step_end`` at every multiple, too.
     """
 
     log_every: int | None = None
@@ -67,8 +67,8 @@ def run(
     """Train from the first step, or from a restored ``state``, to the last, and return the final state.
 
     Callbacks get a record after every ``log_every`` steps, after the last theta step and after the last step,
-    with means over the steps since the record before. Where a callback requests further records, these hold
-    no means, so that requesting them does not change the others.
+    with means over the steps since the previous record. Further records that a callback requests hold no
+    means, so that requesting them does not change the others.
 
     Raises:
         RunError: theta, g or the objective is no longer finite, or the kernel overflows from the start.
@@ -113,10 +113,14 @@ def _steps(
 
 
 def _expect_finite_kernel(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> None:
-    """Check that features and kernel values are finite before training may be blamed for it."""
+    """Check that features and kernel values are finite before the first step, so that training is not blamed.
+
+    Raises:
+        RunError: they are not.
+    """
     if not trainer.trains_svm:
         return
-    z = F(problem.x[:FEW_SAMPLES])
+    z = F(problem.x[:CHECKED_SAMPLES])
     if not z.isfinite().all():
         what, advice = "features", "lower network.scale, or set network.normalize=true"
     elif not problem.K(z, z).isfinite().all():
@@ -169,9 +173,9 @@ def record(state: State) -> Record:
 
 def diverged(step: int, quantity: str, moves_theta: bool = True) -> RunError:
     """Return the error for a quantity that is not finite, with advice."""
-    of_theta = "lower optimizer.lr, raise optimizer.weight_decay or algorithm.lam"
+    advice = "lower optimizer.lr, raise optimizer.weight_decay or algorithm.lam"
     return RunError(
         f"training diverged at step {step}: {quantity} is not finite; "
-        f"{of_theta if moves_theta else 'raise algorithm.lam'}, "
+        f"{advice if moves_theta else 'raise algorithm.lam'}, "
         "or keep kernel values small with network.normalize or kernel.normalize"
     )

@@ -1,4 +1,4 @@
-"""The callback that passes what a run records on to its logger."""
+"""The callback that passes the records of a run on to its logger."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from nsvm_cli.trainers import State
 
 
 class Tracking(Callback):
-    """Tell the logger of a run its records and, once the context ends, what became of it.
+    """Pass the records of a run to its logger and, when the context ends, the outcome.
 
-    A logger that cannot start ends the run, as nothing is lost yet. One that fails later is left out from
-    then on, with a warning; one that cannot take the files of the run still learns that it has finished.
-    ``result`` is to be set to the fields of the result, once the files of the run are there.
+    A logger that cannot start ends the run, since nothing is lost yet. One that fails later is disabled, with
+    a warning; one that cannot take the files of the run is still told that it has finished. Set ``result`` to
+    the fields of the result once the files of the run are written.
     """
 
     def __init__(self, run: TrackedRun, say: Say) -> None:
@@ -48,14 +48,14 @@ class Tracking(Callback):
     ) -> None:
         interrupted = isinstance(error, KeyboardInterrupt)
         status: Status = "finished" if error is None else "interrupted" if interrupted else "failed"
-        told = {**self.record, **flat(self.run.settings)}
+        logged = {**self.record, **flat(self.run.settings)}
         logger = self.logger
         if status == "finished":
             kept = (self.run.directory / name for name in KEPT_BY_LOGGERS)
             with self._surviving("could not keep the files of the run"):
                 logger.add_files([file for file in kept if file.is_file()])
         with self._surviving():
-            logger.finish(status, {k: v for k, v in numbers_in(self.result).items() if k not in told})
+            logger.finish(status, {k: v for k, v in numbers_in(self.result).items() if k not in logged})
 
     def on_log(self, state: State, record: Record) -> None:
         self.record = record
@@ -64,7 +64,7 @@ class Tracking(Callback):
 
     @contextlib.contextmanager
     def _surviving(self, what: str = "failed and is disabled for the rest of the run") -> Iterator[None]:
-        """Turn an error of the logger into a warning, and leave the logger out from then on."""
+        """Turn an error of the logger into a warning, and disable the logger."""
         try:
             yield
         except Exception as error:
@@ -73,6 +73,6 @@ class Tracking(Callback):
 
 
 def _sentence(error: Exception) -> str:
-    """Return the beginning of what a library says, on one line, and the line of a plugin that led to it."""
+    """Return the beginning of a library's message, on one line, and the line of a plugin that led to it."""
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     return (text if len(text) <= 200 else f"{text[:196]} ...") + location(error)

@@ -52,10 +52,10 @@ def train_run(
         signals: the signals that may stop the run, or ask for a checkpoint.
         say: shows a message to the user.
         allow_mismatch: whether to resume even if settings or environment have changed. The result may then
-            differ, and says ``"exact": false``.
+            differ, and has ``"exact": false``.
         overrides: those of the command line, for the result.
         sweep: the name of the sweep that the run belongs to, for its logger.
-        draw: draws what shows the finished run, called if it has a logger to show that.
+        draw: draws the pictures of the finished run; called if there is a logger to show them.
 
     Raises:
         InputError: the checkpoint does not belong to this run, every checkpoint is damaged, or the package of
@@ -88,8 +88,8 @@ def train_run(
             "settings": settings,
             "overrides": list(overrides),
         }
-        about = facts(experiment, model, state.t, moved)
-        save_model(directory.final, SavedModel(model, experiment.settings, about))
+        model_facts = facts(experiment, model, state.t, moved)
+        save_model(directory.final, SavedModel(model, experiment.settings, model_facts))
         best.finish()
         directory.finish(result)
         if tracking.name != "none":
@@ -106,7 +106,7 @@ def run_worker(
 ) -> None:
     """Train together with the main process, which calls ``train_run`` in ``path``.
 
-    ``callbacks`` must ask for the same steps as those of ``train_run``: all processes stop at the same ones.
+    ``callbacks`` must request the same steps as those of ``train_run``: all processes pause at the same ones.
     """
     best = BestModel(experiment, None)
     checkpoints = CheckpointManager(experiment, path, None, best, signals)

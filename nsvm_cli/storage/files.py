@@ -21,12 +21,12 @@ ORPHAN = re.compile(r"\..+\.(json|jsonl|yaml|png|safetensors|csv|md|html|onnx)\.
 """Temporary files that ``write_atomically`` leaves behind if its process is killed."""
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""How cells begin that a spreadsheet may take for a formula; the last four are full-width = + - @."""
+"""Beginnings of cells that a spreadsheet may take for formulas; the last four are full-width = + - @."""
 DESCRIPTOR = re.compile(r"/dev/(fd/|std)|/proc/")
-"""How the name of a file begins that is open already, and to be continued where it is."""
+"""Beginnings of the names of files that are already open, and are continued rather than replaced."""
 
 PROBE_SECONDS = 0.2
-"""Longer than a probe of the lock takes: see ``is_locked``."""
+"""Longer than a probe of the lock takes; see ``is_locked``."""
 
 
 def write_atomically(path: Path, content: bytes | bytearray, named: bool = False) -> None:
@@ -44,11 +44,11 @@ def write_atomically(path: Path, content: bytes | bytearray, named: bool = False
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[io.BufferedWriter]:
-    """Yield a file for what goes to a path that the user has named.
+    """Yield a file to write to a path that the user has named.
 
-    Links are followed, and what is there stays if it is no regular file, such as /dev/null or a pipe: it gets
-    the content. A regular file is replaced atomically at the end of the context, unless it raises. Files that
-    a folder holds, which may be somebody else's, are for ``replacing``.
+    Links are followed. What is not a regular file, such as /dev/null or a pipe, is written to; a regular file
+    is replaced atomically at the end of the context, unless it raises. For a file in a folder that may be
+    somebody else's, use ``replacing``.
 
     Raises:
         OSError: the system refused; its ``filename`` is ``path``.
@@ -107,7 +107,7 @@ def _opened(folder: Path) -> Iterator[int]:
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Open a regular file for reading, and nothing else: reading a device or a pipe may never end.
+    """Open a regular file for reading, but no device or pipe, which may never end.
 
     Raises:
         OSError: it cannot be opened.
@@ -123,7 +123,7 @@ def open_regular(path: Path) -> io.BufferedReader:
 def read_regular(path: Path, limit: int) -> bytes:
     """Return the content of a regular file of at most ``limit`` bytes.
 
-    The files of /proc, which claim to be empty and may be endless, read as empty.
+    The files of /proc, whose size is 0 but which may be endless, read as empty.
 
     Raises:
         OSError: it cannot be read.
@@ -153,7 +153,7 @@ def csv_text(rows: Sequence[Mapping[str, Any]], escape: bool = False) -> str:
 
 
 def escape_formula(cell: Any) -> Any:
-    """Return a cell with a quote before what a spreadsheet would take for a formula, as OWASP advises."""
+    """Return a cell, with a quote in front if a spreadsheet would take it for a formula, as OWASP advises."""
     if not isinstance(cell, str) or not cell.startswith(FORMULA):
         return cell
     try:

@@ -1,6 +1,6 @@
 """metrics.jsonl: one JSON object per line, appended during training and truncated on resuming.
 
-times.jsonl, kept apart because it differs from run to run, has the time of each.
+times.jsonl has the time of each, apart because times differ between otherwise equal runs.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class JSONLines:
 class MetricsFile(JSONLines):
     """The metrics of a run in progress.
 
-    Opening the file at a position truncates it there: the steps behind it will be taken again.
+    Opening the file at a position truncates it there: later steps will be repeated.
     """
 
     def __init__(self, path: Path, at: Position = START) -> None:
@@ -89,7 +89,7 @@ class MetricsFile(JSONLines):
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a run, without a last line that is not complete yet.
+    """Return the records of a run, without an incomplete last line.
 
     Raises:
         InputError: it is no regular file or too large, or a line is not a record.
@@ -109,7 +109,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 def read_times(path: Path) -> dict[int, float]:
     """Return the seconds of training at each recorded step; none if there is no such file.
 
-    A step that was taken again after resuming has its last time. Lines torn by a power cut are left out.
+    A step repeated after resuming has its last time. Lines torn by a power cut are left out.
 
     Raises:
         InputError: it is no regular file or too large.
@@ -126,7 +126,7 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def last_record(path: Path) -> dict[str, Any]:
-    """Return the newest complete record of a run in progress; empty if there is none, or it is no record."""
+    """Return the newest complete record of a run in progress; empty if there is none, or it is malformed."""
     try:
         with open_regular(path) as file:
             file.seek(max(0, path.stat().st_size - RECORD_BYTES))
@@ -140,8 +140,8 @@ def _parsed(line: bytes, after: int, positive: str = "violations") -> dict[str, 
     try:
         record: dict[str, Any] = json.loads(line)
         numbers = all(value is None or abs(value) <= LARGEST for value in record.values())
-        known = numbers and 0 <= (record.get("part") or 0) <= PARTS
-        return record if known and record["step"] > after and record[positive] >= 0 else None
+        bounded = numbers and 0 <= (record.get("part") or 0) <= PARTS
+        return record if bounded and record["step"] > after and record[positive] >= 0 else None
     except (ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError):
         return None
 

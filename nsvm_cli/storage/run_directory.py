@@ -27,7 +27,7 @@ RESULT = "result.json"
 CONFIG = "config.yaml"
 TRACKING = "tracking.json"
 EVENTS = "events.out.tfevents.*.nsvm"
-"""The names of TensorBoard's files, apart from those that other programs may have written."""
+"""The names of TensorBoard's files that nsvm has written; other programs may have written others."""
 
 CHECKPOINTS = ("next.safetensors", "last.safetensors", "previous.safetensors")
 """The newest first. ``next`` is renamed to ``last`` right after it is written, unless nsvm is killed."""
@@ -51,13 +51,13 @@ FILES = (
         CONFIG,
     ),
 )
-"""All files of a run, in the order of removal: if nsvm is killed meanwhile, the rest counts as a run."""
+"""All files of a run, in the order of removal: if nsvm is killed meanwhile, the rest is still a run."""
 
 KEPT_BY_LOGGERS = (CONFIG, RESULT, CURVES, MISTAKES, CONFUSION, REPORT, "final.safetensors")
 """The files of a finished run that its logger gets, if there are any."""
 
 RUN_ID = re.compile(r"[^/\\#?%:\s]{1,128}")
-"""What a logger may call a run: all that W&B allows."""
+"""The ids that a logger may give a run: all that W&B allows."""
 
 KILLED = "ended without a result: its process was killed or failed"
 
@@ -178,17 +178,17 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_atomically(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
 
 
-def write_status(path: Path, status: Status, message: str = "", **about: Any) -> None:
+def write_status(path: Path, status: Status, message: str = "", **fields: Any) -> None:
     """Write the status of a job to its directory.
 
     Args:
         path: the directory, created if it is missing.
         status: ``running`` until the job writes another one.
         message: one line, for a failure.
-        about: further facts about the job, such as its overrides.
+        fields: further fields about the job, such as its overrides.
     """
     path.mkdir(parents=True, exist_ok=True)
-    write_json(path / STATUS, {"status": status, "message": message, **about})
+    write_json(path / STATUS, {"status": status, "message": message, **fields})
 
 
 def read_status(path: Path) -> dict[str, Any] | None:
@@ -225,12 +225,12 @@ def numbers_in(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def write_tracking(path: Path, runs: Mapping[str, str]) -> None:
-    """Record what loggers call the run in a directory, by the names of the loggers."""
+    """Record the loggers' ids of the run in a directory, by the names of the loggers."""
     write_json(path / TRACKING, runs)
 
 
 def read_tracking(path: Path) -> dict[str, str]:
-    """Return what loggers call the run in a directory, by the names of the loggers.
+    """Return the loggers' ids of the run in a directory, by the names of the loggers.
 
     Raises:
         InputError: the record of it is damaged.
@@ -246,10 +246,7 @@ def read_tracking(path: Path) -> dict[str, str]:
 
 
 def outcome_of(path: Path, status: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the status and message of a run, given what it has written about itself.
-
-    A process that was killed had no time to write.
-    """
+    """Return the status and message of a run from its ``status.json``, which a kill leaves unfinished."""
     if status.get("status") in ("finished", "failed", "interrupted"):
         return status["status"], str(status.get("message", ""))
     return ("running", "") if is_locked(path) else ("failed", KILLED)
@@ -333,8 +330,8 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 def _plain_values(text: str) -> Any:
-    """Return the values of YAML, without what only harms: aliases, with which a few lines expand to
-    gigabytes, and nesting too deep for libyaml, which overflows the stack.
+    """Return the values of YAML. Refuse aliases, with which a few lines expand to gigabytes, and nesting so
+    deep that libyaml overflows the stack.
     """
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):

@@ -18,7 +18,7 @@ from nsvm_cli.errors import InputError
 StateDict = dict[str, Any]
 """Maps names to tensors, numbers, None and nested state dicts."""
 
-DERIVED = {"saved": "no: recomputed when it is needed, with the same bits"}
+DERIVED = {"saved": "no: recomputed when needed, with the same bits"}
 RESTORED = {"saved": "by state_dict, and restored by the trainer"}
 """For ``dataclasses.field(metadata=...)``."""
 

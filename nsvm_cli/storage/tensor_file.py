@@ -79,9 +79,9 @@ class TensorFile:
             with self.path.open("rb") as file:
                 if _checksum(file, self.digest) != self.digest:
                     raise InputError(f"{self.path} is damaged: its checksum is wrong; use an intact copy")
-                # by its number, for safetensors takes no path that is not UTF-8
+                # by its descriptor, because safetensors takes no path that is not UTF-8
                 with safe_open(f"/dev/fd/{file.fileno()}", framework="pt") as opened:
-                    # copied, because sums may depend on the alignment in memory, which depends on the file
+                    # copied, because sums may depend on the alignment in memory, which the file determines
                     return {name: opened.get_tensor(name).clone() for name in self.specs}
         except (SafetensorError, OSError) as error:
             raise InputError(f"{self.path} cannot be read: {error}") from None
@@ -99,7 +99,7 @@ def write(
         text = check(kind, content, tensors)
     except ValueError as error:
         raise RunError(f"{path} cannot be written: {error}") from None
-    # copied, for safetensors refuses tensors that share memory, as those of an expansion may
+    # copied, because safetensors refuses tensors that share memory, as those of an expansion may
     ready = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()
