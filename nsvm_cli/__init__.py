@@ -13,7 +13,7 @@ FACE = {
     "load_model": "nsvm_cli.estimators",
     "load_runs": "nsvm_cli.studies.records",
 }
-"""What programs import from the package, and where it is: loaded on first use, for torch takes seconds."""
+"""The public names of the package and their modules, imported on first use, since torch takes seconds."""
 
 
 def __getattr__(name: str) -> Any:

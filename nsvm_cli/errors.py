@@ -23,7 +23,7 @@ def plainly(error: OSError) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return what went wrong; of a bug, with the name of the exception."""
+    """Return what went wrong; for a bug, with the name of the exception."""
     if isinstance(error, OSError):
         return plainly(error) or type(error).__name__
     return str(error) if isinstance(error, (InputError, RunError)) else f"{type(error).__name__}: {error}"
@@ -31,9 +31,9 @@ def message_of(error: BaseException) -> str:
 
 SHORTAGES = (
     *("can't allocate memory", "cannot allocate memory", "out of memory"),
-    *("failed to map segment", "can't start new thread"),  # a library, and the stack of a thread
+    *("failed to map segment", "can't start new thread"),  # no room for a library, or a thread's stack
 )
-"""What torch, pandas and the system say when memory runs out, in errors of other kinds."""
+"""How torch, pandas and the system word a lack of memory in other errors than MemoryError."""
 
 
 def out_of_memory(error: Exception) -> RunError | None:
@@ -68,26 +68,26 @@ class Interrupted(KeyboardInterrupt):
         return Interrupted, (self.signum, str(self))  # it may be raised in a worker process
 
 
-def did_you_mean(name: object, known: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
-    """Return the end of a sentence about an unknown name: what may have been meant, and what is known.
+def did_you_mean(name: object, expected: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
+    """Return the end of a sentence about an unknown name: what may have been meant, and the names that exist.
 
     Names with dots are compared by their last part: ``lr`` is near ``optimizer.lr``.
 
     Args:
         name: what was given.
-        known: the names that would be right in this place.
-        elsewhere: names that are right in another place: they may be suggested, but are not listed.
+        expected: the names that this place accepts.
+        elsewhere: names that another place accepts: they may be suggested, but are not listed.
     """
-    known = sorted(known)
-    there = sorted({*elsewhere} - {*known})
-    listed, wanted = ", ".join(known), _last_part(str(name))
-    here = [*map(_last_part, known)]
-    near = get_close_matches(wanted, [*here, *map(_last_part, there)], n=1, cutoff=0.75)
-    near = near or [other for other in here if wanted and other.startswith(wanted)][:1]
-    for nearest in near or get_close_matches(wanted, here, n=1):
-        meant = [[other for other in names if _last_part(other) == nearest] for names in (known, there)]
+    here = sorted(expected)
+    there = sorted({*elsewhere} - {*here})
+    listed, wanted = ", ".join(here), _last_part(str(name))
+    ends = [*map(_last_part, here)]
+    near = get_close_matches(wanted, [*ends, *map(_last_part, there)], n=1, cutoff=0.75)
+    near = near or [end for end in ends if wanted and end.startswith(wanted)][:1]
+    for nearest in near or get_close_matches(wanted, ends, n=1):
+        meant = [[other for other in names if _last_part(other) == nearest] for names in (here, there)]
         return f"did you mean {' or '.join(meant[0] or meant[1])}? (known: {listed})"
-    return f"expected one of: {listed}" if known else "none is known"
+    return f"expected one of: {listed}" if here else "none is known"
 
 
 def _last_part(name: str) -> str:

@@ -50,20 +50,20 @@ HOW = ("dtype", "device", "engine", "threads", "memory_budget")
 PARTS = ("algorithm", "network", "kernel", "optimizer", "loss")
 
 APPLY = (*PARTS, *HOW, "seed", "multiclass")
-"""The settings of ``nsvm train`` that an estimator has: not those of its data set, files and evaluation."""
+"""The settings of ``nsvm train`` that apply to an estimator, unlike those of data sets, files and scores."""
 
 MISTAKABLE = (str, bytes, bytearray, np.datetime64, np.timedelta64)
-"""The types of cells that Python or NumPy would turn into numbers, though they are none."""
+"""The types of cells that Python or NumPy would convert to numbers, though they are not numbers."""
 
 
 class _NSVM(BaseEstimator):  # type: ignore[misc]
-    """What both estimators share.
+    """The base class of both estimators.
 
     Args:
         algorithm, network, kernel, optimizer, loss: the names of the parts, as on the command line; a loss
             of None is the hinge loss, or the epsilon-insensitive one.
-        lam, steps, batch_size, gamma, lr, widths: the settings that are changed most often; None for those
-            that ``nsvm train dataset=csv`` has with this algorithm.
+        lam, steps, batch_size, gamma, lr, widths: the settings that are changed most often; None for the
+            defaults of ``nsvm train dataset=csv`` with this algorithm.
         settings: any other settings of these parts by name, such as ``{"algorithm.solver": "pegasos"}``, and
             ``multiclass``.
         random_state: the seed, or whatever scikit-learn makes one of.
@@ -165,7 +165,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         return np.asarray(values.cpu())
 
     def _samples(self, X: Any) -> np.ndarray:
-        """Return samples as the model takes them; a model of a table makes features of a data frame."""
+        """Return samples in the model's form; a model of a table encodes a data frame."""
         if self._encoder is not None:
             import pandas as pd
 
@@ -180,10 +180,10 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | Path) -> Self:
         """Return the estimator of a model file or run directory, with the settings that it was trained with.
 
-        Classes have the type that they were fitted with; those of ``nsvm train`` are whole numbers if all of
-        them are, and otherwise text. A model of a table takes a
-        data frame as ``nsvm predict`` takes a file: it may hold text and empty cells. In a column of numbers
-        a bool is 0 or 1, and in one of text numbers and bools are the category of their value.
+        Classes have the type that they were fitted with; those of ``nsvm train`` are integers if all of them
+        are, and otherwise text. A model of a table takes a data frame as ``nsvm predict`` takes a file: it
+        may hold text and empty cells. In a column of numbers a bool is 0 or 1; in one of text, numbers and
+        bools stand for the category of their value.
 
         Raises:
             InputError: there is no such file, it is damaged, or of another kind of task.
@@ -216,7 +216,7 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> NSVMClassifier:
         """Train on samples X of shape (m, n), or (m, channels, height, width) for images, and classes y.
 
-        Bytes of more than two dimensions are pixels, of which 255 becomes 1; so it is in prediction.
+        Bytes of more than two dimensions are pixels, and are divided by 255, here and in prediction.
 
         Raises:
             InputError: a parameter is wrong, or does not suit the data; it is a ValueError.
@@ -255,7 +255,7 @@ class NSVMRegressor(RegressorMixin, _NSVM):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> NSVMRegressor:
         """Train on samples X of shape (m, n), or (m, channels, height, width) for images, and targets y.
 
-        Bytes of more than two dimensions are pixels, of which 255 becomes 1; so it is in prediction.
+        Bytes of more than two dimensions are pixels, and are divided by 255, here and in prediction.
 
         Raises:
             InputError: a parameter is wrong, or does not suit the data; it is a ValueError.
@@ -288,13 +288,13 @@ def _detached(values: Any) -> Any:
 
 
 def _of_numbers(values: Any, name: str = "X", or_text: bool = False) -> Any:
-    """Return samples or targets as scikit-learn can check them, without cells that it would misread.
+    """Return samples or targets for scikit-learn to check, without cells that it would misread.
 
-    It would take what Python makes of text, 10 for 1_0, and the nanoseconds of a time. The other cells of an
-    array that are no numbers, and arrays of text as samples, it refuses itself.
+    It would convert text as Python does, 1_0 to 10, and times to nanoseconds. Other cells of an array that
+    are not numbers, and arrays of text as samples, it refuses itself.
 
     Raises:
-        InputError: two columns have the same name, or a cell is no number, nor text where that is allowed.
+        InputError: two columns have the same name, or a cell is not a number, nor text where that is allowed.
     """
     values = _detached(values)
     parts = {}
@@ -325,13 +325,13 @@ def _may_be_number(cell: object) -> bool:
 
 
 def _numbers(x: np.ndarray) -> np.ndarray:
-    """Return samples as float64, or as the bytes of images, of which the model makes 0 to 1."""
+    """Return samples as float64, or as the bytes of images, which the model scales to 0..1."""
     dtype = np.uint8 if x.dtype == np.uint8 and x.ndim > 2 else np.float64
     return np.require(x, dtype, ["C", "W"])  # torch rejects read-only arrays and negative strides
 
 
 def _without_numpy(value: Any) -> Any:
-    """Return a value as JSON has it: NumPy's numbers and arrays as Python's, and tuples as lists."""
+    """Return a value in JSON's types: NumPy's numbers and arrays as Python's, and tuples as lists."""
     if isinstance(value, Mapping):
         return {key: _without_numpy(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -344,7 +344,7 @@ def _as_labels(names: Sequence[str], kind: str | None) -> np.ndarray:
     texts = np.array(names, dtype=object)
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         dtype = np.dtype(kind or "int")
-        if dtype.kind in "biufMU" and dtype.itemsize <= 16:  # the file may come from a stranger
+        if dtype.kind in "biufMU" and dtype.itemsize <= 16:  # the file may come from someone else
             labels: np.ndarray = texts == "True" if dtype.kind == "b" else texts.astype(dtype)
             if [*map(str, labels)] == [*names]:
                 return labels
@@ -370,5 +370,5 @@ def _composed(parts: tuple[tuple[str, str], ...], task: str) -> dict[str, Any]:
 
 def _seed(random_state: Any) -> Any:
     if isinstance(random_state, (int, np.integer)):
-        return random_state  # as it is: true and false are refused with the other settings
+        return random_state  # unchanged: true and false are refused with the other settings
     return int(check_random_state(random_state).randint(2**31))

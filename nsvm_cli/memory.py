@@ -1,4 +1,4 @@
-"""The memory that data, networks and model files may take: more is refused before it is allocated."""
+"""The memory that data, networks and model files may take; larger requests fail before allocation."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ MEMORY_BUDGET = 1024
 """Default of ``memory_budget``, in MiB."""
 
 BLOCK_BYTES = 2**25
-"""What samples that pass a model together take at each stage: read, in the network, decided, written."""
+"""Memory for a block of samples at each stage of prediction: reading, network, decision, writing."""
 
 SAMPLE_BYTES = 2**27
-"""The most that a single sample may take at a stage."""
+"""The most memory that a single sample may take at a stage."""
 
 _limit: ContextVar[int] = ContextVar("limit", default=MEMORY_BUDGET)
 

@@ -1,7 +1,7 @@
-"""Where text leaves nsvm, for a person or a program to read.
+"""Printing, for a person or a program to read.
 
-Names and values may come from files of others, and a terminal obeys control characters: ``say``, ``answer``
-and ``nsvm_cli.report.console.Console`` write these as escapes. Nothing else in nsvm prints.
+Names and values may come from other people's files, and a terminal obeys control characters: ``say``,
+``answer`` and ``nsvm_cli.report.console.Console`` write these as escapes. Nothing else in nsvm prints.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 
 
 def printable(text: str) -> str:
-    """Return the text with an escape in place of everything that cannot be printed, such as ``\\x1b``."""
+    """Return the text with escapes such as ``\\x1b`` in place of characters that cannot be printed."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def say(line: object) -> None:
-    """Print a line to standard error: progress, and messages."""
+    """Print a line to standard error: progress or a message."""
     print(printable(str(line)), file=sys.stderr, flush=True)  # noqa: T201
 
 
@@ -38,7 +38,7 @@ def say_details(error: BaseException, full: bool) -> None:
 
 
 def answer(line: object) -> None:
-    """Print a line to standard output: what was asked for."""
+    """Print a line to standard output: the result of a command."""
     print(printable(str(line)), flush=True)  # noqa: T201
 
 
@@ -60,9 +60,9 @@ def flash(text: str) -> None:
 def standard_streams() -> Iterator[list[OSError]]:
     """Make standard output and standard error streams that never fail, within the context.
 
-    They drop what cannot be written: a reader that has gone, a terminal that has closed or a full disk must
-    not end a run. What the encoding lacks is written as an escape. Yields the errors of standard output, for
-    commands that are run for what they print.
+    They drop what cannot be written: a closed pipe, a closed terminal or a full disk must not end a run.
+    Characters that the encoding lacks are written as escapes. Yields the errors of standard output, for
+    commands whose output is their result.
     """
     before = sys.stdout, sys.stderr
     errors: list[OSError] = []
@@ -103,7 +103,7 @@ class _Unfailing(io.FileIO):
 
 
 def _unfailing(stream: Any, errors: list[OSError]) -> Any:
-    if stream is None:  # closed before Python started, and the next file to be opened would take its number
+    if stream is None:  # it was closed before Python started; the next opened file would take its descriptor
         return io.TextIOWrapper(io.BufferedWriter(_Unfailing(os.devnull, errors)))
     try:
         number = stream.fileno()

@@ -19,7 +19,7 @@ from types import FrameType, ModuleType
 from nsvm_cli.errors import InputError, RunError, message_of, out_of_memory
 
 MOST_FRAMES = 10
-"""Frames of a plugin that are shown of a bug in it."""
+"""Frames of a plugin's code that a traceback of a bug in it shows."""
 
 
 def load_plugins(modules: Iterable[str]) -> None:
@@ -55,28 +55,28 @@ def load_plugins(modules: Iterable[str]) -> None:
 class CurrentFolder(MetaPathFinder):
     """Finds modules in the current folder: those that were named, and those that these import themselves.
 
-    If the folder were on ``sys.path``, a file there would be imported whenever a library looks for a module
-    of that name, and not every library that looks for one needs it or has it.
+    If the folder were on ``sys.path``, a file there would be imported whenever a library tries to import a
+    module of that name, even an optional one.
     """
 
     folder: str
     named: frozenset[str]
-    found: set[str] = field(default_factory=set, compare=False)
+    imported: set[str] = field(default_factory=set, compare=False)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return where a module is; those within a package have a ``path`` and are found without this."""
-        if path is not None or (name not in self.named and _importing_module() not in self.found):
+        if path is not None or (name not in self.named and _importing_module() not in self.imported):
             return None
         spec = PathFinder.find_spec(name, [self.folder])
         if spec is not None:
-            self.found.add(name)
+            self.imported.add(name)
         return spec
 
 
 def _importing_module() -> str:
-    """Return the top-level module whose import statement is being carried out."""
+    """Return the top-level module whose import statement is running."""
     stack = traceback.walk_stack(sys._getframe())
     modules = (str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in stack)
     since = dropwhile(lambda module: module != "importlib", modules)
@@ -94,9 +94,9 @@ def plugin_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if (known := plugin_error(error)) is None:
+        if (explained := plugin_error(error)) is None:
             raise
-        raise known from error
+        raise explained from error
 
 
 def plugin_error(error: Exception) -> InputError | RunError | None:
@@ -138,7 +138,7 @@ def is_of_plugin(error: BaseException | None) -> bool:
 def _own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
     """Return the frames in a traceback, with their lines, that are of plugins or of what these imported."""
     finders = [finder for finder in sys.meta_path if isinstance(finder, CurrentFolder)]
-    modules = {module for finder in finders for module in finder.named | finder.found}
+    modules = {module for finder in finders for module in finder.named | finder.imported}
     stack = traceback.walk_tb(error.__traceback__)
     return [(f, line) for f, line in stack if f.f_globals.get("__name__", "").partition(".")[0] in modules]
 

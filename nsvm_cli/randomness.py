@@ -1,4 +1,4 @@
-"""Independent random streams from one seed; what step t draws depends on the seed and t alone."""
+"""Independent random streams from one seed; the draws of step t depend on the seed and t alone."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ DRAWING = {
 class DrawingFrom(TorchFunctionMode):
     """Let torch's functions draw from ``generator`` in this context, wherever none is given to them.
 
-    Layers and torchvision take no generator. Seeding the global one for them would change what other threads
-    draw, and they what is drawn here; a context holds for its own thread alone. A generator draws what the
-    global one would, given the same seed.
+    Layers and torchvision take no generator, and the global one is shared by all threads: seeding it here
+    would change their draws, and they would change these. A context affects its own thread only. A generator
+    draws what the global one would, given the same seed.
     """
 
     def __init__(self, generator: torch.Generator) -> None:
@@ -114,12 +114,12 @@ def mixed(x: Any) -> Any:
 
 
 def number_at(key: Any, place: Any) -> Any:
-    """Return the numbers at these places of the sequence that ``key`` begins: uniform 64-bit integers, with a
-    sign. Nothing has to be drawn before them.
+    """Return the numbers at these places of the sequence of ``key``: uniform signed 64-bit integers, computed
+    without the ones before them.
     """
     return mixed(place * GOLDEN + key)
 
 
 def key_of_step(seed: int, t: int) -> int:
-    """Return the key of the numbers of step t."""
+    """Return the key of the random numbers of step t."""
     return int(number_at(np.array([seed]), np.array([t]))[0])

@@ -1,4 +1,4 @@
-"""What a model learns from its labels: their code, the decision rule and the scores, one object a task."""
+"""Tasks: how labels are coded, how decision values become predictions, and how these are scored."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 Values = TypeVar("Values", np.ndarray, Tensor)
-"""An array or a tensor; what comes out is of the kind that came in."""
+"""An array or a tensor; functions return the kind that they get."""
 
 MOST_IN_CONFUSION = 1000
-"""The most classes whose confusions are counted: a result has a number for each pair of them."""
+"""The most classes with a confusion matrix: a result has a number for each pair of them."""
 
 
 class Task(ABC):
-    """Everything that depends on what the labels mean.
+    """Everything that depends on the meaning of the labels.
 
     Algorithms see coded labels ``y`` and decision values ``g``; only the task knows what these stand for.
     """
@@ -29,7 +29,7 @@ class Task(ABC):
     kind: ClassVar[Literal["classification", "regression"]]
 
     metric: ClassVar[str]
-    """The figure of ``score`` by which models are compared; larger is better."""
+    """The score by which models are compared; larger is better."""
 
     centred: ClassVar[bool]
     """Whether kernel matrices are centred before their alignment is measured, unless a setting says so."""
@@ -39,7 +39,7 @@ class Task(ABC):
 
     @property
     def outputs(self) -> tuple[int, ...]:
-        """The shape of one decision value: () for a number, (C,) for one number a class."""
+        """The shape of one decision value: () for a number, (C,) for one number per class."""
         return ()
 
     @abstractmethod
@@ -47,7 +47,7 @@ class Task(ABC):
         """Yield the parts of the data that a split keeps in proportion: their names and masks of samples."""
 
     def targets(self, y: Tensor) -> Tensor:
-        """Return what an algorithm gets for labels as the data have them."""
+        """Return the targets that an algorithm sees for labels in the units of the data."""
         return y
 
     @abstractmethod
@@ -56,10 +56,10 @@ class Task(ABC):
 
     @abstractmethod
     def decide(self, g: Values) -> Values:
-        """Return the predictions for decision values, as the data have their labels."""
+        """Return the predictions for decision values: coded classes, or targets in the units of the data."""
 
     def correct(self, y: np.ndarray, g: np.ndarray) -> int | None:
-        """Return for how many samples the prediction is their label; None where that means nothing."""
+        """Return the number of correct predictions; None for real targets."""
         return int(np.count_nonzero(self.decide(g) == y))
 
     @abstractmethod
@@ -68,7 +68,7 @@ class Task(ABC):
 
 
 class Classification(Task):
-    """Classes, told apart by their names."""
+    """Classes, identified by their names."""
 
     kind = "classification"
     metric = "accuracy"
@@ -87,7 +87,7 @@ class Classification(Task):
         """Return figures of the decisions.
 
         ``accuracy`` and the number of ``errors``; ``recall``, for each class the share of its samples that
-        is decided rightly (None without samples); their mean, ``balanced_accuracy``; and ``confusion``,
+        is decided correctly (None without samples); their mean, ``balanced_accuracy``; and ``confusion``,
         which counts the samples of each class (row) by the class that was decided for (column), for up to
         MOST_IN_CONFUSION classes.
         """
@@ -154,7 +154,7 @@ class MulticlassClassification(Classification):
         return c / math.sqrt(C / (C - 1))
 
     def decide(self, g: Values) -> Values:
-        """Return the class with the largest decision value, the first of equal ones."""
+        """Return the class with the largest decision value, the first in case of a tie."""
         best: Values = g.argmax(-1)
         return best
 
@@ -182,10 +182,10 @@ class Regression(Task):
         return y
 
     def decide(self, g: Values) -> Values:
-        """Return the predicted targets, in the units of the data and in float64, which has their digits."""
+        """Return the predicted targets, in the units of the data and in float64, to keep their digits."""
         if isinstance(g, np.ndarray):
             return self.mean + self.std * g.astype(np.float64)
-        # tensors, for torch's exporter to ONNX would round numbers to float32
+        # tensors, because torch's ONNX exporter would round numbers to float32
         mean, std = (torch.tensor(number, dtype=torch.float64) for number in (self.mean, self.std))
         return mean + std * g.double()
 

@@ -20,11 +20,11 @@ NO_OPERATORS = "operator torchvision::nms does not exist"
 def import_torchvision(module: str) -> Any:
     """Import ``torchvision.<module>`` and return it.
 
-    Beside a CPU build of torch, torchvision's default wheel cannot load its compiled operators, which only
-    its detection models use, and then fails over their missing declarations. So these are declared here.
+    With a CPU build of torch, torchvision's default wheel cannot load its compiled operators, which only its
+    detection models use, and then fails because their declarations are missing. So they are declared here.
 
     Raises:
-        RunError: torchvision is missing, or does not go with this torch.
+        RunError: torchvision is missing, or does not match this torch.
     """
     try:
         with _IMPORTING, torch.device("cpu"):  # whatever device a caller is building its own tensors on
