@@ -15,15 +15,15 @@ from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
 from nsvm_cli.output import flash, say, say_details, standard_streams
 from nsvm_cli.plugins import explain, is_of_plugin
 
-LONGEST = 1500
-"""Characters of a line about an error."""
+MAX_MESSAGE_LENGTH = 1500
+"""The most characters in a line about an error."""
 
-NEW_OBJECTS = 50_000
-"""So many make Python look for garbage; importing torch makes 260,000, and none of these is garbage."""
+GC_THRESHOLD = 50_000
+"""New objects after which Python looks for garbage; importing torch creates 260,000, all of which last."""
 
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 LASTING = ("train", "tune", "reproduce")
-"""The commands whose results are files: what they print may be lost."""
+"""The commands whose results are files, so that their output may be lost."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
         if lost and not code and words[0] not in LASTING:
             code = 1
-            if not isinstance(lost[0], BrokenPipeError):  # who reads no further wants to hear no more
+            if not isinstance(lost[0], BrokenPipeError):  # a closed pipe needs no message
                 _complain(f"standard output: {lost[0].strerror}", code)
     sys.exit(code)
 
@@ -48,11 +48,11 @@ def _main(argv: list[str]) -> int:
     if not argv or argv[0] == "help":
         build_parser().print_help()
         return 0 if argv else 2
-    gc.set_threshold(NEW_OBJECTS)
+    gc.set_threshold(GC_THRESHOLD)
     for signum in ENDING:
         if signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, _end)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # there is nothing to save but in training
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # only training has anything to save
     try:
         _run(argv)
     except Interrupted as error:
@@ -60,10 +60,10 @@ def _main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
     except Exception as error:
-        known = error if isinstance(error, (InputError, RunError)) else explain(error)
-        if not isinstance(known, (InputError, RunError, OSError)):
+        explained = error if isinstance(error, (InputError, RunError)) else explain(error)
+        if not isinstance(explained, (InputError, RunError, OSError)):
             raise
-        return _complain(known, 2 if isinstance(known, InputError) else 1)
+        return _complain(explained, 2 if isinstance(explained, InputError) else 1)
     return 0
 
 
@@ -90,7 +90,7 @@ def _complain(what: object, code: int) -> int:
         if not full and is_of_plugin(what.__cause__):
             line += "; HYDRA_FULL_ERROR=1 shows the traceback"
     line = " ".join(line.split())
-    if len(line) > LONGEST:  # the reason is at the end
-        line = f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
+    if len(line) > MAX_MESSAGE_LENGTH:  # the reason is at the end
+        line = f"{line[: MAX_MESSAGE_LENGTH // 2]} ... {line[-MAX_MESSAGE_LENGTH // 2 :]}"
     say(f"nsvm: {line}")
     return code

@@ -65,8 +65,8 @@ def compare(options: argparse.Namespace) -> None:
 
     if options.escape_formulas and options.format != "csv":
         raise InputError("--escape-formulas needs --format csv: only in CSV are there cells that it changes")
-    found = cells(find_runs(options.paths, options.filter))
-    rows, ranks = study.compare(found, options.against), study.ranking(found)
+    candidates = cells(find_runs(options.paths, options.filter))
+    rows, ranks = study.compare(candidates, options.against), study.ranking(candidates)
     drawn: dict[str, Figure] = {}
     if options.figures is not None:
         from nsvm_cli.studies.comparison_figures import figures

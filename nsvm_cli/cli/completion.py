@@ -1,4 +1,4 @@
-"""``nsvm completion``, and what the shells are told that have read its script."""
+"""``nsvm completion``, and the answers to the shells that have loaded its script."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def complete() -> None:
 
 
 def parser_for(line: str) -> Parser:
-    """Return the parser that knows what may follow on a command line."""
+    """Return the parser of everything that may follow on a command line."""
     command = [*line.split(), ""][1]
     parser = build_parser(command)
     if command == "train":

@@ -1,4 +1,4 @@
-"""``nsvm train --estimate``: what a run will take, before it is started."""
+"""``nsvm train --estimate``: the time and memory of a run, before it is started."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ FOLDER = "hydra.run.dir="
 
 
 class Composed:
-    """What Hydra has composed: settings and run directory, or nothing, if it was asked to print something.
+    """The settings and run directory that Hydra composed, or neither, if it was asked to print something.
 
-    An error is kept, for Hydra would print a line about one that is raised.
+    An error is kept, because Hydra would print a line about one that is raised.
     """
 
     settings: Settings | None = None
@@ -42,13 +42,13 @@ class Composed:
 
 
 def estimate(options: RunOptions, words: Sequence[str]) -> None:
-    """Train for two seconds, and print what the whole run will take. Writes no file.
+    """Train for two seconds, and print an estimate for the whole run. Writes no file.
 
     Raises:
         InputError: the words are those of a sweep, or of a run to resume.
     """
     if options.resume or asks_for_sweep([*words]):
-        raise InputError("--estimate is of one run from its start: leave out -m and resume=, try one job")
+        raise InputError("--estimate is for one run from its start: leave out -m and resume=, try one job")
     composed = Composed()
     run_app(composed, [*words, f"{FOLDER}."])  # Hydra makes the folder
     if composed.error:
@@ -59,7 +59,7 @@ def estimate(options: RunOptions, words: Sequence[str]) -> None:
     with importing_torch():
         from nsvm_cli.parallel.distributed import launched
         from nsvm_cli.parallel.signals import Signals
-        from nsvm_cli.runs.estimate import estimate as of_experiment
+        from nsvm_cli.runs.estimate import estimate as estimate_run
         from nsvm_cli.runs.experiment import prepare
     if launched() > 1:
         raise InputError("--estimate takes one process: leave out torchrun")
@@ -67,24 +67,22 @@ def estimate(options: RunOptions, words: Sequence[str]) -> None:
     named = [word.removeprefix(FOLDER).strip("'\"") for word in words if word.startswith(FOLDER)]
     with Signals() as signals:
         signals.end_at_once("interrupted")
-        found = of_experiment(experiment, say)
-    _show(experiment, found, [composed.folder, *named][-1])
+        estimated = estimate_run(experiment, say)
+    _show(experiment, estimated, [composed.folder, *named][-1])
 
 
-def _show(e: Experiment, found: Estimate, folder: str) -> None:
+def _show(e: Experiment, estimate: Estimate, folder: str) -> None:
     from rich.table import Table
 
     from nsvm_cli.report.console import Console
 
     algorithm, dataset = e.settings.algorithm["name"], e.settings.dataset["name"]
     table = Table(title=f"{algorithm} on {dataset}: an estimate", title_justify="left", show_header=False)
-    for name, value in {**_task(e), **_time(e, found), **_files(e, found, folder)}.items():
+    for name, value in {**_task(e), **_time(e, estimate), **_files(e, estimate, folder)}.items():
         table.add_row(name, value)
     Console().print(table)
-    if any(part.tried < part.steps for part in found.parts):
-        answer(
-            "Beyond what was tried, support vectors and violations are taken to go on growing as they did."
-        )
+    if any(part.tried < part.steps for part in estimate.parts):
+        answer("Support vectors and violations beyond the steps that were tried follow from a power law.")
 
 
 def _task(e: Experiment) -> dict[str, str]:
@@ -105,20 +103,20 @@ def _task(e: Experiment) -> dict[str, str]:
     }
 
 
-def _time(e: Experiment, found: Estimate) -> dict[str, str]:
+def _time(e: Experiment, estimate: Estimate) -> dict[str, str]:
     """Return the rows about time and memory."""
     rows = {}
-    for number, part in enumerate(found.parts, 1):
-        name = f"time of Part {number}" if len(found.parts) > 1 else "time of steps"
+    for number, part in enumerate(estimate.parts, 1):
+        name = f"time of Part {number}" if len(estimate.parts) > 1 else "time of steps"
         rows[name] = f"{_duration(part.seconds)}, from {part.tried} of {part.steps} {part.unit}"
-    if found.validation:
-        rows["time of validation"] = _duration(found.validation)
+    if estimate.validation:
+        rows["time of validation"] = _duration(estimate.validation)
     return {
         **rows,
-        "training time": _duration(found.validation + sum(part.seconds for part in found.parts)),
-        "evaluation": _duration(found.evaluation),
-        "support vectors": f"{found.parts[-1].support_vectors:.0f}",
-        "peak memory": f"{found.memory / 2**20:,.0f} MiB",
+        "training time": _duration(estimate.validation + sum(part.seconds for part in estimate.parts)),
+        "evaluation": _duration(estimate.evaluation),
+        "support vectors": f"{estimate.parts[-1].support_vectors:.0f}",
+        "peak memory": f"{estimate.memory / 2**20:,.0f} MiB",
     }
 
 
@@ -126,9 +124,9 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def _files(e: Experiment, found: Estimate, folder: str) -> dict[str, str]:
+def _files(e: Experiment, estimate: Estimate, folder: str) -> dict[str, str]:
     """Return the rows about the files that the run will write."""
-    model, checkpoint = (f"{max(1, size / 2**10):,.0f} KiB" for size in (found.model, found.checkpoint))
+    model, checkpoint = (f"{max(1, size / 2**10):,.0f} KiB" for size in (estimate.model, estimate.checkpoint))
     rows = {"run directory": folder, "final.safetensors": model}
     if e.settings.validation.every:
         rows["best.safetensors"] = model

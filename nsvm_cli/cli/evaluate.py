@@ -50,7 +50,7 @@ def configure(parser: CommandParser) -> None:
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Print how the model does, as a table or as JSON. Writes no file."""
+    """Print the scores of the model, as a table or as JSON. Writes no file."""
     overrides = _overrides(options.words)
     load_plugins(options.plugins)
     name = overrides.pop("dataset", None)
@@ -73,15 +73,15 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def _dataset(name: str) -> dict[str, Any]:
-    from nsvm_cli.cli.hydra_app import compose_section  # Hydra is wanted only here
+    from nsvm_cli.cli.hydra_app import compose_section  # Hydra is needed only here
 
     return compose_section("dataset", name)
 
 
 def _overrides(words: Sequence[str]) -> dict[str, Any]:
-    """Return ``dataset.root=x split=all`` as values; text stays text, for the settings know their types."""
-    of_dataset = (key for key in (word.partition("=")[0] for word in words) if key.startswith("dataset."))
-    given = split_words(words, [*(key.name for key in KEYS), *of_dataset])
+    """Return ``dataset.root=x split=all`` as values; text stays text, to be converted by the settings."""
+    dataset_keys = (key for key in (word.partition("=")[0] for word in words) if key.startswith("dataset."))
+    given = split_words(words, [*(key.name for key in KEYS), *dataset_keys])
     values = {
         key: _parse(value) if value.startswith("[") or value == "null" else value
         for key, value in given.items()

@@ -34,13 +34,13 @@ from nsvm_cli.errors import InputError, did_you_mean
 CONFIG_NAME = "train"
 FULL_ERROR = "HYDRA_FULL_ERROR"
 REFERRED_TO = ("experiment", "values")
-"""Sections that are no settings: those of the parts refer to them."""
+"""Sections that are not settings, but values that the sections of the parts refer to."""
 COMPOSING = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError)
-"""What Hydra raises about arguments and configurations."""
+"""Hydra's errors about arguments and configurations."""
 
 
 def _two_or_more(classes: object) -> str:
-    """Return which values of ``conf/values/images.yaml`` are meant for ``dataset.classes``; None is all."""
+    """Return which values of ``conf/values/images.yaml`` are for these ``dataset.classes``; None is all."""
     return "two" if isinstance(classes, ListConfig) and len(classes) == 2 else "more"
 
 
@@ -48,7 +48,7 @@ register_resolver("nsvm.two_or_more", _two_or_more)
 
 
 def conf_folder() -> Path:
-    """Return conf/, which is inside the installed package, or beside the package in a checkout."""
+    """Return conf/, which is inside the installed package, or next to the package in a checkout."""
     package = Path(nsvm_cli.__file__).parent
     return next(folder for folder in (package / "conf", package.parent / "conf") if folder.is_dir())
 
@@ -99,7 +99,7 @@ def compose_settings(overrides: list[str]) -> dict[str, Any]:
 def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     """Return the configuration as plain values, every interpolation resolved.
 
-    What the interpolations refer to, ``REFERRED_TO``, is left out.
+    The sections that the interpolations refer to, ``REFERRED_TO``, are left out.
 
     Args:
         complete: whether every mandatory value must be there.
@@ -177,14 +177,14 @@ SENTENCES = {
     r"Could not override ''": "cannot read an override that begins with =: expected KEY=VALUE",
     r"integer string conversion": "a number has thousands of digits: expected one that fits into 64 bits",
 }
-"""What to say instead of Hydra's sentences, which are found by a part of their first line."""
+"""Messages in place of Hydra's, by a pattern in their first line."""
 
 
 EXTRAS = {"joblib": "joblib", "ray": "ray", "submitit": "slurm"}
 LAUNCHERS = {name: f"'nsvm[{extra}]'" for name, extra in EXTRAS.items()}
 SWEEPERS = {name: f"hydra-{name}-sweeper" for name in ("ax", "nevergrad", "optuna")}
 PLUGINS = {"hydra/launcher": LAUNCHERS, "hydra/sweeper": SWEEPERS}
-"""The options that Hydra's plugins add, and what pip installs for each."""
+"""The options that Hydra's plugins add, and the package for each."""
 
 PLUGIN_GROUPS = tuple(f"{group}/" for group in PLUGINS)
 
@@ -207,8 +207,8 @@ def _sentence(error: Exception, arguments: list[str]) -> str:
     if "Config group override must be" in text:
         words = [word for word in arguments if word.partition("=")[0] in _groups()]
         return f"{' '.join(words)}: expected the name of an option for each, such as kernel=rbf"
-    if found := re.search(r"Could not (?:override|delete from config\.?) '([^']+)'", text):
-        key, at, _ = found[1].partition("@")
+    if match := re.search(r"Could not (?:override|delete from config\.?) '([^']+)'", text):
+        key, at, _ = match[1].partition("@")
         if at and key in _groups():
             return f"{key}: a defaults list names what chooses parts, as an experiment does, without @PACKAGE"
         return _no_such_setting(key, composed_so_far(error))
@@ -217,8 +217,8 @@ def _sentence(error: Exception, arguments: list[str]) -> str:
     lines = text.splitlines() or [type(error).__name__]
     line = " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])
     for pattern, saying in SENTENCES.items():
-        if found := re.search(pattern, line):
-            line = saying.format(*found.groups())
+        if match := re.search(pattern, line):
+            line = saying.format(*match.groups())
     key = getattr(error, "full_key", None)
     return line + (f" (in {key})" if key else "")
 
@@ -228,7 +228,7 @@ def _groups() -> set[str]:
 
 
 def _no_such_option(file: str, options: Iterable[str], arguments: Iterable[str] = ()) -> str:
-    """Return what to say about an option without a file, such as ``kernel/rbff``."""
+    """Return the message about an option without a file, such as ``kernel/rbff``."""
     group, _, option = file.rpartition("/") if file.startswith("hydra/") else file.partition("/")
     plugins = PLUGINS.get(group, {})
     if (plugin := option.partition("_")[0]) in plugins:
@@ -239,11 +239,11 @@ def _no_such_option(file: str, options: Iterable[str], arguments: Iterable[str] 
 
 
 MEANT = {"learning_rate": "lr", "epochs": "steps", "iterations": "steps", "lambda": "lam", "model": "network"}
-"""What others call a setting, and its name here."""
+"""Names of settings in other programs, and their names here."""
 
 
 def _no_such_setting(key: str, config: DictConfig | None) -> str:
-    """Return what to say about a setting that the configuration lacks; None is one that was not composed."""
+    """Return the message about a setting that the configuration lacks; None if none was composed."""
     if "/" in key:
         return f"{key}: there is no such group; did you mean {key.replace('/', '.')}?"
     if key.startswith("hydra."):
@@ -251,9 +251,9 @@ def _no_such_setting(key: str, config: DictConfig | None) -> str:
     options = _options_by_setting()
     if key in options:
         return f"{key}: there is no such setting here, but with {' or '.join(options[key])}"
-    known, elsewhere = _known_settings(key, compose([]) if config is None else config)
+    here, elsewhere = _known_settings(key, compose([]) if config is None else config)
     meant = MEANT.get(key.rpartition(".")[2], key)
-    return f"{key}: there is no such setting; {did_you_mean(meant, known, elsewhere | {*options})}"
+    return f"{key}: there is no such setting; {did_you_mean(meant, here, elsewhere | {*options})}"
 
 
 def _known_settings(key: str, config: DictConfig) -> tuple[set[str], set[str]]:
@@ -267,9 +267,9 @@ def _known_settings(key: str, config: DictConfig) -> tuple[set[str], set[str]]:
         if isinstance(inner, dict)
     }
     section = key.rpartition(".")[0]
-    known = keys.get(section) or (groups if section else groups | {*names}) - {"values"}
+    here = keys.get(section) or (groups if section else groups | {*names}) - {"values"}
     others = {other for name in keys.keys() - {*REFERRED_TO} for other in keys[name]}
-    return known, {other for other in others if not other.endswith(".name")}
+    return here, {other for other in others if not other.endswith(".name")}
 
 
 def _options_by_setting() -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""What is private to Hydra, or differs between its versions (but its messages, see ``hydra_app``)."""
+"""Uses of Hydra that are private or differ between its versions (except its messages, see ``hydra_app``)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from nsvm_cli.errors import InputError, did_you_mean
 
 OLD = hydra.__version__.startswith("1.3.")
 if OLD:
-    # later versions have these defaults, and warn of being told
+    # later versions have these defaults, and warn if they are given
     COMPOSE_OPTIONS: dict[str, Any] = {"version_base": "1.3"}
     MAIN_OPTIONS = COMPOSE_OPTIONS
 else:
@@ -44,11 +44,11 @@ ESTIMATE = "--estimate"
 INFO = ("--info", "-i")
 
 ONE_RUN = "hydra.mode=RUN"
-"""What Hydra adds to the overrides if nothing says what the mode is."""
+"""The override that Hydra adds if no other sets the mode."""
 
 
 def register_resolver(name: str, resolver: Callable[..., object]) -> None:
-    """Register what interpolations call by a name; OmegaConf 2.4 gave the function for this another name."""
+    """Register a resolver for interpolations; in OmegaConf 2.4 the function for this has another name."""
     register: Any = OmegaConf.register_new_resolver if OLD else OmegaConf.register_resolver
     register(name, resolver, replace=True)
 
@@ -59,7 +59,7 @@ def flag_actions() -> list[argparse.Action]:
 
 
 def flags_first(arguments: list[str]) -> list[str]:
-    """Return the arguments with the flags in front, since Hydra's parser takes none after an override.
+    """Return the arguments with the flags in front, since Hydra's parser accepts none after an override.
 
     Raises:
         InputError: an unknown flag, or one with a wrong value.
@@ -97,14 +97,14 @@ def completion_query(line: str) -> list[str]:
 
 
 NOT_CHOSEN = ("baseline", "tune", "values")
-"""Groups within ``experiment``, of another command, and that data sets choose from."""
+"""Groups that users do not choose from: within ``experiment``, of another command, and for data sets."""
 
 MOST_PARTS = 200
-"""The most choices of parts whose configurations are kept: each takes a few hundred kilobytes."""
+"""The most choices of parts whose configurations are cached: each takes a few hundred kilobytes."""
 
 
 class _Files(ConfigRepository):
-    """Reads each file once: parsing YAML is a third of the time that composing takes."""
+    """Reads each file once: parsing YAML takes a third of the time of composing."""
 
     read: ClassVar[dict[tuple[str, ...], ConfigResult | None]] = {}
 
@@ -112,30 +112,30 @@ class _Files(ConfigRepository):
         key = *map(repr, self.get_sources()), config_path
         if key not in self.read:
             self.read[key] = super().load_config(config_path)
-        return copy.deepcopy(self.read[key])  # Hydra changes it
+        return copy.deepcopy(self.read[key])  # Hydra modifies it
 
 
 class _Groups(ConfigLoaderImpl):
-    """Lists, in the help and for completion, only the groups of which a user chooses an option for a run."""
+    """Lists, in the help and for completion, only the groups from which a user chooses options."""
 
     def get_group_options(
         self, group_name: str, results_filter: ObjectType | None = ObjectType.CONFIG, *rest: Any, **how: Any
     ) -> list[str]:
         options = super().get_group_options(group_name, results_filter, *rest, **how)
-        of_groups = results_filter == ObjectType.GROUP
-        return [name for name in options if not (of_groups and name in NOT_CHOSEN)]
+        hidden = NOT_CHOSEN if results_filter == ObjectType.GROUP else ()
+        return [name for name in options if name not in hidden]
 
 
 class _Loader(_Groups):
-    """Composes no more often than it must, as later versions of Hydra.
+    """Composes no more often than necessary, like later versions of Hydra.
 
     Hydra 1.3 composes the configuration of a single run first as if for a sweep, only to read ``hydra.mode``
-    in it, and then for one run. This composes it for one run at first, if it can be, and has it ready when
+    in it, and then for one run. This class first tries to compose it for one run, and returns the same when
     Hydra asks for that.
 
-    That of each job of a sweep is composed before the sweep, to check it, and again where the job runs. That
-    takes longer than a short run, though most jobs differ in values alone. So this composes from files once
-    for each choice of parts, in each process, and applies the values of a job to a copy.
+    The configuration of each job of a sweep is composed before the sweep, to check it, and again where the
+    job runs. That takes longer than a short run, though most jobs differ in values alone. So this class
+    composes from files once for each choice of parts, in each process, and applies a job's values to a copy.
     """
 
     composed: tuple[list[str], DictConfig] | None = None
@@ -146,7 +146,7 @@ class _Loader(_Groups):
         self.repository = _Files(config_search_path)
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
-        from hydra._internal.config_loader_impl import get_overrides_dirname  # which Hydra 1.4 has not
+        from hydra._internal.config_loader_impl import get_overrides_dirname  # Hydra 1.4 does not have it
 
         overrides = OverridesParser.create().parse_overrides(sweep_overrides)
         values = [override for override in overrides if _is_value(override, master_config)]
@@ -171,10 +171,10 @@ class _Loader(_Groups):
         self, config_name: str | None, overrides: list[str], *rest: Any, **how: Any
     ) -> DictConfig:
         before, self.composed = self.composed, None
-        if how.get("validate_sweep_overrides") is False:  # then it is about hydra.mode
-            of_one = {**how, "run_mode": RunMode.RUN, "validate_sweep_overrides": True}
-            with contextlib.suppress(Exception):  # what is wrong for one run need not be for a sweep
-                config = super().load_configuration(config_name, overrides, *rest, **of_one)
+        if how.get("validate_sweep_overrides") is False:  # Hydra wants to read hydra.mode
+            single = {**how, "run_mode": RunMode.RUN, "validate_sweep_overrides": True}
+            with contextlib.suppress(Exception):  # an error for one run may be none for a sweep
+                config = super().load_configuration(config_name, overrides, *rest, **single)
                 self.composed = [*overrides], config
                 return config
         elif before and overrides == [*before[0], ONE_RUN]:
@@ -186,14 +186,14 @@ class _Loader(_Groups):
 
 
 def _is_value(override: Override, config: DictConfig) -> bool:
-    """Return whether an override chooses no part, and asks nothing of Hydra."""
+    """Return whether an override sets a value: it neither chooses a part nor configures Hydra."""
     key = override.key_or_group
     value = "." in key or (key in config and key not in config.hydra.runtime.choices)
     return value and "/" not in key and override.package is None and not override.is_hydra_override()
 
 
 def composed_so_far(error: Exception) -> DictConfig | None:
-    """Return the configuration, of the parts that were chosen, to which Hydra could not apply an override."""
+    """Return the configuration of the chosen parts to which Hydra could not apply an override."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     applying = (f.f_locals for f in frames if f.f_code.co_name == "_apply_overrides_to_config")
     return next((names["cfg"] for names in applying), None)
@@ -201,7 +201,7 @@ def composed_so_far(error: Exception) -> DictConfig | None:
 
 @contextlib.contextmanager
 def composing_once() -> Iterator[None]:
-    """Let Hydra compose no more than it must within the context, see ``_Loader``."""
+    """Let Hydra compose no more often than necessary within the context, see ``_Loader``."""
     if OLD:
         _Loader.of_parts.clear()
         _Files.read.clear()
@@ -235,14 +235,14 @@ def writing_any_name() -> Iterator[None]:
 def _value(parser: argparse.ArgumentParser, flag: str, rest: Iterator[str]) -> list[str]:
     """Return the word after a flag that takes one, such as ``--config-dir FOLDER``."""
     name, has_value, _ = flag.partition("=")
-    known = parser._option_string_actions
+    actions = parser._option_string_actions
     matching = (
-        [known[name]]
-        if name in known
-        else [known[o] for o in known if o.startswith(name) and name[1:2] == "-"]
+        [actions[name]]
+        if name in actions
+        else [actions[o] for o in actions if o.startswith(name) and name[1:2] == "-"]
     )
     if not matching:
-        flags = [ESTIMATE, *(o for o in known if o.startswith("--"))]
+        flags = [ESTIMATE, *(o for o in actions if o.startswith("--"))]
         raise InputError(
             f"there is no flag {flag}; {did_you_mean(flag, flags)}; a setting is written KEY=VALUE"
         )

@@ -1,4 +1,4 @@
-"""The import of torch, which is most of what it takes to start."""
+"""The import of torch, which takes most of the time to start."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from collections.abc import Iterator
 def importing_torch() -> Iterator[None]:
     """Import torch within the context, and modules that import it, without the garbage collector.
 
-    The import makes more than 150,000 objects that last. The collector would go through them as they are
-    made, whenever it is due and as the process ends, each time in vain; that takes as long as half of the
-    import. So it is off meanwhile, and ignores them afterwards.
+    The import creates more than 150,000 lasting objects, which the collector would visit again and again,
+    in vain, for half as long as the import takes. So it is off meanwhile, and ignores them afterwards.
     """
-    if "torch" in sys.modules:  # nothing to gain; and what else is there by now may be garbage some day
+    if "torch" in sys.modules:  # nothing to gain, and other objects of today may become garbage
         yield
         return
     gc.disable()

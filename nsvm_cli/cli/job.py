@@ -1,4 +1,4 @@
-"""One job of ``nsvm train``: trains what Hydra has composed, and records the outcome."""
+"""One job of ``nsvm train``: train with the configuration that Hydra composed, and record the outcome."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What the command line says about run directories; these words are not part of a configuration."""
+    """The words of the command line about run directories; they are not part of a configuration."""
 
     resume: Path | None = None
     allow_mismatch: bool = False
@@ -50,10 +50,10 @@ class Job:
 
     A launcher may do so in another process, with a copy. So a job of a sweep that fails returns normally,
     and the process that started it reads the failure in ``status.json``. A single run, which has no launcher,
-    leaves its failure in ``error``: its directory may have been removed already.
+    stores its failure in ``error``, since its directory may be removed already.
 
     Args:
-        options: about run directories.
+        options: the options about run directories.
         sweep: the name of the sweep, derived from the words of the command line.
     """
 
@@ -64,7 +64,7 @@ class Job:
     full_error: bool = field(default_factory=lambda: os.environ.get(FULL_ERROR) == "1")
 
     def __call__(self, config: DictConfig) -> float | None:
-        """Return the metric that a sweeper optimises; NaN if the job fails, and None if it optimises none."""
+        """Return the metric that a sweeper optimises; NaN if the job fails, None without such a metric."""
         place, metric = _place(self), self.options.optimized_metric
         with standard_streams():  # a launcher's process has its own
             try:
@@ -83,22 +83,22 @@ class Job:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a job writes, and what its status says about it.
+    """The directory of a job, and the fields of its status.
 
-    ``number`` is None for a single run. A job of a sweep leaves it to the process that started the sweep to
-    show how far it is and what became of it: it may run anywhere, and beside others. ``full_error`` says
-    whether that includes the traceback of an error that is no bug.
+    ``number`` is None for a single run. The progress and outcome of a job of a sweep are shown by the process
+    that started the sweep, since the job may run anywhere, and beside others. ``full_error`` says whether
+    that includes the traceback of an error that is not a bug.
     """
 
     directory: Path
     number: int | None
-    about: dict[str, Any]
+    fields: dict[str, Any]
     full_error: bool
 
     @property
     def name(self) -> str:
-        """The beginning of a line about the job."""
-        return "" if self.number is None else f"job {self.number} ({' '.join(self.about['overrides'])}): "
+        """The job's name at the beginning of a line about it; empty for a single run."""
+        return "" if self.number is None else f"job {self.number} ({' '.join(self.fields['overrides'])}): "
 
 
 @functools.lru_cache(maxsize=1)
@@ -114,15 +114,15 @@ def _place(job: Job) -> Place:
     sweep = hydra.mode == RunMode.MULTIRUN
     number = int(hydra.job.num) if sweep else None
     overrides = OmegaConf.to_container(hydra.overrides.task)  # ${oc.env:X} stays as it was written
-    if job.options.resume:  # what composes the changes is no override of the run
+    if job.options.resume:  # overrides that only compose the changes are not recorded
         overrides = _recorded_overrides(job.options.resume)
-    about = {"job": number, "sweep": job.sweep if sweep else None, "overrides": overrides}
+    fields = {"job": number, "sweep": job.sweep if sweep else None, "overrides": overrides}
     directory = job.options.resume or Path(hydra.runtime.output_dir)
-    return Place(directory, number, about, job.full_error)
+    return Place(directory, number, fields, job.full_error)
 
 
 def refusals(directory: Path, sweep: str) -> Path:
-    """Return the folder for jobs whose directories are not theirs to write in, while a sweep runs."""
+    """Return the folder, while a sweep runs, for jobs that may not write to their directories."""
     return directory / f".{sweep}"
 
 
@@ -137,7 +137,7 @@ def composed_settings(config: DictConfig, options: RunOptions) -> Settings:
     from nsvm_cli.config.settings import parse_settings
     from nsvm_cli.storage.run_directory import read_config
 
-    composed = plain_values(config, complete=options.resume is None)  # the run has what is missing
+    composed = plain_values(config, complete=options.resume is None)  # the run has the missing values
     values = composed
     if options.resume:
         values = read_config(options.resume)
@@ -145,12 +145,12 @@ def composed_settings(config: DictConfig, options: RunOptions) -> Settings:
             _copy(composed, values, key.replace("/", ".").split("."))
     settings = parse_settings(values)
     own = parse_settings(composed)
-    load_plugins(own.plugins)  # never those of a run directory, which may be another's
+    load_plugins(own.plugins)  # never those of a run directory, which may come from someone else
     asked = []
     if settings.memory_budget > own.memory_budget:
         asked.append(f"memory_budget={settings.memory_budget}")
     logger = settings.logger.get("name", "none")
-    if logger != "none" and settings.logger != own.logger:  # it may write or send anywhere
+    if logger != "none" and settings.logger != own.logger:  # it may write or send data anywhere
         asked.append(f"logger={logger}")
     if asked:
         words = " ".join(asked)
@@ -159,7 +159,7 @@ def composed_settings(config: DictConfig, options: RunOptions) -> Settings:
 
 
 def _copy(source: dict[str, Any], target: dict[str, Any], names: list[str]) -> None:
-    """Copy what lies at a dotted key; remove it where the source has nothing there."""
+    """Copy the value at a dotted key; remove it if the source has none."""
     name, *below = names
     if name not in source:
         target.pop(name, None)
@@ -241,7 +241,7 @@ def _train_run(
 
     settings, total = experiment.settings, experiment.trainer.total
     changes = options.changes if options.resume else ()
-    by_key = {word.partition("=")[0]: word for word in (*place.about["overrides"], *changes)}
+    by_key = {word.partition("=")[0]: word for word in (*place.fields["overrides"], *changes)}
     report = LOGGERS[settings.logger["name"]].keeps_files
     pictures = functools.partial(draw, place.directory, experiment.data, report=report)
     with _progress(place, settings, total) as (callbacks, tell), Signals() as signals:
@@ -260,14 +260,14 @@ def _train_run(
             tell,
             options.allow_mismatch,
             [*by_key.values()],
-            place.about["sweep"],
+            place.fields["sweep"],
             pictures if settings.curves else lambda: None,
         )
 
 
 @contextlib.contextmanager
 def _progress(place: Place, settings: Settings, total: int) -> Iterator[tuple[list[Callback], Say]]:
-    """Yield the callbacks that show how far a run is, and what shows a message about it."""
+    """Yield the callbacks that show the progress of a run, and a function that shows a message about it."""
     if place.number is not None:
         yield [], functools.partial(_note, place, total)
         return
@@ -280,12 +280,12 @@ def _progress(place: Place, settings: Settings, total: int) -> Iterator[tuple[li
 
 
 def _note(place: Place, steps: int, line: str) -> None:
-    """Leave a message of a sweep's job in its status: two processes would write on the same line."""
+    """Add a message of a sweep's job to its status: on the terminal, jobs would write on one line."""
     from nsvm_cli.storage.run_directory import write_status
 
-    place.about.setdefault("notices", []).append(line)
+    place.fields.setdefault("notices", []).append(line)
     with contextlib.suppress(OSError):  # the disk may be full
-        write_status(place.directory, "running", **place.about, steps=steps)
+        write_status(place.directory, "running", **place.fields, steps=steps)
 
 
 def _run_worker(experiment: Experiment, directory: Path) -> None:
@@ -298,14 +298,14 @@ def _run_worker(experiment: Experiment, directory: Path) -> None:
 
 
 def _leave_alone(place: Place, settings: Settings) -> None:
-    """Say that a run is finished, and write what a kill or a full disk kept from being written."""
+    """Say that a run is finished, and write the files that a kill or a full disk prevented."""
     from nsvm_cli.storage.run_directory import CURVES, read_status, remove_checkpoints, write_status
 
     directory, status = place.directory, read_status(place.directory) or {}
     remove_checkpoints(directory)
-    of_another_sweep = place.number is not None and status.get("sweep") != place.about["sweep"]
-    if status.get("status") != "finished" or of_another_sweep:
-        write_status(directory, "finished", **place.about)
+    foreign = place.number is not None and status.get("sweep") != place.fields["sweep"]  # of another sweep
+    if status.get("status") != "finished" or foreign:
+        write_status(directory, "finished", **place.fields)
     if place.number is None:
         answer(f"Finished already: {directory}")
         if settings.curves and not (directory / CURVES).exists():
@@ -323,38 +323,38 @@ def _show(result: dict[str, Any], directory: Path, experiment: Experiment) -> No
 
 @contextlib.contextmanager
 def _status(place: Place, steps: int) -> Iterator[None]:
-    """Write the status of a job that holds its directory; while it runs, with the steps that it takes."""
+    """Write the status of a job that holds its directory; while it runs, with its number of steps."""
     from nsvm_cli.storage.run_directory import write_status
 
-    write_status(place.directory, "running", **place.about, steps=steps)
+    write_status(place.directory, "running", **place.fields, steps=steps)
     try:
         yield
     except KeyboardInterrupt as error:
         with contextlib.suppress(OSError):  # the disk may be full
-            write_status(place.directory, "interrupted", str(error), **place.about)
+            write_status(place.directory, "interrupted", str(error), **place.fields)
         raise
     except Exception as error:
         with contextlib.suppress(OSError):
             write_status(place.directory, **_failure(explain(error), place))
         raise
-    write_status(place.directory, "finished", **place.about)
+    write_status(place.directory, "finished", **place.fields)
 
 
 def _leave_in_status(error: Exception, place: Place) -> None:
-    """Leave the failure of a sweep's job where the process that started the sweep looks for it.
+    """Write the failure of a sweep's job where the process that started the sweep looks for it.
 
     Raises:
-        Exception: it cannot be written; then Hydra passes the error on.
+        Exception: it cannot be written, and Hydra passes the error on.
     """
     from nsvm_cli.storage.files import locked
     from nsvm_cli.storage.run_directory import has_run, read_status, write_status
 
     hydra, failure = HydraConfig.get(), _failure(error, place)
-    places = [refusals(Path(hydra.runtime.cwd) / hydra.sweep.dir, place.about["sweep"]) / str(place.number)]
+    places = [refusals(Path(hydra.runtime.cwd) / hydra.sweep.dir, place.fields["sweep"]) / str(place.number)]
     if not has_run(place.directory):
         places.insert(0, place.directory)
     elif _without_notices(read_status(place.directory) or {}) == _without_notices(failure):
-        return  # it was written where it happened
+        return  # it is written already
     for directory in places:
         with contextlib.suppress(InputError, OSError), locked(directory):
             write_status(directory, **failure)
@@ -365,13 +365,13 @@ def _leave_in_status(error: Exception, place: Place) -> None:
 def _failure(error: Exception, place: Place) -> dict[str, Any]:
     """Return the status of a job that has failed.
 
-    The notices of a sweep's job have the traceback of a bug, or of any error if that is asked for.
+    The notices of a sweep's job include the traceback of a bug, or of any error with ``full_error``.
     """
     code = 2 if isinstance(error, InputError) else 1
-    status = {"status": "failed", "message": message_of(error), **place.about, "exit_code": code}
+    status = {"status": "failed", "message": message_of(error), **place.fields, "exit_code": code}
     full = place.full_error or not isinstance(error, (InputError, RunError, OSError))
     if place.number is not None and (lines := details(error, full)):
-        status["notices"] = [*place.about.get("notices", []), *lines]
+        status["notices"] = [*place.fields.get("notices", []), *lines]
     return status
 
 
@@ -380,7 +380,7 @@ def _without_notices(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _explained(error: Exception, place: Place) -> Exception:
-    """Return the error with the name of the job and what is left of its run; an unexpected one as it is."""
+    """Return the error with the name of the job and how to go on; an unexpected one unchanged."""
     if isinstance(error, OSError):
         error = RunError(message_of(error))
     if isinstance(error, (InputError, RunError)):  # changed in place: it keeps its cause and its notes
@@ -390,7 +390,7 @@ def _explained(error: Exception, place: Place) -> Exception:
 
 
 def _way_on(directory: Path) -> str:
-    """Return what to do about a run that has failed, once the cause is fixed."""
+    """Return how to go on with a failed run once the cause is fixed."""
     from nsvm_cli.storage.run_directory import checkpoints_in
 
     with contextlib.suppress(OSError):
@@ -400,9 +400,9 @@ def _way_on(directory: Path) -> str:
 
 
 def _remove_if_unused(directory: Path, started: float) -> None:
-    """Remove the directory that Hydra has made for a job, but not one of the user's own, if it is empty.
+    """Remove an empty directory that Hydra created for a job, but not one of the user's own.
 
-    So are the folders above, if it is outputs/DATASET_ALGORITHM/TIME.
+    With outputs/DATASET_ALGORITHM/TIME, empty folders above it are removed too.
     """
     with contextlib.suppress(OSError):
         if directory.stat().st_mtime >= started:

@@ -41,7 +41,7 @@ Completer = Callable[..., Iterable[str]]
 """Gets ``prefix`` and ``parsed_args`` by keyword, as argcomplete calls it."""
 
 PLUGINS = "plugins="
-"""How the word begins that names modules of the user's own, in every command that takes any."""
+"""The beginning of the word that names the user's own modules, in every command that takes any."""
 
 
 @dataclass(frozen=True)
@@ -80,22 +80,22 @@ def output_file(text: str) -> Path:
     return path
 
 
-def split_words(words: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+def split_words(words: Iterable[str], keys: Iterable[str]) -> dict[str, str]:
     """Return the values of words ``KEY=VALUE``.
 
     Raises:
-        InputError: a word has no ``=`` or nothing after it, or its key is not a known one.
+        InputError: a word has no ``=`` or nothing after it, or its key is not one of ``keys``.
     """
     values = {}
-    known = list(known)
+    keys = list(keys)
     for word in words:
         key, equals, value = word.partition("=")
         if not equals:
             raise InputError(
-                f"expected KEY=VALUE, got {word!r}; {did_you_mean(f'{word}=', (f'{key}=' for key in known))}"
+                f"expected KEY=VALUE, got {word!r}; {did_you_mean(f'{word}=', (f'{key}=' for key in keys))}"
             )
-        if key not in known:
-            raise InputError(f"{key}: there is no such setting; {did_you_mean(key, known)}")
+        if key not in keys:
+            raise InputError(f"{key}: there is no such setting; {did_you_mean(key, keys)}")
         if not value:
             raise InputError(f"{word} needs a value")
         values[key] = value
@@ -123,15 +123,15 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            known = did_you_mean(value, action.choices)
-            raise InputError(f"there is no {str(action.metavar).lower()} {value!r}; {known}")
+            hint = did_you_mean(value, action.choices)
+            raise InputError(f"there is no {str(action.metavar).lower()} {value!r}; {hint}")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse as argparse does, but refuse what the parser does not know."""
+        """Parse as argparse does, but refuse unknown arguments."""
         namespace, unknown = super().parse_known_args(args, namespace)
         if unknown and unknown[0].startswith("-"):
-            known = did_you_mean(unknown[0], (flag for flag in self._option_string_actions if "--" in flag))
-            raise InputError(f"there is no flag {unknown[0]}; {known}; a setting is written KEY=VALUE")
+            hint = did_you_mean(unknown[0], (flag for flag in self._option_string_actions if "--" in flag))
+            raise InputError(f"there is no flag {unknown[0]}; {hint}; a setting is written KEY=VALUE")
         if unknown:
             raise InputError(f"{self.name} takes no {unknown[0]!r} here; see {self.prog} --help")
         return namespace, unknown
@@ -180,7 +180,7 @@ class CommandParser(Parser):
         _list(group, {f"{PLUGINS}[MODULE]": "modules of yours that the model's parts come from"})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse the arguments with the flags in front: for argparse, a flag ends the list of words."""
+        """Parse the arguments with the flags in front, because for argparse a flag ends the list of words."""
         args = list(args or [])
         plugins = [word for word in args if word.startswith(PLUGINS) and "plugins" in self._defaults]
         rest = [word for word in args if word not in plugins]
@@ -202,29 +202,29 @@ class CommandParser(Parser):
             elif (value := next(rest, None)) is not None:
                 flags += [word, value]
             else:
-                others.append(word)  # without its value: at the end, where argparse misses it
+                others.append(word)  # its value is missing: at the end, argparse reports that
         return flags + others
 
 
 def _list(group: argparse._ArgumentGroup, entries: Mapping[str, str]) -> None:
-    """Let the help of a group list these, in place of the one argument that takes them all."""
+    """Let the help of a group list these instead of the one argument that takes them all."""
     group._group_actions = [
         argparse.Action([], "", metavar=name, help=text.replace("%", "%%")) for name, text in entries.items()
     ]
 
 
-def _complete_key(keys: Sequence[Key], more: Completer | None, prefix: str, **known: Any) -> dict[str, str]:
+def _complete_key(keys: Sequence[Key], more: Completer | None, prefix: str, **context: Any) -> dict[str, str]:
     """Return the words that begin with a prefix, with their descriptions; or files, if there are none."""
-    words = dict.fromkeys(more(prefix=prefix, **known) if more else [], "")
-    # a name in capitals stands for any
+    words = dict.fromkeys(more(prefix=prefix, **context) if more else [], "")
+    # a name in capitals is a placeholder
     words |= {word: key.help for key in keys if key.name.islower() for word in key.words}
-    found = {word: help for word, help in words.items() if word.startswith(prefix) and word != prefix}
+    matching = {word: help for word, help in words.items() if word.startswith(prefix) and word != prefix}
     key, equals, value = prefix.partition("=")
-    if equals and not found:
+    if equals and not matching:
         from argcomplete.completers import FilesCompleter
 
         return {f"{key}={file}": "" for file in FilesCompleter()(value)}
-    return found
+    return matching
 
 
 def build_parser(command: str | None = None) -> Parser:

@@ -1,4 +1,4 @@
-"""The pictures of finished runs, which are drawn last: whatever goes wrong, a run stays finished."""
+"""The pictures of finished runs, which are drawn last: if that fails, a run is finished all the same."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _warning(what: str, done: str = "drawn") -> Iterator[None]:
 
 
 def lacks_pictures(directory: Path) -> bool:
-    """Return whether the settings of a finished run ask for curves that it has not."""
+    """Return whether the settings of a finished run ask for curves that are missing."""
     from nsvm_cli.storage.run_directory import CURVES, read_config
 
     try:

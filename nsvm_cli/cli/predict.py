@@ -1,4 +1,4 @@
-"""``nsvm predict``: what a trained model says of samples without labels."""
+"""``nsvm predict``: predict with a trained model for samples without labels."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Predict with a trained model: a class or a target for each sample, and the score
 of each class, with its probability if the model was trained with
 calibration=sigmoid. Samples are the rows of a CSV file with a header, which may
 be compressed and of any size, an IDX file, an image, or the images in a folder.
-Columns are found by their names; others, such as a label, are ignored. Text is
-matched as it is written: 1, 01 and 1.0 are different categories.
+Columns are matched by name; others, such as a label, are ignored. Text is
+compared literally: 1, 01 and 1.0 are different categories.
 """
 EPILOG = """\
 examples:
@@ -31,7 +31,7 @@ examples:
 """
 
 END = "\r\n\0"
-"""How lines end for ``csv``, which quotes other \\r and \\n; the name of a file holds no \\0."""
+"""The end of lines for ``csv``, which then quotes any \\r and \\n; names of files hold no \\0."""
 
 
 def configure(parser: CommandParser) -> None:

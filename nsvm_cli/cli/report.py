@@ -15,7 +15,7 @@ from nsvm_cli.storage.run_directory import REPORT
 DESCRIPTION = """\
 Write a report as one HTML file, which needs no network: of a run its settings,
 curves, mistakes, support vectors, kernel matrix and features; of several, such
-as a sweep, how they compare. Parts that need data which are gone are left out.
+as a sweep, how they compare. Parts whose data are missing are left out.
 """
 EPILOG = """\
 examples:
@@ -46,7 +46,7 @@ def configure(parser: CommandParser) -> None:
 
 
 def _html_file(text: str) -> Path:
-    """Return a file to write, as a type of argparse; no result or model is taken for an older page."""
+    """Return a file to write, as a type of argparse; its name protects results and models."""
     file = output_file(text)
     if file.resolve().suffix not in (".html", ".htm") and (file.is_file() or not file.exists()):
         raise argparse.ArgumentTypeError(f"expected a name that ends in .html, got {text}")
@@ -60,7 +60,7 @@ def _mebibytes(text: str) -> int:
 
 
 def report(options: argparse.Namespace) -> None:
-    """Write the report, and print where it is, and what it lacks."""
+    """Write the report, and print its path and the parts that it lacks."""
     from nsvm_cli.studies.records import find_runs
 
     records = find_runs(options.paths, options.filter)

@@ -98,14 +98,14 @@ def configure(parser: CommandParser) -> None:
 
 
 def reproduce(options: argparse.Namespace) -> None:
-    """Run what is not there yet, and print the table."""
+    """Run whatever is missing, and print the table."""
     request = _parse(options.words)
     usual, more = (QUICK_CELLS, []) if request.quick else (CELLS + BEYOND, MORE)
     for name in (chosen := dict.fromkeys(request.cells or usual)):
-        if name not in (known := usual + more):
-            raise InputError(f"cells={name}: there is no such experiment here; {did_you_mean(name, known)}")
+        if name not in (names := usual + more):
+            raise InputError(f"cells={name}: there is no such experiment here; {did_you_mean(name, names)}")
     composed = [_compose(name, request) for name in chosen]
-    # torch takes seconds to import: not before the configuration is known to compose
+    # torch takes seconds to import: compose the configuration first
     with importing_torch():
         from nsvm_cli.parallel.workers import cores
         from nsvm_cli.runs.experiment import versions
@@ -115,10 +115,10 @@ def reproduce(options: argparse.Namespace) -> None:
     directory = request.directory or Path("outputs/reproduce_quick" if request.quick else "outputs/reproduce")
     seeds = request.seeds or (2 if request.quick else 10)
     rows = run(cells, seeds, directory, jobs := request.jobs or cores(), _progress)
-    about = f"`{printable(shlex.join(['nsvm', 'reproduce', *options.words]))}` with "
-    about += ", ".join(f"{package} {version}" for package, version in versions().items())
-    about += f"; threads of a run: {cells[0].nsvm.threads or 'all'}; runs at a time: {jobs}."
-    _show(rows, directory, not request.quick, about)
+    description = f"`{printable(shlex.join(['nsvm', 'reproduce', *options.words]))}` with "
+    description += ", ".join(f"{package} {version}" for package, version in versions().items())
+    description += f"; threads of a run: {cells[0].nsvm.threads or 'all'}; runs at a time: {jobs}."
+    _show(rows, directory, not request.quick, description)
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ class Family:
         dataset: its name among the results.
         words: choose it for ``nsvm train``.
         baselines: the methods to compare with that need no network.
-        network: what the names of its files in ``conf/experiment/baseline/`` begin with.
-        files: which key of this command says where the data are, and which one of ``nsvm train``.
+        network: the beginning of the names of its files in ``conf/experiment/baseline/``.
+        files: the key for the path of the data in this command, and that in ``nsvm train``.
     """
 
     dataset: str
@@ -163,13 +163,13 @@ FAMILIES = {
     "houses": _table("537_houses", "task=regression"),
     "cpu_act": _table("197_cpu_act", "task=regression"),
 }
-"""By what the names of their experiments begin with."""
+"""By the beginning of the names of their experiments."""
 QUICK_FAMILIES = {"ringnorm": RINGNORM, "digits": Family("digits", ("dataset=digits",), ("svc",), "digits")}
 
 
 @dataclass(frozen=True)
 class Composed:
-    """An experiment as Hydra composes it, of plain values: what becomes a ``Cell``."""
+    """An experiment as Hydra composes it, in plain values, to become a ``Cell``."""
 
     name: str
     family: Family
@@ -222,14 +222,14 @@ def _progress(row: Row, done: int, total: int) -> None:
     say(line)
 
 
-def _show(rows: Sequence[Row], directory: Path, full: bool, about: str) -> None:
-    """Write the tables and the figure, and print what a screen has room for."""
+def _show(rows: Sequence[Row], directory: Path, full: bool, description: str) -> None:
+    """Write the tables and the figure, and print a table of the scores."""
     from nsvm_cli.storage.files import write_atomically
     from nsvm_cli.studies.figure import draw_results  # takes a while to import
     from nsvm_cli.studies.statistics import groups, markdown, score_of, summarise
 
     summaries = summarise(rows)
-    write_atomically(directory / "table.md", f"{markdown(summaries, full)}\n{about}\n".encode())
+    write_atomically(directory / "table.md", f"{markdown(summaries, full)}\n{description}\n".encode())
     draw_results(summaries, full, directory / "figure.png")
     console = Console()
     for group in groups(summaries):

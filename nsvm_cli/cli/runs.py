@@ -37,7 +37,7 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument("--sort", metavar="KEY", help="in the order of a setting or a figure")
     parser.add_argument("--descending", action="store_true", help="the largest first")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--csv", action="store_true", help="print a row for each run, with all it has")
+    form.add_argument("--csv", action="store_true", help="print a row for each run, with all its fields")
     form.add_argument("--json", action="store_true", help="print a list with an object for each run")
     parser.add_escape()
     parser.set_defaults(run=runs)
@@ -48,7 +48,7 @@ def runs(options: argparse.Namespace) -> None:
     from nsvm_cli.studies.records import find_runs, in_order, rows_of
 
     if options.escape_formulas and not options.csv:
-        raise InputError("--escape-formulas needs --csv: only in CSV are there cells that it changes")
+        raise InputError("--escape-formulas needs --csv: it changes the cells of CSV only")
     records = find_runs(options.paths, options.filter)
     if options.sort:
         records = in_order(records, options.sort, options.descending)
@@ -68,14 +68,14 @@ def _show(records: Sequence[RunRecord]) -> None:
     from nsvm_cli.report.console import Console, show_columns
     from nsvm_cli.studies.runs_table import fitted, runs_table
 
-    found = runs_table(records)
-    heads, widths = fitted(found, Console(wide=True).width)
-    by_folder = [(name, [*rows]) for name, rows in groupby(found.rows, lambda row: os.path.dirname(row[0]))]
-    answer(f"{found.folder}: {found.count}")
-    show_columns(widths, found.numbers, heads)
+    table = runs_table(records)
+    heads, widths = fitted(table, Console(wide=True).width)
+    by_folder = [(name, [*rows]) for name, rows in groupby(table.rows, lambda row: os.path.dirname(row[0]))]
+    answer(f"{table.folder}: {table.count}")
+    show_columns(widths, table.numbers, heads)
     for folder, rows in by_folder:
         if len(by_folder) > 1:
             answer(f"{folder or '.'}/")
-        show_columns(widths, found.numbers, rows=[(os.path.basename(run), *cells) for run, *cells in rows])
-    if left_out := [name for column, name in enumerate(found.head) if column not in widths]:
+        show_columns(widths, table.numbers, rows=[(os.path.basename(run), *cells) for run, *cells in rows])
+    if left_out := [name for column, name in enumerate(table.head) if column not in widths]:
         say(f"left out for lack of room: {', '.join(left_out)}; --csv and --json have all")

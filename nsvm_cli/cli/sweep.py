@@ -1,4 +1,4 @@
-"""A sweep: what its jobs are doing, as their run directories tell it, and what became of them."""
+"""A sweep: the progress of its jobs, read from their run directories, and their outcomes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class SweepDirectory(Callback):
-    """Hydra's callback that tells the sweep of this process where its jobs are, and how many."""
+    """Hydra's callback that tells the sweep of this process the directory and number of its jobs."""
 
     sweep: ClassVar[Sweep | None] = None
 
@@ -41,7 +41,7 @@ class SweepDirectory(Callback):
 
 
 def _swept(hydra: DictConfig) -> tuple[int | None, set[str]]:
-    """Return the number of jobs, None if it is up to a sweeper, and the keys that have several values."""
+    """Return the number of jobs, None if a sweeper decides it, and the keys that have several values."""
     params = [f"{key}={values}" for key, values in (hydra.sweeper.get("params") or {}).items()]
     try:
         overrides = OverridesParser.create().parse_overrides([*params, *hydra.overrides.task])
@@ -50,17 +50,17 @@ def _swept(hydra: DictConfig) -> tuple[int | None, set[str]]:
             return None, keys
         swept = (override.sweep_string_iterator() for override in overrides if override.is_discrete_sweep())
         return math.prod(sum(1 for _ in values) for values in swept), keys
-    except (HydraException, ValueError):  # left to Hydra: a mistake, or glob(*)
+    except (HydraException, ValueError):  # a mistake that Hydra reports, or glob(*)
         return None, set()
 
 
 ENDED_WITH_SWEEP = "ended with its sweep"
-"""What became of a job that had no time to say it."""
+"""The message of a job that had no time to write one."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one job.
+    """The outcome of one job.
 
     Attributes:
         message: what happened, in one line, unless it has finished or is running.
@@ -80,18 +80,18 @@ class Outcome:
     was_killed: bool = False
 
     def interrupted(self, sweep: str) -> Outcome:
-        """Write the status of a job that a signal to its sweep has ended, and return its outcome."""
+        """Write the status of a job that ended with a signal to its sweep, and return its outcome."""
         from nsvm_cli.storage.run_directory import write_status
 
-        about = {"job": self.job, "sweep": sweep, "overrides": self.overrides}
+        fields = {"job": self.job, "sweep": sweep, "overrides": self.overrides}
         with contextlib.suppress(OSError):  # the disk may be full
-            write_status(self.directory, "interrupted", ENDED_WITH_SWEEP, **about)
+            write_status(self.directory, "interrupted", ENDED_WITH_SWEEP, **fields)
         return replace(self, status="interrupted", message=ENDED_WITH_SWEEP, exit_code=None, was_killed=False)
 
 
 @dataclass
 class Sweep:
-    """The sweep that this process runs, if it runs one: shows its jobs meanwhile, and reports at the end.
+    """The sweep that this process runs, if any: shows its jobs while they run, and reports at the end.
 
     Args:
         name: the name in the statuses of its jobs; other sweeps may share the directory.
@@ -119,7 +119,7 @@ class Sweep:
 
     @contextlib.contextmanager
     def reported(self) -> Iterator[Sweep]:
-        """Yield the sweep, and report what became of its jobs once the block ends, if it was started.
+        """Yield the sweep, and report the outcomes of its jobs when the block ends, if it was started.
 
         Raises:
             InputError, RunError: a job failed.
@@ -138,7 +138,7 @@ class Sweep:
             signum = error.signum if isinstance(error, Interrupted) else signal.SIGINT
             same = "the same command without overwrite=true" if self.overwrite else "the same command"
             raise Interrupted(signum, f"interrupted: {same} resumes the sweep") from None
-        except Exception as error:  # the launcher's own: without its cluster, or a process that was killed
+        except Exception as error:  # an error of the launcher: no cluster, or a process was killed
             if self.directory is None:
                 raise
             self._report()
@@ -149,7 +149,7 @@ class Sweep:
             raise _failure(failed)
 
     def look(self) -> list[JobView]:
-        """Return the jobs as they are now, without those that have yet to start."""
+        """Return the current state of the jobs that have started."""
         from nsvm_cli.report.sweep_progress import JobView
         from nsvm_cli.storage.metrics_file import last_record
         from nsvm_cli.storage.run_directory import METRICS
@@ -157,42 +157,42 @@ class Sweep:
         assert self.directory is not None
         running = []
         for path in _directories(self.directory):
-            found = None if path in self._ended else self._outcome_now(path)
-            if found and found.status == "running":
+            outcome = None if path in self._ended else self._outcome_now(path)
+            if outcome and outcome.status == "running":
                 record = last_record(path / METRICS)
-                view = JobView(found.job, self._label(found), "running", found.steps, record)
-                running.append(replace(view, notices=found.notices))
-            elif found:
+                view = JobView(outcome.job, self._label(outcome), "running", outcome.steps, record)
+                running.append(replace(view, notices=outcome.notices))
+            elif outcome:
                 self._ended[path] = JobView(
-                    found.job,
-                    self._label(found),
-                    found.status,
+                    outcome.job,
+                    self._label(outcome),
+                    outcome.status,
                     result=_result(path),
                     earlier=self._is_earlier(path),
-                    notices=found.notices,
+                    notices=outcome.notices,
                 )
         by_number = {job.number: job for job in (*running, *self._ended.values())}
         return [by_number[number] for number in sorted(by_number)]
 
     def _outcome_now(self, path: Path) -> Outcome | None:
-        """Return the outcome of a job; None before it has started again, or if it is just ending."""
-        earlier, found = self._is_earlier(path), self._outcome(path)
-        if found is None or found.was_killed:
+        """Return the outcome of a job; None before it is started again, or while it is ending."""
+        earlier, outcome = self._is_earlier(path), self._outcome(path)
+        if outcome is None or outcome.was_killed:
             return None
-        kept = found.status == "finished" and not self.overwrite
-        return found if kept or not earlier else None
+        kept = outcome.status == "finished" and not self.overwrite
+        return outcome if kept or not earlier else None
 
     def _outcome(self, path: Path) -> Outcome | None:
-        """Return the outcome of a job; None if the directory is none of the jobs that the sweep has now."""
-        found = outcome(path, self.name)
-        return None if found is None or (self.jobs is not None and found.job >= self.jobs) else found
+        """Return the outcome of a job; None if the directory does not belong to a job of this sweep."""
+        job = outcome(path, self.name)
+        return None if job is None or (self.jobs is not None and job.job >= self.jobs) else job
 
     def _is_earlier(self, path: Path) -> bool:
         """Return whether the status of a job is still the one from before the sweep."""
         return self._before.get(path) == _written(path)
 
     def _label(self, outcome: Outcome) -> str:
-        """Return the overrides that tell a job from others."""
+        """Return the overrides that distinguish a job from the others."""
         return " ".join(word for word in outcome.overrides if word.partition("=")[0] in self.keys)
 
     def _report(self, interrupted: bool = False) -> list[Outcome]:
@@ -200,14 +200,13 @@ class Sweep:
 
         if self.directory is None:
             return []
-        found = [self._outcome(path) for path in _directories(self.directory)]
-        outcomes = self._of_each_job(one for one in found if one is not None)
+        outcomes = self._one_per_job(filter(None, map(self._outcome, _directories(self.directory))))
         self._forget_refusals()
-        if interrupted:  # the jobs that were running had no time to report it
+        if interrupted:  # jobs that were running had no time to write it
             outcomes = [one.interrupted(self.name) if one.was_killed else one for one in outcomes]
         if outcomes:
             self._show(outcomes)
-        if not interrupted:  # whoever sends a signal does not wait for pictures; the next start draws them
+        if not interrupted:  # a signal means to stop now; the next start draws the pictures
             finished = [one.directory for one in outcomes if one.status == "finished"]
             draw_all([directory for directory in finished if lacks_pictures(directory)], self.plugins)
         return outcomes
@@ -220,30 +219,30 @@ class Sweep:
     def _forget_refusals(self) -> None:
         shutil.rmtree(self._refusals, ignore_errors=True)
 
-    def _of_each_job(self, found: Iterable[Outcome]) -> list[Outcome]:
-        """Return one outcome of each job: its refusal, rather than what its directory holds."""
-        by_job = sorted(found, key=lambda one: (one.job, one.directory.parent == self._refusals))
+    def _one_per_job(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
+        """Return one outcome for each job: its refusal, if any, rather than the one in its directory."""
+        by_job = sorted(outcomes, key=lambda one: (one.job, one.directory.parent == self._refusals))
         return [*{one.job: one for one in by_job}.values()]
 
-    def _show(self, found: Sequence[Outcome]) -> None:
+    def _show(self, outcomes: Sequence[Outcome]) -> None:
         from rich.table import Table
 
         from nsvm_cli.report.console import Console
 
         assert self.directory is not None
-        count = Counter(one.status for one in found)
+        count = Counter(one.status for one in outcomes)
         shown = [f"{count[status]} {status}" for status in ("finished", "failed", "interrupted")]
         shown += [f"{count['running']} running"] if count["running"] else []
-        lacking = (self.jobs or 0) - len(found)
+        lacking = (self.jobs or 0) - len(outcomes)
         shown += [f"{lacking} without a result"] if lacking > 0 else []
-        earlier = sum(one.status == "finished" and self._is_earlier(one.directory) for one in found)
+        earlier = sum(one.status == "finished" and self._is_earlier(one.directory) for one in outcomes)
         before = f"; {earlier} had finished before" if earlier else ""
         answer(f"{self.directory}: {', '.join(shown)}{before}")
-        _show_best([one.directory for one in found if one.status == "finished"])
+        _show_best([one.directory for one in outcomes if one.status == "finished"])
         table = Table()
         for column in ("job", "overrides", "", "message"):
             table.add_column(column, overflow="fold")
-        for one in found:
+        for one in outcomes:
             if one.status != "finished":
                 table.add_row(str(one.job), self._label(one), one.status, one.message)
         if table.row_count:
@@ -254,17 +253,17 @@ class Sweep:
 
 
 def outcome(path: Path, sweep: str) -> Outcome | None:
-    """Return what became of the job in a directory; None if it is none of this sweep."""
+    """Return the outcome of the job in a directory; None if it does not belong to this sweep."""
     from nsvm_cli.storage.run_directory import KILLED, outcome_of, overrides_in, read_status
 
-    about = read_status(path) or {}
-    if about.get("sweep") != sweep:
+    record = read_status(path) or {}
+    if record.get("sweep") != sweep:
         return None
-    status, message = outcome_of(path, about)
-    code = 1 if (was_killed := message == KILLED) else about.get("exit_code")
-    words = overrides_in(about)
-    steps, notices = about.get("steps"), about.get("notices", ())
-    return Outcome(path, about["job"], words, status, message, code, steps, notices, was_killed)
+    status, message = outcome_of(path, record)
+    code = 1 if (was_killed := message == KILLED) else record.get("exit_code")
+    words = overrides_in(record)
+    steps, notices = record.get("steps"), record.get("notices", ())
+    return Outcome(path, record["job"], words, status, message, code, steps, notices, was_killed)
 
 
 def _directories(directory: Path) -> Iterator[Path]:
@@ -274,7 +273,7 @@ def _directories(directory: Path) -> Iterator[Path]:
 
 
 def _written(path: Path) -> int:
-    """Return when the status of a job was written, in nanoseconds; 0 if it has none."""
+    """Return the time at which the status of a job was written, in nanoseconds; 0 if it has none."""
     from nsvm_cli.storage.run_directory import STATUS
 
     try:
@@ -293,7 +292,7 @@ def _result(path: Path) -> dict[str, Any]:
 
 
 def _reason(error: Exception, directory: Path) -> str:
-    """Return why a sweep ended early, and what to do about it."""
+    """Return the reason why a sweep ended early, and what to do about it."""
     from nsvm_cli.storage.files import with_filename
 
     if isinstance(error, OSError) and error.strerror and not error.filename:
@@ -324,11 +323,11 @@ def _show_best(finished: Sequence[Path]) -> None:
     if len(finished) < 2:
         return
     try:
-        found = cells([read_run(path) for path in finished])
+        cells_of_runs = cells([read_run(path) for path in finished])
     except InputError as error:
         say(f"the settings cannot be ranked: {error}")
         return
-    for title, group in groupby(found, lambda cell: cell.title):
+    for title, group in groupby(cells_of_runs, lambda cell: cell.title):
         ranked = sorted(group, key=lambda cell: -cell.mean_score)
         ranks = rank([cell.mean_score for cell in ranked])
         show_ranking(
@@ -338,5 +337,5 @@ def _show_best(finished: Sequence[Path]) -> None:
                 for r, cell in zip(ranks, ranked, strict=True)
             ],
         )
-    if chooses_by_test(found):
+    if chooses_by_test(cells_of_runs):
         answer(CAUTION)

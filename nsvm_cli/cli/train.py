@@ -20,7 +20,7 @@ FLAGS = ("allow_mismatch", "overwrite")
 
 FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")
 WHERE_AND_HOW = ("hydra/launcher", "hydra.launcher", "hydra.sweep.", "hydra.job.")
-"""What a sweep may be started again with and still be the same."""
+"""Words that may differ when a sweep is started again without making it another sweep."""
 
 
 def train(arguments: list[str]) -> None:
@@ -47,8 +47,8 @@ def train(arguments: list[str]) -> None:
 
 
 def _options(arguments: Iterable[str]) -> tuple[RunOptions, list[str]]:
-    """Return the words about run directories, and the others."""
-    found: dict[str, Any] = {}
+    """Return the options about run directories, and the other words."""
+    values: dict[str, Any] = {}
     words = []
     for word in arguments:
         key, _, value = word.partition("=")
@@ -59,23 +59,23 @@ def _options(arguments: Iterable[str]) -> tuple[RunOptions, list[str]]:
         elif key == "optimized_metric":
             if value.startswith("test_"):
                 raise InputError(f"{word}: nothing is chosen on a test set; use validation_{value[5:]}")
-            found[key] = value
+            values[key] = value
         elif key in FOLDERS and value.strip("'\"") in ("", "null"):
             raise InputError(f"{word}: expected a folder; without {key} nsvm makes one in outputs")
         elif key == "resume":
-            found[key] = Path(value if Path(value).is_dir() else value.strip("'\"")).absolute()
-            if not value or not (found[key] / "config.yaml").is_file():
+            values[key] = Path(value if Path(value).is_dir() else value.strip("'\"")).absolute()
+            if not value or not (values[key] / "config.yaml").is_file():
                 raise InputError(f"resume={value}: expected the directory of a run, with its config.yaml")
         else:
             words.append(word)
-    options = RunOptions(**found, changes=tuple(word for word in words if not word.startswith("-")))
+    options = RunOptions(**values, changes=tuple(word for word in words if not word.startswith("-")))
     if options.resume and options.overwrite:
         raise InputError("resume=RUN resumes a run, overwrite=true starts it over: expected one of them")
     return options, words
 
 
 def _composed_like(run: Path, words: list[str]) -> list[str]:
-    """Return words that compose the settings to change in a run, beside others that are not used."""
+    """Return words that compose the settings to change in a run, along with others that are not used."""
     from nsvm_cli.storage.run_directory import read_config
 
     for word in words:
@@ -84,20 +84,20 @@ def _composed_like(run: Path, words: list[str]) -> list[str]:
         if re.match(r"[+~]*(experiment|values)\b", word):
             raise InputError(f"{word} does not go with resume=RUN: name what changes, as in optimizer.lr=0.1")
     parts = {group: part for group, part in read_config(run).items() if isinstance(part, dict)}
-    # a setting is known beside those of its own part
+    # a setting exists with the right option of its group only
     groups = {word.lstrip("+~").partition(".")[0] for word in words if "." in word.partition("=")[0]}
     if any(_names(words, group) for group in parts):
         # the settings of another part depend on the run's data set and algorithm
         groups |= {"dataset", "algorithm"}
     kinds = {group: str(parts[group]["name"]) for group in groups & parts.keys() if "name" in parts[group]}
     for group, kind in kinds.items():
-        # the run may be another's, and Hydra would follow a path or an interpolation
+        # the run may come from someone else, and Hydra would follow a path or an interpolation
         if not re.fullmatch(r"\w[\w-]*", kind):
             raise InputError(f"{run / 'config.yaml'}: {group}.name: expected a name, got {kind!r}")
     kept = [f"{group}={kind}" for group, kind in sorted(kinds.items()) if not _names(words, group)]
     dataset = parts.get("dataset", {})
     if "dataset" in kinds and "classes" in dataset and not _names(words, "dataset.classes"):
-        # values depend on whether there are two, and on nothing else about them
+        # values depend only on whether there are two classes
         two = isinstance(dataset["classes"], list) and len(dataset["classes"]) == 2
         kept.append(f"++dataset.classes={'[0,1]' if two else 'null'}")
     return [*words, *kept, "hydra.run.dir=."]
@@ -108,8 +108,8 @@ def _names(words: Sequence[str], key: str) -> bool:
 
 
 def _sweep_name(words: Sequence[str]) -> str:
-    """Return the same name for the same words: a sweep started again resumes in its directory."""
-    told = [word for word in words if not word.startswith(("-", *WHERE_AND_HOW))]
-    readable = re.sub(r"[^\w.=,-]+", "_", " ".join(told))[:60].strip("_=,.") or "sweep"
-    mark = hashlib.sha256(os.fsencode("\0".join(told))).hexdigest()[:8]
+    """Return the same name for the same words, so that a sweep started again resumes in its directory."""
+    named = [word for word in words if not word.startswith(("-", *WHERE_AND_HOW))]
+    readable = re.sub(r"[^\w.=,-]+", "_", " ".join(named))[:60].strip("_=,.") or "sweep"
+    mark = hashlib.sha256(os.fsencode("\0".join(named))).hexdigest()[:8]
     return f"{readable.replace('=', '_').replace(',', '_')}-{mark}"

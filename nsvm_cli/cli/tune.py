@@ -55,7 +55,7 @@ def configure(parser: CommandParser) -> None:
 
 
 def _keys() -> Iterator[Key]:
-    """Yield the keys of the search, which their configuration documents in its comments."""
+    """Yield the keys of the search, documented by the comments of their configuration."""
     for name, default, comment in re.findall(r"^(\w+):(.*?) +# (.+)$", DEFAULT.read_text(), re.MULTILINE):
         yield Key(f"tune.{name}", default.strip(), comment)
     yield Key("tune.space.KEY", "[A,B]", "values to choose from")
@@ -65,11 +65,11 @@ def _keys() -> Iterator[Key]:
 
 def tune(options: argparse.Namespace) -> None:
     """Search, and print the finalists."""
-    # one's own configurations come by --config-dir, as for nsvm train
+    # the user's own configurations are in --config-dir, as for nsvm train
     folders = [search_folder(options.config_dir)] if options.config_dir is not None else []
-    # Hydra's + refuses a key that is there already
+    # Hydra's + refuses a key that exists
     words = [re.sub(r"^\+(?=tune\.space\.)", "++", word) for word in options.words]
-    # every data set has dataset.validation, though one's own configuration need not name it
+    # every data set has dataset.validation, though a user's own configuration may not name it
     asked = ["+tune=default", "++dataset.validation=${tune.validation}", USUAL]
     values = compose_settings([*asked, *folders, *words])
     section = values.pop("tune")
@@ -77,7 +77,7 @@ def tune(options: argparse.Namespace) -> None:
     del section["validation"]  # has become dataset.validation
     plugins = parse_settings(values).plugins
     load_plugins(plugins)
-    # torch takes seconds to import: not before the configuration is known to compose
+    # torch takes seconds to import: compose the configuration first
     with importing_torch():
         from nsvm_cli.datasets import SampleCache
         from nsvm_cli.studies.search_space import parse_search
@@ -104,7 +104,7 @@ def tune(options: argparse.Namespace) -> None:
 
 
 def _first_lines(values: Mapping[str, Any], search: Search, reason: str) -> list[str]:
-    """Return what is searched, and the reason for the size of the validation set if it is not the usual."""
+    """Return a title, and the reason for the size of the validation set if that is not the usual one."""
     algorithm, dataset = values["algorithm"]["name"], values["dataset"]
     how = f"trials={search.trials} seeds={search.seeds} validation={dataset['validation']}"
     title = f"tune {algorithm} on {dataset['name']}: {how}, in {search.directory}"
@@ -123,14 +123,14 @@ def _train_command(options: argparse.Namespace, values: Mapping[str, Any], best:
     words = [word for word in options.words if not re.match(r"[+~]*(tune\b|dataset\.validation=)", word)]
     if values["calibration"] or values["validation"]["every"]:
         words.append(f"dataset.validation={values['dataset']['validation']}")
-    known = flat(values)
-    found = [f"{'' if key in known else '++'}{key}={_written(value)}" for key, value in best.point.items()]
-    # the candidate comes from a file, which may be anyone's
-    return printable(shlex.join(["nsvm", "train", *folders, *words, *found]))
+    keys = flat(values)
+    best_values = [f"{'' if key in keys else '++'}{key}={_written(v)}" for key, v in best.point.items()]
+    # the candidate comes from a file, which may come from someone else
+    return printable(shlex.join(["nsvm", "train", *folders, *words, *best_values]))
 
 
 def _written(value: Value) -> str:
-    """Return a value as Hydra reads it."""
+    """Return a value in Hydra's syntax."""
     if isinstance(value, str) and not value.isidentifier():
         return quoted(value)
     return "null" if value is None else str(value)
@@ -145,7 +145,7 @@ class Progress:
 
     def show(self, candidate: Candidate) -> None:
         """Show a candidate that has just been tried."""
-        if self.tried == 0:  # not before anything has been found wrong with the search
+        if self.tried == 0:  # only once the first candidate has shown that the search works
             for line in self.first_lines:
                 say(line)
         self.tried += 1

@@ -29,7 +29,7 @@ def test_an_estimate_leaves_no_file(tmp_path: Path) -> None:
 def test_an_estimate_is_of_one_run(tmp_path: Path) -> None:
     for word in ("-m", "--multi", "hydra.mode='MULTIRUN'"):
         assert refusal("train", "--estimate", word, "seed=0,1", cwd=tmp_path).startswith(
-            "--estimate is of one run"
+            "--estimate is for one run"
         )
         assert list(tmp_path.iterdir()) == []
     assert refusal("train", "--estimate", "dataset=csv", cwd=tmp_path) == "dataset.path needs a value"
