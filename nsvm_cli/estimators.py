@@ -144,8 +144,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             check_storable(experiment)
             model = train_in_memory(experiment)
         kind = None if classes is None else "str" if classes.dtype.kind == "U" else classes.dtype.name
-        about = facts(experiment, model, experiment.trainer.total, labels=kind)
-        self._take(SavedModel(model, experiment.settings, about))
+        model_facts = facts(experiment, model, experiment.trainer.total, labels=kind)
+        self._take(SavedModel(model, experiment.settings, model_facts))
 
     def _take(self, saved: SavedModel) -> None:
         self.saved_ = saved

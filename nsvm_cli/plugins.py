@@ -111,15 +111,15 @@ def plugin_error(error: Exception) -> InputError | RunError | None:
     named = [(frame, frame.f_code.co_qualname.partition(".<locals>")[0]) for frame, _ in frames]
     frame, name = next((one for one in reversed(named) if "." in one[1]), named[-1])
     line = f"plugin {frame.f_globals['__name__']} failed in {name}: {_what(error)}{location(error)}"
-    known: InputError | RunError
+    explained: InputError | RunError
     if isinstance(error, (ValueError, OSError)):
-        known = InputError(line)
+        explained = InputError(line)
     else:
-        known = RunError(line)
+        explained = RunError(line)
         own_lines = traceback.StackSummary.extract(iter(frames), limit=-MOST_FRAMES).format()
-        known.add_note("".join(["Traceback (most recent call last), of the plugin alone:\n", *own_lines]))
-    known.__cause__ = error
-    return known
+        explained.add_note("".join(["Traceback (most recent call last), of the plugin alone:\n", *own_lines]))
+    explained.__cause__ = error
+    return explained
 
 
 def location(error: BaseException) -> str:

@@ -139,7 +139,7 @@ class _Loader(_Groups):
     """
 
     composed: tuple[list[str], DictConfig] | None = None
-    of_parts: ClassVar[dict[tuple[str, ...], DictConfig]] = {}
+    by_parts: ClassVar[dict[tuple[str, ...], DictConfig]] = {}
 
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
         super().__init__(config_search_path)
@@ -152,11 +152,11 @@ class _Loader(_Groups):
         values = [override for override in overrides if _is_value(override, master_config)]
         words = [str(override.input_line) for override in overrides if override not in values]
         key = str(self.config_search_path), *map(str, master_config.hydra.overrides.hydra), *words
-        if key not in self.of_parts:
-            if len(self.of_parts) >= MOST_PARTS:
-                self.of_parts.clear()
-            self.of_parts[key] = super().load_sweep_config(master_config, words)
-        config = copy.deepcopy(self.of_parts[key])
+        if key not in self.by_parts:
+            if len(self.by_parts) >= MOST_PARTS:
+                self.by_parts.clear()
+            self.by_parts[key] = super().load_sweep_config(master_config, words)
+        config = copy.deepcopy(self.by_parts[key])
         self._apply_overrides_to_config(values, config)
         task = [override for override in overrides if not override.is_hydra_override()]
         config.hydra.overrides.task = [override.input_line for override in task]
@@ -203,7 +203,7 @@ def composed_so_far(error: Exception) -> DictConfig | None:
 def composing_once() -> Iterator[None]:
     """Let Hydra compose no more often than necessary within the context, see ``_Loader``."""
     if OLD:
-        _Loader.of_parts.clear()
+        _Loader.by_parts.clear()
         _Files.read.clear()
     hydra_application.ConfigLoaderImpl = _Loader if OLD else _Groups  # type: ignore[attr-defined]
     try:
