@@ -50,20 +50,20 @@ class Command:
 
 def commands(page: str) -> list[Command]:
     """Return the commands of a page; a block of Python counts as ``python -c``."""
-    found = []
+    listed = []
     for not_run, language, text in BLOCK.findall((ROOT / page).read_text()):
         if language == "python":
-            found.append(Command(["python", "-c", text], not_run))
+            listed.append(Command(["python", "-c", text], not_run))
         elif language == "sh":
             lines = [shlex.split(line, comments=True) for line in text.replace("\\\n", "").splitlines()]
-            found += [Command(words, not_run) for words in lines if words]
+            listed += [Command(words, not_run) for words in lines if words]
         elif language == "console":
             for line in text.splitlines():
                 if line.startswith("$ "):
-                    found.append(Command(shlex.split(line[2:]), not_run))
+                    listed.append(Command(shlex.split(line[2:]), not_run))
                 elif not not_run:
-                    found[-1].output.append(line)
-    return found
+                    listed[-1].output.append(line)
+    return listed
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -193,20 +193,20 @@ def test_the_page_on_files_names_every_field_of_a_result(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("page", ["paper.md", "development.md"])
 def test_the_names_in_the_page_are_in_the_code(page: str) -> None:
-    known = {}
+    objects = {}
     for module in pkgutil.walk_packages(nsvm_cli.__path__, "nsvm_cli."):
         if not module.name.startswith(("nsvm_cli.cli", "nsvm_cli.__main__")):
-            known |= vars(importlib.import_module(module.name))
+            objects |= vars(importlib.import_module(module.name))
     names = re.findall(r"`([^`]+)`", (ROOT / "docs" / page).read_text())
     assert len(names) > 40
     for name in names:
         if re.fullmatch(r"[\w/]+\.py", name):
             assert (ROOT / name).exists() or (ROOT / "nsvm_cli" / name).exists(), name
-        elif found := re.fullmatch(r"([A-Z]\w+)(?:\.(\w+))?", name):
-            assert found[1] in known, name
-            assert hasattr(known[found[1]], found[2] or "__doc__"), name
+        elif match := re.fullmatch(r"([A-Z]\w+)(?:\.(\w+))?", name):
+            assert match[1] in objects, name
+            assert hasattr(objects[match[1]], match[2] or "__doc__"), name
         elif re.fullmatch(r"[a-z]+_[a-z_]+", name) and name not in ("batch_size", "nsvm_cli"):
-            assert name in known, name
+            assert name in objects, name
 
 
 def test_the_page_on_development_lists_every_folder() -> None:

@@ -45,10 +45,10 @@ QUICK: dict[str, Any] = {"algorithm": "pegasos", "network": "identity", "steps":
 def test_scikit_learns_checks(Estimator: Any, settings: dict[str, Any]) -> None:
     """In float64: sums of float32 depend in their last bits on the samples predicted together."""
     estimator = Estimator(dtype="float64", engine="torch", **settings)
-    found = check_estimator(estimator, on_fail=None, on_skip=None)
-    failed = [check for check in found if check["status"] not in ("passed", "skipped")]
+    checks = check_estimator(estimator, on_fail=None, on_skip=None)
+    failed = [check for check in checks if check["status"] not in ("passed", "skipped")]
     assert not failed
-    assert [check["check_name"] for check in found if check["status"] == "skipped"] == [
+    assert [check["check_name"] for check in checks if check["status"] == "skipped"] == [
         "check_array_api_input"
     ]
 

@@ -176,20 +176,20 @@ def test_the_command_that_found_the_values_can_be_typed(name: str) -> None:
     search = {k: v for k, v in values.pop("tune").items() if k != "validation"}
     parts = [word for word in words if re.match(r"dataset|algorithm=|experiment=", word)]
     own = [name.replace("/", "=", 1)] if name == f"experiment/{BEYOND[0]}" else []
-    found = compose_settings([*parts, *own])
+    composed = compose_settings([*parts, *own])
     for key, choices in parse_search(search).ranges().items():
         section, name = key.split(".")
-        assert found[section][name] in choices, key
-    assert placed(values, {"optimizer.lr": found["optimizer"]["lr"]})["algorithm"] == found["algorithm"]
+        assert composed[section][name] in choices, key
+    assert placed(values, {"optimizer.lr": composed["optimizer"]["lr"]})["algorithm"] == composed["algorithm"]
 
 
 @pytest.mark.parametrize("cell", ["mnist_alg4", "ringnorm_alg4_wide"])
 def test_nsvm_reproduce_runs_these_values(cell: str) -> None:
-    found = _compose(cell, Request(mnist="data", ringnorm="it's, here.csv"))
+    composed = _compose(cell, Request(mnist="data", ringnorm="it's, here.csv"))
     location = {"mnist": {"root": "data"}, "ringnorm_openml": {"path": "it's, here.csv"}}
-    for values, experiment in ((found.nsvm, cell), (found.network, f"baseline/{cell}")):
-        expected = compose(experiment, *found.family.words)
-        expected["dataset"] |= location[found.family.dataset]
+    for values, experiment in ((composed.nsvm, cell), (composed.network, f"baseline/{cell}")):
+        expected = compose(experiment, *composed.family.words)
+        expected["dataset"] |= location[composed.family.dataset]
         assert values == expected
 
 

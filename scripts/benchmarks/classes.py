@@ -77,12 +77,12 @@ def measure(report: Report, arguments: argparse.Namespace) -> None:
             for seed in range(arguments.pairs):
                 for C in CLASSES:
                     runs[C].append(alone(train, algorithm, m, C, seed))
-            times = {C: [run["s"] for run in found] for C, found in runs.items()}
+            times = {C: [run["s"] for run in repeats] for C, repeats in runs.items()}
             row = {"algorithm": algorithm, "m": m, "2 classes, s": spread(times[2])}
             for C in CLASSES[1:]:
                 row[f"{C} / 2"] = spread([many / two for many, two in zip(times[C], times[2], strict=True)])
             for name in ("violations", "vectors", "MiB"):
-                medians = (statistics.median(run[name] for run in found) for found in runs.values())
+                medians = (statistics.median(run[name] for run in repeats) for repeats in runs.values())
                 row[name] = ", ".join(f"{median:.0f}" for median in medians)
             rows.append(row)
             print(row, flush=True)

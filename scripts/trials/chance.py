@@ -62,11 +62,11 @@ def chance(folder: Path, arguments: Namespace) -> list[str]:
     """Compare equal candidates; no more than 5 % of the studies may find a difference, beyond noise."""
     number, rows = arguments.studies, []
     most = LEVEL + 3 * (LEVEL / number) ** 0.5
-    for about, study, candidates, seeds in STUDIES:
+    for kind, study, candidates, seeds in STUDIES:
         rng = np.random.default_rng(0)
-        found = [_found(study(rng, candidates, seeds), study is overlapping_splits) for _ in range(number)]
-        rates = np.mean(found, axis=0)
-        rows.append([about, str(candidates), str(seeds), *(f"{100 * rate:.1f}" for rate in rates)])
+        outcomes = [_found(study(rng, candidates, seeds), study is overlapping_splits) for _ in range(number)]
+        rates = np.mean(outcomes, axis=0)
+        rows.append([kind, str(candidates), str(seeds), *(f"{100 * rate:.1f}" for rate in rates)])
         if max(rates) > most or rates[1] > 0:
             raise SystemExit(f"{rows[-1]}: expected at most {100 * most:.1f} %, and no interval that holds 0")
     title = f"{number} studies each; how many of them find a difference between equal candidates, %"
@@ -84,7 +84,7 @@ def _found(errors: np.ndarray, overlapping: bool) -> tuple[bool, bool, bool, boo
     cells = []
     for name, row in enumerate(errors):
         figures = [{"test_errors": int(number), "data": data} for number in row]
-        runs = {seed: RunRecord(Path(), "finished", figures=about) for seed, about in enumerate(figures)}
+        runs = {seed: RunRecord(Path(), "finished", figures=values) for seed, values in enumerate(figures)}
         cells.append(Cell("data", str(name), "test", runs, {}))
     rows, ranks = compare(cells), ranking(cells)
     differ = [row.minus for row in rows if row.p is not None and row.p < LEVEL and row.minus is not None]

@@ -43,14 +43,14 @@ VALUES = st.recursive(
 
 def paths(tree: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return every place in nested dicts and lists."""
-    found = [at]
+    places = [at]
     if isinstance(tree, dict):
         for key, value in tree.items():
-            found += paths(value, (*at, key))
+            places += paths(value, (*at, key))
     elif isinstance(tree, list):
         for n, value in enumerate(tree):
-            found += paths(value, (*at, n))
-    return found
+            places += paths(value, (*at, n))
+    return places
 
 
 def changed(data: st.DataObject, tree: Any) -> Any:

@@ -43,7 +43,7 @@ def tracked() -> Any:
 def steps(metric: str) -> list[int]:
     from mlflow import MlflowClient
 
-    return [found.step for found in MlflowClient().get_metric_history(tracked().info.run_id, metric)]
+    return [logged.step for logged in MlflowClient().get_metric_history(tracked().info.run_id, metric)]
 
 
 def test_a_run_with_its_records_settings_and_figures(tmp_path: Path) -> None:

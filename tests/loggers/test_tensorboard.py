@@ -33,10 +33,10 @@ def statuses(run: Path) -> list[tuple[int, bytes]]:
 
 def expect_the_records_of(run: Path) -> None:
     """Check that each record is there once, at its step."""
-    found = events(run)
+    logged = events(run)
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for name in records[0].keys() - {"step"}:
-        course = [(event.step, event.value) for event in found.Scalars(name)]
+        course = [(event.step, event.value) for event in logged.Scalars(name)]
         recorded = [(record["step"], record[name]) for record in records if record[name] is not None]
         assert [step for step, _ in course] == [step for step, _ in recorded]
         assert [value for _, value in course] == pytest.approx([value for _, value in recorded])
@@ -45,15 +45,15 @@ def expect_the_records_of(run: Path) -> None:
 def test_a_run_with_its_records_settings_and_figures(tmp_path: Path) -> None:
     result = go(tmp_path, settings_with("tensorboard"))
     expect_the_records_of(tmp_path)
-    found = events(tmp_path)
-    last = {name: found.Scalars(name)[-1] for name in ("train_accuracy", "train_seconds")}
+    logged = events(tmp_path)
+    last = {name: logged.Scalars(name)[-1] for name in ("train_accuracy", "train_seconds")}
     assert {name: event.step for name, event in last.items()} == dict.fromkeys(last, 50)
     assert last["train_accuracy"].value == pytest.approx(result["train_accuracy"])
     assert statuses(tmp_path) == [(50, b"finished")]
-    (picture,) = found.Images("curves")
+    (picture,) = logged.Images("curves")
     assert (picture.step, picture.width, picture.height) == (50, 1, 1)
     start = HParamsPluginData.FromString(
-        found.summary_metadata["_hparams_/session_start_info"].plugin_data.content
+        logged.summary_metadata["_hparams_/session_start_info"].plugin_data.content
     )
     settings = start.session_start_info.hparams
     assert settings["optimizer.lr"].number_value == 0.01

@@ -31,8 +31,8 @@ LAM = 0.01
 
 @pytest.fixture(params=["literal", "torch"])
 def engine(request: pytest.FixtureRequest) -> Engine:
-    found: Engine = request.param
-    return found
+    engine: Engine = request.param
+    return engine
 
 
 class Transcribed:

@@ -58,8 +58,8 @@ mostly_two_classes = pytest.mark.parametrize(
 
 @pytest.fixture(params=CASES, ids=lambda case: case.kind)
 def case(request: pytest.FixtureRequest) -> Case:
-    found: Case = request.param
-    return found
+    case: Case = request.param
+    return case
 
 
 @pytest.fixture
