@@ -55,7 +55,7 @@ def _options(arguments: Iterable[str]) -> tuple[RunOptions, list[str]]:
         if key in FLAGS:
             if value.lower() not in ("true", "false"):
                 raise InputError(f"{key}: expected true or false, got {value!r}")
-            found[key] = value.lower() == "true"
+            values[key] = value.lower() == "true"
         elif key == "optimized_metric":
             if value.startswith("test_"):
                 raise InputError(f"{word}: nothing is chosen on a test set; use validation_{value[5:]}")

@@ -162,5 +162,5 @@ def flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Return nested values by dotted names, such as ``optimizer.lr``."""
     flattened: dict[str, Any] = {}
     for name, value in values.items():
-        found |= flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
-    return found
+        flattened |= flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
+    return flattened

@@ -186,8 +186,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
         InputError: the file is missing, damaged, of another kind, or inconsistent.
     """
     file = tensor_file.read(path, KIND, noun="checkpoint")
-    about: dict[str, Any] = dict(file.content)
-    numbers = about.pop("numbers", None)
+    fields: dict[str, Any] = dict(file.content)
+    numbers = fields.pop("numbers", None)
     try:
         if not isinstance(numbers, Mapping) or not all(_is_number(value) for value in numbers.values()):
             raise ValueError("its numbers are malformed")
