@@ -66,7 +66,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             defaults of ``nsvm train dataset=csv`` with this algorithm.
         settings: any other settings of these parts by name, such as ``{"algorithm.solver": "pegasos"}``, and
             ``multiclass``.
-        random_state: the seed, or whatever scikit-learn makes one of.
+        random_state: the seed, or another ``random_state`` of scikit-learn.
         dtype, device, engine, threads, memory_budget: as on the command line.
 
     Attributes:

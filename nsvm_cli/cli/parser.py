@@ -232,7 +232,7 @@ def build_parser(command: str | None = None) -> Parser:
 
     Args:
         command: the command whose arguments are wanted: only its module is imported. ``train`` has none
-            here, for Hydra parses its arguments.
+            here, because Hydra parses its arguments.
     """
     parser = Parser("nsvm", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"nsvm {__version__}", help="show the version")

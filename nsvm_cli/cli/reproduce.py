@@ -72,10 +72,10 @@ class Request:
     )
     ringnorm: str | None = described("FILE", "the published data as a CSV file (default: from OpenML)")
     mnist: str | None = described(
-        "FOLDER", "folder that holds MNIST/raw (default: the cache, downloaded if need be)"
+        "FOLDER", "folder that holds MNIST/raw (default: the cache, downloaded if missing)"
     )
     pmlb: str | None = described(
-        "FOLDER", "folder that holds the tables of PMLB (default: the cache, downloaded if need be)"
+        "FOLDER", "folder that holds the tables of PMLB (default: the cache, downloaded if missing)"
     )
     directory: Path | None = described(
         "FOLDER", "where results go (default: outputs/reproduce, or outputs/reproduce_quick)"
