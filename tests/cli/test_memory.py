@@ -49,7 +49,7 @@ def test_an_allocation_that_fails_is_one_line(library: str, tmp_path: Path) -> N
 
 def test_a_job_of_a_sweep_reports_it_too(tmp_path: Path) -> None:
     (tmp_path / "greedy.py").write_text(PLUGIN.format(allocation=ALLOCATIONS["torch"]))
-    words = ["train", "-m", "plugins=[greedy]", "~dataset.samples", "seed=0", "hydra.sweep.dir=sweep"]
+    words = ["train", "-m", "plugins=[greedy]", "~dataset.samples=7400", "seed=0", "hydra.sweep.dir=sweep"]
     done = nsvm(*words, cwd=tmp_path)
     assert done.returncode == 1
     assert "seed=0): out of memory: " in done.stderr
