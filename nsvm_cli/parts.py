@@ -7,7 +7,6 @@ from typing import Any
 
 from nsvm_cli.config.registry import build
 from nsvm_cli.config.settings import Settings
-from nsvm_cli.datasets import build_source
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import Kernel, build_kernel
 from nsvm_cli.models.losses import LOSSES
@@ -25,7 +24,7 @@ class Parts:
 
 
 def build_parts(settings: Settings) -> Parts:
-    """Return the parts that need no data, and check that those that do accept their settings.
+    """Return the parts that need no data, and check that the loss, which does, accepts its settings.
 
     Raises:
         InputError: a name or a setting is wrong.
@@ -33,7 +32,6 @@ def build_parts(settings: Settings) -> Parts:
     parts = Parts(
         build_trainer(settings.algorithm), build_kernel(settings.kernel), build_optimizer(settings.optimizer)
     )
-    build_source(settings.dataset)
     if settings.calibration and settings.task == "regression":
         raise InputError("calibration=sigmoid gives probabilities of classes, and task=regression has none")
     if settings.loss is not None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, NonNegative, Positive, one_line, shown
 from nsvm_cli.config.settings import Settings, parse_settings, plain
-from nsvm_cli.datasets import Known
+from nsvm_cli.datasets import Known, build_source
 from nsvm_cli.datasets.encoding import MOST_CLASSES, Columns, TableEncoder
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.datasets.unlabelled import sample_bytes
@@ -163,6 +163,7 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> SavedMod
     try:
         settings, facts = _understood(file.content)
         kernel = build_parts(settings).kernel
+        build_source(settings.dataset)
         _check_specs(file.specs, settings, facts)
     except ValidationError as error:
         raise unusable(path, one_line(error)) from None

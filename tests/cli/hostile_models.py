@@ -80,7 +80,6 @@ class Hostile:
         settings = {"dataset": self.dataset, "network": self.network, "kernel": self.kernel}
         settings |= {"dtype": self.dtype, "calibration": self.calibration, "memory_budget": 10**6}
         facts = {"scale": 1.0, "bias": 0.0, "shape": self.shape, "classes": self.names, "steps": 1}
-        facts |= {"text_as_written": True}
         facts |= {"one_vs_one": self.one_vs_one, "source": "x", "sha256": BLANK, "columns": self.columns}
         content = {"settings": {**SETTINGS, **settings}, "facts": facts | self.facts}
         self.change(content)
