@@ -118,6 +118,7 @@ def test_names_of_columns_and_labels_are_kept(tmp_path: Path) -> None:
     loaded = NSVMClassifier.load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(loaded.decision_function(table), fitted.decision_function(table))
     np.testing.assert_array_equal(loaded.predict(table), fitted.predict(table))
+    np.testing.assert_array_equal(loaded.model_.expansion.i, fitted.model_.expansion.i)
     assert (loaded.steps, loaded.batch_size) == (FEW["steps"], FEW["batch_size"])
     again = loaded.fit(table, labels)
     np.testing.assert_array_equal(again.decision_function(table), fitted.decision_function(table))
