@@ -193,7 +193,7 @@ def _has_scores(record: RunRecord, split: str) -> bool:
 
 
 def _expect_figures(record: RunRecord, split: str) -> None:
-    """Expect whatever is read of a result, which may be anyone's."""
+    """Validate the result of a run, which may come from someone else."""
     cell = Cell("", "", split, {0: record}, {})
     try:
         known = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
