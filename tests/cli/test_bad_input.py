@@ -30,6 +30,7 @@ CASES = [
     ("train dataset=my/table.csv", "dataset=my/table.csv: there is no such dataset; did you mean csv?"),
     ("train algorithm=4", "algorithm=4: expected the name of an option for each, such as kernel=rbf"),
     ("train experiment=ringnorm_alg9", "there is no such experiment; did you mean ringnorm_alg"),
+    ("train -m optimized_metric=test_accuracy seed=0,1", "chosen on a test set; use validation_accuracy"),
     ("train seed=0,1", "seed=0,1 has several values: to train with all, add -m to nsvm train"),
     (
         "evaluate x --split val",

@@ -298,8 +298,3 @@ def test_a_sweeper_gets_the_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert math.isnan(returned[1])
     again = nsvm("train", "-m", *words, f"{metric[:-4]}", "optimizer.lr=1e-3,1e25", cwd=tmp_path)
     assert "did you mean validation_accuracy" in again.stderr
-
-
-def test_nothing_is_chosen_on_a_test_set(tmp_path: Path) -> None:
-    says = refusal("train", "-m", "optimized_metric=test_accuracy", "seed=0,1", cwd=tmp_path)
-    assert says.endswith("nothing is chosen on a test set; use validation_accuracy")
