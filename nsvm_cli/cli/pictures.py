@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,23 +15,49 @@ from nsvm_cli.plugins import load_plugins, plugin_error
 if TYPE_CHECKING:
     from nsvm_cli.datasets import Data, SampleCache
 
+RUNS_PER_PROCESS = 8
+"""Runs whose pictures take as long as it takes a process to import torch and matplotlib, about."""
+
 
 def draw_all(directories: Sequence[Path], plugins: Sequence[str]) -> None:
-    """Draw the pictures of finished runs; see ``draw``.
+    """Draw the pictures of finished runs, those of many runs in several processes; see ``draw``.
 
     Args:
         plugins: the user's modules that the models may need.
     """
-    if not directories:
-        return
-    with _warning("the pictures"):
-        from nsvm_cli.datasets import SampleCache  # imports torch
+    from concurrent.futures import as_completed
 
-        samples = SampleCache()
-        load_plugins(plugins)  # only the launcher's processes may have them
-        for number, directory in enumerate(directories, 1):
-            flash(f"drawing curves: {number}/{len(directories)}")
-            draw(directory, samples=samples)
+    from nsvm_cli.parallel.workers import Workers, cores, outcome
+
+    count = min(cores(), len(directories) // RUNS_PER_PROCESS)
+    with _warning("the pictures"):
+        if count < 2:
+            load_plugins(plugins if directories else ())  # only the launcher's processes may have them
+            for number, directory in enumerate(directories, 1):
+                _show(number, directories)
+                _draw_next(directory)
+            return
+        with Workers(count, partial(load_plugins, plugins)) as workers:
+            futures = [workers.submit(_draw_next, directory) for directory in directories]
+            for number, future in enumerate(as_completed(futures), 1):
+                _show(number, directories)
+                outcome(future)
+
+
+def _show(number: int, directories: Sequence[Path]) -> None:
+    flash(f"drawing curves: {number}/{len(directories)}")
+
+
+def _draw_next(directory: Path) -> None:
+    draw(directory, samples=_samples())
+
+
+@cache
+def _samples() -> SampleCache:
+    """Return the samples that this process has loaded for pictures."""
+    from nsvm_cli.datasets import SampleCache
+
+    return SampleCache()
 
 
 def draw(

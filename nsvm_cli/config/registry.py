@@ -10,8 +10,9 @@ import inspect
 import re
 import reprlib
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, is_dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import AfterValidator, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 
@@ -46,15 +47,36 @@ def lookup(registry: Mapping[str, T], kind: str, name: object) -> T:
     )
 
 
-def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
-    """Return a pydantic validator for a setting that names an entry of a registry; plugins may add to it."""
+@dataclass(frozen=True, eq=False)
+class EntryCheck:
+    """Checks that a name is in a registry, to which a plugin may have added."""
 
-    def expect_entry(name: str) -> str:
-        if name not in registry:
-            raise ValueError(f"there is no {name!r}; {did_you_mean(name, registry)}")
+    registry: Mapping[str, Any]
+
+    def __call__(self, name: str) -> str:
+        if name not in self.registry:
+            raise ValueError(f"there is no {name!r}; {did_you_mean(name, self.registry)}")
         return name
 
-    return AfterValidator(expect_entry)
+
+def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
+    """Return a pydantic validator for a setting that names an entry of the registry."""
+    return AfterValidator(EntryCheck(registry))
+
+
+def literal_values(hint: Any) -> list[str]:
+    """Return what a setting with this annotation may be, as it is written; none where that is no choice."""
+    if hint is NoneType:
+        return ["null"]
+    if hint is bool:
+        return ["true", "false"]
+    if get_origin(hint) is Literal:
+        return [str(value) for value in get_args(hint)]
+    if get_origin(hint) in (Union, UnionType):
+        kinds = [literal_values(kind) for kind in get_args(hint)]
+        return [value for kind in kinds for value in kind] if all(kinds) else []
+    checks = [note.func for note in getattr(hint, "__metadata__", ()) if isinstance(note, AfterValidator)]
+    return [name for check in checks if isinstance(check, EntryCheck) for name in check.registry]
 
 
 def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping[str, Any], *args: Any) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import functools
 import hashlib
@@ -127,12 +128,25 @@ def reading_csv(what: str) -> Iterator[None]:
     except InputError:
         raise
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"{what} cannot be read as CSV: expected UTF-8, got {shown(error.object)}; if it is text from "
-            "Windows: iconv -f cp1252 -t utf-8"
-        ) from None
+        raise InputError(f"{what} cannot be read as CSV: {_encoding_of(error)}") from None
     except (ValueError, OSError, RuntimeError, pd.errors.ParserWarning, *DAMAGED) as error:
         raise out_of_memory(error) or InputError(f"{what} cannot be read as CSV: {error}") from None
+
+
+def _encoding_of(error: UnicodeDecodeError) -> str:
+    """Return which encoding the bytes that are no UTF-8 may have, and how they read in it."""
+    encoding = "utf-16" if error.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "cp1252"
+    text = ""
+    with contextlib.suppress(UnicodeDecodeError):
+        text = codecs.getincrementaldecoder(encoding)().decode(
+            error.object
+        )  # a cell may end within a character
+    if not text or not all(c.isprintable() or c.isspace() for c in text):
+        return f"expected UTF-8, got {shown(error.object)}"
+    return (
+        f"expected UTF-8, got bytes that read {shown(text)} in {encoding}; if that is right, convert the "
+        f"text with iconv -f {encoding} -t utf-8"
+    )
 
 
 def to_table(

@@ -184,8 +184,15 @@ SENTENCES = {
     "a label missing": (table() + "1,2,\n", "row 41 has no label"),
     "a long row": (table() + "1,2,ham,4\n", "Expected 3 fields in line 42, saw 4"),
     "a quote left open": (table() + '"1,2,ham\n', "cannot be read as CSV"),
-    "not UTF-8": (table().encode("utf-16"), "expected UTF-8, got b'"),
-    "Latin-1": (table(("Käse", "Wurst")).encode("latin-1"), "iconv -f cp1252 -t utf-8"),
+    "not UTF-8": (table().encode("utf-16"), "expected UTF-8, got bytes that read 'a' in utf-16; if that is"),
+    "Latin-1": (
+        table(("Käse", "Wurst")).encode("latin-1"),
+        "cannot be read as CSV: expected UTF-8, got bytes that read 'Käse' in cp1252; if that is right, "
+        "convert the text with iconv -f cp1252 -t utf-8",
+    ),
+    "Latin-1 in the header": (table(header=("a", "b", "Größe")).encode("latin-1"), "read 'Größe' in cp1252"),
+    "a blank of Latin-1": (table(("Käse\xa0", "Wurst")).encode("latin-1"), r"read 'Käse\xa0' in cp1252"),
+    "no cp1252": (table(("K\x81se", "Wurst")).encode("latin-1"), "expected UTF-8, got b'K\\x81se'"),
     "two labels": (
         "a,label,label\n" + "1,x,y\n" * 20,
         "2 columns are called 'label': expected a name of its",
