@@ -11,7 +11,7 @@ FACE = {
     "NSVMClassifier": "nsvm_cli.estimators",
     "NSVMRegressor": "nsvm_cli.estimators",
     "load_model": "nsvm_cli.estimators",
-    "load_runs": "nsvm_cli.studies.records",
+    "load_runs": "nsvm_cli.comparison.records",
 }
 """The public names of the package and their modules, imported on first use, since torch takes seconds."""
 

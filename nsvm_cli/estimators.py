@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nsvm_cli.artifacts import model_file
 from nsvm_cli.artifacts.model_file import SavedModel, save_model
-from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.registry import shown
 from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
 from nsvm_cli.datasets import Samples, Table, in_memory

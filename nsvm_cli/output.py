@@ -1,7 +1,7 @@
 """Printing, for a person or a program to read.
 
 Names and values may come from other people's files, and a terminal obeys control characters: ``say``,
-``answer`` and ``nsvm_cli.report.console.Console`` write these as escapes. Nothing else in nsvm prints.
+``answer`` and ``nsvm_cli.terminal.console.Console`` write these as escapes. Nothing else in nsvm prints.
 """
 
 from __future__ import annotations
@@ -18,6 +18,12 @@ from typing import Any, ClassVar
 def printable(text: str) -> str:
     """Return the text with escapes such as ``\\x1b`` in place of characters that cannot be printed."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def shortened(name: str, longest: int = 16) -> str:
+    """Return the beginning of a name, which may be anyone's, with escapes for what no font has."""
+    name = printable(name)
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 
 def say(line: object) -> None:

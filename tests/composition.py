@@ -21,7 +21,7 @@ from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig
 
-from nsvm_cli.cli.hydra_app import conf_folder
+from nsvm_cli.compose.composition import conf_folder
 
 OURS = {str(conf_folder())}
 HYDRAS: list[tuple[Any, str, Any]] = [

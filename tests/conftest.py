@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nsvm_cli.cli.hydra_private import OLD
+from nsvm_cli.compose.hydra_private import OLD
 from nsvm_cli.engines import Engine, taken_by
 from nsvm_cli.engines.numba.code import code_folder
 from nsvm_cli.models.feature_map import FeatureMap
@@ -80,8 +80,8 @@ def unchecked() -> Iterator[None]:
 @pytest.fixture
 def inline_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spare a study its worker processes, each of which would import torch."""
-    for study in ("reproduce", "tune"):
-        monkeypatch.setattr(f"nsvm_cli.studies.{study}.Workers", InlineWorkers)
+    for study in ("paper.reproduce", "tuning.search"):
+        monkeypatch.setattr(f"nsvm_cli.{study}.Workers", InlineWorkers)
 
 
 LOSSES: dict[str, Loss] = {

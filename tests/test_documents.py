@@ -25,9 +25,9 @@ from myst_nb.core.config import NbParserConfig
 
 import nsvm_cli
 from docs._ext import generated
-from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.compose.composition import compose_settings
 from tests.cli.process import nsvm
-from tests.report.browser import chromium
+from tests.page.browser import chromium
 
 ROOT = Path(__file__).parents[1]
 RUN = ("README.md", "docs/tutorial.md")

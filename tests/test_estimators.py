@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import nsvm_cli
 from nsvm_cli import NSVMClassifier, NSVMRegressor, estimators
-from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.estimators import _composed

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.cli.reproduce import ALGORITHMS, BEYOND, CELLS, MORE, QUICK_CELLS, Request, _compose
 from nsvm_cli.cli.tune import USUAL
-from nsvm_cli.studies.search_space import parse_search, placed
+from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.trainers import build_trainer
+from nsvm_cli.tuning.space import parse_search, placed
 
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"

@@ -17,8 +17,8 @@ from rich.table import Table
 
 from nsvm_cli.cli import main
 from nsvm_cli.cli.sweep import Sweep, SweepDirectory
-from nsvm_cli.report.console import Console
 from nsvm_cli.storage.run_directory import read_config, write_config
+from nsvm_cli.terminal.console import Console
 from tests.cli.process import as_if_started, evaluated, nsvm, trained
 
 TINY = ["algorithm=pegasos", "algorithm.steps=50", "dataset.samples=300", "curves=false"]

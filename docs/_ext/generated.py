@@ -28,8 +28,8 @@ from sphinx.application import Sphinx
 
 import nsvm_cli
 from nsvm_cli.cli import main
-from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.cli.reproduce import ALGORITHMS, CELLS
+from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import Settings
 from nsvm_cli.datasets import DATASETS
 from nsvm_cli.loggers import LOGGERS

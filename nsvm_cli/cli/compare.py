@@ -58,10 +58,10 @@ def configure(parser: CommandParser) -> None:
 
 def compare(options: argparse.Namespace) -> None:
     """Print the comparison, and draw its figures."""
-    from nsvm_cli.studies import compare as study
-    from nsvm_cli.studies.cells import cells
-    from nsvm_cli.studies.comparison_table import FORMATS, to_csv
-    from nsvm_cli.studies.records import find_runs
+    from nsvm_cli.comparison import compare as study
+    from nsvm_cli.comparison.cells import cells
+    from nsvm_cli.comparison.records import find_runs
+    from nsvm_cli.comparison.table import FORMATS, to_csv
 
     if options.escape_formulas and options.format != "csv":
         raise InputError("--escape-formulas needs --format csv: only in CSV are there cells that it changes")
@@ -69,14 +69,14 @@ def compare(options: argparse.Namespace) -> None:
     rows, ranks = study.compare(candidates, options.against), study.ranking(candidates)
     drawn: dict[str, Figure] = {}
     if options.figures is not None:
-        from nsvm_cli.studies.comparison_figures import figures
+        from nsvm_cli.comparison.figures import figures
 
         _expect_writable(options.figures)
         drawn = figures(rows, ranks)
     write = partial(to_csv, escape=True) if options.escape_formulas else FORMATS[options.format]
     answer_lines(write(rows, ranks))
     for name, figure in drawn.items():
-        from nsvm_cli.report.plotting import write_figure
+        from nsvm_cli.page.plotting import write_figure
 
         file = options.figures / f"{name}.{'pdf' if options.format == 'latex' else 'png'}"
         write_figure(file, figure)

@@ -62,8 +62,8 @@ def parser_for(line: str) -> Parser:
 
 def _configure_train(parser: CommandParser) -> None:
     """Add the arguments that Hydra and ``nsvm train`` itself would parse."""
-    from nsvm_cli.cli.hydra_private import ESTIMATE, flag_actions
     from nsvm_cli.cli.job import RunOptions
+    from nsvm_cli.compose.hydra_private import ESTIMATE, flag_actions
 
     for action in flag_actions():
         parser._add_action(action)
@@ -78,8 +78,8 @@ def complete_overrides(
     given: Sequence[str], prefix: str, parsed_args: argparse.Namespace, **_: Any
 ) -> list[str]:
     """Return the values of a setting, or Hydra's completions, after given overrides and those on the line."""
-    from nsvm_cli.cli.hydra_private import completion_query
     from nsvm_cli.cli.train import train  # imports Hydra
+    from nsvm_cli.compose.hydra_private import completion_query
 
     key, equals, value = prefix.lstrip("+").partition("=")
     if equals and (values := _values(key, [*given, *parsed_args.words], parsed_args.config_dir)):
@@ -124,7 +124,7 @@ def _classes(section: str, name: str, words: Sequence[str], folder: str | None) 
 
     They take a second to import, and so are left out where the present value is a number, null or missing.
     """
-    from nsvm_cli.cli.hydra_app import COMPOSING, compose, search_folder
+    from nsvm_cli.compose.composition import COMPOSING, compose, search_folder
 
     overrides = [word for word in words if "=" in word and not word.startswith("-")]
     with contextlib.suppress(*COMPOSING, InputError):  # a word may be unfinished, or for a sweep

@@ -30,7 +30,7 @@ def configure(parser: CommandParser) -> None:
 
 def curves(options: argparse.Namespace) -> None:
     """Draw the curves, and print where the pictures are."""
-    from nsvm_cli.report.curves import draw_curves  # takes a while to import
+    from nsvm_cli.page.curves import draw_curves  # takes a while to import
 
     for run in options.runs:
         answer(draw_curves(run))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from nsvm_cli.cli.hydra_app import run_app
-from nsvm_cli.cli.hydra_private import asks_for_sweep
 from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.job import RunOptions, composed_settings
+from nsvm_cli.compose.composition import run_app
+from nsvm_cli.compose.hydra_private import asks_for_sweep
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, flash, say
 
@@ -74,7 +74,7 @@ def estimate(options: RunOptions, words: Sequence[str]) -> None:
 def _show(e: Experiment, estimate: Estimate, folder: str) -> None:
     from rich.table import Table
 
-    from nsvm_cli.report.console import Console
+    from nsvm_cli.terminal.console import Console
 
     algorithm, dataset = e.settings.algorithm["name"], e.settings.dataset["name"]
     table = Table(title=f"{algorithm} on {dataset}: an estimate", title_justify="left", show_header=False)

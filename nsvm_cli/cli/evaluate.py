@@ -67,13 +67,13 @@ def evaluate(options: argparse.Namespace) -> None:
     if options.json:
         answer(json.dumps(figures, allow_nan=False))
     else:
-        from nsvm_cli.report.console import show_evaluation
+        from nsvm_cli.terminal.console import show_evaluation
 
         show_evaluation(figures)
 
 
 def _dataset(name: str) -> dict[str, Any]:
-    from nsvm_cli.cli.hydra_app import compose_section  # Hydra is needed only here
+    from nsvm_cli.compose.composition import compose_section  # Hydra is needed only here
 
     return compose_section("dataset", name)
 

@@ -17,9 +17,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from nsvm_cli.cli.hydra_app import FULL_ERROR, plain_values
 from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.pictures import draw
+from nsvm_cli.compose.composition import FULL_ERROR, plain_values
 from nsvm_cli.errors import InputError, RunError, did_you_mean, message_of
 from nsvm_cli.output import answer, details, flash, standard_streams
 from nsvm_cli.plugins import explain, load_plugins
@@ -271,7 +271,7 @@ def _progress(place: Place, settings: Settings, total: int) -> Iterator[tuple[li
     if place.number is not None:
         yield [], functools.partial(_note, place, total)
         return
-    from nsvm_cli.report.progress import Progress
+    from nsvm_cli.terminal.progress import Progress
 
     algorithm, dataset, seed = settings.algorithm["name"], settings.dataset["name"], settings.seed
     title = f"{algorithm} on {dataset}, seed {seed}", f"{algorithm} {dataset} seed {seed}"
@@ -313,7 +313,7 @@ def _leave_alone(place: Place, settings: Settings) -> None:
 
 
 def _show(result: dict[str, Any], directory: Path, experiment: Experiment) -> None:
-    from nsvm_cli.report.console import show_result
+    from nsvm_cli.terminal.console import show_result
 
     show_result(result, directory)
     settings = experiment.settings

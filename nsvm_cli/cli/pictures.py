@@ -69,15 +69,15 @@ def draw(
         report: whether to write the report of the run too, as ``nsvm report`` does.
     """
     with _warning("the mistakes"):
-        from nsvm_cli.report.mistakes import draw_mistakes  # slow to import: the result is shown first
+        from nsvm_cli.page.mistakes import draw_mistakes  # slow to import: the result is shown first
 
         draw_mistakes(directory, data, samples)
     with _warning("the confusion matrix"):
-        from nsvm_cli.report.confusion_picture import draw_confusion
+        from nsvm_cli.page.confusion_picture import draw_confusion
 
         draw_confusion(directory)
     with _warning("the curves"):
-        from nsvm_cli.report.curves import draw_curves
+        from nsvm_cli.page.curves import draw_curves
 
         draw_curves(directory)
     if report:
@@ -86,9 +86,9 @@ def draw(
 
 
 def _write_report(run: Path, data: Data | None) -> None:
+    from nsvm_cli.comparison.pages import write_report
+    from nsvm_cli.comparison.records import read_run
     from nsvm_cli.storage.run_directory import REPORT
-    from nsvm_cli.studies.records import read_run
-    from nsvm_cli.studies.report import write_report
 
     for line in write_report(run / REPORT, [read_run(run)], {}, data=data):
         say(f"nsvm: warning: report: {line}")

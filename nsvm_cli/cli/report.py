@@ -61,14 +61,14 @@ def _mebibytes(text: str) -> int:
 
 def report(options: argparse.Namespace) -> None:
     """Write the report, and print its path and the parts that it lacks."""
-    from nsvm_cli.studies.records import find_runs
+    from nsvm_cli.comparison.records import find_runs
 
     records = find_runs(options.paths, options.filter)
     if not records:
         raise InputError(f"--filter {' '.join(options.filter)}: no run matches; see nsvm runs")
     load_plugins(options.plugins)
     with importing_torch():
-        from nsvm_cli.studies.report import write_report
+        from nsvm_cli.comparison.pages import write_report
 
     budget = {} if options.memory_budget is None else {"memory_budget": options.memory_budget}
     folder = options.paths[0] if len(options.paths) == 1 else Path()

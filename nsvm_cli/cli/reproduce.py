@@ -14,16 +14,16 @@ from pydantic import PositiveInt, ValidationError
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from nsvm_cli.cli.hydra_app import compose_settings, conf_folder, quoted
 from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, described, keys_of, split_words
+from nsvm_cli.compose.composition import compose_settings, conf_folder, quoted
 from nsvm_cli.config.registry import STRICT, one_line
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import answer, printable, say
-from nsvm_cli.report.console import Console
+from nsvm_cli.terminal.console import Console
 
 if TYPE_CHECKING:
-    from nsvm_cli.studies.reproduce import Cell, Row
+    from nsvm_cli.paper.reproduce import Cell, Row
 
 DESCRIPTION = """\
 Run the experiments of the paper over many seeds, and baselines on the same
@@ -107,9 +107,9 @@ def reproduce(options: argparse.Namespace) -> None:
     composed = [_compose(name, request) for name in chosen]
     # torch takes seconds to import: compose the configuration first
     with importing_torch():
+        from nsvm_cli.paper.reproduce import reproduce as run
         from nsvm_cli.parallel.workers import cores
         from nsvm_cli.runs.experiment import versions
-        from nsvm_cli.studies.reproduce import reproduce as run
 
     cells = [_cell(values) for values in composed]
     directory = request.directory or Path("outputs/reproduce_quick" if request.quick else "outputs/reproduce")
@@ -195,7 +195,7 @@ def _compose(name: str, request: Request) -> Composed:
 
 def _cell(composed: Composed) -> Cell:
     from nsvm_cli.config.settings import parse_settings
-    from nsvm_cli.studies.reproduce import Cell
+    from nsvm_cli.paper.reproduce import Cell
 
     network = None if composed.network is None else parse_settings(composed.network)
     family = composed.family
@@ -224,9 +224,9 @@ def _progress(row: Row, done: int, total: int) -> None:
 
 def _show(rows: Sequence[Row], directory: Path, full: bool, description: str) -> None:
     """Write the tables and the figure, and print a table of the scores."""
+    from nsvm_cli.paper.figure import draw_results  # takes a while to import
+    from nsvm_cli.paper.statistics import groups, markdown, score_of, summarise
     from nsvm_cli.storage.files import write_atomically
-    from nsvm_cli.studies.figure import draw_results  # takes a while to import
-    from nsvm_cli.studies.statistics import groups, markdown, score_of, summarise
 
     summaries = summarise(rows)
     write_atomically(directory / "table.md", f"{markdown(summaries, full)}\n{description}\n".encode())

@@ -15,7 +15,7 @@ from nsvm_cli.output import answer, answer_lines, say
 from nsvm_cli.storage.files import csv_text
 
 if TYPE_CHECKING:
-    from nsvm_cli.studies.records import RunRecord
+    from nsvm_cli.comparison.records import RunRecord
 
 DESCRIPTION = """\
 List the runs in folders and below them, finished or not: their status, the
@@ -45,7 +45,7 @@ def configure(parser: CommandParser) -> None:
 
 def runs(options: argparse.Namespace) -> None:
     """Print the runs as a table, as CSV or as JSON. Writes no file."""
-    from nsvm_cli.studies.records import find_runs, in_order, rows_of
+    from nsvm_cli.comparison.records import find_runs, in_order, rows_of
 
     if options.escape_formulas and not options.csv:
         raise InputError("--escape-formulas needs --csv: it changes the cells of CSV only")
@@ -65,8 +65,8 @@ def _show(records: Sequence[RunRecord]) -> None:
     if not records:
         answer("no run matches the filter")
         return
-    from nsvm_cli.report.console import Console, show_columns
-    from nsvm_cli.studies.runs_table import fitted, runs_table
+    from nsvm_cli.comparison.runs_table import fitted, runs_table
+    from nsvm_cli.terminal.console import Console, show_columns
 
     table = runs_table(records)
     heads, widths = fitted(table, Console(wide=True).width)

@@ -19,13 +19,13 @@ from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from nsvm_cli.cli.hydra_app import LAUNCHERS
 from nsvm_cli.cli.job import refusals
+from nsvm_cli.compose.composition import LAUNCHERS
 from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
 from nsvm_cli.output import answer, say
 
 if TYPE_CHECKING:
-    from nsvm_cli.report.sweep_progress import JobView
+    from nsvm_cli.terminal.sweep_progress import JobView
 
 
 class SweepDirectory(Callback):
@@ -110,7 +110,7 @@ class Sweep:
 
     def start(self, directory: Path, jobs: int | None, keys: set[str]) -> None:
         """Show the jobs in a directory from now on: how many, and the keys that tell them apart."""
-        from nsvm_cli.report.sweep_progress import SweepProgress
+        from nsvm_cli.terminal.sweep_progress import SweepProgress
 
         self.directory, self.jobs, self.keys = directory, jobs, keys
         self._forget_refusals()  # of a command that was killed
@@ -150,9 +150,9 @@ class Sweep:
 
     def look(self) -> list[JobView]:
         """Return the current state of the jobs that have started."""
-        from nsvm_cli.report.sweep_progress import JobView
         from nsvm_cli.storage.metrics_file import last_record
         from nsvm_cli.storage.run_directory import METRICS
+        from nsvm_cli.terminal.sweep_progress import JobView
 
         assert self.directory is not None
         running = []
@@ -227,7 +227,7 @@ class Sweep:
     def _show(self, outcomes: Sequence[Outcome]) -> None:
         from rich.table import Table
 
-        from nsvm_cli.report.console import Console
+        from nsvm_cli.terminal.console import Console
 
         assert self.directory is not None
         count = Counter(one.status for one in outcomes)
@@ -315,10 +315,10 @@ def _failure(failed: Sequence[Outcome]) -> InputError | RunError:
 
 def _show_best(finished: Sequence[Path]) -> None:
     """Print the best settings on each data set, by their mean scores over the seeds."""
-    from nsvm_cli.report.console import show_ranking
-    from nsvm_cli.studies.cells import CAUTION, cells, chooses_by_test
-    from nsvm_cli.studies.compare import rank
-    from nsvm_cli.studies.records import read_run
+    from nsvm_cli.comparison.cells import CAUTION, cells, chooses_by_test
+    from nsvm_cli.comparison.compare import rank
+    from nsvm_cli.comparison.records import read_run
+    from nsvm_cli.terminal.console import show_ranking
 
     if len(finished) < 2:
         return

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.cli.hydra_app import quoted, run_app
-from nsvm_cli.cli.hydra_private import ESTIMATE, asks_for_sweep
 from nsvm_cli.cli.job import Job, RunOptions
 from nsvm_cli.cli.sweep import Sweep
+from nsvm_cli.compose.composition import quoted, run_app
+from nsvm_cli.compose.hydra_private import ESTIMATE, asks_for_sweep
 from nsvm_cli.errors import InputError
 
 FLAGS = ("allow_mismatch", "overwrite")

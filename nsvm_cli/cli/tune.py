@@ -13,18 +13,18 @@ import yaml
 from rich.table import Table
 
 from nsvm_cli.cli.completion import complete_overrides
-from nsvm_cli.cli.hydra_app import compose_settings, conf_folder, quoted, search_folder
 from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, Key
+from nsvm_cli.compose.composition import compose_settings, conf_folder, quoted, search_folder
 from nsvm_cli.config.settings import flat, parse_settings
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, printable, say
 from nsvm_cli.plugins import load_plugins
-from nsvm_cli.report.console import METRICS, Console
+from nsvm_cli.terminal.console import METRICS, Console
 
 if TYPE_CHECKING:
-    from nsvm_cli.studies.search_space import Search, Value
-    from nsvm_cli.studies.tune import Candidate
+    from nsvm_cli.tuning.search import Candidate
+    from nsvm_cli.tuning.space import Search, Value
 
 DESCRIPTION = """\
 Search learning rate, momentum, weight decay, schedule, dropout, lambda and the
@@ -80,10 +80,10 @@ def tune(options: argparse.Namespace) -> None:
     # torch takes seconds to import: compose the configuration first
     with importing_torch():
         from nsvm_cli.datasets import SampleCache
-        from nsvm_cli.studies.search_space import parse_search
-        from nsvm_cli.studies.tune import suited_validation
-        from nsvm_cli.studies.tune import tune as run
         from nsvm_cli.tasks import TASKS
+        from nsvm_cli.tuning.search import suited_validation
+        from nsvm_cli.tuning.search import tune as run
+        from nsvm_cli.tuning.space import parse_search
 
     search = parse_search(section)
     metric = TASKS[values["task"]].metric

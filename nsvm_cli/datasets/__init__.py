@@ -141,7 +141,7 @@ class Data:
 
     def overlap(self, split: Literal["validation", "test"]) -> float:
         """Return the ratio of the samples in a split to the training samples if all seeds draw both from the
-        same samples, else 0. Scores of such seeds are correlated: see ``nsvm_cli.studies.intervals``.
+        same samples, else 0. Scores of such seeds are correlated: see ``nsvm_cli.comparison.intervals``.
         """
         sizes = self.splits.sizes
         drawn = not self.generated and (split == "validation" or not self.official_split)

@@ -17,7 +17,7 @@ from torch import nn
 
 from benchmarks.eager import Eager, rbf
 from benchmarks.report import Report, spread
-from nsvm_cli.cli.hydra_app import compose, plain_values
+from nsvm_cli.compose.composition import compose, plain_values
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.engines import LITERAL
 from nsvm_cli.models.networks import CNN, MLP, Convolution, Dropout, MaxPool

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from nsvm_cli.studies.cells import Cell
-from nsvm_cli.studies.compare import compare, ranking
-from nsvm_cli.studies.markdown import table
-from nsvm_cli.studies.records import RunRecord
+from nsvm_cli.comparison.cells import Cell
+from nsvm_cli.comparison.compare import compare, ranking
+from nsvm_cli.comparison.markdown import table
+from nsvm_cli.comparison.records import RunRecord
 
 SAMPLES, TEST, FEATURES = 1000, 100, 3
 LEVEL = 0.05

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.process import nsvm, refusal
-from tests.studies.test_compare import runs_of
-from tests.studies.test_comparison_figures import written
+from tests.comparison.test_compare import runs_of
+from tests.comparison.test_figures import written
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from hydra.types import RunMode
 from hydra.version import getbase
 from omegaconf import DictConfig, OmegaConf
 
-from nsvm_cli.cli.hydra_app import compose, compose_settings, conf_folder, plain_values
-from nsvm_cli.cli.hydra_private import OLD, composing_once
 from nsvm_cli.cli.train import _composed_like
+from nsvm_cli.compose.composition import compose, compose_settings, conf_folder, plain_values
+from nsvm_cli.compose.hydra_private import OLD, composing_once
 from nsvm_cli.errors import InputError
 from nsvm_cli.storage.run_directory import write_config
 from tests.cli.process import nsvm, trained

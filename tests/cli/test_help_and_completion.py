@@ -12,8 +12,8 @@ import yaml
 
 from nsvm_cli import __version__
 from nsvm_cli.cli.completion import SHELLS, parser_for
-from nsvm_cli.cli.hydra_app import conf_folder
 from nsvm_cli.cli.parser import COMMANDS
+from nsvm_cli.compose.composition import conf_folder
 from tests.cli.process import nsvm
 
 

@@ -16,8 +16,8 @@ from joblib.externals.loky import get_reusable_executor
 from omegaconf import DictConfig
 
 from nsvm_cli.cli import pictures
-from nsvm_cli.cli.hydra_app import compose_settings
 from nsvm_cli.cli.job import Job
+from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.parallel import workers
 from nsvm_cli.storage.run_directory import read_status, write_config, write_status
 from tests.cli.process import nsvm, refusal

@@ -12,9 +12,9 @@ import pytest
 
 from nsvm_cli.storage.run_directory import write_json, write_status
 from tests.cli.process import nsvm, refusal, trained
-from tests.report.browser import chromium
-from tests.report.reader import Reader
-from tests.report.test_page import HOSTILE
+from tests.page.browser import chromium
+from tests.page.reader import Reader
+from tests.page.test_html import HOSTILE
 
 TINY = ["algorithm=alg4", "algorithm.steps=12", "algorithm.batch_size=4", "algorithm.solver_steps=30"]
 TINY += ["algorithm.solver=pegasos", "curves=false", "engine=torch"]
@@ -165,7 +165,7 @@ def test_a_result_that_anyone_may_have_written(changes: dict[str, Any], sweep: P
 def test_what_a_file_may_not_raise_has_to_be_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        "nsvm_cli.studies.report.write_report", lambda *arguments, named: seen.append(arguments[2]) or []
+        "nsvm_cli.comparison.pages.write_report", lambda *arguments, named: seen.append(arguments[2]) or []
     )
     nsvm("report", "run", "--memory-budget", "2048", cwd=folder)
     nsvm("report", "run", cwd=folder)

@@ -13,10 +13,10 @@ import pytest
 
 from nsvm_cli.cli.job import refusals
 from nsvm_cli.cli.sweep import Sweep, outcome
+from nsvm_cli.comparison.records import find_runs
 from nsvm_cli.errors import InputError, Interrupted, RunError
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.run_directory import KILLED, Status, write_json, write_status
-from nsvm_cli.studies.records import find_runs
 
 WORDS = ["-m", "a=0,1,2,3", "b=0"]
 

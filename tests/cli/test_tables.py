@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsvm_cli.report.page import Grid, Table
-from nsvm_cli.report.sections import _circumstances
+from nsvm_cli.page.document import Grid, Table
+from nsvm_cli.page.sections import _circumstances
 from tests.cli.process import evaluated, nsvm, trained
 
 pytestmark = pytest.mark.usefixtures("unchecked")

@@ -16,7 +16,7 @@ from pathlib import Path
 import optuna
 import pytest
 
-from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import flat, parse_settings
 from nsvm_cli.datasets import Splits
 from tests.cli.process import nsvm, refusal, start
@@ -181,7 +181,7 @@ SMALL += [
 def search(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("search")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("nsvm_cli.studies.tune.Workers", InlineWorkers)
+        patched.setattr("nsvm_cli.tuning.search.Workers", InlineWorkers)
         done = nsvm(*SMALL, cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder

@@ -37,7 +37,7 @@ COMMANDS = """
 import contextlib, io, json, os, re, sys, time
 from nsvm_cli.cli import main
 import nsvm_cli.cli.train, nsvm_cli.cli.tune
-import nsvm_cli.runs.train, nsvm_cli.artifacts.evaluation, nsvm_cli.report.console
+import nsvm_cli.runs.train, nsvm_cli.artifacts.evaluation, nsvm_cli.terminal.console
 
 for folder, words in json.loads(sys.argv[1]):
     os.chdir(folder)

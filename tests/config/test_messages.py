@@ -10,7 +10,7 @@ import yaml
 from pydantic import validate_call
 from torch import nn
 
-from nsvm_cli.cli.hydra_app import compose_settings, conf_folder
+from nsvm_cli.compose.composition import compose_settings, conf_folder
 from nsvm_cli.config.settings import parse_settings, with_values
 from nsvm_cli.datasets import build_source
 from nsvm_cli.errors import InputError

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.datasets import Data, Known, load_data
 from nsvm_cli.tasks import task_for
 from tests.datasets.conftest import Write

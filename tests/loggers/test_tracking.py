@@ -119,7 +119,7 @@ def test_the_pictures_of_a_job_are_there_for_its_logger_and_a_report_if_it_keeps
 ) -> None:
     """Pictures of other sweeps are drawn once all jobs have ended."""
     monkeypatch.setattr(Notebook, "keeps_files", keeps, raising=False)
-    monkeypatch.setattr("nsvm_cli.report.trained.load_data", lambda *_: 1 / 0)  # the data are loaded already
+    monkeypatch.setattr("nsvm_cli.page.trained.load_data", lambda *_: 1 / 0)  # the data are loaded already
     (tmp_path / "conf" / "logger").mkdir(parents=True)
     (tmp_path / "conf" / "logger" / "notebook.yaml").write_text("name: notebook\n")
     words = ["--config-dir", "conf", "logger=notebook", "dataset=ringnorm", "dataset.samples=300"]
@@ -149,8 +149,8 @@ def test_what_is_wrong_with_a_report_is_a_warning(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     for part in ("mistakes.draw_mistakes", "confusion_picture.draw_confusion", "curves.draw_curves"):
-        monkeypatch.setattr(f"nsvm_cli.report.{part}", lambda *_: None)
-    monkeypatch.setattr("nsvm_cli.studies.report.write_report", lambda *_, **__: write())
+        monkeypatch.setattr(f"nsvm_cli.page.{part}", lambda *_: None)
+    monkeypatch.setattr("nsvm_cli.comparison.pages.write_report", lambda *_, **__: write())
     draw(untracked, report=True)
     assert capfd.readouterr().err == f"nsvm: warning: {warning}\n"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.errors import InputError
-from nsvm_cli.report.curves import draw_curves
+from nsvm_cli.page.curves import draw_curves
 from nsvm_cli.storage import metrics_file
 from nsvm_cli.storage.run_directory import write_config
 from tests.cli.process import nsvm
@@ -60,7 +60,7 @@ def test_parts_of_an_algorithm_that_take_turns(tmp_path: Path, monkeypatch: pyte
     lines = [{"step": n, "violations": n, "objective": n, "part": 1 + n % 2} for n in range(1, 200)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     heights = []
-    monkeypatch.setattr("nsvm_cli.report.curves.draw", lambda _, size, __: heights.append(size[1]))
+    monkeypatch.setattr("nsvm_cli.page.curves.draw", lambda _, size, __: heights.append(size[1]))
     draw_curves(tmp_path)
     assert heights[0] < 15
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nsvm_cli.cli.hydra_app import compose_settings
+from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.errors import InputError
 from nsvm_cli.trainers import build_trainer
 from nsvm_cli.trainers.alg4 import Alg4

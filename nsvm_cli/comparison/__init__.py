@@ -1,0 +1,1 @@
+"""Many runs beside each other: records, intervals, tests, ranks, tables and figures."""

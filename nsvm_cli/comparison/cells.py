@@ -1,0 +1,291 @@
+"""Cells of a comparison: settings that were tried on a data set, with their runs, and the scores of these."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from nsvm_cli.comparison.intervals import (
+    FEWEST_SEEDS,
+    Scores,
+    decimals,
+    difference_p_value,
+    paired_p_value,
+    recorded_overlap,
+    without_interval,
+)
+from nsvm_cli.comparison.records import RunRecord, differing, telling
+from nsvm_cli.config.settings import flat
+from nsvm_cli.errors import InputError
+from nsvm_cli.output import printable
+
+ONLY_HOW = (
+    "seed",
+    "curves",
+    "log_every",
+    "plugins",
+    "memory_budget",
+    "device",
+    "threads",
+    "engine",
+    "dataset.root",
+)
+"""Settings that do not tell candidates apart: repetitions, and how or where a run was computed."""
+
+REPEATED = (
+    *("test_errors", "test_r2", "validation_errors", "validation_r2"),
+    *("support_vectors", "data"),
+)
+"""Figures that are the same if a run is repeated."""
+
+CAUTION = "These are test scores: to choose settings, hold out samples with dataset.validation=N."
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One candidate on one data set: the runs that differ in nothing but the seed.
+
+    Attributes:
+        dataset: the name of the data set, with the settings that tell it from others of that name.
+        candidate: the settings that tell the candidate from others, in words.
+        split: the held-out data that the scores are from, ``test`` or ``validation``.
+        repeats: the number of runs that are left out, as they repeat one of these.
+    """
+
+    dataset: str
+    candidate: str
+    split: str
+    runs: Mapping[int, RunRecord]
+    settings: Mapping[str, Any]
+    repeats: int = 0
+
+    @cached_property
+    def scores(self) -> Scores:
+        """The scores of all seeds."""
+        data, errors = self.first["data"], f"{self.split}_errors"
+        overlap = recorded_overlap(data, self.split)
+        if errors in self.first:
+            values = {seed: int(run.figures[errors]) for seed, run in self.runs.items()}
+            return Scores(values, int(data["samples"][self.split]), overlap)
+        r2 = {seed: float(run.figures[f"{self.split}_r2"]) for seed, run in self.runs.items()}
+        return Scores(r2, None, overlap)
+
+    @property
+    def title(self) -> str:
+        """What the scores are, and on which data set."""
+        return f"{self.dataset}: {self.split} {self.scores.unit}"
+
+    @property
+    def mean_score(self) -> float:
+        """The mean score over the seeds, without an interval, which takes long to import."""
+        return fmean(self.scores.each)
+
+    def spread(self) -> str:
+        """Return the mean score and its standard deviation over the seeds, as text."""
+        return without_interval(self.scores.each).spread(decimals(self.scores.unit))
+
+    @property
+    def first(self) -> Mapping[str, Any]:
+        """The figures of one of the runs, for what all of them share."""
+        return next(iter(self.runs.values())).figures
+
+    @property
+    def official_split(self) -> bool:
+        """Whether all seeds are scored on the same samples, those of an official test set."""
+        return not self.scores.overlap and not self.first["data"].get("generated", False)
+
+    def mean(self, figure: str) -> float:
+        """Return the mean of a figure over the seeds; NaN if a run has none."""
+        values: list[Any] = [run.figures.get(figure) for run in self.runs.values()]
+        return math.nan if None in values else fmean(values)
+
+    @property
+    def origins(self) -> set[tuple[str, int | None]]:
+        """What the samples were chosen from, with the seed of those that were generated for it."""
+        return {
+            (name, seed if data.get("generated", False) else None)
+            for seed, data in ((seed, run.figures["data"]) for seed, run in self.runs.items())
+            for name in (data["sha256"], *data.get("origins", ()))  # earlier versions did not name them
+        }
+
+
+def p_values(pairs: Sequence[tuple[Scores, Scores]]) -> list[float]:
+    """Return the p-value of a test that the mean scores are equal, for each pair; NaN for too few seeds."""
+    found = [math.nan] * len(pairs)
+    alike: dict[tuple[int, float], dict[int, list[Any]]] = {}
+    for place, (one, other) in enumerate(pairs):
+        more, overlap = one.differences(other), max(one.overlap, other.overlap)
+        if len(more) >= FEWEST_SEEDS:
+            alike.setdefault((len(more), overlap), {})[place] = more
+    for (_, overlap), rows in alike.items():  # one computation for all: there may be thousands
+        test = paired_p_value if pairs[0][0].samples is None else difference_p_value
+        for place, p in zip(rows, test(np.array([*rows.values()]), overlap), strict=True):
+            found[place] = float(p)
+    return found
+
+
+def cells(records: Sequence[RunRecord]) -> list[Cell]:
+    """Return the cells of the finished runs among these, those of a data set together.
+
+    Of runs with the same settings, seed and figures, the first is taken.
+
+    Raises:
+        InputError: no run has finished, a result is damaged, or they differ in what must be the same to be
+            compared.
+    """
+    finished = [record for record in records if record.status == "finished"]
+    if not finished:
+        became = Counter(record.status for record in records)
+        of_these = ", ".join(f"{number} {status}" for status, number in became.items()) or "no run"
+        raise InputError(f"expected finished runs to compare, got {of_these}; see nsvm runs")
+    split = _split(finished)
+    for record in finished:
+        _expect_figures(record, split)
+    found: dict[tuple[str, str], dict[int, RunRecord]] = {}
+    settings: dict[str, Mapping[str, Any]] = {}
+    repeats: Counter[tuple[str, str]] = Counter()
+    for record, (dataset, candidate, told) in zip(finished, _places(finished), strict=True):
+        settings[candidate] = told
+        seed = int(record.figures["seed"])
+        other = found.setdefault((dataset, candidate), {}).setdefault(seed, record)
+        if other is not record:
+            _expect_the_same_figures(other, record)
+            repeats[dataset, candidate] += 1
+    _expect_the_same_data(found)
+    return [
+        Cell(*place, split, {seed: runs[seed] for seed in sorted(runs)}, settings[place[1]], repeats[place])
+        for place, runs in sorted(found.items(), key=lambda item: item[0][0])
+    ]
+
+
+def _split(records: Sequence[RunRecord]) -> str:
+    """Return the held-out data that all runs were evaluated on."""
+    first = records[0]
+    for record in records:
+        for what in ("task", "multiclass"):
+            ours, theirs = (r.settings.get(what) for r in (first, record))
+            if ours != theirs:
+                raise InputError(
+                    f"{first.path} has {what}={ours} and {record.path} has {what}={theirs}, which cannot be "
+                    f"compared: --filter {what}={ours} takes those"
+                )
+    by_split = {split: [r for r in records if _has_scores(r, split)] for split in ("test", "validation")}
+    for split, scored in by_split.items():
+        if len(scored) == len(records):
+            return split
+    other = next(record for record in records if not _has_scores(record, "test"))
+    if not _has_scores(other, "validation"):
+        raise InputError(f"{other.path} has no score to compare: R² is undefined, or its result is damaged")
+    raise InputError(
+        f"{other.path} was evaluated on validation data, others on test data: compare either alone"
+    )
+
+
+def _has_scores(record: RunRecord, split: str) -> bool:
+    return any(record.figures.get(f"{split}_{name}") is not None for name in ("errors", "r2"))
+
+
+def _expect_figures(record: RunRecord, split: str) -> None:
+    """Validate the result of a run, which may come from someone else."""
+    cell = Cell("", "", split, {0: record}, {})
+    try:
+        known = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
+        known += [cell.origins, record.figures["data"]["samples"]]
+        numbers = [int(record.figures["seed"]), cell.scores[0], cell.scores.overlap]
+        numbers += [cell.mean("train_seconds"), record.figures["support_vectors"] or 0]
+        intact = all(known) and all(map(math.isfinite, numbers))
+    except (LookupError, TypeError, ValueError, ArithmeticError):
+        intact = False
+    if not intact:
+        raise InputError(f"{record.path} has a damaged result: expected what nsvm train has written")
+
+
+def _places(records: Sequence[RunRecord]) -> list[tuple[str, str, dict[str, Any]]]:
+    """Return the name of the data set, and the name and the settings of the candidate, for each run."""
+    datasets = _datasets(records)
+    for differ in (telling(records), differing(records)):
+        keys = [key for key in differ if _is_of_candidate(key)]
+        settings = [_settings(record, keys) for record in records]
+        names = [
+            _in_words(told, keys) or str(record.settings["algorithm"]["name"])
+            for record, told in zip(records, settings, strict=True)
+        ]
+        groups: dict[tuple[str, str], list[RunRecord]] = {}
+        for dataset, name, record in zip(datasets, names, records, strict=True):
+            groups.setdefault((dataset, name), []).append(record)
+        # settings that were not overridden may differ too, as between two versions of nsvm
+        if not any(_is_of_candidate(key) for group in groups.values() for key in differing(group)):
+            break
+    return [*zip(datasets, names, settings, strict=True)]
+
+
+def _datasets(records: Sequence[RunRecord]) -> list[str]:
+    groups: dict[str, list[RunRecord]] = {}
+    for record in records:
+        groups.setdefault(str(record.settings["dataset"]["name"]), []).append(record)
+    about = {name: [key for key in differing(group) if _is_of_data(key)] for name, group in groups.items()}
+    named = [["dataset.name", *about[str(record.settings["dataset"]["name"])]] for record in records]
+    return [_in_words(_settings(record, keys), keys) for record, keys in zip(records, named, strict=True)]
+
+
+def _is_of_data(key: str) -> bool:
+    return key.startswith("dataset.") and key not in ONLY_HOW
+
+
+def _is_of_candidate(key: str) -> bool:
+    return not key.startswith(("dataset.", "checkpoint.", "logger.", "validation.")) and key not in ONLY_HOW
+
+
+def _settings(record: RunRecord, keys: Iterable[str]) -> dict[str, Any]:
+    """Return those of these settings that the run has, the names of parts first."""
+    values = flat(record.settings)
+    ordered = sorted(keys, key=lambda key: not key.endswith(".name"))
+    return {key: values[key] for key in ordered if values.get(key) is not None}
+
+
+def _in_words(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """Return settings in words: the value alone for the name of a part, and for others the last part of the
+    key, unless another of the ``keys`` has the same.
+    """
+    last = {key: key.rpartition(".")[2] for key in keys}
+    shared = {name for name, number in Counter(last.values()).items() if number > 1}
+    words = (
+        str(value) if key.endswith(".name") else f"{key if last[key] in shared else last[key]}={value}"
+        for key, value in settings.items()
+    )
+    return printable(" ".join(words))
+
+
+def _expect_the_same_figures(one: RunRecord, other: RunRecord) -> None:
+    if any(one.figures.get(name) != other.figures.get(name) for name in REPEATED):
+        raise InputError(
+            f"{one.path} and {other.path} have the same settings and seed, but different results: leave out "
+            f"either, as --filter 'path!={one.path}' does"
+        )
+
+
+def _expect_the_same_data(found: Mapping[tuple[str, str], Mapping[int, RunRecord]]) -> None:
+    """Expect that the runs of a data set with the same seed were trained on the same data."""
+    first: dict[tuple[str, int], RunRecord] = {}
+    for (dataset, _), runs in found.items():
+        for seed, run in runs.items():
+            other = first.setdefault((dataset, seed), run)
+            if any(
+                other.figures["data"][about] != run.figures["data"][about] for about in ("sha256", "samples")
+            ):
+                raise InputError(
+                    f"{other.path} and {run.path} were trained on different data, though both have "
+                    f"dataset={dataset} and seed={seed}"
+                )
+
+
+def chooses_by_test(found: Sequence[Cell]) -> bool:
+    """Return whether these are several candidates with test scores, so that ``CAUTION`` is due."""
+    return any(cell.split == "test" for cell in found) and len({cell.candidate for cell in found}) > 1

@@ -1,0 +1,173 @@
+"""Runs compared: means over seeds, paired tests and ranks of the settings that were tried."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, groupby
+
+import numpy as np
+
+from nsvm_cli.comparison.cells import Cell, p_values
+from nsvm_cli.comparison.intervals import LEVEL, Estimate, holm
+from nsvm_cli.errors import InputError, did_you_mean
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One candidate on one data set, next to the others.
+
+    Attributes:
+        score: the mean score over the seeds, with its interval.
+        minus: the mean score minus the reference's, seed by seed, with its interval; None for the reference.
+        p: the p-value of the paired t-test with the reference, adjusted for all tests on the data set: those
+            of all pairs, unless the reference was named before the scores were known.
+        rank: 1 for the best mean score on the data set, ties share the mean of their ranks.
+    """
+
+    cell: Cell
+    score: Estimate
+    minus: Estimate | None
+    p: float | None
+    rank: float
+
+
+def compare(found: Sequence[Cell], against: str | None = None) -> list[Comparison]:
+    """Compare the candidates of each data set with a reference, the best first.
+
+    Args:
+        found: what ``cells`` returns.
+        against: the name of the reference; without it, the best candidate of each data set.
+
+    Raises:
+        InputError: there is no such candidate, or each of several data sets has a single one.
+    """
+    datasets = Counter(cell.dataset for cell in found)
+    if len(datasets) > 1 and max(datasets.values()) == 1:
+        raise InputError(
+            f"there is nothing to compare: on each of {len(datasets)} data sets ({', '.join(datasets)}) the "
+            "runs have a single choice of settings; expected several on one of them, or a single data set: "
+            "--filter dataset=NAME"
+        )
+    names = sorted({cell.candidate for cell in found})
+    if against is not None and against not in names:
+        raise InputError(f"--against {against}: there is no such candidate; {did_you_mean(against, names)}")
+    return [
+        row for _, group in groupby(found, lambda cell: cell.dataset) for row in _compared([*group], against)
+    ]
+
+
+def _compared(group: Sequence[Cell], against: str | None) -> list[Comparison]:
+    scores = {cell.candidate: cell.scores.estimate for cell in group}
+    ranks = dict(zip(scores, rank([score.mean for score in scores.values()]), strict=True))
+    ordered = sorted(group, key=lambda cell: ranks[cell.candidate])
+    reference = next((cell for cell in group if cell.candidate == against), None if against else ordered[0])
+    p = {} if reference is None else _adjusted(reference, ordered, named=against is not None)
+    return [
+        Comparison(
+            cell,
+            scores[cell.candidate],
+            None if reference in (None, cell) else cell.scores.minus(reference.scores),
+            p.get(cell.candidate),
+            ranks[cell.candidate],
+        )
+        for cell in ordered
+    ]
+
+
+def _adjusted(reference: Cell, group: Sequence[Cell], named: bool) -> dict[str, float]:
+    """Return the adjusted p-values of the tests with the reference.
+
+    The best is the one that chance has favoured most. Some of k equal candidates would seem worse than it
+    far too often if the k - 1 tests with it were all that counted; so unless the reference was named, the
+    p-values are adjusted for all k (k - 1) / 2 pairs. They then hold for whichever pairs the scores choose.
+    """
+    others = [cell for cell in group if cell is not reference]
+    pairs = [(reference, other) for other in others] + ([] if named else [*combinations(others, 2)])
+    adjusted = holm(p_values([(one.scores, other.scores) for one, other in pairs]))
+    of_reference = zip(others, adjusted, strict=False)
+    return {other.candidate: p for other, p in of_reference if not math.isnan(p)}
+
+
+def rank(scores: Sequence[float]) -> list[float]:
+    """Return the ranks of scores, 1 for the highest; ties share the mean of their ranks."""
+    return [sum(other > score for other in scores) + (scores.count(score) + 1) / 2 for score in scores]
+
+
+FEWEST = 3
+"""Candidates, and data sets or seeds, that Friedman's test needs."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The mean ranks of the candidates over several data sets, or over the seeds of one.
+
+    Attributes:
+        ranks: the mean rank of each candidate, the best first.
+        over: what the ranks are means over, such as ``5 data sets``.
+        p: the p-value of Friedman's test that all candidates have the same mean rank.
+        critical: the difference of mean ranks from which on two candidates differ at the 5 % level (Nemenyi's
+            test; Demsar, Statistical comparisons of classifiers over multiple data sets, 2006).
+    """
+
+    ranks: Mapping[str, float]
+    over: str
+    p: float
+    critical: float
+
+    @property
+    def test(self) -> str:
+        """The outcome of Friedman's test."""
+        p = "undefined, as all are equal" if math.isnan(self.p) else f"p = {self.p:.3g}"
+        return f"Friedman's test of equal mean ranks: {p}"
+
+
+def ranking(found: Sequence[Cell]) -> Ranking | None:
+    """Rank the candidates over the data sets that all were tried on, or over the seeds of a single data set.
+
+    None for fewer than three candidates, or fewer than three data sets or seeds that all have, or if these
+    are not independent: see ``shared_samples``.
+    """
+    if shared_samples(found):
+        return None
+    names = list(dict.fromkeys(cell.candidate for cell in found))
+    datasets = list(dict.fromkeys(cell.dataset for cell in found))
+    table = {(cell.dataset, cell.candidate): cell for cell in found}
+    if len(datasets) > 1:
+        shared = [d for d in datasets if all((d, name) in table for name in names)]
+        scores = [[table[d, name].mean_score for name in names] for d in shared]
+        over = f"{len(shared)} data sets"
+    else:
+        seeds = sorted(set.intersection(*(set(cell.runs) for cell in found)))
+        scores = [[table[datasets[0], name].scores[seed] for name in names] for seed in seeds]
+        over = f"{len(seeds)} seeds"
+    k, n = len(names), len(scores)
+    if k < FEWEST or n < FEWEST:
+        return None
+    from scipy.stats import friedmanchisquare, studentized_range  # slow to import, and needed only here
+
+    mean = np.mean([rank(row) for row in scores], axis=0)
+    ranks = dict(sorted(zip(names, map(float, mean), strict=True), key=lambda item: item[1]))
+    p = float(friedmanchisquare(*np.transpose(scores)).pvalue)
+    q = float(studentized_range.ppf(LEVEL, k, np.inf)) / math.sqrt(2)
+    return Ranking(ranks, over, p, q * math.sqrt(k * (k + 1) / (6 * n)))
+
+
+def shared_samples(found: Sequence[Cell]) -> str:
+    """Return why the blocks that candidates are ranked in are not independent; nothing if they are.
+
+    Friedman's test assumes that they are. Seeds that split the same samples are not: a candidate that these
+    samples happen to suit is ranked high with every seed, and the more seeds there are, the surer the test
+    would be of it. Nor are data sets with a source in common, such as one with several sizes of its
+    validation set, or several choices of its classes.
+    """
+    if len({cell.dataset for cell in found}) == 1:
+        return "the seeds split the same samples" if any(cell.scores.overlap for cell in found) else ""
+    owner: dict[tuple[str, int | None], str] = {}
+    for cell in found:
+        for origin in cell.origins:
+            if (other := owner.setdefault(origin, cell.dataset)) != cell.dataset:
+                return f"the samples of {other} and {cell.dataset} are from the same source"
+    return ""

@@ -1,0 +1,143 @@
+"""Reports as pages: of a single run, or of several runs that are compared."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from nsvm_cli.comparison.cells import cells
+from nsvm_cli.comparison.compare import Comparison, Ranking, compare, ranking
+from nsvm_cli.comparison.figures import figures
+from nsvm_cli.comparison.records import RunRecord, overridden
+from nsvm_cli.comparison.runs_table import RunsTable, runs_table
+from nsvm_cli.comparison.table import HEAD, line, notes
+from nsvm_cli.config.settings import flat
+from nsvm_cli.datasets import Data
+from nsvm_cli.errors import InputError
+from nsvm_cli.page.document import (
+    Blocks,
+    Code,
+    Figures,
+    Note,
+    Page,
+    Picture,
+    Section,
+    Table,
+    left_out,
+    section,
+    write_page,
+)
+from nsvm_cli.page.plotting import to_svg
+from nsvm_cli.page.sections import reading, run_sections, settings_tables
+
+MOST_RUNS = 1000
+"""The most runs that are listed."""
+
+LABELS = {
+    "curves": "Scores during and after training: means over the seeds, and from the lowest to the highest",
+    "heat_map": "Mean scores of the combinations of two settings",
+    "ranks": "Mean ranks of the settings, with bars that join those that do not differ",
+}
+"""What the figures of a comparison show."""
+
+
+def write_report(
+    file: Path,
+    records: Sequence[RunRecord],
+    runtime: Mapping[str, Any],
+    named: bool = False,
+    data: Data | None = None,
+) -> list[str]:
+    """Write a report of runs as an HTML file: of one all there is to show, of several how they compare.
+
+    Args:
+        file: the file, which is replaced.
+        named: whether the user has named the file; see ``nsvm_cli.storage.files.writing``.
+        runtime: ``device`` and ``memory_budget``, for the model of a single run.
+
+    Returns:
+        what is left out, and why: a line for each section.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    page = _run_page(records[0], runtime, data) if len(records) == 1 else _comparison_page(records)
+    write_page(file, page, named)
+    return page.lacks
+
+
+def _run_page(record: RunRecord, runtime: Mapping[str, Any], data: Data | None) -> Page:
+    title, settings = os.path.basename(os.path.abspath(record.path)), flat(record.settings)
+    if {"algorithm.name", "dataset.name", "seed"} <= settings.keys():
+        title = f"{settings['algorithm.name']} on {settings['dataset.name']}, seed {settings['seed']}"
+    message = record.message and f", {record.message}"
+    about = section("Settings", partial(_settings, record))
+    return Page(
+        title,
+        f"{record.path}: {record.status}{_date(record)}{message}",
+        run_sections(record.path, record.figures, about, runtime, data),
+    )
+
+
+def _date(record: RunRecord) -> str:
+    """Return when a run finished, for the line below its title."""
+    try:
+        date = datetime.fromisoformat(record.figures["date"])
+    except (LookupError, TypeError, ValueError):
+        return ""
+    return f" on {date:%Y-%m-%d at %H:%M} UTC"
+
+
+def _settings(record: RunRecord) -> Blocks:
+    if not record.settings:
+        return []
+    command = [Code(shlex.join(["nsvm", "train", *record.overrides]))] if record.overrides else []
+    return [*command, settings_tables(record.settings, overridden([record]))]
+
+
+def _comparison_page(records: Sequence[RunRecord]) -> Page:
+    found = runs_table(records)
+    sections = [*_comparison_sections(records), Section("Runs", [_runs(found)])]
+    return Page(found.folder.name, f"{found.folder}: {found.count}", sections)
+
+
+def _comparison_sections(records: Sequence[RunRecord]) -> list[Section]:
+    try:
+        with reading("the result of one of these runs"):
+            found = cells(records)
+            rows, ranks = compare(found), ranking(found)
+    except InputError as error:
+        return [left_out("Comparison", "This part is", error)]
+    comparison = Section("Comparison", _comparison(rows, ranks))
+    return [comparison, *section("Figures", partial(_figures, rows, ranks))]
+
+
+def _comparison(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:
+    best: dict[str, str] = {}
+    tables = []
+    for _, group in groupby(rows, lambda row: row.cell.dataset):
+        of_dataset = [*group]
+        first, lines = of_dataset[0], [*map(line, of_dataset)]
+        names = [row.cell.candidate for row in of_dataset if row.rank == first.rank]
+        best |= {f"{first.cell.dataset}: best settings": " or ".join(names), first.cell.title: lines[0][2]}
+        tables.append(Table(first.cell.title, HEAD, lines, range(1, len(HEAD))))
+    return [Figures(best), *tables, Note(" ".join(notes(rows, ranks)))]
+
+
+def _figures(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:
+    with reading("what one of these runs has recorded"):
+        return [Picture(to_svg(figure, LABELS[name])) for name, figure in figures(rows, ranks).items()]
+
+
+def _runs(found: RunsTable) -> Table:
+    shown = found.rows[:MOST_RUNS]
+    caption = (
+        f"The first {len(shown)} of {len(found.rows)} runs" if len(shown) < len(found.rows) else found.count
+    )
+    return Table(caption, found.head, shown, found.numbers)

@@ -1,0 +1,144 @@
+"""A comparison as CSV, Markdown or LaTeX."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+from nsvm_cli.comparison.cells import CAUTION, chooses_by_test
+from nsvm_cli.comparison.compare import FEWEST, Comparison, Ranking, shared_samples
+from nsvm_cli.comparison.intervals import FEWEST_SEEDS, Estimate, decimals
+from nsvm_cli.comparison.latex import escaped
+from nsvm_cli.comparison.markdown import table
+from nsvm_cli.storage.files import csv_text
+
+HEAD = (
+    *("settings", "seeds", "mean ± std", "95 % interval", "minus the reference", "p", "rank"),
+    *("support vectors", "training, s"),
+)
+
+
+def to_csv(rows: Sequence[Comparison], ranks: Ranking | None, escape: bool = False) -> str:
+    """Return a line for each candidate on each data set, with all digits; for ``escape`` see ``csv_text``."""
+    return csv_text([_figures(row) for row in rows], escape)
+
+
+def _figures(row: Comparison) -> dict[str, Any]:
+    cell, minus = row.cell, row.minus or Estimate(*[math.nan] * 4)
+    figures = {
+        "dataset": cell.dataset,
+        "settings": cell.candidate,
+        "split": cell.split,
+        "unit": cell.scores.unit,
+        "seeds": len(cell.runs),
+        "mean": row.score.mean,
+        "std": row.score.std,
+        "low": row.score.low,
+        "high": row.score.high,
+        "minus_reference": minus.mean,
+        "minus_low": minus.low,
+        "minus_high": minus.high,
+        "p": row.p,
+        "rank": row.rank,
+        "support_vectors": cell.mean("support_vectors"),
+        "train_seconds": cell.mean("train_seconds"),
+    }
+    return {name: None if _is_nan(value) else value for name, value in figures.items()}
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def to_markdown(rows: Sequence[Comparison], ranks: Ranking | None) -> str:
+    """Return a table for each data set, and what the columns mean."""
+    parts = []
+    for _, group in groupby(rows, lambda row: row.cell.dataset):
+        cells = [*group]
+        parts.append(f"{cells[0].cell.title}\n\n{table(HEAD, [*map(line, cells)])}")
+    return "\n".join([*parts, f"{' '.join(notes(rows, ranks))}\n"])
+
+
+def to_latex(rows: Sequence[Comparison], ranks: Ranking | None) -> str:
+    r"""Return a table for each data set, in the style of the package booktabs: \usepackage{booktabs}."""
+    parts = []
+    for _, group in groupby(rows, lambda row: row.cell.dataset):
+        cells = [*group]
+        lines = [
+            r"\begin{table}",
+            r"\centering\scriptsize\setlength{\tabcolsep}{3pt}",
+            rf"\caption{{{escaped(cells[0].cell.title)}}}",
+        ]
+        lines += [rf"\begin{{tabular}}{{l{'r' * len(HEAD[1:])}}}", r"\toprule"]
+        lines += [_stacked(_row(HEAD)), r"\midrule", *(_row(line(row)) for row in cells)]
+        parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]))
+    comments = "".join(f"% {note}\n" for note in notes(rows, ranks))
+    return "\n".join(["% needs \\usepackage{booktabs}\n" + comments, *parts])
+
+
+def _row(cells: Sequence[str]) -> str:
+    name, *figures = map(escaped, cells)
+    return rf"{' & '.join([name, *(figure.replace('-', '$-$') for figure in figures)])} \\"
+
+
+def _stacked(head: str) -> str:
+    """Return the heads with those that are wider than their columns in two lines."""
+    for wide in HEAD[-2:]:
+        head = head.replace(wide, r"\shortstack{" + wide.replace(" ", r"\\") + "}")
+    return head
+
+
+FORMATS: dict[str, Callable[[Sequence[Comparison], Ranking | None], str]] = {
+    "markdown": to_markdown,
+    "csv": to_csv,
+    "latex": to_latex,
+}
+
+
+def line(row: Comparison) -> list[str]:
+    """Return the cells of a candidate, as text below ``HEAD``."""
+    cell, digits = row.cell, decimals(row.cell.scores.unit)
+    return [
+        cell.candidate,
+        str(len(cell.runs)),
+        row.score.spread(digits),
+        row.score.interval(digits),
+        "" if row.minus is None else row.minus.signed(digits).strip(),
+        "" if row.p is None else "< 0.001" if row.p < 0.001 else f"{row.p:.3f}",
+        f"{row.rank:g}",
+        "" if math.isnan(vectors := cell.mean("support_vectors")) else f"{vectors:.0f}",
+        f"{cell.mean('train_seconds'):.1f}",
+    ]
+
+
+def notes(rows: Sequence[Comparison], ranks: Ranking | None) -> list[str]:
+    """Return what the columns mean, a sentence each."""
+    found = [CAUTION] if chooses_by_test([row.cell for row in rows]) else []
+    if repeats := sum(row.cell.repeats for row in rows):
+        found.append(f"Left out, as they repeat another run with the same figures: {repeats}.")
+    if any(len(row.cell.runs) < FEWEST_SEEDS for row in rows):
+        found.append(f"Intervals and tests need {FEWEST_SEEDS} seeds.")
+    if any(row.cell.scores.overlap for row in rows):
+        found.append(
+            "Each seed splits the samples differently; intervals and tests allow for the overlap (Nadeau and "
+            "Bengio, 2003)."
+        )
+    if any(row.cell.official_split for row in rows):
+        found.append(
+            "On an official test set, intervals and tests cover initialisation and sampling, not its choice."
+        )
+    if any(row.p is not None for row in rows):
+        found.append(
+            "p: paired t-test with the reference, seed by seed, adjusted (Holm) for all pairs on a data set, "
+            "or for those with the reference if it was named. Each interval is for its row alone."
+        )
+    cells = [row.cell for row in rows]
+    if len({cell.candidate for cell in cells}) >= FEWEST and (why := shared_samples(cells)):
+        found.append(f"No mean ranks: Friedman's test needs independent data sets, or seeds, and {why}.")
+    if ranks is not None:
+        order = ", ".join(f"{name} {r:.2f}" for name, r in ranks.ranks.items())
+        found.append(f"Mean ranks over {ranks.over}: {order}.")
+        found.append(f"{ranks.test}. Nemenyi's critical difference at the 5 % level: {ranks.critical:.2f}.")
+    return found

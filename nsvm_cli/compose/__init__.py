@@ -1,0 +1,1 @@
+"""Settings from configuration files and overrides: the only user of Hydra's composition."""

@@ -1,0 +1,151 @@
+"""The sections of a report that show a trained model at work on its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nsvm_cli.datasets import Data
+from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.output import shortened
+from nsvm_cli.page.decisions import decision_pictures, prediction_picture
+from nsvm_cli.page.document import Blocks, Grid, Image, Images, Note, Section, Table, left_out, section
+from nsvm_cli.page.feature_maps import MOST_IN_MATRIX, MOST_POINTS, feature_pictures, kernel_pictures
+from nsvm_cli.page.mistakes import which, worst_mistakes
+from nsvm_cli.page.support_vectors import Prediction, predictions
+from nsvm_cli.page.trained import Trained, load_trained
+from nsvm_cli.tasks import Classification
+from nsvm_cli.trainers import build_trainer
+
+MOST_ROWS = 12
+"""The most samples in a table."""
+
+SUBSCRIPTS = "₁₂₃₄₅₆"
+
+
+def model_sections(run: Path, runtime: Mapping[str, Any], data: Data | None = None) -> list[Section]:
+    """Return what there is to show of the model of a finished run; see ``load_trained``."""
+    try:
+        trained = load_trained(run, runtime, data)
+    except (InputError, RunError) as error:
+        return [left_out("Model", "Mistakes, support vectors, kernel matrix and features are", error)]
+    parts: dict[str, Callable[[Trained], Blocks]] = {
+        "Predictions": _predictions,
+        "Worst mistakes": _mistakes,
+        "Strongest support vectors": _support_vectors,
+        "Kernel matrix": _kernel,
+        "Features": _features,
+        "Decisions": decision_pictures,
+    }
+    return [part for title, make in parts.items() for part in section(title, partial(make, trained))]
+
+
+def _predictions(trained: Trained) -> Blocks:
+    return [] if trained.classifies else [prediction_picture(trained)]
+
+
+def _mistakes(trained: Trained) -> Blocks:
+    task, split = trained.model.task, trained.held_out
+    if not isinstance(task, Classification):
+        return _worst_predictions(trained)
+    mistakes, count = worst_mistakes(trained.model, task, split)
+    if not mistakes:
+        return [Note(f"There are none: all {len(split)} {trained.split} samples are decided rightly.")]
+    shown = mistakes if trained.are_images else mistakes[:MOST_ROWS]
+    caption = f"{which(len(shown), count).capitalize()} on the {trained.split} set"
+    named = [(f"{shortened(one.true)} → {shortened(one.decided)}", one.sample) for one in shown]
+    if trained.are_images:
+        images = [Image(trained.image(x), name) for name, x in named]
+        return [Images(f"{caption}: class → decision", images)]
+    rows = [(name, *trained.cells(x)) for name, x in named]
+    head = ("class → decision", *trained.columns)
+    return [Table(caption, head, rows, range(1, 1 + trained.numbers)), *_about_cells(trained)]
+
+
+def _about_cells(trained: Trained) -> Blocks:
+    about = "An empty cell of numbers shows the median of its column, which the model takes in its place."
+    return [Note(about)] if trained.fills_cells else []
+
+
+def _worst_predictions(trained: Trained) -> Blocks:
+    split = trained.held_out
+    predicted = trained.model.predict(split.x).cpu()
+    worst = (predicted - split.y).abs().argsort(descending=True, stable=True)[:MOST_ROWS]
+    rows = []
+    for i in worst:
+        y, decided = float(split.y[i]), float(predicted[i])
+        figures = (trained.label(y), f"{decided:.7g}", f"{decided - y:+.4g}")
+        rows.append((*figures, *trained.cells(split.x[i].numpy())))
+    head = ("target", "prediction", "error", *trained.columns)
+    caption = f"The {len(rows)} predictions on the {trained.split} set that are furthest from their targets"
+    return [Table(caption, head, rows, range(3 + trained.numbers)), *_about_cells(trained)]
+
+
+def _support_vectors(trained: Trained) -> Blocks:
+    if not build_trainer(trained.saved.settings.algorithm).trains_svm:
+        return []
+    if not len(trained.model.expansion.z):
+        return [Note("There are none.")]
+    found = predictions(trained)
+    what = (
+        "A decision follows from sums" if trained.classifies else "A prediction is the mean target plus a sum"
+    )
+    note = Note(
+        f"{what} over the support vectors xⱼ with terms proportional to αⱼ yⱼ K(xⱼ, x). For a few samples x, "
+        "these are the xⱼ with the largest terms."
+    )
+    if trained.are_images:
+        return [note, *(_term_images(trained, prediction) for prediction in found)]
+    tables = Grid([_term_table(trained, prediction) for prediction in found])
+    return [note, tables, *_about_cells(trained)]
+
+
+def _caption(trained: Trained, prediction: Prediction) -> str:
+    decided = f"predicted {prediction.decided:.7g}"
+    if trained.classifies:
+        decided = f"decided {trained.label(prediction.decided)}"
+    shown, count = sum(value for value, _ in prediction.terms), len(trained.model.expansion.z)
+    bias = " and the bias" if torch.as_tensor(trained.model.expansion.bias).any() else ""
+    score = f"score {prediction.total:+.3g}, the sum of all {count} terms{bias}"
+    return f"{trained.label(prediction.y)}, {decided}: {score}; these add up to {shown:+.3g}"
+
+
+def _term_images(trained: Trained, prediction: Prediction) -> Images:
+    train = trained.data.splits["train"]
+    images = [Image(trained.image(prediction.x.numpy()), "x")]
+    for value, row in prediction.terms:
+        label = trained.label(float(train.y[row]))
+        images.append(Image(trained.image(train.x[row].numpy()), f"{label}: {value:+.3g}"))
+    return Images(_caption(trained, prediction), images, first=True)
+
+
+def _term_table(trained: Trained, prediction: Prediction) -> Table:
+    train, label = trained.data.splits["train"], "class" if trained.classifies else "target"
+    head = ("", "term", label, *trained.columns)
+    rows = [("x", "", trained.label(prediction.y), *trained.cells(prediction.x.numpy()))]
+    for n, (value, row) in enumerate(prediction.terms):
+        cells = trained.cells(train.x[row].numpy())
+        rows.append((f"x{SUBSCRIPTS[n]}", f"{value:+.3g}", trained.label(float(train.y[row])), *cells))
+    return Table(_caption(trained, prediction), head, rows, {1, *range(3, 3 + trained.numbers)})
+
+
+def _kernel(trained: Trained) -> Blocks:
+    order = "classes" if trained.classifies else "targets"
+    borders = ", with lines between the classes" if trained.classifies else ""
+    note = f"K on {_some(trained, MOST_IN_MATRIX)}, in the order of their {order}{borders}."
+    return [Note(note), Grid(kernel_pictures(trained))]
+
+
+def _features(trained: Trained) -> Blocks:
+    ring = "; a ring marks a mistake" if trained.classifies else ""
+    note = f"The first two principal components of the features of {_some(trained, MOST_POINTS)}{ring}."
+    return [Note(note), Grid(feature_pictures(trained))]
+
+
+def _some(trained: Trained, most: int) -> str:
+    m = len(trained.held_out)
+    return f"{most} of {m} {trained.split} samples" if m > most else f"all {m} {trained.split} samples"

@@ -1,0 +1,131 @@
+"""The sections of a report on one run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Container, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nsvm_cli.config.settings import flat
+from nsvm_cli.datasets import Data
+from nsvm_cli.errors import InputError
+from nsvm_cli.output import shortened
+from nsvm_cli.page.curves import panels_of, plot_panels
+from nsvm_cli.page.document import Blocks, Figures, Grid, Picture, Section, Table, section
+from nsvm_cli.page.model_sections import model_sections
+from nsvm_cli.page.plotting import draw_svg
+from nsvm_cli.storage.run_directory import RESULT
+from nsvm_cli.terminal.confusion import MOST_CLASSES, class_cells, frequent_cells, matrix_cells
+from nsvm_cli.terminal.console import facts_of, held_out, scores_of
+
+LONGEST = 120
+"""Characters of a value that are shown."""
+
+
+def run_sections(
+    run: Path,
+    result: Mapping[str, Any],
+    settings: Sequence[Section],
+    runtime: Mapping[str, Any],
+    data: Data | None = None,
+) -> list[Section]:
+    """Return what there is to show of a run: settings and curves and, once it has finished, much more.
+
+    Args:
+        result: its result; empty before it has finished.
+        runtime: see ``load_trained``.
+    """
+    curves = section("Training", partial(_curves, run))
+    if not result:
+        return [*settings, *curves]
+    return [
+        *section("Result", partial(_result, run, result)),
+        *settings,
+        *curves,
+        *section("Confusion", partial(_confusion, run, result)),
+        *model_sections(run, runtime, data),
+        *section("Data and computation", partial(_circumstances, run, result)),
+    ]
+
+
+def _result(run: Path, result: Mapping[str, Any]) -> Blocks:
+    with reading(str(run / RESULT)):
+        first, more = Figures(scores_of(result)), facts_of(result)
+        return [first, Table("What training did", ("figure", "value", "meaning"), more, range(1, 2))]
+
+
+def settings_tables(settings: Mapping[str, Any], overridden: Container[str]) -> Grid:
+    """Return the settings of a run, a table for each part, in which those that were overridden are marked."""
+    parts: dict[str, dict[str, Any]] = {}
+    for key, value in flat(settings).items():
+        part, _, name = key.rpartition(".")
+        parts.setdefault(part or "run", {})[name] = value
+    return Grid([_settings_table(part, values, overridden) for part, values in parts.items()])
+
+
+def _settings_table(part: str, values: Mapping[str, Any], overridden: Container[str]) -> Table:
+    marks = {
+        row: "overridden"
+        for row, name in enumerate(values)
+        if (name if part == "run" else f"{part}.{name}") in overridden
+    }
+    rows = [(name, _text(value)) for name, value in values.items()]
+    return Table(part, ("setting", "value"), rows, marks=marks)
+
+
+def _text(value: Any) -> str:
+    """Return a value of a JSON file as text."""
+    return shortened(value if isinstance(value, str) else json.dumps(value), LONGEST)
+
+
+@contextlib.contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turn errors within the context, where a value is missing or of another kind, into an InputError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
+        raise InputError(f"{what} is damaged, or an earlier version wrote it") from None
+
+
+def _curves(run: Path) -> Blocks:
+    drawn = [
+        draw_svg((4.6, 2.5), partial(plot_panels, [panel], ""), f"{panel.title}, over the steps of training")
+        for panel in panels_of(run)
+    ]
+    return [Grid([*map(Picture, drawn)])]
+
+
+def _confusion(run: Path, result: Mapping[str, Any]) -> Blocks:
+    if "confusion" not in result:
+        return []
+    with reading(str(run / RESULT)):
+        confusion, classes = result["confusion"], [shortened(str(name)) for name in result["data"]["classes"]]
+        split = held_out(result)
+        head, *rows = class_cells(confusion, classes)
+        few = f"the {MOST_CLASSES} classes of the lowest F1" if len(classes) > MOST_CLASSES else "each class"
+        of_classes = Table(f"Precision, recall and F1 of {few}", head, rows, range(1, len(head)))
+        if len(classes) > MOST_CLASSES:
+            head, *rows = frequent_cells(confusion, result["recall"], classes)
+            caption = f"The most frequent confusions of {split} samples"
+            return [Grid([Table(caption, head, rows, range(2, 4)), of_classes])]
+        head, *rows = matrix_cells(confusion, result["recall"], classes)
+        shades = [[*(math.sqrt(count / (sum(row) or 1)) for count in row), 0.0] for row in confusion]
+        caption = f"{split.capitalize()} samples: classes by row, decisions by column"
+        return [Grid([Table(caption, head, rows, range(1, len(head)), shades=shades), of_classes])]
+
+
+def _circumstances(run: Path, result: Mapping[str, Any]) -> Blocks:
+    with reading(str(run / RESULT)):
+        how = {key: result[key] for key in ("device", "dtype", "engine", "threads", "processes")}
+        values = {"data": result["data"], "computation": {**how, **flat(result["versions"])}}
+        return [Grid([_values_table(name, of_name) for name, of_name in values.items()])]
+
+
+def _values_table(caption: str, values: Mapping[str, Any]) -> Table:
+    return Table(caption, ("", ""), [(name, _text(value)) for name, value in flat(values).items()])

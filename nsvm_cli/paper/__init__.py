@@ -1,0 +1,1 @@
+"""The paper's experiments: reproducing them, their baselines and their figure."""

@@ -1,1 +1,0 @@
-"""Studies of many runs: tuning, reproducing the paper, baselines, statistics."""

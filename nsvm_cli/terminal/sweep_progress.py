@@ -1,0 +1,202 @@
+"""Progress of a sweep: a table that is redrawn on a terminal, and a line for each job that ends elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+
+from nsvm_cli.terminal.console import GAP, METRICS, Console, clock, forms
+
+MIN_INTERVAL = 0.5
+"""Seconds between two looks at the jobs."""
+
+MAX_LOOK_SHARE = 0.02
+"""The share of the time that looking may take."""
+
+QUIET = 60.0
+"""Seconds after which a line says how far the jobs are, where there is no terminal."""
+
+
+@dataclass(frozen=True)
+class JobView:
+    """One job of a sweep as it is now.
+
+    Attributes:
+        settings: its overrides, without those that all jobs share.
+        steps: the steps that it takes in all, if it is known.
+        record: the last record of its metrics while it runs.
+        result: its result once it has finished.
+        earlier: whether it had finished before the command started.
+        notices: what it has had to say, a line each.
+    """
+
+    number: int
+    settings: str
+    status: str
+    steps: int | None = None
+    record: Mapping[str, Any] = field(default_factory=dict)
+    result: Mapping[str, Any] = field(default_factory=dict)
+    earlier: bool = False
+    notices: Sequence[str] = ()
+
+    @property
+    def score(self) -> tuple[str, float] | None:
+        """The name and the value of the metric on held-out data, once there is one."""
+        names = [f"{split}_{metric}" for split in ("validation", "test") for metric in METRICS]
+        values = ((name, self.result.get(name)) for name in names)
+        return next(((name, value) for name, value in values if isinstance(value, (int, float))), None)
+
+    def __str__(self) -> str:
+        return f"job {self.number} ({self.settings})" if self.settings else f"job {self.number}"
+
+
+class SweepProgress:
+    """Shows the jobs of a sweep within the context, on stderr, from a thread of its own.
+
+    Args:
+        total: the number of jobs, None if it is up to a sweeper.
+    """
+
+    def __init__(self, look: Callable[[], Sequence[JobView]], total: int | None) -> None:
+        self.look, self.total = look, total
+        self.console = Console(sys.stderr)
+        self.live = Live(console=self.console, auto_refresh=False, transient=True)
+        self.began = self.spoke = time.monotonic()
+        self.told: set[int] = set()
+        self.noticed: Counter[int] = Counter()
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> SweepProgress:
+        if self.console.is_terminal:
+            self.live.start()
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        try:
+            self.thread.join()
+        finally:
+            self.live.stop()  # which shows the cursor again
+
+    def _watch(self) -> None:
+        pause = 0.0
+        while not self.over.wait(pause):
+            pause = max(MIN_INTERVAL, self._show() / MAX_LOOK_SHARE)
+        self._show()
+
+    def _show(self) -> float:
+        """Show the jobs, and return the seconds that it took to look at them."""
+        began = time.monotonic()
+        try:
+            jobs = self.look()
+        except OSError:  # a directory that goes while it is read; there is a next time
+            return 0.0
+        took = time.monotonic() - began
+        for job in jobs:
+            if not job.earlier:
+                self._print_notices(job)
+        if self.console.is_terminal:
+            self.live.update(self._table(jobs), refresh=True)
+        else:
+            self._say(jobs)
+        return took
+
+    def _say(self, jobs: Sequence[JobView]) -> None:
+        ended = [job for job in jobs if _has_ended(job)]
+        for job in ended:
+            if job.number not in self.told and not job.earlier:
+                count = f"{len(ended)}/{self.total}" if self.total else str(len(ended))
+                self._print(f"{job}: {_outcome(job)}; {count} ended")
+        self.told |= {job.number for job in ended}
+        if time.monotonic() - self.spoke > QUIET:
+            running = [f"{job}: step {_step(job)}" for job in jobs if job.status == "running"]
+            self._print("; ".join([self._summary(jobs), *running]))
+
+    def _print_notices(self, job: JobView) -> None:
+        """Print what is new of what a job has to say, above the table: only this process writes there."""
+        for line in job.notices[self.noticed[job.number] :]:
+            self._print(f"{job}: {line}")
+        self.noticed[job.number] = len(job.notices)
+
+    def _print(self, line: str) -> None:
+        self.console.print(line, soft_wrap=True)
+        self.spoke = time.monotonic()
+
+    def _table(self, jobs: Sequence[JobView]) -> RenderableType:
+        running = [job for job in jobs if job.status == "running"]
+        shown = running[: max(1, self.console.height - 4)]
+        more = [f"and {len(running) - len(shown)} more"] if len(running) > len(shown) else []
+        best = best_of(jobs)
+        last = [f"best so far: {best}: {_figure(best)}"] if best else []
+        return Group(self._summary(jobs), *([self._rows(shown)] if shown else []), *more, *last)
+
+    def _rows(self, jobs: Sequence[JobView]) -> Table:
+        """Return a row for each job; what a narrow terminal lacks room for are figures, and then settings."""
+        number, settings, step = (
+            max(map(len, texts))
+            for texts in zip(*((str(job.number), job.settings, _step(job)) for job in jobs), strict=True)
+        )
+        room = max(1, self.console.width - number - step - 3 * GAP)
+        table = Table.grid(padding=(0, GAP, 0, 0))
+        table.add_column(justify="right", no_wrap=True)
+        table.add_column(overflow="ellipsis", no_wrap=True, max_width=room)
+        table.add_column(justify="right", no_wrap=True)
+        table.add_column(no_wrap=True)
+        for job in jobs:
+            figures = [short for _, short in forms(job.record)]
+            while len(" ".join(figures)) > max(0, room - settings):
+                figures.pop()
+            table.add_row(str(job.number), job.settings, _step(job), " ".join(figures))
+        return table
+
+    def _summary(self, jobs: Sequence[JobView]) -> str:
+        """Return how many jobs there are of each status, and how long the sweep has taken and may take."""
+        count = Counter(job.status for job in jobs)
+        rare = [status for status in ("failed", "interrupted") if count[status]]
+        words = [f"{count[status]} {status}" for status in ("finished", *rare, "running")]
+        elapsed = time.monotonic() - self.began
+        times = [f"{clock(elapsed)} elapsed"]
+        if self.total is not None:
+            words.append(f"{self.total - len(jobs)} waiting")
+            if here := sum(_has_ended(job) and not job.earlier for job in jobs):
+                left = self.total - len(jobs) + count["running"]
+                times.append(f"about {clock(elapsed * left / here)} left")
+        return f"{', '.join(words)}; {', '.join(times)}"
+
+
+def best_of(jobs: Sequence[JobView]) -> JobView | None:
+    """Return the job with the best score; None unless all have the same metric on the same data set."""
+    scored = [job for job in jobs if job.score]
+    kinds = {(job.score and job.score[0], job.result.get("dataset")) for job in scored}
+    return max(scored, key=lambda job: job.score[1] if job.score else 0) if len(kinds) == 1 else None
+
+
+def _has_ended(job: JobView) -> bool:
+    return job.status in ("finished", "failed", "interrupted")
+
+
+def _outcome(job: JobView) -> str:
+    return f"{job.status}, {_figure(job)}" if job.score else job.status
+
+
+def _figure(job: JobView) -> str:
+    if not job.score:
+        return ""
+    split, _, metric = job.score[0].partition("_")
+    name, shown = METRICS[metric]
+    return f"{split} {name} {shown(job.score[1])}"
+
+
+def _step(job: JobView) -> str:
+    return f"{job.record.get('step', 0)}/{job.steps or '?'}"

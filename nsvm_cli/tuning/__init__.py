@@ -1,0 +1,1 @@
+"""Searches for hyperparameters on validation data."""

@@ -1,0 +1,358 @@
+"""Hyperparameter search by the paper's protocol: on validation data, over several seeds."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sqlite3
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from nsvm_cli.comparison.intervals import standard_error
+from nsvm_cli.config.settings import flat, is_record_of, parse_settings
+from nsvm_cli.datasets import Data, SampleCache
+from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.models.kernels import or_one_over_n
+from nsvm_cli.output import printable
+from nsvm_cli.parallel.workers import Workers, cores, outcome
+from nsvm_cli.runs.experiment import Experiment, load, prepare, train_in_memory
+from nsvm_cli.runs.loop import OnLog, Record
+from nsvm_cli.storage.files import locked, write_csv
+from nsvm_cli.tuning.space import Point, Search, placed
+
+if TYPE_CHECKING:
+    import optuna
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A point of the space and its scores on validation data; ``final`` holds those with further seeds.
+
+    ``overlap`` is the ratio of validation to training samples if each seed splits the same samples, else 0.
+    ``samples`` is the number of validation samples of each score if it is an accuracy.
+    """
+
+    number: int
+    point: Point
+    scores: list[float]
+    final: list[float]
+    overlap: float = 0.0
+    samples: int | None = None
+
+    @property
+    def mean(self) -> float:
+        return mean(self.final or self.scores)
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean."""
+        return standard_error(self.final or self.scores, self.overlap, self.samples)
+
+    @property
+    def overrides(self) -> str:
+        """The point as overrides for ``nsvm train``. It comes from a file: control characters are escaped."""
+        words = (f"{key}={'null' if value is None else value}" for key, value in self.point.items())
+        return printable(" ".join(words))
+
+
+def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None = None) -> float:
+    """Train once and return the metric of the task on the validation set: accuracy, or R^2 for real targets.
+
+    It is 0 if training diverged or timed out. R^2 has no least value: below 0, where it is better to predict
+    the mean of the targets, it counts as 0 too, so that no single seed outweighs all others in a mean.
+
+    The test set is never touched; see ``nsvm_cli.datasets.Splits``.
+    """
+    experiment = prepare(parse_settings({**values, "seed": seed}))
+    end = math.inf if seconds is None else time.monotonic() + seconds
+
+    def observe(figures: Record) -> None:
+        if time.monotonic() > end:
+            raise RunError(f"training takes more than {seconds} seconds")
+
+    try:
+        model = train_in_memory(experiment, [OnLog(observe)])
+        split = experiment.data.splits["validation"]
+        return max(0.0, model.score(split.x, split.y)[experiment.data.task.metric] or 0.0)
+    except RunError:
+        return 0.0
+
+
+SHARE = 0.25
+"""The share of the training samples that are for validation where a usual number would be more."""
+
+
+def suited_validation(values: Mapping[str, Any], usual: int, samples: SampleCache) -> tuple[int | float, str]:
+    """Return how many samples of each class are for validation: a usual number, or where these would be more
+    than ``SHARE`` of the training samples of a class, that share of all.
+
+    Args:
+        usual: the number of samples of each class, or of real targets in all.
+
+    Returns:
+        the setting ``dataset.validation``, and the reason for a share; empty without one.
+
+    Raises:
+        InputError: the data are missing or damaged.
+    """
+    data = load(parse_settings(placed(values, {"dataset.validation": SHARE})), samples)
+    y = torch.cat([data.splits[name].y for name in ("train", "validation")]).numpy()
+    sizes = {name: int(members.sum()) for name, members in data.task.strata(y)}
+    rarest = min(sizes, key=lambda name: sizes[name])
+    if usual <= SHARE * sizes[rarest]:
+        return usual, ""
+    of_which = f"of the {sizes[rarest]} of class {rarest}" if rarest else f"of all {sizes[rarest]}"
+    return SHARE, f"a share of the training samples: {usual} would be more than a quarter {of_which}"
+
+
+def tune(
+    values: Mapping[str, Any],
+    search: Search,
+    suggested: Mapping[str, Any],
+    begin: Callable[[], None],
+    observe: Callable[[Candidate], None],
+    samples: SampleCache | None = None,
+) -> list[Candidate]:
+    """Start or resume the search in ``search.directory``, and return the finalists, best first.
+
+    The first candidate is the settings as they are, even where the space does not hold them.
+
+    Args:
+        suggested: the space that is searched unless the user asks for another one; see ``Search.suited``.
+        begin: called first in each worker process.
+        observe: called with each candidate after its trial.
+
+    Raises:
+        InputError: the settings or a corner of the space are invalid, or the directory is in use or holds
+            another search.
+        RunError: every candidate failed.
+    """
+    samples = samples or SampleCache()
+    experiment = prepare(parse_settings(values), samples)
+    if not experiment.data.splits.sizes["validation"]:
+        raise InputError("tune chooses on validation data: expected dataset.validation above 0")
+    search = _suited(search, suggested, values, experiment)
+    ranges = search.ranges()
+    for corner in (0, -1):
+        prepare(parse_settings(placed(values, {key: r.ends[corner] for key, r in ranges.items()})), samples)
+    directory = Path(search.directory)
+    database = directory / "study.db"
+    with locked(directory), _errors_in_one_line(database), _storage(database) as storage:
+        study = _study(values, search, storage)
+        if not study.get_trials(deepcopy=False):
+            settings = flat(values)
+            _enqueue(study, search, {key: settings[key] for key in ranges if key in settings})
+        with Workers(jobs := search.jobs or cores(), begin) as workers:
+            objective = partial(_score, values, search, workers, observe)
+            _optimize(study, search, objective, jobs, workers)
+            finalists = _final(study, search, values, workers, experiment.data)
+    if not finalists or finalists[0].mean == 0:
+        raise RunError("no candidate completed training with every seed: expected a smaller tune.space")
+    _write(finalists, experiment.data.task.metric, directory / "finalists.csv")
+    return finalists
+
+
+def _suited(
+    search: Search, suggested: Mapping[str, Any], values: Mapping[str, Any], experiment: Experiment
+) -> Search:
+    """Return the search for these settings: where no step moves theta, no rate or dropout has an effect."""
+    settings, F = flat(values), experiment.F
+    moves_theta = experiment.trainer.moves_theta and any(True for _ in F.network.parameters())
+    unused = () if moves_theta else [key for key in settings if key.startswith(("optimizer.", "network."))]
+    if settings.get("kernel.gamma", 0) is None:
+        settings["kernel.gamma"] = or_one_over_n(None, F(experiment.problem.x[:1]))
+    return search.suited(suggested, settings, unused)
+
+
+@contextlib.contextmanager
+def _errors_in_one_line(database: Path) -> Iterator[None]:
+    try:
+        import optuna
+        import sqlalchemy  # the database layer of Optuna
+    except ImportError:
+        raise InputError("tune needs Optuna: pip install 'optuna>=5,<6'") from None
+    try:
+        yield
+    except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError) as error:
+        cause = error.__cause__ or error
+        raise RunError(f"{database} cannot be read or written: {str(cause).splitlines()[0]}") from None
+
+
+def _score(
+    values: Mapping[str, Any],
+    search: Search,
+    workers: Workers,
+    observe: Callable[[Candidate], None],
+    trial: optuna.Trial,
+) -> float:
+    """Return the mean score over the seeds of the search, or over those before the trial was pruned."""
+    ranges, point = search.ranges(), trial.user_attrs.get("point")
+    if point is None:
+        point = {key: r.suggest(trial, key) for key, r in ranges.items()}
+        trial.set_user_attr("point", point)
+    else:
+        for key in _held(search, point):
+            ranges[key].suggest(trial, key)
+    scores: list[float] = []
+    for n, seed in enumerate(range(search.first_seed, search.first_seed + search.seeds)):
+        future = workers.submit(validation_score, placed(values, point), seed, search.seconds)
+        scores.append(outcome(future))
+        trial.report(scores[-1], n)
+        if trial.should_prune():
+            break
+    observe(Candidate(trial.number, point, scores, []))
+    return mean(scores)
+
+
+def _enqueue(study: optuna.Study, search: Search, point: Point) -> None:
+    """Let a trial be of this point. Optuna is not told the values that the space does not hold."""
+    study.enqueue_trial(_held(search, point), user_attrs={"point": point})
+
+
+def _held(search: Search, point: Point) -> Point:
+    return {key: point[key] for key, r in search.ranges().items() if key in point and point[key] in r}
+
+
+def _optimize(
+    study: optuna.Study,
+    search: Search,
+    objective: Callable[[optuna.Trial], float],
+    jobs: int,
+    workers: Workers,
+) -> None:
+    from optuna.trial import TrialState
+
+    for trial in study.get_trials(states=[TrialState.RUNNING]):  # interrupted
+        study.tell(trial.number, state=TrialState.FAIL)
+        if "point" in trial.user_attrs:
+            _enqueue(study, search, trial.user_attrs["point"])
+    ask_lock = threading.Lock()  # or two threads might get the same queued trial
+
+    def attempt() -> None:
+        with ask_lock:
+            trial = study.ask()
+        study.tell(trial, objective(trial))
+
+    left = search.trials - len(study.get_trials(states=[TrialState.COMPLETE]))
+    with ThreadPoolExecutor(jobs) as threads:
+        running = [threads.submit(attempt) for _ in range(left)]
+        try:
+            for trial_done in as_completed(running):
+                trial_done.result()
+        except BaseException:
+            workers.stop()  # so that the threads that wait for them end too
+            threads.shutdown(cancel_futures=True)
+            raise
+
+
+@contextlib.contextmanager
+def _storage(database: Path) -> Iterator[optuna.storages.RDBStorage]:
+    """Open a database, or create it, and close it at the end of the block.
+
+    Raises:
+        InputError: it was made by a version of Optuna with other tables.
+    """
+    import optuna  # slow to import, and needed only here
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+    def connect() -> sqlite3.Connection:  # a path in the URL would be split at "?" and unquoted
+        return sqlite3.connect(database, timeout=100, check_same_thread=False)  # several threads write
+
+    try:
+        storage = optuna.storages.RDBStorage("sqlite:///study.db", engine_kwargs={"creator": connect})
+    except RuntimeError as error:
+        raise InputError(
+            f"{database} cannot be read: {error} Or search again in a new folder: tune.directory=FOLDER"
+        ) from None
+    try:
+        yield storage
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def _study(values: Mapping[str, Any], search: Search, storage: optuna.storages.RDBStorage) -> optuna.Study:
+    import optuna
+
+    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # about the pruner below
+    study = optuna.create_study(
+        storage=storage,
+        study_name="tune",
+        load_if_exists=True,
+        direction="maximize",
+        pruner=optuna.pruners.WilcoxonPruner(p_threshold=0.1, n_startup_steps=4),
+    )
+    # a resumed search must not draw the same candidates again; group: the first one may lack some values
+    seed = len(study.get_trials(deepcopy=False))
+    study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True)
+    asked = {key: getattr(search, key) for key in ("space", "first_seed", "seeds", "seconds")}
+    question = json.dumps({"settings": dict(values), **asked}, sort_keys=True)
+    known = json.loads(study.user_attrs.setdefault("question", question))
+    if not is_record_of(known.pop("settings"), parse_settings(values)) or known != asked:
+        raise InputError(f"{search.directory} holds another search: expected a new folder in tune.directory")
+    study.set_user_attr("question", question)
+    return study
+
+
+def _final(
+    study: optuna.Study, search: Search, values: Mapping[str, Any], workers: Workers, data: Data
+) -> list[Candidate]:
+    """Return the best candidates, ranked with further seeds: the first ones favour lucky candidates."""
+    seeds = range(search.first_seed + search.seeds, search.first_seed + search.seeds + search.final_seeds)
+    known: dict[str, float] = dict(study.user_attrs.get("final", {}))
+    finalists = [c for c in candidates(study) if len(c.scores) == search.seeds][: search.finalists]
+    futures = {
+        workers.submit(validation_score, placed(values, c.point), seed, search.seconds): f"{c.number} {seed}"
+        for c in finalists
+        for seed in seeds
+        if f"{c.number} {seed}" not in known
+    }
+    for future in as_completed(futures):
+        known[futures[future]] = outcome(future)
+        study.set_user_attr("final", known)
+    finals = [
+        replace(
+            c,
+            final=[known[f"{c.number} {seed}"] for seed in seeds],
+            overlap=data.overlap("validation"),
+            samples=data.splits.sizes["validation"] if data.task.classes else None,
+        )
+        for c in finalists
+    ]
+    return sorted(finals, key=lambda c: c.mean, reverse=True)
+
+
+def _write(finalists: Sequence[Candidate], metric: str, file: Path) -> None:
+    rows = [
+        {
+            "candidate": c.number,
+            metric: c.mean,
+            "standard_error": c.error,
+            f"search_{metric}": mean(c.scores),
+            "overrides": c.overrides,
+        }
+        for c in finalists
+    ]
+    write_csv(file, rows)
+
+
+def candidates(study: optuna.Study) -> list[Candidate]:
+    """Return all completed candidates of a study, best first."""
+    tried = [
+        Candidate(t.number, t.user_attrs["point"], [*t.intermediate_values.values()], [])
+        for t in study.get_trials(deepcopy=False)
+        if t.state.name == "COMPLETE"
+    ]
+    return sorted(tried, key=lambda c: c.mean, reverse=True)

@@ -1,0 +1,363 @@
+"""Settings compared over the seeds of their runs: figures that SciPy agrees with, and runs that cannot be."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from nsvm_cli.comparison.cells import Cell, cells
+from nsvm_cli.comparison.compare import compare, ranking
+from nsvm_cli.comparison.intervals import holm
+from nsvm_cli.comparison.records import RunRecord
+from nsvm_cli.comparison.table import to_csv, to_latex, to_markdown
+from nsvm_cli.errors import InputError
+
+SAMPLES = 1000
+
+
+def run(
+    seed: int = 0, errors: int = 50, algorithm: str = "alg1", dataset: str = "ring", **more: Any
+) -> RunRecord:
+    """A finished run on generated data, which differ from seed to seed."""
+    figures = {
+        "test_errors": errors,
+        "seed": seed,
+        "steps": 200,
+        "support_vectors": 10 * seed,
+        "train_seconds": 1.0,
+        "data": {
+            "sha256": f"{dataset}{seed}",
+            "official_split": False,
+            "generated": True,
+            "samples": {"train": 9 * SAMPLES, "validation": 0, "test": SAMPLES},
+        },
+    }
+    settings = {
+        "algorithm": {"name": algorithm},
+        "dataset": {"name": dataset},
+        "seed": seed,
+        "task": "classification",
+    }
+    path = Path(f"{dataset}-{algorithm}-{seed}")
+    return RunRecord(path, "finished", "", settings, [f"algorithm={algorithm}"], {**figures, **more})
+
+
+def runs_of(errors: dict[str, list[int]], dataset: str = "ring") -> list[RunRecord]:
+    return [run(seed, e, name, dataset) for name, many in errors.items() for seed, e in enumerate(many)]
+
+
+ERRORS = {"alg1": [50, 62, 41, 55, 57], "alg2": [66, 71, 60, 59, 80], "alg3": [52, 60, 47, 58, 55]}
+
+
+def test_intervals_and_tests_agree_with_scipy() -> None:
+    rows = compare(cells(runs_of(ERRORS)), "alg1")
+    assert [row.cell.candidate for row in rows] == ["alg1", "alg3", "alg2"]
+    accuracy = {name: 100 - 100 * np.array(errors) / SAMPLES for name, errors in ERRORS.items()}
+    reference, *others = rows
+    assert (reference.minus, reference.p) == (None, None)
+    expected = {}
+    for row in others:
+        theirs = accuracy[row.cell.candidate]
+        test = stats.ttest_rel(theirs, accuracy["alg1"])
+        expected[row.cell.candidate] = test.pvalue
+        assert row.score.mean == pytest.approx(theirs.mean())
+        assert row.score.std == pytest.approx(theirs.std(ddof=1))
+        interval = test.confidence_interval(0.95)
+        assert row.minus is not None
+        assert row.minus.low <= interval.low + 1e-9
+        assert row.minus.high >= interval.high - 1e-9
+    assert rows[2].p == pytest.approx(2 * expected["alg2"])
+    assert rows[1].p == pytest.approx(expected["alg3"])
+
+
+def test_a_reference_that_the_scores_chose_has_p_values_adjusted_for_all_pairs() -> None:
+    errors = {**ERRORS, "alg4": [58, 71, 44, 50, 66]}
+    p_values = [stats.ttest_rel(a, b).pvalue for a, b in itertools.combinations(errors.values(), 2)]
+    adjusted = dict(zip(itertools.combinations(errors, 2), holm(p_values), strict=True))
+    found = cells(runs_of(errors))
+    chosen, named = ({row.cell.candidate: row.p for row in compare(found, of)} for of in (None, "alg1"))
+    assert chosen["alg1"] is named["alg1"] is None, "the reference, for it is the best"
+    for name in ("alg2", "alg3", "alg4"):
+        assert chosen[name] == pytest.approx(adjusted["alg1", name])
+    assert named["alg2"] == pytest.approx(3 * p_values[0])
+
+
+def candidate(name: str, errors: np.ndarray, **data: Any) -> Cell:
+    """A candidate on data with a test set of 100 and 900 training samples."""
+    about = {"sha256": "", "official_split": False, "generated": True, "samples": {"train": 900, "test": 100}}
+    figures = [{"test_errors": int(number), "data": {**about, **data}} for number in errors]
+    runs = {seed: RunRecord(Path(), "finished", figures=f) for seed, f in enumerate(figures)}
+    return Cell("data", name, "test", runs, {})
+
+
+def test_a_test_needs_three_seeds_that_both_have() -> None:
+    records = runs_of(ERRORS) + [run(seed, 60, "alg4") for seed in (3, 4, 5)] + [run(9, 60, "alg5")]
+    rows = {row.cell.candidate: row for row in compare(cells(records))}
+    assert [name for name in rows if rows[name].p is None] == ["alg1", "alg4", "alg5"]
+    assert [name for name in rows if rows[name].minus is None] == ["alg1", "alg5"]
+
+
+def test_overlapping_splits_widen_the_interval_and_raise_p() -> None:
+    def row(generated: bool) -> Any:
+        records = runs_of(ERRORS)
+        for record in records:
+            record.figures["data"]["generated"] = generated
+        return compare(cells(records))[2]
+
+    alone, overlapping = row(True), row(False)
+    ratio = np.sqrt((1 / 5 + 1 / 9) / (1 / 5))  # Nadeau and Bengio
+    assert overlapping.cell.scores.overlap == pytest.approx(1 / 9)
+    assert overlapping.minus.high - overlapping.minus.low == pytest.approx(
+        ratio * (alone.minus.high - alone.minus.low)
+    )
+    d = np.array(ERRORS["alg1"]) - ERRORS["alg2"]
+    t = d.mean() / (ratio * d.std(ddof=1) / np.sqrt(5))
+    assert overlapping.p == pytest.approx(3 * 2 * stats.t.sf(abs(t), 4))
+
+
+def test_holm_is_closed_testing_with_bonferroni() -> None:
+    """The adjusted p-value of a test is the largest Bonferroni one of all sets of tests that it is in."""
+    for p in np.random.default_rng(0).uniform(size=(20, 5)) ** 3:
+        sets = [list(s) for size in range(1, 6) for s in itertools.combinations(range(5), size)]
+        closed = [max(min(1, len(s) * p[s].min()) for s in sets if i in s) for i in range(5)]
+        assert holm([*p]) == pytest.approx(closed)
+
+
+def test_ranks_over_data_sets_with_ties_agree_with_scipy() -> None:
+    errors = {
+        "ring": [10, 10, 30, 40],
+        "moons": [5, 50, 20, 60],
+        "wine": [9, 30, 30, 9],
+        "iris": [1, 2, 3, 4],
+    }
+    records = [r for d, row in errors.items() for r in runs_of({f"a{i}": [e] for i, e in enumerate(row)}, d)]
+    found = ranking(cells(records))
+    assert found is not None
+    ranks = stats.rankdata([*errors.values()], axis=1).mean(axis=0)
+    assert found.ranks == pytest.approx({f"a{i}": rank for i, rank in enumerate(ranks)})
+    assert found.p == pytest.approx(stats.friedmanchisquare(*zip(*errors.values(), strict=True)).pvalue)
+    q = stats.studentized_range.isf(0.05, 4, np.inf) / np.sqrt(2)
+    assert found.critical == pytest.approx(q * np.sqrt(4 * 5 / (6 * 4)))
+
+
+def test_ranks_over_seeds_agree_with_scipy() -> None:
+    found = ranking(cells(runs_of(ERRORS)))
+    assert found is not None
+    assert found.over == "5 seeds"
+    scores = [[-e for e in ERRORS[name]] for name in ("alg1", "alg2", "alg3")]
+    ranks = stats.rankdata(-np.transpose(scores), axis=1).mean(0)
+    assert found.ranks == pytest.approx({"alg1": ranks[0], "alg3": ranks[2], "alg2": ranks[1]})
+    assert found.p == pytest.approx(stats.friedmanchisquare(*scores).pvalue)
+
+
+def test_seeds_that_split_the_same_samples_are_no_blocks_to_rank_in() -> None:
+    def ranked(**data: Any) -> tuple[bool, str]:
+        found = cells([changed(record, **data) for record in runs_of(ERRORS)])
+        ranks = ranking(found)
+        return ranks is not None, to_markdown(compare(found), ranks)
+
+    assert ranked(generated=False)[0] is False
+    assert "No mean ranks: Friedman's test needs independent" in ranked(generated=False)[1]
+    assert ranked(generated=False, official_split=True)[0] is True
+    assert "On an official test set" in ranked(generated=False, official_split=True)[1]
+
+
+def test_data_sets_with_the_same_samples_are_no_blocks_to_rank_in() -> None:
+    """As with several sizes of the validation set, or several augmentations."""
+    records = [r for name in ("ring", "moons", "wine") for r in runs_of(ERRORS, name)]
+    assert ranking(cells(records)) is not None
+    again = [changed(r, sha256=f"ring{r.settings['seed']}") for r in runs_of(ERRORS, "ring again")]
+    assert ranking(cells([*records, *again])) is None
+
+
+@pytest.mark.parametrize(
+    ("generated", "first_seed", "dependent"), [(False, 0, True), (True, 0, True), (True, 5, False)]
+)
+def test_data_sets_from_one_source_are_no_blocks_to_rank_in(
+    generated: bool, first_seed: int, dependent: bool
+) -> None:
+    """As with several choices of classes; what is generated differs between seeds."""
+    records = [
+        changed(run(seed + first, errors, name, dataset), generated=generated, origins=origins)
+        for dataset, origins, first in (
+            ("digits 0, 1", ["digits"], 0),
+            ("digits 0, 2", ["digits"], first_seed),
+            ("table", ["a", "b"], 0),
+        )
+        for name, many in ERRORS.items()
+        for seed, errors in enumerate(many)
+    ]
+    found = cells(records)
+    note = "seeds, and the samples of digits 0, 1 and digits 0, 2 are from the same source."
+    assert (ranking(found) is None) is dependent
+    assert (note in to_markdown(compare(found), ranking(found))) is dependent
+
+
+def test_candidates_are_named_by_what_was_overridden() -> None:
+    records = runs_of({"alg1": [1, 2], "alg2": [3, 4]}, "ring") + runs_of(
+        {"alg1": [5, 6], "alg2": [7, 8]}, "moons"
+    )
+    for record in records:  # a default that differs between the data sets
+        record.settings["optimizer"] = {"lr": len(record.settings["dataset"]["name"])}
+    found = cells(records)
+    assert [(cell.dataset, cell.candidate) for cell in found] == [
+        *(("moons", name) for name in ("alg1", "alg2")),
+        *(("ring", name) for name in ("alg1", "alg2")),
+    ]
+    records[0].settings["optimizer"]["lr"] = 1  # differs from the other seed, though no one asked for it
+    assert [cell.candidate for cell in cells(records)[2:]] == ["alg1 lr=1", "alg1 lr=4", "alg2 lr=4"]
+
+
+def test_real_targets_and_validation_data() -> None:
+    records = runs_of({"alg1": [0] * 3, "alg2": [0] * 3})
+    for record in records:
+        del record.figures["test_errors"]
+        record.figures.update(test_r2=None, validation_r2=0.5 + record.figures["seed"] / 10)
+        record.figures["data"]["samples"]["validation"] = 100
+    rows = compare(cells(records))
+    assert [(row.cell.split, row.cell.scores.unit) for row in rows] == [("validation", "R²")] * 2
+    assert rows[0].score.mean == pytest.approx(0.6)
+    assert rows[1].p == 1.0
+    worse = np.array([0.3, 0.1, 0.2])
+    for record, less in zip(records[3:], worse, strict=True):
+        record.figures["validation_r2"] -= less
+        changed(record, generated=False)
+    (_, row) = compare(cells(records), "alg1")
+    scale = np.sqrt(1 / 3 + 100 / (9 * SAMPLES)) * worse.std(ddof=1)  # Nadeau and Bengio
+    assert row.minus is not None
+    assert (row.minus.low, row.minus.high) == pytest.approx(stats.t.interval(0.95, 2, -worse.mean(), scale))
+    assert row.p == pytest.approx(2 * stats.t.sf(worse.mean() / scale, 2))
+    for record in records:
+        record.figures["validation_r2"] = 0.5 + record.figures["seed"] / 4
+    assert [row.score.high for row in compare(cells(records))] == [1.0, 1.0]
+
+
+def changed(record: RunRecord, **data: Any) -> RunRecord:
+    record.figures["data"].update(data)
+    return record
+
+
+def of_task(record: RunRecord, task: str) -> RunRecord:
+    record.settings["task"] = task
+    return record
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        (
+            [RunRecord(Path("x"), "failed", "it diverged")],
+            "expected finished runs to compare, got 1 failed; see nsvm runs",
+        ),
+        ([run(), of_task(run(1), "regression")], "task=classification and .* task=regression"),
+        ([], "expected finished runs to compare, got no run"),
+        ([run(), changed(run(algorithm="alg2"), sha256="other")], "trained on different data"),
+        ([run(), run(errors=51)], "same settings and seed, but different results: .* 'path!=ring-alg1-0'"),
+        ([run(), changed(run(), sha256="other")], "same settings and seed, but different results"),
+        ([run(), run(1, test_errors=None, validation_errors=3)], "was evaluated on validation data"),
+        ([run(), run(1, test_errors=None, test_r2=None)], "ring-alg1-1 has no score to compare: R² is undef"),
+        ([run(), run(1, errors="many")], "ring-alg1-1 has a damaged result"),
+        ([run(), run(1, train_seconds=float("nan"))], "ring-alg1-1 has a damaged result"),
+        ([run(), run(1, data={})], "ring-alg1-1 has a damaged result"),
+        ([run(), changed(run(1), origins=[[]])], "ring-alg1-1 has a damaged result"),
+    ],
+)
+def test_runs_that_cannot_be_compared(records: list[RunRecord], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        cells(records)
+
+
+def test_a_run_that_repeats_another_counts_once() -> None:
+    records = runs_of(ERRORS)
+    again = replace(run(0, 50), path=Path("tried first"))
+    again.figures["train_seconds"] = 99.0
+    rows, alone = compare(cells([*records, again])), compare(cells(records))
+    assert to_csv(rows, None) == to_csv(alone, None)
+    assert "Left out, as they repeat another run with the same figures: 1." in to_markdown(rows, None)
+    assert "repeat" not in to_markdown(alone, None)
+
+
+def test_a_single_choice_of_settings_on_each_data_set_is_nothing_to_compare() -> None:
+    records = runs_of({"alg1": [50, 62]}) + runs_of({"alg2": [3, 4]}, "moons")
+    with pytest.raises(
+        InputError, match=r"nothing to compare: on each of 2 data sets \(moons, ring\) .*--filter"
+    ):
+        compare(cells(records))
+    assert len(compare(cells(records[:2]))) == 1, "the mean of a single data set, and its interval"
+    assert len(compare(cells([*records, *runs_of({"alg2": [1, 2]})]))) == 3
+
+
+def test_an_unknown_reference() -> None:
+    with pytest.raises(InputError, match="did you mean alg1"):
+        compare(cells(runs_of(ERRORS)), "alg11")
+
+
+def test_tables() -> None:
+    found = cells(runs_of(ERRORS))
+    rows, ranks = compare(found), ranking(found)
+    (first, *_) = csv.DictReader(io.StringIO(to_csv(rows, ranks)))
+    assert first["settings"] == "alg1"
+    assert float(first["mean"]) == pytest.approx(100 - 5.3)
+    assert first["p"] == ""
+    markdown = to_markdown(rows, ranks)
+    assert "| alg1 | 5 | 94.70 ± 0.80 |" in markdown
+    assert "Friedman's test" in markdown
+    latex = to_latex(rows, ranks)
+    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 1
+    assert r"94.70 $\pm$ 0.80" in latex
+    assert r"accuracy, \%" in latex
+
+
+STRANGE = [
+    *("a_b & 50% #1 $x_{2}$ ~^\\", "[1, 2] *", "größe|ñandú", "«λ» 中 😀 ą", "1\x1b[31m\n2", '<a> `b\' "c"'),
+]
+
+
+def test_a_name_cannot_leave_its_cell() -> None:
+    records = runs_of({name: [n, n + 1, n] for n, name in enumerate(STRANGE)})
+    rows = compare(cells(records))
+    lines = to_markdown(rows, None).splitlines()
+    assert len([line for line in lines if line.startswith("| ")]) == 2 + len(STRANGE)
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines if line.startswith("|")} == {10}
+    assert r"| größe\|ñandú |" in "\n".join(lines)
+    assert r"1\x1b[31m\n2" in "\n".join(lines)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("engine", ["pdflatex", "lualatex"])
+def test_latex_compiles_whatever_the_names(engine: str, tmp_path: Path) -> None:
+    if not shutil.which(engine):
+        pytest.skip(f"needs {engine}, with booktabs")
+    records = [
+        record
+        for dataset in STRANGE
+        for record in runs_of({name: [n, n + 7, n] for n, name in enumerate(STRANGE)}, dataset)
+    ]
+    found = cells(records)
+    table = to_latex(compare(found), ranking(found))
+    preamble = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}"
+    (tmp_path / "all.tex").write_text(f"{preamble}\n{table}\n\\end{{document}}\n")
+    command = [engine, "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True)
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_among_equal_candidates_the_best_seldom_differs_from_any() -> None:
+    rng, studies = np.random.default_rng(0), 120
+    found = 0
+    for _ in range(studies):
+        drawn = [candidate(str(n), rng.binomial(100, 0.15, 10)) for n in range(10)]
+        found += any(row.p is not None and row.p < 0.05 for row in compare(drawn))
+    assert found <= 0.05 * studies, "13 % if only the tests with the best counted"

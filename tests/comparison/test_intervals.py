@@ -1,0 +1,143 @@
+"""Intervals over seeds: how often they hold the truth in simulated studies, and what they are at the ends."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from nsvm_cli.comparison.intervals import (
+    Estimate,
+    difference_interval,
+    difference_p_value,
+    error_interval,
+    estimate,
+    estimate_mean,
+    paired_p_value,
+    standard_error,
+)
+
+STUDIES = 4000
+NOISE = 0.01
+"""Three standard errors of a coverage near 95 %."""
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def coverage(ends: np.ndarray, truth: float) -> float:
+    """Return how many of the intervals hold the truth."""
+    return float(np.mean((ends[0] <= truth) & (truth <= ends[1])))
+
+
+def splits(rng: np.random.Generator, p: float, k: int) -> np.ndarray:
+    """Return the errors of k seeds on a tenth each of the same 7400 samples, a share p of which is hard."""
+    hard = rng.binomial(7400, p, (STUDIES, 1))
+    return rng.hypergeometric(hard, 7400 - hard, 740, (STUDIES, k))
+
+
+@pytest.mark.parametrize("k", [3, 10])
+@pytest.mark.parametrize("p", [1e-4, 1e-3, 0.02, 0.3])
+def test_the_interval_of_independent_errors_holds_their_mean(
+    p: float, k: int, rng: np.random.Generator
+) -> None:
+    errors = rng.binomial(2115, p, (STUDIES, k))
+    assert coverage(error_interval(errors, 2115), 2115 * p) > 0.95 - NOISE
+    assert coverage(difference_interval(errors - rng.binomial(2115, p, errors.shape)), 0) > 0.95 - NOISE
+
+
+@pytest.mark.parametrize("p", [1e-3, 0.02, 0.3])
+def test_the_interval_of_overlapping_splits_holds_the_mean_of_all_data(
+    p: float, rng: np.random.Generator
+) -> None:
+    errors, others = splits(rng, p, 10), splits(rng, p / 2, 10)
+    assert coverage(error_interval(errors, 740, 1 / 9), 740 * p) > 0.95 - NOISE
+    assert coverage(error_interval(errors, 740), 740 * p) < 0.94, "the overlap is there"
+    assert coverage(difference_interval(errors - others, 1 / 9), 740 * p / 2) > 0.95 - NOISE
+
+
+def test_the_interval_widens_with_what_differs_between_the_seeds(rng: np.random.Generator) -> None:
+    rates = rng.beta(4, 200, (STUDIES, 10))  # four times the variance of independent errors
+    errors, truth = rng.binomial(740, rates), 740 * 4 / 204
+    assert coverage(error_interval(errors, 740), truth) > 0.95 - NOISE
+    low, high = error_interval(errors, 740)
+    theirs = stats.ttest_1samp(errors, 0, axis=1).confidence_interval(0.95)
+    assert np.mean(high - low) == pytest.approx(np.mean(theirs.high - theirs.low), rel=0.07)
+
+
+@pytest.mark.parametrize("overlap", [0.0, 1 / 9])
+@pytest.mark.parametrize("k", [3, 10])
+def test_a_difference_has_a_p_value_below_5_percent_where_its_interval_leaves_out_0(
+    k: int, overlap: float, rng: np.random.Generator
+) -> None:
+    rare, many = rng.poisson(0.4, (STUDIES, k)), rng.normal(9, 12, (STUDIES, k)).round().astype(np.int64)
+    equal = np.repeat(np.arange(-20, 20)[:, None], k, axis=1)
+    differences = np.concatenate([rare, many, equal])
+    low, high = difference_interval(differences, overlap)
+    p = difference_p_value(differences, overlap)
+    assert ((p < 0.05) == ((low > 0) | (high < 0))).all()
+    assert p.min() > 0
+    assert (p[differences.mean(-1) == 0] == 1).all()
+    students = paired_p_value(differences.astype(float), overlap)
+    assert (p >= students).all()
+    assert np.mean(p == students) > 0.3, "many differences have Student's"
+
+
+def test_the_p_value_of_real_values_is_that_of_the_paired_t_test(rng: np.random.Generator) -> None:
+    values = rng.normal(0.3, 1, (20, 5))
+    assert paired_p_value(values) == pytest.approx(stats.ttest_1samp(values, 0, axis=1).pvalue)
+    assert paired_p_value(np.array([[0.5] * 3, [0.0] * 3])).tolist() == [0, 1]
+
+
+def test_many_differences_have_students_interval(rng: np.random.Generator) -> None:
+    differences = rng.normal(3, 10, (1, 10)).round().astype(np.int64)
+    theirs = stats.ttest_1samp(differences[0], 0).confidence_interval(0.95)
+    assert difference_interval(differences)[:, 0] == pytest.approx([theirs.low, theirs.high])
+
+
+def test_independent_errors_have_clopper_and_pearsons_interval() -> None:
+    theirs = stats.binomtest(42, 3 * 740).proportion_ci()
+    assert error_interval(np.array([[14, 14, 14]]), 740)[:, 0] / 740 == pytest.approx(theirs)
+    assert error_interval(np.array([[0] * 10, [20] * 10]), 20).tolist() == [
+        [0, pytest.approx(20 * 0.025 ** (1 / 200))],
+        [pytest.approx(20 - 20 * 0.025 ** (1 / 200)), 20],
+    ]
+
+
+def test_the_interval_of_a_score_ends_at_its_maximum() -> None:
+    values = [0.8, 0.99, 0.95]
+    theirs = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert theirs.high > 1
+    found = estimate_mean(values, most=1.0)
+    assert (found.low, found.high) == pytest.approx((theirs.low, 1.0))
+
+
+def test_what_too_few_seeds_do_not_tell_is_nan() -> None:
+    alone, two = estimate([12], 740), estimate([10, 14], 740)
+    assert (alone.mean, two.mean, two.std) == (12, 12, pytest.approx(8**0.5))
+    assert all(map(math.isnan, (alone.std, alone.low, two.low, two.high)))
+    assert math.isnan(standard_error([0.9]))
+
+
+def test_an_estimate_in_another_unit() -> None:
+    assert Estimate(20.0, 4.0, 10.0, 40.0).times(-0.5, plus=100.0) == Estimate(90.0, 2.0, 80.0, 95.0)
+
+
+def test_the_standard_error_allows_for_overlap() -> None:
+    values = [0.9, 0.92, 0.97]
+    assert standard_error(values) == pytest.approx(stats.sem(values))
+    assert standard_error(values, 1 / 3) == pytest.approx(2**0.5 * stats.sem(values)), "1/3 + 1/3 for 1/3"
+
+
+def test_equal_accuracies_have_the_standard_error_of_independent_errors() -> None:
+    """That no seed made an error does not prove that none ever will."""
+    assert standard_error([1.0] * 10, samples=100) == pytest.approx(0.00138, abs=1e-5)
+    for p, overlap in ((0.7, 0.0), (0.7, 1 / 9), (0.3, 0.0)):
+        error = standard_error([p] * 5, overlap, samples=10_000)
+        assert error == pytest.approx(((1 / 5 + overlap) * p * (1 - p) / 10_000) ** 0.5, rel=1e-3)
+    varied = [0.5, 0.7, 0.9]
+    assert standard_error(varied, samples=1000) == standard_error(varied), "which vary more than that"

@@ -1,0 +1,92 @@
+"""Reports of several runs: the best settings, their figures, and what no one may be led to believe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nsvm_cli.comparison.cells import CAUTION
+from nsvm_cli.comparison.pages import write_report
+from nsvm_cli.comparison.records import RunRecord
+from nsvm_cli.comparison.runs_table import runs_table
+from tests.comparison.test_compare import run, runs_of
+from tests.comparison.test_figures import of_settings, written
+from tests.page.reader import Reader
+
+
+def report(records: list[RunRecord], folder: Path) -> tuple[Reader, list[str]]:
+    lines = write_report(folder / "page.html", records, {})
+    reader = Reader((folder / "page.html").read_text())
+    reader.check()
+    return reader, lines
+
+
+def best(page: Reader) -> list[str]:
+    return [element.text for element in page.all("dd")]
+
+
+def test_the_best_settings_are_those_of_the_lowest_rank_on_each_data_set(tmp_path: Path) -> None:
+    records = runs_of({"alg1": [66, 71], "alg2": [50, 62], "alg3": [70, 80]})
+    records += runs_of({"alg1": [10, 30], "alg2": [50, 60], "alg3": [20, 20]}, "moons")
+    page, _ = report(records, tmp_path)
+    assert best(page) == ["alg1 or alg3", "98.00 ± 1.41", "alg2", "94.40 ± 0.85"]
+
+
+def test_test_scores_come_with_a_caution(tmp_path: Path) -> None:
+    records = runs_of({"alg1": [66], "alg2": [50]})
+    assert CAUTION in report(records, tmp_path)[0].sections["Comparison"]
+    assert CAUTION not in report(runs_of({"alg1": [66, 70]}), tmp_path)[0].sections["Comparison"]
+    for record in records:
+        record.figures["validation_errors"] = record.figures.pop("test_errors")
+        record.figures["data"]["samples"] = {"train": 900, "validation": 100, "test": 100}
+    assert CAUTION not in report(records, tmp_path)[0].sections["Comparison"]
+
+
+def test_damaged_metrics_cost_the_figures_and_nothing_else(tmp_path: Path) -> None:
+    records = written(runs_of({"alg1": [50, 62], "alg2": [66, 71]}), tmp_path)
+    page, lines = report(records, tmp_path)
+    assert [*page.sections] == ["Comparison", "Figures", "Runs"]
+    assert (len(page.all("svg")), lines) == (1, [])
+    (records[0].path / "metrics.jsonl").write_text("nothing\n")
+    page, lines = report(records, tmp_path)
+    assert best(page)[0] == "alg1"
+    assert lines == [f"Figures: {page.sections['Figures']}"]
+    assert "metrics.jsonl, line 1" in lines[0]
+
+
+def test_runs_that_cannot_be_compared_are_told_of_once(tmp_path: Path) -> None:
+    records = [replace(run(seed), status="failed", message="diverged") for seed in (0, 1)]
+    page, lines = report(records, tmp_path)
+    assert [*page.sections] == ["Comparison", "Runs"]
+    assert lines == [
+        "Comparison: This part is left out: expected finished runs to compare, got 2 failed; see nsvm runs."
+    ]
+
+
+def test_names_of_settings_are_text_in_a_heat_map(tmp_path: Path) -> None:
+    records = [of_settings(10, lam, lr) for lam in (0.1, 0.2) for lr in (0.1, 0.2)]
+    for n, record in enumerate(records):
+        record.settings["q\x1b\0"] = n // 2
+        record.settings["algorithm"].pop("lam")
+        records[n] = replace(record, overrides=["q\x1b\0=1", "optimizer.lr=1"])
+    assert r"q\x1b\x00" in [text.text for text in report(records, tmp_path)[0].all("text")]
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**400)])
+def test_a_figure_of_any_size_is_no_reason_to_fail(number: int) -> None:
+    records = [run(0), run(1, test_accuracy=number, train_accuracy=0.5)]
+    records[0].figures["test_accuracy"] = 0.25
+    found = runs_table(records)
+    column = found.head.index("test_accuracy")
+    assert [row[column] for row in found.rows] == ["25.00 %", ""]
+
+
+def test_the_folder_above_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sweep" / "0").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "sweep" / "0")
+    records = [replace(record, path=Path("..", record.path.name)) for record in runs_of({"alg1": [1, 2]})]
+    assert report(records, tmp_path)[0].all("h1")[0].text == "sweep"
+    early = RunRecord(Path(".."), "failed", "early")
+    assert report([early], tmp_path)[0].all("h1")[0].text == "sweep"

@@ -1,0 +1,196 @@
+"""Validation accuracy in the course of training, and the picture of it all."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+import nsvm_cli
+from nsvm_cli.config.settings import parse_settings, plain
+from nsvm_cli.errors import InputError
+from nsvm_cli.page.curves import draw_curves, moving_mean, panels_of
+from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.train import train_run
+from nsvm_cli.storage.run_directory import RunDirectory, write_config
+from tests.small_tables import small_table
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+SETTINGS: dict[str, Any] = {
+    "dataset": {"name": "ringnorm", "samples": 600, "validation": 60},
+    "network": {"name": "mlp", "widths": [8, 6]},
+    "kernel": {"name": "rbf", "gamma": 1.0},
+    "optimizer": {"name": "sgd", "lr": 0.01},
+    "algorithm": {"name": "alg4", "steps": 100, "solver_steps": 300},
+}
+
+
+def unfinished(folder: Path) -> Path:
+    """Return the directory of a run that has recorded a step."""
+    folder.mkdir()
+    write_config(folder, plain(parse_settings(SETTINGS)))
+    record = {"step": 30, "violations": 15, "support_vectors": 16, "objective": 105.1}
+    (folder / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    return folder
+
+
+def run(folder: Path, **changes: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    settings = parse_settings({**SETTINGS, **changes})
+    with RunDirectory(folder, plain(settings)) as directory:
+        result = train_run(prepare(settings), directory)
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()], result
+
+
+def test_validation_accuracy_is_recorded_and_ends_with_the_results(tmp_path: Path) -> None:
+    records, result = run(tmp_path / "run", validation={"every": 70})
+    seen = {r["step"]: r["validation_accuracy"] for r in records if "validation_accuracy" in r}
+    assert [*seen] == [140, 210, 280, 350, 400], "from Part 2 on: before there is no classifier"
+    assert seen[400] == result["validation_accuracy"]
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("pegasos", "alg2", "alg3")),
+        "alg1",
+        "alg4",
+    ],
+)
+def test_looking_changes_nothing(algorithm: str, tmp_path: Path) -> None:
+    chosen = {"name": algorithm, "steps": 150}
+    if algorithm == "alg4":
+        chosen["solver_steps"] = 150
+    results, metrics = [], []
+    for name, every in (("blind", None), ("watched", 7)):
+        records, result = run(tmp_path / name, algorithm=chosen, validation={"every": every}, log_every=10)
+        metrics.append({record.pop("step"): record for record in records})
+        model = (tmp_path / name / "final.safetensors").read_bytes()
+        results.append((result["validation_accuracy"], result["violations"], model[-1000:]))
+    assert results[0] == results[1]
+    blind, watched = metrics
+    for step, record in watched.items():
+        record.pop("validation_accuracy", None)
+        if step in blind:
+            assert record == blind[step]
+        else:
+            assert (record["objective"], record["violation_rate"], record["running_accuracy"]) == (None,) * 3
+
+
+def test_it_needs_a_validation_set() -> None:
+    dataset = {"name": "ringnorm", "samples": 600}
+    settings = parse_settings({**SETTINGS, "dataset": dataset, "validation": {"every": 5}})
+    with pytest.raises(InputError, match=r"validation\.every needs a validation set: expected dataset\.val"):
+        prepare(settings)
+
+
+def test_any_run_can_be_drawn(tmp_path: Path) -> None:
+    run(tmp_path / "run", validation={"every": 50})
+    picture = draw_curves(tmp_path / "run")
+    assert picture == tmp_path / "run" / "curves.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(InputError, match=r"no metrics\.jsonl: expected the directory of a run"):
+        draw_curves(tmp_path)
+    (tmp_path / "metrics.jsonl").touch()
+    with pytest.raises(InputError, match="expected a run with at least one record"):
+        draw_curves(tmp_path)
+    shutil.copy(tmp_path / "run" / "config.yaml", tmp_path)
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "violations": 0, "support_vectors": 0}\n')
+    with pytest.raises(InputError, match="holds nothing but zeros"):
+        draw_curves(tmp_path)
+
+
+@pytest.fixture
+def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts of every picture that is drawn, in their order."""
+    seen: list[str] = []
+    draw = Figure.draw
+
+    def seen_drawing(self: Figure, *arguments: Any, **options: Any) -> None:
+        logging.getLogger("matplotlib.font_manager").info("generated new fontManager")
+        draw(self, *arguments, **options)
+        seen.extend(text.get_text() for text in self.findobj(Text) if text.get_text())
+
+    monkeypatch.setattr(Figure, "draw", seen_drawing)
+    return seen
+
+
+def test_both_parts_of_algorithm_4_have_their_own_steps(texts: list[str], tmp_path: Path) -> None:
+    _, result = run(tmp_path / "run")
+    draw_curves(tmp_path / "run")
+    assert f"alg4 on ringnorm, seed 0: {100 * result['validation_accuracy']:.2f} % (validation)" in texts
+    panels = [text for text in texts if text.startswith("Part")]
+    assert panels == [
+        "Part 1: objective",
+        "Part 2: violations, % of the samples drawn",
+        "Part 2: support vectors",
+        "Part 2: accuracy, %",
+    ]
+
+
+@pytest.mark.parametrize("every", [None, 70])
+def test_accuracy_on_held_out_data_is_drawn_beside_that_on_training_samples(
+    every: int | None, tmp_path: Path
+) -> None:
+    """During training where it was recorded, and otherwise after it."""
+    records, result = run(tmp_path / "run", validation={"every": every})
+    panels = {panel.title: panel for panel in panels_of(tmp_path / "run")}
+    training, held_out = panels["Part 2: accuracy, %"].curves
+    assert training.label == "training samples, before they are learnt"
+    assert held_out.points[-1] == (400, 100 * result["validation_accuracy"])
+    recorded = [record["step"] for record in records if "validation_accuracy" in record]
+    assert [step for step, _ in held_out.points] == (recorded or [400])
+    assert held_out.label == ("validation" if every else "validation, after training")
+
+
+def test_a_run_on_real_targets_has_a_panel_for_r2(texts: list[str], tmp_path: Path) -> None:
+    table = small_table("regression", tmp_path)
+    _, result = run(tmp_path / "run", **table, validation={"every": 70})
+    draw_curves(tmp_path / "run")
+    assert f"alg4 on csv, seed 0: R² = {result['validation_r2']:.4f} (validation)" in texts
+    assert "Part 2: R² on validation data" in texts
+    assert not [text for text in texts if "accuracy" in text]
+    file = tmp_path / "run" / "result.json"
+    file.write_text(json.dumps({"test_r2": None}))
+    draw_curves(tmp_path / "run")
+    assert "alg4 on csv, seed 0" in texts, "R² is undefined"
+
+
+def test_a_dollar_is_a_dollar_and_matplotlib_keeps_silent(
+    texts: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    folder = unfinished(tmp_path / "$x_$")
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("name: ringnorm", "name: $x_$\N{DOG}"))
+    draw_curves(folder)
+    assert "alg4 on $x_$\N{DOG}, seed 0: not finished" in texts
+    assert not caplog.records
+
+
+def test_a_curve_is_smooth_from_its_first_value_on() -> None:
+    line = [float(n) for n in range(100)]
+    assert moving_mean(line)[:90] == line[:90]
+    assert moving_mean([8.0] + [0.0] * 50)[:7] == [8.0, 8 / 3, 8 / 5, 8 / 7, 8 / 9, 8 / 11, 0.0]
+
+
+def test_a_matplotlibrc_of_the_current_folder_is_not_read(tmp_path: Path) -> None:
+    """Importing matplotlib reads it: in a process of its own, here without a cache of fonts."""
+    unfinished(tmp_path / "run")
+    (tmp_path / "matplotlibrc").write_bytes(b"figure.dpi: a lot\n\xff\xfe")
+    code = "import logging; logging.basicConfig(level=logging.INFO); from pathlib import Path; "
+    code += "from nsvm_cli.page.curves import draw_curves; draw_curves(Path('run'))"
+    paths = {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(Path(nsvm_cli.__file__).parents[1])}
+    env = {**os.environ, **paths}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "run" / "curves.png").exists()

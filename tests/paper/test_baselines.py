@@ -1,0 +1,134 @@
+"""The baselines, compared with their definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, SVR
+
+from nsvm_cli.config.settings import parse_settings, plain
+from nsvm_cli.datasets import Data, load_data
+from nsvm_cli.datasets.ringnorm import bayes_accuracy, bayes_rule
+from nsvm_cli.models.feature_map import features
+from nsvm_cli.paper.baselines import bayes, svc_on_features, svc_on_inputs, tuned_boosting, tuned_svc
+from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.train import train_run
+from nsvm_cli.storage.run_directory import RunDirectory
+from tests.datasets.helpers import load
+from tests.small_tables import KINDS, small_table
+
+RINGNORM: dict[str, Any] = {"name": "ringnorm", "samples": 1000}
+
+
+def test_svc_on_inputs_is_what_a_user_would_write() -> None:
+    parts = (data := load_data(RINGNORM, 3)).splits
+    (x, y), (x_test, y_test) = ((p.x.numpy(), p.y.numpy()) for p in (parts["train"], parts["test"]))
+    scaler = StandardScaler().fit(x)
+    theirs = SVC().fit(scaler.transform(x), y).score(scaler.transform(x_test), y_test)
+    figures = svc_on_inputs(data)
+    assert figures["accuracy"] == pytest.approx(theirs)
+    assert figures["errors"] == round((1 - theirs) * 100)
+
+
+@pytest.mark.parametrize("baseline", [svc_on_inputs, tuned_svc])
+def test_libsvm_does_not_run_forever(
+    baseline: Callable[[Data], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nsvm_cli.paper.baselines.MOST_ITERATIONS", 1, raising=False)
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=1\b"):
+        baseline(load_data({"name": "ringnorm", "samples": 100}, 3))
+
+
+def test_svc_on_features_is_scikit_learns_on_what_the_network_computes(tmp_path: Path) -> None:
+    settings = parse_settings(
+        {
+            "dataset": RINGNORM,
+            "network": {"name": "mlp", "widths": [10, 5]},
+            "kernel": {"name": "rbf", "gamma": 1.0},
+            "optimizer": {"name": "sgd", "lr": 0.01},
+            "algorithm": {"name": "alg4", "steps": 50, "solver_steps": 50, "lam": 1e-3},
+            "dtype": "float64",
+        }
+    )
+    experiment = prepare(settings)
+    with RunDirectory(tmp_path / "run", plain(settings)) as run:
+        train_run(experiment, run)
+    z = features(experiment.F.network, experiment.problem.x).numpy()
+    test = experiment.data.splits["test"]
+    z_test = features(experiment.F.network, experiment.scaling(test.x)).numpy()
+    theirs = SVC(C=1 / (1e-3 * 900), gamma=1.0).fit(z, experiment.problem.y.numpy())
+    figures = svc_on_features(tmp_path / "run" / "final.safetensors")
+    assert figures["accuracy"] == pytest.approx(theirs.score(z_test, test.y.numpy()))
+    assert figures["support_vectors"] == len(theirs.support_)
+
+
+def test_nothing_is_better_than_the_bayes_rule() -> None:
+    everything = load("ringnorm", samples=200_000).splits["all"]
+    x, y = everything.x.numpy(), everything.y.numpy()
+    right = bayes_rule(x, x) == (y > 0)
+    assert right.mean() == pytest.approx(bayes_accuracy(), abs=1e-3)
+    # the likelihoods themselves
+    a = 2 / 20**0.5
+    A = torch.distributions.Normal(0.0, 2.0).log_prob(everything.x).sum(1)
+    B = torch.distributions.Normal(a, 1.0).log_prob(everything.x).sum(1)
+    assert ((B >= A).numpy() == bayes_rule(x, x)).mean() > 0.999, "but for the moments, which are estimates"
+    scaled = (x - x.mean(0)) / x.std(0)
+    assert (bayes_rule(scaled, scaled) == bayes_rule(x, x)).all()
+    assert bayes(load_data(RINGNORM, 0))["accuracy"] > 0.95
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_svc_on_features_takes_any_task(kind: str, tmp_path: Path) -> None:
+    table = small_table(kind, tmp_path, validation=0)
+    settings = parse_settings(
+        {
+            **table,
+            "network": {"name": "mlp", "widths": [8]},
+            "kernel": {"name": "rbf", "gamma": 0.5},
+            "optimizer": {"name": "sgd", "lr": 0.01},
+            "algorithm": {"name": "alg4", "steps": 10, "solver": "svc"},
+            **({"loss": {"name": "epsilon_insensitive", "epsilon": 0.3}} if kind == "regression" else {}),
+        }
+    )
+    with RunDirectory(tmp_path / "run", plain(settings)) as run:
+        result = train_run(prepare(settings), run)
+    figures = svc_on_features(tmp_path / "run" / "final.safetensors")
+    assert "confusion" not in figures
+    same = ("r2", "rmse", "mae") if kind == "regression" else ("accuracy", "errors")
+    assert {name: figures[name] for name in same} == {name: result[f"test_{name}"] for name in same}
+    assert figures["support_vectors"] == result["support_vectors"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tuned_baselines_choose_on_training_samples_and_take_any_task(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nsvm_cli.paper.baselines.MOST_SAMPLES", 100)
+    monkeypatch.setattr("nsvm_cli.paper.baselines.EPSILON", (0.1,))
+    monkeypatch.setattr("nsvm_cli.paper.baselines.MOST_TREES", 30)
+    monkeypatch.setattr(
+        "nsvm_cli.paper.baselines.TREES", {"learning_rate": (1e-6, 0.3), "max_leaf_nodes": (4,)}
+    )
+    table = small_table(kind, tmp_path, validation=0)
+    data = load_data(table["dataset"], 0, table["task"])
+    svc, trees = tuned_svc(data), tuned_boosting(data)
+    assert trees["chosen"] == {"learning_rate": 0.3, "max_leaf_nodes": 4}
+    assert trees["support_vectors"] is None
+    x, y = data.splits["train"].x.numpy(), data.splits["train"].y.numpy()
+    x_test, y_test = data.splits["test"].x.numpy(), data.splits["test"].y.numpy()
+    scaler = StandardScaler().fit(x)
+    if kind == "regression":
+        machine = TransformedTargetRegressor(SVR(**svc["chosen"]), transformer=StandardScaler())
+        score = "r2"
+    else:
+        machine, score = SVC(**svc["chosen"]), "accuracy"
+    theirs = machine.fit(scaler.transform(x), y).score(scaler.transform(x_test), y_test)
+    assert svc[score] == pytest.approx(theirs, abs=0.01), "on all training samples"
+    assert min(svc[score], trees[score]) > 0.7

@@ -1,0 +1,196 @@
+"""The search space, and what a search may and may not do; real searches are in tests/cli/test_tune.py."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsvm_cli.compose.composition import compose, compose_settings
+from nsvm_cli.config.settings import parse_settings
+from nsvm_cli.datasets import SampleCache, Splits
+from nsvm_cli.errors import InputError
+from nsvm_cli.runs.experiment import prepare, train_in_memory
+from nsvm_cli.tuning.search import Candidate, _suited, suited_validation, tune, validation_score
+from nsvm_cli.tuning.space import Choice, Range, parse_search, placed
+from tests.small_tables import KINDS, small_table
+
+SETTINGS: dict[str, Any] = {
+    "dataset": {"name": "ringnorm", "samples": 400, "validation": 40},
+    "network": {"name": "mlp", "widths": [8]},
+    "kernel": {"name": "rbf", "gamma": 1.0},
+    "optimizer": {"name": "sgd", "lr": 0.01},
+    "algorithm": {"name": "alg4", "steps": 30, "solver_steps": 200},
+}
+
+
+def search(**values: Any) -> dict[str, Any]:
+    return {"directory": "here", "space": {"optimizer": {"lr": [0.1]}}, **values}
+
+
+def test_a_space_has_the_form_of_the_settings() -> None:
+    space = {
+        "optimizer": {"lr": {"low": 1e-4, "high": 0.1, "log": True}, "momentum": [0.0, 0.9]},
+        "algorithm": {"batch_size": {"low": 2, "high": 64}},
+    }
+    assert parse_search(search(space=space)).ranges() == {
+        "optimizer.lr": Range(1e-4, 0.1, log=True),
+        "optimizer.momentum": Choice([0.0, 0.9]),
+        "algorithm.batch_size": Range(2, 64),
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (
+            {"trials": 0},
+            "tune.trials should be greater than or equal to 1, got 0|tune.trials should be greater",
+        ),
+        ({"trails": 3}, "trails"),
+        ({"trials": True}, r"^tune\.trials should be a number, got True"),
+        ({"space": {"seed": {"low": False, "high": 3}}}, r"^tune\.space\.seed\.low should be a number"),
+        ({"space": {}}, r"tune.space is empty"),
+        ({"space": {"optimizer": {"lr": 0.1}}}, r"tune.space.optimizer.lr: expected a list or \{low, high"),
+        ({"space": {"optimizer": {"lr": []}}}, r"tune.space.optimizer.lr.* at least 1 item"),
+        ({"space": {"optimizer": {"lr": {"low": 2, "high": 1}}}}, "expected low < high"),
+        ({"space": {"optimizer": {"lr": {"low": 0, "high": 1, "log": True}}}}, "0 < low with log"),
+        ({"space": {"optimizer": {"lr": {"low": 0.1}}}}, "tune.space.optimizer.lr"),
+    ],
+)
+def test_a_wrong_search_is_refused_in_a_sentence(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        parse_search(search(**values)).ranges()
+
+
+SUGGESTED: dict[str, Any] = {
+    "algorithm": {"lam": {"low": 1e-6, "high": 1e-2, "log": True}},
+    "kernel": {"gamma": {"low": 1e-2, "high": 10.0, "log": True}},
+    "optimizer": {"lr": {"low": 1e-6, "high": 0.1, "log": True}, "momentum": [0.0, 0.9]},
+    "network": {"dropout": {"low": 0.0, "high": 0.6}},
+}
+
+
+def test_a_suggested_space_follows_the_settings_and_that_of_the_user_stays() -> None:
+    asked = {**SUGGESTED, "kernel": {"gamma": {"low": 0.1, "high": 0.2}, "c": [0.0, 1.0]}}
+    settings = {"algorithm.lam": 1e-4, "optimizer.lr": 1.0, "optimizer.momentum": 0.95, "kernel.gamma": 1.0}
+    found = parse_search(search(space=asked)).suited(SUGGESTED, settings, [])
+    assert found.ranges() == {
+        "algorithm.lam": Range(1e-6, 1e-2, log=True),
+        "kernel.gamma": Range(0.1, 0.2),
+        "kernel.c": Choice([0.0, 1.0]),
+        "optimizer.lr": Range(1e-6, 10.0, log=True),
+        "optimizer.momentum": Choice([0.0, 0.9, 0.95]),
+    }, "no dropout, for there is no such setting"
+    assert parse_search(search(space=SUGGESTED)).suited(
+        SUGGESTED, {**settings, "network.dropout": 0.7}, ["optimizer.lr", "optimizer.momentum"]
+    ).ranges().keys() == {"algorithm.lam", "kernel.gamma", "network.dropout"}
+    with pytest.raises(InputError, match="nothing that these settings use"):
+        parse_search(search(space=SUGGESTED)).suited(SUGGESTED, {}, [])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "network", "kernel", "keys"),
+    [
+        ("alg3", "mlp", "rbf", ["algorithm.lam", "kernel.gamma", "optimizer.lr", "optimizer.momentum"]),
+        ("pegasos", "identity", "polynomial", ["algorithm.lam", "kernel.gamma"]),
+        ("pegasos", "mlp", "linear", ["algorithm.lam"]),
+        ("alg3", "identity", "linear", ["algorithm.lam"]),
+        ("cross_entropy", "mlp", "linear", ["optimizer.lr", "optimizer.momentum"]),
+    ],
+)
+def test_what_no_step_uses_is_left_out(algorithm: str, network: str, kernel: str, keys: list[str]) -> None:
+    words = [f"algorithm={algorithm}", f"network={network}", f"kernel={kernel}", "algorithm.steps=10"]
+    values = compose_settings([*words, "dataset.samples=100", "optimizer.lr=1", "engine=torch"])
+    if kernel == "polynomial":
+        assert values["kernel"]["gamma"] is None, "1/n"
+    experiment = prepare(parse_settings(values))
+    found = _suited(parse_search(search(space=SUGGESTED)), SUGGESTED, values, experiment).ranges()
+    assert [*found] == [*keys, *(["network.dropout"] if "optimizer.lr" in keys else [])]
+    assert found.get("optimizer.lr", Range(0, 10)).ends[1] == 10
+    assert found.get("kernel.gamma", Range(1e-2, 1)).ends[0] == (0.005 if kernel == "polynomial" else 1e-2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "usual", "of_which"),
+    [
+        ("three classes", 16, None),
+        ("three classes", 17, "of the 67 of class fox"),
+        ("regression", 54, None),
+        ("regression", 55, "of all 216"),
+    ],
+)
+def test_the_usual_number_of_validation_samples_is_at_most_a_quarter_of_those_there_are(
+    kind: str, usual: int, of_which: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: set[str] = set()
+    take = Splits.__getitem__
+    monkeypatch.setattr(Splits, "__getitem__", lambda self, name: asked.add(name) or take(self, name))
+    # neither a number that is there nor what needs validation data is in the way
+    values = {**SETTINGS, **small_table(kind, tmp_path), "validation": {"every": 5}}
+    found, reason = suited_validation(values, usual, SampleCache())
+    if of_which is None:
+        assert (found, reason) == (usual, "")
+    else:
+        assert found == 0.25
+        assert reason == f"a share of the training samples: {usual} would be more than a quarter {of_which}"
+    assert asked == {"train", "validation"}
+
+
+@pytest.mark.parametrize(
+    ("words", "usual"),
+    [
+        (["dataset=ringnorm"], 200),
+        (["dataset=digits"], 40),
+    ],
+)
+def test_the_usual_numbers_stay(words: list[str], usual: int) -> None:
+    assert compose(words).experiment.tune.validation == usual
+    assert suited_validation(compose_settings(words), usual, SampleCache()) == (usual, "")
+
+
+@pytest.mark.usefixtures("inline_workers")
+def test_the_first_candidate_is_the_settings_as_they_are(tmp_path: Path) -> None:
+    """Though the space holds neither gamma=null nor this rate, and candidates are rounded to two digits."""
+    default = {"algorithm.lam": 1.234e-3, "kernel.gamma": None, "optimizer.lr": 0.01234}
+    values = placed(SETTINGS, {**default, "algorithm.steps": 5, "algorithm.solver_steps": 20})
+    space = {**SUGGESTED, "optimizer": {"lr": {"low": 1e-4, "high": 1e-3, "log": True}}}
+    budget = {"trials": 3, "seeds": 1, "finalists": 1, "final_seeds": 2, "jobs": 1}
+    tried: list[Candidate] = []
+    wanted = parse_search(search(space=space, directory=str(tmp_path / "search"), **budget))
+    tune(values, wanted, SUGGESTED, int, tried.append)
+    assert tried[0].point == default
+    assert tried[0].scores == [validation_score(values, 1000)]
+    assert [candidate.point.keys() for candidate in tried[1:]] == [default.keys()] * 2
+    assert all(1e-4 <= float(str(candidate.point["optimizer.lr"])) <= 1e-3 for candidate in tried[1:])
+
+
+def test_the_score_is_what_a_run_on_validation_data_records() -> None:
+    experiment = prepare(parse_settings({**SETTINGS, "seed": 3}))
+    model, part = train_in_memory(experiment), experiment.data.splits["validation"]
+    assert validation_score(SETTINGS, 3) == model.score(part.x, part.y)["accuracy"]
+    assert validation_score(placed(SETTINGS, {"optimizer.lr": 1e30}), 3) == 0, "it diverges"
+    assert validation_score(SETTINGS, 3, seconds=1e-9) == 0, "it takes longer"
+
+
+def test_finalists_are_ranked_by_their_further_seeds() -> None:
+    lucky = Candidate(0, {"optimizer.lr": 0.1, "kernel.gamma": None}, [0.99, 0.99], [0.90, 0.94])
+    assert lucky.mean == pytest.approx(0.92)
+    assert lucky.error == pytest.approx(0.02)
+    assert lucky.overrides == "optimizer.lr=0.1 kernel.gamma=null"
+    assert replace(lucky, overlap=1 / 2).error == pytest.approx(0.02 * 2**0.5), "1/2 + 1/2 for 1/2"
+    assert replace(lucky, final=[1.0, 1.0], samples=20).error > 0.01, "20 samples do not prove 100 %"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_score_is_the_metric_of_the_task(kind: str, tmp_path: Path) -> None:
+    values = {
+        **SETTINGS,
+        **small_table(kind, tmp_path),
+        "algorithm": {"name": "alg4", "steps": 5, "solver": "svc"},
+    }
+    assert 0.5 < validation_score(values, 3) < 1
+    if kind == "regression":  # R^2 of nearly the same prediction for all
+        assert validation_score({**values, "algorithm": {"name": "pegasos", "steps": 1, "lam": 1e6}}, 3) == 0
