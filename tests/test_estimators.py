@@ -16,8 +16,6 @@ from PIL import Image
 from sklearn.base import clone
 from sklearn.datasets import make_moons
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import nsvm_cli
@@ -78,18 +76,6 @@ def test_the_model_of_nsvm_train_to_the_bit(kind: str, algorithm: str, tmp_path:
     state = theirs.network.state_dict()
     assert all(torch.equal(tensor, state[name]) for name, tensor in ours.model_.network.state_dict().items())
     assert ours.n_support_ == len(theirs.expansion.alpha)
-
-
-@pytest.mark.thorough
-def test_grid_search_in_a_pipeline() -> None:
-    X, y = make_moons(150, noise=0.2, random_state=0)
-    search = GridSearchCV(
-        make_pipeline(StandardScaler(), NSVMClassifier(steps=60)),
-        {"nsvmclassifier__lam": [1e-4, 1e-2, 10.0]},
-        cv=3,
-    ).fit(X, y)
-    assert search.best_params_["nsvmclassifier__lam"] < 10
-    assert search.best_score_ > 0.85
 
 
 def test_grid_search_over_values_of_numpy() -> None:

@@ -151,7 +151,6 @@ def test_a_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_another_command_has_open(tmp_path: Path) -> None:
-    """Twenty commands that start at once are a matter for scripts/try."""
     with locked(tmp_path / "run"):
         said = refusal("train", "algorithm.steps=5", "hydra.run.dir=run", cwd=tmp_path)
     assert "in use by another nsvm" in said

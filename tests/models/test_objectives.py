@@ -56,30 +56,16 @@ def test_the_papers_formulas(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
         torch.testing.assert_close(value, formula)
 
 
-def test_norm_surrogate_does_not_depend_on_the_scale_of_alpha(
-    batch: tuple[torch.Tensor, torch.Tensor],
-) -> None:
-    K, y = batch
-    alpha = torch.arange(10, dtype=torch.float64)
-    torch.testing.assert_close(norm_surrogate(K, alpha * y / 16), norm_surrogate(K, alpha * y))
-
-
 def test_alignment_losses() -> None:
     beta, gamma = 1.0, torch.tensor(0.25)
     assert ALIGNMENT_LOSSES["squared"](beta, gamma) == 0.5625
     assert ALIGNMENT_LOSSES["linear"](beta, gamma) == -0.25
 
 
-def test_dataset_alignment_is_the_alignment_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    m = 2 * KERNEL_ROWS + 500
-    z = torch.randn(m, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+def test_the_alignment_of_a_large_data_set_is_that_of_some_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    z = torch.randn(628, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     y = torch.where(z[:, 0] > 0, 1.0, -1.0).double()
     expected = float(alignment(RBF(1.0)(z, z), y))
-    assert dataset_alignment(RBF(1.0), z, y, seed=0) == {
-        "alignment": pytest.approx(expected),
-        "alignment_samples": m,
-        "alignment_centred": False,
-    }
     monkeypatch.setattr(objectives, "ALIGNMENT_SAMPLES", 500)
     part = dataset_alignment(RBF(1.0), z, y, seed=0)
     assert part["alignment_samples"] == 500

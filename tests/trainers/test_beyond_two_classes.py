@@ -6,7 +6,6 @@ Every trainer is compared with the literal transcription, and with the binary al
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,7 +31,6 @@ from nsvm_cli.models.losses import (
 )
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.randomness import Sampler
-from nsvm_cli.tasks import MulticlassClassification
 from nsvm_cli.trainers import Trainer
 from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg2 import Alg2
@@ -217,117 +215,6 @@ def test_cross_entropy(kind: str, small: MakeSmall) -> None:
     torch.testing.assert_close(g(s.problem.K, F(s.problem.x)), z if s.problem.task.outputs else z[:, 0])
 
 
-LAM = 0.0213  # with a rounder number, margins of exactly 1 occur
-SINGLE = [Pegasos(50, LAM), Alg1(50, LAM), Alg2(50, LAM)]
-REDUCED = [
-    *((trainer, Hinge()) for trainer in SINGLE),
-    (Alg2(40, LAM, 3), Logistic()),
-    (Alg3(30, LAM, 0.7, 5, centred=True), Hinge()),
-    (Alg3(30, LAM, 0.7, 5, centred=False), SquaredHinge()),
-]
-
-
-def as_two_of_several(s: Small, loss: Loss) -> Small:
-    """Return a problem with two classes as one with C classes, where C is 2."""
-    task = MulticlassClassification(("-1", "+1"))
-    y = (s.problem.y > 0).double()
-    return Small(replace(s.problem, y=y, task=task, loss=loss), s.network)
-
-
-@pytest.mark.parametrize(("trainer", "formula"), REDUCED, ids=name)
-def test_crammer_singer_with_two_classes_is_binary_with_half_of_lambda(
-    trainer: Any, formula: Any, small: MakeSmall
-) -> None:
-    """g_2 = -g_1 makes the margin 2 g_y, as that of the binary algorithm with lambda / 2 in place of lambda.
-
-    The binary g is then g_2 - g_1. Both have the same loss, hence the same theta steps.
-    """
-    s = small(1, loss=Binary(formula))
-    several = as_two_of_several(s, CrammerSinger(formula))
-    state, g = train(replace(trainer, lam=2 * trainer.lam), several.problem, F := several.theta(2e-3))
-    twin, h = train(trainer, s.problem, theirs := s.theta(2e-3))
-    torch.testing.assert_close(parameters(F.network), parameters(theirs.network), rtol=0, atol=1e-9)
-    torch.testing.assert_close(g.alpha, torch.stack([-h.alpha, h.alpha], 1), rtol=0, atol=1e-9)
-    assert state.violations == twin.violations
-    z = F(s.problem.x)
-    values = g(s.problem.K, z)
-    torch.testing.assert_close(values[:, 1] - values[:, 0], h(s.problem.K, z), rtol=0, atol=1e-7)
-
-
-def plain(s: Small, lr: float) -> Any:
-    """Return theta with an optimizer to which half of the rate and twice the gradient are the same."""
-    F = s.theta()
-    F.optimizer = SGD(lr, momentum=0.9)(list(F.network.parameters()))
-    return F
-
-
-@pytest.mark.parametrize(("trainer", "formula"), REDUCED, ids=name)
-def test_one_versus_rest_with_two_classes_is_twice_the_binary_problem(
-    trainer: Any, formula: Any, small: MakeSmall
-) -> None:
-    """Once with each sign. The theta gradient of Algorithms 1 and 2 doubles; an alignment does not."""
-    s = small(1, loss=Binary(formula))
-    several = as_two_of_several(s, OneVsRest(formula))
-    rate = 2e-3 if isinstance(trainer, Alg3) else 1e-3
-    _, g = train(trainer, several.problem, F := plain(several, rate))
-    _, h = train(trainer, s.problem, theirs := plain(s, 2e-3))
-    torch.testing.assert_close(parameters(F.network), parameters(theirs.network), rtol=0, atol=1e-9)
-    torch.testing.assert_close(g.alpha, torch.stack([-h.alpha, h.alpha], 1), rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("trainer", [Alg4(30, 5), Alg4(30, 5, centred=True)], ids=name)
-def test_alignment_with_two_of_several_classes_is_the_binary_one(trainer: Alg4, small: MakeSmall) -> None:
-    s = small(1)
-    thetas = []
-    for loss in (Binary(Hinge()), CrammerSinger(Hinge())):
-        twin = s if isinstance(loss, Binary) else as_two_of_several(s, loss)
-        F = twin.theta()
-        train(replace(trainer, centred=bool(trainer.centred)), twin.problem, F, steps=30)
-        thetas.append(parameters(F.network))
-    torch.testing.assert_close(*thetas, rtol=0, atol=1e-11)
-
-
-@pytest.mark.parametrize(
-    ("trainer", "kind"),
-    [
-        *((trainer, "three classes") for trainer in SINGLE),
-        (SINGLE[1], "two classes"),
-        (SINGLE[2], "real targets"),
-    ],
-    ids=name,
-)
-def test_a_batch_of_one_sample_is_a_single_sample(trainer: Any, kind: str, small: MakeSmall) -> None:
-    results = []
-    for k in (None, 1):
-        s = small(1, loss=LOSSES[kind])
-        state, g = train(replace(trainer, batch_size=k), s.problem, F := s.theta(1e-3))
-        results.append((state.violations, state.g, g.alpha, g.z, parameters(F.network)))
-    for ours, theirs in zip(*results, strict=True):
-        assert torch.equal(ours, theirs) if isinstance(ours, torch.Tensor) else ours == theirs
-
-
-@pytest.mark.parametrize("trainer", [Alg1(40, LAM), Alg2(40, LAM)], ids=name)
-@pytest.mark.parametrize(
-    ("loss", "k", "fixed"),
-    [
-        (CrammerSinger(Hinge()), 4, "rate 0"),
-        (OneVsRest(Hinge()), None, "identity"),
-        (Residual(EpsilonInsensitive()), 3, "rate 0"),
-    ],
-    ids=name,
-)
-def test_algorithms_1_and_2_with_a_frozen_network_are_algorithm_0(
-    trainer: Any, loss: Loss, k: int | None, fixed: str, small: MakeSmall
-) -> None:
-    network = {"name": "identity"} if fixed == "identity" else None
-    s = small(3, loss=loss, network=network)
-    state, expected = train(Pegasos(40, LAM, k), s.problem, s.theta())
-    twin, g = train(replace(trainer, batch_size=k), s.problem, F := s.theta(lr=0))
-    z = F(s.problem.x)
-    torch.testing.assert_close(g(s.problem.K, z), expected(s.problem.K, z), rtol=0, atol=1e-9)
-    assert twin.violations == state.violations
-
-
 @pytest.mark.parametrize("trainer", [Alg1(60, 0.1), Alg2(60, 0.1), Pegasos(60, 0.1)], ids=name)
 def test_a_run_that_begins_within_epsilon_has_no_terms_at_first(
     trainer: Trainer[Any], small: MakeSmall
@@ -382,7 +269,7 @@ def test_theta_descends_on_the_moreau_envelope_of_a_squared_loss(small: MakeSmal
 def test_the_squared_loss_leads_to_ridge_regression(small: MakeSmall) -> None:
     """lambda/2 ||f||^2 + 1/m sum_i (y_i - f(x_i))^2 / 2 has the optimum (K + lambda m)^-1 y."""
     s, lam = small(1, m=60, loss=Residual(Squared())), 0.1
-    _, g = train(Pegasos(2000, lam, batch_size=10), s.problem, F := s.theta(0))
+    _, g = train(Pegasos(2000, lam, 10), s.problem, F := s.theta(0), engine="torch")
     z, y = F(s.problem.x), s.problem.y
     ridge = KernelRidge(alpha=lam * 60, kernel="precomputed").fit(K := s.problem.K(z, z), y)
     ours, theirs = g(s.problem.K, z), torch.from_numpy(ridge.predict(K))

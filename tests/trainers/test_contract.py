@@ -9,16 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from sklearn.svm import SVC
 
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import RBF, Kernel, Linear, Polynomial, build_kernel
+from nsvm_cli.models.kernels import RBF, Kernel, Polynomial, build_kernel
 from nsvm_cli.models.losses import Binary
 from nsvm_cli.runs.loop import OnLog, run
 from nsvm_cli.trainers import TRAINERS, Problem, Trainer, build_trainer
-from nsvm_cli.trainers.alg4 import SOLVERS
-from tests.conftest import LOSSES, MakeSmall, parameters, short, train
+from tests.conftest import LOSSES, MakeSmall, short, train
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 STEPS = 60
@@ -45,15 +43,6 @@ CASES = [
 
 two_classes = pytest.mark.parametrize("case", CASES[:1], ids=lambda case: case.kind, indirect=True)
 """For a test of what does not depend on the task, or that scikit-learn's SVC answers."""
-
-
-mostly_two_classes = pytest.mark.parametrize(
-    "case",
-    [CASES[0], *(pytest.param(case, marks=pytest.mark.thorough) for case in CASES[1:])],
-    ids=lambda case: case.kind,
-    indirect=True,
-)
-"""For a test that takes long, and of what hardly depends on the task."""
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.kind)
@@ -88,19 +77,6 @@ def test_learns(algorithm: str, case: Case, small: MakeSmall) -> None:
     score = task.score(unseen.y, task.decide(g(s.problem.K, F(unseen.x))))
     assert state.t == trainer.total
     assert score[task.metric] > case.score
-
-
-@mostly_two_classes
-def test_callbacks_do_not_change_the_result(trainer: Trainer[Any], small: MakeSmall) -> None:
-    """Nor does anything else: the same run has the same bits."""
-    results = []
-    for every in (1, 7, 10_000):
-        s = small(1)
-        state = run(trainer, s.problem, s.theta(), every)
-        g = trainer.finish(s.problem, state)
-        results.append((parameters(state.F.network), g.z, g.alpha))
-    for ours, theirs in pairwise(results):
-        assert all(map(torch.equal, ours, theirs))
 
 
 def test_each_term_names_its_sample(trainer: Trainer[Any], small: MakeSmall) -> None:
@@ -216,25 +192,6 @@ def test_bad_settings_of_algorithm_4_are_refused(settings: dict[str, object], sa
         build_trainer({"name": "alg4", "steps": 1, **settings})
 
 
-@two_classes
-@pytest.mark.parametrize("solver", sorted(SOLVERS))
-def test_every_solver_comes_close_to_the_optimum(solver: str, small: MakeSmall) -> None:
-    """Part 2 minimises lambda/2 ||f||^2 + 1/m sum hinge, as scikit-learn's SVC does with C = 1/(lambda m)."""
-    K = {"linear": Linear()}.get(solver, RBF(0.5))
-    s, lam = small(1, m=150, K=K), 0.01
-    trainer = build_trainer(
-        {"name": "alg4", "steps": 1, "solver": solver, "solver_steps": 20_000, "lam": lam, "batch_size": 4}
-    )
-    _, g = train(trainer, s.problem, F := s.theta(0))
-    z = F(s.problem.x)
-    svc = SVC(C=1 / (lam * 150), kernel="precomputed").fit(K(z, z), s.problem.y)
-    theirs = torch.from_numpy(svc.decision_function(K(z, z)))
-    ours = g(K, z)
-    if solver == "svc":
-        torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=0)
-    assert ((ours >= 0) != (theirs >= 0)).sum() <= 3
-
-
 def primal(problem: Problem, g: torch.Tensor, norm: torch.Tensor, lam: float) -> float:
     return float(lam / 2 * norm + (1 - problem.y * g).clamp_min(0).mean())
 
@@ -250,34 +207,10 @@ def test_pegasos_reaches_the_primal_optimum(small: MakeSmall) -> None:
             a[i] = (a[i] + (1 - Q[i] @ a) / Q[i, i]).clamp(0, 1 / (lam * m))
     optimum = primal(s.problem, K @ (a * y), a @ Q @ a, lam)
     trainer = build_trainer({"name": "pegasos", "steps": 20_000, "lam": lam})
-    state, g = train(trainer, s.problem, s.theta())
+    state, g = train(trainer, s.problem, s.theta(), engine="torch")
     beta = s.problem.y * torch.from_numpy(state.coefficients.alpha) / g.scale  # type: ignore[attr-defined]
     reached = primal(s.problem, K @ (beta * y), beta @ Q @ beta, lam)
     assert optimum <= reached <= 1.02 * optimum
-
-
-@two_classes
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        {"name": "rbf", "gamma": 0.3},
-        {"name": "rbf"},
-        {"name": "linear"},
-        {"name": "polynomial", "degree": 2},
-        {"name": "polynomial", "degree": 2, "normalize": True},
-        {"name": "laplacian"},
-    ],
-)
-def test_the_dual_solver_uses_the_requested_kernel(kernel: dict[str, object], small: MakeSmall) -> None:
-    """This holds whether scikit-learn or nsvm computes its values."""
-    K = build_kernel(kernel)
-    s, lam = small(1, m=150, K=K), 0.02
-    trainer = build_trainer({"name": "alg4", "steps": 1, "solver": "svc", "lam": lam, "batch_size": 4})
-    _, g = train(trainer, s.problem, F := s.theta(0))
-    z = F(s.problem.x)
-    svc = SVC(C=1 / (lam * 150), kernel="precomputed").fit(K(z, z), s.problem.y)
-    theirs = torch.from_numpy(svc.decision_function(K(z, z)))
-    torch.testing.assert_close(g(K, z), theirs, atol=2e-3, rtol=0)
 
 
 @two_classes

@@ -19,11 +19,11 @@ NETWORK = {"name": "mlp", "widths": [8, 6], "normalize": True, "head": True}
 @pytest.mark.parametrize("k", [1, 5])
 def test_equals_logistic_regression_on_features(k: int, small: MakeSmall) -> None:
     s = small(1, K=Linear(), network=NETWORK)
-    state, g = train(CrossEntropy(200, k), s.problem, F := s.theta())
+    state, g = train(CrossEntropy(80, k), s.problem, F := s.theta())
     theirs = small(1, K=Linear(), network=NETWORK).network
     optimizer = torch.optim.SGD(theirs.parameters(), 0.05, 0.9, weight_decay=0.01)
     draw = s.problem.sampler(k)
-    for t in range(1, 201):
+    for t in range(1, 81):
         A = torch.from_numpy(draw(t))
         optimizer.zero_grad()
         target = (s.problem.y[A] > 0).double()

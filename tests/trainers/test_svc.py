@@ -12,7 +12,7 @@ import torch
 from sklearn import svm
 
 from nsvm_cli.errors import InputError
-from nsvm_cli.models.kernels import RBF, Laplacian, Linear
+from nsvm_cli.models.kernels import RBF, Kernel, Laplacian, Linear, Normalized, Polynomial
 from nsvm_cli.models.losses import (
     Binary,
     CrammerSinger,
@@ -35,9 +35,13 @@ LAM, M = 0.01, 90
 C = 1 / (LAM * M)
 
 
-@pytest.mark.parametrize("K", [RBF(0.5), Linear(), Laplacian(0.3)], ids=lambda K: type(K).__name__)
+KERNELS = [RBF(0.5), RBF(), Linear(), Laplacian(0.3), Polynomial(2), Normalized(Polynomial(2))]
+"""Those whose values scikit-learn computes, and those that it is given."""
+
+
+@pytest.mark.parametrize("K", KERNELS, ids=str)
 @pytest.mark.parametrize("kind", sorted(LOSSES))
-def test_svc_and_svr(kind: str, K: RBF | Linear | Laplacian, small: MakeSmall) -> None:
+def test_svc_and_svr(kind: str, K: Kernel, small: MakeSmall) -> None:
     s = small(1, m=M, K=K, loss=LOSSES[kind])
     state, g = train(SVC(LAM), s.problem, F := s.theta(0))
     z, y = F(s.problem.x), s.problem.y
