@@ -9,7 +9,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -22,7 +22,7 @@ from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.engines import LITERAL
 from nsvm_cli.models.networks import CNN, MLP, Convolution, Dropout, MaxPool
 from nsvm_cli.models.optimizers import build_optimizer
-from nsvm_cli.runs.experiment import Experiment, prepare, with_engine
+from nsvm_cli.runs.experiment import Experiment, prepare
 
 WINDOWS, WINDOW = 10, 50  # where the eager loop would take more than ten minutes
 TOO_LONG = 600.0
@@ -155,7 +155,7 @@ def windows(experiment: Experiment) -> tuple[float, float]:
         else:
             loop = eager.algorithm_3(until, trainer.batch_size, begin=state.t)  # type: ignore[attr-defined]
         eager_seconds += clocked(exhaust, loop)[0]
-        literal = with_engine(experiment, LITERAL).trainer
+        literal = replace(experiment, engine=LITERAL).trainer
         twin = literal.restore(problem, deepcopy(experiment.F), trainer.save(problem, state))
         step_seconds += clocked(literal.advance, problem, twin, until)[0]
     share = WINDOWS * WINDOW / trainer.total
@@ -190,7 +190,7 @@ def measure(report: Report, arguments: argparse.Namespace) -> None:
             if in_windows:
                 seconds = windows(cell.prepare(seed))
             else:
-                by_step = with_engine(cell.prepare(seed), LITERAL)
+                by_step = replace(cell.prepare(seed), engine=LITERAL)
                 seconds = clocked(exhaust, loop)[0], clocked(train, by_step)[0]
             eager.append(seconds[0])
             literal.append(seconds[1])

@@ -14,7 +14,7 @@ from nsvm_cli.storage.run_directory import write_json, write_status
 from tests.cli.process import nsvm, refusal, trained
 from tests.page.browser import chromium
 from tests.page.reader import Reader
-from tests.page.test_html import HOSTILE
+from tests.page.test_document import HOSTILE
 
 TINY = ["algorithm=alg4", "algorithm.steps=12", "algorithm.batch_size=4", "algorithm.solver_steps=30"]
 TINY += ["algorithm.solver=pegasos", "curves=false", "engine=torch"]
