@@ -94,7 +94,7 @@ case "$*" in
 *) exec {python} -S "$@";;
 esac
 """
-ALL = ["torch", ".[dev]"]
+ALL = ["torch", ".[fast]"]
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_an_interrupted_set_up_is_started_over(package: str, checkout: Path) -> 
 
 
 def test_an_interrupted_update_is_started_over(checkout: Path) -> None:
-    calls(checkout)
+    assert start(checkout, "setup dev").wait(20) == 0
     (checkout / "constraints.txt").write_text("a==2\n")
     assert start(checkout, INTERRUPTED_AT="torch").wait(20) != 0
     assert calls(checkout) == ["venv", *ALL]
@@ -150,7 +150,7 @@ def test_an_interrupted_update_is_started_over(checkout: Path) -> None:
 
 
 def test_an_environment_whose_python_is_gone_is_made_anew(checkout: Path) -> None:
-    calls(checkout)
+    assert start(checkout, "setup dev").wait(20) == 0
     (checkout / ".venv" / "bin" / "python").unlink()
     assert calls(checkout) == ["venv", *ALL]
 
@@ -160,6 +160,13 @@ def test_a_folder_that_is_no_environment_keeps_its_files(checkout: Path) -> None
     (checkout / ".venv" / "mine").touch()
     assert calls(checkout) == ["venv", *ALL]
     assert (checkout / ".venv" / "mine").exists()
+
+
+def test_the_gate_adds_what_a_run_does_not_need(checkout: Path) -> None:
+    before = calls(checkout)
+    assert start(checkout, "setup dev").wait(20) == 0
+    assert (checkout / "calls").read_text().split() == [*before, "torch", ".[dev]"]
+    assert calls(checkout) == [], "that is enough for a run"
 
 
 def test_versions_to_have_instead(checkout: Path) -> None:
@@ -183,7 +190,7 @@ GATE = ["ruff", "ruff", "mypy", "sphinx-build", "pytest"]
 
 def ran(checkout: Path, script: str, failing: str, side_by_side: dict[str, str]) -> tuple[int, list[str]]:
     """Run the gate with tools of which some wait for each other, and return its exit code and what it ran."""
-    calls(checkout)
+    assert start(checkout, "setup dev").wait(20) == 0
     for tool in GATE:
         file = checkout / ".venv" / "bin" / tool
         file.write_text(FAKE_TOOL.replace("{other}", side_by_side.get(tool, tool)))
