@@ -102,6 +102,9 @@ class Sampler:
 GOLDEN = -0x61C8864680B583EB
 """2^64 divided by the golden ratio, as a signed number."""
 
+LAYER = 2**48
+"""Distance between the masks of two layers in the sequence of random numbers."""
+
 
 def mixed(x: Any) -> Any:
     """Return SplitMix64's function (Steele, Lea and Flood 2014) of 64-bit integers, modulo 2^64.

@@ -27,7 +27,7 @@ from nsvm_cli.errors import InputError, out_of_memory
 from nsvm_cli.models import torchvision_networks
 from nsvm_cli.models.activations import ActivationMeter
 from nsvm_cli.plugins import location
-from nsvm_cli.randomness import DrawingFrom, key_of_step, number_at
+from nsvm_cli.randomness import LAYER, DrawingFrom, key_of_step, number_at
 
 Shape = tuple[int, ...]
 Width = Annotated[int, Field(ge=1, le=2**30)]
@@ -65,10 +65,6 @@ class Masks:
         self.layer += 1
         keep = number_at(self.key, place) >= dropped_below(p)
         return torch.as_tensor(keep, device=x.device).to(x.dtype) / (1 - p)
-
-
-LAYER = 2**48
-"""Distance between the masks of two layers in the sequence of random numbers."""
 
 
 def dropped_below(p: float) -> int:

@@ -16,6 +16,7 @@ import pytest
 
 pytest.importorskip("numba")
 
+from nsvm_cli import randomness
 from nsvm_cli.engines.numba import __main__, code
 from nsvm_cli.errors import RunError
 from tests.cli.process import start
@@ -223,11 +224,14 @@ def test_a_copy_has_code_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Numba would not load what was compiled from files elsewhere, or from before they were written again."""
     folder: Any = code.code_folder
     original = folder.__wrapped__()
-    copy = shutil.copytree(Path(code.__file__).parent, tmp_path / "compiled")
+    copy = shutil.copytree(Path(code.__file__).parent, tmp_path / "engines" / "numba")
+    masks = shutil.copy(Path(randomness.__file__), tmp_path)
     monkeypatch.setattr(code, "__file__", str(copy / "code.py"))
-    of_copy = folder.__wrapped__()
-    os.utime(copy / "alg1.py", (1, 1))
-    assert len({original, of_copy, folder.__wrapped__()}) == 3
+    folders = {original, folder.__wrapped__()}
+    for changed in (copy / "alg1.py", masks):
+        os.utime(changed, (1, 1))
+        folders.add(folder.__wrapped__())
+    assert len(folders) == 4
 
 
 def test_without_a_place_for_code_nothing_is_compiled_ahead(

@@ -59,6 +59,10 @@ class Manifest:
     files: dict[str, str]
 
 
+MARKS = (b"@jit", b"@intrinsic", b"(NamedTuple)", b"njit(")
+"""What a file has that is compiled, or whose types compiled functions have."""
+
+
 @cache
 def code_folder() -> Path:
     """Return the folder of the machine code.
@@ -68,9 +72,11 @@ def code_folder() -> Path:
     were written too, as Numba does not use the code of other files, even of copies.
     """
     digest = hashlib.sha256()
-    for file in sorted(Path(__file__).absolute().parent.glob("*.py")):
+    here = Path(__file__).absolute().parent
+    masks = here.parents[1] / "randomness.py"  # whose ``mixed`` is compiled too
+    for file in [*sorted(here.glob("*.py")), masks]:
         source = file.read_bytes()
-        if any(word in source for word in (b"@jit", b"@intrinsic", b"(NamedTuple)", b"njit(")):
+        if file == masks or any(word in source for word in MARKS):
             digest.update(f"{file}\0{file.stat().st_mtime_ns}\0".encode() + source)
     made_by = f"python{platform.python_version()}-numba{version('numba')}-numpy{version('numpy')}"
     return user_cache_path("nsvm", appauthor=False) / "compiled" / f"{made_by}-{digest.hexdigest()[:16]}"

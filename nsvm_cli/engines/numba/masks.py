@@ -10,8 +10,7 @@ from nsvm_cli import randomness
 from nsvm_cli.engines.numba.forms import Network
 from nsvm_cli.engines.numba.jit import jit
 from nsvm_cli.engines.numba.networks import layer_of
-from nsvm_cli.models.networks import LAYER
-from nsvm_cli.randomness import GOLDEN
+from nsvm_cli.randomness import GOLDEN, LAYER
 
 mixed = jit(randomness.mixed)
 
