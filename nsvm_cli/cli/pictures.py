@@ -1,4 +1,4 @@
-"""The pictures of finished runs, which are drawn last: if that fails, a run is finished all the same."""
+"""Pictures of finished runs, drawn last, so that a failure to draw does not affect the run."""
 
 from __future__ import annotations
 

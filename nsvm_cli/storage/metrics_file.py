@@ -126,7 +126,7 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def last_record(path: Path) -> dict[str, Any]:
-    """Return the newest complete record of a run in progress; empty if there is none, or it is malformed."""
+    """Return the last complete record of a run in progress, or an empty one if none can be read."""
     try:
         with open_regular(path) as file:
             file.seek(max(0, path.stat().st_size - RECORD_BYTES))

@@ -9,7 +9,7 @@ from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, Steps
-from nsvm_cli.trainers.coefficients import Coefficients, SampleState, expansion
+from nsvm_cli.trainers.coefficients import SampleState, expansion, started
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -26,12 +26,7 @@ class Alg2(BatchTrainer[SampleState]):
     batch_size: BatchSize | None = None
 
     def start(self, problem: Problem, F: FeatureMap) -> SampleState:
-        sampler = problem.sampler(self.k)
-        state = SampleState(F=F, sampler=sampler, t=1, coefficients=Coefficients(problem))
-        i_1 = sampler(1)
-        x_1, y_1 = problem[i_1]
-        state.add(i_1, problem.first(F(x_1), y_1, self.lam))
-        return state
+        return started(problem, F, self.k, self.lam)
 
     def step(self, problem: Problem, state: SampleState) -> None:
         K, F, lam, t = problem.K, state.F, self.lam, state.t + 1

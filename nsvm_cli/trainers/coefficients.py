@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
+from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.losses import any_output
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.parallel.distributed import SINGLE_PROCESS, Processes
@@ -101,6 +102,16 @@ class SampleState(State):
     def terms(self, problem: Problem) -> tuple[Int64[np.ndarray, " s"], Float[Tensor, " s *outputs"]]:
         """Return this process's shard of the support: the indices j, and alpha_j."""
         return self.coefficients.on(problem.y, problem.processes)
+
+
+def started(problem: Problem, F: FeatureMap, k: int, lam: float) -> SampleState:
+    """Return the state after step 1, which gives k samples their coefficients and leaves the others at 0."""
+    sampler = problem.sampler(k)
+    state = SampleState(F=F, sampler=sampler, t=1, coefficients=Coefficients(problem))
+    i_1 = sampler(1)
+    x_1, y_1 = problem[i_1]
+    state.add(i_1, problem.first(F(x_1), y_1, lam))
+    return state
 
 
 def expansion(problem: Problem, state: SampleState, lam: float) -> Expansion:
