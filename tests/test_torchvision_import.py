@@ -11,7 +11,7 @@ import torch
 
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.models.networks import build_network, is_modeless
+from nsvm_cli.models.networks import build_network, trains_otherwise
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.torchvision_import import import_torchvision
 
@@ -66,7 +66,7 @@ def test_a_run_without_images_does_without_it() -> None:
         "device": "cpu",
     }
     experiment = prepare(parse_settings(settings))
-    assert not is_modeless(experiment.F.network)
+    assert trains_otherwise(experiment.F.network)
 
 
 @pytest.mark.usefixtures("missing")

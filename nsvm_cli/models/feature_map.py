@@ -13,7 +13,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from nsvm_cli.errors import NotFiniteError
-from nsvm_cli.models.networks import Masks, dropout_masks
+from nsvm_cli.models.networks import Masks, dropout_masks, has_modes
 from nsvm_cli.models.optimizers import OptimizerConfig
 from nsvm_cli.randomness import key_of_step
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
@@ -118,6 +118,7 @@ class FeatureMap:
         self.network, self.augment = network, augment
         self.dropout_seed, self.augment_seed = dropout_seed, augment_seed
         self.theta_steps = 0
+        self.has_modes = has_modes(network)  # to change modes takes as long as a small network's pass
         self.parameters = [p for p in network.parameters() if p.requires_grad]
         self.optimizer = optimizer(self.parameters) if self.parameters else None
 
@@ -184,7 +185,7 @@ class FeatureMap:
             self.optimizer.step(by_theta, (t - 1) / T)
 
     def training_pass(self, x: Batch, t: int, network: nn.Module | None = None) -> Float[Tensor, "p n"]:
-        """Return F_theta(x) in training mode, with its graph, as step t sees it.
+        """Return F_theta(x) as step t sees it: in training mode, with dropout, augmentation and its graph.
 
         ``network``, if given, holds the layers that x has yet to pass.
         """
@@ -193,8 +194,10 @@ class FeatureMap:
         network, values = network or self.network, x.x
         if self.augment is not None:
             values = self.augment(values, x.i, key_of_step(self.augment_seed, t))
-        network.train()
+        if self.has_modes:
+            network.train()
         with dropout_masks(Masks(self.dropout_seed, t, x.i)):
             z: Tensor = network(values)
-        network.eval()
+        if self.has_modes:
+            network.eval()
         return z

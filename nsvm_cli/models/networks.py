@@ -37,7 +37,7 @@ validated = validate_call(config=ConfigDict(arbitrary_types_allowed=True))
 
 
 class Masks:
-    """The dropout masks of one forward pass in training mode.
+    """The dropout masks of one forward pass that moves theta.
 
     The mask of a sample depends on the seed, the step t, the index i of the sample in the training set, and
     the layer: not on the other samples of the batch, nor on the engine.
@@ -59,7 +59,7 @@ class Masks:
         If all samples share a mask, it is the only row.
         """
         i, channels = (np.zeros(1, np.int64) if shared else self.i), x.shape[1]
-        place: Any = i[:, None] * channels + np.arange(channels) + self.layer * LAYER
+        place: Any = (i * channels + self.layer * LAYER)[:, None] + np.arange(channels)
         if x.is_cuda:
             place = torch.from_numpy(place).to(x.device)
         self.layer += 1
@@ -91,8 +91,7 @@ class Dropout(nn.Module):
     Each sample has a mask of its own; if ``shared``, all samples of a batch have the same one, and the kernel
     compares them in a random subspace. Separate masks would give identical samples different features.
 
-    Unlike torch's dropout, it never uses the global generator: a forward pass in training mode must run
-    within ``dropout_masks``.
+    It acts within ``dropout_masks`` only, in either mode, and never uses torch's global generator.
     """
 
     def __init__(self, p: float, shared: bool = False) -> None:
@@ -100,11 +99,9 @@ class Dropout(nn.Module):
         self.p, self.shared = p, shared
 
     def forward(self, x: Float[Tensor, "batch channels *rest"]) -> Float[Tensor, "batch channels *rest"]:
-        if not self.training or self.p == 0:
-            return x
         masks = _masks.get()
-        if masks is None:
-            raise RuntimeError("Dropout in training mode needs masks: see dropout_masks")
+        if masks is None or self.p == 0:
+            return x
         mask = masks.next(x, self.p, self.shared)
         return x * mask.view(*mask.shape, *(1,) * (x.ndim - 2))
 
@@ -312,26 +309,33 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 
 _MODELESS = {nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.MaxPool2d}
 _MODELESS |= {nn.GroupNorm, nn.AdaptiveAvgPool2d, nn.Hardswish, nn.Hardsigmoid, nn.Identity}
-_MODELESS |= {Identity, MLP, CNN, VGG, Convolution, MaxPool, Normalize}
+_MODELESS |= {Identity, MLP, CNN, VGG, Convolution, MaxPool, Normalize, Dropout}
 
 
-def is_modeless(network: nn.Module) -> bool:
-    """Return whether the network is known to compute the same in training and in evaluation mode."""
-    return all(
+def has_modes(network: nn.Module) -> bool:
+    """Return whether the network may compute something else in training mode than in evaluation mode, apart
+    from its dropout.
+    """
+    return not all(
         type(module) in _MODELESS
         or f"{type(module).__module__}.{type(module).__qualname__}" in torchvision_networks.MODELESS
-        or (isinstance(module, Dropout) and module.p == 0)
         for module in network.modules()
     )
 
 
-def split_at_first_mode(network: nn.Module) -> tuple[nn.Sequential, nn.Sequential] | None:
-    """Return the layers before the first one that behaves differently in training mode, and the rest.
+def trains_otherwise(network: nn.Module) -> bool:
+    """Return whether the passes that move theta may give other features than those that do not."""
+    drops = any(isinstance(module, Dropout) and module.p > 0 for module in network.modules())
+    return drops or has_modes(network)
+
+
+def split_at_first_difference(network: nn.Module) -> tuple[nn.Sequential, nn.Sequential] | None:
+    """Return the layers before the first one that ``trains_otherwise``, and the rest.
 
     Return None for a network that is not a sequence of layers, or has no parameters before that one.
     """
     layers = [*_layers(network)]
-    first = next((i for i, layer in enumerate(layers) if not is_modeless(layer)), len(layers))
+    first = next((i for i, layer in enumerate(layers) if trains_otherwise(layer)), len(layers))
     before = nn.Sequential(*layers[:first])
     return (before, nn.Sequential(*layers[first:])) if any(True for _ in before.parameters()) else None
 

@@ -23,7 +23,7 @@ from nsvm_cli.models.networks import (
     MaxPool,
     build_network,
     dropout_masks,
-    is_modeless,
+    trains_otherwise,
 )
 from nsvm_cli.models.optimizers import SGD
 
@@ -138,10 +138,10 @@ def test_the_gradient_of_a_convolution_is_torchs() -> None:
 def test_a_network_that_may_depend_on_the_mode_is_run_in_both() -> None:
     linear = nn.Linear(3, 2)
     plain, minding = nn.Sequential(linear, nn.ReLU()), nn.Sequential(linear, Swapping())
-    assert is_modeless(plain)
-    assert not is_modeless(minding)
-    assert is_modeless(build_network({**MLP, "dropout": 0.0, "normalize": True}, (20,), seed=0))
-    assert not is_modeless(build_network({"name": "cnn", "dropout": 0.5}, (1, 28, 28), seed=0))
+    assert not trains_otherwise(plain)
+    assert trains_otherwise(minding)
+    assert not trains_otherwise(build_network({**MLP, "dropout": 0.0, "normalize": True}, (20,), seed=0))
+    assert trains_otherwise(build_network({"name": "cnn", "dropout": 0.5}, (1, 28, 28), seed=0))
     x, seen = torch.randn(4, 3), []
     for network in (plain.eval(), minding.eval()):
         F = FeatureMap(network, SGD(0.0), dropout_seed=0)
@@ -196,7 +196,7 @@ def test_vgg() -> None:
     network = build_network({"name": "vgg"}, (1, 28, 28), seed=0)
     assert sum(p.numel() for p in network.parameters()) == 155_152
     assert network(torch.zeros(2, 1, 28, 28)).shape == (2, 864)
-    assert is_modeless(network)
+    assert not trains_otherwise(network)
     assert build_network({"name": "vgg", "channels": [6]}, (3, 5, 4), seed=0)(
         torch.zeros(1, 3, 5, 4)
     ).shape == (
@@ -207,10 +207,14 @@ def test_vgg() -> None:
         build_network({"name": "vgg"}, (1, 28, 7), seed=0)
 
 
-def test_dropout_never_draws_from_the_global_generator() -> None:
-    with pytest.raises(RuntimeError, match="needs masks"):
-        Dropout(0.5)(torch.ones(2, 3))
-    assert torch.equal(Dropout(0.5).eval()(torch.ones(2, 3)), torch.ones(2, 3))
+def test_dropout_acts_where_there_are_masks_and_never_draws_from_the_global_generator() -> None:
+    x, dropout = torch.ones(2, 3), Dropout(0.5)
+    before = torch.get_rng_state()
+    for mode in (True, False):
+        assert torch.equal(dropout.train(mode)(x), x)
+        with dropout_masks(masks(1, range(2))):
+            assert set(dropout(x).unique().tolist()) <= {0.0, 2.0}
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_dropout_drops_whole_channels_and_keeps_the_mean() -> None:

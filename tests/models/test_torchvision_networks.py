@@ -17,7 +17,7 @@ from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import Batch, FeatureMap, features
 from nsvm_cli.models.kernels import RBF
-from nsvm_cli.models.networks import build_network, is_modeless, uses_batch_statistics
+from nsvm_cli.models.networks import build_network, trains_otherwise, uses_batch_statistics
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.tasks import BINARY
@@ -58,7 +58,7 @@ def test_the_stem_keeps_the_size_of_small_images(name: str, below_64: int, from_
 @pytest.mark.parametrize("name", NAMES)
 def test_with_group_norm_features_depend_only_on_x_and_theta(name: str) -> None:
     built, x = network(name), torch.randn(4, *MNIST)
-    assert is_modeless(built)
+    assert not trains_otherwise(built)
     assert not uses_batch_statistics(built)
     with torch.no_grad():
         assert torch.equal(built.train()(x), built.eval()(x))
@@ -68,7 +68,7 @@ def test_with_group_norm_features_depend_only_on_x_and_theta(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_with_batch_norm_training_depends_on_the_batch(name: str) -> None:
     built, x = network(name, "batch"), torch.randn(4, *MNIST)
-    assert not is_modeless(built)
+    assert trains_otherwise(built)
     assert uses_batch_statistics(built)
     with torch.no_grad():
         torch.testing.assert_close(built(x)[:1], built(x[:1]))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.feature_map import Batch, FeatureMap, features, rows_at_a_time
-from nsvm_cli.models.networks import is_modeless, split_at_first_mode
+from nsvm_cli.models.networks import split_at_first_difference, trains_otherwise
 from nsvm_cli.parallel.distributed import Processes
 
 Objective = Callable[..., tuple[Float[Tensor, ""], Sequence[Float[Tensor, "_ n"]]]]
@@ -45,10 +45,10 @@ class Evaluator:
 
     def __init__(self, F: FeatureMap) -> None:
         self.F = F
-        self._needs_training_pass = not F.fixed and (F.augment is not None or not is_modeless(F.network))
+        self._needs_training_pass = not F.fixed and (F.augment is not None or trains_otherwise(F.network))
         self._parts = None
         if self._needs_training_pass and F.augment is None:
-            self._parts = split_at_first_mode(F.network)
+            self._parts = split_at_first_difference(F.network)
 
     def __call__(self, x: Batch, whole: bool = False) -> Evaluation:
         """Return F_theta(x); ``whole``: an objective would take all of x rather than a few samples."""
