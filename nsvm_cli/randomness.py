@@ -25,6 +25,7 @@ class Stream(IntEnum):
     SAMPLING = 4
     SUBSAMPLE = 5
     AUGMENT = 6
+    KERNEL = 7
 
 
 def generator(seed: int, stream: Stream, *key: int) -> np.random.Generator:

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from nsvm_cli.errors import NotFiniteError
+from nsvm_cli.models.kernel_gradients import drawing_directions
 from nsvm_cli.models.networks import Masks, dropout_masks, has_modes
 from nsvm_cli.models.optimizers import OptimizerConfig
 from nsvm_cli.randomness import key_of_step
@@ -114,9 +115,11 @@ class FeatureMap:
         dropout_seed: int,
         augment: Augment | None = None,
         augment_seed: int = 0,
+        direction_seed: int = 0,
     ) -> None:
         self.network, self.augment = network, augment
         self.dropout_seed, self.augment_seed = dropout_seed, augment_seed
+        self.direction_seed = direction_seed
         self.theta_steps = 0
         self.has_modes = has_modes(network)  # to change modes takes as long as a small network's pass
         self.parameters = [p for p in network.parameters() if p.requires_grad]
@@ -170,12 +173,15 @@ class FeatureMap:
         Raises:
             NotFiniteError: the objective is not finite.
         """
-        value = objective(Training(self, t))
-        if not math.isfinite(value.detach()):
-            raise NotFiniteError("the objective", t)
-        if not self.fixed:
-            by_theta = torch.autograd.grad(value, self.parameters, allow_unused=True, materialize_grads=True)
-            self.move(by_theta, t, T)
+        with drawing_directions(self.direction_seed, t):
+            value = objective(Training(self, t))
+            if not math.isfinite(value.detach()):
+                raise NotFiniteError("the objective", t)
+            if not self.fixed:
+                by_theta = torch.autograd.grad(
+                    value, self.parameters, allow_unused=True, materialize_grads=True
+                )
+                self.move(by_theta, t, T)
         return value.detach()
 
     def move(self, by_theta: Sequence[Tensor], t: int, T: int) -> None:

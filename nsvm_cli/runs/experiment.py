@@ -28,6 +28,7 @@ from nsvm_cli.memory import expect_room, memory_limit
 from nsvm_cli.models.activations import ActivationMeter
 from nsvm_cli.models.change import feature_change, theta_change
 from nsvm_cli.models.feature_map import FeatureMap, features
+from nsvm_cli.models.kernel_gradients import with_gradient
 from nsvm_cli.models.kernels import check_shapes
 from nsvm_cli.models.losses import build_loss
 from nsvm_cli.models.networks import build_network, empty_network, uses_batch_statistics
@@ -109,7 +110,8 @@ def build(settings: Settings, data: Data, parts: Parts | None = None) -> Experim
     scaling = fit_scaling(train.x, data.global_scaling)
     x, y = scaling(train.x, dtype).to(device), data.task.targets(train.y).to(device, dtype)
     processes, loss = init_distributed(device), build_loss(settings.loss, settings.multiclass, data.task)
-    problem = Problem(x, y, parts.kernel, settings.seed, processes, settings.memory_budget, data.task, loss)
+    K = with_gradient(parts.kernel, settings.kernel.get("gradient"))
+    problem = Problem(x, y, K, settings.seed, processes, settings.memory_budget, data.task, loss)
     F = _feature_map(settings, problem, scaling, parts.optimizer)
     check_shapes(parts.kernel, settings.kernel["name"], F(x[:3]), F(x[:5]))
     algorithm.check(problem, F)
@@ -134,7 +136,9 @@ def _feature_map(
             "use network.norm=group"
         )
     augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
-    return FeatureMap(network, optimizer, seeds[Stream.DROPOUT], augment, seeds[Stream.AUGMENT])
+    return FeatureMap(
+        network, optimizer, seeds[Stream.DROPOUT], augment, seeds[Stream.AUGMENT], seeds[Stream.KERNEL]
+    )
 
 
 def initial_network(settings: Settings, shape: tuple[int, ...], outputs: tuple[int, ...]) -> nn.Module:

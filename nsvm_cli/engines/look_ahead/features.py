@@ -13,6 +13,7 @@ from torch import Tensor
 
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.feature_map import Batch, FeatureMap, features, rows_at_a_time
+from nsvm_cli.models.kernel_gradients import drawing_directions
 from nsvm_cli.models.networks import split_at_first_difference, trains_otherwise
 from nsvm_cli.parallel.distributed import Processes
 
@@ -77,7 +78,8 @@ class Evaluator:
             NotFiniteError: the objective is not finite.
         """
         graphs = self._graphs(at, t)
-        value, gradients = objective(*(graph.detach() for graph in graphs))
+        with drawing_directions(self.F.direction_seed, t):
+            value, gradients = objective(*(graph.detach() for graph in graphs))
         value = processes.sum(value)
         if not math.isfinite(value):
             raise NotFiniteError("the objective", t)

@@ -1,0 +1,195 @@
+"""Gradients of kernels, also of those that are known by their values alone (paper, Section 4.1).
+
+theta's gradient follows from that of the kernel with respect to the features, by the chain rule. So only the
+latter has to be estimated, from values at features nearby: K may be any function of two sets of features.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass as plain_dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import PositiveInt
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from nsvm_cli.config.registry import STRICT, Positive, build
+from nsvm_cli.models.kernels import Gram, Kernel, Others, Points
+from nsvm_cli.randomness import Stream, generator
+
+
+class Strategy(ABC):
+    """A way to the gradient of sum_ij G_ij K(a_i, b_j) with respect to a.
+
+    To add one, derive from this class and list yours in ``GRADIENTS``.
+    """
+
+    @abstractmethod
+    def __call__(self, K: Kernel, a: Points, b: Others, K_ab: Gram, G: Gram) -> Points:
+        """Return the gradient, or an estimate of it, given ``K_ab`` = K(a_i, b_j)."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class Closed(Strategy):
+    """The kernel's own formula or, where it has none, autograd."""
+
+    def __call__(self, K: Kernel, a: Points, b: Others, K_ab: Gram, G: Gram) -> Points:
+        return K.gradient(a, b, K_ab, G)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Autograd(Strategy):
+    """Automatic differentiation of the kernel."""
+
+    def __call__(self, K: Kernel, a: Points, b: Others, K_ab: Gram, G: Gram) -> Points:
+        return Kernel.gradient(K, a, b, K_ab, G)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Differences(Strategy):
+    """Central differences of width 2h along given directions; see ``slope``.
+
+    ``step`` is h; None stands for the cube root of the type's precision, which balances rounding against
+    curvature where features are near 1.
+    """
+
+    step: Positive | None = None
+
+    def slope(self, K: Kernel, a: Points, b: Others, G: Gram, d: Points) -> Tensor:
+        """Return sum_j G_ij (K(a_i + h d_i, b_j) - K(a_i - h d_i, b_j)) / (2h) for every i, as a column."""
+        h = self.step or torch.finfo(a.dtype).eps ** (1 / 3)
+        return (G * (K(a + h * d, b) - K(a - h * d, b))).sum(-1, keepdim=True) / (2 * h)
+
+
+@dataclass(frozen=True, config=STRICT)
+class FiniteDifference(Differences):
+    """A difference along every axis: 2n matrices of kernel values for n features, and no randomness."""
+
+    def __call__(self, K: Kernel, a: Points, b: Others, K_ab: Gram, G: Gram) -> Points:
+        axes = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+        return torch.cat([self.slope(K, a, b, G, axis.expand_as(a)) for axis in axes], -1)
+
+
+@dataclass(frozen=True, config=STRICT)
+class SPSA(Differences):
+    """Simultaneous perturbation (Spall 1992): differences along random directions d of signs, times d.
+
+    A gradient takes 2 ``samples`` matrices of kernel values, whatever the number of features. In the mean it
+    is the finite difference, as E[d d^T] = I.
+    """
+
+    samples: PositiveInt = 1
+
+    def __call__(self, K: Kernel, a: Points, b: Others, K_ab: Gram, G: Gram) -> Points:
+        drawn = (self.direction(a) for _ in range(self.samples))
+        return sum((self.slope(K, a, b, G, d) * d for d in drawn), torch.zeros_like(a)) / self.samples
+
+    def direction(self, a: Points) -> Points:
+        """Return a random direction for each of the features a."""
+        return torch.from_numpy(_draws.get().next().choice([-1.0, 1.0], a.shape)).to(a)
+
+
+@dataclass(frozen=True, config=STRICT)
+class RDSA(SPSA):
+    """Random directions (Kushner and Clark 1978): as ``SPSA``, with normally distributed d."""
+
+    def direction(self, a: Points) -> Points:
+        return torch.from_numpy(_draws.get().next().standard_normal(a.shape)).to(a)
+
+
+GRADIENTS: dict[str, type[Strategy]] = {
+    "closed": Closed,
+    "autograd": Autograd,
+    "finite_difference": FiniteDifference,
+    "spsa": SPSA,
+    "rdsa": RDSA,
+}
+
+
+class WithGradient(Kernel):
+    """K, whose gradient a ``Strategy`` computes from its values, also within autograd."""
+
+    def __init__(self, K: Kernel, strategy: Strategy) -> None:
+        self.K, self.strategy = K, strategy
+
+    def __call__(self, a: Points, b: Others) -> Gram:
+        value: Gram = _Value.apply(a, b, self)
+        return value
+
+    def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
+        with torch.no_grad():
+            return self.strategy(self.K, a, b, K, G)
+
+    def diag(self, a: Points) -> Tensor:
+        return self.K.diag(a)
+
+
+class _Value(torch.autograd.Function):
+    """The value of a kernel, to be differentiated by its strategy."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, K: WithGradient) -> Tensor:
+        value = K.K(a, b)
+        ctx.K = K
+        ctx.save_for_backward(a, b, value)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        a, b, value = ctx.saved_tensors
+        by_a, by_b, _ = ctx.needs_input_grad
+        return (
+            ctx.K.gradient(a, b, value, G) if by_a else None,
+            ctx.K.gradient(b, a, value.mT, G.mT) if by_b else None,  # K is symmetric
+            None,
+        )
+
+
+def with_gradient(K: Kernel, how: str | Mapping[str, Any] | None) -> Kernel:
+    """Return a kernel with the gradient that ``kernel.gradient`` asks for; None leaves it as it is.
+
+    Args:
+        K: the kernel.
+        how: the name of a strategy, or a section of its name and settings.
+
+    Raises:
+        InputError: there is no such strategy, or a setting of it is wrong.
+    """
+    if how is None:
+        return K
+    return WithGradient(
+        K, build(GRADIENTS, "kernel.gradient", {"name": how} if isinstance(how, str) else how)
+    )
+
+
+@plain_dataclass
+class Draws:
+    """The directions of a step: they depend on the seed, the step, and how many it has drawn before."""
+
+    seed: int
+    t: int
+    count: int = 0
+
+    def next(self) -> np.random.Generator:
+        """Return a generator for the next direction."""
+        self.count += 1
+        return generator(self.seed, Stream.KERNEL, self.t, self.count)
+
+
+_draws: ContextVar[Draws] = ContextVar("draws")
+
+
+@contextmanager
+def drawing_directions(seed: int, t: int) -> Iterator[None]:
+    """Let strategies draw the random directions of step t within the context."""
+    token = _draws.set(Draws(seed, t))
+    try:
+        yield
+    finally:
+        _draws.reset(token)

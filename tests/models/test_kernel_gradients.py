@@ -1,0 +1,98 @@
+"""Gradients of kernels from their values: against closed formulas, in value or in the mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.kernel_gradients import GRADIENTS, drawing_directions, with_gradient
+from nsvm_cli.models.kernels import Kernel, build_kernel
+
+KERNELS = [
+    {"name": "rbf", "gamma": 0.3},
+    {"name": "laplacian"},
+    {"name": "polynomial", "degree": 2, "bias": True},
+    {"name": "rbf", "gamma": 0.3, "normalize": True},
+]
+
+
+@pytest.fixture
+def given() -> tuple[Tensor, Tensor, Tensor]:
+    """Two sets of features, and weights of the kernel's values."""
+    drawn = torch.Generator().manual_seed(0)
+    shapes = ((3, 4), (5, 4), (3, 5))
+    a, b, G = (torch.randn(shape, generator=drawn, dtype=torch.float64) for shape in shapes)
+    return a, b, G
+
+
+def gradients(K: Kernel, a: Tensor, b: Tensor, G: Tensor, t: int = 1) -> tuple[Tensor, Tensor]:
+    """Return the gradients of sum_ij G_ij K(a_i, b_j) by a and by b, through autograd."""
+    a, b = a.clone().requires_grad_(), b.clone().requires_grad_()
+    with drawing_directions(0, t):
+        by_a, by_b = torch.autograd.grad((G * K(a, b)).sum(), (a, b))
+    return by_a, by_b
+
+
+@pytest.mark.parametrize("settings", KERNELS)
+@pytest.mark.parametrize("name", ["closed", "autograd", "finite_difference"])
+def test_a_gradient_without_randomness_is_the_gradient(
+    settings: Mapping[str, Any], name: str, given: tuple[Tensor, Tensor, Tensor]
+) -> None:
+    K = build_kernel(settings)
+    for got, expected in zip(gradients(with_gradient(K, name), *given), gradients(K, *given), strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("settings", KERNELS)
+@pytest.mark.parametrize("name", ["spsa", "rdsa"])
+def test_the_mean_of_an_estimate_is_the_gradient(
+    settings: Mapping[str, Any], name: str, given: tuple[Tensor, Tensor, Tensor]
+) -> None:
+    K, draws = build_kernel(settings), 400
+    estimated = with_gradient(K, {"name": name, "samples": 5})
+    drawn = [torch.cat(gradients(estimated, *given, t=t)) for t in range(draws)]
+    each = torch.stack(drawn)
+    deviations = (each.mean(0) - torch.cat(gradients(K, *given))) / (each.std(0) / draws**0.5)
+    assert deviations.abs().max() < 4.5, "of 32 numbers"
+    assert 0.6 < deviations.square().mean() < 1.6
+
+
+def test_more_samples_have_less_variance(given: tuple[Tensor, Tensor, Tensor]) -> None:
+    K = build_kernel(KERNELS[0])
+
+    def variance(samples: int) -> float:
+        estimated = with_gradient(K, {"name": "spsa", "samples": samples})
+        return float(torch.stack([gradients(estimated, *given, t=t)[0] for t in range(200)]).var(0).mean())
+
+    assert 6 < variance(1) / variance(10) < 16
+
+
+def test_directions_depend_on_seed_and_step_alone(given: tuple[Tensor, Tensor, Tensor]) -> None:
+    K = with_gradient(build_kernel(KERNELS[0]), "spsa")
+    first, again, later = (gradients(K, *given, t=t)[0] for t in (3, 3, 4))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, later)
+
+
+def test_no_strategy_leaves_the_kernel_as_it_is() -> None:
+    K = build_kernel(KERNELS[0])
+    assert with_gradient(K, None) is K
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("spca", r"kernel\.gradient: there is no kernel\.gradient 'spca'; did you mean spsa\?"),
+        ({"name": "spsa", "samples": 0}, r"kernel\.gradient\.samples should be greater than 0, got 0"),
+        ({"name": "closed", "step": 1}, r"kernel\.gradient\.step: closed has no such setting"),
+    ],
+)
+def test_wrong_settings(how: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        with_gradient(build_kernel(KERNELS[0]), how)
+    assert len(GRADIENTS) == 5
