@@ -72,6 +72,7 @@ class Settings:
     Attributes:
         dataset, network, kernel, optimizer, algorithm, loss: see ``registry.build``. Without a loss, it is
             the hinge loss for classes, and the epsilon-insensitive one for real targets.
+        penalties: the weights of terms that the objective for theta gains; see ``nsvm_cli.models.penalties``.
         task: whether labels are the names of classes, or real targets.
         calibration: how to turn decision values into probabilities; None for no probabilities.
         multiclass: the loss of more than two classes; see ``nsvm_cli.models.losses``.
@@ -91,6 +92,7 @@ class Settings:
     optimizer: Section
     algorithm: Section
     loss: Section | None = None
+    penalties: Section = Field(default_factory=dict)
     task: Literal["classification", "regression"] = "classification"
     multiclass: Literal["crammer_singer", "one_vs_rest"] = "crammer_singer"
     calibration: Literal["sigmoid"] | None = None

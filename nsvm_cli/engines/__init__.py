@@ -42,6 +42,8 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
         if gap:
             raise InputError(f"engine=numba does not cover {gap}: expected engine=auto or engine=torch")
         return NUMBA
+    if look_ahead.uncovered(trainer, problem):
+        return LITERAL
     if asked == TORCH or gap or find_spec("numba") is None:
         return TORCH
     ready = numba.is_ready(trainer, problem)

@@ -16,7 +16,7 @@ from torch import nn
 from nsvm_cli import __version__
 from nsvm_cli.artifacts import model_file
 from nsvm_cli.artifacts.model_file import Facts, SavedModel
-from nsvm_cli.config.registry import one_line
+from nsvm_cli.config.registry import construct, one_line
 from nsvm_cli.config.settings import Settings, plain
 from nsvm_cli.datasets import Data, SampleCache, load_data
 from nsvm_cli.datasets.augmentation import build_augmentation
@@ -35,6 +35,7 @@ from nsvm_cli.models.networks import build_network, empty_network, uses_batch_st
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.models.objectives import dataset_alignment, random_subset
 from nsvm_cli.models.optimizers import OptimizerConfig
+from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.parallel.device import select_device
 from nsvm_cli.parallel.distributed import init_distributed
 from nsvm_cli.parts import Parts, build_parts
@@ -111,7 +112,9 @@ def build(settings: Settings, data: Data, parts: Parts | None = None) -> Experim
     x, y = scaling(train.x, dtype).to(device), data.task.targets(train.y).to(device, dtype)
     processes, loss = init_distributed(device), build_loss(settings.loss, settings.multiclass, data.task)
     K = with_gradient(parts.kernel, settings.kernel.get("gradient"))
-    problem = Problem(x, y, K, settings.seed, processes, settings.memory_budget, data.task, loss)
+    penalties = construct(Penalties, "penalties", settings.penalties)
+    how = processes, settings.memory_budget, data.task, loss, penalties
+    problem = Problem(x, y, K, settings.seed, *how)
     F = _feature_map(settings, problem, scaling, parts.optimizer)
     check_shapes(parts.kernel, settings.kernel["name"], F(x[:3]), F(x[:5]))
     algorithm.check(problem, F)

@@ -81,7 +81,7 @@ class Alg1(BatchTrainer[Alg1State]):
             def objective(F: Training) -> Tensor:
                 return -(alpha_v * (K(F(x_v), z_s) @ alpha_s)).sum() / (lam * (t - 1))
 
-            self.descend(state, objective)
+            self.descend(problem, state, objective)
             state.add(x_v.i, z_t[v], alpha_v)
         state.t = t
 

@@ -45,7 +45,7 @@ class Alg2(BatchTrainer[SampleState]):
                 return -(alpha_v * (K(z_v, z_j) @ alpha_j)).sum() / (lam * (t - 1))
 
             state.add(i_t[v], alpha_v)
-            self.descend(state, objective)
+            self.descend(problem, state, objective)
         state.t = t
 
     def finish(self, problem: Problem, state: SampleState) -> Expansion:

@@ -49,7 +49,7 @@ class Alg3(BatchTrainer[SampleState]):
             K_A = K(z, z)
             return self.mu * norm_surrogate(K_A, alpha_A) - alignment(K_A, c_A, centred)
 
-        self.descend(state, objective)
+        self.descend(problem, state, objective)
         state.t = t
 
     def finish(self, problem: Problem, state: SampleState) -> Expansion:

@@ -157,7 +157,7 @@ class Alg4(Trainer[Alg4State]):
             z = F(x_A)
             return L(1.0, alignment(K(z, z), c_A, centred))
 
-        self.descend(state, objective)
+        self.descend(problem, state, objective)
         if state.mean:
             state.mean.follow(t)
         state.t = t

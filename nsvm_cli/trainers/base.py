@@ -22,6 +22,7 @@ from nsvm_cli.models.feature_map import Batch, FeatureMap, Objective
 from nsvm_cli.models.kernels import Kernel, kernel_sums
 from nsvm_cli.models.losses import Binary, Hinge, Loss, any_output
 from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.models.penalties import NO_PENALTIES, Penalties
 from nsvm_cli.parallel.distributed import SINGLE_PROCESS, Processes
 from nsvm_cli.randomness import BLOCK, Sampler
 from nsvm_cli.storage.state_dict import RESTORED, StateDict, load_fields, save_fields
@@ -50,6 +51,7 @@ class Problem:
     memory_budget: int = MEMORY_BUDGET
     task: Task = BINARY
     loss: Loss = Binary(Hinge())  # noqa: RUF009  # frozen
+    penalties: Penalties = NO_PENALTIES
 
     @cached_property
     def host_y(self) -> Float64[np.ndarray, " m"]:
@@ -212,6 +214,8 @@ class Trainer(ABC, Generic[S]):
             alpha = 2 * 8 * len(problem.y) * math.prod(problem.task.outputs)
             expect_room(alpha, f"alpha for {len(problem.task.classes)} classes")
         problem.sampler(self.k)
+        if self.moves_theta and self.k < 2 and (name := problem.penalties.of_pairs):
+            raise InputError(f"penalties.{name} takes pairs of samples: expected algorithm.batch_size of 2")
 
     @abstractmethod
     def start(self, problem: Problem, F: FeatureMap) -> S:
@@ -261,9 +265,12 @@ class Trainer(ABC, Generic[S]):
         added = problem.implicit(steps[v], z[torch.from_numpy(v).to(z.device)], self.lam * t) / len(y)
         return v, torch.from_numpy(added).to(y.device)
 
-    def descend(self, state: S, objective: Objective) -> None:
-        """Take a step in theta on an objective of F, as part of step ``state.t + 1``."""
-        state.objective = state.F.descend(objective, state.t + 1, self.last_theta_step)
+    def descend(self, problem: Problem, state: S, objective: Objective) -> None:
+        """Take a step in theta on an objective of F plus the penalties, as part of step ``state.t + 1``."""
+        t = state.t + 1
+        if problem.penalties:
+            objective = problem.penalties.added_to(objective, problem.K, problem[state.sampler(t)][0])
+        state.objective = state.F.descend(objective, t, self.last_theta_step)
         state.tally.add_objective(state.objective)
 
     def classifies(self, state: S) -> bool:

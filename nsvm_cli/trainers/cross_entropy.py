@@ -65,7 +65,7 @@ class CrossEntropy(BatchTrainer[AveragedState]):
             state.tally.add_decisions(self.k, correct, violations=0)
             return losses.mean()
 
-        self.descend(state, objective)
+        self.descend(problem, state, objective)
         if state.mean:
             state.mean.follow(t)
         state.t = t

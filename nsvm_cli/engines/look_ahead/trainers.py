@@ -159,6 +159,11 @@ class LookAheadAlg4(Alg4):
         )
 
 
+def uncovered(trainer: Trainer[Any], problem: Problem) -> str | None:
+    """Return what look-ahead does not cover in this run; None if it covers it."""
+    return "penalties" if problem.penalties and isinstance(trainer, Alg1 | Alg2) else None
+
+
 TRAINERS: dict[type[Trainer[Any]], type[Trainer[Any]]] = {
     Pegasos: LookAheadPegasos,
     Alg1: LookAheadAlg1,

@@ -1,0 +1,95 @@
+"""Remedies for overfitting (paper, Section 6): terms that may be added to any objective for theta.
+
+Most of them look at the kernel matrix K_A of the current batch. Near the identity, the samples are mapped to
+orthogonal vectors, which can be fitted to any labels; near the matrix of ones, to a single vector, with which
+nothing can be learnt. Both limits are those of kernels with K(a, a) = 1 and values from 0 to 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from nsvm_cli.config.registry import STRICT, NonNegative
+from nsvm_cli.models.feature_map import Batch, Objective, Training
+from nsvm_cli.models.kernels import Kernel
+
+Value = Float[Tensor, ""]
+
+
+def entropy(K: Float[Tensor, "k k"]) -> Value:
+    """Return the von Neumann entropy of K / tr K, divided by its maximum, log k.
+
+    It is 0 where all entries of K are equal, and 1 for the identity; k is at least 2.
+    """
+    p = torch.linalg.eigvalsh(K / K.diagonal().sum()).clamp_min(torch.finfo(K.dtype).tiny)
+    return -(p * p.log()).sum() / math.log(len(K))
+
+
+def distance(K: Float[Tensor, "k k"], other: Float[Tensor, "k k"]) -> Value:
+    """Return the Frobenius distance of two kernel matrices, divided by that of the identity from all ones."""
+    k = len(K)
+    return torch.linalg.vector_norm(K - other) / math.sqrt(k * (k - 1))
+
+
+def distance_identity(K: Float[Tensor, "k k"]) -> Value:
+    """Return the distance of K from the identity; 1 where all entries are 1."""
+    return distance(K, torch.eye(len(K), dtype=K.dtype, device=K.device))
+
+
+def distance_ones(K: Float[Tensor, "k k"]) -> Value:
+    """Return the distance of K from the matrix of ones; 1 for the identity."""
+    return distance(K, torch.ones_like(K))
+
+
+PENALTIES: dict[str, Callable[[Float[Tensor, "k k"]], Value]] = {
+    "entropy": lambda K: (2 * entropy(K) - 1) ** 2,
+    "identity": lambda K: (1 - distance_identity(K)) ** 2,
+    "ones": lambda K: (1 - distance_ones(K)) ** 2,
+}
+"""Terms of K_A, each from 0 to 1 where it is at its worst."""
+
+
+def l1(theta: Sequence[Tensor]) -> Value:
+    """Return the sum of the absolute values of theta. The L2 norm is the optimizer's ``weight_decay``."""
+    return torch.stack([p.abs().sum() for p in theta]).sum()
+
+
+@dataclass(frozen=True, config=STRICT)
+class Penalties:
+    """The weight of each term in the objective for theta; ``l1`` is of theta itself, see the functions."""
+
+    entropy: NonNegative = 0.0
+    identity: NonNegative = 0.0
+    ones: NonNegative = 0.0
+    l1: NonNegative = 0.0
+
+    def __bool__(self) -> bool:
+        return self != NO_PENALTIES
+
+    @property
+    def of_pairs(self) -> str | None:
+        """The name of a term that needs two samples or more, if there is one."""
+        return next((name for name in PENALTIES if getattr(self, name)), None)
+
+    def added_to(self, objective: Objective, K: Kernel, x_A: Batch) -> Objective:
+        """Return an objective plus the weighted terms, for a batch."""
+
+        def penalised(F: Training) -> Value:
+            value = objective(F)
+            if self.of_pairs:
+                z = F(x_A)
+                K_A = K(z, z)
+                for name, term in PENALTIES.items():
+                    value = value + getattr(self, name) * term(K_A)
+            return value + self.l1 * l1(F.F.parameters) if self.l1 else value
+
+        return penalised
+
+
+NO_PENALTIES = Penalties()
