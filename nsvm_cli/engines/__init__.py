@@ -35,7 +35,7 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
         if problem.processes.size > 1:
             raise InputError("engine=literal takes its steps in a single process: expected engine=torch")
         return LITERAL
-    gap = uncovered(trainer, problem, F)
+    gap = uncovered(trainer, problem, F) or look_ahead.uncovered(trainer, problem)
     if asked == NUMBA:
         if not numba.is_usable():
             raise InputError("engine=numba needs Numba: pip install 'nsvm[fast]', or engine=torch")

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pydantic
 import torch
 from jaxtyping import Float, Int64
+from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, Positive
+from nsvm_cli.config.registry import STRICT, Positive, entry_of
 from nsvm_cli.models.feature_map import FeatureMap, Training
+from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, State, Steps
+from nsvm_cli.trainers.budget import MAINTENANCE, NO_SAMPLE, Terms, within
 from nsvm_cli.trainers.rows import Rows
 
 
@@ -26,17 +29,18 @@ class Alg1State(State):
     i: Rows
     z: Rows
     alpha: Rows
+    removed: int = 0
 
     @property
     def support_vectors(self) -> int:
-        return self.violations + self.sampler.k
+        return self.violations + self.sampler.k - self.removed
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         super().load_state_dict(saved)
         i, s = self.i.tensor, self.support_vectors
         if not len(i) == len(self.z.tensor) == len(self.alpha.tensor) == s:
             raise ValueError(f"expected {s} terms")
-        if not ((i >= 0) & (i < self.sampler.m)).all():
+        if not ((i >= NO_SAMPLE) & (i < self.sampler.m)).all():
             raise ValueError(f"i holds values that are not indices below {self.sampler.m}")
 
     def add(
@@ -47,6 +51,17 @@ class Alg1State(State):
         self.z.append(z)
         self.alpha.append(alpha)
 
+    def refresh(self, problem: Problem) -> None:
+        """Evaluate the features of all terms anew, with the current theta."""
+        s = (self.i.tensor != NO_SAMPLE).nonzero().flatten()
+        self.z.tensor[s] = self.F(problem[self.i.tensor[s].cpu().numpy()][0])
+
+    def reduce(self, K: Kernel, budget: int, how: str) -> None:
+        """Keep at most ``budget`` terms; see ``nsvm_cli.trainers.budget``."""
+        before = Terms(self.i.tensor, self.z.tensor, self.alpha.tensor)
+        self.i, self.z, self.alpha = map(Rows, within(budget, how, K, before))
+        self.removed += len(before.i) - self.i.filled
+
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Alg1(BatchTrainer[Alg1State]):
@@ -54,11 +69,17 @@ class Alg1(BatchTrainer[Alg1State]):
 
     The paper's alpha_s y_i_s is alpha_s here. A mini-batch of k samples adds a term of 1/k for each
     violation, and theta descends on their mean.
+
+    After every ``refresh_every`` moves of theta, the stored evaluations are those of the new theta: with 1, f
+    is that of Algorithm 2. At most ``budget`` terms are kept, by ``maintenance``.
     """
 
     steps: Steps
     lam: Positive = 1e-4
     batch_size: BatchSize | None = None
+    refresh_every: PositiveInt | None = None
+    budget: Annotated[int, Field(ge=2)] | None = None
+    maintenance: Annotated[str, entry_of(MAINTENANCE)] = "merging"
 
     def start(self, problem: Problem, F: FeatureMap) -> Alg1State:
         sampler = problem.sampler(self.k)
@@ -83,8 +104,13 @@ class Alg1(BatchTrainer[Alg1State]):
 
             self.descend(problem, state, objective)
             state.add(x_v.i, z_t[v], alpha_v)
+            if self.refresh_every and F.theta_steps % self.refresh_every == 0:
+                state.refresh(problem)
+            if self.budget:
+                state.reduce(K, self.budget, self.maintenance)
         state.t = t
 
     def finish(self, problem: Problem, state: Alg1State) -> Expansion:
         i, z, alpha = state.i.tensor, state.z.tensor, state.alpha.tensor
-        return Expansion(z, alpha, self.lam * state.t, i=i).without_zeros()
+        of_samples = None if (i == NO_SAMPLE).any() else i
+        return Expansion(z, alpha, self.lam * state.t, i=of_samples).without_zeros()
