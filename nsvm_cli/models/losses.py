@@ -33,7 +33,10 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import pydantic
+import torch
 from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
 
 from nsvm_cli.config.registry import STRICT, NonNegative, build
 from nsvm_cli.errors import InputError
@@ -58,6 +61,10 @@ class Formula(ABC):
     def slope(self, u: Numbers) -> Numbers:
         """Return what a step adds: -l'(m) for a margin, l'(r) for a residual; 0 where no step is taken."""
 
+    @abstractmethod
+    def value(self, u: Tensor) -> Tensor:
+        """Return l(u) for margins or residuals."""
+
 
 class MarginLoss(Formula):
     """l(m) of the margin m = y f(x); see ``Binary``, ``CrammerSinger`` and ``OneVsRest``."""
@@ -81,6 +88,9 @@ class Hinge(MarginLoss):
     def slope(self, u: Numbers) -> Numbers:
         return (u < 1) * 1.0
 
+    def value(self, u: Tensor) -> Tensor:
+        return (1 - u).clamp_min(0)
+
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class SquaredHinge(MarginLoss):
@@ -90,6 +100,9 @@ class SquaredHinge(MarginLoss):
 
     def slope(self, u: Numbers) -> Numbers:
         return 2 * np.maximum(0, 1 - u)
+
+    def value(self, u: Tensor) -> Tensor:
+        return (1 - u).clamp_min(0).square()
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -102,6 +115,9 @@ class SmoothedHinge(MarginLoss):
     def slope(self, u: Numbers) -> Numbers:
         return np.clip(1 - u, 0, 1)
 
+    def value(self, u: Tensor) -> Tensor:
+        return torch.where(u > 0, (1 - u).clamp_min(0).square() / 2, 0.5 - u)
+
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Logistic(MarginLoss):
@@ -109,6 +125,9 @@ class Logistic(MarginLoss):
 
     def slope(self, u: Numbers) -> Numbers:
         return np.exp(-np.logaddexp(0, u))
+
+    def value(self, u: Tensor) -> Tensor:
+        return functional.softplus(-u)
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -123,6 +142,9 @@ class EpsilonInsensitive(ResidualLoss):
     def slope(self, u: Numbers) -> Numbers:
         return np.sign(u) * (np.abs(u) > self.epsilon)
 
+    def value(self, u: Tensor) -> Tensor:
+        return (u.abs() - self.epsilon).clamp_min(0)
+
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Squared(ResidualLoss):
@@ -132,6 +154,9 @@ class Squared(ResidualLoss):
 
     def slope(self, u: Numbers) -> Numbers:
         return u
+
+    def value(self, u: Tensor) -> Tensor:
+        return u.square() / 2
 
 
 LOSSES: dict[str, type[Formula]] = {
@@ -162,6 +187,10 @@ class Loss(ABC):
     def step(self, y: Labels, g: Decisions) -> Decisions:
         """Return what an explicit step adds to alpha_i: minus the derivative of l by g."""
 
+    @abstractmethod
+    def of(self, y: Tensor, g: Tensor) -> Tensor:
+        """Return the loss of each sample, to be differentiated by its decision value."""
+
     def violated(self, y: Labels, g: Decisions) -> np.ndarray:
         """Return which samples change alpha: a mask of shape (p,)."""
         acts: np.ndarray = self.step(y, g) != 0
@@ -179,12 +208,18 @@ class Binary(Loss):
     def step(self, y: Labels, g: Decisions) -> Decisions:
         return self.l.slope(y * g) * y
 
+    def of(self, y: Tensor, g: Tensor) -> Tensor:
+        return self.l.value(y * g)
+
 
 class Residual(Loss):
     """Real targets, and the residual r = y - g: alpha_i += l'(r)."""
 
     def step(self, y: Labels, g: Decisions) -> Decisions:
         return self.l.slope(y - g)
+
+    def of(self, y: Tensor, g: Tensor) -> Tensor:
+        return self.l.value(y - g)
 
 
 class CrammerSinger(Loss):
@@ -208,6 +243,11 @@ class CrammerSinger(Loss):
         step[p, own], step[p, rival] = slope, -slope
         return step
 
+    def of(self, y: Tensor, g: Tensor) -> Tensor:
+        own = functional.one_hot(y.long(), g.shape[-1]).bool()
+        rival = g.masked_fill(own, -torch.inf).amax(-1)
+        return self.l.value(g[own] - rival)
+
 
 class OneVsRest(Loss):
     """One binary problem per class, all on the same draw: margins m_r = +g_r for r = y, and -g_r for others.
@@ -218,6 +258,10 @@ class OneVsRest(Loss):
     def step(self, y: Labels, g: Decisions) -> Decisions:
         signs = self._signs(y, g)
         return self.l.slope(signs * g) * signs
+
+    def of(self, y: Tensor, g: Tensor) -> Tensor:
+        signs = 2 * functional.one_hot(y.long(), g.shape[-1]).to(g) - 1
+        return self.l.value(signs * g).sum(-1)
 
     @staticmethod
     def _signs(y: Labels, g: Decisions) -> Decisions:

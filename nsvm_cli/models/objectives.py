@@ -57,6 +57,11 @@ def norm_surrogate(K: Float[Tensor, "k k"], alpha: Float[Tensor, " k *outputs"])
     return _cosine(K, _unit(alpha))
 
 
+def squared_norm(K: Float[Tensor, "s s"], alpha: Float[Tensor, " s *outputs"]) -> Value:
+    """Return ||sum_s alpha_s K(z_s, .)||^2_H, for several classes the sum over them."""
+    return (alpha * (K @ alpha)).sum()
+
+
 def _unit(a: Float[Tensor, " k *outputs"]) -> Float[Tensor, "k k"]:
     """Return the matrix of the <a_i, a_j>, divided by its norm; 0 if that is 0."""
     norm = gram_norm(a)

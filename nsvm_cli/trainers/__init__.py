@@ -12,12 +12,14 @@ from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.cross_entropy import CrossEntropy
+from nsvm_cli.trainers.linear_pegasos import LinearPegasos
 from nsvm_cli.trainers.pegasos import Pegasos
 
 __all__ = ["TRAINERS", "Problem", "State", "Trainer", "build_trainer"]
 
 TRAINERS: dict[str, type[Trainer[Any]]] = {
     "pegasos": Pegasos,
+    "linear_pegasos": LinearPegasos,
     "alg1": Alg1,
     "alg2": Alg2,
     "alg3": Alg3,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pydantic
 from torch import Tensor
 
@@ -19,11 +21,16 @@ class Alg2(BatchTrainer[SampleState]):
     The paper's alpha_j y_j is alpha_j here. Unlike in Algorithm 1, the features of the support vectors are
     those of the current theta, and theta steps differentiate through them as well. A mini-batch of k samples
     adds 1/k for each violation, and theta descends on their mean.
+
+    With ``objective`` alg1, theta steps differentiate through x_i_t alone, as in Algorithm 1. ``projection``
+    exact projects f onto the span of the new features, where the paper keeps the coefficients.
     """
 
     steps: Steps
     lam: Positive = 1e-4
     batch_size: BatchSize | None = None
+    objective: Literal["alg1", "alg2"] = "alg2"
+    projection: Literal["approximate", "exact"] = "approximate"
 
     def start(self, problem: Problem, F: FeatureMap) -> SampleState:
         return started(problem, F, self.k, self.lam)
@@ -34,18 +41,21 @@ class Alg2(BatchTrainer[SampleState]):
         x_j, _ = problem[j]
         i_t = state.sampler(t)  # choose i_t
         x_t, y_t = problem[i_t]
-        z_t = F(x_t)
-        g_t = K(z_t, F(x_j)) @ alpha_j / (lam * (t - 1))
+        z_t, z_j = F(x_t), F(x_j)
+        g_t = K(z_t, z_j) @ alpha_j / (lam * (t - 1))
         v, alpha_v = self.compare(problem, state, y_t, g_t, z_t)  # if y_i_t g_t < 1
         if len(v):
             x_v = x_t[v]
 
             def objective(F: Training) -> Tensor:
-                z_v, z_j = F(x_v, x_j)
-                return -(alpha_v * (K(z_v, z_j) @ alpha_j)).sum() / (lam * (t - 1))
+                z = (F(x_v), z_j) if self.objective == "alg1" else F(x_v, x_j)
+                return -(alpha_v * (K(*z) @ alpha_j)).sum() / (lam * (t - 1))
 
             state.add(i_t[v], alpha_v)
+            before = F(problem[state.coefficients.support][0]) if self.projection == "exact" else None
             self.descend(problem, state, objective)
+            if before is not None:
+                state.project(problem, before)
         state.t = t
 
     def finish(self, problem: Problem, state: SampleState) -> Expansion:

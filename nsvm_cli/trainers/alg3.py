@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pydantic
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.models.objectives import alignment, norm_surrogate
+from nsvm_cli.models.objectives import alignment, norm_surrogate, squared_norm
 from nsvm_cli.trainers.base import BatchTrainer, PairedBatchSize, Problem, Steps
 from nsvm_cli.trainers.coefficients import SampleState, expansion, started
 
@@ -18,7 +20,9 @@ class Alg3(BatchTrainer[SampleState]):
     """Mini-batch Pegasos in f, alignment in theta (paper, Algorithm 3). It requires K(a, a) != 0.
 
     ``centred`` says whether the alignment is centred; None leaves it to the task (see ``Task.centred``).
-    ``epochs`` limits ``steps`` to so many passes over the training samples, and a batch to all of them.
+    ``epochs`` limits ``steps`` to so many passes over the training samples, and a batch to all of them. With
+    ``objective`` derived, theta descends on what the paper's objective replaces: lambda/2 ||f||^2 and the
+    loss of the batch, with f after the update of alpha, of which mu has no part.
     """
 
     steps: Steps
@@ -27,6 +31,7 @@ class Alg3(BatchTrainer[SampleState]):
     batch_size: PairedBatchSize = 16
     centred: bool | None = None
     epochs: Positive | None = None
+    objective: Literal["replaced", "derived"] = "replaced"
 
     def start(self, problem: Problem, F: FeatureMap) -> SampleState:
         return started(problem, F, self.k, self.lam)
@@ -49,7 +54,13 @@ class Alg3(BatchTrainer[SampleState]):
             K_A = K(z, z)
             return self.mu * norm_surrogate(K_A, alpha_A) - alignment(K_A, c_A, centred)
 
-        self.descend(problem, state, objective)
+        def derived(F: Training) -> Tensor:
+            j, alpha_j = state.terms(problem)
+            z_A, z_j = F(x_A, problem[j][0])
+            f_A, norm = K(z_A, z_j) @ alpha_j / (lam * t), squared_norm(K(z_j, z_j), alpha_j) / (lam * t) ** 2
+            return lam / 2 * norm + problem.loss.of(y_A, f_A).mean()
+
+        self.descend(problem, state, derived if self.objective == "derived" else objective)
         state.t = t
 
     def finish(self, problem: Problem, state: SampleState) -> Expansion:

@@ -1,7 +1,7 @@
 """A budget of support vectors (Wang, Crammer and Vucetic 2012, "Breaking the curse of kernelization").
 
-Each strategy takes one term p out of f = sum_s alpha_s K(z_s, .), that with the least alpha_p^2 K(z_p, z_p). How
-much f changes, as the square of a distance in H, is its degradation.
+Each strategy takes a term p out of f = sum_s alpha_s K(z_s, .), that of the least alpha_p^2 K(z_p, z_p). The
+degradation is the square of the distance in H between f before and after.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from nsvm_cli.models.kernels import Kernel
-
-RIDGE = 1e-6
-"""What is added to the diagonal of a kernel matrix, relative to its mean, before it is inverted."""
+from nsvm_cli.trainers.coefficients import RIDGE
 
 PLACES = 17
 """Points of the line between two features among which their merged feature is chosen."""

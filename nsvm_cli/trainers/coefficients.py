@@ -19,6 +19,9 @@ from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 from nsvm_cli.tasks import BinaryClassification
 from nsvm_cli.trainers.base import Problem, State
 
+RIDGE = 1e-3
+"""What is added to the diagonal of a kernel matrix, relative to its mean, before it is inverted."""
+
 
 class Coefficients:
     """alpha, with a number or a row of C numbers for each sample, of which only non-zero ones are used.
@@ -27,7 +30,7 @@ class Coefficients:
     they were added: the first ``joined`` of ``order``. Everything is in host memory, since a step changes
     single entries.
 
-    In a checkpoint, the coefficients of two classes are the paper's alpha_j > 0.
+    In a checkpoint, the coefficients of two classes are the paper's alpha_j.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -70,8 +73,8 @@ class Coefficients:
         if not (len(np.unique(j)) == s and (j >= 0).all() and (j < m).all()):
             raise ValueError(f"the support is not a set of indices below {m}")
         if self._y is not None:
-            if not (alpha > 0).all():
-                raise ValueError("alpha is not positive")
+            if not (alpha != 0).all():
+                raise ValueError("alpha is 0 for a support vector")
             alpha = alpha * self._y[j]
         self.alpha[:], self.in_support[:], self.joined = 0, False, s
         self.order[:s], self.alpha[j], self.in_support[j] = j, alpha, True
@@ -98,6 +101,17 @@ class SampleState(State):
     def add(self, i: Int64[np.ndarray, " v"], amount: Float64[Tensor, " v *outputs"]) -> None:
         """Add the amounts to alpha_i for the samples i."""
         self.coefficients.add(i, amount.cpu().numpy())
+
+    def project(self, problem: Problem, before: Float[Tensor, "s n"]) -> None:
+        """Project sum_j alpha_j K(z_j, .), of features z_j ``before``, onto the span of those of theta now.
+
+        The new coefficients solve K(z', z') alpha' = K(z', z) alpha.
+        """
+        j, alpha = self.coefficients.on(problem.y)
+        after = self.F(problem[j][0])
+        K = problem.K(after, after)
+        K.diagonal().add_(RIDGE * K.diagonal().mean())
+        self.coefficients.alpha[j] = torch.linalg.solve(K, problem.K(after, before) @ alpha).cpu().numpy()
 
     def terms(self, problem: Problem) -> tuple[Int64[np.ndarray, " s"], Float[Tensor, " s *outputs"]]:
         """Return this process's shard of the support: the indices j, and alpha_j."""

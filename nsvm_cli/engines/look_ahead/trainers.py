@@ -163,6 +163,8 @@ def uncovered(trainer: Trainer[Any], problem: Problem) -> str | None:
     """Return what look-ahead does not cover in this run; None if it covers it."""
     if isinstance(trainer, Alg1) and (trainer.refresh_every or trainer.budget):
         return "algorithm.refresh_every or algorithm.budget"
+    if isinstance(trainer, Alg2) and (trainer.objective, trainer.projection) != ("alg2", "approximate"):
+        return "algorithm.objective or algorithm.projection"
     return "penalties" if problem.penalties and isinstance(trainer, Alg1 | Alg2) else None
 
 

@@ -54,6 +54,8 @@ def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterat
         yield "losses other than hinge"
     if isinstance(trainer, Alg4) and trainer.loss not in forms.ALIGNMENT_LOSSES:
         yield f"algorithm.loss={trainer.loss}"
+    if isinstance(trainer, Alg3) and trainer.objective != "replaced":
+        yield f"algorithm.objective={trainer.objective}"
     if problem.penalties:
         yield "penalties"
     if isinstance(trainer, Pegasos):

@@ -1,0 +1,80 @@
+"""Algorithm 0 in the primal, for linear kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pydantic
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nsvm_cli.config.registry import STRICT, Positive
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import Biased, Linear
+from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.storage.state_dict import DERIVED
+from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, State, Steps
+
+
+@dataclass(kw_only=True)
+class LinearState(State):
+    """``w`` is the sum of all alpha_i z_i, lambda t times that of the paper. ``z`` holds the features of every
+    sample, followed by a 1 if f has a bias.
+    """
+
+    w: Float[Tensor, " n *outputs"]
+    z: Float[Tensor, "m n"] = field(metadata=DERIVED)
+
+    @property
+    def support_vectors(self) -> int:
+        return self.w[0].numel()  # one vector in the place of all
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class LinearPegasos(BatchTrainer[LinearState]):
+    """Pegasos with a linear kernel on z_j = F_theta(x_j), with theta fixed (Shalev-Shwartz et al. 2011).
+
+    Its steps are those of ``Pegasos``, with the sum over the support vectors kept as a single vector.
+    """
+
+    steps: Steps
+    lam: Positive = 1e-4
+    batch_size: BatchSize | None = None
+    moves_theta = False
+    starts_with_features = True
+
+    def check(self, problem: Problem, F: FeatureMap) -> None:
+        super().check(problem, F)
+        if type(self._formula(problem)) is not Linear:
+            raise InputError("algorithm=linear_pegasos expects kernel=linear; pegasos takes any kernel")
+
+    def start(self, problem: Problem, F: FeatureMap) -> LinearState:
+        sampler, z = problem.sampler(self.k), F(problem.x)
+        if isinstance(problem.K, Biased):
+            z = torch.cat([z, torch.ones_like(z[:, :1])], 1)
+        i_1 = torch.from_numpy(sampler(1)).to(z.device)
+        alpha_1 = problem.first(z[i_1], problem.y[i_1], self.lam).to(z)
+        return LinearState(F=F, sampler=sampler, t=1, w=z[i_1].mT @ alpha_1, z=z)
+
+    def step(self, problem: Problem, state: LinearState) -> None:
+        w, lam, t = state.w, self.lam, state.t + 1
+        i_t = state.sampler(t)  # choose i_t
+        z_t, y_t = state.z[i_t], problem.y[i_t]
+        g_t = z_t @ w / (lam * (t - 1))
+        v, alpha_v = self.compare(problem, state, y_t, g_t, z_t)  # if y_i_t g_t < 1
+        state.w = w + z_t[v].mT @ alpha_v.to(w)
+        state.t = t
+
+    def finish(self, problem: Problem, state: LinearState) -> Expansion:
+        w, scale = state.w, self.lam * state.t
+        one = torch.eye(w[0].numel()).to(w) if problem.task.outputs else torch.ones(1).to(w)
+        if not isinstance(problem.K, Biased):
+            return Expansion(w.reshape(len(w), -1).mT, one, scale)
+        bias = (w[-1] - 1) / scale  # the kernel adds 1 to every term
+        return Expansion(w[:-1].reshape(len(w) - 1, -1).mT, one, scale, bias if bias.ndim else float(bias))
+
+    @staticmethod
+    def _formula(problem: Problem) -> object:
+        return problem.K.K if isinstance(problem.K, Biased) else problem.K
