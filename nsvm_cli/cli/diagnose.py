@@ -43,6 +43,8 @@ def diagnose(options: argparse.Namespace) -> None:
     if options.json:
         answer(json.dumps(figures, allow_nan=False))
         return
-    from nsvm_cli.terminal.console import show_diagnosis
+    from nsvm_cli.terminal.console import print_facts
+    from nsvm_cli.terminal.diagnosis import diagnosis_facts
 
-    show_diagnosis(figures)
+    print_facts(diagnosis_facts(figures))
+    answer(f"{figures['verdict']}: {figures['why']}")

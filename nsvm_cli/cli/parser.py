@@ -21,6 +21,7 @@ COMMANDS = {
     "evaluate": "evaluate a trained model",
     "predict": "predict with a trained model",
     "export": "write a trained model as an ONNX graph",
+    "diagnose": "look inside a trained model",
     "runs": "list runs, with their settings and figures",
     "compare": "compare settings over the seeds of their runs",
     "report": "write a report of runs as one HTML file",

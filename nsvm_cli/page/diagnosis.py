@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from nsvm_cli.datasets import Split
 from nsvm_cli.models.losses import Binary, Hinge, build_loss
-from nsvm_cli.models.nsvm import NSVM, Expansion
+from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.models.objectives import dataset_alignment, random_subset, squared_norm
 from nsvm_cli.models.penalties import distance_identity, distance_ones, entropy
 from nsvm_cli.page.trained import Trained
@@ -83,8 +81,9 @@ def _support_figures(trained: Trained) -> Figures:
 def _objective(trained: Trained) -> Figures:
     """Return the objective of the SVM on the training samples, and how far it is from a bound from below.
 
-    For two classes and the hinge loss, beta in [0, 1]^m gives the bound sum_j beta_j / m - ||h||^2 / (2 lambda),
-    where h = 1/m sum_j beta_j y_j K(z_j, .). That of f is alpha_j = beta_j lambda T / (lambda m), clipped.
+    For two classes and the hinge loss, any beta in [0, 1]^m gives the bound 1/m sum_j beta_j - ||h||^2 / (2 lambda)
+    with h = 1/m sum_j beta_j y_j K(z_j, .). The beta of f = 1/(lambda T) sum_j alpha_j K(z_j, .), for which
+    h = lambda f, is y_j alpha_j m / T, here clipped to [0, 1].
     """
     model, settings, names = trained.model, trained.saved.settings, ("objective", "duality_gap")
     algorithm, train = build_trainer(settings.algorithm), trained.data.splits["train"]
@@ -148,21 +147,45 @@ def refreshed(trained: Trained) -> NSVM | None:
 
 
 def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
-    """Return what is the matter in a few words, and a sentence with the figures behind it."""
-    metric = figures["metric"]
-    test, refit, frozen, fresh = (figures[f"{name}_{metric}"] for name in ("test", "refit", "frozen", "refreshed"))
-    error = ERRORS * max(0.5 / figures["samples"], (test * (1 - test) / figures["samples"]) ** 0.5 if 0 <= test <= 1 else 0)
+    """Return in a few words what is the matter, the worst first, and a sentence with the figures behind it."""
+    metric, n = figures["metric"], figures["samples"]
+    test, refit, frozen, fresh = (
+        figures[f"{name}_{metric}"] for name in ("test", "refit", "frozen", "refreshed")
+    )
+    share = min(max(test or 0.0, 0.5 / n), 1 - 0.5 / n)
+    enough = test + ERRORS * math.sqrt(share * (1 - share) / n)
+    looks = f"with an entropy of {figures['entropy']:.2f}"
     if figures["distance_identity"] < EXTREME:
-        return _said("identity-like kernel", f"the kernel matrix is {figures['distance_identity']:.2f} from the identity, with entropy {figures['entropy']:.2f}: samples are orthogonal, which fits any labels; lower kernel.gamma or network.scale, or add penalties.identity")
+        return _said(
+            "identity-like kernel",
+            f"the kernel matrix is {figures['distance_identity']:.2f} from the identity, {looks}: the samples are "
+            "orthogonal, which fits any labels; lower kernel.gamma or network.scale, or raise penalties.identity",
+        )
     if figures["distance_ones"] < EXTREME:
-        return _said("constant kernel", f"the kernel matrix is {figures['distance_ones']:.2f} from all ones, with entropy {figures['entropy']:.2f}: samples are alike; raise kernel.gamma or network.scale, or add penalties.ones")
-    if frozen is not None and frozen >= test - error:
-        return _said("frozen features", f"the initial network does as well under an SVM, {frozen:.4f} against {test:.4f}: training the features gained nothing")
-    if fresh is not None and fresh > test + error:
-        return _said("stale features", f"with the features of the final theta the score is {fresh:.4f} in place of {test:.4f}; set algorithm.refresh_every")
-    if refit is not None and refit > test + error:
-        return _said("unfinished solver", f"an exact SVM on the same features scores {refit:.4f} in place of {test:.4f}; take more steps")
-    return _said("healthy", f"{test:.4f} on held-out samples, where the initial network under an SVM has {frozen:.4f}" if frozen is not None else f"{test:.4f} on held-out samples")
+        return _said(
+            "constant kernel",
+            f"the kernel matrix is {figures['distance_ones']:.2f} from all ones, {looks}: the samples are alike; "
+            "raise kernel.gamma, network.scale or penalties.ones",
+        )
+    if fresh is not None and fresh > enough:
+        return _said(
+            "stale features",
+            f"with the features that the final theta gives the support vectors, the score is {fresh:.4f} in place "
+            f"of {test:.4f}; set algorithm.refresh_every",
+        )
+    if refit is not None and refit > enough:
+        return _said(
+            "unfinished solver",
+            f"an exact SVM on the same features has {refit:.4f} in place of {test:.4f}; take more steps",
+        )
+    if frozen is not None and test <= frozen + (enough - test):
+        return _said(
+            "frozen features",
+            f"an SVM on the initial, random features has {frozen:.4f} against {test:.4f}: training them gained "
+            "nothing that these samples show",
+        )
+    than = "" if frozen is None else f", where an SVM on the initial features has {frozen:.4f}"
+    return _said("healthy", f"{test:.4f} on held-out samples{than}")
 
 
 def _said(verdict: str, why: str) -> dict[str, str]:

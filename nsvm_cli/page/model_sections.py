@@ -13,12 +13,14 @@ from nsvm_cli.datasets import Data
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.output import shortened
 from nsvm_cli.page.decisions import decision_pictures, prediction_picture
+from nsvm_cli.page.diagnosis import diagnose
 from nsvm_cli.page.document import Blocks, Grid, Image, Images, Note, Section, Table, left_out, section
 from nsvm_cli.page.feature_maps import MOST_IN_MATRIX, MOST_POINTS, feature_pictures, kernel_pictures
 from nsvm_cli.page.mistakes import which, worst_mistakes
 from nsvm_cli.page.support_vectors import Prediction, predictions
 from nsvm_cli.page.trained import Trained, load_trained
 from nsvm_cli.tasks import Classification
+from nsvm_cli.terminal.diagnosis import diagnosis_facts
 from nsvm_cli.trainers import build_trainer
 
 MOST_ROWS = 12
@@ -34,6 +36,7 @@ def model_sections(run: Path, runtime: Mapping[str, Any], data: Data | None = No
     except (InputError, RunError) as error:
         return [left_out("Model", "Mistakes, support vectors, kernel matrix and features are", error)]
     parts: dict[str, Callable[[Trained], Blocks]] = {
+        "Diagnosis": _diagnosis,
         "Predictions": _predictions,
         "Worst mistakes": _mistakes,
         "Strongest support vectors": _support_vectors,
@@ -42,6 +45,14 @@ def model_sections(run: Path, runtime: Mapping[str, Any], data: Data | None = No
         "Decisions": decision_pictures,
     }
     return [part for title, make in parts.items() for part in section(title, partial(make, trained))]
+
+
+def _diagnosis(trained: Trained) -> Blocks:
+    if not build_trainer(trained.saved.settings.algorithm).trains_svm:
+        return []
+    figures = diagnose(trained)
+    facts = Table("A look inside", ("figure", "value", "meaning"), diagnosis_facts(figures), range(1, 2))
+    return [Note(f"{figures['verdict'].capitalize()}: {figures['why']}."), facts]
 
 
 def _predictions(trained: Trained) -> Blocks:

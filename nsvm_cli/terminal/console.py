@@ -45,7 +45,7 @@ def show_result(result: Mapping[str, Any], directory: Path) -> None:
     """Print the result of a run as tables, and which classes were taken for which."""
     _print_table(f"{result['algorithm']} on {result['dataset']}, seed {result['seed']}", scores_of(result))
     _print_confusion(result, result["data"]["classes"], held_out(result))
-    _print_facts(facts_of(result))
+    print_facts(facts_of(result))
     answer(f"Run directory: {directory}")
 
 
@@ -77,7 +77,7 @@ def show_evaluation(figures: Mapping[str, Any]) -> None:
         },
     )
     _print_confusion(figures, figures["classes"], figures["split"])
-    _print_facts(facts_of(figures))
+    print_facts(facts_of(figures))
 
 
 RANKED = 10
@@ -197,7 +197,8 @@ def _print_table(title: str, rows: Mapping[str, object]) -> None:
     Console().print(table)
 
 
-def _print_facts(facts: Sequence[Fact]) -> None:
+def print_facts(facts: Sequence[Fact]) -> None:
+    """Print figures, one a line."""
     table = Table(show_header=False, box=None, padding=(0, GAP, 0, 0))
     for justify in ("left", "right", "left"):
         table.add_column(justify=justify)
