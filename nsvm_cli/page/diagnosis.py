@@ -27,7 +27,7 @@ EIGENVALUES = 10
 """The largest eigenvalues of the kernel matrix that are shown."""
 
 EXTREME = 0.1
-"""A distance, relative to the largest, below which a kernel matrix is as good as the identity, or constant."""
+"""A distance below which a kernel matrix is as good as the identity, or as constant."""
 
 ERRORS = 2.0
 """Standard errors by which two scores have to differ to be called different."""
@@ -47,7 +47,7 @@ def diagnose(trained: Trained) -> Figures:
 
 
 def _kernel_figures(trained: Trained) -> Figures:
-    """Return the alignment on training and held-out samples, and how the kernel matrix of the former looks."""
+    """Return the alignment on training and held-out samples, and figures of the kernel matrix of the former."""
     model, seed = trained.model, trained.saved.settings.seed
     aligned = {}
     for name, split in {"train": trained.data.splits["train"], "test": trained.held_out}.items():
@@ -81,9 +81,8 @@ def _support_figures(trained: Trained) -> Figures:
 def _objective(trained: Trained) -> Figures:
     """Return the objective of the SVM on the training samples, and how far it is from a bound from below.
 
-    For two classes and the hinge loss, any beta in [0, 1]^m gives the bound 1/m sum_j beta_j - ||h||^2 / (2 lambda)
-    with h = 1/m sum_j beta_j y_j K(z_j, .). The beta of f = 1/(lambda T) sum_j alpha_j K(z_j, .), for which
-    h = lambda f, is y_j alpha_j m / T, here clipped to [0, 1].
+    With two classes and the hinge loss, any beta in [0, 1]^m has the bound mean(beta) - ||h||^2 / (2 lambda), with
+    h = 1/m sum_j beta_j y_j K(z_j, .). For h = lambda f, beta_j is y_j alpha_j m / T, here clipped to [0, 1].
     """
     model, settings, names = trained.model, trained.saved.settings, ("objective", "duality_gap")
     algorithm, train = build_trainer(settings.algorithm), trained.data.splits["train"]
@@ -147,7 +146,7 @@ def refreshed(trained: Trained) -> NSVM | None:
 
 
 def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
-    """Return in a few words what is the matter, the worst first, and a sentence with the figures behind it."""
+    """Return in a few words what is the matter, the worst first, and a sentence with the figures."""
     metric, n = figures["metric"], figures["samples"]
     test, refit, frozen, fresh = (
         figures[f"{name}_{metric}"] for name in ("test", "refit", "frozen", "refreshed")
@@ -158,20 +157,21 @@ def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
     if figures["distance_identity"] < EXTREME:
         return _said(
             "identity-like kernel",
-            f"the kernel matrix is {figures['distance_identity']:.2f} from the identity, {looks}: the samples are "
-            "orthogonal, which fits any labels; lower kernel.gamma or network.scale, or raise penalties.identity",
+            f"the kernel matrix is {figures['distance_identity']:.2f} from the identity, {looks}: the samples "
+            "are orthogonal, which fits any labels; lower kernel.gamma or network.scale, or raise "
+            "penalties.identity",
         )
     if figures["distance_ones"] < EXTREME:
         return _said(
             "constant kernel",
-            f"the kernel matrix is {figures['distance_ones']:.2f} from all ones, {looks}: the samples are alike; "
-            "raise kernel.gamma, network.scale or penalties.ones",
+            f"the kernel matrix is {figures['distance_ones']:.2f} from all ones, {looks}: the samples are "
+            "alike; raise kernel.gamma, network.scale or penalties.ones",
         )
     if fresh is not None and fresh > enough:
         return _said(
             "stale features",
-            f"with the features that the final theta gives the support vectors, the score is {fresh:.4f} in place "
-            f"of {test:.4f}; set algorithm.refresh_every",
+            f"with the features of the final theta the support vectors have {fresh:.4f} in place of {test:.4f}; "
+            "set algorithm.refresh_every",
         )
     if refit is not None and refit > enough:
         return _said(
@@ -181,8 +181,8 @@ def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
     if frozen is not None and test <= frozen + (enough - test):
         return _said(
             "frozen features",
-            f"an SVM on the initial, random features has {frozen:.4f} against {test:.4f}: training them gained "
-            "nothing that these samples show",
+            f"an SVM on the initial, random features has {frozen:.4f} against {test:.4f}: training them "
+            "gained nothing that these samples show",
         )
     than = "" if frozen is None else f", where an SVM on the initial features has {frozen:.4f}"
     return _said("healthy", f"{test:.4f} on held-out samples{than}")

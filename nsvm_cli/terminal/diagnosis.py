@@ -36,10 +36,7 @@ def diagnosis_facts(figures: Mapping[str, Any]) -> list[Fact]:
     facts = [(key, written(value), meaning) for key, (value, meaning) in scores.items() if value is not None]
     for key, meaning in MEANINGS.items():
         if (value := figures[key]) is not None:
-            text = (
-                ", ".join(f"{share:.3f}" for share in value[:5])
-                if isinstance(value, list)
-                else f"{value:.4g}"
-            )
+            numbers = value[:3] if isinstance(value, list) else [value]
+            text = " ".join(f"{number:.4g}" for number in numbers)
             facts.append((key.replace("_", " "), text, meaning))
     return facts
