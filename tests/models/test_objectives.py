@@ -27,13 +27,6 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
     return RBF(0.3)(z, z), y
 
 
-def test_alignment_is_1_for_the_ideal_kernel_and_scale_free(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
-    K, y = batch
-    torch.testing.assert_close(alignment(torch.outer(y, y), y), torch.tensor(1.0, dtype=torch.float64))
-    torch.testing.assert_close(alignment(7 * K, y), alignment(K, y))
-    assert -1 <= alignment(K, y) <= 1
-
-
 def test_norm_surrogate_is_0_without_coefficients_and_so_is_its_gradient(
     batch: tuple[torch.Tensor, torch.Tensor],
 ) -> None:
