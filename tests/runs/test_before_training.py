@@ -10,18 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import KERNELS, Kernel
 from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.runs.train import train_run
-from nsvm_cli.storage.run_directory import RunDirectory
-from tests.artifacts.test_model_file import SETTINGS
+from tests.small_runs import SETTINGS, small_run, small_settings
 
 
 def refused(**changes: Any) -> str:
     with pytest.raises(InputError) as caught:
-        prepare(parse_settings({**SETTINGS, **changes}))
+        prepare(small_settings(**changes))
     return str(caught.value)
 
 
@@ -35,7 +32,7 @@ def test_the_name_of_a_class_that_a_model_file_cannot_hold(tmp_path: Path) -> No
     said = refused(dataset=table(tmp_path / "t.csv", label="y" * 5000))
     assert re.search("classes.*4096 characters", said)
     assert "2 or more values" not in said, "there are two classes"
-    prepare(parse_settings({**SETTINGS, "dataset": table(tmp_path / "t.csv", label="y" * 4000)}))
+    prepare(small_settings(dataset=table(tmp_path / "t.csv", label="y" * 4000)))
 
 
 def test_the_name_of_a_file_that_is_not_text(tmp_path: Path) -> None:
@@ -90,12 +87,8 @@ def test_a_network_of_more_tensors_than_a_checkpoint_can_hold(
 ) -> None:
     """Adam keeps three for each of theta's."""
     monkeypatch.setattr("nsvm_cli.storage.tensor_file.TENSORS", 12)
-    settings = parse_settings({**SETTINGS, "optimizer": {"name": "adam"}})
-    with (
-        RunDirectory(tmp_path / "run", plain(settings)) as run,
-        pytest.raises(InputError, match=r"tensors, expected at most 12; checkpoint.every=null"),
-    ):
-        train_run(prepare(settings), run)
+    with pytest.raises(InputError, match=r"tensors, expected at most 12; checkpoint.every=null"):
+        small_run(tmp_path / "run", optimizer={"name": "adam"})
 
 
 @pytest.mark.parametrize("normalize", [False, True])
