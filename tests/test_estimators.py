@@ -270,8 +270,9 @@ def test_targets_and_arrays_are_numbers_only_if_their_cells_are(kind: str) -> No
         pd.Series([*range(5)] * 4).astype("category"),
         pd.Series([*range(5)] * 4, dtype="Int64"),
         pd.Series([Decimal(n) for n in range(5)] * 4),
+        pd.Series([False, True] * 10),
     ],
-    ids=["categories", "Int64", "Decimal"],
+    ids=["categories", "Int64", "Decimal", "bools"],
 )
 def test_numbers_of_any_type_are_numbers(
     cells: Any, of_two_columns: tuple[NSVMClassifier, NSVMClassifier]
@@ -286,14 +287,6 @@ def test_numbers_of_any_type_are_numbers(
         np.testing.assert_array_equal(
             classifier.decision_function(table), classifier.decision_function(plain)
         )
-
-
-def test_bools_of_a_data_frame_are_numbers_for_a_loaded_model_too(tmp_path: Path) -> None:
-    table = pd.DataFrame({"a": np.random.default_rng(0).normal(size=20), "b": [False, True] * 10})
-    fitted = NSVMClassifier(**QUICK).fit(table, table["b"])
-    fitted.save(tmp_path / "model.safetensors")
-    loaded = NSVMClassifier.load(tmp_path / "model.safetensors")
-    np.testing.assert_array_equal(loaded.predict(table), fitted.predict(table))
 
 
 def test_parameters() -> None:
