@@ -77,8 +77,7 @@ def test_hostile_names_are_printed_as_they_are(run: Path, tmp_path: Path) -> Non
 
 def test_hostile_values_of_a_sweep(tmp_path: Path) -> None:
     words = ["dataset=csv", f"dataset.path='{HOSTILE}','b'", "hydra.sweep.dir=sweep"]
-    done = nsvm("train", "-m", *words, cwd=tmp_path, env={"COLUMNS": "300"})
-    assert done.returncode == 2, done.stderr
+    done = nsvm("train", "-m", *words, cwd=tmp_path, env={"COLUMNS": "300"}, code=2)
     assert SHOWN in done.stdout.partition("2 failed")[2], done
     assert "\x1b" not in done.stderr.splitlines()[-1]
 
@@ -127,9 +126,7 @@ def test_names_that_are_not_utf_8(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"b\xff")
     words = ["train", *TINY, f"hydra.sweep.dir='{folder}'", "dataset.validation=30", "-m"]
     for _ in range(2):
-        done = nsvm(*words, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert f"{tmp_path}/b\\udcff" in done.stdout
+        assert f"{tmp_path}/b\\udcff" in nsvm(*words, cwd=tmp_path, code=0).stdout
     assert evaluated(folder / "0", cwd=tmp_path)["errors"] >= 0
 
 

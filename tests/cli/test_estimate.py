@@ -14,8 +14,7 @@ WORDS = ["algorithm=alg4", "dataset.samples=300", "experiment.algorithm.steps=20
 
 
 def test_an_estimate_leaves_no_file(tmp_path: Path) -> None:
-    done = nsvm("train", *WORDS, "--estimate", "hydra.run.dir=runs/one", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = nsvm("train", *WORDS, "--estimate", "hydra.run.dir=runs/one", cwd=tmp_path, code=0)
     rows = dict(line.strip("│ ").split("│") for line in done.stdout.splitlines() if line.startswith("│"))
     shown = {name.strip(): value.strip() for name, value in rows.items()}
     assert shown["samples"] == "270 train, 30 test"

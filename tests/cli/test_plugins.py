@@ -54,8 +54,7 @@ def test_a_part_of_ones_own_trains_and_evaluates(choice: str, parts: Path) -> No
 
 def test_a_checkpoint_never_loads_code_by_itself(parts: Path) -> None:
     run, _ = trained(*MINE, "kernel=cauchy", "algorithm.steps=20", "algorithm.solver_steps=20", cwd=parts)
-    done = nsvm("evaluate", run, cwd=parts)
-    assert done.returncode == 2
+    done = nsvm("evaluate", run, cwd=parts, code=2)
     assert "there is no kernel 'cauchy'" in done.stderr
     assert "plugins=[MODULE]" in done.stderr
 
@@ -251,8 +250,7 @@ def broken(tmp_path: Path) -> Path:
     ],
 )
 def test_what_a_plugin_finds_wrong_is_one_line_with_its_place(fails: str, said: str, broken: Path) -> None:
-    message = refusal("train", *OWN, cwd=broken, env={"FAILS": fails})
-    assert message == f"plugin broken failed in {said}{HINT}"
+    assert refusal("train", *OWN, cwd=broken, env={"FAILS": fails}) == f"plugin broken failed in {said}{HINT}"
 
 
 @pytest.mark.parametrize(
@@ -260,8 +258,7 @@ def test_what_a_plugin_finds_wrong_is_one_line_with_its_place(fails: str, said: 
     ["Mine.load", "K.__call__", "Net.__init__", "Own.slope", "Opt.__call__", "Alg.advance"],
 )
 def test_a_bug_in_a_plugin_shows_its_own_lines_only(place: str, broken: Path) -> None:
-    done = nsvm("train", *OWN, cwd=broken, env={"FAILS": f"{place} KeyError"})
-    assert done.returncode == 1
+    done = nsvm("train", *OWN, cwd=broken, env={"FAILS": f"{place} KeyError"}, code=1)
     own = done.stderr.partition("Traceback (most recent call last), of the plugin alone:\n")[2]
     *lines, said = own.splitlines()
     assert (len(lines) >= 4, lines[-1].strip().startswith("raise")) == (True, True)

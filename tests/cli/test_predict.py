@@ -38,8 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def predicted(folder: Path, *words: str | Path) -> list[dict[str, str]]:
-    done = nsvm("predict", folder / "run", *words, cwd=folder)
-    assert done.returncode == 0, done.stderr
+    done = nsvm("predict", folder / "run", *words, cwd=folder, code=0)
     return [*csv.DictReader(io.StringIO(done.stdout))]
 
 
@@ -68,8 +67,7 @@ def test_block_by_block(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = TABLE.assign(age=TABLE["age"].astype(object))
     bad.loc[180, "age"] = "old"
     bad.to_csv(folder / "bad.csv", index=False)
-    done = nsvm("predict", "run", "bad.csv", "--output", "out.csv", cwd=folder)
-    assert done.returncode == 2
+    done = nsvm("predict", "run", "bad.csv", "--output", "out.csv", cwd=folder, code=2)
     assert done.stderr == "nsvm: bad.csv: column age, row 181: expected a number, got 'old'\n"
     assert not [*folder.glob("*out.csv*")]
 
@@ -196,8 +194,7 @@ def test_images(tmp_path: Path) -> None:
         row["prediction"] == str(label) for row, label in zip(rows, digits.target, strict=False) if label < 2
     ]
     assert np.mean(of_two) > 0.9
-    done = nsvm("predict", "run", "short", cwd=tmp_path)
-    assert done.returncode == 2
+    done = nsvm("predict", "run", "short", cwd=tmp_path, code=2)
     assert done.stderr == "nsvm: short cannot be read: it is shorter than its header says\n"
     (tmp_path / "none").write_bytes(header[:4] + bytes(4) + header[8:])
     assert nsvm("predict", "run", "none", cwd=tmp_path).stderr.startswith("nsvm: none holds no samples")

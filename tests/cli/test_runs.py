@@ -29,8 +29,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_json(sweep: Path) -> None:
-    done = nsvm("runs", sweep, "--json", cwd=sweep)
-    assert done.returncode == 0
+    done = nsvm("runs", sweep, "--json", cwd=sweep, code=0)
     runs = json.loads(done.stdout)
     assert [Path(run["path"]).name for run in runs] == ["0", "1", "2", "3"]
     assert [run["status"] for run in runs] == ["finished"] * 3 + ["failed"]
@@ -62,8 +61,7 @@ def test_formulas_are_escaped_if_asked(tmp_path: Path) -> None:
     (tmp_path / "run" / "status.json").write_text(json.dumps(text))
     (tmp_path / "run" / "config.yaml").write_text('seed: 1\n"@x": -1\n')
     for flags, cells in (([], ("@x", "=1+1")), (["--escape-formulas"], ("'@x", "'=1+1"))):
-        done = nsvm("runs", "run", "--csv", *flags, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        done = nsvm("runs", "run", "--csv", *flags, cwd=tmp_path, code=0)
         [row] = csv.DictReader(io.StringIO(done.stdout))
         assert (row[cells[0]], row["message"]) == ("-1", cells[1])
 

@@ -62,8 +62,7 @@ def test_the_same_seed_gives_the_same_run(tmp_path: Path) -> None:
 
 def test_a_run_that_learns_nothing_is_an_error(tmp_path: Path) -> None:
     words = ["dataset=ringnorm", "dataset.samples=100", "algorithm=pegasos", "algorithm.lam=1e300", *QUICK]
-    done = nsvm("train", *words, "hydra.run.dir=run", cwd=tmp_path)
-    assert done.returncode == 1
+    done = nsvm("train", *words, "hydra.run.dir=run", cwd=tmp_path, code=1)
     assert done.stderr.splitlines()[-1].endswith("vanish beside their scale; lower algorithm.lam")
     assert not (tmp_path / "run" / "result.json").exists()
 
@@ -77,9 +76,7 @@ def test_evaluate_elsewhere_on_other_data(tmp_path: Path) -> None:
     shutil.copy(run / "final.safetensors", file)
     shutil.rmtree(run)
     assert evaluated(file, cwd=there)["errors"] == result["test_errors"]
-    done = nsvm("evaluate", file, cwd=there)
-    assert done.returncode == 0
-    assert f"{result['test_errors']} of 740" in done.stdout
+    assert f"{result['test_errors']} of 740" in nsvm("evaluate", file, cwd=there, code=0).stdout
     assert evaluated(file, "split=all", "dataset.samples=5000", cwd=there)["samples"] == 5000
 
     names = [f"x{i}" for i in range(20)]
@@ -91,8 +88,7 @@ def test_evaluate_elsewhere_on_other_data(tmp_path: Path) -> None:
     done = nsvm("evaluate", file, "dataset=csv", "dataset.path=own.csv", cwd=there)
     assert "scoring 5 of 50 samples, the test set of other data; split=all takes all" in done.stderr
     (there / "own.csv").write_text((there / "own.csv").read_text().replace(",A\n", ",C\n"))
-    refused = nsvm("evaluate", file, "dataset=csv", "dataset.path=own.csv", "split=all", cwd=there)
-    assert refused.returncode == 2
+    refused = nsvm("evaluate", file, "dataset=csv", "dataset.path=own.csv", "split=all", cwd=there, code=2)
     assert "own.csv: row 1: expected label A or B, got C" in refused.stderr
     for words, said in [
         (["dataset=csv"], "dataset.path: csv needs a value"),
@@ -101,12 +97,10 @@ def test_evaluate_elsewhere_on_other_data(tmp_path: Path) -> None:
         (["dataset.samples=few"], "dataset.samples should be a valid integer"),
         (["threads=0"], "threads should be greater than 0"),
     ]:
-        refused = nsvm("evaluate", file, *words, cwd=there)
-        assert refused.returncode == 2
+        refused = nsvm("evaluate", file, *words, cwd=there, code=2)
         assert refused.stderr.count("\n") == 1
         assert said in refused.stderr
-    refused = nsvm("evaluate", file, "dataset=digits", cwd=there)
-    assert refused.returncode == 2
+    refused = nsvm("evaluate", file, "dataset=digits", cwd=there, code=2)
     assert "expects samples of shape (20,)" in refused.stderr
 
 
@@ -129,8 +123,7 @@ def test_a_sweep_with_flags_after_overrides(tmp_path: Path) -> None:
         "-m",
         "hydra.sweep.dir=sweep",
     ]
-    done = nsvm("train", *words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = nsvm("train", *words, cwd=tmp_path, code=0)
     seeds = [json.loads((tmp_path / "sweep" / str(i) / "result.json").read_text())["seed"] for i in (0, 1)]
     assert seeds == [1, 2]
     assert done.stderr.count("algorithm.epochs=0.05 allows 4 of 5 steps on 324 training samples") == 2
@@ -169,8 +162,7 @@ def test_a_picture_never_decides_whether_a_run_is_finished(
     with monkeypatch.context() as broken:
         broken.setattr("matplotlib.figure.Figure.draw", lambda *_, **__: 1 / 0)
         for command in (words, ["train", f"resume={run.name}"]):
-            done = nsvm(*command, cwd=tmp_path)
-            assert done.returncode == 0, done.stderr
+            done = nsvm(*command, cwd=tmp_path, code=0)
             assert done.stderr.splitlines()[-3:] == [
                 f"nsvm: warning: the {picture} could not be drawn: ZeroDivisionError: division by zero"
                 for picture in ("mistakes", "confusion matrix", "curves")

@@ -69,8 +69,7 @@ def test_it_never_reads_the_test_set_and_ends_with_overrides_that_train_takes(
 ) -> None:
     monkeypatch.setattr(Splits, "__getitem__", Splits.__getitem__)  # what the plugin changes is restored
     (tmp_path / "guard.py").write_text(GUARD)
-    done = nsvm("tune", *SHORT, HERE, "tune.trials=3", "tune.jobs=1", "plugins=[guard]", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = nsvm("tune", *SHORT, HERE, "tune.trials=3", "tune.jobs=1", "plugins=[guard]", cwd=tmp_path, code=0)
     assert not [file for file in Path("/proc/self/fd").glob("*") if "study.db" in str(file.resolve())]
     assert len(trials(tmp_path)) == 3
     assert done.stderr.startswith("tune alg4 on ringnorm: trials=3 seeds=2 validation=40, in search\n")
@@ -123,8 +122,7 @@ def test_the_command_that_it_ends_with_runs_though_its_words_need_validation_dat
     words = ["algorithm=pegasos", "dataset.samples=400", "algorithm.steps=40", "calibration=sigmoid"]
     words += ["tune.validation=40", "tune.seeds=2", "tune.finalists=1", "tune.final_seeds=2", "tune.trials=3"]
     more = ["tune.jobs=1", "+tune.space.kernel.gamma={low:0.1,high:2}", "+tune.space.kernel.bias=[null,true]"]
-    done = nsvm("tune", *words, *more, HERE, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = nsvm("tune", *words, *more, HERE, cwd=tmp_path, code=0)
     keys = {"algorithm.lam", "kernel.gamma", "kernel.bias"}
     assert all(trial.user_attrs["point"].keys() == keys for trial in trials(tmp_path))
     first = trials(tmp_path)[0].user_attrs["point"]
@@ -132,8 +130,7 @@ def test_the_command_that_it_ends_with_runs_though_its_words_need_validation_dat
     assert first == {key: settings[key] for key in keys}, "the settings as they are"
     command = done.stdout.splitlines()[-1]
     assert "dataset.validation=40" in command
-    done = nsvm(*shlex.split(command)[1:], "curves=false", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = nsvm(*shlex.split(command)[1:], "curves=false", cwd=tmp_path, code=0)
 
 
 @pytest.mark.usefixtures("inline_workers")
@@ -148,8 +145,7 @@ def test_a_small_table_is_searched_as_it_is(tmp_path: Path) -> None:
         "tune.finalists=1",
         "tune.final_seeds=2",
     ]
-    done = nsvm("tune", *words, HERE, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = nsvm("tune", *words, HERE, cwd=tmp_path, code=0)
     title, reason = done.stderr.splitlines()[:2]
     assert title == "tune pegasos on csv: trials=1 seeds=1 validation=0.25, in search"
     assert reason.endswith("200 would be more than a quarter of the 67 of class fox")
