@@ -40,7 +40,7 @@ CASES = [
     ("train +kernel=rbf", "kernel is there already: it is chosen without a +"),
     ("train hydra.run.dir=", "hydra.run.dir=: expected a folder; without hydra.run.dir nsvm makes one"),
     ("train -m hydra.sweep.dir='' seed=1", "hydra.sweep.dir='': expected a folder"),
-    ("train seed=${oc.env:NOWHERE}", "Environment variable 'NOWHERE' not found"),
+    ("train seed=${oc.env:NOWHERE}", "Environment variable 'NOWHERE' not found\" (in seed)"),
     (f"train seed={'9' * 5000}", "a number has thousands of digits"),
     (f"train seed=0x{'f' * 20_000}", "seed should be a valid integer, got '0xfff"),
     ("train algorithm=alg3 algorithm.batch_size=7000", "expected at most the 6660 training samples"),
@@ -73,6 +73,30 @@ CASES = [
     ("completion tcsh", "there is no shell 'tcsh'; expected one of: bash, fish, zsh"),
     ("completion bash zsh", "completion takes no 'zsh' here"),
     ("tune algorithm=alg3 --config-dir", "argument --config-dir: expected one argument"),
+    ("tune dataset.samples=400 dataset.validation=0", "expected dataset.validation above 0"),
+    ("tune tune.trails=3", "there is no"),
+    ("tune +tune.space.network.droput=[0.1]", "network.droput: mlp has no such setting"),
+    ("tune tune.trials=many", "tune.trials should be a valid integer"),
+    ("train --estimate -m seed=0,1", "--estimate is for one run"),
+    ("train --estimate --multi seed=0,1", "--estimate is for one run"),
+    ("train --estimate hydra.mode='MULTIRUN' seed=0,1", "--estimate is for one run"),
+    ("train --estimate dataset=csv", "dataset.path needs a value"),
+    ("train -m hydra/launcher=rya", "hydra/launcher=rya: there is no such hydra/launcher; did you mean ray?"),
+    ("train -m hydra/launcher=jobli", "; did you mean joblib? (known: basic, joblib, ray, "),
+    ("train resume=nothing", "resume=nothing: expected the directory of a run, with its config.yaml"),
+    ("train overwrite", "overwrite: expected true or false, got ''"),
+    ("export run", "export needs --onnx; see nsvm export --help"),
+    ("export run --onnx", "run does not exist: expected a model file"),
+    ("reproduce cells=ringnorm_alg5", "cells=ringnorm_alg5: there is no such experiment here; did you mean"),
+    ("reproduce cells=digits_alg1", "there is no such experiment here"),
+    ("reproduce seeds=0", "seeds should be greater than 0"),
+    ("reproduce sedes=3", "sedes: there is no such setting; did you mean seeds?"),
+    ("reproduce seeds", "expected KEY=VALUE, got 'seeds'; did you mean seeds=?"),
+    ("reproduce cells=ringnorm_alg4 ringnorm=nowhere.csv", "nowhere.csv"),
+    ("reproduce cells=mnist_alg4 mnist=nowhere", "nowhere"),
+    ("reproduce cells=leter_alg4", "there is no such experiment here; did you mean letter_alg4"),
+    ("reproduce cells=houses_alg4 pmlb=nowhere", "nowhere has no table '537_houses'"),
+    ("reproduce quick=true cells=letter_alg4", "there is no such experiment here"),
 ]
 
 
@@ -92,27 +116,6 @@ def test_a_process_ends_with_the_same_line_and_code(tmp_path: Path) -> None:
     done = nsvm(*words, cwd=tmp_path)
     assert (process.returncode, out, errors) == (done.returncode, done.stdout, done.stderr)
     assert done.returncode == 2
-
-
-def test_data_that_are_not_what_they_should_be(tmp_path: Path) -> None:
-    rows = "\n".join(f"{i % 7},{i},{'yes' if i % 2 else 'no'}" for i in range(60))
-    file = tmp_path / "table.csv"
-    for text, said in [
-        (f"a,b,label\n{rows}\n1,x,no", "column b, row 61: expected a number, got 'x'"),
-        (f"a,b,label\n{rows}\n1,2,", "row 61 has no label"),
-        (f"a,b,label\n{rows}\n1,2,perhaps", "expected at least 2 samples of class perhaps, found 1"),
-        ("a,label\n1,no\n2,no\n", "expected labels of at least 2 classes, found 1: no"),
-        (f"a,b,lable\n{rows}", "has no column 'label'; did you mean lable?"),
-        ("", "cannot be read as CSV"),
-    ]:
-        file.write_text(text)
-        assert said in refusal("train", "dataset=csv", "dataset.path=table.csv", cwd=tmp_path)
-
-
-def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "final.safetensors"
-    file.write_bytes(b"\x80\x04 not a model")
-    assert "cannot be read as a model file" in refusal("evaluate", file, cwd=tmp_path)
 
 
 def test_a_run_that_diverges_fails_with_1_and_does_not_look_finished(tmp_path: Path) -> None:

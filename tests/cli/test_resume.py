@@ -150,26 +150,21 @@ def test_a_directory_that_another_command_has_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("word", "said"),
     [
-        (["resume=nothing"], "resume=nothing: expected the directory of a run, with its config.yaml"),
-        (["resume=run", "experiment=mnist_alg1"], "resume=RUN: name what changes, as in optimizer.lr=0.1"),
-        (["resume=run", "experiment.optimizer.lr=1"], "does not go with resume=RUN: name what changes"),
-        (["resume=run", "-m"], "the same sweep, started again, resumes by itself"),
-        (["resume=run", "overwrite=true"], "expected one of them"),
-        (["resume=run", "allow_mismatch=yes"], "allow_mismatch: expected true or false, got 'yes'"),
-        (["overwrite"], "overwrite: expected true or false, got ''"),
+        ("experiment=mnist_alg1", "resume=RUN: name what changes, as in optimizer.lr=0.1"),
+        ("experiment.optimizer.lr=1", "does not go with resume=RUN: name what changes"),
+        ("-m", "the same sweep, started again, resumes by itself"),
+        ("overwrite=true", "expected one of them"),
+        ("allow_mismatch=yes", "allow_mismatch: expected true or false, got 'yes'"),
     ],
 )
-def test_words_that_make_no_sense(words: list[str], said: str, tmp_path: Path) -> None:
-    if "resume=run" in words:
-        (tmp_path / "run").mkdir()
-        (tmp_path / "run" / "config.yaml").write_text("seed: 1\n")
-        done = nsvm("train", *words, cwd=tmp_path)
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-        assert said in done.stderr
-    else:
-        assert said in refusal("train", *words, cwd=tmp_path)
+def test_words_that_do_not_go_with_a_run(word: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("seed: 1\n")
+    done = nsvm("train", "resume=run", word, cwd=tmp_path, code=2)
+    assert done.stderr.count("\n") == 1
+    assert said in done.stderr
 
 
 def test_overwriting_when_asked(tmp_path: Path) -> None:

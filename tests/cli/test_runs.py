@@ -34,9 +34,7 @@ def test_json(sweep: Path) -> None:
     assert [Path(run["path"]).name for run in runs] == ["0", "1", "2", "3"]
     assert [run["status"] for run in runs] == ["finished"] * 3 + ["failed"]
     assert [run["settings"]["algorithm"]["lam"] for run in runs[:3]] == [1e-3, 1e-2, 1e-1]
-    assert [run["overrides"][-1] for run in runs] == [
-        f"algorithm.lam={lam}" for lam in ("0.001", "0.01", "0.1", "1e-99")
-    ]
+    assert [run["overrides"][-1] for run in runs] == [f"algorithm.lam={lam}" for lam in LAMS]
     assert runs[0]["test_accuracy"] == json.loads((sweep / "0/result.json").read_text())["test_accuracy"]
     assert runs[3]["test_accuracy"] is None
 

@@ -233,17 +233,3 @@ def edited(folder: Path) -> Iterator[sqlite3.Connection]:
     """Open the database of a search, and commit what is changed in it."""
     with closing(sqlite3.connect(folder / ODD / "study.db")) as database, database:
         yield database
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["dataset.validation=0"], "tune chooses on validation data: expected dataset.validation above 0"),
-        (["tune.trails=3"], "there is no"),
-        (["+tune.space.network.droput=[0.1]"], "network.droput: mlp has no such setting"),
-        (["tune.trials=many"], "tune.trials should be a valid integer"),
-        (["algorithm=alg5"], "did you mean alg"),
-    ],
-)
-def test_a_mistake_is_one_line(words: list[str], sentence: str, tmp_path: Path) -> None:
-    assert sentence in refusal("tune", "dataset.samples=400", "tune.validation=40", *words, cwd=tmp_path)

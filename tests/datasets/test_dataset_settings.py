@@ -9,8 +9,7 @@ from tests.datasets.helpers import refusal
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
-    [("ringnrom", "ringnorm"), ("mnits", "mnist"), ("opnml", "openml"), ("iris", "")],
+    ("name", "meant"), [("ringnrom", "ringnorm"), ("mnits", "mnist"), ("opnml", "openml"), ("iris", "")]
 )
 def test_an_unknown_name(name: str, meant: str) -> None:
     message = refusal(name)

@@ -65,32 +65,23 @@ def test_splits_are_disjoint_and_cover_everything(seed: int, validation: int) ->
     np.testing.assert_array_equal(rows["all"], np.arange(7400))
 
 
-@pytest.mark.parametrize("validation", [1, 7, 200, 1000])
-def test_validation_takes_as_many_of_each_class_from_the_training_set(seed: int, validation: int) -> None:
-    samples = labelled(*RINGNORM)
+@pytest.mark.parametrize(
+    ("classes", "validation", "expected"),
+    [
+        *((RINGNORM, number, [number, number]) for number in (1, 7, 200, 1000)),
+        *(((980, 20), share, held) for share, held in ((0.25, [220, 4]), (0.001, [1, 1]))),
+        *(((980, 20), share, held) for share, held in ((0.5, [441, 9]), (0.9999, [881, 17]))),
+        ((2, 30), 0.25, [0, 7]),  # the only training sample of a class stays one
+    ],
+)
+def test_validation_takes_as_many_or_a_share_of_each_class_from_the_training_set(
+    classes: tuple[int, int], validation: int | float, expected: list[int], seed: int
+) -> None:
+    samples = labelled(*classes)
     without, rows = split_rows(samples, 0, seed), split_rows(samples, validation, seed)
     np.testing.assert_array_equal(rows["test"], without["test"])
     np.testing.assert_array_equal(np.union1d(rows["train"], rows["validation"]), without["train"])
-    assert counts(samples, rows["validation"]) == [validation, validation]
-
-
-@pytest.mark.parametrize(
-    ("share", "expected"), [(0.25, [220, 4]), (0.001, [1, 1]), (0.5, [441, 9]), (0.9999, [881, 17])]
-)
-def test_validation_takes_a_share_of_each_class_and_leaves_some_to_train_on(
-    share: float, expected: list[int], seed: int
-) -> None:
-    samples = labelled(980, 20)
-    without, rows = split_rows(samples, 0, seed), split_rows(samples, share, seed)
-    np.testing.assert_array_equal(rows["test"], without["test"])
-    np.testing.assert_array_equal(np.union1d(rows["train"], rows["validation"]), without["train"])
     assert counts(samples, rows["validation"]) == expected
-
-
-def test_a_share_takes_the_only_training_sample_of_no_class(seed: int) -> None:
-    samples = labelled(2, 30)
-    rows = split_rows(samples, 0.25, seed)
-    assert (counts(samples, rows["train"])[0], counts(samples, rows["validation"])[0]) == (1, 0)
 
 
 def same(first: Rows, second: Rows) -> bool:

@@ -55,7 +55,6 @@ def test_a_gram_matrix(
     K, a = build_kernel({**settings, "normalize": normalize}), points[0].requires_grad_()
     gram = K(a, a)
     gram.sum().backward()
-    assert a.grad is not None
     assert a.grad.isfinite().all()
     torch.testing.assert_close(gram, gram.T)
     torch.testing.assert_close(K.diag(a), gram.diagonal())
@@ -192,7 +191,6 @@ def test_normalized_is_finite_for_features_that_are_all_0() -> None:
     gram = K(a, torch.ones(4, 3))
     gram.sum().backward()
     assert (gram == 0).all()
-    assert a.grad is not None
     assert a.grad.isfinite().all()
 
 

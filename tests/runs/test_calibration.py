@@ -54,7 +54,6 @@ def test_the_sigmoids_are_those_of_the_validation_set(classes: str, trained: Pat
         positive = split.y > 0 if classes == "two" else split.y[:, None] == torch.arange(3)
         torch.testing.assert_close(model.sigmoids, fit_sigmoids(model.decision_function(split.x), positive))
     p = model.probabilities(model.decision_function(split.x))
-    assert p is not None
     torch.testing.assert_close(p.sum(1), torch.ones(len(split), dtype=torch.float64))
     assert model.score(split.x, split.y)["log_loss"] < 0.8 * math.log(p.shape[1]), "better than a guess"
 
