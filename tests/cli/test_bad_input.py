@@ -64,7 +64,9 @@ CASES = [
     ("train dataset=null", ""),
     ("evaluate x plugins=null", "plugins=null: expected a list, such as plugins=[my_parts]"),
     ("evaluate", "evaluate needs PATH; see nsvm evaluate --help"),
-    ("evaluate nowhere", "nowhere does not exist: expected a model file"),
+    ("evaluate --json nowhere split=all", "nowhere does not exist: expected a model file"),
+    ("evaluate nowhere --json split=all", "nowhere does not exist: expected a model file"),
+    ("evaluate nowhere split=all --json", "nowhere does not exist: expected a model file"),
     ("evaluate .", ". has no final.safetensors: expected the directory of a finished run"),
     ("evaluate x splt=test", "splt: there is no such setting; did you mean split?"),
     ("evaluate x split=tests", "split=tests: there is no such split; did you mean test?"),
@@ -116,6 +118,27 @@ def test_a_process_ends_with_the_same_line_and_code(tmp_path: Path) -> None:
     done = nsvm(*words, cwd=tmp_path)
     assert (process.returncode, out, errors) == (done.returncode, done.stdout, done.stderr)
     assert done.returncode == 2
+
+
+def test_data_that_are_not_what_they_should_be(tmp_path: Path) -> None:
+    rows = "\n".join(f"{i % 7},{i},{'yes' if i % 2 else 'no'}" for i in range(60))
+    file = tmp_path / "table.csv"
+    for text, said in [
+        (f"a,b,label\n{rows}\n1,x,no", "column b, row 61: expected a number, got 'x'"),
+        (f"a,b,label\n{rows}\n1,2,", "row 61 has no label"),
+        (f"a,b,label\n{rows}\n1,2,perhaps", "expected at least 2 samples of class perhaps, found 1"),
+        ("a,label\n1,no\n2,no\n", "expected labels of at least 2 classes, found 1: no"),
+        (f"a,b,lable\n{rows}", "has no column 'label'; did you mean lable?"),
+        ("", "cannot be read as CSV"),
+    ]:
+        file.write_text(text)
+        assert said in refusal("train", "dataset=csv", "dataset.path=table.csv", cwd=tmp_path)
+
+
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "final.safetensors"
+    file.write_bytes(b"\x80\x04 not a model")
+    assert "cannot be read as a model file" in refusal("evaluate", file, cwd=tmp_path)
 
 
 def test_a_run_that_diverges_fails_with_1_and_does_not_look_finished(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ from tests.cli.process import nsvm
         ("reproduce --help", "usage: nsvm reproduce [-h] [KEY=VALUE ...]"),
         ("curves --help", "usage: nsvm curves [-h] RUN [RUN ...]"),
         ("completion --help", "usage: nsvm completion [-h] SHELL"),
+        *((f"completion {shell}", "_ARGCOMPLETE") for shell in SHELLS),
+        ("train algorithm=alg3 dataset=mnist --cfg job --resolve", "steps: 9500"),
     ],
 )
 def test_help(words: str, said: str, tmp_path: Path) -> None:
@@ -60,21 +62,6 @@ def test_help_describes_every_key_of_a_search(tmp_path: Path) -> None:
     text = nsvm("tune", "--help", cwd=tmp_path).stdout
     for key in yaml.safe_load((conf_folder() / "tune" / "default.yaml").read_text()):
         assert f"  tune.{key}" in text
-
-
-def test_flags_may_stand_anywhere(tmp_path: Path) -> None:
-    for words in (
-        ["--json", "nowhere", "split=all"],
-        ["nowhere", "--json", "split=all"],
-        ["nowhere", "split=all", "--json"],
-    ):
-        assert "nowhere does not exist" in nsvm("evaluate", *words, cwd=tmp_path).stderr
-
-
-def test_cfg_job_composes_the_papers_setting(tmp_path: Path) -> None:
-    done = nsvm("train", "algorithm=alg3", "dataset=mnist", "--cfg", "job", "--resolve", cwd=tmp_path, code=0)
-    assert "steps: 9500" in done.stdout
-    assert list(tmp_path.iterdir()) == []
 
 
 LIGHT = {
@@ -203,8 +190,3 @@ def test_completion_in_a_real_bash(tmp_path: Path) -> None:
     how, *found = done.stdout.splitlines()
     assert "-o default" in how, "the shell completes files"
     assert found == ["digits digits10", "dataset=digits dataset=digits10"]
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_a_script_for_every_shell(shell: str, tmp_path: Path) -> None:
-    assert "_ARGCOMPLETE" in nsvm("completion", shell, cwd=tmp_path, code=0).stdout

@@ -125,10 +125,20 @@ def test_formulas_are_escaped_if_asked(tmp_path: Path) -> None:
         assert (tmp_path / "out.csv").read_text().splitlines()[1].startswith(f"{formula},")
 
 
-def test_output_through_a_link(folder: Path) -> None:
-    (folder / "to.csv").symlink_to("linked.csv")
-    nsvm("predict", "run", "table.csv", "--output", "to.csv", cwd=folder, code=0)
-    assert (folder / "to.csv").is_symlink()
+def test_output_to_a_pipe_and_through_a_link(folder: Path) -> None:
+    pipe, link = folder / "pipe", folder / "to.csv"
+    os.mkfifo(pipe)
+    link.symlink_to("linked.csv")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        for output in (pipe, link):
+            done = nsvm("predict", "run", "table.csv", "--output", output, cwd=folder)
+            assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        assert os.read(reader, 99).startswith(b"prediction,score\n")
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    assert link.is_symlink()
     assert (folder / "linked.csv").read_text().startswith("prediction,score\n")
 
 
@@ -192,6 +202,13 @@ def test_images(tmp_path: Path) -> None:
         found = [*csv.DictReader(file)]
     assert sorted(row["file"] for row in found)[-4:] == [*odd[:3], r"d\udcff.png"]
     assert len(predicted(tmp_path, "odd")) == len(found) == 20
+    Image.new("L", (5, 6)).save(tmp_path / "odd" / "99.png")
+    assert "99.png has 5 x 6 pixels, expected" in nsvm("predict", "run", "odd", cwd=tmp_path, code=2).stderr
+    (tmp_path / "odd" / "99.png").write_bytes(b"\x89PNG")
+    assert "99.png cannot be read as an image" in nsvm("predict", "run", "odd", cwd=tmp_path, code=2).stderr
+    (tmp_path / "short").write_bytes(header + pixels.tobytes()[:-1])
+    said = "nsvm: short cannot be read: it is shorter than its header says\n"
+    assert nsvm("predict", "run", "short", cwd=tmp_path, code=2).stderr == said
 
 
 def test_no_input_is_replaced(folder: Path) -> None:

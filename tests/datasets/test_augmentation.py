@@ -154,10 +154,6 @@ def test_bad_settings_are_refused_in_one_line(name: str, augment: object, said: 
     assert said in refusal(name, augment=augment)
 
 
-def test_other_data_sets_have_no_augmentation() -> None:
-    assert "dataset.augment: ringnorm has no such setting" in refusal("ringnorm", augment=["crop"])
-
-
 @pytest.mark.parametrize(
     ("section", "shape", "said"),
     [

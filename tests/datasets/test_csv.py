@@ -93,25 +93,23 @@ def test_home_is_expanded(write: Write, monkeypatch: pytest.MonkeyPatch) -> None
     assert_the_table(load("csv", path="~/table.csv"))
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
-    path = str(tmp_path / "none.csv")
-    assert refusal("csv", path=path) == f"dataset.path={path} does not exist: expected a CSV file"
-    assert refusal("csv", path="none.csv") == (
-        "dataset.path=none.csv does not exist: expected a CSV file, relative to the folder where the command "
-        "is run; name it with dataset.path=FILE"
-    )
+ELSEWHERE = ", relative to the folder where the command is run; name it with dataset.path=FILE"
 
 
-@pytest.mark.parametrize("what", ["folder", "/dev/zero"])
-def test_only_regular_files_are_opened(tmp_path: Path, what: str) -> None:
-    (tmp_path / "folder").mkdir()
-    path = str(tmp_path / what)
-    assert refusal("csv", path=path) == f"dataset.path={path} is not a file: expected a CSV file"
-
-
-@pytest.mark.parametrize("path", ["x" * 300, "~nobody-of-that-name/table.csv"], ids=["long", "user"])
-def test_invalid_paths_are_refused(path: str) -> None:
-    refusal("csv", path=path)
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/none.csv", "dataset.path=/none.csv does not exist: expected a CSV file"),
+        ("none.csv", f"dataset.path=none.csv does not exist: expected a CSV file{ELSEWHERE}"),
+        *(
+            (other, f"dataset.path={other} is not a file: expected a CSV file")
+            for other in ("/", "/dev/zero")
+        ),
+        *((invalid, f"dataset.path={invalid} ") for invalid in ("x" * 300, "~nobody-of-that-name/t.csv")),
+    ],
+)
+def test_a_path_of_no_table(path: str, says: str) -> None:
+    assert refusal("csv", path=path).startswith(says)
 
 
 SENTENCES = {
@@ -153,6 +151,8 @@ SENTENCES = {
         "2 columns are called 'label': expected a name of its",
     ),
     "thousands separators": (table() + '"1,000",2,ham\n', "column a, row 41: expected a number, got '1,000'"),
+    "every row longer than the header": ("a,label\n" + "1,2,x\n1,3,y\n" * 20, "cannot be read as CSV"),
+    "a line break in a class": ('a,label\n1,"x\ny"\n', "class"),
     "too few to split": ("a,label\n1,x\n2,x\n3,y\n4,y\n", "more than 10 for 2 classes, found 4"),
 }
 
@@ -188,6 +188,7 @@ def test_an_unknown_label_column_is_refused(write: Write, label: str, meant: str
     assert f"has no column {label!r}" in message
     assert (f"did you mean {meant}?" in message) == bool(meant)
     assert "a, b, label" in message
+    refusal("csv", path=write('"a\nb",label\n1,1\n', "odd.csv"), label=label)  # in one line all the same
 
 
 @pytest.mark.parametrize(("separator", "typed"), [(";", ";"), ("\t", r"\t"), ("|", "|")])
@@ -200,12 +201,6 @@ def test_another_separator_is_suggested(write: Write, separator: str, typed: str
     assert compose_settings(["dataset=csv", f"dataset.path={path}", word])["dataset"]["separator"] == typed
 
 
-def test_rows_that_are_all_longer_than_the_header_are_refused(write: Write) -> None:
-    header, *rows = table().splitlines()
-    longer = [f"{i},{row}" for i, row in enumerate(rows)]
-    assert "cannot be read as CSV" in refusal("csv", path=write("\n".join([header, *longer])))
-
-
 def test_trailing_commas_are_ignored(write: Write) -> None:
     header, *rows = table().splitlines()
     assert_the_table(load("csv", path=write("\n".join([header, *(f"{row}," for row in rows)]))))
@@ -216,14 +211,3 @@ def test_labels_that_become_text_late_in_the_file(write: Write) -> None:
     cells = "0," * 2100
     rows = [f"{cells}{label}\n" for label in ["1"] * 600 + ["b"] * 20]
     assert load("csv", path=write(header + "\n" + "".join(rows))).task.classes == ("1", "b")
-
-
-@pytest.mark.parametrize(
-    ("content", "settings"),
-    [('"a\nb",label\nx,1\n', {}), ('"a\nb",label\n1,1\n', {"label": "none"}), ('a,label\n1,"x\ny"\n', {})],
-    ids=["column", "known columns", "class"],
-)
-def test_names_with_a_line_break_stay_on_one_line(
-    write: Write, content: str, settings: dict[str, str]
-) -> None:
-    refusal("csv", path=write(content), **settings)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from tests.datasets.helpers import load, refusal
+from tests.datasets.helpers import load
 
 
 def test_zeros_and_ones_by_default() -> None:
@@ -39,18 +39,3 @@ def test_images_are_enlarged_but_otherwise_unchanged(classes: tuple[int, ...] | 
     # where a pixel of the small image has its centre, 3.5 pixels apart, the large one has nearly its value
     centres = np.round(3.5 * np.arange(8) + 1.25).astype(int)
     assert np.abs(x[:, centres][:, :, centres] - original).mean() < 0.05
-
-
-@pytest.mark.parametrize(
-    ("classes", "says"),
-    [
-        ([3, 3], "dataset.classes: expected two or more different classes, got [3, 3]"),
-        ([0, 10], "dataset.classes.1 should be less than or equal to 9, got 10"),
-        ([-1, 2], "dataset.classes.0 should be greater than or equal to 0, got -1"),
-        ([4], "dataset.classes: expected two or more different classes, got [4]"),
-        (["zero", 1], "dataset.classes.0 should be a valid integer"),
-        (5, "dataset.classes should be a list, got 5"),
-    ],
-)
-def test_classes_are_two_or_more_different_digits(classes: object, says: str) -> None:
-    assert refusal("digits", classes=classes).startswith(says)

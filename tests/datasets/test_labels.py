@@ -15,11 +15,6 @@ from tests.datasets.test_csv import ROWS, X, table
 CLASSES = ("eggs", "ham", "spam")
 
 
-def test_a_class_that_only_the_test_set_has(write: Write) -> None:
-    settings = {"path": write(table()), "test_path": write(table() + "1,2,eggs\n", "test.csv")}
-    assert refusal("csv", **settings).endswith("test.csv: row 41: expected label ham or spam, got eggs")
-
-
 @pytest.mark.parametrize(
     ("written", "classes"),
     [

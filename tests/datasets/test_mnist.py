@@ -189,11 +189,6 @@ def test_a_folder_in_place_of_a_file(files: Files, tmp_path: Path) -> None:
     assert f"has no MNIST/raw/{FILES[3]}[.gz]" in refusal("fake", root=str(tmp_path))
 
 
-@pytest.mark.parametrize("root", ["x" * 300, "~nobody-of-that-name"], ids=["long", "user"])
-def test_invalid_roots_are_refused(root: str) -> None:
-    refusal("mnist", root=root)
-
-
 @pytest.mark.parametrize(("name", "source"), [("fashion_mnist", FashionMNIST), ("kmnist", KMNIST)])
 def test_related_data_sets_have_their_own_folders_and_checksums(
     files: Files, tmp_path: Path, name: str, source: type[MNIST]

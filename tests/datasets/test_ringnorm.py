@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nsvm_cli.datasets import Split
-from tests.datasets.helpers import load, refusal
+from tests.datasets.helpers import load
 
 a = 2 / np.sqrt(20)
 
@@ -54,10 +54,3 @@ def test_the_seed_determines_the_draw() -> None:
     assert first.sha256 == again.sha256
     assert first.sha256 != other.sha256
     assert not np.isin(first.splits["all"].x, other.splits["all"].x).any()
-
-
-@pytest.mark.parametrize("samples", [19, 0, -7400, 100.5, "many", None])
-def test_an_invalid_number_of_samples_is_refused(samples: object) -> None:
-    message = refusal("ringnorm", samples=samples)
-    assert message.startswith("dataset.samples should be ")
-    assert message.endswith(f"got {samples!r}")

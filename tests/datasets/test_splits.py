@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from nsvm_cli.datasets import Samples, load_data, split_data
 from nsvm_cli.datasets.splits import _test_counts, split_rows
 from nsvm_cli.errors import InputError
-from tests.datasets.helpers import labelled, refusal
+from tests.datasets.helpers import labelled
 
 RINGNORM = (3664, 3736)
 Rows = dict[str, np.ndarray]
@@ -189,13 +188,6 @@ def test_too_few_samples_for_a_test_set(negative: int, positive: int) -> None:
     with pytest.raises(InputError, match=r"^a table: too few samples") as caught:
         split_rows(labelled(negative, positive), 0, 0)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("validation", [-1, -0.5, 1.5, "some", None])
-def test_validation_is_a_number_or_a_share(validation: object) -> None:
-    assert re.match(
-        r"dataset\.validation(: expected| should be) ", refusal("ringnorm", validation=validation)
-    )
 
 
 @pytest.mark.parametrize(
