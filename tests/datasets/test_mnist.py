@@ -109,12 +109,6 @@ def test_samples_are_what_the_files_hold(files: Files, form: str) -> None:
     assert data.task.classes == ("0", "1")
 
 
-def test_a_folder_may_hold_some_files_packed_and_some_not(files: Files, tmp_path: Path) -> None:
-    raw = linked(tmp_path, files.packed, without=f"{FILES[0]}.gz")
-    (raw / FILES[0]).symlink_to(files.unpacked / "MNIST" / "raw" / FILES[0])
-    assert load("fake", root=str(tmp_path)).sha256 == load("fake", root=str(files.packed)).sha256
-
-
 @pytest.mark.parametrize("classes", [(3, 8), (8, 3), (2, 0, 5), None])
 def test_some_classes_or_all(files: Files, classes: tuple[int, ...] | None) -> None:
     data = load("fake", root=str(files.packed), classes=classes)

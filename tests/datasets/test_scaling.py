@@ -58,7 +58,7 @@ def write(file: Path, x: np.ndarray) -> Path:
 def fitted(file: Path, validation: int) -> tuple[Scaling, np.ndarray]:
     """Return the scaling of an experiment, and its training samples."""
     data = {"name": "csv", "path": str(file), "validation": validation}
-    experiment = prepare(small_settings(dataset=data))
+    experiment = prepare(small_settings(dataset=data, algorithm={"name": "pegasos", "steps": 10}))
     return experiment.scaling, experiment.data.splits["train"].x.numpy()
 
 

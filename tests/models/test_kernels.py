@@ -9,7 +9,10 @@ from sklearn.metrics import pairwise
 from nsvm_cli.models import kernels
 from nsvm_cli.models.kernels import KERNELS, RBF, Kernel, Normalized, build_kernel, kernel_sums
 
-SETTINGS = [
+Points = tuple[torch.Tensor, torch.Tensor]
+Settings = dict[str, object]
+
+SETTINGS: list[Settings] = [
     {"name": "rbf", "gamma": 0.7},
     {"name": "rbf"},
     {"name": "laplacian", "gamma": 0.3},
@@ -21,13 +24,13 @@ SETTINGS = [
 
 
 @pytest.fixture
-def points() -> tuple[torch.Tensor, torch.Tensor]:
+def points() -> Points:
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(p, 7, generator=generator, dtype=torch.float64) for p in (12, 9))
     return a, b
 
 
-def sklearn_gram(settings: dict[str, object], a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def sklearn_gram(settings: Settings, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     names = {"c": "coef0"}
     options = {names.get(key, key): value for key, value in settings.items() if key != "name"}
     return torch.from_numpy(pairwise.pairwise_kernels(a, b, metric=settings["name"], **options))
@@ -36,10 +39,7 @@ def sklearn_gram(settings: dict[str, object], a: torch.Tensor, b: torch.Tensor) 
 @pytest.mark.parametrize("few", [True, False])
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_agrees_with_scikit_learn(
-    settings: dict[str, object],
-    few: bool,
-    points: tuple[torch.Tensor, torch.Tensor],
-    monkeypatch: pytest.MonkeyPatch,
+    settings: Settings, few: bool, points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels, "_few", lambda a, b: few)
     a, b = points
@@ -48,9 +48,7 @@ def test_agrees_with_scikit_learn(
 
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("normalize", [False, True])
-def test_a_gram_matrix(
-    settings: dict[str, object], normalize: bool, points: tuple[torch.Tensor, torch.Tensor]
-) -> None:
+def test_a_gram_matrix(settings: Settings, normalize: bool, points: Points) -> None:
     """Symmetric and positive semidefinite, with a gradient where points coincide, too."""
     K, a = build_kernel({**settings, "normalize": normalize}), points[0].requires_grad_()
     gram = K(a, a)
@@ -69,9 +67,7 @@ class Quadratic(Kernel):
 
 
 @pytest.mark.parametrize("kernel", [*KERNELS.values(), Quadratic])
-def test_normalized_is_the_formula_of_the_paper(
-    kernel: type[Kernel], points: tuple[torch.Tensor, torch.Tensor]
-) -> None:
+def test_normalized_is_the_formula_of_the_paper(kernel: type[Kernel], points: Points) -> None:
     (a, b), K = points, kernel()
     expected = K(a, b) / (K(a, a).diagonal().sqrt()[:, None] * K(b, b).diagonal().sqrt()[None, :])
     torch.testing.assert_close(Normalized(K)(a, b), expected)
@@ -82,12 +78,12 @@ def test_normalized_is_the_formula_of_the_paper(
 @pytest.mark.parametrize("few", [True, False])
 @pytest.mark.parametrize(("p", "q"), [(12, 9), (1, 9), (12, 1), (1, 0)])
 def test_the_closed_form_of_the_gradient_is_autograds(
-    settings: dict[str, object],
+    settings: Settings,
     normalize: bool,
     p: int,
     q: int,
     few: bool,
-    points: tuple[torch.Tensor, torch.Tensor],
+    points: Points,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if q:
@@ -103,10 +99,7 @@ def test_the_closed_form_of_the_gradient_is_autograds(
 @pytest.mark.parametrize("outputs", [(), (3,)])
 @pytest.mark.parametrize("shape", [(1, 1), (5, 3), (1000, 1000)])
 def test_sums_do_not_depend_on_the_blocks(
-    shape: tuple[int, int],
-    outputs: tuple[int, ...],
-    points: tuple[torch.Tensor, torch.Tensor],
-    monkeypatch: pytest.MonkeyPatch,
+    shape: tuple[int, int], outputs: tuple[int, ...], points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     K, (a, b) = build_kernel({"name": "rbf", "gamma": 0.1}), points
     monkeypatch.setattr(kernels, "block_shape", lambda *_: shape)
@@ -172,9 +165,7 @@ def test_a_subclass_with_another_formula_does_not_inherit_the_gradient() -> None
 
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_a_bias_adds_1_to_the_kernel(
-    settings: dict[str, object], normalize: bool, points: tuple[torch.Tensor, torch.Tensor]
-) -> None:
+def test_a_bias_adds_1_to_the_kernel(settings: Settings, normalize: bool, points: Points) -> None:
     """Also after normalising. The gradient is that of the kernel itself."""
     a, b = points
     K = build_kernel({**settings, "normalize": normalize})

@@ -35,12 +35,13 @@ def test_the_name_of_a_class_that_a_model_file_cannot_hold(tmp_path: Path) -> No
     prepare(small_settings(dataset=table(tmp_path / "t.csv", label="y" * 4000)))
 
 
-def test_the_name_of_a_file_that_is_not_text(tmp_path: Path) -> None:
+def test_what_the_files_of_a_run_cannot_hold(tmp_path: Path) -> None:
     assert "source should be a valid string" in refused(dataset=table(tmp_path / "t\udcff.csv"))
-
-
-def test_settings_that_config_yaml_cannot_hold() -> None:
     assert "config.yaml would have 7" in refused(plugins=["x" * 70_000])
+    assert "log_every should be less than or equal to" in refused(log_every=10**30)
+    assert "steps should be less than or equal to" in refused(
+        algorithm={**SETTINGS["algorithm"], "steps": 10**30}
+    )
 
 
 @pytest.fixture
@@ -73,13 +74,6 @@ def test_settings_that_are_nested_too_deeply(with_option: Callable[[object], str
     for _ in range(30):
         option = [option]
     assert "nested deeper than 16 levels" in with_option(option)
-
-
-@pytest.mark.parametrize("setting", ["log_every", "steps"])
-def test_numbers_of_more_than_64_bits(setting: str) -> None:
-    algorithm = {**SETTINGS["algorithm"], "steps": 10**30} if setting == "steps" else SETTINGS["algorithm"]
-    log_every = 10**30 if setting == "log_every" else None
-    assert f"{setting} should be less than or equal to" in refused(algorithm=algorithm, log_every=log_every)
 
 
 def test_a_network_of_more_tensors_than_a_checkpoint_can_hold(

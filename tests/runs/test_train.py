@@ -20,7 +20,7 @@ from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.errors import InputError, Interrupted, RunError
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.runs.checkpoint import load_checkpoint, save_checkpoint
+from nsvm_cli.runs.checkpoint import KIND, load_checkpoint, save_checkpoint
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loop import Callback, Record
 from nsvm_cli.runs.train import train_run
@@ -105,10 +105,6 @@ def test_the_time_of_a_solver_counts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert result["train_seconds"] > 0.5
 
 
-def stopped_after(pauses: int) -> FakeSignals:
-    return FakeSignals(pauses=pauses)
-
-
 def stopped_at(step: int) -> FakeSignals:
     return FakeSignals(step=step)
 
@@ -149,7 +145,7 @@ def test_a_run_can_stop_at_every_pause(whole: Path, tmp_path: Path) -> None:
     stops, run = 0, tmp_path / "run"
     while True:
         try:
-            result = go(run, settings_with(), stopped_after(2))
+            result = go(run, settings_with(), FakeSignals(pauses=2))
             break
         except Interrupted:
             stops += 1
@@ -231,7 +227,7 @@ def test_other_settings_are_refused_or_change_the_result(
 def test_a_mismatch_is_remembered(half: Path) -> None:
     faster = settings_with(optimizer={"name": "sgd", "lr": 0.02, "momentum": 0.9})
     with pytest.raises(Interrupted):
-        go(half, faster, stopped_after(6), allow_mismatch=True)
+        go(half, faster, FakeSignals(pauses=6), allow_mismatch=True)
     assert go(half, faster)["exact"] is False
 
 
@@ -312,7 +308,7 @@ def test_the_time_of_each_record_is_kept_through_a_resume(whole: Path, half: Pat
 
 def test_without_checkpoints_a_signal_still_ends_a_run(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
-        go(tmp_path / "run", settings_with(checkpoint={"every": None}), stopped_after(3))
+        go(tmp_path / "run", settings_with(checkpoint={"every": None}), FakeSignals(pauses=3))
     assert checkpoints_in(tmp_path / "run") == []
 
 
@@ -487,7 +483,7 @@ def test_settings_changed_and_restored_resume_bit_for_bit(whole: Path, half: Pat
     """A run with other settings that is killed before its first checkpoint leaves the earlier checkpoint."""
     before = {file: file.read_bytes() for file in checkpoints_in(half)}
     with pytest.raises(Interrupted):
-        go(half, settings_with(log_every=8), stopped_after(3), allow_mismatch=True)
+        go(half, settings_with(log_every=8), FakeSignals(pauses=3), allow_mismatch=True)
     for file, data in before.items():
         file.write_bytes(data)
     go(half, settings_with())
@@ -501,7 +497,7 @@ def test_a_signal_stops_a_run_even_if_no_checkpoint_can_be_written(
     with pytest.raises(
         Interrupted, match=r"after step .* no checkpoint was written: .*No space left"
     ) as caught:
-        go(tmp_path / "run", settings_with(checkpoint={"every": "1h"}), stopped_after(3))
+        go(tmp_path / "run", settings_with(checkpoint={"every": "1h"}), FakeSignals(pauses=3))
     assert caught.value.signum == 15
 
 
@@ -561,3 +557,11 @@ def test_a_signal_in_the_step_of_a_checkpoint_keeps_the_one_before(tmp_path: Pat
         go(tmp_path / "run", settings_with(checkpoint={"every": 1}), stopped_at(50))
     last, previous = map(load_checkpoint, checkpoints_in(tmp_path / "run"))
     assert last.step == previous.step + 1
+
+
+def test_circumstances_as_long_as_a_header_can_be(tmp_path: Path) -> None:
+    """They are refused by their size, before what is wrong in them is listed."""
+    content = {"numbers": {}, "environment": {f"{i:x}": 1 for i in range(100_000)}}
+    tensor_file.write(tmp_path / "last.safetensors", KIND, content, {"F/x": torch.ones(1)})
+    with pytest.raises(InputError, match=r"settings and circumstances have [0-9]+ bytes, expected at most"):
+        load_checkpoint(tmp_path / "last.safetensors")

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 import torch
 from sklearn.kernel_ridge import KernelRidge
-from torch.nn import functional
 
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import RBF, Linear
+from nsvm_cli.models.kernels import RBF
 from nsvm_cli.models.losses import (
     Binary,
     CrammerSinger,
@@ -35,7 +34,6 @@ from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.alg4 import Alg4
-from nsvm_cli.trainers.cross_entropy import CrossEntropy
 from nsvm_cli.trainers.pegasos import Pegasos
 from tests import reference
 from tests.conftest import LOSSES, MakeSmall, Small, parameters, train
@@ -55,7 +53,6 @@ PROBLEMS = [
 """Losses, each with a batch size and a lambda."""
 
 T, LR = 7, 0.05
-HEAD = {"name": "mlp", "widths": [8, 6], "head": True}
 
 
 def name(value: object) -> str:
@@ -163,23 +160,6 @@ def test_algorithm_4(kind: str, L: str, centred: bool | None, small: MakeSmall) 
     _, expected = train(Pegasos(T, lam, 3), s.problem, F)
     assert torch.equal(g.alpha, expected.alpha)
     assert_same(s, literal, F, g, list(zip(g.alpha, g.z, strict=True)))
-
-
-@pytest.mark.parametrize("kind", ["three classes", "real targets"])
-def test_cross_entropy(kind: str, small: MakeSmall) -> None:
-    s, k = small(0, m=12, K=Linear(), loss=LOSSES[kind], network=HEAD), 4
-    literal, y = Transcribed(s, LR, k), s.problem.y
-    for t in range(1, T + 1):
-        A = literal.problem.draw(t)
-        z = literal.network(s.problem.x[A])
-        if kind == "real targets":
-            reference.descend(literal.optimizer, (y[A] - z[:, 0]).square().mean() / 2)
-        else:
-            reference.descend(literal.optimizer, functional.cross_entropy(z, y[A].long()))
-    _, g = train(CrossEntropy(T, k), s.problem, F := s.theta(LR))
-    assert_same_theta(F, literal)
-    z = torch.stack(literal.features())
-    torch.testing.assert_close(g(s.problem.K, F(s.problem.x)), z if s.problem.task.outputs else z[:, 0])
 
 
 @pytest.mark.parametrize("trainer", [Alg1(60, 0.1), Alg2(60, 0.1), Pegasos(60, 0.1)], ids=name)
