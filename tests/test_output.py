@@ -63,10 +63,7 @@ def test_hostile_names_are_printed_as_they_are(run: Path, tmp_path: Path) -> Non
     there = tmp_path / HOSTILE
     run.rename(there)
     try:
-        for done in (
-            nsvm("evaluate", HOSTILE, cwd=tmp_path),
-            nsvm("train", f"resume={there}", cwd=tmp_path),
-        ):
+        for done in (nsvm("evaluate", HOSTILE, cwd=tmp_path), nsvm("train", f"resume={there}", cwd=tmp_path)):
             assert done.returncode == 0, done.stderr
             assert SHOWN in done.stdout
             assert done.stdout.replace("\n", "").isprintable()

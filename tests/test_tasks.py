@@ -10,14 +10,7 @@ import pytest
 import torch
 from sklearn import metrics
 
-from nsvm_cli.tasks import (
-    BINARY,
-    MulticlassClassification,
-    Regression,
-    Task,
-    encode,
-    task_for,
-)
+from nsvm_cli.tasks import BINARY, MulticlassClassification, Regression, Task, encode, task_for
 
 THREE = MulticlassClassification(("a", "b", "c"))
 RNG = np.random.default_rng(0)

@@ -176,10 +176,7 @@ def test_an_environment_variable_on_the_command_line(tmp_path: Path) -> None:
     [
         ("seed: [\n", r"experiment/mine.yaml, line 3: .*expected (the )?node content"),
         ("seed: !!python/object/apply:os.system [touch]", "could not determine a constructor for the tag"),
-        (
-            "[1, 2]",
-            r"In 'experiment/mine': ConfigTypeError raised .*: Cannot merge ",
-        ),
+        ("[1, 2]", r"In 'experiment/mine': ConfigTypeError raised .*: Cannot merge "),
         ("defaults: [mine]", "the configurations lead back to themselves, or too deep"),
         ("defaults: [nothing]", "In 'experiment/mine': Could not load 'experiment/nothing'"),
         ("defaults: [mnist_alg3@experiment]", "names what chooses parts|Invalid Defaults List override"),

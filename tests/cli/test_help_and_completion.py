@@ -122,10 +122,7 @@ def completions(line: str) -> set[str]:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (
-            "nsvm ",
-            {*COMMANDS},
-        ),
+        ("nsvm ", {*COMMANDS}),
         ("nsvm ev", {"evaluate"}),
         ("nsvm train dataset=m", {"dataset=mnist", "dataset=mnist10"}),
         ("nsvm train dataset=mnist algorithm=al", {f"algorithm=alg{i}" for i in (1, 2, 3, 4)}),

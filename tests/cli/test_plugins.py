@@ -41,8 +41,7 @@ MINE = ["--config-dir", "my_conf", "plugins=[my_parts]", "curves=false"]
         "network=wide dataset=moons algorithm.steps=300 algorithm.solver_steps=300",
         pytest.param("algorithm=perceptron network=identity kernel.gamma=0.05", marks=pytest.mark.thorough),
         pytest.param(
-            "dataset=moons dataset.samples=400 algorithm=alg3 algorithm.steps=300",
-            marks=pytest.mark.thorough,
+            "dataset=moons dataset.samples=400 algorithm=alg3 algorithm.steps=300", marks=pytest.mark.thorough
         ),
     ],
 )
@@ -246,8 +245,7 @@ def test_what_a_plugin_finds_wrong_is_one_line_with_its_place(fails: str, said: 
 
 
 @pytest.mark.parametrize(
-    "place",
-    ["Mine.load", "K.__call__", "Net.__init__", "Own.slope", "Opt.__call__", "Alg.advance"],
+    "place", ["Mine.load", "K.__call__", "Net.__init__", "Own.slope", "Opt.__call__", "Alg.advance"]
 )
 def test_a_bug_in_a_plugin_shows_its_own_lines_only(place: str, broken: Path) -> None:
     done = nsvm("train", *OWN, cwd=broken, env={"FAILS": f"{place} KeyError"}, code=1)
