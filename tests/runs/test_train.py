@@ -244,16 +244,16 @@ def test_another_environment_is_refused(half: Path, monkeypatch: pytest.MonkeyPa
         torch.set_num_threads(1)
 
 
-def test_a_checkpoint_that_names_no_engine(half: Path) -> None:
+def test_a_checkpoint_that_does_not_suit_is_refused_in_one_line(half: Path) -> None:
+    other = settings_with(network={"name": "mlp", "widths": [10, 7], "dropout": 0.2})
+    with pytest.raises(InputError, match=r"the checkpoint of step \d+ does not fit this run: .* expected"):
+        go(half, other, allow_mismatch=True)
     last = checkpoints_in(half)[0]
     checkpoint = load_checkpoint(last)
     environment = {key: value for key, value in checkpoint.environment.items() if key != "engine"}
     save_checkpoint(last, replace(checkpoint, environment=environment))
     with pytest.raises(InputError, match="engine was auto and is torch"):
         go(half, settings_with())
-
-
-def test_checkpoints_of_another_version_are_refused(half: Path) -> None:
     for file in checkpoints_in(half):
         tensor_file.write(file, "nsvm-checkpoint-2", {}, {"weight": torch.ones(3)})
     with pytest.raises(InputError, match="another version of nsvm writes: train again; start over with over"):
@@ -269,13 +269,7 @@ def test_settings_without_effect_on_the_result_may_change(whole: Path, half: Pat
     assert ours["metrics.jsonl"] == theirs["metrics.jsonl"]
 
 
-def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(half: Path) -> None:
-    other = settings_with(network={"name": "mlp", "widths": [10, 7], "dropout": 0.2})
-    with pytest.raises(InputError, match=r"the checkpoint of step \d+ does not fit this run: .* expected"):
-        go(half, other, allow_mismatch=True)
-
-
-def test_the_best_model_is_kept(whole: Path) -> None:
+def test_a_finished_run_keeps_its_best_model_and_no_checkpoint(whole: Path) -> None:
     records = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
     seen = [(r["validation_accuracy"], r["step"]) for r in records if "validation_accuracy" in r]
     result = json.loads((whole / "result.json").read_text())
@@ -285,9 +279,6 @@ def test_the_best_model_is_kept(whole: Path) -> None:
     part = prepare(settings_with()).data.splits["validation"]
     assert model.facts.steps == step
     assert model.model.score(part.x, part.y)["accuracy"] == best
-
-
-def test_a_finished_run_keeps_no_checkpoint(whole: Path) -> None:
     assert {file.name for file in whole.iterdir()} == {
         *("config.yaml", "metrics.jsonl", "times.jsonl"),
         *("result.json", "final.safetensors", "best.safetensors"),
