@@ -55,7 +55,8 @@ def test_help_fits_into_80_columns(command: str, tmp_path: Path) -> None:
 
 
 def test_no_command_shows_the_help_and_fails(tmp_path: Path) -> None:
-    assert all(command in nsvm(cwd=tmp_path, code=2).stdout for command in COMMANDS)
+    done = nsvm(cwd=tmp_path, code=2)
+    assert all(command in done.stdout for command in COMMANDS)
 
 
 def test_help_describes_every_key_of_a_search(tmp_path: Path) -> None:

@@ -66,11 +66,6 @@ def test_every_data_set_has_a_validation_setting(name: str) -> None:
             "dataset.classes: expected two or more different classes, got [3, 3]",
         ),
         ("openml", {"id": 1, "path": 1496}, "dataset.path should be a valid string, got 1496"),
-        (
-            "digits",
-            {"classes": [3, 3]},
-            "dataset.classes: expected two or more different classes, got [3, 3]",
-        ),
         ("digits", {"classes": [0, 10]}, "dataset.classes.1 should be less than or equal to 9, got 10"),
         ("digits", {"classes": [-1, 2]}, "dataset.classes.0 should be greater than or equal to 0, got -1"),
         ("digits", {"classes": [4]}, "dataset.classes: expected two or more different classes, got [4]"),
