@@ -223,27 +223,30 @@ NO_NUMBERS: dict[str, Any] = {
 }
 
 
+Pair = tuple[NSVMClassifier, NSVMClassifier]
+
+
+def quick(X: Any) -> NSVMClassifier:
+    return NSVMClassifier(**QUICK).fit(X, [0, 1] * 10)
+
+
 @pytest.fixture(scope="module")
-def of_two_columns(tmp_path_factory: pytest.TempPathFactory) -> tuple[NSVMClassifier, NSVMClassifier]:
+def of_two_columns(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     """Return a fitted classifier, and that of its file, which takes data frames as nsvm predict does."""
     file = tmp_path_factory.mktemp("fitted") / "model.safetensors"
-    x = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["a", "b"])
-    fitted = NSVMClassifier(**QUICK).fit(x, [0, 1] * 10)
+    fitted = quick(pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["a", "b"]))
     fitted.save(file)
     return fitted, NSVMClassifier.load(file)
 
 
 @pytest.mark.parametrize("cells", NO_NUMBERS.values(), ids=NO_NUMBERS)
-def test_a_column_is_numbers_only_if_its_cells_are(
-    cells: Any, of_two_columns: tuple[NSVMClassifier, NSVMClassifier]
-) -> None:
+def test_a_column_is_numbers_only_if_its_cells_are(cells: Any, of_two_columns: Pair) -> None:
     fitted, loaded = of_two_columns
     both = pd.DataFrame({"a": range(20), "b": cells})
+    refused = r"^X: expected numbers, got .* in column [ab]; convert these to numbers"
     for table in (both, both[["b"]].assign(a=both["b"])[["a", "b"]]):
-        for call in (lambda X: NSVMClassifier(**QUICK).fit(X, [0, 1] * 10), fitted.predict, loaded.predict):
-            with pytest.raises(
-                InputError, match=r"^X: expected numbers, got .* in column [ab]; convert these to numbers"
-            ):
+        for call in (quick, fitted.predict, loaded.predict):
+            with pytest.raises(InputError, match=refused):
                 call(table)
 
 
@@ -270,19 +273,11 @@ def test_targets_and_arrays_are_numbers_only_if_their_cells_are(kind: str) -> No
     ],
     ids=["categories", "Int64", "Decimal", "bools"],
 )
-def test_numbers_of_any_type_are_numbers(
-    cells: Any, of_two_columns: tuple[NSVMClassifier, NSVMClassifier]
-) -> None:
+def test_numbers_of_any_type_are_numbers(cells: Any, of_two_columns: Pair) -> None:
     table = pd.DataFrame({"a": np.linspace(-1, 1, 20), "b": cells})
     plain = table.assign(b=cells.astype(float))
-    expected = NSVMClassifier(**QUICK).fit(plain, [0, 1] * 10).decision_function(plain)
-    np.testing.assert_array_equal(
-        NSVMClassifier(**QUICK).fit(table, [0, 1] * 10).decision_function(table), expected
-    )
-    for classifier in of_two_columns:
-        np.testing.assert_array_equal(
-            classifier.decision_function(table), classifier.decision_function(plain)
-        )
+    for ours, theirs in [(quick(table), quick(plain)), *zip(of_two_columns, of_two_columns, strict=True)]:
+        np.testing.assert_array_equal(ours.decision_function(table), theirs.decision_function(plain))
 
 
 def test_parameters() -> None:
