@@ -177,14 +177,8 @@ def test_a_loaded_model_of_a_table_takes_text_and_empty_cells(tmp_path: Path) ->
     labels = np.where((table["size"] > 0) ^ (table["colour"] == "red"), "hen", "owl")
     table.loc[:4, "size"] = None
     table.assign(label=labels).to_csv(tmp_path / "table.csv", index=False)
-    words = [
-        "dataset=csv",
-        "dataset.path=table.csv",
-        "algorithm=pegasos",
-        "algorithm.steps=50",
-        "curves=false",
-    ]
-    run, _ = trained(*words, cwd=tmp_path)
+    words = ["dataset=csv", "dataset.path=table.csv", "algorithm=pegasos", "algorithm.steps=50"]
+    run, _ = trained(*words, "curves=false", cwd=tmp_path)
     loaded = NSVMClassifier.load(run)
     assert (loaded.n_features_in_, loaded.feature_names_in_.tolist()) == (2, ["colour", "size"])
     done = nsvm("predict", run, "table.csv", cwd=tmp_path)

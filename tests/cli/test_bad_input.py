@@ -167,13 +167,8 @@ def test_a_run_directory_that_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_job_that_fails_does_not_end_the_sweep(tmp_path: Path) -> None:
-    words = [
-        "algorithm.batch_size=1,4",
-        "algorithm.steps=5",
-        "algorithm.solver_steps=5",
-        "hydra.sweep.dir=sweep",
-    ]
-    done = nsvm("train", *words, "-m", cwd=tmp_path, code=2)
+    words = ["algorithm.batch_size=1,4", "algorithm.steps=5", "algorithm.solver_steps=5", "-m"]
+    done = nsvm("train", *words, "hydra.sweep.dir=sweep", cwd=tmp_path, code=2)
     assert "nsvm: job 0 (algorithm.batch_size=1 algorithm.steps=5" in done.stderr
     assert (tmp_path / "sweep" / "1" / "result.json").is_file()
     assert {file.name for file in (tmp_path / "sweep" / "0").iterdir()} == {"status.json"}

@@ -152,18 +152,9 @@ def test_many_pictures_are_drawn_in_several_processes_which_know_the_plugins(
     (tmp_path / "odd.py").write_text(PLUGIN.format(what="pass"))
     (tmp_path / "conf" / "kernel").mkdir(parents=True)
     (tmp_path / "conf" / "kernel" / "odd.yaml").write_text("name: odd\ngamma: 0.05\n")
-    words = [
-        "train",
-        "-m",
-        "--config-dir",
-        "conf",
-        "plugins=[odd]",
-        "kernel=odd",
-        "dataset=digits",
-        "seed=0,1",
-    ]
+    words = ["--config-dir", "conf", "plugins=[odd]", "kernel=odd", "dataset=digits", "seed=0,1"]
     words += ["algorithm=pegasos", "algorithm.steps=2", "hydra/launcher=joblib", "hydra.sweep.dir=sweep"]
-    swept = nsvm(*words, cwd=tmp_path)
+    swept = nsvm("train", "-m", *words, cwd=tmp_path)
     assert (swept.returncode, swept.stderr.count("could not be drawn")) == (0, 0)
     runs = [tmp_path / "sweep" / job for job in "01"]
     drawn = [run / picture for run in runs for picture in ("curves.png", "mistakes.png")]

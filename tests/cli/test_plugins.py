@@ -212,14 +212,9 @@ NETWORKS["net"], OPTIMIZERS["opt"], TRAINERS["alg"] = Net, Opt, Alg
 RAISED = f"it is broken (broken.py, line {BROKEN[: BROKEN.index('raise')].count(chr(10)) + 1})"
 HINT = "; HYDRA_FULL_ERROR=1 shows the traceback"
 PARTS = ["dataset.name=mine", "kernel.name=k", "network.name=net", "optimizer.name=opt", "++loss={name:own}"]
-PARTS += [
-    "algorithm=alg1",
-    "algorithm.name=alg",
-    "logger.name=log",
-    "algorithm.steps=5",
-    "network.widths=[2]",
-]
-OWN = ["plugins=[broken]", "curves=false", "engine=torch", "dataset.samples=60", *PARTS]
+PARTS += ["algorithm=alg1", "algorithm.name=alg", "logger.name=log"]
+SMALL = ["algorithm.steps=5", "network.widths=[2]", "dataset.samples=60"]
+OWN = ["plugins=[broken]", "curves=false", "engine=torch", *SMALL, *PARTS]
 
 
 @pytest.fixture

@@ -96,16 +96,8 @@ def test_evaluate_elsewhere_on_other_data(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_sweep_with_flags_after_overrides(tmp_path: Path) -> None:
-    words = [
-        "algorithm=alg3",
-        "dataset=digits",
-        "algorithm.steps=5",
-        "algorithm.epochs=0.05",
-        "seed=1,2",
-        "-m",
-        "hydra.sweep.dir=sweep",
-    ]
-    done = nsvm("train", *words, cwd=tmp_path, code=0)
+    words = ["algorithm=alg3", "dataset=digits", "algorithm.steps=5", "algorithm.epochs=0.05", "seed=1,2"]
+    done = nsvm("train", *words, "-m", "hydra.sweep.dir=sweep", cwd=tmp_path, code=0)
     seeds = [json.loads((tmp_path / "sweep" / str(i) / "result.json").read_text())["seed"] for i in (0, 1)]
     assert seeds == [1, 2]
     assert done.stderr.count("algorithm.epochs=0.05 allows 4 of 5 steps on 324 training samples") == 2

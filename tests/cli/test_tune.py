@@ -138,14 +138,8 @@ def test_a_small_table_is_searched_as_it_is(tmp_path: Path) -> None:
     """Of a class it has too few for the usual 200; the first lines say what is taken in their place."""
     table = small_table("three classes", tmp_path)["dataset"]["path"]
     words = ["algorithm=pegasos", "dataset=csv", f"dataset.path={table}", "algorithm.steps=5", "engine=torch"]
-    words += [
-        "calibration=sigmoid",
-        "tune.trials=1",
-        "tune.seeds=1",
-        "tune.finalists=1",
-        "tune.final_seeds=2",
-    ]
-    done = nsvm("tune", *words, HERE, cwd=tmp_path, code=0)
+    words += ["calibration=sigmoid", "tune.trials=1", "tune.seeds=1", "tune.finalists=1"]
+    done = nsvm("tune", *words, "tune.final_seeds=2", HERE, cwd=tmp_path, code=0)
     title, reason = done.stderr.splitlines()[:2]
     assert title == "tune pegasos on csv: trials=1 seeds=1 validation=0.25, in search"
     assert reason.endswith("200 would be more than a quarter of the 67 of class fox")
@@ -158,19 +152,9 @@ def test_a_small_table_is_searched_as_it_is(tmp_path: Path) -> None:
 
 ODD = "a?b=c%41"
 """A folder whose name means something else in a URL."""
-SMALL = [
-    "tune",
-    *(word for word in SHORT if word != "dataset.samples=400"),
-    "dataset=digits",
-    "network=mlp",
-    "experiment.network.widths=[4]",
-]
-SMALL += [
-    "~tune.space",
-    "+tune.space.optimizer.schedule=[linear]",
-    "tune.trials=1",
-    f"tune.directory='{ODD}'",
-]
+SMALL = ["tune", *(word for word in SHORT if word != "dataset.samples=400"), "dataset=digits", "network=mlp"]
+SMALL += ["experiment.network.widths=[4]", "~tune.space", "+tune.space.optimizer.schedule=[linear]"]
+SMALL += ["tune.trials=1", f"tune.directory='{ODD}'"]
 
 
 @pytest.fixture(scope="module")

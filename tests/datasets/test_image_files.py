@@ -203,14 +203,8 @@ def test_emnist(use: Use, tmp_path: Path, form: str, subset: str) -> None:
 
 
 def test_classes_of_emnist() -> None:
-    assert {subset: len(names) for subset, names in CLASSES.items()} == {
-        "balanced": 47,
-        "byclass": 62,
-        "bymerge": 47,
-        "digits": 10,
-        "letters": 26,
-        "mnist": 10,
-    }
+    sizes = {"balanced": 47, "byclass": 62, "bymerge": 47, "digits": 10, "letters": 26, "mnist": 10}
+    assert {subset: len(names) for subset, names in CLASSES.items()} == sizes
     assert refusal("emnist", subset="balancd").startswith("dataset.subset ")
     assert EMNIST.images.keys() == CLASSES.keys()
 
