@@ -94,6 +94,14 @@ def test_evaluate_elsewhere_on_other_data(tmp_path: Path) -> None:
         assert said in refused.stderr
 
 
+def test_a_budget_is_the_same_for_every_algorithm(tmp_path: Path) -> None:
+    words = ["-m", "algorithm=pegasos,alg1,alg4", "algorithm.steps=40", "dataset=digits", "curves=false"]
+    assert nsvm("train", *words, "hydra.sweep.dir=sweep", cwd=tmp_path).returncode == 0
+    results = [json.loads((tmp_path / "sweep" / str(i) / "result.json").read_text()) for i in range(3)]
+    assert [result["steps"] for result in results] == [40, 40, 40]
+    assert [result["part_steps"] for result in results] == [[40], [40], [4, 36]], "as 200 and 2000"
+
+
 @pytest.mark.thorough
 def test_a_sweep_with_flags_after_overrides(tmp_path: Path) -> None:
     words = ["algorithm=alg3", "dataset=digits", "algorithm.steps=5", "algorithm.epochs=0.05", "seed=1,2"]
