@@ -22,8 +22,8 @@ QUICK = ["algorithm.steps=60", "threads=1", "curves=false"]
     ("algorithm", "dataset"),
     [
         ("pegasos", "ringnorm"),
-        ("alg1", "digits"),
-        ("alg2", "csv"),
+        ("alg2", "digits"),
+        ("alg1", "csv"),
         pytest.param("alg3", "mnist", marks=pytest.mark.thorough),
         ("alg4", "ringnorm_openml"),
     ],
