@@ -8,7 +8,7 @@ import math
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,18 +72,19 @@ class Job:
                 return None if metric is None else _value_of(metric, place.directory)
             except Exception as raised:
                 error = explain(raised)
+                written = _write_failure(error, place)
                 if place.number is None:
                     self.error = _explained(error, place)
-                else:
-                    _leave_in_status(error, place)
+                elif not written:  # Hydra passes the error on
+                    raise _explained(error, place) from None
                 return math.nan
             finally:
                 _remove_if_unused(place.directory, self.started)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Place:
-    """The directory of a job, and the fields of its status.
+    """The directory of a job, whether the job has held it, and the fields of its status.
 
     ``number`` is None for a single run. The progress and outcome of a job of a sweep are shown by the process
     that started the sweep, since the job may run anywhere, and beside others. ``full_error`` says whether
@@ -94,6 +95,7 @@ class Place:
     number: int | None
     fields: dict[str, Any]
     full_error: bool
+    held: bool = False
 
     @property
     def name(self) -> str:
@@ -323,9 +325,10 @@ def _show(result: dict[str, Any], directory: Path, experiment: Experiment) -> No
 
 @contextlib.contextmanager
 def _status(place: Place, steps: int) -> Iterator[None]:
-    """Write the status of a job that holds its directory; while it runs, with its number of steps."""
+    """Write the status of a job that holds its directory, unless it fails; first with its number of steps."""
     from nsvm_cli.storage.run_directory import write_status
 
+    place.held = True
     write_status(place.directory, "running", **place.fields, steps=steps)
     try:
         yield
@@ -333,33 +336,26 @@ def _status(place: Place, steps: int) -> Iterator[None]:
         with contextlib.suppress(OSError):  # the disk may be full
             write_status(place.directory, "interrupted", str(error), **place.fields)
         raise
-    except Exception as error:
-        with contextlib.suppress(OSError):
-            write_status(place.directory, **_failure(explain(error), place))
-        raise
     write_status(place.directory, "finished", **place.fields)
 
 
-def _leave_in_status(error: Exception, place: Place) -> None:
-    """Write the failure of a sweep's job where the process that started the sweep looks for it.
-
-    Raises:
-        Exception: it cannot be written, and Hydra passes the error on.
+def _write_failure(error: Exception, place: Place) -> bool:
+    """Write the failure of a job to its directory, unless that holds another run, or to where the process
+    that started the sweep looks for it too. Return whether it could be written.
     """
     from nsvm_cli.storage.files import locked
-    from nsvm_cli.storage.run_directory import has_run, read_status, write_status
+    from nsvm_cli.storage.run_directory import has_run, write_status
 
-    hydra, failure = HydraConfig.get(), _failure(error, place)
-    places = [refusals(Path(hydra.runtime.cwd) / hydra.sweep.dir, place.fields["sweep"]) / str(place.number)]
-    if not has_run(place.directory):
-        places.insert(0, place.directory)
-    elif _without_notices(read_status(place.directory) or {}) == _without_notices(failure):
-        return  # it is written already
+    hydra, sweep = HydraConfig.get(), place.number is not None
+    places = [place.directory] if place.held or (sweep and not has_run(place.directory)) else []
+    if sweep:
+        folder = refusals(Path(hydra.runtime.cwd) / hydra.sweep.dir, place.fields["sweep"])
+        places.append(folder / str(place.number))
     for directory in places:
         with contextlib.suppress(InputError, OSError), locked(directory):
-            write_status(directory, **failure)
-            return
-    raise _explained(error, place) from None
+            write_status(directory, **_failure(error, place))
+            return True
+    return False
 
 
 def _failure(error: Exception, place: Place) -> dict[str, Any]:
@@ -373,10 +369,6 @@ def _failure(error: Exception, place: Place) -> dict[str, Any]:
     if place.number is not None and (lines := details(error, full)):
         status["notices"] = [*place.fields.get("notices", []), *lines]
     return status
-
-
-def _without_notices(status: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in status.items() if name != "notices"}
 
 
 def _explained(error: Exception, place: Place) -> Exception:
