@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import tarfile
 import zipfile
 import zlib
@@ -29,6 +30,9 @@ from nsvm_cli.tasks import encode
 
 PER_PIXEL = 1 + 8
 """Bytes of memory for each pixel: one as it is kept, eight while mean and deviation are computed."""
+
+LARGEST = 2**30
+"""The most bytes of a file: twice those of the largest that is published."""
 
 
 def _distinct(classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -178,6 +182,8 @@ class ImageFiles(Source):
         """Open a file and compare its checksum, if there is one; errors say what to do."""
         try:
             with open_regular(file) as stream:
+                if (size := os.fstat(stream.fileno()).st_size) > LARGEST:
+                    raise ValueError(f"it has {size} bytes, expected at most {LARGEST}")
                 if file.name in self.sums:
                     _expect_sum(stream, self.sums[file.name])
                 yield stream
