@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -19,7 +20,7 @@ MAX_MESSAGE_LENGTH = 1500
 """The most characters in a line about an error."""
 
 GC_THRESHOLD = 50_000
-"""New objects after which Python looks for garbage; importing torch creates 260,000, all of which last."""
+"""New objects after which Python looks for garbage: importing torch creates 260,000, all of which last."""
 
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 LASTING = ("train", "tune", "reproduce")
@@ -49,6 +50,7 @@ def _main(argv: list[str]) -> int:
         build_parser().print_help()
         return 0 if argv else 2
     gc.set_threshold(GC_THRESHOLD)
+    atexit.register(gc.freeze)  # or Python would look for garbage once more, at its end
     for signum in ENDING:
         if signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, _end)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.job import RunOptions, composed_settings
 from nsvm_cli.compose.composition import run_app
 from nsvm_cli.compose.hydra_private import asks_for_sweep
@@ -59,11 +58,11 @@ def estimate(options: RunOptions, words: Sequence[str]) -> None:
     if composed.settings is None:
         return
     flash("loading PyTorch and the data")
-    with importing_torch():
-        from nsvm_cli.parallel.distributed import launched
-        from nsvm_cli.parallel.signals import Signals
-        from nsvm_cli.runs.estimate import estimate as estimate_run
-        from nsvm_cli.runs.experiment import prepare
+    from nsvm_cli.parallel.distributed import launched
+    from nsvm_cli.parallel.signals import Signals
+    from nsvm_cli.runs.estimate import estimate as estimate_run
+    from nsvm_cli.runs.experiment import prepare
+
     if launched() > 1:
         raise InputError("--estimate takes one process: leave out torchrun")
     experiment = prepare(composed.settings)

@@ -9,7 +9,6 @@ from typing import Any
 
 import yaml
 
-from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, Key, split_words
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import answer, say
@@ -58,8 +57,7 @@ def evaluate(options: argparse.Namespace) -> None:
         key.removeprefix("dataset."): overrides.pop(key) for key in [*overrides] if key.startswith("dataset.")
     }
 
-    with importing_torch():
-        from nsvm_cli.artifacts.evaluation import evaluate_model
+    from nsvm_cli.artifacts.evaluation import evaluate_model
 
     dataset = None if name is None else _dataset(name)
     split = overrides.pop("split", None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, output_file
 from nsvm_cli.output import answer
 from nsvm_cli.plugins import load_plugins
@@ -40,9 +39,8 @@ def configure(parser: CommandParser) -> None:
 def export(options: argparse.Namespace) -> None:
     """Write the graph, and print where."""
     load_plugins(options.plugins)
-    with importing_torch():
-        from nsvm_cli.artifacts.model_file import find_model_file
-        from nsvm_cli.artifacts.onnx_graph import onnx_graph
+    from nsvm_cli.artifacts.model_file import find_model_file
+    from nsvm_cli.artifacts.onnx_graph import onnx_graph
     from nsvm_cli.storage.files import write_atomically
     from nsvm_cli.storage.run_directory import expect_no_loss
 

@@ -17,7 +17,6 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.pictures import draw
 from nsvm_cli.compose.composition import FULL_ERROR, plain_values
 from nsvm_cli.errors import InputError, RunError, did_you_mean, message_of
@@ -183,11 +182,12 @@ def _train(settings: Settings, place: Place, job: Job) -> None:
         return
     if not sweep:
         flash("loading PyTorch and the data")
-    with importing_torch():  # which takes seconds: not before there is something to train
-        from nsvm_cli.config.settings import plain
-        from nsvm_cli.parallel.device import take_turns
-        from nsvm_cli.parallel.distributed import launched
-        from nsvm_cli.runs.experiment import prepare
+    # torch takes seconds to import: not before there is something to train
+    from nsvm_cli.config.settings import plain
+    from nsvm_cli.parallel.device import take_turns
+    from nsvm_cli.parallel.distributed import launched
+    from nsvm_cli.runs.experiment import prepare
+
     if sweep and launched() > 1:
         raise InputError("-m takes one process: expected one run under torchrun, or a sweep without it")
     if place.number is not None and settings.device != "cpu":

@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, output_file
 from nsvm_cli.output import answer_lines, say
 from nsvm_cli.plugins import load_plugins
@@ -55,9 +54,8 @@ def configure(parser: CommandParser) -> None:
 def predict(options: argparse.Namespace) -> None:
     """Write a row for each sample."""
     load_plugins(options.plugins)
-    with importing_torch():
-        from nsvm_cli.artifacts.model_file import find_model_file, load_model
-        from nsvm_cli.artifacts.prediction import predictions
+    from nsvm_cli.artifacts.model_file import find_model_file, load_model
+    from nsvm_cli.artifacts.prediction import predictions
     from nsvm_cli.storage.run_directory import expect_no_loss
 
     runtime = {name: value for name in ("device", "threads") if (value := getattr(options, name)) is not None}

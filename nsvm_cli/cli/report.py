@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, output_file
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, say
@@ -67,8 +66,7 @@ def report(options: argparse.Namespace) -> None:
     if not records:
         raise InputError(f"--filter {' '.join(options.filter)}: no run matches; see nsvm runs")
     load_plugins(options.plugins)
-    with importing_torch():
-        from nsvm_cli.comparison.pages import write_report
+    from nsvm_cli.comparison.pages import write_report
 
     budget = {} if options.memory_budget is None else {"memory_budget": options.memory_budget}
     folder = options.paths[0] if len(options.paths) == 1 else Path()
