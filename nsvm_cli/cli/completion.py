@@ -34,9 +34,7 @@ COMPINIT = "(( $+functions[compdef] )) || { autoload -U compinit && compinit -u;
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.description = DESCRIPTION
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help="bash, zsh or fish")
-    parser.set_defaults(run=completion)
 
 
 def completion(options: argparse.Namespace) -> None:

@@ -30,22 +30,16 @@ def draw_all(directories: Sequence[Path], plugins: Sequence[str]) -> None:
     from nsvm_cli.parallel.workers import Workers, cores, outcome
 
     count = min(cores(), len(directories) // RUNS_PER_PROCESS)
-    with _warning("the pictures"):
+    with _warning("the pictures"), contextlib.ExitStack() as stack:
         if count < 2:
             load_plugins(plugins if directories else ())  # only the launcher's processes may have them
-            for number, directory in enumerate(directories, 1):
-                _show(number, directories)
-                _draw_next(directory)
-            return
-        with Workers(count, partial(load_plugins, plugins)) as workers:
+            drawn: Iterator[None] = map(_draw_next, directories)
+        else:
+            workers = stack.enter_context(Workers(count, partial(load_plugins, plugins)))
             futures = [workers.submit(_draw_next, directory) for directory in directories]
-            for number, future in enumerate(as_completed(futures), 1):
-                _show(number, directories)
-                outcome(future)
-
-
-def _show(number: int, directories: Sequence[Path]) -> None:
-    flash(f"drawing curves: {number}/{len(directories)}")
+            drawn = map(outcome, as_completed(futures))
+        for number, _ in enumerate(drawn, 1):
+            flash(f"drawing curves: {number}/{len(directories)}")
 
 
 def _draw_next(directory: Path) -> None:

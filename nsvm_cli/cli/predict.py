@@ -12,7 +12,6 @@ from typing import Any
 
 from nsvm_cli.cli.parser import CommandParser, output_file
 from nsvm_cli.output import answer_lines, say
-from nsvm_cli.plugins import load_plugins
 from nsvm_cli.storage.files import escape_formula, writing
 
 DESCRIPTION = """\
@@ -35,7 +34,6 @@ END = "\r\n\0"
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_argument("model", metavar="MODEL", help="run directory or model file")
     parser.add_argument(
         "file", metavar="FILE", type=Path, help="CSV file, IDX file, image or folder of images"
@@ -48,12 +46,10 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument("--threads", type=int, metavar="N", help="number of threads on the CPU")
     parser.add_escape()
     parser.add_plugins()
-    parser.set_defaults(run=predict)
 
 
 def predict(options: argparse.Namespace) -> None:
     """Write a row for each sample."""
-    load_plugins(options.plugins)
     from nsvm_cli.artifacts.model_file import find_model_file, load_model
     from nsvm_cli.artifacts.prediction import predictions
     from nsvm_cli.storage.run_directory import expect_no_loss

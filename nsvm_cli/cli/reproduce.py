@@ -91,9 +91,7 @@ class Request:
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_keys("settings", keys_of(Request))
-    parser.set_defaults(run=reproduce)
 
 
 def reproduce(options: argparse.Namespace) -> None:

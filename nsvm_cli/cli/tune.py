@@ -46,11 +46,9 @@ USUAL = "+tune.usual_validation=${experiment.tune.validation}"
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_argument("--config-dir", metavar="FOLDER", help="folder of your own configurations")
     more = functools.partial(complete_overrides, ["+tune=default"])
     parser.add_keys("overrides (and those of nsvm train)", [*_keys()], "OVERRIDE", more)
-    parser.set_defaults(run=tune)
 
 
 def _keys() -> Iterator[Key]:
