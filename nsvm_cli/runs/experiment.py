@@ -170,10 +170,9 @@ def check_storable(experiment: Experiment) -> None:
         model = replace(uncalibrated(e, expansion), sigmoids=sigmoids)
         model_file.check(saved_model(e, model, steps=0))
         config_text(plain(e.settings))
-    except ValidationError as error:
-        raise InputError(f"the files of this run could not be read: {one_line(error)}") from None
     except (ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"the files of this run could not be read: {error}") from None
+        reason = one_line(error) if isinstance(error, ValidationError) else error
+        raise InputError(f"the files of this run could not be read: {reason}") from None
 
 
 def train_in_memory(experiment: Experiment, callbacks: Sequence[Callback] = ()) -> NSVM:
