@@ -25,7 +25,6 @@ from nsvm_cli.plugins import explain, load_plugins
 
 if TYPE_CHECKING:
     from nsvm_cli.config.settings import Settings
-    from nsvm_cli.datasets import SampleCache
     from nsvm_cli.runs.callbacks import Say
     from nsvm_cli.runs.experiment import Experiment
     from nsvm_cli.runs.loop import Callback
@@ -102,14 +101,6 @@ class Place:
         return "" if self.number is None else f"job {self.number} ({' '.join(self.fields['overrides'])}): "
 
 
-@functools.lru_cache(maxsize=1)
-def _samples_of(sweep: str, started: float) -> SampleCache:
-    """Return the samples that this process has loaded for jobs of a sweep that started at this time."""
-    from nsvm_cli.datasets import SampleCache
-
-    return SampleCache()
-
-
 def _place(job: Job) -> Place:
     hydra = HydraConfig.get()
     sweep = hydra.mode == RunMode.MULTIRUN
@@ -184,6 +175,7 @@ def _train(settings: Settings, place: Place, job: Job) -> None:
         flash("loading PyTorch and the data")
     # torch takes seconds to import: not before there is something to train
     from nsvm_cli.config.settings import plain
+    from nsvm_cli.datasets import shared_samples
     from nsvm_cli.parallel.device import take_turns
     from nsvm_cli.parallel.distributed import launched
     from nsvm_cli.runs.experiment import prepare
@@ -192,7 +184,7 @@ def _train(settings: Settings, place: Place, job: Job) -> None:
         raise InputError("-m takes one process: expected one run under torchrun, or a sweep without it")
     if place.number is not None and settings.device != "cpu":
         take_turns(place.number)
-    experiment = prepare(settings, _samples_of(job.sweep, job.started) if sweep else None)
+    experiment = prepare(settings, shared_samples(job.sweep, job.started) if sweep else None)
     if experiment.problem.processes.rank > 0:
         _run_worker(experiment, directory)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,15 +43,9 @@ def draw_all(directories: Sequence[Path], plugins: Sequence[str]) -> None:
 
 
 def _draw_next(directory: Path) -> None:
-    draw(directory, samples=_samples())
+    from nsvm_cli.datasets import shared_samples
 
-
-@cache
-def _samples() -> SampleCache:
-    """Return the samples that this process has loaded for pictures."""
-    from nsvm_cli.datasets import SampleCache
-
-    return SampleCache()
+    draw(directory, samples=shared_samples("pictures"))
 
 
 def draw(
