@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator
 from pydantic.dataclasses import dataclass
 
-from nsvm_cli.config.registry import STRICT, one_line, shown
+from nsvm_cli.config.registry import STRICT, shown
 from nsvm_cli.datasets.base import Source, Table
 from nsvm_cli.datasets.tables import CSVFile, to_table
 from nsvm_cli.errors import InputError, did_you_mean
@@ -18,14 +18,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def _separator(typed: str) -> str:
+def parse_separator(typed: str) -> str:
+    """Return the separator of the cells of a table.
+
+    Raises:
+        InputError: it cannot be one.
+    """
     separator = "\t" if typed == r"\t" else typed  # how one types a tab in a shell
     if len(separator) != 1 or not separator.isascii() or separator in '"\r\n':
-        raise ValueError(rf"expected one ASCII character, such as ; or \t, and no quote, got {shown(typed)}")
+        expected = r"expected one ASCII character as separator, such as ; or \t, and no quote"
+        raise InputError(f"{expected}, got {shown(typed)}")
     return separator
 
 
-Separator = Annotated[str, AfterValidator(_separator)]
+Separator = Annotated[str, AfterValidator(parse_separator)]
 Names = Annotated[tuple[str, ...], BeforeValidator(lambda names: () if names is None else names)]
 
 
@@ -45,10 +51,9 @@ class CSV(Source):
     test_path: str | None = None
 
     def load(self, rng: np.random.Generator) -> Table:
-        paths = {"dataset.path": self.path, "dataset.test_path": self.test_path}
-        files = [
-            CSVFile(path, setting, self.separator) for setting, path in paths.items() if path is not None
-        ]
+        files = [CSVFile(self.path, "dataset.path", self.separator)]
+        if self.test_path is not None:
+            files.append(CSVFile(self.test_path, "dataset.test_path", self.separator))
         tables = [self._read(file) for file in files]
         _expect_same_columns(files, tables, self.drop)
         return to_table(files, tables, self.label, self.drop)
@@ -67,19 +72,7 @@ class CSV(Source):
 
 def separator_in(header: str) -> str | None:
     """Return the likely separator of the names in a header, as one types it."""
-    return next((typed for typed in (";", r"\t", "|", ",") if _separator(typed) in header), None)
-
-
-def parse_separator(separator: object) -> str:
-    """Return the separator of the cells of a table.
-
-    Raises:
-        InputError: it cannot be one.
-    """
-    try:
-        return TypeAdapter(Separator).validate_python(separator)
-    except ValidationError as error:
-        raise InputError(one_line(error, "separator")) from None
+    return next((typed for typed in (";", r"\t", "|", ",") if parse_separator(typed) in header), None)
 
 
 def _expect_same_columns(files: Sequence[CSVFile], tables: list[pd.DataFrame], drop: Names) -> None:
