@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 
 from nsvm_cli.cli.parser import CommandParser, output_file
 from nsvm_cli.output import answer_lines, say
-from nsvm_cli.storage.files import escape_formula, writing
+from nsvm_cli.storage.files import csv_lines, writing
 
 DESCRIPTION = """\
 Predict with a trained model: a class or a target for each sample, and the score
@@ -27,9 +25,6 @@ examples:
   nsvm predict run new.csv --output predictions.csv
   nsvm predict run/final.safetensors images/
 """
-
-END = "\r\n\0"
-"""The end of lines for ``csv``, which then quotes any \\r and \\n; names of files hold no \\0."""
 
 
 def configure(parser: CommandParser) -> None:
@@ -75,8 +70,4 @@ def predict(options: argparse.Namespace) -> None:
 
 def _text(columns: Mapping[str, Sequence[Any]], header: bool, escape: bool) -> str:
     """Return the part of a CSV file that holds these columns, with or without the header."""
-    text = io.StringIO(newline="")
-    table = csv.writer(text, lineterminator=END)
-    rows = chain([columns] if header else [], zip(*columns.values(), strict=True))
-    table.writerows(map(escape_formula, row) if escape else row for row in rows)
-    return text.getvalue().replace(END, "\n")
+    return csv_lines(chain([columns] if header else [], zip(*columns.values(), strict=True)), escape)
