@@ -14,7 +14,6 @@ from pydantic import PositiveInt, ValidationError
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, described, keys_of, split_words
 from nsvm_cli.compose.composition import compose_settings, conf_folder, quoted
 from nsvm_cli.config.registry import STRICT, one_line
@@ -92,9 +91,7 @@ class Request:
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_keys("settings", keys_of(Request))
-    parser.set_defaults(run=reproduce)
 
 
 def reproduce(options: argparse.Namespace) -> None:
@@ -106,10 +103,9 @@ def reproduce(options: argparse.Namespace) -> None:
             raise InputError(f"cells={name}: there is no such experiment here; {did_you_mean(name, names)}")
     composed = [_compose(name, request) for name in chosen]
     # torch takes seconds to import: compose the configuration first
-    with importing_torch():
-        from nsvm_cli.paper.reproduce import reproduce as run
-        from nsvm_cli.parallel.workers import cores
-        from nsvm_cli.runs.experiment import versions
+    from nsvm_cli.paper.reproduce import reproduce as run
+    from nsvm_cli.parallel.workers import cores
+    from nsvm_cli.runs.experiment import versions
 
     cells = [_cell(values) for values in composed]
     directory = request.directory or Path("outputs/reproduce_quick" if request.quick else "outputs/reproduce")
