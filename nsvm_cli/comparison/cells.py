@@ -25,6 +25,7 @@ from nsvm_cli.comparison.records import RunRecord, differing, telling
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import printable
+from nsvm_cli.storage.run_directory import RESULT, reading
 
 ONLY_HOW = (
     "seed",
@@ -195,16 +196,13 @@ def _has_scores(record: RunRecord, split: str) -> bool:
 def _expect_figures(record: RunRecord, split: str) -> None:
     """Validate the result of a run, which may come from someone else."""
     cell = Cell("", "", split, {0: record}, {})
-    try:
-        known = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
-        known += [cell.origins, record.figures["data"]["samples"]]
+    with reading(record.path / RESULT):
+        names = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
         numbers = [int(record.figures["seed"]), cell.scores[0], cell.scores.overlap]
         numbers += [cell.mean("train_seconds"), record.figures["support_vectors"] or 0]
-        intact = all(known) and all(map(math.isfinite, numbers))
-    except (LookupError, TypeError, ValueError, ArithmeticError):
-        intact = False
-    if not intact:
-        raise InputError(f"{record.path} has a damaged result: expected what nsvm train has written")
+        described = [*names, cell.origins, record.figures["data"]["samples"]]
+        if not all(described) or not all(map(math.isfinite, numbers)):
+            raise ValueError("expected names, samples and finite numbers")
 
 
 def _places(records: Sequence[RunRecord]) -> list[tuple[str, str, dict[str, Any]]]:

@@ -23,7 +23,7 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.page.document import (
     Blocks,
     Code,
-    Figures,
+    KeyFigures,
     Note,
     Page,
     Picture,
@@ -34,7 +34,8 @@ from nsvm_cli.page.document import (
     write_page,
 )
 from nsvm_cli.page.plotting import to_svg
-from nsvm_cli.page.sections import reading, run_sections, settings_tables
+from nsvm_cli.page.sections import run_sections, settings_tables
+from nsvm_cli.storage.run_directory import reading
 
 MOST_RUNS = 1000
 """The most runs that are listed."""
@@ -114,8 +115,10 @@ def _comparison_sections(records: Sequence[RunRecord]) -> list[Section]:
             rows, ranks = compare(found), ranking(found)
     except InputError as error:
         return [left_out("Comparison", "This part is", error)]
-    comparison = Section("Comparison", _comparison(rows, ranks))
-    return [comparison, *section("Figures", partial(_figures, rows, ranks))]
+    parts = {"Comparison": _comparison, "Figures": _figures}
+    return [
+        of_page for title, make in parts.items() for of_page in section(title, partial(make, rows, ranks))
+    ]
 
 
 def _comparison(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:
@@ -127,7 +130,7 @@ def _comparison(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:
         names = [row.cell.candidate for row in of_dataset if row.rank == first.rank]
         best |= {f"{first.cell.dataset}: best settings": " or ".join(names), first.cell.title: lines[0][2]}
         tables.append(Table(first.cell.title, HEAD, lines, range(1, len(HEAD))))
-    return [Figures(best), *tables, Note(" ".join(notes(rows, ranks)))]
+    return [KeyFigures(best), *tables, Note(" ".join(notes(rows, ranks)))]
 
 
 def _figures(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:

@@ -6,7 +6,7 @@ either, such as a change of the direction of writing, are shown as escapes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,7 +28,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Figures(Block):
+class KeyFigures(Block):
     """The most important figures, by their names."""
 
     kind = "figures"
@@ -118,13 +118,13 @@ class Section:
     blocks: Sequence[Block]
 
 
-Blocks = Sequence[Block]
+Blocks = Iterable[Block]
 
 
 def section(title: str, make: Callable[[], Blocks]) -> list[Section]:
     """Return a section, with a sentence in place of what cannot be had; none if there is nothing to show."""
     try:
-        blocks = make()
+        blocks = [*make()]
     except (InputError, RunError) as error:
         return [left_out(title, "This part is", error)]
     return [Section(title, blocks)] if blocks else []

@@ -46,28 +46,35 @@ def data_uri(image: Real[np.ndarray, "channels height width"], ends: tuple[float
     return f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}"
 
 
-def column_names(encoder: TableEncoder | None, width: int) -> list[str]:
-    """Return the names of the columns of a table, or of ``width`` features without names; see ``_first``."""
-    if encoder is None:
-        return _first([f"feature {n}" for n in range(1, min(width, MOST_COLUMNS + 1) + 1)])
-    return _first([*encoder.numbers, *encoder.text])
+class Columns:
+    """The columns of samples that are no images: those of a table, or of ``width`` features without names.
 
-
-def cells(encoder: TableEncoder | None, x: Real[np.ndarray, " n"]) -> list[str]:
-    """Return the cells of a sample's row of the table, given its features; see ``column_names``.
-
-    A cell of text that the model does not know is empty, as is one that was empty; an empty cell of numbers
-    holds the median.
+    Attributes:
+        names: those of the first ``MOST_COLUMNS``, and an ellipsis if there are more.
+        numbers: how many of the columns, the first ones, hold numbers.
+        fills_cells: whether medians take the place of empty cells.
     """
-    if encoder is None:
-        return _first([f"{value:.10g}" for value in x[: MOST_COLUMNS + 1].tolist()])
-    at = len(encoder.numbers)
-    row = [f"{value:.10g}" for value in x[:at].tolist()]
-    for categories in encoder.text.values():
-        chosen = np.flatnonzero(x[at : at + len(categories)])
-        row.append((categories[chosen[0]] or "") if len(chosen) else "")
-        at += len(categories)
-    return _first(row)
+
+    def __init__(self, encoder: TableEncoder | None, width: int) -> None:
+        self.encoder = encoder
+        features = [f"feature {n}" for n in range(1, min(width, MOST_COLUMNS + 1) + 1)]
+        self.names = _first([*encoder.numbers, *encoder.text] if encoder else features)
+        self.numbers = len(encoder.numbers if encoder else self.names)
+        self.fills_cells = bool(encoder and encoder.numbers)
+
+    def cells(self, x: Real[np.ndarray, " n"]) -> list[str]:
+        """Return the cells of a sample's row, given its features.
+
+        A cell of text that the model does not know is empty, as is one that was empty; an empty cell of
+        numbers holds the median.
+        """
+        at = len(self.encoder.numbers) if self.encoder else MOST_COLUMNS + 1
+        row = [f"{value:.10g}" for value in x[:at].tolist()]
+        for categories in self.encoder.text.values() if self.encoder else ():
+            chosen = np.flatnonzero(x[at : at + len(categories)])
+            row.append((categories[chosen[0]] or "") if len(chosen) else "")
+            at += len(categories)
+        return _first(row)
 
 
 def _first(cells: list[str]) -> list[str]:

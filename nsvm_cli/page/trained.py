@@ -16,13 +16,12 @@ from jaxtyping import Real
 from nsvm_cli.artifacts.evaluation import checked_split
 from nsvm_cli.artifacts.model_file import SavedModel, find_model_file, load_model
 from nsvm_cli.datasets import Data, Split, load_data
-from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import memory_limit
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.models.objectives import random_subset
 from nsvm_cli.output import shortened
-from nsvm_cli.page.samples import are_images, cells, column_names, data_uri, range_of
+from nsvm_cli.page.samples import Columns, are_images, data_uri, range_of
 from nsvm_cli.runs.experiment import initial_network
 from nsvm_cli.tasks import Classification
 
@@ -67,32 +66,14 @@ class Trained:
         """Whether the samples are images."""
         return are_images(self.saved.facts.shape)
 
-    @property
-    def columns(self) -> list[str]:
-        """The names of the columns of a sample; see ``column_names``."""
-        return column_names(self._encoder, math.prod(self.saved.facts.shape))
-
-    @property
-    def numbers(self) -> int:
-        """How many of the columns, the first ones, hold numbers."""
-        return len(self.columns if self._encoder is None else self._encoder.numbers)
-
-    @property
-    def fills_cells(self) -> bool:
-        """Whether medians take the place of empty cells."""
-        return bool(self._encoder and self._encoder.numbers)
-
-    @property
-    def _encoder(self) -> TableEncoder | None:
-        return self.saved.facts.known.encoder
+    @cached_property
+    def columns(self) -> Columns:
+        """The columns of a sample that is no image."""
+        return Columns(self.saved.facts.known.encoder, math.prod(self.saved.facts.shape))
 
     @cached_property
     def _ends(self) -> tuple[float, float]:
         return range_of(self.data.splits["train"])
-
-    def cells(self, x: Real[np.ndarray, "..."]) -> list[str]:
-        """Return what ``columns`` hold of a sample."""
-        return cells(self._encoder, x.flatten())
 
     def image(self, x: Real[np.ndarray, "channels height width"]) -> str:
         """Return the address of a picture of a sample."""

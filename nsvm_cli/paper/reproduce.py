@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -31,7 +30,7 @@ from nsvm_cli.parallel.workers import Workers, outcome
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.files import locked, write_atomically, write_csv
-from nsvm_cli.storage.run_directory import RunDirectory, has_run, is_finished, read_config
+from nsvm_cli.storage.run_directory import RunDirectory, has_run, is_finished, read_config, reading
 from nsvm_cli.trainers import build_trainer
 from nsvm_cli.trainers.svc import SVC, DirectSolver
 
@@ -246,7 +245,7 @@ def _run(settings: Settings, directory: Path, **about: Any) -> Row:
     if not is_finished(directory):
         with RunDirectory(directory, plain(settings), "resume") as run:
             train_run(prepare(settings), run)
-    with _readable(file := directory / "result.json"):
+    with reading(file := directory / "result.json", REMOVE_IT):
         result = json.loads(file.read_bytes())
         data, sizes = result["data"], result["data"]["samples"]
         return Row(
@@ -281,7 +280,7 @@ def _kept(file: Path, settings: Section, compute: Callable[[], Figures], **about
     if not file.is_file():
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, json.dumps({"settings": settings, "figures": compute()}, indent=2).encode())
-    with _readable(file):
+    with reading(file, REMOVE_IT):
         content = json.loads(file.read_bytes())
         made_with, figures = content["settings"], content["figures"]
         row = Row(**{key: value for key, value in figures.items() if key != "chosen"}, **about)
@@ -290,15 +289,7 @@ def _kept(file: Path, settings: Section, compute: Callable[[], Figures], **about
     return row
 
 
-@contextlib.contextmanager
-def _readable(file: Path) -> Iterator[None]:
-    """Raise an InputError if the file does not hold what an earlier command wrote to it."""
-    try:
-        yield
-    except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
-        raise InputError(
-            f"{file} is damaged: remove it, and the same command computes its figures again"
-        ) from None
+REMOVE_IT = ": remove it, and the same command computes its figures again"
 
 
 def _other(path: Path) -> InputError:

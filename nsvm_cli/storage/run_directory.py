@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -217,6 +217,17 @@ def read_result(path: Path) -> dict[str, Any]:
         raise InputError(plainly(error)) from None
     except ValueError as error:
         raise InputError(f"{path / RESULT} cannot be read: {error}") from None
+
+
+@contextlib.contextmanager
+def reading(what: object, advice: str = "") -> Iterator[None]:
+    """Turn errors within the context, where a value is missing or of another kind, into an InputError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError):
+        raise InputError(f"{what} is damaged, or an earlier version wrote it{advice}") from None
 
 
 def numbers_in(record: Mapping[str, Any]) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,15 @@ METRICS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "r2": ("R^2", "{:.4f}".format),
 }
 """How the metric of a task is named and written (see ``Task.metric``)."""
+
+
+def score_of(result: Mapping[str, Any]) -> tuple[str, str, float] | None:
+    """Return the score of a result on held-out data, with the split and the metric; None if it has none."""
+    for split, metric in product(("validation", "test"), METRICS):
+        if isinstance(value := result.get(f"{split}_{metric}"), (int, float)):
+            return split, metric, value
+    return None
+
 
 Form = tuple[str, str]
 """A piece of a line, in full and as short as possible."""

@@ -6,19 +6,13 @@ import itertools
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from nsvm_cli.comparison.plots import (
-    STYLES,
-    Course,
-    Grid,
-    curves,
-    groups_within,
-    heat_map,
-    mean_ranks,
-)
+from nsvm_cli.comparison.compare import Ranking
+from nsvm_cli.comparison.figures import STYLES, Course, curves, groups_within, heat_map, mean_ranks
 from nsvm_cli.page.plotting import write_figure
 
 
@@ -69,7 +63,7 @@ def test_an_axis_is_logarithmic_if_the_curves_differ_much_in_length() -> None:
 
 
 def test_a_heat_map_has_each_score_in_its_place_and_nothing_where_there_is_none() -> None:
-    grid = Grid(["alg1", "alg2"], ["0.0001", "0.1"], np.array([[97.5, 90.0], [np.nan, 80.25]]))
+    grid = pd.DataFrame([[97.5, 90.0], [np.nan, 80.25]], ["alg1", "alg2"], ["0.0001", "0.1"])
     figure = heat_map({"ring": grid}, ("algorithm", "algorithm.lam"), "mean accuracy, %", 2)
     (axis,) = figure.axes
     assert {(*text.get_position(), text.get_text()) for text in axis.texts} == {
@@ -92,7 +86,7 @@ def test_bars_join_the_largest_groups_that_do_not_differ() -> None:
 
 def test_a_diagram_of_ranks_names_everyone_and_joins_who_does_not_differ() -> None:
     ranks = {"alg2": 1.2, "alg1": 2.0, "alg3": 3.1, "a candidate of a long name": 3.7}
-    figure = mean_ranks(ranks, 1.5, "mean ranks over 8 data sets")
+    figure = mean_ranks(Ranking(ranks, "8 data sets", 0.5, 1.5))
     (axis,) = figure.axes
     assert {text.get_text() for text in axis.texts} == {
         *("alg2  1.20", "alg1  2.00", "3.10  alg3", "3.70  a candidate of a long name"),
@@ -107,8 +101,8 @@ def test_names_of_anyone_fit_and_are_no_formulas() -> None:
     other = name.replace("0.1", "0.2")
     for figure in (
         curves({"ring": [course(name), course(other)]}, "accuracy, %"),
-        heat_map({"ring": Grid([name, other], ["1"], np.array([[1.0], [2.0]]))}, ("a", "b"), "R²", 4),
-        mean_ranks({name: 1.0, other: 2.0}, 5.0, "mean ranks"),
+        heat_map({"ring": pd.DataFrame([1.0, 2.0], [name, other], ["1"])}, ("a", "b"), "R²", 4),
+        mean_ranks(Ranking({name: 1.0, other: 2.0}, "3 seeds", 0.5, 5.0)),
     ):
         assert figure.get_figwidth() < 20
         shown = [text for text in figure.findobj(Text) if "$" in text.get_text()]  # type: ignore[attr-defined]
@@ -120,7 +114,8 @@ def test_names_of_anyone_fit_and_are_no_formulas() -> None:
 def test_a_figure_is_written_in_the_format_of_its_name(form: str, magic: bytes, tmp_path: Path) -> None:
     written = []
     for _ in range(2):
-        write_figure(tmp_path / f"figure.{form}", mean_ranks({"a": 1.0, "b": 2.0}, 0.5, "mean ranks"))
+        figure = mean_ranks(Ranking({"a": 1.0, "b": 2.0}, "3 seeds", 0.5, 0.5))
+        write_figure(tmp_path / f"figure.{form}", figure)
         written.append((tmp_path / f"figure.{form}").read_bytes())
     assert written[0].startswith(magic)
     assert written[0] == written[1], "without the time of day"

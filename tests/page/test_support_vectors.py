@@ -35,4 +35,4 @@ def test_the_terms_of_a_sample_are_added_up_and_zeros_left_out() -> None:
 
 def test_without_support_vectors_there_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nsvm_cli.page.model_sections.build_trainer", lambda _: Alg1(steps=1))
-    assert _support_vectors(with_terms([], [], [])) == [Note("There are none.")]
+    assert [*_support_vectors(with_terms([], [], []))] == [Note("There are none.")]
