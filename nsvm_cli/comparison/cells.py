@@ -17,9 +17,9 @@ from nsvm_cli.comparison.intervals import (
     Scores,
     decimals,
     difference_p_value,
+    estimate,
     paired_p_value,
     recorded_overlap,
-    without_interval,
 )
 from nsvm_cli.comparison.records import RunRecord, differing, telling
 from nsvm_cli.config.settings import flat
@@ -90,7 +90,7 @@ class Cell:
 
     def spread(self) -> str:
         """Return the mean score and its standard deviation over the seeds, as text."""
-        return without_interval(self.scores.each).spread(decimals(self.scores.unit))
+        return estimate(self.scores.each).spread(decimals(self.scores.unit))
 
     @property
     def first(self) -> Mapping[str, Any]:
