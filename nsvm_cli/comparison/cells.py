@@ -149,21 +149,30 @@ def cells(records: Sequence[RunRecord]) -> list[Cell]:
     split = _split(finished)
     for record in finished:
         _expect_figures(record, split)
-    found: dict[tuple[str, str], dict[int, RunRecord]] = {}
+    groups: dict[tuple[str, str], list[RunRecord]] = {}
     settings: dict[str, Mapping[str, Any]] = {}
-    repeats: Counter[tuple[str, str]] = Counter()
     for record, (dataset, candidate, told) in zip(finished, _places(finished), strict=True):
+        groups.setdefault((dataset, candidate), []).append(record)
         settings[candidate] = told
-        seed = int(record.figures["seed"])
-        other = found.setdefault((dataset, candidate), {}).setdefault(seed, record)
-        if other is not record:
-            _expect_the_same_figures(other, record)
-            repeats[dataset, candidate] += 1
+    found = {place: _by_seed(group) for place, group in groups.items()}
     _expect_the_same_data(found)
     return [
-        Cell(*place, split, {seed: runs[seed] for seed in sorted(runs)}, settings[place[1]], repeats[place])
+        Cell(*place, split, runs, settings[place[1]], len(groups[place]) - len(runs))
         for place, runs in sorted(found.items(), key=lambda item: item[0][0])
     ]
+
+
+def _by_seed(group: Sequence[RunRecord]) -> dict[int, RunRecord]:
+    """Return the first run of each seed, and expect that others with it repeat its figures."""
+    runs: dict[int, RunRecord] = {}
+    for record in group:
+        first = runs.setdefault(int(record.figures["seed"]), record)
+        if any(first.figures.get(name) != record.figures.get(name) for name in REPEATED):
+            raise InputError(
+                f"{first.path} and {record.path} have the same settings and seed, but different results: "
+                f"leave out either, as --filter 'path!={first.path}' does"
+            )
+    return dict(sorted(runs.items()))
 
 
 def _split(records: Sequence[RunRecord]) -> str:
@@ -259,14 +268,6 @@ def _in_words(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
         for key, value in settings.items()
     )
     return printable(" ".join(words))
-
-
-def _expect_the_same_figures(one: RunRecord, other: RunRecord) -> None:
-    if any(one.figures.get(name) != other.figures.get(name) for name in REPEATED):
-        raise InputError(
-            f"{one.path} and {other.path} have the same settings and seed, but different results: leave out "
-            f"either, as --filter 'path!={one.path}' does"
-        )
 
 
 def _expect_the_same_data(found: Mapping[tuple[str, str], Mapping[int, RunRecord]]) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SCORES = {PERCENT: ("accuracy", "accuracy, %"), R2: ("r2", "R²\n(0 where it is negative)")}
+METRIC_TITLES = {PERCENT: ("accuracy", "accuracy, %"), R2: ("r2", "R²\n(0 where it is negative)")}
 """The metric of a score and what it is called, by the unit of the comparison."""
 
 ENDS = {"step": "steps", "seconds of training": "train_seconds", "support vectors": "support_vectors"}
@@ -105,7 +105,7 @@ def _curves(rows: Sequence[Comparison]) -> Figure | None:
     for cell, course in zip(cells, courses, strict=True):
         by_dataset.setdefault(cell.dataset, []).append(course)
     about = [f"the best {len(best)} of {len(names)} settings"] if len(best) < len(names) else []
-    return curves(by_dataset, f"{cells[0].split} {SCORES[cells[0].scores.unit][1]}", about)
+    return curves(by_dataset, f"{cells[0].split} {METRIC_TITLES[cells[0].scores.unit][1]}", about)
 
 
 def _best_first(rows: Sequence[Comparison]) -> list[str]:
@@ -118,7 +118,7 @@ def _best_first(rows: Sequence[Comparison]) -> list[str]:
 
 def _course(cell: Cell) -> Course:
     """Return how the score changed at the steps where all seeds recorded it, and the scores at the end."""
-    name = f"{cell.split}_{SCORES[cell.scores.unit][0]}"
+    name = f"{cell.split}_{METRIC_TITLES[cell.scores.unit][0]}"
     runs = [_recorded(run.path, name) for run in cell.runs.values()]
     steps = sorted(set.intersection(*map(set, runs)))
     found = np.array([[run[step] for step in steps] for run in runs], dtype=np.float64)

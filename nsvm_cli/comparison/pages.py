@@ -14,9 +14,10 @@ from typing import Any
 from nsvm_cli.comparison.cells import cells
 from nsvm_cli.comparison.compare import Comparison, Ranking, compare, ranking
 from nsvm_cli.comparison.figures import figures
+from nsvm_cli.comparison.intervals import decimals
 from nsvm_cli.comparison.records import RunRecord, overridden
 from nsvm_cli.comparison.runs_table import RunsTable, runs_table
-from nsvm_cli.comparison.table import HEAD, line, notes
+from nsvm_cli.comparison.table import HEAD, notes, tables
 from nsvm_cli.config.settings import flat
 from nsvm_cli.datasets import Data
 from nsvm_cli.errors import InputError
@@ -123,14 +124,15 @@ def _comparison_sections(records: Sequence[RunRecord]) -> list[Section]:
 
 def _comparison(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:
     best: dict[str, str] = {}
-    tables = []
-    for _, group in groupby(rows, lambda row: row.cell.dataset):
-        of_dataset = [*group]
-        first, lines = of_dataset[0], [*map(line, of_dataset)]
-        names = [row.cell.candidate for row in of_dataset if row.rank == first.rank]
-        best |= {f"{first.cell.dataset}: best settings": " or ".join(names), first.cell.title: lines[0][2]}
-        tables.append(Table(first.cell.title, HEAD, lines, range(1, len(HEAD))))
-    return [KeyFigures(best), *tables, Note(" ".join(notes(rows, ranks)))]
+    for dataset, group in groupby(rows, lambda row: row.cell.dataset):
+        first, *others = group
+        names = [row.cell.candidate for row in (first, *others) if row.rank == first.rank]
+        spread = first.score.spread(decimals(first.cell.scores.unit))
+        best |= {f"{dataset}: best settings": " or ".join(names), first.cell.title: spread}
+    yield KeyFigures(best)
+    for title, lines in tables(rows):
+        yield Table(title, HEAD, lines, range(1, len(HEAD)))
+    yield Note(" ".join(notes(rows, ranks)))
 
 
 def _figures(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:

@@ -35,7 +35,7 @@ Points = Sequence[tuple[int, float | int]]
 WINDOW = 11
 """Records in the moving average over a noisy curve."""
 
-FEW = 2 * WINDOW
+MARKED_POINTS = 2 * WINDOW
 """Points of a curve that are drawn as they are, and marked."""
 
 
@@ -81,7 +81,7 @@ def panels_of(run: Path) -> list[Panel]:
     """
     with reading(run / RESULT):
         score = score_of(read_result(run)) if is_finished(run) else None
-    end = (score[0], 100 * score[2]) if score and score[1] == "accuracy" else None
+        end = (score[0], 100 * float(score[2])) if score and score[1] == "accuracy" else None
     if not (panels := _panels(_records(run), end)):
         raise InputError(f"{run / METRICS} holds nothing but zeros: expected a record of later steps")
     return panels
@@ -109,10 +109,10 @@ def _title(run: Path) -> str:
         if (score := score_of(read_result(run))) is None:  # R^2 is undefined
             return title
         split, metric, value = score
-        return f"{title}: {SCORES[metric](value)}{'' if split == 'test' else ' (validation)'}"
+        return f"{title}: {SCORE_TITLES[metric](value)}{'' if split == 'test' else ' (validation)'}"
 
 
-SCORES: Mapping[str, Callable[[float], str]] = {"accuracy": percent, "r2": "R² = {:.4f}".format}
+SCORE_TITLES: Mapping[str, Callable[[float], str]] = {"accuracy": percent, "r2": "R² = {:.4f}".format}
 """How the metric of a task is written in a title."""
 
 
@@ -184,14 +184,14 @@ def plot_panels(panels: Sequence[Panel], title: str, figure: Figure) -> None:
             axis.tick_params(labelbottom=False)
         if any(curve.label for curve in panel.curves):
             axis.legend(frameon=False, fontsize=8, loc="best")
-    if any(curve.noisy and len(curve.points) > FEW for panel in panels for curve in panel.curves):
+    if any(curve.noisy and len(curve.points) > MARKED_POINTS for panel in panels for curve in panel.curves):
         figure.supxlabel(f"thick: the mean of {WINDOW} records around each", fontsize=8, color=GRAY)
 
 
 def _plot_curve(axis: Axes, curve: Curve) -> None:
     steps, values = zip(*curve.points, strict=True)
-    marker = "o" if len(values) == 1 else "." if len(values) <= FEW else ""
-    if curve.noisy and len(values) > FEW:
+    marker = "o" if len(values) == 1 else "." if len(values) <= MARKED_POINTS else ""
+    if curve.noisy and len(values) > MARKED_POINTS:
         axis.plot(steps, values, color=curve.color, linewidth=0.7, alpha=0.35)
         axis.plot(steps, moving_mean(values), color=curve.color, linewidth=1.6, label=curve.label)
     else:

@@ -15,14 +15,14 @@ from nsvm_cli.datasets import Data, SampleCache, Split, load_data
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.output import shortened
 from nsvm_cli.page.plotting import new_figure, write_figure
-from nsvm_cli.page.samples import are_images, pixels, range_of
+from nsvm_cli.page.trained import are_images, pixels, range_of
 from nsvm_cli.storage.run_directory import MISTAKES
 from nsvm_cli.tasks import Classification
 
-MOST, COLUMNS = 24, 8
+MAX_IMAGES, COLUMNS = 24, 8
 """The most images in a picture, and in a row of it."""
 
-LONGEST = 14
+MAX_LABEL_LENGTH = 14
 """Characters of a class's name in a title."""
 
 
@@ -83,13 +83,13 @@ def worst_mistakes(model: NSVM, task: Classification, split: Split) -> tuple[lis
         g = np.stack([-g, g], axis=1)
     wrong = np.flatnonzero(true != decided)
     margin = g[wrong, decided[wrong]] - g[wrong, true[wrong]]
-    worst = wrong[np.argsort(-margin, kind="stable")][:MOST]
+    worst = wrong[np.argsort(-margin, kind="stable")][:MAX_IMAGES]
     names = task.classes
     mistakes = [Mistake(split.x[i].numpy(), names[true[i]], names[decided[i]]) for i in worst]
     return mistakes, len(wrong)
 
 
 def _title(mistake: Mistake) -> str:
-    true, decided = (shortened(name, LONGEST) for name in (mistake.true, mistake.decided))
+    true, decided = (shortened(name, MAX_LABEL_LENGTH) for name in (mistake.true, mistake.decided))
     line = f"{true} → {decided}"
-    return line if len(line) <= LONGEST else f"{true}\n→ {decided}"
+    return line if len(line) <= MAX_LABEL_LENGTH else f"{true}\n→ {decided}"

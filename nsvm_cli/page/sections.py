@@ -20,7 +20,7 @@ from nsvm_cli.storage.run_directory import RESULT, reading
 from nsvm_cli.terminal.confusion import MOST_CLASSES, class_cells, frequent_cells, matrix_cells
 from nsvm_cli.terminal.console import facts_of, held_out, scores_of
 
-LONGEST = 120
+MAX_VALUE_LENGTH = 120
 """Characters of a value that are shown."""
 
 
@@ -77,7 +77,7 @@ def _settings_table(part: str, values: Mapping[str, Any], overridden: Container[
 
 def _text(value: Any) -> str:
     """Return a value of a JSON file as text."""
-    return shortened(value if isinstance(value, str) else json.dumps(value), LONGEST)
+    return shortened(value if isinstance(value, str) else json.dumps(value), MAX_VALUE_LENGTH)
 
 
 def _curves(run: Path) -> Blocks:

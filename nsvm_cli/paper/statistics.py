@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from nsvm_cli.comparison.intervals import FEWEST_SEEDS, R2, Estimate, Scores, decimals
-from nsvm_cli.comparison.markdown import table
+from nsvm_cli.comparison.markup import markdown_table
 from nsvm_cli.datasets.ringnorm import bayes_accuracy
 from nsvm_cli.paper.reproduce import BASELINES, METHODS, Row
 
@@ -191,7 +191,7 @@ def _scores(group: Group, full: bool) -> str:
     title = f"{unit[0].upper()}{unit[1:]}: mean ± standard deviation of {seeds} seeds"
     if "bayes" in baselines:
         title += f"; the best possible, averaged over all draws, is {100 * bayes_accuracy():.2f}"
-    return f"{title}. {_interval_means(nsvm)}\n\n{table(head, rows)}"
+    return f"{title}. {_interval_means(nsvm)}\n\n{markdown_table(head, rows)}"
 
 
 def _interval_means(s: Summary) -> str:
@@ -213,7 +213,7 @@ def _gains(group: Group) -> str:
         rows.append([f"`{cell}`", *(_gain_over(by_method.get(b)) for b in group.baselines)])
     better = "below 0 is better" if group.unit.startswith("errors") else "above 0 is better"
     title = f"The neural SVM minus each baseline, seed by seed ({better}): mean and 95 % interval."
-    return f"{title}\n\n{table(head, rows)}"
+    return f"{title}\n\n{markdown_table(head, rows)}"
 
 
 def spread(s: Summary) -> str:

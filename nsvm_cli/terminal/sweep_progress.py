@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 
-from nsvm_cli.terminal.console import GAP, METRICS, Console, clock, forms, score_of
+from nsvm_cli.terminal.console import GAP, METRIC_FORMATS, Console, clock, forms, score_of
 
 MIN_INTERVAL = 0.5
 """Seconds between two looks at the jobs."""
@@ -180,7 +180,7 @@ def _figure(job: JobView) -> str:
     if (score := score_of(job.result)) is None:
         return ""
     split, metric, value = score
-    name, shown = METRICS[metric]
+    name, shown = METRIC_FORMATS[metric]
     return f"{split} {name} {shown(value)}"
 
 

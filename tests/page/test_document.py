@@ -17,7 +17,6 @@ from nsvm_cli.page.document import (
     Image,
     Images,
     KeyFigures,
-    LeftOut,
     Note,
     Page,
     Picture,
@@ -110,7 +109,7 @@ def test_what_cannot_be_had_is_one_sentence() -> None:
         raise InputError("the file is gone")
 
     found = section("part", missing)
-    assert found == [Section("part", [LeftOut("This part is left out: the file is gone.")])]
+    assert found == [Section("part", [Note("This part is left out: the file is gone.", lacks=True)])]
     assert Page("", "", found).lacks == ["part: This part is left out: the file is gone."]
     assert page(Note("a")).lacks == []
     assert section("part", list) == []

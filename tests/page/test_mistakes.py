@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.datasets import Split
-from nsvm_cli.page.mistakes import MOST, Mistake, _title, draw_mistakes, worst_mistakes
-from nsvm_cli.page.samples import pixels
+from nsvm_cli.page.mistakes import MAX_IMAGES, Mistake, _title, draw_mistakes, worst_mistakes
+from nsvm_cli.page.trained import pixels
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
@@ -37,7 +37,7 @@ def test_the_worst_mistakes_are_those_decided_by_the_most() -> None:
     three = mistakes_of([[1.0, 2.0, 0.0], [5.0, 0.0, 4.0], [0.0, 1.0, 0.0]], [0, 2, 1], "abc")
     assert three == (["0: a b", "1: c a"], 2)
     many, count = mistakes_of([1.0] * 40, [-1.0] * 40, "ab")
-    assert (len(many), count) == (MOST, 40)
+    assert (len(many), count) == (MAX_IMAGES, 40)
 
 
 def trained(folder: Path, **changes: Any) -> Path:

@@ -20,9 +20,8 @@ from nsvm_cli.models.change import theta_change
 from nsvm_cli.page.document import Images, Note, Section, Table
 from nsvm_cli.page.model_sections import _support_vectors, model_sections
 from nsvm_cli.page.pictures import decision_pictures, feature_pictures, principal_components
-from nsvm_cli.page.samples import Columns, data_uri
 from nsvm_cli.page.support_vectors import Prediction, predictions
-from nsvm_cli.page.trained import Trained, load_trained
+from nsvm_cli.page.trained import Columns, Trained, data_uri, load_trained
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
