@@ -14,8 +14,8 @@ import numpy as np
 
 from nsvm_cli.comparison.intervals import (
     FEWEST_SEEDS,
+    R2_DIGITS,
     Scores,
-    decimals,
     difference_p_value,
     estimate,
     paired_p_value,
@@ -90,7 +90,8 @@ class Cell:
 
     def spread(self) -> str:
         """Return the mean score and its standard deviation over the seeds, as text."""
-        return estimate(self.scores.each).spread(decimals(self.scores.unit))
+        digits = R2_DIGITS if self.scores.samples is None else 2
+        return estimate(self.scores.each, digits=digits).spread
 
     @property
     def first(self) -> Mapping[str, Any]:

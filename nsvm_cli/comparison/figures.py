@@ -19,7 +19,7 @@ from jaxtyping import Float64
 
 from nsvm_cli.comparison.cells import Cell
 from nsvm_cli.comparison.compare import Comparison, Ranking
-from nsvm_cli.comparison.intervals import PERCENT, R2, decimals
+from nsvm_cli.comparison.intervals import PERCENT, R2
 from nsvm_cli.output import printable
 from nsvm_cli.page.plotting import BLUE, GRAY, SERIES, new_figure, style_axis
 from nsvm_cli.storage.metrics_file import read_metrics, read_times
@@ -226,7 +226,7 @@ def _heat_map(rows: Sequence[Comparison]) -> Figure | None:
         return None
     cell = rows[0].cell
     settings = printable(y.removesuffix(".name")), printable(x.removesuffix(".name"))
-    return heat_map(grids, settings, f"mean {cell.split} {cell.scores.unit}", decimals(cell.scores.unit))
+    return heat_map(grids, settings, f"mean {cell.split} {cell.scores.unit}", rows[0].score.digits)
 
 
 def _grid(rows: Sequence[Comparison], y: str, x: str) -> pd.DataFrame:

@@ -14,7 +14,6 @@ from typing import Any
 from nsvm_cli.comparison.cells import cells
 from nsvm_cli.comparison.compare import Comparison, Ranking, compare, ranking
 from nsvm_cli.comparison.figures import figures
-from nsvm_cli.comparison.intervals import decimals
 from nsvm_cli.comparison.records import RunRecord, overridden
 from nsvm_cli.comparison.runs_table import RunsTable, runs_table
 from nsvm_cli.comparison.table import HEAD, notes, tables
@@ -127,8 +126,7 @@ def _comparison(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:
     for dataset, group in groupby(rows, lambda row: row.cell.dataset):
         first, *others = group
         names = [row.cell.candidate for row in (first, *others) if row.rank == first.rank]
-        spread = first.score.spread(decimals(first.cell.scores.unit))
-        best |= {f"{dataset}: best settings": " or ".join(names), first.cell.title: spread}
+        best |= {f"{dataset}: best settings": " or ".join(names), first.cell.title: first.score.spread}
     yield KeyFigures(best)
     for title, lines in tables(rows):
         yield Table(title, HEAD, lines, range(1, len(HEAD)))

@@ -9,7 +9,7 @@ from typing import Any
 
 from nsvm_cli.comparison.cells import CAUTION, chooses_by_test
 from nsvm_cli.comparison.compare import FEWEST_BLOCKS, Comparison, Ranking, shared_samples
-from nsvm_cli.comparison.intervals import FEWEST_SEEDS, Estimate, decimals
+from nsvm_cli.comparison.intervals import FEWEST_SEEDS, Estimate
 from nsvm_cli.comparison.markup import latex, markdown_table
 from nsvm_cli.storage.files import csv_text
 
@@ -25,7 +25,7 @@ def to_csv(rows: Sequence[Comparison], ranks: Ranking | None, escape: bool = Fal
 
 
 def _figures(row: Comparison) -> dict[str, Any]:
-    cell, minus = row.cell, row.minus or Estimate(*[math.nan] * 4)
+    cell, minus = row.cell, row.minus or Estimate(math.nan, math.nan, math.nan, math.nan)
     figures = {
         "dataset": cell.dataset,
         "settings": cell.candidate,
@@ -98,13 +98,13 @@ def tables(rows: Sequence[Comparison]) -> list[tuple[str, list[list[str]]]]:
 
 
 def _line(row: Comparison) -> list[str]:
-    cell, digits = row.cell, decimals(row.cell.scores.unit)
+    cell = row.cell
     return [
         cell.candidate,
         str(len(cell.runs)),
-        row.score.spread(digits),
-        row.score.interval(digits),
-        "" if row.minus is None else row.minus.signed(digits).strip(),
+        row.score.spread,
+        row.score.interval(),
+        "" if row.minus is None else row.minus.signed.strip(),
         "" if row.p is None else "< 0.001" if row.p < 0.001 else f"{row.p:.3f}",
         f"{row.rank:g}",
         "" if math.isnan(vectors := cell.mean("support_vectors")) else f"{vectors:.0f}",

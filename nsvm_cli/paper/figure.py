@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nsvm_cli.comparison.intervals import decimals
 from nsvm_cli.page.plotting import BLUE, GRAY, new_figure, style_axis, write_figure
 from nsvm_cli.paper.statistics import PAPER, Group, Summary, groups
 
@@ -99,7 +98,7 @@ def _limits(summaries: Sequence[Summary], papers: Sequence[float]) -> tuple[floa
 def _point_outside(axis: Axes, s: Summary, at: float, limits: tuple[float, float]) -> None:
     """Write a mean at the edge that it lies beyond, if it does."""
     low, high = limits
-    shown = f"{s.score.mean:.{decimals(s.unit) // 2}f}"
+    shown = f"{s.score.mean:.{s.score.digits // 2}f}"
     if s.score.mean < low:
         axis.annotate(f"↓ {shown}", (at, low), va="bottom", ha="center", color=COLOURS[s.method])
     elif s.score.mean > high:
