@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError
+from nsvm_cli.output import shortened
 from nsvm_cli.page.plotting import BLUE, GRAY, ORANGE, new_figure, style_axis, write_figure
 from nsvm_cli.storage.metrics_file import read_metrics
 from nsvm_cli.storage.run_directory import (
@@ -100,8 +101,7 @@ def _records(run: Path) -> list[dict[str, Any]]:
 def _title(run: Path) -> str:
     """Return what was trained and, once it is finished, its score."""
     settings = parse_settings(read_config(run))
-    names = [str(part["name"]) for part in (settings.algorithm, settings.dataset)]
-    algorithm, dataset = (name if len(name) <= 25 else f"{name[:24]}…" for name in names)
+    algorithm, dataset = (shortened(str(part["name"]), 25) for part in (settings.algorithm, settings.dataset))
     title = f"{algorithm} on {dataset}, seed {settings.seed}"
     if not is_finished(run):
         return f"{title}: not finished"

@@ -127,24 +127,22 @@ class SweepProgress:
         self.spoke = time.monotonic()
 
     def _table(self, jobs: Sequence[JobView]) -> RenderableType:
-        running = [job for job in jobs if job.status == "running"]
+        """Return a row for each running job; what a narrow terminal lacks room for are figures, and then
+        settings.
+        """
+        running, best = [job for job in jobs if job.status == "running"], best_of(jobs)
         shown = running[: max(1, self.console.height - 4)]
-        more = [f"and {len(running) - len(shown)} more"] if len(running) > len(shown) else []
-        best = best_of(jobs)
-        last = [f"best so far: {best}: {_figure(best)}"] if best else []
-        return Group(self._summary(jobs), *([self._rows(shown)] if shown else []), *more, *last)
-
-    def _rows(self, jobs: Sequence[JobView]) -> Table:
-        """Return a row for each job; what a narrow terminal lacks room for are figures, and then settings."""
         table = Table.grid(padding=(0, GAP, 0, 0), expand=True)
         table.add_column(justify="right")
         table.add_column(justify="right")
         table.add_column(no_wrap=True, ratio=1)
-        longest = max(len(job.settings) for job in jobs)
-        for job in jobs:
+        longest = max((len(job.settings) for job in shown), default=0)
+        for job in shown:
             figures = " ".join(short for _, short in forms(job.record))
             table.add_row(str(job.number), _step(job), f"{job.settings:{longest + GAP}}{figures}")
-        return table
+        more = [f"and {len(running) - len(shown)} more"] if len(running) > len(shown) else []
+        last = [f"best so far: {best}: {_figure(best)}"] if best else []
+        return Group(self._summary(jobs), table, *more, *last)
 
     def _summary(self, jobs: Sequence[JobView]) -> str:
         """Return how many jobs there are of each status, and how long the sweep has taken and may take."""
