@@ -51,8 +51,7 @@ def draw_confusion(run: Path) -> Path | None:
         bar = figure.colorbar(drawn, ticks=[0, 0.01, 0.05, 0.2, 0.5, 1], format="{x:.0%}")
         bar.set_label("share of the class", fontsize=8)
         bar.ax.tick_params(labelsize=7)
-    write_figure(run / CONFUSION, figure)
-    return run / CONFUSION
+    return write_figure(run / CONFUSION, figure)
 
 
 def _plot(counts: Int[np.ndarray, "C C"], axis: Axes, few: bool) -> AxesImage:

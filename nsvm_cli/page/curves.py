@@ -70,8 +70,7 @@ def draw_curves(run: Path) -> Path:
     title = _title(run)
     with new_figure(7.0, 1.9 * len(panels) + 0.6) as figure:
         plot_panels(panels, title, figure)
-    write_figure(run / CURVES, figure)
-    return run / CURVES
+    return write_figure(run / CURVES, figure)
 
 
 def panels_of(run: Path) -> list[Panel]:

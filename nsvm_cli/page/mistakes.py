@@ -63,8 +63,7 @@ def draw_mistakes(run: Path, data: Data | None = None, samples: SampleCache | No
             if mistake:
                 axis.imshow(pixels(mistake.sample, ends), cmap="gray", vmin=0, vmax=1)
                 axis.set_title(_title(mistake), fontsize=8)
-    write_figure(run / MISTAKES, figure)
-    return run / MISTAKES
+    return write_figure(run / MISTAKES, figure)
 
 
 def which(shown: int, count: int) -> str:

@@ -41,8 +41,10 @@ def new_figure(width: float, height: float) -> Iterator[Figure]:
         yield Figure(figsize=(width, height), dpi=150, layout="constrained")
 
 
-def write_figure(file: Path, figure: Figure) -> None:
-    """Write a figure as PNG or PDF, as the name of the file ends; see ``write_atomically``."""
+def write_figure(file: Path, figure: Figure) -> Path:
+    """Write a figure as PNG or PDF, as the name of the file ends, and return the file; see
+    ``write_atomically``.
+    """
     form, buffer = file.suffix[1:], io.BytesIO()
     with plain_matplotlib() as parameters:
         from matplotlib.backend_bases import get_registered_canvas_class
@@ -52,6 +54,7 @@ def write_figure(file: Path, figure: Figure) -> None:
         # figure.savefig would draw twice, for the layout first
         getattr(canvas, f"print_{form}")(buffer, metadata={"CreationDate": None})
     write_atomically(file, buffer.getvalue())
+    return file
 
 
 def to_svg(figure: Figure, label: str) -> Markup:

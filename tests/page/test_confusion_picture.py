@@ -20,7 +20,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     figures: list[Figure] = []
 
     monkeypatch.setattr(
-        "nsvm_cli.page.confusion_picture.write_figure", lambda _, figure: figures.append(figure)
+        "nsvm_cli.page.confusion_picture.write_figure", lambda file, figure: figures.append(figure) or file
     )
     return figures
 
