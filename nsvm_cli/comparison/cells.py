@@ -168,7 +168,8 @@ def _by_seed(group: Sequence[RunRecord]) -> dict[int, RunRecord]:
     runs: dict[int, RunRecord] = {}
     for record in group:
         first = runs.setdefault(int(record.figures["seed"]), record)
-        if any(first.figures.get(name) != record.figures.get(name) for name in REPEATED):
+        same = (first.figures.get(name) == record.figures.get(name) for name in REPEATED)
+        if first is not record and not all(same):
             raise InputError(
                 f"{first.path} and {record.path} have the same settings and seed, but different results: "
                 f"leave out either, as --filter 'path!={first.path}' does"
