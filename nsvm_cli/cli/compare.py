@@ -77,8 +77,7 @@ def compare(options: argparse.Namespace) -> None:
         from nsvm_cli.page.plotting import write_figure
 
         file = options.figures / f"{name}.{'pdf' if options.format == 'latex' else 'png'}"
-        write_figure(file, figure)
-        say(file)
+        say(write_figure(file, figure))
     if options.figures is not None and not drawn:
         say(f"{options.figures}: no figure applies to these runs; see nsvm compare --help")
 

@@ -19,7 +19,7 @@ from nsvm_cli.config.settings import flat, parse_settings
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, printable, say
 from nsvm_cli.plugins import load_plugins
-from nsvm_cli.terminal.console import METRICS, Console
+from nsvm_cli.terminal.console import METRIC_FORMATS, Console
 
 if TYPE_CHECKING:
     from nsvm_cli.tuning.search import Candidate
@@ -137,7 +137,7 @@ class Progress:
 
     def __init__(self, first_lines: Sequence[str], seeds: int, metric: str) -> None:
         self.first_lines, self.seeds, self.tried, self.best = first_lines, seeds, 0, 0.0
-        _, self.written = METRICS[metric]
+        _, self.written = METRIC_FORMATS[metric]
 
     def show(self, candidate: Candidate) -> None:
         """Show a candidate that has just been tried."""
@@ -153,7 +153,7 @@ class Progress:
 
 
 def _show(finalists: Sequence[Candidate], metric: str) -> None:
-    seeds, (name, written) = len(finalists[0].final), METRICS[metric]
+    seeds, (name, written) = len(finalists[0].final), METRIC_FORMATS[metric]
     table = Table(
         title=f"the best {len(finalists)} on {seeds} fresh seeds",
         title_justify="left",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -211,6 +211,17 @@ def read_result(path: Path) -> dict[str, Any]:
         InputError: it cannot be read.
     """
     return _read_json(path / RESULT)
+
+
+@contextlib.contextmanager
+def reading(what: object, advice: str = "") -> Iterator[None]:
+    """Turn errors within the context, where a value is missing or of another kind, into an InputError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError):
+        raise InputError(f"{what} is damaged, or an earlier version wrote it{advice}") from None
 
 
 def numbers_in(record: Mapping[str, Any]) -> dict[str, float]:
