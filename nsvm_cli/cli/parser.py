@@ -230,6 +230,8 @@ def _complete_key(keys: Sequence[Key], more: Completer | None, prefix: str, **co
 def build_parser(command: str | None = None) -> Parser:
     """Return the parser of ``nsvm``.
 
+    A command is a module of its name, with a function of this name, and ``configure``, which adds arguments.
+
     Args:
         command: the command whose arguments are wanted: only its module is imported. ``train`` has none
             here, because Hydra parses its arguments.
@@ -242,5 +244,8 @@ def build_parser(command: str | None = None) -> Parser:
     assert parser._subparsers is not None
     _list(parser._subparsers, COMMANDS)
     if command in COMMANDS and command != "train":
-        import_module(f"nsvm_cli.cli.{command}").configure(parser.commands.choices[command])
+        module, chosen = import_module(f"nsvm_cli.cli.{command}"), parser.commands.choices[command]
+        chosen.description, chosen.epilog = module.DESCRIPTION, vars(module).get("EPILOG")
+        chosen.set_defaults(run=getattr(module, command))
+        module.configure(chosen)
     return parser

@@ -157,20 +157,13 @@ class Sweep:
         assert self.directory is not None
         running = []
         for path in _directories(self.directory):
-            outcome = None if path in self._ended else self._outcome_now(path)
-            if outcome and outcome.status == "running":
-                record = last_record(path / METRICS)
-                view = JobView(outcome.job, self._label(outcome), "running", outcome.steps, record)
-                running.append(replace(view, notices=outcome.notices))
-            elif outcome:
-                self._ended[path] = JobView(
-                    outcome.job,
-                    self._label(outcome),
-                    outcome.status,
-                    result=_result(path),
-                    earlier=self._is_earlier(path),
-                    notices=outcome.notices,
-                )
+            if path in self._ended or (outcome := self._outcome_now(path)) is None:
+                continue
+            view = JobView(outcome.job, self._label(outcome), outcome.status, notices=outcome.notices)
+            if outcome.status == "running":
+                running.append(replace(view, steps=outcome.steps, record=last_record(path / METRICS)))
+            else:
+                self._ended[path] = replace(view, result=_result(path), earlier=self._is_earlier(path))
         by_number = {job.number: job for job in (*running, *self._ended.values())}
         return [by_number[number] for number in sorted(by_number)]
 

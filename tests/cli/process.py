@@ -79,7 +79,7 @@ def as_if_started(cwd: Path, env: dict[str, str]) -> Iterator[None]:
         for registry in REGISTRIES:
             after.enter_context(mock.patch.dict(registry))
         after.enter_context(mock.patch.object(sys, "argv", [*sys.argv]))
-        after.enter_context(mock.patch.object(sys, "meta_path", [*sys.meta_path]))
+        after.enter_context(mock.patch.object(sys, "path", [*sys.path]))
         after.callback(_forget_modules_of, cwd)
         for signum in (signal.SIGINT, signal.SIGUSR1, *ENDING):
             after.callback(signal.signal, signum, signal.getsignal(signum))

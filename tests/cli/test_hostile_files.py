@@ -16,7 +16,7 @@ import yaml
 from safetensors.torch import save
 
 from nsvm_cli.config.settings import plain
-from nsvm_cli.datasets.mnist import FILES
+from nsvm_cli.datasets.mnist import MNIST
 from nsvm_cli.errors import Interrupted
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
@@ -83,7 +83,7 @@ def make_data(here: Path) -> None:
     for root, target, suffix in (("sparse", "sparse.csv", ""), ("bombs", "b.csv.gz", ".gz")):
         raw = here / root / "MNIST" / "raw"
         raw.mkdir(parents=True)
-        for name in FILES:
+        for name in MNIST().files:
             (raw / f"{name}{suffix}").symlink_to(here / target)
 
 

@@ -236,7 +236,7 @@ def test_bad_input(folder: Path, tmp_path: Path) -> None:
     assert "fewer.csv lacks columns that the model was trained on: colour, income" in says(run, "fewer.csv")
     for separator in (";;", "", "é", '"'):
         message = says(run, folder / "table.csv", "--separator", separator)
-        assert message.startswith("separator: expected one ASCII character, such as ;")
+        assert message.startswith("expected one ASCII character as separator, such as ;")
     for file in ("missing/out.csv", tmp_path):
         message = says(run, folder / "table.csv", "--output", file)
         assert f"expected a file in a folder that exists, got {file}" in message

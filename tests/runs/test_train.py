@@ -20,6 +20,7 @@ from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.errors import InputError, Interrupted, RunError
 from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.parallel.signals import Signals
 from nsvm_cli.runs.checkpoint import KIND, load_checkpoint, save_checkpoint
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loop import Callback, Record
@@ -54,7 +55,7 @@ def settings_with(**changes: Any) -> Settings:
     return parse_settings({**VALUES, **changes})
 
 
-class FakeSignals(Callback):
+class FakeSignals(Callback, Signals):
     """Records SIGTERM at a pause or after the record of a step has been seen, and requests of checkpoints."""
 
     def __init__(self, pauses: int | None = None, step: int | None = None) -> None:
@@ -76,8 +77,8 @@ class FakeSignals(Callback):
         asked, self.asked = self.asked, False
         return asked
 
-    def end_at_once(self, message: str) -> None:
-        self.ended_with = message
+    def end_at_once(self, last_words: str) -> None:
+        self.ended_with = last_words
 
 
 def go(
