@@ -69,11 +69,7 @@ def test_every_data_set_has_a_validation_setting(name: str) -> None:
         ("digits", {"classes": [0, 10]}, "dataset.classes: there is no class '10'; did you mean 1? "),
         ("digits", {"classes": [-1, 2]}, "dataset.classes: there is no class '-1'; did you mean 1? "),
         ("digits", {"classes": [4]}, "dataset.classes: expected two or more different classes, got [4]"),
-        (
-            "digits",
-            {"classes": ["zero", 1]},
-            "dataset.classes: there is no class 'zero'; expected one of: 0, ",
-        ),
+        ("digits", {"classes": ["zero", 1]}, "dataset.classes: there is no class 'zero'; expected one"),
         ("digits", {"classes": 5}, "dataset.classes should be a list, got 5"),
         ("ringnorm", {"augment": ["crop"]}, "dataset.augment: ringnorm has no such setting"),
         ("ringnorm", {"samples": 19}, "dataset.samples should be greater than or equal to 20, got 19"),
