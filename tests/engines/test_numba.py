@@ -89,8 +89,11 @@ def compare(small: Small, trainer: Trainer[Any], rule: OptimizerConfig | None = 
 @pytest.mark.parametrize(
     "K",
     [
-        *(RBF(1.0), Polynomial(2, 0.5), Biased(RBF(1.0))),
-        *(pytest.param(K, marks=pytest.mark.thorough) for K in (Laplacian(0.5), Linear())),
+        *(RBF(1.0), Biased(RBF(1.0))),
+        *(
+            pytest.param(K, marks=pytest.mark.thorough)
+            for K in (Laplacian(0.5), Linear(), Polynomial(2, 0.5))
+        ),
     ],
     ids=str,
 )
@@ -146,7 +149,10 @@ def test_algorithm_4_on_real_targets(small: MakeSmall) -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_pauses_and_checkpoints_change_no_bit(algorithm: str, small: MakeSmall) -> None:
-    s, trainer = small(3, m=300, network=DROPPED), taken_by("numba", trainer_of(algorithm, 600, 2))
+    s, trainer = (
+        small(3, m=300, network={**DROPPED, "normalize": False}),
+        taken_by("numba", trainer_of(algorithm, 600, 2)),
+    )
     whole = train(trainer, s.problem, of(s))
     F = of(s)
     state = trainer.start(s.problem, F)

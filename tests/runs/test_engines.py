@@ -77,4 +77,4 @@ def test_a_run_that_compiles_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for ready in (True, False):
         monkeypatch.setattr(nsvm_cli.engines.numba, "is_ready", lambda *_, ready=ready: ready)
         go(tmp_path / str(ready), settings(engine="numba"), say=said.append)
-    assert [line.split(",")[0] for line in said] == ["compiling the steps of this algorithm"]
+    assert [line.split(",")[0] for line in said] == ["compiling the steps for these settings"]

@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nsvm_cli.engines.numba.forms import LAPLACIAN, POLYNOMIAL, RBF, Kernel
-from nsvm_cli.engines.numba.jit import jit
+from nsvm_cli.engines.numba.elements import add_matrix
+from nsvm_cli.engines.numba.forms import Kernel, Laplacian, Linear, Polynomial, ShiftedRBF
+from nsvm_cli.engines.numba.jit import by_type, jit
 from nsvm_cli.engines.numba.kernels import COLUMNS, of_exponents, of_products, power, rate_of, squared_lengths
 
 
 class Columns(NamedTuple):
-    """Features that stay as they are, and their squared lengths, for kernels that do not ``shift``.
+    """Features that stay as they are, and their squared lengths, for kernels other than ``ShiftedRBF``.
 
     ``z`` has blocks of ``COLUMNS`` columns, so that a block lies together: for few rows, to rearrange factors
     would take longer than to multiply them.
@@ -52,20 +53,32 @@ def centre(K: Kernel, a: Any, b: Columns, count: int) -> Any:
     """
     real, z = a.dtype.type, b.z[0]
     a, squares = a.copy(), b.squares[0]
-    squares[:count] = real(0)
+    for j in range(count):
+        squares[j] = real(0)
     for k in range(len(z)):
-        if K.shift:
-            origin = real(0)
-            for j in range(count):
-                origin += z[k, j]
-            origin /= real(count)
-            for j in range(count):
-                z[k, j] -= origin
-            for i in range(len(a)):
-                a[i, k] -= origin
+        _shift(K, a, z, k, count)
         for j in range(count):
             squares[j] += z[k, j] * z[k, j]
     return a
+
+
+@by_type
+@jit
+def _shift(K: Kernel, a: Any, z: Any, k: int, count: int) -> None:
+    pass
+
+
+@_shift.register(ShiftedRBF)
+@jit
+def _(K: ShiftedRBF, a: Any, z: Any, k: int, count: int) -> None:
+    origin = z.dtype.type(0)
+    for j in range(count):
+        origin += z[k, j]
+    origin /= z.dtype.type(count)
+    for j in range(count):
+        z[k, j] -= origin
+    for i in range(len(a)):
+        a[i, k] -= origin
 
 
 @jit
@@ -132,20 +145,25 @@ def _add_4_products(P: Any, begun: Any, i: int, a: Any, k: int, b: Any, block: i
         P[i + 3, j] = _sum(begun, P[i + 3, j], s_0 * c_0 + s_1 * c_1 + s_2 * c_2 + s_3 * c_3)
 
 
+@by_type
 @jit
 def column_values(K: Kernel, a: Any, b: Columns, block: int, count: int) -> Any:
     """Return K(a_i, b_j) for the first columns of a block."""
-    if K.kind == LAPLACIAN:
-        P, columns, rate = np.zeros((len(a), count), a.dtype), b.z, rate_of(K)
-        for i in range(len(a)):
-            for k in range(a.shape[1]):
-                value = a[i, k]
-                for j in range(count):
-                    P[i, j] += rate * abs(value - columns[block, k, j])
-            of_exponents(K, P, i)
-    else:
-        P = _products(a, b.z, block, count)
-        of_products(K, P, squared_lengths(a), b.squares[block])
+    P = _products(a, b.z, block, count)
+    of_products(K, P, squared_lengths(a), b.squares[block])
+    return P
+
+
+@column_values.register(Laplacian)
+@jit
+def _(K: Laplacian, a: Any, b: Columns, block: int, count: int) -> Any:
+    P, columns, rate = np.zeros((len(a), count), a.dtype), b.z, rate_of(K)
+    for i in range(len(a)):
+        for k in range(a.shape[1]):
+            value = a[i, k]
+            for j in range(count):
+                P[i, j] += rate * abs(value - columns[block, k, j])
+        of_exponents(K, P, i)
     return P
 
 
@@ -164,39 +182,63 @@ def column_sums(K: Kernel, a: Any, b: Columns, w: Any) -> Any:
                     total += P[i, j] * of_block[j]
                 out[i, 0] += total
         else:
-            out += np.dot(P, w[begin:end])
+            add_matrix(out, np.dot(P, w[begin:end]))
     return out
 
 
+@by_type
 @jit
-def column_gradient(K: Kernel, a: Any, b: Columns, block: int, K_ab: Any, G: Any, out: Any) -> None:
+def column_gradient(K: Any, a: Any, b: Columns, block: int, K_ab: Any, G: Any, out: Any) -> None:
     """Add the gradient of sum_ij G_ij K(a_i, b_j) with respect to a, given K_ab = K(a_i, b_j), to ``out``.
 
     The sum is over the first columns of a block. It overwrites G.
     """
-    real = a.dtype.type
-    count, columns = G.shape[1], b.z
-    slopes = _products(a, columns, block, count) if K.kind == POLYNOMIAL else K_ab
+    factor = a.dtype.type(2) * K.gamma
     for i in range(len(a)):
-        total = real(0)
-        if K.kind == RBF:
-            factor = real(2) * K.gamma
-            for j in range(count):
-                G[i, j] *= factor * (slopes[i, j] - K.bias)
-                total += G[i, j]
-        elif K.kind == LAPLACIAN:
-            for j in range(count):
-                G[i, j] *= -K.gamma * (slopes[i, j] - K.bias)
-        elif K.kind == POLYNOMIAL:
-            factor = K.gamma * real(K.degree)
-            for j in range(count):
-                G[i, j] *= factor * power(K.gamma * slopes[i, j] + K.c, K.degree - 1, real(1))
+        total = a.dtype.type(0)
+        for j in range(G.shape[1]):
+            G[i, j] *= factor * (K_ab[i, j] - K.bias)
+            total += G[i, j]
+        _add_columns(a, b.z, block, G, i, total, out)
+
+
+@column_gradient.register(Laplacian)
+@jit
+def _(K: Laplacian, a: Any, b: Columns, block: int, K_ab: Any, G: Any, out: Any) -> None:
+    columns = b.z
+    for i in range(len(a)):
+        for j in range(G.shape[1]):
+            G[i, j] *= -K.gamma * (K_ab[i, j] - K.bias)
         for k in range(a.shape[1]):
-            value, by_a = a[i, k], real(0)
-            if K.kind == LAPLACIAN:
-                for j in range(count):
-                    by_a += G[i, j] * np.sign(value - columns[block, k, j])
-            else:
-                for j in range(count):
-                    by_a += G[i, j] * columns[block, k, j]
-            out[i, k] += by_a - total * value
+            value, by_a = a[i, k], a.dtype.type(0)
+            for j in range(G.shape[1]):
+                by_a += G[i, j] * np.sign(value - columns[block, k, j])
+            out[i, k] += by_a
+
+
+@column_gradient.register(Linear)
+@jit
+def _(K: Linear, a: Any, b: Columns, block: int, K_ab: Any, G: Any, out: Any) -> None:
+    for i in range(len(a)):
+        _add_columns(a, b.z, block, G, i, a.dtype.type(0), out)
+
+
+@column_gradient.register(Polynomial)
+@jit
+def _(K: Polynomial, a: Any, b: Columns, block: int, K_ab: Any, G: Any, out: Any) -> None:
+    real = a.dtype.type
+    products, factor = _products(a, b.z, block, G.shape[1]), K.gamma * real(K.degree)
+    for i in range(len(a)):
+        for j in range(G.shape[1]):
+            G[i, j] *= factor * power(K.gamma * products[i, j] + K.c, K.degree - 1, real(1))
+        _add_columns(a, b.z, block, G, i, real(0), out)
+
+
+@jit
+def _add_columns(a: Any, columns: Any, block: int, G: Any, i: int, total: Any, out: Any) -> None:
+    """Add sum_j G_ij b_j - ``total`` a_i to row i of ``out``."""
+    for k in range(a.shape[1]):
+        by_a = a.dtype.type(0)
+        for j in range(G.shape[1]):
+            by_a += G[i, j] * columns[block, k, j]
+        out[i, k] += by_a - total * a[i, k]

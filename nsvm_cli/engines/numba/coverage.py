@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from nsvm_cli.engines.numba import forms
 from nsvm_cli.models.feature_map import FeatureMap
@@ -22,11 +22,11 @@ from nsvm_cli.trainers.pegasos import Pegasos
 
 TRAINERS = {"pegasos": Pegasos, "alg1": Alg1, "alg2": Alg2, "alg3": Alg3, "alg4": Alg4}
 
-KERNELS: dict[type[Kernel], int] = {
+KERNELS: dict[type[Kernel], type[forms.Kernel]] = {
     RBF: forms.RBF,
-    Laplacian: forms.LAPLACIAN,
-    Linear: forms.LINEAR,
-    Polynomial: forms.POLYNOMIAL,
+    Laplacian: forms.Laplacian,
+    Linear: forms.Linear,
+    Polynomial: forms.Polynomial,
 }
 
 LOSSES: dict[type[Loss], int] = {
@@ -74,6 +74,38 @@ def name_of(trainer: Trainer[Any]) -> str:
     return next(name for name, kind in TRAINERS.items() if isinstance(trainer, kind))
 
 
+def units(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> list[str]:
+    """Return the units of compiled code that take the steps of a run, which is covered; see ``code``."""
+    name, K = name_of(trainer), problem.K
+    if name == "pegasos":
+        return [unit(name, K, problem.x)]
+    part_2 = isinstance(trainer, Alg4) and trainer.solver == "pegasos" and covers_loss(problem)
+    return [unit(name, K, problem.x, F), *([unit("pegasos", K, problem.x)] if part_2 else [])]
+
+
+def unit(algorithm: str, K: Kernel, x: Tensor, F: FeatureMap | None = None) -> str:
+    """Return the name of the unit for an algorithm on samples like x; without F, theta does not move."""
+    words = [algorithm, str(x.dtype).removeprefix("torch.")]
+    if F is None:
+        return "-".join([*words, kernel_kind(K).__name__])
+    parts = parts_of(F.network)
+    assert parts is not None, "uncovered"
+    network, dropout, normalize = parts
+    words += [kernel_kind(K, normalize is not None).__name__, type(network).__name__]
+    return "-".join([*words, *(["dropout"] if drops(network, dropout) else [])])
+
+
+def kernel_kind(K: Kernel, normalized: bool = False) -> type[forms.Kernel]:
+    """Return what compiled functions get of a kernel on features that may be ``normalized``."""
+    kind = KERNELS[type(formula_of(K))]
+    return forms.ShiftedRBF if kind is forms.RBF and not normalized else kind
+
+
+def drops(network: MLP | CNN, dropout: Dropout) -> bool:
+    """Return whether dropout acts on a layer of a network: not on the last one of an MLP."""
+    return dropout.p > 0 and (isinstance(network, CNN) or len(network.layers) > 1)
+
+
 def covers_loss(problem: Problem) -> bool:
     """Return whether compiled functions cover the loss of the SVM."""
     return type(problem.loss) in LOSSES and type(problem.loss.l) is Hinge
@@ -106,7 +138,7 @@ TRAINED = 500_000
 SHORT = {"pegasos": 5_000, "alg1": 1_000, "alg2": 500, "alg3": 500, "alg4": 1_000}
 """Steps of an algorithm that torch takes before compiled functions have been loaded."""
 
-LONG = {"pegasos": 1_000_000, "alg1": 100_000, "alg2": 20_000, "alg3": 20_000, "alg4": 50_000}
+LONG = {"pegasos": 200_000, "alg1": 20_000, "alg2": 4_000, "alg3": 4_000, "alg4": 10_000}
 """Steps that torch takes before they have been compiled."""
 
 
