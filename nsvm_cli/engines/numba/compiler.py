@@ -25,7 +25,9 @@ NETWORKS = {"MLP": {"name": "mlp", "widths": [4, 3]}, "CNN": {"name": "cnn", "ch
 class LinkedCode(JITCodeLibrary):
     """Optimizes functions, and makes machine code of them, together with the stretch that calls them only.
 
-    Numba does both for each function, and again for whatever calls it: three quarters of its time.
+    Numba does both for each function, and again for whatever calls it: three quarters of its time. Once is
+    not enough for the stretch: only after its functions have become one, it is seen which references need no
+    counting, and without these more loops take several numbers at a time.
     """
 
     @property
@@ -34,6 +36,7 @@ class LinkedCode(JITCodeLibrary):
 
     def _optimize_final_module(self) -> None:
         if self._is_called_from_python:
+            cast(Any, super())._optimize_final_module()
             cast(Any, super())._optimize_final_module()
 
     def _finalize_final_module(self) -> None:
