@@ -6,7 +6,7 @@ takes many steps in one call of compiled code (see ``numba``), where it covers t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from nsvm_cli.engines import numba
 from nsvm_cli.engines.look_ahead import trainers as look_ahead
-from nsvm_cli.engines.numba.code import can_keep_code, compile_once, lasting_folder
+from nsvm_cli.engines.numba.code import can_keep_code, compile_once, is_compiled, lasting_folder
 from nsvm_cli.engines.numba.coverage import pays_off, uncovered, units
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
@@ -69,7 +69,18 @@ def compile_steps(
     Raises:
         RunError: it cannot be compiled.
     """
-    if engine != NUMBA or numba.is_ready(trainer, problem, F):
+    if engine == NUMBA:
+        compile_units(units(trainer, problem, F), say)
+
+
+def compile_units(needed: Iterable[str], say: Callable[[str], object]) -> None:
+    """Compile units, unless that is done, and say so first; see ``units`` in ``numba.coverage``.
+
+    Raises:
+        RunError: they cannot be compiled.
+    """
+    left = {unit for unit in needed if not is_compiled(unit)}
+    if not left:
         return
     what = "compiling the steps for these settings, which takes some ten seconds"
     if can_keep_code():
@@ -77,7 +88,7 @@ def compile_steps(
     else:
         where = lasting_folder()
         say(f"{what}, for this process alone: {where} is not a writable folder of your own, with mode 0700")
-    compile_once(units(trainer, problem, F))
+    compile_once(left)
 
 
 def circumstances(engine: Engine) -> str:
