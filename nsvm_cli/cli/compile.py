@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from nsvm_cli.cli.hydra_app import compose_settings, conf_folder
 from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser
+from nsvm_cli.compose.composition import compose_settings, conf_folder
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.output import answer, say
 

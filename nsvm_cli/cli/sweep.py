@@ -42,7 +42,9 @@ class SweepDirectory(Callback):
             jobs, keys = _swept(config.hydra)
             _compile(config, jobs or [])
             SweepDirectory.sweep.plugins = config.get("plugins") or []
-            SweepDirectory.sweep.start(Path(config.hydra.sweep.dir), jobs and len(jobs), keys)
+            SweepDirectory.sweep.start(
+                Path(config.hydra.sweep.dir), None if jobs is None else len(jobs), keys
+            )
 
 
 def _swept(hydra: DictConfig) -> tuple[list[list[str]] | None, set[str]]:
@@ -77,7 +79,7 @@ def _compile(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
     }.values():
         with contextlib.suppress(InputError, HydraException):  # which the job reports
             composed = loader.load_sweep_config(config, list(words))
-            own = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
+            own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
             needed.update(units_of(composed_settings(own, RunOptions()), if_used=True))
     with contextlib.suppress(RunError):  # likewise
         compile_units(needed, say)

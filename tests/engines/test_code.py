@@ -273,7 +273,7 @@ def test_all_experiments_are_compiled_ahead(folder: Path, tmp_path: Path) -> Non
     assert nsvm("compile", cwd=tmp_path).returncode == 0
     units = (tmp_path / "calls").read_text().split()
     assert {unit.partition("-")[0] for unit in units} == {"pegasos", "alg1", "alg2", "alg3", "alg4"}
-    assert {*units} > {"pegasos-float32-ShiftedRBF", "alg3-float32-ShiftedRBF-MLP"}
+    assert {*units} > {"pegasos-float32-FarRBF", "alg3-float32-FarRBF-MLP"}
     assert len(units) == len({*units})
 
 

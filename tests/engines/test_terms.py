@@ -16,22 +16,21 @@ pytest.importorskip("numba")
 import numba
 from numba.core.codegen import JITCPUCodegen
 
-from nsvm_cli.engines.numba import columns as compiled_columns
-from nsvm_cli.engines.numba import kernels as compiled_kernels
 from nsvm_cli.engines.numba import losses as compiled_losses
 from nsvm_cli.engines.numba import masks as compiled_masks
 from nsvm_cli.engines.numba import networks as compiled_networks
 from nsvm_cli.engines.numba import objectives as compiled_objectives
 from nsvm_cli.engines.numba import optimizers as compiled_optimizers
 from nsvm_cli.engines.numba.compiler import LinkedCode
-from nsvm_cli.engines.numba.forms import BINARY, CRAMMER_SINGER, ONE_VS_REST
-from nsvm_cli.engines.numba.forms import Laplacian as LaplacianForm
 from nsvm_cli.engines.numba.jit import OPTIONS
+from nsvm_cli.engines.numba.kernels import base as compiled_kernels
+from nsvm_cli.engines.numba.kernels import columns as compiled_columns
+from nsvm_cli.engines.numba.kernels.laplacian import Laplacian as LaplacianForm
 from nsvm_cli.engines.numba.theta import Theta, kernel_form
 from nsvm_cli.models import objectives as definitions
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Polynomial
-from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge, OneVsRest
+from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge, Loss, OneVsRest
 from nsvm_cli.models.networks import Masks, build_network, dropout_masks
 from nsvm_cli.models.optimizers import SGD, Adam
 from nsvm_cli.tasks import BINARY as TWO_CLASSES
@@ -220,18 +219,18 @@ def test_optimizers(kind: str, schedule: str, warmup: float) -> None:
     np.testing.assert_allclose(theta.network.theta, parameters(F.network), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("number", [BINARY, CRAMMER_SINGER, ONE_VS_REST])
-def test_hinge(number: int) -> None:
-    g = np.round(normal(7, 400, 1 if number == BINARY else 3).numpy(), 1)  # with ties, and margins of 1
-    loss = {BINARY: Binary, CRAMMER_SINGER: CrammerSinger, ONE_VS_REST: OneVsRest}[number](Hinge())
-    task: Any = TWO_CLASSES if number == BINARY else MulticlassClassification(("a", "b", "c"))
-    y = np.arange(400) % 2 * 2.0 - 1 if number == BINARY else np.arange(400) % 3 * 1.0
-    expected, step = loss.step(y, g[:, 0] if number == BINARY else g), np.empty_like(g)
+@pytest.mark.parametrize("kind", [Binary, CrammerSinger, OneVsRest])
+def test_hinge(kind: type[Loss]) -> None:
+    loss, number, two = kind(Hinge()), kind.compiled, kind is Binary
+    g = np.round(normal(7, 400, 1 if two else 3).numpy(), 1)  # with ties, and margins of 1
+    task: Any = TWO_CLASSES if two else MulticlassClassification(("a", "b", "c"))
+    y = np.arange(400) % 2 * 2.0 - 1 if two else np.arange(400) % 3 * 1.0
+    expected, step = loss.step(y, g[:, 0] if two else g), np.empty_like(g)
     acts = [losses.step(number, y_i, g, row, step) for row, y_i in enumerate(y)]
     np.testing.assert_array_equal(step, expected.reshape(step.shape))
     np.testing.assert_array_equal(acts, step.any(1))
     correct = sum(losses.is_correct(number, y_i, g, row) for row, y_i in enumerate(y))
-    assert correct == task.correct(y, g[:, 0] if number == BINARY else g)
+    assert correct == task.correct(y, g[:, 0] if two else g)
 
 
 @pytest.mark.parametrize("centred", [False, True])

@@ -6,15 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nsvm_cli.engines.numba.columns import (
-    Columns,
-    column_gradient,
-    column_sums,
-    column_values,
-    columns_of,
-    set_column,
-)
-from nsvm_cli.engines.numba.elements import add_matrix, inner, scale, set_row
+from nsvm_cli.engines.numba.elements import scale, set_row
 from nsvm_cli.engines.numba.forms import (
     BAD_G,
     BAD_OBJECTIVE,
@@ -24,10 +16,16 @@ from nsvm_cli.engines.numba.forms import (
     Optimizer,
     Progress,
     Samples,
-    ShiftedRBF,
 )
-from nsvm_cli.engines.numba.jit import by_type, jit
-from nsvm_cli.engines.numba.kernels import COLUMNS, gradient, sums, values
+from nsvm_cli.engines.numba.jit import jit
+from nsvm_cli.engines.numba.kernels.base import COLUMNS
+from nsvm_cli.engines.numba.kernels.columns import (
+    Columns,
+    add_term_gradient,
+    set_term,
+    term_columns,
+    term_sums,
+)
 from nsvm_cli.engines.numba.look_ahead import group, note_violation
 from nsvm_cli.engines.numba.losses import decide
 from nsvm_cli.engines.numba.masks import masks_for
@@ -56,13 +54,13 @@ def stretch(
     """
     k, C = drawn.shape[1], alpha_s.shape[1]
     g, steps = np.empty((k, C)), np.empty((k, C))
-    columns = _columns(K, z_s[: filled[0]], len(z_s))
+    columns = term_columns(K, z_s[: filled[0]], len(z_s))
     while progress.t[0] < until:
         begin, end = group(progress, first, first + len(drawn) - 1, k)
         i = drawn[begin - first : end - first].copy().reshape(-1)
         x = rows_of(samples.x, i)
         z = features(F, x)
-        s = _sums(K, z, z_s[: filled[0]], columns, alpha_s[: filled[0]])
+        s = term_sums(K, z, z_s[: filled[0]], columns, alpha_s[: filled[0]])
         violations, _ = decide(samples, i, s, begin, min(end, until + 1), g, steps, progress)
         if violations < 0:
             return BAD_G
@@ -77,7 +75,7 @@ def stretch(
                 i_s[filled[0]] = i[rows[v]]
                 set_row(z_s, filled[0], z_t, v)
                 set_row(alpha_s, filled[0], alpha_t, v)
-                _set_column(K, columns, filled[0], z_t[v])
+                set_term(columns, filled[0], z_t[v])
                 filled[0] += 1
             note_violation(progress, t)
     return DONE
@@ -93,7 +91,7 @@ def _descend(
     i_t: Any,
     alpha_t: Any,
     z_s: Any,
-    columns: Columns,
+    columns: Columns | None,
     alpha_s: Any,
     lam: float,
     t: int,
@@ -111,63 +109,5 @@ def _descend(
     for begin in range(0, len(z_s), COLUMNS):
         end = min(begin + COLUMNS, len(z_s))
         c = np.dot(a, alpha_s[begin:end].T)
-        value += _add_gradient(K, z, z_s, columns, begin, end, c, by_z)
+        value += add_term_gradient(K, z, z_s, columns, begin, end, c, by_z)
     return theta_step(F, o, progress, passed, by_z, value, t)
-
-
-@by_type
-@jit
-def _columns(K: Kernel, z_s: Any, room: int) -> Any:
-    """Return the features of the terms as columns, with room for others, or None if K does without."""
-    return columns_of(z_s, room)
-
-
-@_columns.register(ShiftedRBF)
-@jit
-def _(K: ShiftedRBF, z_s: Any, room: int) -> Any:
-    return None
-
-
-@by_type
-@jit
-def _set_column(K: Kernel, columns: Columns, j: int, z: Any) -> None:
-    set_column(columns, j, z)
-
-
-@_set_column.register(ShiftedRBF)
-@jit
-def _(K: ShiftedRBF, columns: None, j: int, z: Any) -> None:
-    pass
-
-
-@by_type
-@jit
-def _sums(K: Kernel, z: Any, z_s: Any, columns: Columns, alpha_s: Any) -> Any:
-    """Return sum_s alpha_s K(z_s, z_i) for every i."""
-    return column_sums(K, z, columns, alpha_s)
-
-
-@_sums.register(ShiftedRBF)
-@jit
-def _(K: ShiftedRBF, z: Any, z_s: Any, columns: None, alpha_s: Any) -> Any:
-    return sums(K, z, z_s, alpha_s)
-
-
-@by_type
-@jit
-def _add_gradient(
-    K: Kernel, z: Any, z_s: Any, columns: Columns, begin: int, end: int, c: Any, by_z: Any
-) -> Any:
-    """Return sum_is c_is K(z_i, z_s) over these terms, and add its gradient with respect to z to ``by_z``."""
-    K_ts = column_values(K, z, columns, begin // COLUMNS, end - begin)
-    value = inner(K_ts, c)
-    column_gradient(K, z, columns, begin // COLUMNS, K_ts, c, by_z)
-    return value
-
-
-@_add_gradient.register(ShiftedRBF)
-@jit
-def _(K: ShiftedRBF, z: Any, z_s: Any, columns: None, begin: int, end: int, c: Any, by_z: Any) -> Any:
-    K_ts = values(K, z, z_s[begin:end])
-    add_matrix(by_z, gradient(K, z, z_s[begin:end], K_ts, c))
-    return inner(K_ts, c)

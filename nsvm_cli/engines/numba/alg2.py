@@ -19,7 +19,7 @@ from nsvm_cli.engines.numba.forms import (
     Support,
 )
 from nsvm_cli.engines.numba.jit import jit
-from nsvm_cli.engines.numba.kernels import gradient, sums, values
+from nsvm_cli.engines.numba.kernels.base import gradient, sums, values
 from nsvm_cli.engines.numba.look_ahead import group, note_violation
 from nsvm_cli.engines.numba.losses import decide
 from nsvm_cli.engines.numba.masks import masks_for

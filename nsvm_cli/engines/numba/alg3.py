@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from nsvm_cli.engines.numba.columns import centre, column_sums, columns_of
 from nsvm_cli.engines.numba.elements import add_matrix
 from nsvm_cli.engines.numba.forms import (
     BAD_G,
@@ -21,7 +20,8 @@ from nsvm_cli.engines.numba.forms import (
     Support,
 )
 from nsvm_cli.engines.numba.jit import jit
-from nsvm_cli.engines.numba.kernels import COLUMNS
+from nsvm_cli.engines.numba.kernels.base import COLUMNS
+from nsvm_cli.engines.numba.kernels.columns import centre, column_sums, columns_of
 from nsvm_cli.engines.numba.losses import decide
 from nsvm_cli.engines.numba.networks import feature_columns, features, room_for
 from nsvm_cli.engines.numba.objectives import descend_on_batch

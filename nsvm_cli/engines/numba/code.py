@@ -105,7 +105,7 @@ def lasting_folder() -> Path:
     digest = hashlib.sha256()
     here = Path(__file__).absolute().parent
     masks = here.parents[1] / "randomness.py"  # whose ``mixed`` is compiled too
-    for file in [*sorted(here.glob("*.py")), masks]:
+    for file in [*sorted(here.rglob("*.py")), masks]:
         source = file.read_bytes()
         if file == masks or any(word in source for word in COMPILED):
             digest.update(f"{file}\0{file.stat().st_mtime_ns}\0".encode() + source)

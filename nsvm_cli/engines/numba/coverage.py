@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from nsvm_cli.engines.numba import forms
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Polynomial
-from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge, Loss, OneVsRest
+from nsvm_cli.models.kernels import RBF, Biased, Kernel
+from nsvm_cli.models.losses import Hinge
 from nsvm_cli.models.networks import CNN, MLP, Dropout, Normalize
 from nsvm_cli.models.optimizers import SGD, Adam
 from nsvm_cli.trainers import Problem, Trainer
@@ -22,18 +22,8 @@ from nsvm_cli.trainers.pegasos import Pegasos
 
 TRAINERS = {"pegasos": Pegasos, "alg1": Alg1, "alg2": Alg2, "alg3": Alg3, "alg4": Alg4}
 
-KERNELS: dict[type[Kernel], type[forms.Kernel]] = {
-    RBF: forms.RBF,
-    Laplacian: forms.Laplacian,
-    Linear: forms.Linear,
-    Polynomial: forms.Polynomial,
-}
-
-LOSSES: dict[type[Loss], int] = {
-    Binary: forms.BINARY,
-    CrammerSinger: forms.CRAMMER_SINGER,
-    OneVsRest: forms.ONE_VS_REST,
-}
+FAR = "Far"
+"""What the name of the form of an RBF kernel begins with, unless its features are normalised."""
 
 
 def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
@@ -48,7 +38,7 @@ def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterat
         yield f"device={problem.x.device.type}"
     if problem.processes.size > 1:
         yield "several processes"
-    if type(formula_of(problem.K)) not in KERNELS:
+    if not vars(type(formula_of(problem.K))).get("compiled"):
         yield f"kernel {type(problem.K).__name__}"
     if not isinstance(trainer, Alg4) and not covers_loss(problem):
         yield "losses other than hinge"
@@ -86,19 +76,18 @@ def units(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> list[str]:
 def unit(algorithm: str, K: Kernel, x: Tensor, F: FeatureMap | None = None) -> str:
     """Return the name of the unit for an algorithm on samples like x; without F, theta does not move."""
     words = [algorithm, str(x.dtype).removeprefix("torch.")]
-    if F is None:
-        return "-".join([*words, kernel_kind(K).__name__])
-    parts = parts_of(F.network)
-    assert parts is not None, "uncovered"
+    parts = None if F is None else parts_of(F.network)
+    if parts is None:
+        return "-".join([*words, kernel_name(K, False)])
     network, dropout, normalize = parts
-    words += [kernel_kind(K, normalize is not None).__name__, type(network).__name__]
+    words += [kernel_name(K, normalize is not None), type(network).__name__]
     return "-".join([*words, *(["dropout"] if drops(network, dropout) else [])])
 
 
-def kernel_kind(K: Kernel, normalized: bool = False) -> type[forms.Kernel]:
-    """Return what compiled functions get of a kernel on features that may be ``normalized``."""
-    kind = KERNELS[type(formula_of(K))]
-    return forms.ShiftedRBF if kind is forms.RBF and not normalized else kind
+def kernel_name(K: Kernel, normalized: bool) -> str:
+    """Return the name of the form of a kernel on features that may be ``normalized``; see ``kernels``."""
+    name = type(formula_of(K)).__name__
+    return f"{FAR}{name}" if name == RBF.__name__ and not normalized else name
 
 
 def drops(network: MLP | CNN, dropout: Dropout) -> bool:
@@ -108,7 +97,7 @@ def drops(network: MLP | CNN, dropout: Dropout) -> bool:
 
 def covers_loss(problem: Problem) -> bool:
     """Return whether compiled functions cover the loss of the SVM."""
-    return type(problem.loss) in LOSSES and type(problem.loss.l) is Hinge
+    return "compiled" in vars(type(problem.loss)) and type(problem.loss.l) is Hinge
 
 
 def formula_of(K: Kernel) -> Kernel:

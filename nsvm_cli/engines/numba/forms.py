@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-BINARY, CRAMMER_SINGER, ONE_VS_REST = range(3)
 CONSTANT, LINEAR_SCHEDULE, COSINE = range(3)
 SQUARED, LINEAR_LOSS = range(2)
 
@@ -69,43 +68,8 @@ class Convolutions(Network):
     """A network all of whose layers are convolutions."""
 
 
-class RBF(NamedTuple):
-    """An RBF kernel of features of the same length, plus ``bias``."""
-
-    gamma: Real
-    bias: Real
-
-
-class ShiftedRBF(RBF):
-    """An RBF kernel of features that may be far from 0, compared with their distances.
-
-    These are then those of differences, so that fewer of their digits cancel.
-    """
-
-
-class Laplacian(NamedTuple):
-    """A Laplacian kernel plus ``bias``."""
-
-    gamma: Real
-    bias: Real
-
-
-class Linear(NamedTuple):
-    """A linear kernel plus ``bias``."""
-
-    bias: Real
-
-
-class Polynomial(NamedTuple):
-    """A polynomial kernel plus ``bias``."""
-
-    gamma: Real
-    c: Real
-    degree: int
-    bias: Real
-
-
-Kernel = RBF | Laplacian | Linear | Polynomial
+Kernel = Any
+"""The form of a kernel: see ``kernels``."""
 
 
 class Optimizer(NamedTuple):

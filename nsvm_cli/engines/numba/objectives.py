@@ -10,7 +10,7 @@ import numpy as np
 from nsvm_cli.engines.numba.elements import add_matrix, inner, scale
 from nsvm_cli.engines.numba.forms import SQUARED, Kernel, Network, Optimizer, Progress
 from nsvm_cli.engines.numba.jit import jit
-from nsvm_cli.engines.numba.kernels import gradient, values
+from nsvm_cli.engines.numba.kernels.base import gradient, values
 from nsvm_cli.engines.numba.masks import masks_for
 from nsvm_cli.engines.numba.networks import forward, room_for, width
 from nsvm_cli.engines.numba.optimizers import theta_step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from nsvm_cli.engines.numba import forms
-from nsvm_cli.engines.numba.coverage import LOSSES, covers_loss, drops, formula_of, kernel_kind, parts_of
+from nsvm_cli.engines.numba.coverage import FAR, drops, formula_of, kernel_name, parts_of
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Biased, Kernel, or_one_over_n
 from nsvm_cli.models.networks import CNN, MLP, dropped_below
@@ -24,7 +25,9 @@ def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> forms.Kernel:
     """Return a kernel on features like z, which may be ``normalized`` to the same length."""
     formula: Any = formula_of(K)
     real = z.numpy().dtype.type
-    kind = kernel_kind(K, normalized)
+    name = kernel_name(K, normalized)
+    module = import_module(f"nsvm_cli.engines.numba.kernels.{name.removeprefix(FAR).lower()}")
+    kind = getattr(module, name)
     numbers = {name: getattr(formula, name) for name in kind._fields if name != "bias"}
     if "gamma" in numbers:
         numbers["gamma"] = or_one_over_n(numbers["gamma"], z)
@@ -35,7 +38,7 @@ def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> forms.Kernel:
 def samples_form(problem: Problem, x: Tensor, lam: float) -> forms.Samples:
     """Return the training samples, as they are or by their features x."""
     # Part 1 of Algorithm 4 has no loss of the SVM
-    loss = LOSSES[type(problem.loss)] if covers_loss(problem) else forms.BINARY
+    loss = problem.loss.compiled or 0
     return forms.Samples(x.flatten(1).contiguous().numpy(), problem.host_y, loss, lam)
 
 
