@@ -14,7 +14,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -24,6 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.job import RunOptions, composed_settings, refusals
 from nsvm_cli.compose.composition import LAUNCHERS
+from nsvm_cli.compose.hydra_private import jobs_of
 from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
 from nsvm_cli.output import answer, say
 
@@ -55,8 +55,7 @@ def _swept(hydra: DictConfig) -> tuple[list[list[str]] | None, set[str]]:
         keys = {override.get_key_element() for override in overrides if override.is_sweep_override()}
         if not hydra.sweeper._target_.endswith(".BasicSweeper"):
             return None, keys
-        (jobs,) = BasicSweeper.split_arguments(overrides, None)
-        return jobs, keys
+        return jobs_of(overrides), keys
     except (HydraException, ValueError):  # a mistake that Hydra reports, or glob(*)
         return None, set()
 

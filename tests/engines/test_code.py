@@ -277,6 +277,16 @@ def test_all_experiments_are_compiled_ahead(folder: Path, tmp_path: Path) -> Non
     assert len(units) == len({*units})
 
 
+def test_a_sweep_compiles_once_for_each_kind_of_settings_before_its_jobs(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[list[str]] = []
+    calls = tmp_path / "calls"
+    monkeypatch.setattr("nsvm_cli.cli.job._train", lambda *_: compiled.append(calls.read_text().split()))
+    nsvm("train", "-m", "algorithm=pegasos", "engine=numba", "kernel=rbf,linear", "seed=0,1", cwd=tmp_path)
+    assert [sorted(units) for units in compiled] == [["pegasos-float32-FarRBF", "pegasos-float32-Linear"]] * 4
+
+
 @pytest.mark.thorough
 def test_the_first_run_has_the_bits_of_the_next(tmp_path: Path) -> None:
     """It has to compile; in a cache of its own, that takes some ten seconds."""
