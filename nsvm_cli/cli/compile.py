@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser
 from nsvm_cli.compose.composition import compose_settings, conf_folder
 from nsvm_cli.errors import InputError, RunError
@@ -15,7 +14,7 @@ DESCRIPTION = """\
 Compile what takes the steps of small networks, for the settings of all
 experiments and on all cores, so that no run has to: for a cluster, or an image
 of a container. Without it, the first run with other settings compiles what it
-needs, in some ten seconds. Needs the extra "fast".
+needs, in some fifteen seconds. Needs the extra "fast".
 """
 EPILOG = """\
 examples:
@@ -25,14 +24,12 @@ examples:
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command, of which there are none."""
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.set_defaults(run=compile_ahead)
 
 
-def compile_ahead(options: argparse.Namespace) -> None:
+def compile(options: argparse.Namespace) -> None:  # the command is called so
     """Compile, with a line for each unit."""
-    with importing_torch():
-        from nsvm_cli.engines.numba.code import code_folder
+    from nsvm_cli.engines.numba.code import code_folder
+
     warmup(lambda unit: say(f"compiling {unit}"))
     answer(f"compiled: {code_folder()}")
 

@@ -20,7 +20,6 @@ from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.job import RunOptions, composed_settings, refusals
 from nsvm_cli.compose.composition import LAUNCHERS
 from nsvm_cli.compose.hydra_private import jobs_of
@@ -68,9 +67,8 @@ def _compile(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
     """Compile what the jobs of a sweep need, once, so that none of them has to."""
     if find_spec("numba") is None:
         return
-    with importing_torch():
-        from nsvm_cli.engines import compile_units
-        from nsvm_cli.runs.warmup import units_of
+    from nsvm_cli.engines import compile_units
+    from nsvm_cli.runs.warmup import units_of
 
     loader, needed = GlobalHydra.instance().config_loader(), set()
     for words in {

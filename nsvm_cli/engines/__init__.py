@@ -82,7 +82,7 @@ def compile_units(needed: Iterable[str], say: Callable[[str], object]) -> None:
     left = {unit for unit in needed if not is_compiled(unit)}
     if not left:
         return
-    what = "compiling the steps for these settings, which takes some ten seconds"
+    what = "compiling the steps for these settings, which takes some fifteen seconds"
     if can_keep_code():
         say(f"{what}, once on this computer")
     else:

@@ -289,7 +289,7 @@ def test_a_sweep_compiles_once_for_each_kind_of_settings_before_its_jobs(
 
 @pytest.mark.thorough
 def test_the_first_run_has_the_bits_of_the_next(tmp_path: Path) -> None:
-    """It has to compile; in a cache of its own, that takes some ten seconds."""
+    """It has to compile; in a cache of its own, that takes some fifteen seconds."""
     words = ["train", "algorithm=alg1", "algorithm.steps=3000", "engine=numba", "curves=false"]
     for name in ("first", "second"):
         process = start(*words, f"hydra.run.dir={name}", cwd=tmp_path)
