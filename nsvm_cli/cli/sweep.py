@@ -39,7 +39,8 @@ class SweepDirectory(Callback):
         """Compile what the jobs need, and start to watch the directory."""
         if SweepDirectory.sweep is not None:
             jobs, keys = _swept(config.hydra)
-            _compile(config, jobs or [])
+            if not config.hydra.launcher._target_.endswith(".SlurmLauncher"):  # whose jobs run elsewhere
+                _compile(config, jobs or [])
             SweepDirectory.sweep.plugins = config.get("plugins") or []
             SweepDirectory.sweep.start(
                 Path(config.hydra.sweep.dir), None if jobs is None else len(jobs), keys
