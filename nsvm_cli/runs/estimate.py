@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 
-from nsvm_cli.engines import compiling_notice
+from nsvm_cli.engines import compile_steps
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.runs.callbacks import Say
-from nsvm_cli.runs.experiment import Experiment, build, log_every
+from nsvm_cli.runs.experiment import Experiment, log_every
 from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.storage.state_dict import flatten
 from nsvm_cli.trainers import Problem, State, Trainer
@@ -95,21 +95,14 @@ def peak_memory() -> int:
 def estimate(experiment: Experiment, say: Say = lambda line: None) -> Forecast:
     """Estimate a run by training for ``SECONDS``. The experiment cannot be used afterwards."""
     e = experiment
-    if notice := compiling_notice(e.engine, e.trainer, e.problem):
-        say(notice)
-        _tried(e, 0)
-        e = build(e.settings, e.data)
-    return _tried(e, SECONDS)
-
-
-def _tried(e: Experiment, seconds: float) -> Forecast:
+    compile_steps(e.engine, e.trainer, e.problem, e.F, say)
     parts: list[Part] = []
     for trainer in e.trainer.parts:
         problem, more = e.problem, 0.0
         if trainer.starts_with_features:
-            problem, more = _thinned(e, trainer, seconds)
+            problem, more = _thinned(e, trainer, SECONDS)
         trial = _stepped if trainer.total else _solved
-        part, state, expansion, growth = trial(trainer, e, problem, seconds / len(e.trainer.parts))
+        part, state, expansion, growth = trial(trainer, e, problem, SECONDS / len(e.trainer.parts))
         parts.append(replace(part, seconds=part.seconds + more))
     return _forecast(e, parts, trainer, state, expansion or trainer.finish(problem, state), growth)
 
