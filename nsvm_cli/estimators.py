@@ -28,7 +28,7 @@ from nsvm_cli.datasets.tables import expect_different
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.parallel.device import own_threads
-from nsvm_cli.runs.experiment import build, check_storable, facts, train_in_memory
+from nsvm_cli.runs.experiment import build, check_storable, saved_model, train_in_memory
 from nsvm_cli.tasks import encode
 
 if TYPE_CHECKING:
@@ -144,8 +144,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             check_storable(experiment)
             model = train_in_memory(experiment)
         kind = None if classes is None else "str" if classes.dtype.kind == "U" else classes.dtype.name
-        model_facts = facts(experiment, model, experiment.trainer.total, labels=kind)
-        self._take(SavedModel(model, experiment.settings, model_facts))
+        self._take(saved_model(experiment, model, experiment.trainer.total, labels=kind))
 
     def _take(self, saved: SavedModel) -> None:
         self.saved_ = saved

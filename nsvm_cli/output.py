@@ -37,12 +37,6 @@ def details(error: BaseException, full: bool) -> list[str]:
     return "".join(texts).splitlines()
 
 
-def say_details(error: BaseException, full: bool) -> None:
-    """Print the traceback of an error to standard error, or only its notes."""
-    for line in details(error, full):
-        say(line)
-
-
 def answer(line: object) -> None:
     """Print a line to standard output: the result of a command."""
     print(printable(str(line)), flush=True)  # noqa: T201

@@ -9,12 +9,8 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
-from itertools import dropwhile
-from types import FrameType, ModuleType
+from collections.abc import Iterable, Iterator
+from types import FrameType
 
 from nsvm_cli.errors import InputError, RunError, message_of, out_of_memory
 
@@ -22,8 +18,13 @@ MOST_FRAMES = 10
 """Frames of a plugin's code that a traceback of a bug in it shows."""
 
 
+_named: set[str] = set()
+_folders: set[str] = set()
+"""The top-level modules that the user has named, and the folders in which this was done."""
+
+
 def load_plugins(modules: Iterable[str]) -> None:
-    """Import modules that the user has named; the current folder counts as the last one on the path.
+    """Import modules that the user has named; if there are any, the current folder is the last on the path.
 
     Their names come from the command line or the user's own configuration folder, never from a model file or
     a run directory: importing a module runs its code.
@@ -31,16 +32,15 @@ def load_plugins(modules: Iterable[str]) -> None:
     Raises:
         InputError: there is no such module, or it cannot be imported.
     """
-    modules = list(modules)
     for module in modules:
         if not isinstance(module, str) or not all(part.isidentifier() for part in module.split(".")):
             raise InputError(
                 f"plugins: expected the names of modules, such as plugins=[my_parts], got {module!r}"
             )
-    finder = CurrentFolder(os.getcwd(), frozenset(module.split(".")[0] for module in modules))
-    if finder not in sys.meta_path:
-        sys.meta_path.append(finder)
-    for module in modules:
+        if (folder := os.getcwd()) not in sys.path:
+            sys.path.append(folder)  # for good: a plugin may import another module later
+        _folders.add(folder)
+        _named.add(module.partition(".")[0])
         try:
             importlib.import_module(module)
         except Exception as error:
@@ -49,38 +49,6 @@ def load_plugins(modules: Iterable[str]) -> None:
                     f"plugins: there is no module {module!r} in the current folder or on PYTHONPATH"
                 ) from None
             raise InputError(f"plugin {module} failed: {_what(error)}{location(error)}") from error
-
-
-@dataclass
-class CurrentFolder(MetaPathFinder):
-    """Finds modules in the current folder: those that were named, and those that these import themselves.
-
-    If the folder were on ``sys.path``, a file there would be imported whenever a library tries to import a
-    module of that name, even an optional one.
-    """
-
-    folder: str
-    named: frozenset[str]
-    imported: set[str] = field(default_factory=set, compare=False)
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Return where a module is; those within a package have a ``path`` and are found without this."""
-        if path is not None or (name not in self.named and _importing_module() not in self.imported):
-            return None
-        spec = PathFinder.find_spec(name, [self.folder])
-        if spec is not None:
-            self.imported.add(name)
-        return spec
-
-
-def _importing_module() -> str:
-    """Return the top-level module whose import statement is running."""
-    stack = traceback.walk_stack(sys._getframe())
-    modules = (str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in stack)
-    since = dropwhile(lambda module: module != "importlib", modules)
-    return next(dropwhile(lambda module: module == "importlib", since), "")
 
 
 def explain(error: Exception) -> Exception:
@@ -137,10 +105,14 @@ def is_of_plugin(error: BaseException | None) -> bool:
 
 def _own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
     """Return the frames in a traceback, with their lines, that are of plugins or of what these imported."""
-    finders = [finder for finder in sys.meta_path if isinstance(finder, CurrentFolder)]
-    modules = {module for finder in finders for module in finder.named | finder.imported}
-    stack = traceback.walk_tb(error.__traceback__)
-    return [(f, line) for f, line in stack if f.f_globals.get("__name__", "").partition(".")[0] in modules]
+    return [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_own(frame)]
+
+
+def _is_own(frame: FrameType) -> bool:
+    """Return whether a frame is of a module that was named, or found in the folder of one."""
+    module = frame.f_globals.get("__name__", "").partition(".")[0]
+    places = tuple(f"{folder}/{module}{end}" for folder in _folders for end in (".py", "/"))
+    return module in _named or (module != "nsvm_cli" and frame.f_code.co_filename.startswith(places))
 
 
 def _what(error: Exception) -> str:

@@ -358,11 +358,7 @@ def general_algorithm_3(
 
 
 def general_algorithm_4_part_1(
-    p: Problem,
-    optimizer: torch.optim.Optimizer,
-    T: int,
-    L: Callable[[float, Tensor], Tensor],
-    centred: bool,
+    p: Problem, optimizer: torch.optim.Optimizer, T: int, L: Callable[[float, Tensor], Tensor], centred: bool
 ) -> None:
     for t in range(1, T + 1):
         A_t = p.draw(t)

@@ -204,15 +204,3 @@ def test_a_data_set_of_ones_own_gets_the_base_values_or_those_of_a_kind(tmp_path
     assert settings["dataset"] == {"name": "moons"}
     assert (settings["algorithm"]["split"], settings["optimizer"]["lr"]) == ([10000, 10000], 3e-3)
     assert plain_values(compose([own, "dataset=rings"]))["algorithm"]["split"] == [4200, 33500]
-
-
-def test_what_the_user_says_wins_over_the_papers_setting() -> None:
-    words = "algorithm=alg3 dataset=mnist kernel=linear network=mlp optimizer=adam algorithm.steps=7"
-    settings = plain_values(compose(words.split()))
-    assert [settings[group]["name"] for group in ("kernel", "network", "optimizer")] == [
-        "linear",
-        "mlp",
-        "adam",
-    ]
-    assert settings["algorithm"]["steps"] == 7
-    assert settings["algorithm"]["batch_size"] == 4

@@ -122,6 +122,9 @@ def test_images_and_tensors() -> None:
     fitted = NSVMClassifier("alg4", network="cnn", steps=30, batch_size=8).fit(x, y)
     assert fitted.score(x, y) == 1.0
     assert fitted.classes_.tolist() == [0, 1]
+    for shape in ((2, 1, 7, 7), (2, 1, 28), (2, 1)):
+        with pytest.raises(InputError, match=r"expected samples of shape \(1, 28, 28\), got \(1"):
+            fitted.predict(np.zeros(shape))
 
 
 @pytest.mark.parametrize(
@@ -161,13 +164,6 @@ def test_bytes_are_pixels_as_for_nsvm_predict(tmp_path: Path) -> None:
     assert [line.split(",")[1] for line in done.stdout.splitlines()[1:]] == [*map(str, y)]
 
 
-def test_samples_of_another_shape_are_refused() -> None:
-    fitted = NSVMClassifier(**QUICK).fit(np.random.default_rng(0).normal(size=(20, 1, 6, 6)), [0, 1] * 10)
-    for shape in ((2, 1, 7, 7), (2, 1, 6), (2, 1)):
-        with pytest.raises(InputError, match=r"expected samples of shape \(1, 6, 6\), got \(1"):
-            fitted.predict(np.zeros(shape))
-
-
 def test_a_tensor_with_a_gradient() -> None:
     X = np.random.default_rng(0).normal(size=(30, 2))
     fitted = NSVMRegressor(**QUICK).fit(torch.tensor(X, requires_grad=True), torch.tensor(X[:, 0]))
@@ -181,14 +177,8 @@ def test_a_loaded_model_of_a_table_takes_text_and_empty_cells(tmp_path: Path) ->
     labels = np.where((table["size"] > 0) ^ (table["colour"] == "red"), "hen", "owl")
     table.loc[:4, "size"] = None
     table.assign(label=labels).to_csv(tmp_path / "table.csv", index=False)
-    words = [
-        "dataset=csv",
-        "dataset.path=table.csv",
-        "algorithm=pegasos",
-        "algorithm.steps=50",
-        "curves=false",
-    ]
-    run, _ = trained(*words, cwd=tmp_path)
+    words = ["dataset=csv", "dataset.path=table.csv", "algorithm=pegasos", "algorithm.steps=50"]
+    run, _ = trained(*words, "curves=false", cwd=tmp_path)
     loaded = NSVMClassifier.load(run)
     assert (loaded.n_features_in_, loaded.feature_names_in_.tolist()) == (2, ["colour", "size"])
     done = nsvm("predict", run, "table.csv", cwd=tmp_path)
@@ -227,27 +217,30 @@ NO_NUMBERS: dict[str, Any] = {
 }
 
 
+Pair = tuple[NSVMClassifier, NSVMClassifier]
+
+
+def quick(X: Any) -> NSVMClassifier:
+    return NSVMClassifier(**QUICK).fit(X, [0, 1] * 10)
+
+
 @pytest.fixture(scope="module")
-def of_two_columns(tmp_path_factory: pytest.TempPathFactory) -> tuple[NSVMClassifier, NSVMClassifier]:
+def of_two_columns(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     """Return a fitted classifier, and that of its file, which takes data frames as nsvm predict does."""
     file = tmp_path_factory.mktemp("fitted") / "model.safetensors"
-    x = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["a", "b"])
-    fitted = NSVMClassifier(**QUICK).fit(x, [0, 1] * 10)
+    fitted = quick(pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["a", "b"]))
     fitted.save(file)
     return fitted, NSVMClassifier.load(file)
 
 
 @pytest.mark.parametrize("cells", NO_NUMBERS.values(), ids=NO_NUMBERS)
-def test_a_column_is_numbers_only_if_its_cells_are(
-    cells: Any, of_two_columns: tuple[NSVMClassifier, NSVMClassifier]
-) -> None:
+def test_a_column_is_numbers_only_if_its_cells_are(cells: Any, of_two_columns: Pair) -> None:
     fitted, loaded = of_two_columns
     both = pd.DataFrame({"a": range(20), "b": cells})
+    refused = r"^X: expected numbers, got .* in column [ab]; convert these to numbers"
     for table in (both, both[["b"]].assign(a=both["b"])[["a", "b"]]):
-        for call in (lambda X: NSVMClassifier(**QUICK).fit(X, [0, 1] * 10), fitted.predict, loaded.predict):
-            with pytest.raises(
-                InputError, match=r"^X: expected numbers, got .* in column [ab]; convert these to numbers"
-            ):
+        for call in (quick, fitted.predict, loaded.predict):
+            with pytest.raises(InputError, match=refused):
                 call(table)
 
 
@@ -270,30 +263,15 @@ def test_targets_and_arrays_are_numbers_only_if_their_cells_are(kind: str) -> No
         pd.Series([*range(5)] * 4).astype("category"),
         pd.Series([*range(5)] * 4, dtype="Int64"),
         pd.Series([Decimal(n) for n in range(5)] * 4),
+        pd.Series([False, True] * 10),
     ],
-    ids=["categories", "Int64", "Decimal"],
+    ids=["categories", "Int64", "Decimal", "bools"],
 )
-def test_numbers_of_any_type_are_numbers(
-    cells: Any, of_two_columns: tuple[NSVMClassifier, NSVMClassifier]
-) -> None:
+def test_numbers_of_any_type_are_numbers(cells: Any, of_two_columns: Pair) -> None:
     table = pd.DataFrame({"a": np.linspace(-1, 1, 20), "b": cells})
     plain = table.assign(b=cells.astype(float))
-    expected = NSVMClassifier(**QUICK).fit(plain, [0, 1] * 10).decision_function(plain)
-    np.testing.assert_array_equal(
-        NSVMClassifier(**QUICK).fit(table, [0, 1] * 10).decision_function(table), expected
-    )
-    for classifier in of_two_columns:
-        np.testing.assert_array_equal(
-            classifier.decision_function(table), classifier.decision_function(plain)
-        )
-
-
-def test_bools_of_a_data_frame_are_numbers_for_a_loaded_model_too(tmp_path: Path) -> None:
-    table = pd.DataFrame({"a": np.random.default_rng(0).normal(size=20), "b": [False, True] * 10})
-    fitted = NSVMClassifier(**QUICK).fit(table, table["b"])
-    fitted.save(tmp_path / "model.safetensors")
-    loaded = NSVMClassifier.load(tmp_path / "model.safetensors")
-    np.testing.assert_array_equal(loaded.predict(table), fitted.predict(table))
+    for ours, theirs in [(quick(table), quick(plain)), *zip(of_two_columns, of_two_columns, strict=True)]:
+        np.testing.assert_array_equal(ours.decision_function(table), theirs.decision_function(plain))
 
 
 def test_parameters() -> None:

@@ -149,12 +149,6 @@ def test_an_interrupted_update_is_started_over(checkout: Path) -> None:
     assert calls(checkout) == ALL, "a whole environment is brought up to date"
 
 
-def test_an_environment_whose_python_is_gone_is_made_anew(checkout: Path) -> None:
-    assert start(checkout, "setup dev").wait(20) == 0
-    (checkout / ".venv" / "bin" / "python").unlink()
-    assert calls(checkout) == ["venv", *ALL]
-
-
 def test_a_folder_that_is_no_environment_keeps_its_files(checkout: Path) -> None:
     (checkout / ".venv").mkdir()
     (checkout / ".venv" / "mine").touch()
@@ -167,6 +161,8 @@ def test_the_gate_adds_what_a_run_does_not_need(checkout: Path) -> None:
     assert start(checkout, "setup dev").wait(20) == 0
     assert (checkout / "calls").read_text().split() == [*before, "torch", ".[dev]"]
     assert calls(checkout) == [], "that is enough for a run"
+    (checkout / ".venv" / "bin" / "python").unlink()
+    assert calls(checkout) == ["venv", *ALL], "an environment whose Python is gone is made anew"
 
 
 def test_versions_to_have_instead(checkout: Path) -> None:

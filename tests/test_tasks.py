@@ -10,14 +10,7 @@ import pytest
 import torch
 from sklearn import metrics
 
-from nsvm_cli.tasks import (
-    BINARY,
-    MulticlassClassification,
-    Regression,
-    Task,
-    encode,
-    task_for,
-)
+from nsvm_cli.tasks import BINARY, MulticlassClassification, Regression, Task, encode, task_for
 
 THREE = MulticlassClassification(("a", "b", "c"))
 RNG = np.random.default_rng(0)
@@ -26,17 +19,8 @@ either = pytest.mark.parametrize("make", [np.asarray, torch.as_tensor], ids=["nu
 
 
 @either
-def test_binary_classification(make: Callable[[Any], Any]) -> None:
-    y, g = make(np.array([1.0, 1.0, -1.0, -1.0])), make(np.array([1.0, 0.0, -0.5, 2.0]))
-    assert BINARY.decide(g).tolist() == [1, 1, -1, 1], "g = 0 is +1"
-    score = BINARY.score(y, BINARY.decide(g))
-    assert (score["accuracy"], score["errors"]) == (0.75, 1)
-    assert score["confusion"] == [[1, 1], [0, 2]]
-    assert BINARY.metric in BINARY.score(y, y)
-
-
-@either
-def test_the_class_with_the_largest_decision_value_is_decided_for(make: Callable[[Any], Any]) -> None:
+def test_decisions(make: Callable[[Any], Any]) -> None:
+    assert BINARY.decide(make(np.array([1.0, 0.0, -0.5]))).tolist() == [1, 1, -1], "g = 0 is +1"
     g = make(np.array([[0.1, -2.0, 0.3], [1.0, 1.0, 0.0], [-3.0, -2.0, -2.5]]))
     assert THREE.decide(g).tolist() == [2, 0, 1], "the first of equal ones"
     assert THREE.correct(np.array([2.0, 1.0, 1.0]), np.asarray(g)) == 2
@@ -64,9 +48,8 @@ def test_a_class_without_samples_has_no_recall_and_does_not_count() -> None:
 
 
 def test_accuracy_is_the_number_a_person_would_write() -> None:
-    y = np.ones(100)
-    score = BINARY.score(y, np.where(np.arange(100) < 7, -1.0, 1.0))
-    assert (score["accuracy"], score["errors"]) == (0.93, 7), "1 - 7/100 is 0.9299999999999999"
+    score = BINARY.score(np.ones(100), np.where(np.arange(100) < 7, -1.0, 1.0))
+    assert score["accuracy"] == 0.93, "1 - 7/100 is 0.9299999999999999"
 
 
 @either

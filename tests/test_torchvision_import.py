@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.models.networks import build_network, trains_otherwise
+from nsvm_cli.models.networks import build_network
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.torchvision_import import import_torchvision
+from tests.small_runs import small_settings
 
 PACKAGE = Path(__file__).parents[1] / "nsvm_cli"
 
@@ -57,16 +57,7 @@ def test_no_module_imports_it_when_it_is_imported_itself() -> None:
 
 @pytest.mark.usefixtures("missing")
 def test_a_run_without_images_does_without_it() -> None:
-    settings = {
-        "dataset": {"name": "ringnorm", "samples": 60},
-        "network": {"name": "mlp", "widths": [4], "dropout": 0.1},
-        "kernel": {"name": "rbf"},
-        "optimizer": {"name": "sgd", "lr": 0.1},
-        "algorithm": {"name": "alg4", "steps": 2, "solver_steps": 2},
-        "device": "cpu",
-    }
-    experiment = prepare(parse_settings(settings))
-    assert trains_otherwise(experiment.F.network)
+    prepare(small_settings(network={"name": "mlp", "widths": [4], "dropout": 0.1}))
 
 
 @pytest.mark.usefixtures("missing")

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, NonNegative, Positive, one_line, shown
+from nsvm_cli.config.registry import STRICT, NonNegative, Positive, shown
 from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.datasets import Known, build_source
 from nsvm_cli.datasets.encoding import MOST_CLASSES, Columns, TableEncoder
@@ -165,8 +165,6 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> SavedMod
         kernel = build_parts(settings).kernel
         build_source(settings.dataset)
         _check_specs(file.specs, settings, facts)
-    except ValidationError as error:
-        raise unusable(path, one_line(error)) from None
     except (ValueError, TypeError, RuntimeError, OverflowError, RecursionError) as error:
         raise unusable(path, error) from error.__cause__  # of a plugin that refuses its settings
     settings = parse_settings({**plain(settings), **_within_means(settings), **(runtime or {})})

@@ -36,7 +36,7 @@ def predictions(saved: SavedModel, path: Path, separator: str | None = None) -> 
         RunError: a decision value is not finite.
     """
     if separator is None:
-        trained_on = saved.settings.dataset.get("separator", ",")
+        trained_on = str(saved.settings.dataset.get("separator", ","))
         separator = "\t" if ".tsv" in path.suffixes else trained_on
     facts, classes = saved.facts, saved.facts.classes
     z = saved.model.expansion.z

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -12,14 +13,14 @@ from typing import NoReturn
 
 from nsvm_cli.cli.parser import build_parser
 from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
-from nsvm_cli.output import flash, say, say_details, standard_streams
-from nsvm_cli.plugins import explain, is_of_plugin
+from nsvm_cli.output import details, flash, say, standard_streams
+from nsvm_cli.plugins import explain, is_of_plugin, load_plugins
 
 MAX_MESSAGE_LENGTH = 1500
 """The most characters in a line about an error."""
 
 GC_THRESHOLD = 50_000
-"""New objects after which Python looks for garbage; importing torch creates 260,000, all of which last."""
+"""New objects after which Python looks for garbage: importing torch creates 260,000, all of which last."""
 
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 LASTING = ("train", "tune", "reproduce")
@@ -49,6 +50,7 @@ def _main(argv: list[str]) -> int:
         build_parser().print_help()
         return 0 if argv else 2
     gc.set_threshold(GC_THRESHOLD)
+    atexit.register(gc.freeze)  # or Python would look for garbage once more, at its end
     for signum in ENDING:
         if signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, _end)
@@ -75,6 +77,7 @@ def _run(argv: list[str]) -> None:
         train(argv[1:])
         return
     options = build_parser(argv[0]).parse_args(argv)
+    load_plugins(getattr(options, "plugins", ()))
     options.run(options)
 
 
@@ -85,7 +88,8 @@ def _end(signum: int, frame: FrameType | None) -> NoReturn:
 def _complain(what: object, code: int) -> int:
     line = str(what)
     if isinstance(what, Exception):
-        say_details(what, full := os.environ.get("HYDRA_FULL_ERROR") == "1")
+        for detail in details(what, full := os.environ.get("HYDRA_FULL_ERROR") == "1"):
+            say(detail)
         line = message_of(what)
         if not full and is_of_plugin(what.__cause__):
             line += "; HYDRA_FULL_ERROR=1 shows the traceback"

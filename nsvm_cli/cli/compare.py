@@ -34,7 +34,6 @@ examples:
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_runs()
     parser.add_argument(
         "--against", metavar="SETTINGS", help="the reference, as the table names it, in place of the best"
@@ -53,7 +52,6 @@ def configure(parser: CommandParser) -> None:
         help="draw the figures that apply as PNG, or with latex as PDF",
     )
     parser.add_escape()
-    parser.set_defaults(run=compare)
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -79,8 +77,7 @@ def compare(options: argparse.Namespace) -> None:
         from nsvm_cli.page.plotting import write_figure
 
         file = options.figures / f"{name}.{'pdf' if options.format == 'latex' else 'png'}"
-        write_figure(file, figure)
-        say(file)
+        say(write_figure(file, figure))
     if options.figures is not None and not drawn:
         say(f"{options.figures}: no figure applies to these runs; see nsvm compare --help")
 

@@ -8,10 +8,10 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from functools import partial
 from importlib import import_module
-from typing import Any, get_type_hints
+from typing import Any
 
 import argcomplete
 from argcomplete.shell_integration import shellcode
@@ -34,9 +34,7 @@ COMPINIT = "(( $+functions[compdef] )) || { autoload -U compinit && compinit -u;
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.description = DESCRIPTION
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help="bash, zsh or fish")
-    parser.set_defaults(run=completion)
 
 
 def completion(options: argparse.Namespace) -> None:
@@ -106,17 +104,13 @@ PARTS = {
 
 def _values(key: str, words: Sequence[str], folder: str | None) -> list[str]:
     """Return the values of a setting that is a choice between a few, else nothing."""
-    from nsvm_cli.config.registry import literal_values
+    from nsvm_cli.config.registry import literal_values, setting_types
     from nsvm_cli.config.settings import Settings
 
     section, _, name = key.rpartition(".")
     owners = _classes(section, name, words, folder) if section in PARTS else [] if section else [Settings]
-    hints: dict[str, Any] = {}
-    for owner in owners:
-        plain_class = isinstance(owner, type) and not is_dataclass(owner)
-        annotated = owner.__init__ if plain_class else owner
-        hints |= get_type_hints(annotated, include_extras=True)
-    return literal_values(hints.get(name))
+    types = [types[name] for owner in owners if name in (types := setting_types(owner))]
+    return literal_values(types[-1]) if types else []
 
 
 def _classes(section: str, name: str, words: Sequence[str], folder: str | None) -> list[Any]:

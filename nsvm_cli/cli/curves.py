@@ -23,9 +23,7 @@ examples:
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="run directory")
-    parser.set_defaults(run=curves)
 
 
 def curves(options: argparse.Namespace) -> None:

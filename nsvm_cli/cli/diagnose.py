@@ -1,4 +1,4 @@
-"""``nsvm diagnose``: a look inside a trained model."""
+"""``nsvm diagnose``: look inside a trained model."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import argparse
 import json
 from pathlib import Path
 
-from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser
 from nsvm_cli.output import answer
-from nsvm_cli.plugins import load_plugins
 
 DESCRIPTION = """\
 Look inside the model of a finished run: its kernel matrix, its SVM, and what each
 part of it contributes. An exact SVM takes the place of the model's on the same
-features (what the solver costs) and on those of the initial network (what training
-them gained). The last line is a verdict. Writes no file.
+features, which says what the solver costs, and on those of the initial network,
+which says what training them gained. The last line is a verdict. Writes no file.
 """
 EPILOG = """\
 examples:
@@ -26,25 +24,21 @@ examples:
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_argument("path", metavar="RUN", type=Path, help="run directory")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_plugins()
-    parser.set_defaults(run=diagnose)
 
 
 def diagnose(options: argparse.Namespace) -> None:
     """Print the figures and the verdict. Writes no file."""
-    load_plugins(options.plugins)
-    with importing_torch():
-        from nsvm_cli.page.diagnosis import diagnose as of
-        from nsvm_cli.page.trained import load_trained
+    from nsvm_cli.page.diagnosis import diagnose as of
+    from nsvm_cli.page.trained import load_trained
+    from nsvm_cli.terminal.console import show_facts
+    from nsvm_cli.terminal.diagnosis import diagnosis_facts
+
     figures = of(load_trained(options.path, {}))
     if options.json:
         answer(json.dumps(figures, allow_nan=False))
-        return
-    from nsvm_cli.terminal.console import print_facts
-    from nsvm_cli.terminal.diagnosis import diagnosis_facts
-
-    print_facts(diagnosis_facts(figures))
-    answer(f"{figures['verdict']}: {figures['why']}")
+    else:
+        show_facts(diagnosis_facts(figures))
+        answer(f"{figures['verdict']}: {figures['why']}")

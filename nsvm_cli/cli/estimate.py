@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.job import RunOptions, composed_settings
 from nsvm_cli.compose.composition import run_app
 from nsvm_cli.compose.hydra_private import asks_for_sweep
@@ -17,10 +16,13 @@ from nsvm_cli.output import answer, flash, say
 
 if TYPE_CHECKING:
     from nsvm_cli.config.settings import Settings
-    from nsvm_cli.runs.estimate import Estimate
+    from nsvm_cli.runs.estimate import Forecast
     from nsvm_cli.runs.experiment import Experiment
 
 FOLDER = "hydra.run.dir="
+
+Rows = Iterator[tuple[str, str]]
+"""Rows of the table: what is estimated, and the estimate."""
 
 
 class Composed:
@@ -56,80 +58,69 @@ def estimate(options: RunOptions, words: Sequence[str]) -> None:
     if composed.settings is None:
         return
     flash("loading PyTorch and the data")
-    with importing_torch():
-        from nsvm_cli.parallel.distributed import launched
-        from nsvm_cli.parallel.signals import Signals
-        from nsvm_cli.runs.estimate import estimate as estimate_run
-        from nsvm_cli.runs.experiment import prepare
+    from nsvm_cli.parallel.distributed import launched
+    from nsvm_cli.parallel.signals import Signals
+    from nsvm_cli.runs.estimate import estimate as estimate_run
+    from nsvm_cli.runs.experiment import prepare
+
     if launched() > 1:
         raise InputError("--estimate takes one process: leave out torchrun")
     experiment = prepare(composed.settings)
     named = [word.removeprefix(FOLDER).strip("'\"") for word in words if word.startswith(FOLDER)]
     with Signals() as signals:
         signals.end_at_once("interrupted")
-        estimated = estimate_run(experiment, say)
-    _show(experiment, estimated, [composed.folder, *named][-1])
+        forecast = estimate_run(experiment, say)
+    _show(experiment, forecast, [composed.folder, *named][-1])
 
 
-def _show(e: Experiment, estimate: Estimate, folder: str) -> None:
+def _show(e: Experiment, forecast: Forecast, folder: str) -> None:
     from rich.table import Table
 
     from nsvm_cli.terminal.console import Console
 
     algorithm, dataset = e.settings.algorithm["name"], e.settings.dataset["name"]
     table = Table(title=f"{algorithm} on {dataset}: an estimate", title_justify="left", show_header=False)
-    for name, value in {**_task(e), **_time(e, estimate), **_files(e, estimate, folder)}.items():
+    for name, value in (*_task(e), *_time(forecast), *_files(e, forecast, folder)):
         table.add_row(name, value)
     Console().print(table)
-    if any(part.tried < part.steps for part in estimate.parts):
+    if any(part.tried < part.steps for part in forecast.parts):
         answer("Support vectors and violations beyond the steps that were tried follow from a power law.")
 
 
-def _task(e: Experiment) -> dict[str, str]:
-    """Return the rows about data and steps."""
+def _task(e: Experiment) -> Rows:
     sizes, trainer, epochs = e.data.splits.sizes, e.trainer, e.settings.algorithm.get("epochs")
     passes = f"{trainer.last_theta_step * trainer.k / sizes['train']:.3g}"
-    return {
-        "samples": ", ".join(
-            f"{sizes[name]} {name}" for name in ("train", "validation", "test") if sizes[name]
-        ),
-        "features": " x ".join(map(str, e.problem.x.shape[1:])),
-        "classes": str(len(e.data.task.classes) or "none, but real targets"),
-        "steps": ", then ".join(
-            f"{steps}" if steps else "a solver without steps" for steps in trainer.part_steps
-        ),
-        "epochs": f"{passes}, at most algorithm.epochs={epochs}" if epochs else passes,
-        "engine": e.engine,
-    }
+    steps = (f"{n}" if n else "a solver without steps" for n in trainer.part_steps)
+    yield "samples", ", ".join(f"{n} {name}" for name, n in sizes.items() if n and name != "all")
+    yield "features", " x ".join(map(str, e.problem.x.shape[1:]))
+    yield "classes", str(len(e.data.task.classes) or "none, but real targets")
+    yield "steps", ", then ".join(steps)
+    yield "epochs", f"{passes}, at most algorithm.epochs={epochs}" if epochs else passes
+    yield "engine", e.engine
 
 
-def _time(e: Experiment, estimate: Estimate) -> dict[str, str]:
-    """Return the rows about time and memory."""
-    rows = {}
-    for number, part in enumerate(estimate.parts, 1):
-        name = f"time of Part {number}" if len(estimate.parts) > 1 else "time of steps"
-        rows[name] = f"{_duration(part.seconds)}, from {part.tried} of {part.steps} {part.unit}"
-    if estimate.validation:
-        rows["time of validation"] = _duration(estimate.validation)
-    return {
-        **rows,
-        "training time": _duration(estimate.validation + sum(part.seconds for part in estimate.parts)),
-        "evaluation": _duration(estimate.evaluation),
-        "support vectors": f"{estimate.parts[-1].support_vectors:.0f}",
-        "peak memory": f"{estimate.memory / 2**20:,.0f} MiB",
-    }
+def _time(forecast: Forecast) -> Rows:
+    for number, part in enumerate(forecast.parts, 1):
+        name = f"time of Part {number}" if len(forecast.parts) > 1 else "time of steps"
+        yield name, f"{_duration(part.seconds)}, from {part.tried} of {part.steps} {part.unit}"
+    if forecast.validation:
+        yield "time of validation", _duration(forecast.validation)
+    yield "training time", _duration(forecast.validation + sum(part.seconds for part in forecast.parts))
+    yield "evaluation", _duration(forecast.evaluation)
+    yield "support vectors", f"{forecast.parts[-1].support_vectors:.0f}"
+    yield "peak memory", f"{forecast.memory / 2**20:,.0f} MiB"
 
 
 def _duration(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def _files(e: Experiment, estimate: Estimate, folder: str) -> dict[str, str]:
-    """Return the rows about the files that the run will write."""
-    model, checkpoint = (f"{max(1, size / 2**10):,.0f} KiB" for size in (estimate.model, estimate.checkpoint))
-    rows = {"run directory": folder, "final.safetensors": model}
+def _files(e: Experiment, forecast: Forecast, folder: str) -> Rows:
+    model, checkpoint = (f"{max(1, size / 2**10):,.0f} KiB" for size in (forecast.model, forecast.checkpoint))
+    yield "run directory", folder
+    yield "final.safetensors", model
     if e.settings.validation.every:
-        rows["best.safetensors"] = model
-    if e.settings.checkpoint.every:
-        rows["last.safetensors"] = rows["previous.safetensors"] = f"{checkpoint}, until the run has finished"
-    return {**rows, "other files": "less than 1 MiB"}
+        yield "best.safetensors", model
+    for name in ("last", "previous") if e.settings.checkpoint.every else ():
+        yield f"{name}.safetensors", f"{checkpoint}, until the run has finished"
+    yield "other files", "less than 1 MiB"

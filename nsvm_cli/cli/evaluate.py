@@ -9,11 +9,9 @@ from typing import Any
 
 import yaml
 
-from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, Key, split_words
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import answer, say
-from nsvm_cli.plugins import load_plugins
 
 DESCRIPTION = """\
 Evaluate a trained model on its test set, or on its validation set if it was
@@ -41,25 +39,21 @@ KEYS = (
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_argument("path", metavar="PATH", help="run directory or model file")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_keys("overrides", KEYS)
     parser.add_plugins()
-    parser.set_defaults(run=evaluate)
 
 
 def evaluate(options: argparse.Namespace) -> None:
     """Print the scores of the model, as a table or as JSON. Writes no file."""
     overrides = _overrides(options.words)
-    load_plugins(options.plugins)
     name = overrides.pop("dataset", None)
     changes = {
         key.removeprefix("dataset."): overrides.pop(key) for key in [*overrides] if key.startswith("dataset.")
     }
 
-    with importing_torch():
-        from nsvm_cli.artifacts.evaluation import evaluate_model
+    from nsvm_cli.artifacts.evaluation import evaluate_model
 
     dataset = None if name is None else _dataset(name)
     split = overrides.pop("split", None)

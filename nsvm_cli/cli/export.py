@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, output_file
 from nsvm_cli.output import answer
-from nsvm_cli.plugins import load_plugins
 
 DESCRIPTION = """\
 Write a trained model as one ONNX graph: scaling, network and kernel expansion.
@@ -23,7 +21,6 @@ examples:
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_argument("model", metavar="MODEL", help="run directory or model file")
     parser.add_argument(
         "file",
@@ -34,15 +31,12 @@ def configure(parser: CommandParser) -> None:
     )
     parser.add_argument("--onnx", action="store_true", required=True, help="as an ONNX graph")
     parser.add_plugins()
-    parser.set_defaults(run=export)
 
 
 def export(options: argparse.Namespace) -> None:
     """Write the graph, and print where."""
-    load_plugins(options.plugins)
-    with importing_torch():
-        from nsvm_cli.artifacts.model_file import find_model_file
-        from nsvm_cli.artifacts.onnx_graph import onnx_graph
+    from nsvm_cli.artifacts.model_file import find_model_file
+    from nsvm_cli.artifacts.onnx_graph import onnx_graph
     from nsvm_cli.storage.files import write_atomically
     from nsvm_cli.storage.run_directory import expect_no_loss
 

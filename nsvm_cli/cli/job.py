@@ -8,7 +8,7 @@ import math
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.pictures import draw
 from nsvm_cli.compose.composition import FULL_ERROR, plain_values
 from nsvm_cli.errors import InputError, RunError, did_you_mean, message_of
@@ -26,7 +25,6 @@ from nsvm_cli.plugins import explain, load_plugins
 
 if TYPE_CHECKING:
     from nsvm_cli.config.settings import Settings
-    from nsvm_cli.datasets import SampleCache
     from nsvm_cli.runs.callbacks import Say
     from nsvm_cli.runs.experiment import Experiment
     from nsvm_cli.runs.loop import Callback
@@ -72,18 +70,19 @@ class Job:
                 return None if metric is None else _value_of(metric, place.directory)
             except Exception as raised:
                 error = explain(raised)
+                written = _write_failure(error, place)
                 if place.number is None:
                     self.error = _explained(error, place)
-                else:
-                    _leave_in_status(error, place)
+                elif not written:  # Hydra passes the error on
+                    raise _explained(error, place) from None
                 return math.nan
             finally:
                 _remove_if_unused(place.directory, self.started)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Place:
-    """The directory of a job, and the fields of its status.
+    """The directory of a job, whether the job has held it, and the fields of its status.
 
     ``number`` is None for a single run. The progress and outcome of a job of a sweep are shown by the process
     that started the sweep, since the job may run anywhere, and beside others. ``full_error`` says whether
@@ -94,19 +93,12 @@ class Place:
     number: int | None
     fields: dict[str, Any]
     full_error: bool
+    held: bool = False
 
     @property
     def name(self) -> str:
         """The job's name at the beginning of a line about it; empty for a single run."""
         return "" if self.number is None else f"job {self.number} ({' '.join(self.fields['overrides'])}): "
-
-
-@functools.lru_cache(maxsize=1)
-def _samples_of(sweep: str, started: float) -> SampleCache:
-    """Return the samples that this process has loaded for jobs of a sweep that started at this time."""
-    from nsvm_cli.datasets import SampleCache
-
-    return SampleCache()
 
 
 def _place(job: Job) -> Place:
@@ -181,16 +173,18 @@ def _train(settings: Settings, place: Place, job: Job) -> None:
         return
     if not sweep:
         flash("loading PyTorch and the data")
-    with importing_torch():  # which takes seconds: not before there is something to train
-        from nsvm_cli.config.settings import plain
-        from nsvm_cli.parallel.device import take_turns
-        from nsvm_cli.parallel.distributed import launched
-        from nsvm_cli.runs.experiment import prepare
+    # torch takes seconds to import: not before there is something to train
+    from nsvm_cli.config.settings import plain
+    from nsvm_cli.datasets import shared_samples
+    from nsvm_cli.parallel.device import take_turns
+    from nsvm_cli.parallel.distributed import launched
+    from nsvm_cli.runs.experiment import prepare
+
     if sweep and launched() > 1:
         raise InputError("-m takes one process: expected one run under torchrun, or a sweep without it")
     if place.number is not None and settings.device != "cpu":
         take_turns(place.number)
-    experiment = prepare(settings, _samples_of(job.sweep, job.started) if sweep else None)
+    experiment = prepare(settings, shared_samples(job.sweep, job.started) if sweep else None)
     if experiment.problem.processes.rank > 0:
         _run_worker(experiment, directory)
         return
@@ -323,9 +317,10 @@ def _show(result: dict[str, Any], directory: Path, experiment: Experiment) -> No
 
 @contextlib.contextmanager
 def _status(place: Place, steps: int) -> Iterator[None]:
-    """Write the status of a job that holds its directory; while it runs, with its number of steps."""
+    """Write the status of a job that holds its directory, unless it fails; first with its number of steps."""
     from nsvm_cli.storage.run_directory import write_status
 
+    place.held = True
     write_status(place.directory, "running", **place.fields, steps=steps)
     try:
         yield
@@ -333,33 +328,26 @@ def _status(place: Place, steps: int) -> Iterator[None]:
         with contextlib.suppress(OSError):  # the disk may be full
             write_status(place.directory, "interrupted", str(error), **place.fields)
         raise
-    except Exception as error:
-        with contextlib.suppress(OSError):
-            write_status(place.directory, **_failure(explain(error), place))
-        raise
     write_status(place.directory, "finished", **place.fields)
 
 
-def _leave_in_status(error: Exception, place: Place) -> None:
-    """Write the failure of a sweep's job where the process that started the sweep looks for it.
-
-    Raises:
-        Exception: it cannot be written, and Hydra passes the error on.
+def _write_failure(error: Exception, place: Place) -> bool:
+    """Write the failure of a job to its directory, unless that holds another run, or to where the process
+    that started the sweep looks for it too. Return whether it could be written.
     """
     from nsvm_cli.storage.files import locked
-    from nsvm_cli.storage.run_directory import has_run, read_status, write_status
+    from nsvm_cli.storage.run_directory import has_run, write_status
 
-    hydra, failure = HydraConfig.get(), _failure(error, place)
-    places = [refusals(Path(hydra.runtime.cwd) / hydra.sweep.dir, place.fields["sweep"]) / str(place.number)]
-    if not has_run(place.directory):
-        places.insert(0, place.directory)
-    elif _without_notices(read_status(place.directory) or {}) == _without_notices(failure):
-        return  # it is written already
+    hydra, sweep = HydraConfig.get(), place.number is not None
+    places = [place.directory] if place.held or (sweep and not has_run(place.directory)) else []
+    if sweep:
+        folder = refusals(Path(hydra.runtime.cwd) / hydra.sweep.dir, place.fields["sweep"])
+        places.append(folder / str(place.number))
     for directory in places:
         with contextlib.suppress(InputError, OSError), locked(directory):
-            write_status(directory, **failure)
-            return
-    raise _explained(error, place) from None
+            write_status(directory, **_failure(error, place))
+            return True
+    return False
 
 
 def _failure(error: Exception, place: Place) -> dict[str, Any]:
@@ -373,10 +361,6 @@ def _failure(error: Exception, place: Place) -> dict[str, Any]:
     if place.number is not None and (lines := details(error, full)):
         status["notices"] = [*place.fields.get("notices", []), *lines]
     return status
-
-
-def _without_notices(status: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in status.items() if name != "notices"}
 
 
 def _explained(error: Exception, place: Place) -> Exception:

@@ -26,6 +26,7 @@ COMMANDS = {
     "compare": "compare settings over the seeds of their runs",
     "report": "write a report of runs as one HTML file",
     "curves": "draw the training curves of runs",
+    "compile": "compile the steps of all experiments ahead",
     "completion": "print a completion script for bash, zsh or fish",
 }
 DESCRIPTION = "Train and evaluate neural support vector machines (Simon & Radons 2023)."
@@ -231,6 +232,8 @@ def _complete_key(keys: Sequence[Key], more: Completer | None, prefix: str, **co
 def build_parser(command: str | None = None) -> Parser:
     """Return the parser of ``nsvm``.
 
+    A command is a module of its name, with a function of this name, and ``configure``, which adds arguments.
+
     Args:
         command: the command whose arguments are wanted: only its module is imported. ``train`` has none
             here, because Hydra parses its arguments.
@@ -243,5 +246,8 @@ def build_parser(command: str | None = None) -> Parser:
     assert parser._subparsers is not None
     _list(parser._subparsers, COMMANDS)
     if command in COMMANDS and command != "train":
-        import_module(f"nsvm_cli.cli.{command}").configure(parser.commands.choices[command])
+        module, chosen = import_module(f"nsvm_cli.cli.{command}"), parser.commands.choices[command]
+        chosen.description, chosen.epilog = module.DESCRIPTION, vars(module).get("EPILOG")
+        chosen.set_defaults(run=getattr(module, command))
+        module.configure(chosen)
     return parser

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,34 +30,22 @@ def draw_all(directories: Sequence[Path], plugins: Sequence[str]) -> None:
     from nsvm_cli.parallel.workers import Workers, cores, outcome
 
     count = min(cores(), len(directories) // RUNS_PER_PROCESS)
-    with _warning("the pictures"):
+    with _warning("the pictures"), contextlib.ExitStack() as stack:
         if count < 2:
             load_plugins(plugins if directories else ())  # only the launcher's processes may have them
-            for number, directory in enumerate(directories, 1):
-                _show(number, directories)
-                _draw_next(directory)
-            return
-        with Workers(count, partial(load_plugins, plugins)) as workers:
+            drawn: Iterator[None] = map(_draw_next, directories)
+        else:
+            workers = stack.enter_context(Workers(count, partial(load_plugins, plugins)))
             futures = [workers.submit(_draw_next, directory) for directory in directories]
-            for number, future in enumerate(as_completed(futures), 1):
-                _show(number, directories)
-                outcome(future)
-
-
-def _show(number: int, directories: Sequence[Path]) -> None:
-    flash(f"drawing curves: {number}/{len(directories)}")
+            drawn = map(outcome, as_completed(futures))
+        for number, _ in enumerate(drawn, 1):
+            flash(f"drawing curves: {number}/{len(directories)}")
 
 
 def _draw_next(directory: Path) -> None:
-    draw(directory, samples=_samples())
+    from nsvm_cli.datasets import shared_samples
 
-
-@cache
-def _samples() -> SampleCache:
-    """Return the samples that this process has loaded for pictures."""
-    from nsvm_cli.datasets import SampleCache
-
-    return SampleCache()
+    draw(directory, samples=shared_samples("pictures"))
 
 
 def draw(

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, output_file
 from nsvm_cli.output import answer_lines, say
-from nsvm_cli.plugins import load_plugins
-from nsvm_cli.storage.files import escape_formula, writing
+from nsvm_cli.storage.files import csv_lines, writing
 
 DESCRIPTION = """\
 Predict with a trained model: a class or a target for each sample, and the score
@@ -30,13 +26,9 @@ examples:
   nsvm predict run/final.safetensors images/
 """
 
-END = "\r\n\0"
-"""The end of lines for ``csv``, which then quotes any \\r and \\n; names of files hold no \\0."""
-
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_argument("model", metavar="MODEL", help="run directory or model file")
     parser.add_argument(
         "file", metavar="FILE", type=Path, help="CSV file, IDX file, image or folder of images"
@@ -49,15 +41,12 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument("--threads", type=int, metavar="N", help="number of threads on the CPU")
     parser.add_escape()
     parser.add_plugins()
-    parser.set_defaults(run=predict)
 
 
 def predict(options: argparse.Namespace) -> None:
     """Write a row for each sample."""
-    load_plugins(options.plugins)
-    with importing_torch():
-        from nsvm_cli.artifacts.model_file import find_model_file, load_model
-        from nsvm_cli.artifacts.prediction import predictions
+    from nsvm_cli.artifacts.model_file import find_model_file, load_model
+    from nsvm_cli.artifacts.prediction import predictions
     from nsvm_cli.storage.run_directory import expect_no_loss
 
     runtime = {name: value for name in ("device", "threads") if (value := getattr(options, name)) is not None}
@@ -81,8 +70,4 @@ def predict(options: argparse.Namespace) -> None:
 
 def _text(columns: Mapping[str, Sequence[Any]], header: bool, escape: bool) -> str:
     """Return the part of a CSV file that holds these columns, with or without the header."""
-    text = io.StringIO(newline="")
-    table = csv.writer(text, lineterminator=END)
-    rows = chain([columns] if header else [], zip(*columns.values(), strict=True))
-    table.writerows(map(escape_formula, row) if escape else row for row in rows)
-    return text.getvalue().replace(END, "\n")
+    return csv_lines(chain([columns] if header else [], zip(*columns.values(), strict=True)), escape)

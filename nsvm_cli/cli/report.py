@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, output_file
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, say
-from nsvm_cli.plugins import load_plugins
 from nsvm_cli.storage.run_directory import REPORT
 
 DESCRIPTION = """\
@@ -27,7 +25,6 @@ examples:
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_runs()
     parser.add_argument(
         "--output",
@@ -42,7 +39,6 @@ def configure(parser: CommandParser) -> None:
         help="memory that data and model may take, if more than 1024 MiB",
     )
     parser.add_plugins()
-    parser.set_defaults(run=report)
 
 
 def _html_file(text: str) -> Path:
@@ -66,9 +62,7 @@ def report(options: argparse.Namespace) -> None:
     records = find_runs(options.paths, options.filter)
     if not records:
         raise InputError(f"--filter {' '.join(options.filter)}: no run matches; see nsvm runs")
-    load_plugins(options.plugins)
-    with importing_torch():
-        from nsvm_cli.comparison.pages import write_report
+    from nsvm_cli.comparison.pages import write_report
 
     budget = {} if options.memory_budget is None else {"memory_budget": options.memory_budget}
     folder = options.paths[0] if len(options.paths) == 1 else Path()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +14,17 @@ from pydantic import PositiveInt, ValidationError
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, described, keys_of, split_words
 from nsvm_cli.compose.composition import compose_settings, conf_folder, quoted
 from nsvm_cli.config.registry import STRICT, one_line
+from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import answer, printable, say
+from nsvm_cli.paper.entries import Entry
 from nsvm_cli.terminal.console import Console
 
 if TYPE_CHECKING:
-    from nsvm_cli.paper.reproduce import Cell, Row
+    from nsvm_cli.paper.reproduce import Row
 
 DESCRIPTION = """\
 Run the experiments of the paper over many seeds, and baselines on the same
@@ -92,9 +93,7 @@ class Request:
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_keys("settings", keys_of(Request))
-    parser.set_defaults(run=reproduce)
 
 
 def reproduce(options: argparse.Namespace) -> None:
@@ -104,20 +103,18 @@ def reproduce(options: argparse.Namespace) -> None:
     for name in (chosen := dict.fromkeys(request.cells or usual)):
         if name not in (names := usual + more):
             raise InputError(f"cells={name}: there is no such experiment here; {did_you_mean(name, names)}")
-    composed = [_compose(name, request) for name in chosen]
+    entries = [_compose(name, request) for name in chosen]
     # torch takes seconds to import: compose the configuration first
-    with importing_torch():
-        from nsvm_cli.paper.reproduce import reproduce as run
-        from nsvm_cli.parallel.workers import cores
-        from nsvm_cli.runs.experiment import versions
+    from nsvm_cli.paper.reproduce import reproduce as run
+    from nsvm_cli.parallel.workers import cores
+    from nsvm_cli.runs.experiment import versions
 
-    cells = [_cell(values) for values in composed]
     directory = request.directory or Path("outputs/reproduce_quick" if request.quick else "outputs/reproduce")
     seeds = request.seeds or (2 if request.quick else 10)
-    rows = run(cells, seeds, directory, jobs := request.jobs or cores(), _progress)
+    rows = run(entries, seeds, directory, jobs := request.jobs or cores(), _progress)
     description = f"`{printable(shlex.join(['nsvm', 'reproduce', *options.words]))}` with "
     description += ", ".join(f"{package} {version}" for package, version in versions().items())
-    description += f"; threads of a run: {cells[0].nsvm.threads or 'all'}; runs at a time: {jobs}."
+    description += f"; threads of a run: {entries[0].nsvm.threads or 'all'}; runs at a time: {jobs}."
     _show(rows, directory, not request.quick, description)
 
 
@@ -129,34 +126,28 @@ class Family:
         dataset: its name among the results.
         words: choose it for ``nsvm train``.
         baselines: the methods to compare with that need no network.
-        network: the beginning of the names of its files in ``conf/experiment/baseline/``.
         files: the key for the path of the data in this command, and that in ``nsvm train``.
+        network: the beginning of the names of its files in ``conf/experiment/baseline/``, if it is another.
     """
 
     dataset: str
     words: tuple[str, ...]
     baselines: tuple[str, ...]
-    network: str
     files: tuple[str, str] | None = None
+    network: str | None = None
 
 
 def _table(name: str, *words: str) -> Family:
     """Return the experiments on a table of PMLB."""
     words = ("dataset=pmlb", f"dataset.table={name}", *words)
-    return Family(name, words, ("svc_tuned", "boosting"), "pmlb", ("pmlb", "dataset.root"))
+    return Family(name, words, ("svc_tuned", "boosting"), ("pmlb", "dataset.root"), network="pmlb")
 
 
-IN_MNIST = ("mnist", "dataset.root")
-RINGNORM = Family("ringnorm", ("dataset=ringnorm",), ("svc", "bayes"), "ringnorm")
+OPENML, MNIST = ("ringnorm", "dataset.path"), ("mnist", "dataset.root")
 FAMILIES = {
-    "ringnorm": replace(
-        RINGNORM,
-        dataset="ringnorm_openml",
-        words=("dataset=ringnorm_openml",),
-        files=("ringnorm", "dataset.path"),
-    ),
-    "mnist": Family("mnist", ("dataset=mnist",), ("svc",), "mnist", IN_MNIST),
-    "mnist10": Family("mnist10", ("dataset=mnist10",), ("svc_tuned",), "mnist10", IN_MNIST),
+    "ringnorm": Family("ringnorm_openml", ("dataset=ringnorm_openml",), ("svc", "bayes"), OPENML),
+    "mnist": Family("mnist", ("dataset=mnist",), ("svc",), MNIST),
+    "mnist10": Family("mnist10", ("dataset=mnist10",), ("svc_tuned",), MNIST),
     "letter": _table("letter"),
     "pendigits": _table("pendigits"),
     "optdigits": _table("optdigits"),
@@ -164,20 +155,13 @@ FAMILIES = {
     "cpu_act": _table("197_cpu_act", "task=regression"),
 }
 """By the beginning of the names of their experiments."""
-QUICK_FAMILIES = {"ringnorm": RINGNORM, "digits": Family("digits", ("dataset=digits",), ("svc",), "digits")}
+QUICK_FAMILIES = {
+    "ringnorm": Family("ringnorm", ("dataset=ringnorm",), ("svc", "bayes")),
+    "digits": Family("digits", ("dataset=digits",), ("svc",)),
+}
 
 
-@dataclass(frozen=True)
-class Composed:
-    """An experiment as Hydra composes it, in plain values, to become a ``Cell``."""
-
-    name: str
-    family: Family
-    nsvm: dict[str, Any]
-    network: dict[str, Any] | None
-
-
-def _compose(name: str, request: Request) -> Composed:
+def _compose(name: str, request: Request) -> Entry:
     """Compose an experiment, and the same network without an SVM if conf/ has it."""
     start, _, algorithm = name.removesuffix(WIDE).rpartition("_")
     family = (QUICK_FAMILIES if request.quick else FAMILIES)[start]
@@ -185,21 +169,12 @@ def _compose(name: str, request: Request) -> Composed:
     if family.files and (files := getattr(request, family.files[0])):
         words.append(f"{family.files[1]}={quoted(files)}")
     own = [f"experiment={name}"] if name.endswith(WIDE) else []
-    nsvm = compose_settings([*words, f"algorithm={algorithm}", *own])
-    baseline = f"baseline/{name.replace(start, family.network, 1)}"
-    network = None
+    nsvm = parse_settings(compose_settings([*words, f"algorithm={algorithm}", *own]))
+    baseline, network = f"baseline/{name.replace(start, family.network or start, 1)}", None
     if (conf_folder() / "experiment" / f"{baseline}.yaml").is_file():
-        network = compose_settings([*words, "algorithm=cross_entropy", f"experiment={baseline}"])
-    return Composed(name, family, nsvm, network)
-
-
-def _cell(composed: Composed) -> Cell:
-    from nsvm_cli.config.settings import parse_settings
-    from nsvm_cli.paper.reproduce import Cell
-
-    network = None if composed.network is None else parse_settings(composed.network)
-    family = composed.family
-    return Cell(composed.name, family.dataset, parse_settings(composed.nsvm), network, family.baselines)
+        words += ["algorithm=cross_entropy", f"experiment={baseline}"]
+        network = parse_settings(compose_settings(words))
+    return Entry(name, family.dataset, nsvm, network, family.baselines)
 
 
 def _parse(words: Sequence[str]) -> Request:

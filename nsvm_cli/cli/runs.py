@@ -32,7 +32,6 @@ examples:
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_runs()
     parser.add_argument("--sort", metavar="KEY", help="in the order of a setting or a figure")
     parser.add_argument("--descending", action="store_true", help="the largest first")
@@ -40,7 +39,6 @@ def configure(parser: CommandParser) -> None:
     form.add_argument("--csv", action="store_true", help="print a row for each run, with all its fields")
     form.add_argument("--json", action="store_true", help="print a list with an object for each run")
     parser.add_escape()
-    parser.set_defaults(run=runs)
 
 
 def runs(options: argparse.Namespace) -> None:

@@ -13,14 +13,13 @@ import yaml
 from rich.table import Table
 
 from nsvm_cli.cli.completion import complete_overrides
-from nsvm_cli.cli.imports import importing_torch
 from nsvm_cli.cli.parser import CommandParser, Key
 from nsvm_cli.compose.composition import compose_settings, conf_folder, quoted, search_folder
 from nsvm_cli.config.settings import flat, parse_settings
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, printable, say
 from nsvm_cli.plugins import load_plugins
-from nsvm_cli.terminal.console import METRICS, Console
+from nsvm_cli.terminal.console import METRIC_FORMATS, Console
 
 if TYPE_CHECKING:
     from nsvm_cli.tuning.search import Candidate
@@ -47,11 +46,9 @@ USUAL = "+tune.usual_validation=${experiment.tune.validation}"
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_argument("--config-dir", metavar="FOLDER", help="folder of your own configurations")
     more = functools.partial(complete_overrides, ["+tune=default"])
     parser.add_keys("overrides (and those of nsvm train)", [*_keys()], "OVERRIDE", more)
-    parser.set_defaults(run=tune)
 
 
 def _keys() -> Iterator[Key]:
@@ -78,12 +75,11 @@ def tune(options: argparse.Namespace) -> None:
     plugins = parse_settings(values).plugins
     load_plugins(plugins)
     # torch takes seconds to import: compose the configuration first
-    with importing_torch():
-        from nsvm_cli.datasets import SampleCache
-        from nsvm_cli.tasks import TASKS
-        from nsvm_cli.tuning.search import suited_validation
-        from nsvm_cli.tuning.search import tune as run
-        from nsvm_cli.tuning.space import parse_search
+    from nsvm_cli.datasets import SampleCache
+    from nsvm_cli.tasks import TASKS
+    from nsvm_cli.tuning.search import suited_validation
+    from nsvm_cli.tuning.search import tune as run
+    from nsvm_cli.tuning.space import parse_search
 
     search = parse_search(section)
     metric = TASKS[values["task"]].metric
@@ -141,7 +137,7 @@ class Progress:
 
     def __init__(self, first_lines: Sequence[str], seeds: int, metric: str) -> None:
         self.first_lines, self.seeds, self.tried, self.best = first_lines, seeds, 0, 0.0
-        _, self.written = METRICS[metric]
+        _, self.written = METRIC_FORMATS[metric]
 
     def show(self, candidate: Candidate) -> None:
         """Show a candidate that has just been tried."""
@@ -157,7 +153,7 @@ class Progress:
 
 
 def _show(finalists: Sequence[Candidate], metric: str) -> None:
-    seeds, (name, written) = len(finalists[0].final), METRICS[metric]
+    seeds, (name, written) = len(finalists[0].final), METRIC_FORMATS[metric]
     table = Table(
         title=f"the best {len(finalists)} on {seeds} fresh seeds",
         title_justify="left",

@@ -14,17 +14,18 @@ import numpy as np
 
 from nsvm_cli.comparison.intervals import (
     FEWEST_SEEDS,
+    R2_DIGITS,
     Scores,
-    decimals,
     difference_p_value,
+    estimate,
     paired_p_value,
     recorded_overlap,
-    without_interval,
 )
 from nsvm_cli.comparison.records import RunRecord, differing, telling
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import printable
+from nsvm_cli.storage.run_directory import RESULT, reading
 
 ONLY_HOW = (
     "seed",
@@ -89,7 +90,8 @@ class Cell:
 
     def spread(self) -> str:
         """Return the mean score and its standard deviation over the seeds, as text."""
-        return without_interval(self.scores.each).spread(decimals(self.scores.unit))
+        digits = R2_DIGITS if self.scores.samples is None else 2
+        return estimate(self.scores.each, digits=digits).spread
 
     @property
     def first(self) -> Mapping[str, Any]:
@@ -148,21 +150,31 @@ def cells(records: Sequence[RunRecord]) -> list[Cell]:
     split = _split(finished)
     for record in finished:
         _expect_figures(record, split)
-    found: dict[tuple[str, str], dict[int, RunRecord]] = {}
+    groups: dict[tuple[str, str], list[RunRecord]] = {}
     settings: dict[str, Mapping[str, Any]] = {}
-    repeats: Counter[tuple[str, str]] = Counter()
     for record, (dataset, candidate, told) in zip(finished, _places(finished), strict=True):
+        groups.setdefault((dataset, candidate), []).append(record)
         settings[candidate] = told
-        seed = int(record.figures["seed"])
-        other = found.setdefault((dataset, candidate), {}).setdefault(seed, record)
-        if other is not record:
-            _expect_the_same_figures(other, record)
-            repeats[dataset, candidate] += 1
+    found = {place: _by_seed(group) for place, group in groups.items()}
     _expect_the_same_data(found)
     return [
-        Cell(*place, split, {seed: runs[seed] for seed in sorted(runs)}, settings[place[1]], repeats[place])
+        Cell(*place, split, runs, settings[place[1]], len(groups[place]) - len(runs))
         for place, runs in sorted(found.items(), key=lambda item: item[0][0])
     ]
+
+
+def _by_seed(group: Sequence[RunRecord]) -> dict[int, RunRecord]:
+    """Return the first run of each seed, and expect that others with it repeat its figures."""
+    runs: dict[int, RunRecord] = {}
+    for record in group:
+        first = runs.setdefault(int(record.figures["seed"]), record)
+        same = (first.figures.get(name) == record.figures.get(name) for name in REPEATED)
+        if first is not record and not all(same):
+            raise InputError(
+                f"{first.path} and {record.path} have the same settings and seed, but different results: "
+                f"leave out either, as --filter 'path!={first.path}' does"
+            )
+    return dict(sorted(runs.items()))
 
 
 def _split(records: Sequence[RunRecord]) -> str:
@@ -195,16 +207,13 @@ def _has_scores(record: RunRecord, split: str) -> bool:
 def _expect_figures(record: RunRecord, split: str) -> None:
     """Validate the result of a run, which may come from someone else."""
     cell = Cell("", "", split, {0: record}, {})
-    try:
-        known = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
-        known += [cell.origins, record.figures["data"]["samples"]]
+    with reading(record.path / RESULT):
+        names = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
         numbers = [int(record.figures["seed"]), cell.scores[0], cell.scores.overlap]
         numbers += [cell.mean("train_seconds"), record.figures["support_vectors"] or 0]
-        intact = all(known) and all(map(math.isfinite, numbers))
-    except (LookupError, TypeError, ValueError, ArithmeticError):
-        intact = False
-    if not intact:
-        raise InputError(f"{record.path} has a damaged result: expected what nsvm train has written")
+        described = [*names, cell.origins, record.figures["data"]["samples"]]
+        if not all(described) or not all(map(math.isfinite, numbers)):
+            raise ValueError("expected names, samples and finite numbers")
 
 
 def _places(records: Sequence[RunRecord]) -> list[tuple[str, str, dict[str, Any]]]:
@@ -261,14 +270,6 @@ def _in_words(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
         for key, value in settings.items()
     )
     return printable(" ".join(words))
-
-
-def _expect_the_same_figures(one: RunRecord, other: RunRecord) -> None:
-    if any(one.figures.get(name) != other.figures.get(name) for name in REPEATED):
-        raise InputError(
-            f"{one.path} and {other.path} have the same settings and seed, but different results: leave out "
-            f"either, as --filter 'path!={one.path}' does"
-        )
 
 
 def _expect_the_same_data(found: Mapping[tuple[str, str], Mapping[int, RunRecord]]) -> None:

@@ -96,7 +96,7 @@ def rank(scores: Sequence[float]) -> list[float]:
     return [sum(other > score for other in scores) + (scores.count(score) + 1) / 2 for score in scores]
 
 
-FEWEST = 3
+FEWEST_BLOCKS = 3
 """Candidates, and data sets or seeds, that Friedman's test needs."""
 
 
@@ -144,7 +144,7 @@ def ranking(found: Sequence[Cell]) -> Ranking | None:
         scores = [[table[datasets[0], name].scores[seed] for name in names] for seed in seeds]
         over = f"{len(seeds)} seeds"
     k, n = len(names), len(scores)
-    if k < FEWEST or n < FEWEST:
+    if k < FEWEST_BLOCKS or n < FEWEST_BLOCKS:
         return None
     from scipy.stats import friedmanchisquare, studentized_range  # slow to import, and needed only here
 

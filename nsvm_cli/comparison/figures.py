@@ -1,33 +1,59 @@
-"""What the figures of a comparison show: the courses of its runs, its scores in a grid, and its ranks."""
+"""Figures of a comparison: training curves with bands over seeds, a heat map, and mean ranks.
+
+Each is a matplotlib ``Figure``: ``nsvm_cli.page.plotting.write_figure`` writes it to a file.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from itertools import groupby
+from dataclasses import dataclass
+from itertools import chain, groupby
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+from jaxtyping import Float64
 
 from nsvm_cli.comparison.cells import Cell
 from nsvm_cli.comparison.compare import Comparison, Ranking
-from nsvm_cli.comparison.intervals import PERCENT, R2, decimals
-from nsvm_cli.comparison.plots import STYLES, Course, Grid, curves, heat_map, mean_ranks
+from nsvm_cli.comparison.intervals import PERCENT, R2
 from nsvm_cli.output import printable
+from nsvm_cli.page.plotting import BLUE, GRAY, SERIES, new_figure, style_axis
 from nsvm_cli.storage.metrics_file import read_metrics, read_times
 from nsvm_cli.storage.run_directory import METRICS, TIMES
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SCORES = {PERCENT: ("accuracy", "accuracy, %"), R2: ("r2", "R²\n(0 where it is negative)")}
+METRIC_TITLES = {PERCENT: ("accuracy", "accuracy, %"), R2: ("r2", "R²\n(0 where it is negative)")}
 """The metric of a score and what it is called, by the unit of the comparison."""
 
 ENDS = {"step": "steps", "seconds of training": "train_seconds", "support vectors": "support_vectors"}
 """The axes of the curves, and the figure of a result that says where on each its training ended."""
+
+
+STYLES: Sequence[Mapping[str, Any]] = [
+    {"color": colour, "linestyle": dashes, "marker": marker}
+    for dashes, marker in (("-", "o"), ((0, (4, 1.5)), "D"))
+    for colour in SERIES[:6]
+]
+"""How curves and the points at their ends are drawn: at most so many."""
+
+RATIO = 10
+"""An axis is logarithmic if the longest curve is so many times as long as the shortest."""
+
+MAX_NAME_LENGTH = 60
+"""Characters of a name that are shown."""
+
+SMALL, LETTER, LINE = 8, 0.075, 0.2
+"""A size of letters in points, and about their width, and the height of a line, in inches."""
+
+GAP = 5
+"""Points between a line and the words beside it."""
 
 
 def figures(rows: Sequence[Comparison], ranks: Ranking | None) -> dict[str, Figure]:
@@ -39,8 +65,31 @@ def figures(rows: Sequence[Comparison], ranks: Ranking | None) -> dict[str, Figu
     Raises:
         InputError: the metrics of a run are damaged.
     """
-    drawn = {"curves": _curves(rows), "heat_map": _heat_map(rows), "ranks": _ranks(ranks)}
+    drawn = {
+        "curves": _curves(rows),
+        "heat_map": _heat_map(rows),
+        "ranks": mean_ranks(ranks) if ranks else None,
+    }
     return {name: figure for name, figure in drawn.items() if figure is not None}
+
+
+@dataclass(frozen=True)
+class Course:
+    """How the score of a candidate changed during training.
+
+    Attributes:
+        at: where the scores were recorded, on each axis by its title: means over the seeds, NaN where it is
+            not known.
+        scores: those of each seed.
+        end: where training ended on each axis.
+        final: the scores of each seed then.
+    """
+
+    name: str
+    at: Mapping[str, Float64[np.ndarray, " records"]]
+    scores: Float64[np.ndarray, "seeds records"]
+    end: Mapping[str, float]
+    final: Float64[np.ndarray, " seeds"]
 
 
 def _curves(rows: Sequence[Comparison]) -> Figure | None:
@@ -52,13 +101,11 @@ def _curves(rows: Sequence[Comparison]) -> Figure | None:
     courses = [_course(cell) for cell in cells]
     if len(names) < 2 and not any(course.scores.size for course in courses):
         return None
-    axes = [axis for axis in ENDS if any(course.end[axis] > 0 for course in courses)]
     by_dataset: dict[str, list[Course]] = {}
     for cell, course in zip(cells, courses, strict=True):
-        shown = replace(course, at={axis: course.at[axis] for axis in axes})
-        by_dataset.setdefault(cell.dataset, []).append(shown)
+        by_dataset.setdefault(cell.dataset, []).append(course)
     about = [f"the best {len(best)} of {len(names)} settings"] if len(best) < len(names) else []
-    return curves(by_dataset, f"{cells[0].split} {SCORES[cells[0].scores.unit][1]}", about)
+    return curves(by_dataset, f"{cells[0].split} {METRIC_TITLES[cells[0].scores.unit][1]}", about)
 
 
 def _best_first(rows: Sequence[Comparison]) -> list[str]:
@@ -71,7 +118,7 @@ def _best_first(rows: Sequence[Comparison]) -> list[str]:
 
 def _course(cell: Cell) -> Course:
     """Return how the score changed at the steps where all seeds recorded it, and the scores at the end."""
-    name = f"{cell.split}_{SCORES[cell.scores.unit][0]}"
+    name = f"{cell.split}_{METRIC_TITLES[cell.scores.unit][0]}"
     runs = [_recorded(run.path, name) for run in cell.runs.values()]
     steps = sorted(set.intersection(*map(set, runs)))
     found = np.array([[run[step] for step in steps] for run in runs], dtype=np.float64)
@@ -95,6 +142,77 @@ def _recorded(run: Path, name: str) -> dict[int, tuple[float | int | None, ...]]
     }
 
 
+def curves(courses: Mapping[str, Sequence[Course]], score: str, about: Sequence[str] = ()) -> Figure:
+    """Return the training curves of candidates: a row for each data set, a column for each axis.
+
+    A line is the mean over the seeds, and its band reaches from the lowest seed to the highest. A point with
+    a bar is that after training, also of those that recorded no curve.
+
+    Args:
+        courses: those of each data set, all with the same axes; of at most ``len(STYLES)`` candidates.
+    """
+    every = [*chain.from_iterable(courses.values())]
+    styles = dict(zip(dict.fromkeys(course.name for course in every), STYLES, strict=False))
+    titles = [title for title in every[0].at if any(course.end[title] > 0 for course in every)]
+    width, alpha = 0.5 + 3.2 * len(titles), max(0.06, 0.4 / (1 + len(styles)))
+    columns = max(1, int(width / (0.6 + LETTER * _longest(styles))))
+    height = 0.6 + 2.4 * len(courses) + LINE * math.ceil(len(styles) / columns)
+    recorded = any(course.scores.size for course in every)
+    with new_figure(width, height) as figure:
+        axes = figure.subplots(len(courses), len(titles), squeeze=False, sharey="row")
+        for row, (dataset, those) in zip(axes, courses.items(), strict=True):
+            for axis, title in zip(row, titles, strict=True):
+                for course in those:
+                    _plot_course(axis, course, title, styles[course.name], alpha)
+                _scale(axis, [course.end[title] for course in those])
+                style_axis(axis, _shown(dataset) if axis is row[0] else "")
+                axis.set_xlabel(title)
+                axis.grid(alpha=0.3)
+            row[0].set_ylabel(score)
+        what = "lines: during training, points: after it" if recorded else "points: after training"
+        bands = "bands and bars" if recorded else "bars"
+        words = [*about, what, f"means over the seeds, {bands} from the lowest seed to the highest"]
+        figure.suptitle("; ".join(words), fontsize=SMALL, color=GRAY)
+        _add_legend(figure, styles, columns, 1.4 if recorded else 0.0)
+    return figure
+
+
+def _add_legend(
+    figure: Figure, styles: Mapping[str, Mapping[str, Any]], columns: int, linewidth: float
+) -> None:
+    from matplotlib.lines import Line2D
+
+    look: dict[str, Any] = {"linewidth": linewidth, "markersize": 4}
+    handles = [Line2D([], [], label=_shown(name), **look, **style) for name, style in styles.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=SMALL)
+
+
+def _plot_course(axis: Axes, course: Course, title: str, style: Mapping[str, Any], alpha: float) -> None:
+    x, scores, final = course.at[title], course.scores, course.final
+    low, high = scores.min(axis=0), scores.max(axis=0)
+    axis.plot(x, scores.mean(axis=0), linewidth=1.4, markevery=[], **style)
+    axis.fill_between(x, low, high, color=style["color"], alpha=alpha, linewidth=0)
+    mean = final.mean()
+    ends = [[mean - final.min()], [final.max() - mean]]
+    fmt, color = style["marker"], style["color"]
+    axis.errorbar(course.end[title], mean, ends, fmt=fmt, markersize=4, capsize=2, color=color)
+
+
+def _scale(axis: Axes, lengths: Sequence[float]) -> None:
+    """Let an axis be logarithmic if the lengths of the curves would not show well on a linear one."""
+    from matplotlib.ticker import LogLocator
+
+    lengths = [length for length in lengths if not math.isnan(length)]
+    if max(lengths) > RATIO * min(lengths) > 0:
+        axis.set_xscale("log")
+        low, high = axis.get_xlim()
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_formatter("")
+    else:
+        axis.locator_params(axis="x", nbins=5)
+
+
 def _heat_map(rows: Sequence[Comparison]) -> Figure | None:
     """Draw the mean scores if two settings vary, most of whose combinations were tried."""
     every = [row.cell.settings for row in rows]
@@ -104,21 +222,21 @@ def _heat_map(rows: Sequence[Comparison]) -> Figure | None:
         return None
     y, x = sorted(varied, key=lambda key: all(_is_number(settings.get(key)) for settings in every))
     grids = {dataset: _grid([*group], y, x) for dataset, group in groupby(rows, lambda row: row.cell.dataset)}
-    if any(np.isnan(grid.scores).mean() > 0.5 for grid in grids.values()):
+    if any(grid.isna().to_numpy().mean() > 0.5 for grid in grids.values()):
         return None
     cell = rows[0].cell
     settings = printable(y.removesuffix(".name")), printable(x.removesuffix(".name"))
-    return heat_map(grids, settings, f"mean {cell.split} {cell.scores.unit}", decimals(cell.scores.unit))
+    return heat_map(grids, settings, f"mean {cell.split} {cell.scores.unit}", rows[0].score.digits)
 
 
-def _grid(rows: Sequence[Comparison], y: str, x: str) -> Grid:
+def _grid(rows: Sequence[Comparison], y: str, x: str) -> pd.DataFrame:
+    """Return the scores of the combinations of two settings, NaN where there is none."""
     every = [row.cell.settings for row in rows]
+    scores = {
+        (_label(s.get(y)), _label(s.get(x))): row.score.mean for s, row in zip(every, rows, strict=True)
+    }
     lines, columns = _labels(every, y), _labels(every, x)
-    scores = np.full((len(lines), len(columns)), np.nan)
-    for row, settings in zip(rows, every, strict=True):
-        place = lines.index(_label(settings.get(y))), columns.index(_label(settings.get(x)))
-        scores[place] = row.score.mean
-    return Grid(lines, columns, scores)
+    return pd.DataFrame([[scores.get((a, b), math.nan) for b in columns] for a in lines], lines, columns)
 
 
 def _labels(every: Iterable[Mapping[str, Any]], key: str) -> list[str]:
@@ -136,7 +254,89 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float))
 
 
-def _ranks(ranks: Ranking | None) -> Figure | None:
-    if ranks is None:
-        return None
-    return mean_ranks(ranks.ranks, ranks.critical, f"mean ranks over {ranks.over}; {ranks.test}")
+def heat_map(grids: Mapping[str, pd.DataFrame], settings: tuple[str, str], score: str, digits: int) -> Figure:
+    """Return the scores of all combinations of two settings, one map below the other for each data set.
+
+    Args:
+        grids: the scores for each data set, NaN where there is none; the values of the first setting are its
+            index, and those of the second its columns.
+    """
+    sides = [LETTER * _longest(grid.index) for grid in grids.values()]
+    cells = [max(0.8, 0.2 + LETTER * _longest(grid.columns)) * len(grid.columns) for grid in grids.values()]
+    width = max(4.5, 1.5 + max(sides) + max(cells), LETTER * len(score))
+    heights = [len(grid) for grid in grids.values()]
+    with new_figure(width, sum(1.0 + 0.4 * rows for rows in heights) + 2 * LINE) as figure:
+        axes = figure.subplots(len(grids), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for axis, (dataset, grid) in zip(axes, grids.items(), strict=True):
+            image = axis.imshow(grid, aspect="auto", cmap="viridis")
+            for (row, column), value in np.ndenumerate(grid):
+                if not np.isnan(value):
+                    color, words = "white" if image.norm(value) < 0.6 else "black", f"{value:.{digits}f}"
+                    axis.text(column, row, words, ha="center", va="center", fontsize=SMALL, color=color)
+            style_axis(axis, _shown(dataset))
+            axis.set_yticks(range(len(grid)), [*map(_shown, grid.index)])
+            axis.set_xticks(range(len(grid.columns)), [*map(_shown, grid.columns)])
+            axis.set_ylabel(settings[0])
+            axis.set_xlabel(settings[1])
+        figure.suptitle(score, fontsize=SMALL, color=GRAY)
+    return figure
+
+
+def mean_ranks(ranking: Ranking) -> Figure:
+    """Return a critical-difference diagram (Demsar, Statistical comparisons of classifiers over multiple data
+    sets, 2006): a bar joins candidates whose mean ranks differ by less than the critical difference.
+    """
+    ranks, critical = ranking.ranks, ranking.critical
+    groups, k = groups_within(critical, [*ranks.values()]), len(ranks)
+    top = 1 + len(groups) / 2  # in lines below the axis
+    height = 1.4 + LINE * (math.ceil(k / 2) + len(groups) / 2)
+    with new_figure(5.0 + 2 * LETTER * _longest(ranks), height) as figure:
+        axis = figure.subplots()
+        axis.set(xlim=(1, k), ylim=(-top - math.ceil(k / 2), 2.5), yticks=[])
+        axis.xaxis.tick_top()
+        axis.set_xticks(range(1, k + 1, math.ceil(k / 12)))
+        axis.spines[["left", "right", "bottom"]].set_visible(False)
+        axis.spines["top"].set_position(("data", 0))
+        axis.plot([1, 1 + critical], [2, 2], color="black", marker="|", clip_on=False)
+        _write_beside(axis, (1 + critical, 2.0), f"critical difference {critical:.2f}")
+        for n, (low, high) in enumerate(groups):
+            axis.plot([low, high], [-0.5 - n / 2] * 2, color=BLUE, linewidth=4, solid_capstyle="butt")
+        for n, (name, rank) in enumerate(ranks.items()):
+            left = n < k / 2
+            y, edge = -top - (n if left else k - 1 - n), (1 - 0.02 * k if left else 1.02 * k)
+            axis.plot([rank, rank, edge], [0, y, y], color="black", linewidth=0.8, clip_on=False)
+            words = f"{_shown(name)}  {rank:.2f}" if left else f"{rank:.2f}  {_shown(name)}"
+            _write_beside(axis, (edge, y), words, left)
+        caption = f"mean ranks over {ranking.over}; {ranking.test}"
+        figure.suptitle(caption, fontsize=SMALL, color=GRAY)
+    return figure
+
+
+def groups_within(critical: float, ranks: Sequence[float]) -> list[tuple[float, float]]:
+    """Return the ends of the largest groups of ascending ranks that all differ by less than the critical
+    difference.
+    """
+    groups: list[tuple[float, float]] = []
+    for first in ranks:
+        last = max(rank for rank in ranks if rank - first < critical)
+        if last > first and (not groups or last > groups[-1][1]):
+            groups.append((first, last))
+    return groups
+
+
+def _write_beside(axis: Axes, end: tuple[float, float], words: str, left: bool = False) -> None:
+    """Write words beside the end of a line, with a gap that is no blank: SVG drops those at either end."""
+    gap, side = (-GAP if left else GAP, 0), "right" if left else "left"
+    look: dict[str, Any] = {"ha": side, "va": "center", "fontsize": SMALL, "annotation_clip": False}
+    axis.annotate(words, end, gap, textcoords="offset points", **look)
+
+
+def _longest(names: Iterable[str]) -> int:
+    """Return the length of the longest name as it is shown."""
+    return max(len(_shown(name)) for name in names)
+
+
+def _shown(name: str) -> str:
+    """Return both ends of a long name, as settings that differ may stand at either."""
+    half = MAX_NAME_LENGTH // 2
+    return name if len(name) <= MAX_NAME_LENGTH else f"{name[:half]}…{name[-half:]}"

@@ -19,9 +19,9 @@ intervals are Student's, and end at 1 at the latest. Below three seeds there is 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import NormalDist, fmean, stdev, variance
 from typing import Any
 
@@ -30,12 +30,7 @@ from jaxtyping import Float64, Int64
 
 LEVEL = 0.95
 R2, PERCENT = "R²", "accuracy, %"
-FEWEST_SEEDS = 3
-
-
-def decimals(unit: str) -> int:
-    """Return to how many decimals scores are shown."""
-    return 4 if unit == R2 else 2
+R2_DIGITS, FEWEST_SEEDS = 4, 3
 
 
 def recorded_overlap(data: Mapping[str, Any], split: str) -> float:
@@ -54,31 +49,37 @@ PValues = Float64[np.ndarray, "*studies"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean, sample standard deviation, and interval of the mean; what too few seeds do not tell is NaN."""
+    """Mean, sample standard deviation, and interval of the mean; what too few seeds do not tell is NaN.
+
+    ``digits`` is to how many decimals they are shown.
+    """
 
     mean: float
     std: float
     low: float
     high: float
+    digits: int = 2
 
     def times(self, factor: float, plus: float = 0.0) -> Estimate:
         """Return the estimate of ``factor`` times the quantity, ``plus`` a constant."""
         low, high = sorted(factor * end + plus for end in (self.low, self.high))
-        return Estimate(factor * self.mean + plus, abs(factor) * self.std, low, high)
+        return Estimate(factor * self.mean + plus, abs(factor) * self.std, low, high, self.digits)
 
-    def spread(self, digits: int) -> str:
-        """Format mean and standard deviation."""
-        mean, std = (f"{value:.{digits}f}" for value in (self.mean, self.std))
+    @property
+    def spread(self) -> str:
+        """Mean and standard deviation as text."""
+        mean, std = (f"{value:.{self.digits}f}" for value in (self.mean, self.std))
         return mean if math.isnan(self.std) else f"{mean} ± {std}"
 
-    def interval(self, digits: int, sign: str = "") -> str:
+    def interval(self, sign: str = "") -> str:
         """Format the interval; nothing if there is none."""
-        form = f"{sign}.{digits}f"
+        form = f"{sign}.{self.digits}f"
         return "" if math.isnan(self.low) else f"[{self.low:{form}}, {self.high:{form}}]"
 
-    def signed(self, digits: int) -> str:
-        """Format the mean and interval of a difference."""
-        return f"{self.mean:+.{digits}f} {self.interval(digits, '+')}"
+    @property
+    def signed(self) -> str:
+        """The mean and interval of a difference as text."""
+        return f"{self.mean:+.{self.digits}f} {self.interval('+')}"
 
 
 @dataclass(frozen=True)
@@ -118,10 +119,10 @@ class Scores:
     def estimate(self) -> Estimate:
         """The mean score."""
         values = [*self.values.values()]
-        if self.samples is None:
-            return estimate_mean(values, self.overlap, most=1.0)
-        errors = estimate(values, self.samples, self.overlap)
-        return errors if self.counts else errors.times(-100 / self.samples, plus=100.0)
+        if (samples := self.samples) is None:
+            return estimate(values, partial(mean_interval, values, self.overlap, most=1.0), R2_DIGITS)
+        errors = estimate(values, partial(error_interval, np.array(values), samples, self.overlap))
+        return errors if self.counts else errors.times(-100 / samples, plus=100.0)
 
     def differences(self, other: Scores) -> list[Any]:
         """Return R^2, or the errors, minus the other's, for each seed that both have."""
@@ -133,44 +134,28 @@ class Scores:
         if not more:
             return None
         if self.samples is None:
-            return estimate_mean(more, overlap)
-        errors = estimate_difference(more, overlap)
+            return estimate(more, partial(mean_interval, more, overlap), R2_DIGITS)
+        errors = estimate(more, partial(difference_interval, np.array(more), overlap))
         return errors if self.counts else errors.times(-100 / self.samples)
 
 
-def without_interval(values: Sequence[float]) -> Estimate:
-    """Return the mean and the standard deviation of values alone: an interval takes long to import."""
-    return _estimate(values, None)
+def estimate(
+    values: Sequence[int | float], interval: Callable[[], Ends] | None = None, digits: int = 2
+) -> Estimate:
+    """Estimate the mean of what the seeds have scored; ``interval`` computes that of enough of them."""
+    low, high = map(float, interval()) if interval and len(values) >= FEWEST_SEEDS else (math.nan, math.nan)
+    return Estimate(fmean(values), stdev(values) if len(values) > 1 else math.nan, low, high, digits)
 
 
-def estimate(errors: Sequence[int], samples: int, overlap: float = 0.0) -> Estimate:
-    """Estimate the mean number of errors of a method, each seed tested on so many samples."""
-    ends = error_interval(np.array([errors]), samples, overlap) if len(errors) >= FEWEST_SEEDS else None
-    return _estimate(errors, ends)
+def mean_interval(values: Sequence[float], overlap: float = 0.0, most: float = math.inf) -> Ends:
+    """Return the interval of the mean of real values, or of their differences seed by seed.
 
-
-def estimate_difference(more: Sequence[int], overlap: float = 0.0) -> Estimate:
-    """Estimate the mean number of errors that a method makes more than another, given that of each seed."""
-    ends = difference_interval(np.array([more]), overlap) if len(more) >= FEWEST_SEEDS else None
-    return _estimate(more, ends)
-
-
-def estimate_mean(values: Sequence[float], overlap: float = 0.0, most: float = math.inf) -> Estimate:
-    """Estimate the mean of real values, or of their differences seed by seed: mean +- t_{k-1} sqrt(c Var).
-
-    The interval has nothing above ``most``, which no value can exceed.
+    It is mean +- t_{k-1} sqrt(c Var), without what is above ``most``, which no value can exceed.
     """
     from scipy.special import stdtrit  # slow to import, and needed only here
 
-    if (k := len(values)) < FEWEST_SEEDS:
-        return _estimate(values, None)
-    half = stdtrit(k - 1, (1 + LEVEL) / 2) * standard_error(values, overlap)
-    return _estimate(values, np.minimum(fmean(values) + np.array([[-half], [half]]), most))
-
-
-def _estimate(values: Sequence[int | float], ends: Ends | None) -> Estimate:
-    low, high = (math.nan, math.nan) if ends is None else map(float, ends[:, 0])
-    return Estimate(fmean(values), stdev(values) if len(values) > 1 else math.nan, low, high)
+    half = stdtrit(len(values) - 1, (1 + LEVEL) / 2) * standard_error(values, overlap)
+    return np.minimum(fmean(values) + np.array([-half, half]), most)
 
 
 def error_interval(errors: Int64[np.ndarray, "*studies k"], samples: int, overlap: float = 0.0) -> Ends:

@@ -16,14 +16,14 @@ from nsvm_cli.comparison.compare import Comparison, Ranking, compare, ranking
 from nsvm_cli.comparison.figures import figures
 from nsvm_cli.comparison.records import RunRecord, overridden
 from nsvm_cli.comparison.runs_table import RunsTable, runs_table
-from nsvm_cli.comparison.table import HEAD, line, notes
+from nsvm_cli.comparison.table import HEAD, notes, tables
 from nsvm_cli.config.settings import flat
 from nsvm_cli.datasets import Data
 from nsvm_cli.errors import InputError
 from nsvm_cli.page.document import (
     Blocks,
     Code,
-    Figures,
+    KeyFigures,
     Note,
     Page,
     Picture,
@@ -34,7 +34,8 @@ from nsvm_cli.page.document import (
     write_page,
 )
 from nsvm_cli.page.plotting import to_svg
-from nsvm_cli.page.sections import reading, run_sections, settings_tables
+from nsvm_cli.page.sections import run_sections, settings_tables
+from nsvm_cli.storage.run_directory import reading
 
 MOST_RUNS = 1000
 """The most runs that are listed."""
@@ -114,20 +115,22 @@ def _comparison_sections(records: Sequence[RunRecord]) -> list[Section]:
             rows, ranks = compare(found), ranking(found)
     except InputError as error:
         return [left_out("Comparison", "This part is", error)]
-    comparison = Section("Comparison", _comparison(rows, ranks))
-    return [comparison, *section("Figures", partial(_figures, rows, ranks))]
+    parts = {"Comparison": _comparison, "Figures": _figures}
+    return [
+        of_page for title, make in parts.items() for of_page in section(title, partial(make, rows, ranks))
+    ]
 
 
 def _comparison(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:
     best: dict[str, str] = {}
-    tables = []
-    for _, group in groupby(rows, lambda row: row.cell.dataset):
-        of_dataset = [*group]
-        first, lines = of_dataset[0], [*map(line, of_dataset)]
-        names = [row.cell.candidate for row in of_dataset if row.rank == first.rank]
-        best |= {f"{first.cell.dataset}: best settings": " or ".join(names), first.cell.title: lines[0][2]}
-        tables.append(Table(first.cell.title, HEAD, lines, range(1, len(HEAD))))
-    return [Figures(best), *tables, Note(" ".join(notes(rows, ranks)))]
+    for dataset, group in groupby(rows, lambda row: row.cell.dataset):
+        first, *others = group
+        names = [row.cell.candidate for row in (first, *others) if row.rank == first.rank]
+        best |= {f"{dataset}: best settings": " or ".join(names), first.cell.title: first.score.spread}
+    yield KeyFigures(best)
+    for title, lines in tables(rows):
+        yield Table(title, HEAD, lines, range(1, len(HEAD)))
+    yield Note(" ".join(notes(rows, ranks)))
 
 
 def _figures(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:

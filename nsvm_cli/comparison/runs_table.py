@@ -17,9 +17,9 @@ from rich.cells import cell_len
 from nsvm_cli.comparison.cells import ONLY_HOW
 from nsvm_cli.comparison.records import RunRecord, telling
 from nsvm_cli.output import printable
-from nsvm_cli.terminal.console import GAP, METRICS
+from nsvm_cli.terminal.console import GAP, METRIC_FORMATS
 
-FIGURES = (
+FIGURE_COLUMNS = (
     *("validation_accuracy", "validation_r2", "test_accuracy", "test_r2", "train_accuracy", "train_r2"),
     *("support_vectors", "train_seconds"),
 )
@@ -56,7 +56,7 @@ def runs_table(records: Sequence[RunRecord]) -> RunsTable:
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     count = Counter(record.status for record in records)
     rows, settings = [record.values() for record in records], telling(records)
-    figures = {name: [_figure(name, row.get(name)) for row in rows] for name in FIGURES}
+    figures = {name: [_figure(name, row.get(name)) for row in rows] for name in FIGURE_COLUMNS}
     figures = _held_out_first({name: cells for name, cells in figures.items() if any(cells)})
     message = ["message"] if any(record.message for record in records) else []
     names = [name.removesuffix(".name") for name in settings]
@@ -84,7 +84,7 @@ def _held_out_first(figures: dict[str, list[str]]) -> dict[str, list[str]]:
     """Return the columns of figures, in which scores on validation and test data, of which a run has one,
     share a column.
     """
-    for metric in METRICS:
+    for metric in METRIC_FORMATS:
         both = [f"{split}_{metric}" for split in ("validation", "test")]
         if all(name in figures for name in both):
             validation, test = (figures.pop(name) for name in both)
@@ -146,6 +146,6 @@ def _figure(name: str, value: Any) -> str:
     if not isinstance(value, (int, float)) or abs(value) > sys.float_info.max:  # 10**400 is valid JSON
         return ""
     metric = name.partition("_")[2]
-    if metric in METRICS:
-        return METRICS[metric][1](value)
+    if metric in METRIC_FORMATS:
+        return METRIC_FORMATS[metric][1](value)
     return f"{value:.1f}" if name.endswith("seconds") else str(value)

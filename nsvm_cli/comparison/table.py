@@ -8,10 +8,9 @@ from itertools import groupby
 from typing import Any
 
 from nsvm_cli.comparison.cells import CAUTION, chooses_by_test
-from nsvm_cli.comparison.compare import FEWEST, Comparison, Ranking, shared_samples
-from nsvm_cli.comparison.intervals import FEWEST_SEEDS, Estimate, decimals
-from nsvm_cli.comparison.latex import escaped
-from nsvm_cli.comparison.markdown import table
+from nsvm_cli.comparison.compare import FEWEST_BLOCKS, Comparison, Ranking, shared_samples
+from nsvm_cli.comparison.intervals import FEWEST_SEEDS, Estimate
+from nsvm_cli.comparison.markup import latex, markdown_table
 from nsvm_cli.storage.files import csv_text
 
 HEAD = (
@@ -26,7 +25,7 @@ def to_csv(rows: Sequence[Comparison], ranks: Ranking | None, escape: bool = Fal
 
 
 def _figures(row: Comparison) -> dict[str, Any]:
-    cell, minus = row.cell, row.minus or Estimate(*[math.nan] * 4)
+    cell, minus = row.cell, row.minus or Estimate(math.nan, math.nan, math.nan, math.nan)
     figures = {
         "dataset": cell.dataset,
         "settings": cell.candidate,
@@ -54,32 +53,28 @@ def _is_nan(value: object) -> bool:
 
 def to_markdown(rows: Sequence[Comparison], ranks: Ranking | None) -> str:
     """Return a table for each data set, and what the columns mean."""
-    parts = []
-    for _, group in groupby(rows, lambda row: row.cell.dataset):
-        cells = [*group]
-        parts.append(f"{cells[0].cell.title}\n\n{table(HEAD, [*map(line, cells)])}")
+    parts = [f"{title}\n\n{markdown_table(HEAD, lines)}" for title, lines in tables(rows)]
     return "\n".join([*parts, f"{' '.join(notes(rows, ranks))}\n"])
 
 
 def to_latex(rows: Sequence[Comparison], ranks: Ranking | None) -> str:
     r"""Return a table for each data set, in the style of the package booktabs: \usepackage{booktabs}."""
     parts = []
-    for _, group in groupby(rows, lambda row: row.cell.dataset):
-        cells = [*group]
+    for title, rows_of_dataset in tables(rows):
         lines = [
             r"\begin{table}",
             r"\centering\scriptsize\setlength{\tabcolsep}{3pt}",
-            rf"\caption{{{escaped(cells[0].cell.title)}}}",
+            rf"\caption{{{latex(title)}}}",
         ]
         lines += [rf"\begin{{tabular}}{{l{'r' * len(HEAD[1:])}}}", r"\toprule"]
-        lines += [_stacked(_row(HEAD)), r"\midrule", *(_row(line(row)) for row in cells)]
+        lines += [_stacked(_row(HEAD)), r"\midrule", *map(_row, rows_of_dataset)]
         parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]))
     comments = "".join(f"% {note}\n" for note in notes(rows, ranks))
     return "\n".join(["% needs \\usepackage{booktabs}\n" + comments, *parts])
 
 
 def _row(cells: Sequence[str]) -> str:
-    name, *figures = map(escaped, cells)
+    name, *figures = map(latex, cells)
     return rf"{' & '.join([name, *(figure.replace('-', '$-$') for figure in figures)])} \\"
 
 
@@ -97,15 +92,19 @@ FORMATS: dict[str, Callable[[Sequence[Comparison], Ranking | None], str]] = {
 }
 
 
-def line(row: Comparison) -> list[str]:
-    """Return the cells of a candidate, as text below ``HEAD``."""
-    cell, digits = row.cell, decimals(row.cell.scores.unit)
+def tables(rows: Sequence[Comparison]) -> list[tuple[str, list[list[str]]]]:
+    """Return a title for each data set, and the rows of its table as text below ``HEAD``."""
+    return [(title, [*map(_line, group)]) for title, group in groupby(rows, lambda row: row.cell.title)]
+
+
+def _line(row: Comparison) -> list[str]:
+    cell = row.cell
     return [
         cell.candidate,
         str(len(cell.runs)),
-        row.score.spread(digits),
-        row.score.interval(digits),
-        "" if row.minus is None else row.minus.signed(digits).strip(),
+        row.score.spread,
+        row.score.interval(),
+        "" if row.minus is None else row.minus.signed.strip(),
         "" if row.p is None else "< 0.001" if row.p < 0.001 else f"{row.p:.3f}",
         f"{row.rank:g}",
         "" if math.isnan(vectors := cell.mean("support_vectors")) else f"{vectors:.0f}",
@@ -135,7 +134,7 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None) -> list[str]:
             "or for those with the reference if it was named. Each interval is for its row alone."
         )
     cells = [row.cell for row in rows]
-    if len({cell.candidate for cell in cells}) >= FEWEST and (why := shared_samples(cells)):
+    if len({cell.candidate for cell in cells}) >= FEWEST_BLOCKS and (why := shared_samples(cells)):
         found.append(f"No mean ranks: Friedman's test needs independent data sets, or seeds, and {why}.")
     if ranks is not None:
         order = ", ".join(f"{name} {r:.2f}" for name, r in ranks.ranks.items())

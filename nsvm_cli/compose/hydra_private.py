@@ -15,6 +15,7 @@ import hydra.utils
 from hydra._internal import hydra as hydra_application
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
@@ -77,6 +78,12 @@ def flags_first(arguments: list[str]) -> list[str]:
             overrides.append(word)
     parser.parse_args(ordered := [*flags, *overrides])
     return ordered
+
+
+def jobs_of(overrides: list[Override]) -> list[list[str]]:
+    """Return the words of each job that Hydra's own sweeper makes of the overrides of a sweep."""
+    (jobs,) = BasicSweeper.split_arguments(overrides, None)
+    return jobs
 
 
 def asks_for_sweep(arguments: list[str]) -> bool:

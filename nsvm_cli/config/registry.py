@@ -121,11 +121,16 @@ def construct(section: Callable[..., T], kind: str, values: Mapping[str, Any]) -
         InputError: a value is rejected, or is true or false where a number belongs, which pydantic would
             take for 1 or 0. The message begins with ``kind``.
     """
-    _expect_no_booleans(_constructor(section)[1], f"{kind}." if kind else "", values)
+    _expect_no_booleans(setting_types(section), f"{kind}." if kind else "", values)
     try:
         return section(**values)
     except ValidationError as error:
         raise InputError(one_line(error, kind)) from None
+
+
+def setting_types(factory: Any) -> dict[str, Any]:
+    """Return the annotations of the settings of a part, as far as they can be looked up."""
+    return _constructor(factory)[1]
 
 
 def _constructor(factory: Any) -> tuple[list[inspect.Parameter], dict[str, Any], bool]:
@@ -168,7 +173,7 @@ def _expect_no_booleans(types: Mapping[str, Any], within: str, values: Mapping[s
         kinds = _kinds(types.get(key))
         if isinstance(value, dict):
             for section in filter(is_dataclass, kinds):
-                _expect_no_booleans(_constructor(section)[1], f"{within}{key}.", value)
+                _expect_no_booleans(setting_types(section), f"{within}{key}.", value)
         for one in value if isinstance(value, list | tuple) else [value]:
             if isinstance(one, bool) and kinds & {int, float} and bool not in kinds:
                 raise InputError(f"{within}{key} should be a number, got {one}")

@@ -39,6 +39,7 @@ __all__ = [
     "Table",
     "build_source",
     "load_data",
+    "shared_samples",
     "split_data",
 ]
 
@@ -180,6 +181,12 @@ class SampleCache:
                 return samples
             self._settings, self._samples = what, samples
         return self._samples
+
+
+@functools.lru_cache(maxsize=1)
+def shared_samples(*key: object) -> SampleCache:
+    """Return the samples that this process has loaded for all runs with a key, such as that of a sweep."""
+    return SampleCache()
 
 
 def load_data(

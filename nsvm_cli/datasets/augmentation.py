@@ -184,18 +184,10 @@ def build_transform(section: object) -> Transform:
     return build(AUGMENTATIONS, "augmentation", values)
 
 
-def _as_list(sections: object) -> object:
-    if sections is None:
-        return []
-    if not isinstance(sections, list | tuple):
-        raise ValueError(f"expected a list, such as [crop], got {shown(sections)}")
-    if len(sections) > MAX_TRANSFORMS:
-        raise ValueError(f"expected at most {MAX_TRANSFORMS} augmentations, got {len(sections)}")
-    return sections
-
-
 Augment = Annotated[
-    tuple[Annotated[Transform, PlainValidator(build_transform)], ...], BeforeValidator(_as_list)
+    tuple[Annotated[Transform, PlainValidator(build_transform)], ...],
+    Field(max_length=MAX_TRANSFORMS),
+    BeforeValidator(lambda sections: () if sections is None else sections),
 ]
 """The type of the setting ``augment`` of image data sets."""
 

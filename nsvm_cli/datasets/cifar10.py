@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -12,11 +10,10 @@ from jaxtyping import UInt8
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
-from nsvm_cli.datasets.image_files import ClassNames, ImageFiles, Part, expect_sum, named_classes
-from nsvm_cli.storage.files import open_regular
+from nsvm_cli.datasets.image_files import ImageFiles, Part
+from nsvm_cli.datasets.table_files import Stream
 
 NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-ARCHIVE = "cifar-10-binary.tar.gz"
 FOLDER = "cifar-10-batches-bin"
 SHAPE = (3, 32, 32)
 RECORD = 1 + 3 * 32 * 32
@@ -34,10 +31,10 @@ class CIFAR10(ImageFiles):
 
     title: ClassVar[str] = "CIFAR10"
     mirrors: ClassVar[tuple[str, ...]] = ("https://www.cs.toronto.edu/~kriz/",)
-    images: ClassVar[int] = 10_000
-    """The number of images in a file."""
-    packed: ClassVar[str] = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
-    unpacked: ClassVar[Mapping[str, str]] = {  # the last one is the test set
+    archive: ClassVar[str] = "cifar-10-binary.tar.gz"
+    pattern: ClassVar[str] = f"{FOLDER}/*.bin"
+    sums: ClassVar[Mapping[str, str]] = {
+        "cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
         "data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
         "data_batch_2.bin": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
         "data_batch_3.bin": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
@@ -45,62 +42,24 @@ class CIFAR10(ImageFiles):
         "data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
         "test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
     }
+    images: ClassVar[int] = 10_000
+    """The number of images in a file."""
 
-    classes: ClassNames = None
+    names: ClassVar[Sequence[str]] = NAMES
+    files: ClassVar[Sequence[str]] = [
+        *(f"{FOLDER}/data_batch_{number}.bin" for number in range(1, 6)),
+        f"{FOLDER}/test_batch.bin",
+    ]
 
-    @property
-    def folder(self) -> str:
-        return "CIFAR10" if self.root is None else ""
+    def parse(self, name: str, content: Stream) -> Records:
+        records = content.read(self.images * RECORD + 1)
+        if len(records) != self.images * RECORD:
+            raise ValueError(f"expected {self.images * RECORD} bytes, got {len(records)}")
+        return np.frombuffer(records, np.uint8).reshape(-1, RECORD)
 
-    @property
-    def layout(self) -> str:
-        return f"{FOLDER}/*.bin or {ARCHIVE}"
-
-    def sums(self) -> Mapping[str, str]:
-        return {ARCHIVE: self.packed}
-
-    def missing(self, folder: Path) -> dict[str, str]:
-        if (folder / ARCHIVE).is_file() or _unpacked(folder):
-            return {}
-        return {f"{FOLDER}/*.bin and no {ARCHIVE}": ARCHIVE}
-
-    def chosen(self) -> tuple[Sequence[int], tuple[str, ...]]:
-        return named_classes(self.classes, NAMES)
-
-    def read(self, folder: Path) -> tuple[Part, Part]:
-        if _unpacked(folder):
-            records = {name: self._read_file(folder / FOLDER / name) for name in self.unpacked}
-        else:
-            records = self._read_archive(folder / ARCHIVE)
-        *train, test = (records[name] for name in self.unpacked)
+    def parts(self, contents: Sequence[Records]) -> tuple[Part, Part]:
+        *train, test = contents
         return _part(np.concatenate(train)), _part(test)
-
-    def _read_file(self, file: Path) -> Records:
-        with self.reading(file), open_regular(file) as stream:
-            expect_sum(stream, self.unpacked[file.name])
-            return self._records(stream.read(self.images * RECORD + 1))
-
-    def _read_archive(self, file: Path) -> dict[str, Records]:
-        records = {}
-        with self.reading(file), open_regular(file) as stream:
-            expect_sum(stream, self.packed)
-            with tarfile.open(fileobj=stream, mode="r|gz") as archive:
-                for member in archive:
-                    name = Path(member.name).name
-                    if name in self.unpacked and (content := archive.extractfile(member)):
-                        records[name] = self._records(content.read(self.images * RECORD + 1))
-            if missing := self.unpacked.keys() - records.keys():
-                raise ValueError(f"it has no {min(missing)}")
-        return records
-
-    def _records(self, content: bytes) -> Records:
-        if len(content) != self.images * RECORD:
-            raise ValueError(f"expected {self.images * RECORD} bytes, got {len(content)}")
-        return np.frombuffer(content, np.uint8).reshape(-1, RECORD)
-
-
-def _unpacked(folder: Path) -> bool:
-    return all((folder / FOLDER / name).is_file() for name in CIFAR10.unpacked)
 
 
 def _part(records: Records) -> Part:

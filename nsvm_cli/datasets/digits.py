@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch.nn import functional
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.augmentation import Augment
 from nsvm_cli.datasets.base import Samples, Source
-from nsvm_cli.datasets.image_files import Classes, numbered_classes
+from nsvm_cli.datasets.image_files import ClassNames, chosen_classes
 from nsvm_cli.tasks import encode
 
 
@@ -22,7 +23,7 @@ class SklearnDigits(Source):
 
     global_scaling: ClassVar[bool] = True
 
-    classes: Classes = (0, 1)
+    classes: ClassNames = ("0", "1")
     augment: Augment = ()
 
     def load(self, rng: np.random.Generator) -> Samples:
@@ -31,7 +32,7 @@ class SklearnDigits(Source):
         digits = load_digits()
         images = torch.from_numpy(digits.images[:, None] / 16.0)
         images = functional.interpolate(images, size=(28, 28), mode="bilinear", align_corners=False)
-        labels, names = numbered_classes(self.classes)
+        labels, names = chosen_classes(self.classes, string.digits)
         rows = np.flatnonzero(np.isin(digits.target, labels))
         y = encode(digits.target[rows], labels)
         return Samples(images.numpy()[rows], y, names, "scikit-learn's digits, 28x28")

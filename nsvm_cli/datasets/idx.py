@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
-import gzip
-import io
-import math
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import UInt8
+from pydantic.dataclasses import dataclass
 
-from nsvm_cli.datasets.image_files import expect_sum
+from nsvm_cli.config.registry import STRICT
+from nsvm_cli.datasets.image_files import ImageFiles, Part
 from nsvm_cli.datasets.table_files import Stream
-from nsvm_cli.storage.files import read_regular
+
+KINDS = {"images-idx3": (28, 28), "labels-idx1": ()}
+"""The two files of each part, and the shape of what they hold for a sample."""
 
 
-def find_idx(folder: Path, name: str) -> Path | None:
-    """Return the IDX file of this name in a folder, compressed or not."""
-    return next((file for file in (folder / f"{name}.gz", folder / name) if file.is_file()), None)
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class IDXFiles(ImageFiles):
+    """Grey images of 28 x 28 pixels in MNIST's format and torchvision's layout."""
 
+    endings: ClassVar[tuple[str, ...]] = (".gz", "")
 
-def read_idx(file: Path, shape: tuple[int, ...], sha256: str | None) -> UInt8[np.ndarray, "..."]:
-    """Return the content of an IDX file, which is compressed if its name ends in ``.gz``.
+    @property
+    def below(self) -> str:
+        return f"{self.title}/raw"
 
-    Args:
-        known: its SHA-256 checksum, if that is published.
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """The numbers of images for training and for testing, by the names that their files begin with."""
+        raise NotImplementedError
 
-    Raises:
-        ValueError, OSError: it cannot be read, or is another file; or one of the errors of damaged files.
-    """
-    limit = 4 + 4 * len(shape) + math.prod(shape)
-    content = io.BytesIO(read_regular(file, limit))  # compressed, it is smaller
-    if sha256:
-        expect_sum(content, sha256)
-    return parse_idx(gzip.GzipFile(fileobj=content) if file.suffix == ".gz" else content, shape)
+    @property
+    def files(self) -> Sequence[str]:
+        return [f"{part}-{kind}-ubyte" for part in self.counts for kind in KINDS]
+
+    def parse(self, name: str, content: Stream) -> UInt8[np.ndarray, "..."]:
+        shapes = [(m, *shape) for m in self.counts.values() for shape in KINDS.values()]
+        return parse_idx(content, shapes[self.files.index(name)])
+
+    def parts(self, contents: Sequence[UInt8[np.ndarray, "..."]]) -> tuple[Part, Part]:
+        images, labels, test_images, test_labels = contents
+        return (images[:, None], labels), (test_images[:, None], test_labels)
 
 
 def parse_idx(file: Stream, shape: tuple[int, ...]) -> UInt8[np.ndarray, "..."]:

@@ -17,7 +17,7 @@ from nsvm_cli.datasets.base import Source, Table
 from nsvm_cli.datasets.csv import Names
 from nsvm_cli.datasets.download import reason
 from nsvm_cli.datasets.encoding import as_numbers, code_labels
-from nsvm_cli.datasets.tables import read_csv
+from nsvm_cli.datasets.tables import CSVFile
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import say
 from nsvm_cli.storage.files import locked
@@ -45,7 +45,11 @@ class OpenML(Source):
 
     def load(self, rng: np.random.Generator) -> Table:
         source = f"OpenML {self.id}" if self.path is None else self.path
-        cells, target = _from_openml(self.id) if self.path is None else _from_csv(self.path)
+        if self.path is None:
+            cells, target = _from_openml(self.id)
+        else:
+            cells = CSVFile(self.path, headless=True).read()
+            target = str(cells.columns[-1])
         label = self.label or target
         if label not in cells:
             known = did_you_mean(str(label), map(str, cells))
@@ -53,18 +57,6 @@ class OpenML(Source):
         features = cells.drop(columns=[label, *self.drop], errors="ignore")
         unknown = tuple(name for name in self.drop if name not in cells)
         return Table(features, cells[label], (source,), unknown=unknown, origins=(f"OpenML {self.id}",))
-
-
-def _from_csv(path: str) -> tuple[pd.DataFrame, str]:
-    """Return the table in a CSV file, and the name of its last column."""
-    import pandas as pd  # slow to import, and most runs read no table
-
-    table = read_csv(path, header=False)
-    if pd.to_numeric(table.iloc[0], errors="coerce").isna().all():
-        table = read_csv(path)
-    else:
-        table.columns = [f"V{number}" for number in range(1, table.shape[1] + 1)]
-    return table, table.columns[-1]
 
 
 def _from_openml(number: int) -> tuple[pd.DataFrame, str | None]:

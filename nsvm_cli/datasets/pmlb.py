@@ -18,7 +18,7 @@ from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Source, Table
 from nsvm_cli.datasets.csv import Names
 from nsvm_cli.datasets.download import cache_folder, fetch, fetch_text, reason
-from nsvm_cli.datasets.tables import read_csv, to_table
+from nsvm_cli.datasets.tables import CSVFile, to_table
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.storage.files import open_regular, read_regular, write_atomically
 
@@ -65,14 +65,14 @@ class PMLB(Source):
     def load(self, rng: np.random.Generator) -> Table:
         file, kind = self._find()
         _expect_content(file)
-        rows = read_csv(str(file), "dataset.table", "\t", labels=LABELS)
+        content = CSVFile(str(file), "dataset.table", "\t")
+        rows = content.read(labels=LABELS)
         label = next((name for name in LABELS if name in rows), None)
         if label is None:
             raise InputError(
                 f"{file}: expected a column target or class, got {', '.join(map(str, rows))[:200]}"
             )
-        table = to_table({"dataset.table": str(file)}, [rows], label, self.drop, "\t")
-        return replace(table, kind=kind)
+        return replace(to_table([content], [rows], label, self.drop), kind=kind)
 
     def _find(self) -> tuple[Path, str | None]:
         """Return the file of the table, after downloading it if necessary, and the kind of its task."""
@@ -163,7 +163,7 @@ def checksum_of(pointer: str) -> str:
 def _expect_content(file: Path) -> None:
     """Raise an InputError if a clone of the repository holds a pointer in place of the table."""
     start = b""
-    with contextlib.suppress(OSError, ValueError), open_regular(file) as stream:  # read_csv will report these
+    with contextlib.suppress(OSError, ValueError), open_regular(file) as stream:  # reading will report these
         start = stream.read(len(POINTER))
     if start == POINTER:
         raise InputError(f"{file} is a pointer of Git LFS, not the table: run git lfs pull in its folder")

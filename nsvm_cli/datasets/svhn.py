@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import ClassVar
 
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
-from nsvm_cli.datasets.image_files import Classes, ImageFiles, Part, expect_sum, numbered_classes
-from nsvm_cli.storage.files import open_regular
+from nsvm_cli.datasets.image_files import ImageFiles, Part
+from nsvm_cli.datasets.table_files import Stream
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -23,38 +23,20 @@ class SVHN(ImageFiles):
 
     title: ClassVar[str] = "SVHN"
     mirrors: ClassVar[tuple[str, ...]] = ("https://ufldl.stanford.edu/housenumbers/",)
-    published: ClassVar[Mapping[str, str]] = {
+    pattern: ClassVar[str] = "train_32x32.mat and test_32x32.mat"
+    sums: ClassVar[Mapping[str, str]] = {
         "train_32x32.mat": "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
         "test_32x32.mat": "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
     }
+    files: ClassVar[Sequence[str]] = ("train_32x32.mat", "test_32x32.mat")
+    names: ClassVar[Sequence[str]] = string.digits
 
-    classes: Classes = None
-
-    @property
-    def folder(self) -> str:
-        return "SVHN" if self.root is None else ""
-
-    @property
-    def layout(self) -> str:
-        return "train_32x32.mat and test_32x32.mat"
-
-    def sums(self) -> Mapping[str, str]:
-        return self.published
-
-    def missing(self, folder: Path) -> dict[str, str]:
-        return {name: name for name in self.published if not (folder / name).is_file()}
-
-    def chosen(self) -> tuple[Sequence[int], tuple[str, ...]]:
-        return numbered_classes(self.classes)
-
-    def read(self, folder: Path) -> tuple[Part, Part]:
-        return self._part(folder / "train_32x32.mat"), self._part(folder / "test_32x32.mat")
-
-    def _part(self, file: Path) -> Part:
+    def parse(self, name: str, content: Stream) -> Part:
         from scipy.io import loadmat  # slow to import, and needed only here
 
-        with self.reading(file), open_regular(file) as stream:
-            expect_sum(stream, self.published[file.name])
-            content = loadmat(stream, variable_names=["X", "y"])
-        images, labels = content["X"].transpose(3, 2, 0, 1), content["y"].ravel()
-        return images, labels % 10  # the label of the digit 0 is 10
+        arrays = loadmat(content, variable_names=["X", "y"])
+        return arrays["X"].transpose(3, 2, 0, 1), arrays["y"].ravel() % 10  # the label of the digit 0 is 10
+
+    def parts(self, contents: Sequence[Part]) -> tuple[Part, Part]:
+        train, test = contents
+        return train, test

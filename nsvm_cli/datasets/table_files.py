@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import IO, TypeAlias, cast
 
 from nsvm_cli.memory import expect_room, fits
@@ -40,7 +40,7 @@ def open_table(path: Path, separator: str, what: str) -> Iterator[Stream]:
     with open_regular(path) as file:
         _expect_room(file, path, separator, what)
         file.seek(0)
-        yield _unpacked(file, path)
+        yield unpacked(file, path)
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def open_stream(path: Path) -> Iterator[Stream]:
         ValueError, OSError: it cannot be read; or one of DAMAGED.
     """
     with open_regular(path) as file:
-        yield _unpacked(file, path)
+        yield unpacked(file, path)
 
 
 def _expect_room(file: Stream, path: Path, separator: str, what: str) -> None:
@@ -60,7 +60,7 @@ def _expect_room(file: Stream, path: Path, separator: str, what: str) -> None:
     if length == 0:  # the size of the files of /proc, some of which never end
         raise ValueError("it is empty")
     expect_room(PER_BYTE * length, what)
-    text, size, cells = _unpacked(file, path), 0, 0
+    text, size, cells = unpacked(file, path), 0, 0
     while chunk := text.read(2**18):
         size += len(chunk)
         cells += chunk.count(separator.encode()) + chunk.count(b"\n")
@@ -68,8 +68,8 @@ def _expect_room(file: Stream, path: Path, separator: str, what: str) -> None:
             expect_room(needed * length // file.tell(), what)  # assuming that the rest of the file is similar
 
 
-def _unpacked(file: Stream, path: Path) -> Stream:
-    """Return the content of a file without its compression."""
+def unpacked(file: Stream, path: PurePath) -> Stream:
+    """Return the content of a file without its compression, which the end of its name says."""
     decompress = DECOMPRESSORS.get(path.suffix.lower())
     return file if decompress is None else decompress(file)
 

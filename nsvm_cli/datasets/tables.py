@@ -9,12 +9,14 @@ import hashlib
 import re
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsvm_cli.config.registry import shown
 from nsvm_cli.datasets.base import Table
+from nsvm_cli.datasets.encoding import is_number
 from nsvm_cli.datasets.table_files import DAMAGED, open_stream, open_table
 from nsvm_cli.errors import InputError, out_of_memory
 
@@ -30,47 +32,76 @@ MISSING = (
 )
 """The texts that other programs write for an empty cell among numbers."""
 
+SEPARATED = re.compile(r"[^\0]+[,;|\t][^\0]+")
+"""A header that seems to hold several names."""
 
-def read_csv(
-    path: str,
-    setting: str = "dataset.path",
-    separator: str = ",",
-    labels: Collection[str] = (),
-    header: bool = True,
-) -> pd.DataFrame:
-    """Read a CSV file with pandas, unpacking it if necessary. Only regular files are opened.
 
-    Columns of numbers become numbers, and those of labels stay text. The values of the others do not always
-    show how they are written: see ``to_table``.
+@dataclass(frozen=True)
+class CSVFile:
+    """A CSV file, compressed or not, that a setting names. Only regular files are opened.
 
-    Args:
-        setting: the name of the setting that holds the path, for messages.
-        labels: the names of columns to read as they are written.
-        header: whether the first line holds the names of the columns.
-
-    Raises:
-        InputError: there is no such file, it is not a CSV file, two columns have the same name, or it needs
-            more memory than data may take.
-        RunError: memory ran out.
+    With ``headless``, a first line that holds a number is a row, and the columns are V1, V2, ...
     """
-    import pandas as pd  # slow to import, and most runs read no table
 
-    what = f"{setting}={path}"
-    with reading_csv(what):
-        file = Path(path).expanduser()
-        if not file.is_file():
-            problem = "is not a file" if file.exists() else "does not exist"
-            advice = f", relative to the folder where the command is run; name it with {setting}=FILE"
-            raise InputError(f"{what} {problem}: expected a CSV file{'' if file.is_absolute() else advice}")
-        with open_table(file, separator, what) as content:
-            if not header:
-                return pd.read_csv(content, sep=separator, header=None, index_col=False)
-            names = first_line(file, separator)
-            expect_different(names, what)
-            if len(names) == 1 and names[0] not in labels and re.fullmatch(r"[^\0]+[,;|\t][^\0]+", names[0]):
-                return pd.DataFrame(columns=names)  # with a wrong separator, rows may not be readable
-            table: pd.DataFrame = pd.read_csv(content, **parsing(column_names(names), separator, labels))
-    return table
+    path: str
+    setting: str = "dataset.path"
+    separator: str = ","
+    headless: bool = False
+
+    @property
+    def what(self) -> str:
+        """The setting, for messages."""
+        return f"{self.setting}={self.path}"
+
+    @property
+    def _file(self) -> Path:
+        return Path(self.path).expanduser()
+
+    def read(self, labels: Collection[str] = ()) -> pd.DataFrame:
+        """Return the table. Columns of numbers become numbers, and those of labels stay text.
+
+        The values of the others do not always show how they are written: see ``as_written``.
+
+        Raises:
+            InputError: there is no such file, it is not a CSV file, two columns have the same name, or it
+                needs more memory than data may take.
+            RunError: memory ran out.
+        """
+        import pandas as pd  # slow to import, and most runs read no table
+
+        with reading_csv(self.what):
+            if not self._file.is_file():
+                problem = "is not a file" if self._file.exists() else "does not exist"
+                advice = (
+                    f", relative to the folder where the command is run; name it with {self.setting}=FILE"
+                )
+                advice = "" if self._file.is_absolute() else advice
+                raise InputError(f"{self.what} {problem}: expected a CSV file{advice}")
+            with open_table(self._file, self.separator, self.what) as content:
+                names = first_line(self._file, self.separator)
+                header = not self.headless or not any(map(is_number, names))
+                names = names if header else [f"V{number}" for number in range(1, len(names) + 1)]
+                expect_different(names, self.what)
+                if len(names) == 1 and names[0] not in labels and SEPARATED.fullmatch(names[0]):
+                    return pd.DataFrame(columns=names)  # with a wrong separator, rows may not be readable
+                options = parsing(column_names(names), self.separator, labels)
+                table: pd.DataFrame = pd.read_csv(content, **options | {"header": 0 if header else None})
+        return table
+
+    def as_written(self, names: Sequence[str]) -> pd.DataFrame:
+        """Return these columns as text; only an empty cell is empty."""
+        import pandas as pd
+
+        with reading_csv(self.what), open_stream(self._file) as content:
+            header = column_names(first_line(self._file, self.separator))
+            options = parsing(header, self.separator, names)
+            table: pd.DataFrame = pd.read_csv(content, usecols=[*names], **options)
+        return table[[*names]]
+
+    def sha256(self) -> str:
+        """Return the SHA-256 of the unpacked content."""
+        with reading_csv(self.what), open_stream(self._file) as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def first_line(file: Path, separator: str) -> list[str]:
@@ -150,56 +181,27 @@ def _encoding_of(error: UnicodeDecodeError) -> str:
 
 
 def to_table(
-    files: Mapping[str, str],
-    tables: Sequence[pd.DataFrame],
-    label: str,
-    drop: Sequence[str] = (),
-    separator: str = ",",
+    files: Sequence[CSVFile], tables: Sequence[pd.DataFrame], label: str, drop: Sequence[str] = ()
 ) -> Table:
-    """Return the table of the rows of a file, followed by those of its test set, if there is one.
-
-    Args:
-        files: the names of the files, by the settings that hold them.
-    """
+    """Return the table of the rows of a file, followed by those of its test set, if there is one."""
     import pandas as pd
 
     features = [table.drop(columns=[label, *drop], errors="ignore") for table in tables]
-    unknown = tuple(name for name in drop if not any(name in table for table in tables))
-    cells = pd.concat(features, ignore_index=True)[[*features[0]]]
-    labels = pd.concat([table[label].astype(object) for table in tables], ignore_index=True)
+    paths = tuple(file.path for file in files)
 
     @functools.lru_cache(maxsize=1)
     def as_written(names: tuple[str, ...]) -> pd.DataFrame:
-        read = [_as_written(setting, path, names, separator) for setting, path in files.items()]
+        read = [file.as_written(names) for file in files]
         if (lengths := [*map(len, read)]) != [*map(len, tables)]:
-            raise InputError(f"{', '.join(files.values())} changed while it was read, to {lengths} rows")
+            raise InputError(f"{', '.join(paths)} changed while it was read, to {lengths} rows")
         return pd.concat(read, ignore_index=True)
 
-    sources, length = tuple(files.values()), len(tables[0])
     return Table(
-        cells,
-        labels,
-        sources,
-        length if len(files) > 1 else None,
-        unknown,
+        cells=pd.concat(features, ignore_index=True)[[*features[0]]],
+        labels=pd.concat([table[label].astype(object) for table in tables], ignore_index=True),
+        files=paths,
+        official_test=len(tables[0]) if len(files) > 1 else None,
+        unknown=tuple(name for name in drop if not any(name in table for table in tables)),
         as_written=as_written,
-        origins=tuple(_checksum(setting, path) for setting, path in files.items()),
+        origins=tuple(file.sha256() for file in files),
     )
-
-
-def _checksum(setting: str, path: str) -> str:
-    """Return the SHA-256 of the unpacked content of a CSV file."""
-    with reading_csv(f"{setting}={path}"), open_stream(Path(path).expanduser()) as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-def _as_written(setting: str, path: str, names: tuple[str, ...], separator: str) -> pd.DataFrame:
-    """Return these columns of a CSV file as text; only an empty cell is empty."""
-    import pandas as pd
-
-    file = Path(path).expanduser()
-    with reading_csv(f"{setting}={path}"):
-        options = parsing(column_names(first_line(file, separator)), separator, names)
-        with open_stream(file) as content:
-            table: pd.DataFrame = pd.read_csv(content, usecols=[*names], **options)
-    return table[[*names]]

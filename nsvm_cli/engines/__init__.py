@@ -6,6 +6,7 @@ takes many steps in one call of compiled code (see ``numba``), where it covers t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -13,8 +14,8 @@ from typing import Any, Literal
 
 from nsvm_cli.engines import numba
 from nsvm_cli.engines.look_ahead import trainers as look_ahead
-from nsvm_cli.engines.numba.code import can_keep_code, code_folder
-from nsvm_cli.engines.numba.coverage import pays_off, uncovered
+from nsvm_cli.engines.numba.code import can_keep_code, compile_once, is_compiled, lasting_folder
+from nsvm_cli.engines.numba.coverage import pays_off, uncovered, units
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.trainers import Problem, Trainer
@@ -46,7 +47,7 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
         return LITERAL
     if asked == TORCH or gap or find_spec("numba") is None:
         return TORCH
-    ready = numba.is_ready(trainer, problem)
+    ready = numba.is_ready(trainer, problem, F)
     return NUMBA if pays_off(trainer, F, ready) and numba.is_usable() else TORCH
 
 
@@ -62,15 +63,34 @@ def taken_by(engine: Engine, trainer: Trainer[Any]) -> Trainer[Any]:
     return fast(**{field.name: getattr(trainer, field.name) for field in fields(trainer)})  # type: ignore[arg-type]
 
 
-def compiling_notice(engine: Engine, trainer: Trainer[Any], problem: Problem) -> str | None:
-    """Return the notice for a run whose functions have to be compiled first; None for any other run."""
-    if engine != NUMBA or numba.is_ready(trainer, problem):
-        return None
-    what = "compiling the steps of this algorithm, which takes up to a minute"
+def compile_steps(
+    engine: Engine, trainer: Trainer[Any], problem: Problem, F: FeatureMap, say: Callable[[str], object]
+) -> None:
+    """Compile what takes the steps of a run, unless that is done, and say so first.
+
+    Raises:
+        RunError: it cannot be compiled.
+    """
+    if engine == NUMBA:
+        compile_units(units(trainer, problem, F), say)
+
+
+def compile_units(needed: Iterable[str], say: Callable[[str], object]) -> None:
+    """Compile units, unless that is done, and say so first; see ``units`` in ``numba.coverage``.
+
+    Raises:
+        RunError: they cannot be compiled.
+    """
+    left = {unit for unit in needed if not is_compiled(unit)}
+    if not left:
+        return
+    what = "compiling the steps for these settings, which takes some fifteen seconds"
     if can_keep_code():
-        return f"{what}, once on this computer"
-    where = code_folder()
-    return f"{what}, for this process alone: {where} is not a writable folder of your own, with mode 0700"
+        say(f"{what}, once on this computer")
+    else:
+        where = lasting_folder()
+        say(f"{what}, for this process alone: {where} is not a writable folder of your own, with mode 0700")
+    compile_once(left)
 
 
 def circumstances(engine: Engine) -> str:

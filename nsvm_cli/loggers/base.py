@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -43,10 +43,11 @@ class TrackedRun:
         """Record the logger's id of this run, for ``recorded_id``."""
         write_tracking(self.directory, {**read_tracking(self.directory), logger: run})
 
-    def records(self) -> Iterator[tuple[int, dict[str, float]]]:
-        """Yield the steps before this start, with their figures: a kill may have left some unsent."""
+    def told_to(self, logger: Logger) -> Logger:
+        """Log the records before this start, as a kill may have left some unsent, and return the logger."""
         for record in read_metrics(self.directory / METRICS):
-            yield record.pop("step"), numbers_in(record)
+            logger.log(record.pop("step"), numbers_in(record))
+        return logger
 
 
 class Logger:

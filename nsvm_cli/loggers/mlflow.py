@@ -47,8 +47,8 @@ class MLflow(LoggerConfig):
     def start(self, run: TrackedRun) -> Logger:
         """Return a logger that has created a run, or continues the one that it created before."""
         # by default it retries for minutes, while training waits, and waits for a telemetry server at the end
-        set_defaults(MLFLOW_HTTP_REQUEST_MAX_RETRIES="2", MLFLOW_HTTP_REQUEST_TIMEOUT="3")
-        set_defaults(MLFLOW_DISABLE_TELEMETRY="true")
+        waits = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "3"}
+        set_defaults(**waits, MLFLOW_DISABLE_TELEMETRY="true")
         import mlflow  # slow to import
         from mlflow.entities import Param
 
@@ -64,10 +64,7 @@ class MLflow(LoggerConfig):
             client.log_batch(run_id, params=[Param(name, str(value)) for name, value in settings])
         client.update_run(run_id, "RUNNING")
         steps = [metric.step for metric in client.get_metric_history(run_id, "violations")]
-        tracked = _MLflowRun(client, run_id, max(steps, default=0))
-        for step, figures in run.records():
-            tracked.log(step, figures)
-        return tracked
+        return run.told_to(_MLflowRun(client, run_id, max(steps, default=0)))
 
 
 def _alone(store: str) -> contextlib.AbstractContextManager[None]:

@@ -55,11 +55,8 @@ class WandB(LoggerConfig):
             ),
         )
         run.record_id("wandb", started.id)
-        tracked = _WandBRun(started)
         # all of them offline, as the last folder replaces those before it
-        for step, figures in run.records():
-            tracked.log(step, figures)
-        return tracked
+        return run.told_to(_WandBRun(started))
 
 
 class _WandBRun(Logger):

@@ -178,6 +178,9 @@ class Loss(ABC):
 
     l: Formula  # noqa: E741  # the letter of the formulas
 
+    compiled: ClassVar[int | None] = None
+    """The number by which compiled steps on ``Hinge`` know the class; see ``engines.numba.losses``."""
+
     @property
     def curvature(self) -> float:
         """The curvature of the formula along the direction of a step in f(x_i)."""
@@ -205,6 +208,8 @@ def any_output(mask: np.ndarray) -> np.ndarray:
 class Binary(Loss):
     """Two classes, y = -1 or +1, and the margin m = y g: alpha_i += -l'(m) y_i."""
 
+    compiled = 0
+
     def step(self, y: Labels, g: Decisions) -> Decisions:
         return self.l.slope(y * g) * y
 
@@ -230,6 +235,8 @@ class CrammerSinger(Loss):
     classes g_2 = -g_1 and m = 2 g_y: these are the steps of ``Binary`` with lambda / 2.
     """
 
+    compiled = 1
+
     @property
     def curvature(self) -> float:
         return 2 * self.l.curvature  # a step moves both g_y and g_r*
@@ -254,6 +261,8 @@ class OneVsRest(Loss):
 
     The losses are summed. With two classes these are the binary problem and its mirror image.
     """
+
+    compiled = 2
 
     def step(self, y: Labels, g: Decisions) -> Decisions:
         signs = self._signs(y, g)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from statistics import mean, median
@@ -14,10 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError
-from nsvm_cli.page.plotting import BLUE, GRAY, ORANGE, draw, style_axis
+from nsvm_cli.output import shortened
+from nsvm_cli.page.plotting import BLUE, GRAY, ORANGE, new_figure, style_axis, write_figure
 from nsvm_cli.storage.metrics_file import read_metrics
-from nsvm_cli.storage.run_directory import CURVES, METRICS, RESULT, is_finished, read_config, read_result
-from nsvm_cli.terminal.console import percent
+from nsvm_cli.storage.run_directory import (
+    CURVES,
+    METRICS,
+    RESULT,
+    is_finished,
+    read_config,
+    read_result,
+    reading,
+)
+from nsvm_cli.terminal.console import percent, score_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +36,7 @@ Points = Sequence[tuple[int, float | int]]
 WINDOW = 11
 """Records in the moving average over a noisy curve."""
 
-FEW = 2 * WINDOW
+MARKED_POINTS = 2 * WINDOW
 """Points of a curve that are drawn as they are, and marked."""
 
 
@@ -60,8 +67,10 @@ def draw_curves(run: Path) -> Path:
         InputError: it is not the directory of a run, or its metrics are damaged or there are none yet.
     """
     panels = panels_of(run)
-    draw(run / CURVES, (7.0, 1.9 * len(panels) + 0.6), partial(plot_panels, panels, _title(run)))
-    return run / CURVES
+    title = _title(run)
+    with new_figure(7.0, 1.9 * len(panels) + 0.6) as figure:
+        plot_panels(panels, title, figure)
+    return write_figure(run / CURVES, figure)
 
 
 def panels_of(run: Path) -> list[Panel]:
@@ -70,8 +79,9 @@ def panels_of(run: Path) -> list[Panel]:
     Raises:
         InputError: it is not the directory of a run, or its metrics are damaged or there are none yet.
     """
-    with _reading_result(run):
-        end = _accuracy(read_result(run)) if is_finished(run) else None
+    with reading(run / RESULT):
+        score = score_of(read_result(run)) if is_finished(run) else None
+        end = (score[0], 100 * float(score[2])) if score and score[1] == "accuracy" else None
     if not (panels := _panels(_records(run), end)):
         raise InputError(f"{run / METRICS} holds nothing but zeros: expected a record of later steps")
     return panels
@@ -90,41 +100,19 @@ def _records(run: Path) -> list[dict[str, Any]]:
 def _title(run: Path) -> str:
     """Return what was trained and, once it is finished, its score."""
     settings = parse_settings(read_config(run))
-    names = [str(part["name"]) for part in (settings.algorithm, settings.dataset)]
-    algorithm, dataset = (name if len(name) <= 25 else f"{name[:24]}…" for name in names)
+    algorithm, dataset = (shortened(str(part["name"]), 25) for part in (settings.algorithm, settings.dataset))
     title = f"{algorithm} on {dataset}, seed {settings.seed}"
     if not is_finished(run):
         return f"{title}: not finished"
-    with _reading_result(run):
-        return f"{title}{_score(read_result(run))}"
+    with reading(run / RESULT):
+        if (score := score_of(read_result(run))) is None:  # R^2 is undefined
+            return title
+        split, metric, value = score
+        return f"{title}: {SCORE_TITLES[metric](value)}{'' if split == 'test' else ' (validation)'}"
 
 
-@contextlib.contextmanager
-def _reading_result(run: Path) -> Iterator[None]:
-    """Raise an InputError if the result does not hold what is read of it within the context."""
-    try:
-        yield
-    except (TypeError, ValueError, ArithmeticError, LookupError, StopIteration):
-        raise InputError(f"{run / RESULT} is damaged: expected the result of a run") from None
-
-
-SCORES: Mapping[str, Callable[[float], str]] = {"accuracy": percent, "r2": "R² = {:.4f}".format}
+SCORE_TITLES: Mapping[str, Callable[[float], str]] = {"accuracy": percent, "r2": "R² = {:.4f}".format}
 """How the metric of a task is written in a title."""
-
-
-def _score(result: Mapping[str, Any]) -> str:
-    """Return the score on held-out data as the end of a title; nothing where R^2 is undefined."""
-    metric, shown = next(score for score in SCORES.items() if f"test_{score[0]}" in result)
-    if (value := result[f"test_{metric}"]) is not None:
-        return f": {shown(value)}"
-    value = result.get(f"validation_{metric}")
-    return "" if value is None else f": {shown(value)} (validation)"
-
-
-def _accuracy(result: Mapping[str, Any]) -> tuple[str, float] | None:
-    """Return the split that a run was evaluated on after training, and its accuracy in percent there."""
-    splits = [split for split in ("test", "validation") if result.get(f"{split}_accuracy") is not None]
-    return next(((split, 100 * float(result[f"{split}_accuracy"])) for split in splits), None)
 
 
 def _panels(records: Records, end: tuple[str, float] | None) -> list[Panel]:
@@ -195,14 +183,14 @@ def plot_panels(panels: Sequence[Panel], title: str, figure: Figure) -> None:
             axis.tick_params(labelbottom=False)
         if any(curve.label for curve in panel.curves):
             axis.legend(frameon=False, fontsize=8, loc="best")
-    if any(curve.noisy and len(curve.points) > FEW for panel in panels for curve in panel.curves):
+    if any(curve.noisy and len(curve.points) > MARKED_POINTS for panel in panels for curve in panel.curves):
         figure.supxlabel(f"thick: the mean of {WINDOW} records around each", fontsize=8, color=GRAY)
 
 
 def _plot_curve(axis: Axes, curve: Curve) -> None:
     steps, values = zip(*curve.points, strict=True)
-    marker = "o" if len(values) == 1 else "." if len(values) <= FEW else ""
-    if curve.noisy and len(values) > FEW:
+    marker = "o" if len(values) == 1 else "." if len(values) <= MARKED_POINTS else ""
+    if curve.noisy and len(values) > MARKED_POINTS:
         axis.plot(steps, values, color=curve.color, linewidth=0.7, alpha=0.35)
         axis.plot(steps, moving_mean(values), color=curve.color, linewidth=1.6, label=curve.label)
     else:

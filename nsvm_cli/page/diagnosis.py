@@ -47,7 +47,7 @@ def diagnose(trained: Trained) -> Figures:
 
 
 def _kernel_figures(trained: Trained) -> Figures:
-    """Return the alignment on training and held-out samples, and figures of the kernel matrix of the former."""
+    """Return the alignment on training and held-out samples, and figures of the kernel matrix."""
     model, seed = trained.model, trained.saved.settings.seed
     aligned = {}
     for name, split in {"train": trained.data.splits["train"], "test": trained.held_out}.items():
@@ -81,8 +81,8 @@ def _support_figures(trained: Trained) -> Figures:
 def _objective(trained: Trained) -> Figures:
     """Return the objective of the SVM on the training samples, and how far it is from a bound from below.
 
-    With two classes and the hinge loss, any beta in [0, 1]^m has the bound mean(beta) - ||h||^2 / (2 lambda), with
-    h = 1/m sum_j beta_j y_j K(z_j, .). For h = lambda f, beta_j is y_j alpha_j m / T, here clipped to [0, 1].
+    With two classes and the hinge loss, any beta in [0, 1]^m has the bound mean(beta) - ||h||^2 / (2 lambda),
+    with h = 1/m sum_j beta_j y_j K(z_j, .). For h = lambda f, beta_j is y_j alpha_j m / T; clipped to [0, 1].
     """
     model, settings, names = trained.model, trained.saved.settings, ("objective", "duality_gap")
     algorithm, train = build_trainer(settings.algorithm), trained.data.splits["train"]
@@ -157,8 +157,8 @@ def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
     if figures["distance_identity"] < EXTREME:
         return _said(
             "identity-like kernel",
-            f"the kernel matrix is {figures['distance_identity']:.2f} from the identity, {looks}: the samples "
-            "are orthogonal, which fits any labels; lower kernel.gamma or network.scale, or raise "
+            f"the kernel matrix is {figures['distance_identity']:.2f} from the identity, {looks}: the "
+            "samples are orthogonal, which fits any labels; lower kernel.gamma or network.scale, or raise "
             "penalties.identity",
         )
     if figures["distance_ones"] < EXTREME:
@@ -170,8 +170,8 @@ def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
     if fresh is not None and fresh > enough:
         return _said(
             "stale features",
-            f"with the features of the final theta the support vectors have {fresh:.4f} in place of {test:.4f}; "
-            "set algorithm.refresh_every",
+            f"with the features of the final theta the support vectors have {fresh:.4f} in place of "
+            f"{test:.4f}; set algorithm.refresh_every",
         )
     if refit is not None and refit > enough:
         return _said(

@@ -6,10 +6,10 @@ either, such as a change of the direction of writing, are shown as escapes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from markupsafe import Markup
 
@@ -22,37 +22,33 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 class Block:
-    """A part of a section; ``kind`` names the macro of the template that writes it."""
+    """A part of a section."""
 
-    kind: ClassVar[str]
+    @property
+    def kind(self) -> str:
+        """The name of the macro of the template that writes it."""
+        return type(self).__name__.lower()
 
 
 @dataclass(frozen=True)
-class Figures(Block):
+class KeyFigures(Block):
     """The most important figures, by their names."""
 
-    kind = "figures"
     values: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Note(Block):
-    """A paragraph."""
+    """A paragraph; ``lacks`` says that it stands in place of what cannot be had."""
 
-    kind = "note"
     text: str
-
-
-@dataclass(frozen=True)
-class LeftOut(Note):
-    """A sentence in place of what cannot be had."""
+    lacks: bool = False
 
 
 @dataclass(frozen=True)
 class Code(Block):
     """A command."""
 
-    kind = "code"
     text: str
 
 
@@ -66,7 +62,6 @@ class Table(Block):
         shades: how dark the background of the cells after the names is, from 0 to 1.
     """
 
-    kind = "table"
     caption: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -79,7 +74,6 @@ class Table(Block):
 class Picture(Block):
     """A drawing, and what there is to say about it."""
 
-    kind = "picture"
     svg: Markup
     caption: str = ""
 
@@ -96,7 +90,6 @@ class Image:
 class Images(Block):
     """Images in rows; the ``first`` may stand apart from the others."""
 
-    kind = "images"
     caption: str
     images: Sequence[Image]
     first: bool = False
@@ -106,7 +99,6 @@ class Images(Block):
 class Grid(Block):
     """Blocks side by side, as many as there is room for."""
 
-    kind = "grid"
     blocks: Sequence[Block]
 
 
@@ -118,13 +110,13 @@ class Section:
     blocks: Sequence[Block]
 
 
-Blocks = Sequence[Block]
+Blocks = Iterable[Block]
 
 
 def section(title: str, make: Callable[[], Blocks]) -> list[Section]:
     """Return a section, with a sentence in place of what cannot be had; none if there is nothing to show."""
     try:
-        blocks = make()
+        blocks = [*make()]
     except (InputError, RunError) as error:
         return [left_out(title, "This part is", error)]
     return [Section(title, blocks)] if blocks else []
@@ -132,7 +124,7 @@ def section(title: str, make: Callable[[], Blocks]) -> list[Section]:
 
 def left_out(title: str, what: str, error: Exception) -> Section:
     """Return a section with nothing but a sentence that says what is left out, and why."""
-    return Section(title, [LeftOut(f"{what} left out: {error}.")])
+    return Section(title, [Note(f"{what} left out: {error}.", lacks=True)])
 
 
 @dataclass(frozen=True)
@@ -150,7 +142,7 @@ class Page:
             f"{section.title}: {block.text}"
             for section in self.sections
             for block in section.blocks
-            if isinstance(block, LeftOut)
+            if isinstance(block, Note) and block.lacks
         ]
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Real
@@ -16,19 +14,15 @@ from nsvm_cli.artifacts.model_file import find_model_file, load_model
 from nsvm_cli.datasets import Data, SampleCache, Split, load_data
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.output import shortened
-from nsvm_cli.page.plotting import draw
-from nsvm_cli.page.samples import are_images, pixels, range_of
+from nsvm_cli.page.plotting import new_figure, write_figure
+from nsvm_cli.page.trained import are_images, pixels, range_of
 from nsvm_cli.storage.run_directory import MISTAKES
 from nsvm_cli.tasks import Classification
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-MOST, COLUMNS = 24, 8
+MAX_IMAGES, COLUMNS = 24, 8
 """The most images in a picture, and in a row of it."""
 
-LONGEST = 14
+MAX_LABEL_LENGTH = 14
 """Characters of a class's name in a title."""
 
 
@@ -59,11 +53,17 @@ def draw_mistakes(run: Path, data: Data | None = None, samples: SampleCache | No
     mistakes, count = worst_mistakes(saved.model, task, split)
     if not mistakes:
         return None
-    title = f"{which(len(mistakes), count)} on the {name} set: true → decided"
     rows, columns = math.ceil(len(mistakes) / COLUMNS), min(len(mistakes), COLUMNS)
-    size = (max(4.5, 1.2 * columns), 1.5 * rows + 0.4)
-    draw(run / MISTAKES, size, partial(_plot, mistakes, (rows, columns), range_of(split), title))
-    return run / MISTAKES
+    ends = range_of(split)
+    with new_figure(max(4.5, 1.2 * columns), 1.5 * rows + 0.4) as figure:
+        title = f"{which(len(mistakes), count)} on the {name} set: true → decided"
+        figure.suptitle(title, fontsize=10)
+        for axis, mistake in zip_longest(figure.subplots(rows, columns, squeeze=False).flat, mistakes):
+            axis.set_axis_off()
+            if mistake:
+                axis.imshow(pixels(mistake.sample, ends), cmap="gray", vmin=0, vmax=1)
+                axis.set_title(_title(mistake), fontsize=8)
+    return write_figure(run / MISTAKES, figure)
 
 
 def which(shown: int, count: int) -> str:
@@ -82,29 +82,13 @@ def worst_mistakes(model: NSVM, task: Classification, split: Split) -> tuple[lis
         g = np.stack([-g, g], axis=1)
     wrong = np.flatnonzero(true != decided)
     margin = g[wrong, decided[wrong]] - g[wrong, true[wrong]]
-    worst = wrong[np.argsort(-margin, kind="stable")][:MOST]
+    worst = wrong[np.argsort(-margin, kind="stable")][:MAX_IMAGES]
     names = task.classes
     mistakes = [Mistake(split.x[i].numpy(), names[true[i]], names[decided[i]]) for i in worst]
     return mistakes, len(wrong)
 
 
-def _plot(
-    mistakes: Sequence[Mistake],
-    grid: tuple[int, int],
-    ends: tuple[float, float],
-    title: str,
-    figure: Figure,
-) -> None:
-    figure.suptitle(title, fontsize=10)
-    axes: list[Axes] = list(figure.subplots(*grid, squeeze=False).flat)
-    for axis in axes:
-        axis.set_axis_off()
-    for axis, mistake in zip(axes, mistakes, strict=False):
-        axis.imshow(pixels(mistake.sample, ends), cmap="gray", vmin=0, vmax=1)
-        axis.set_title(_title(mistake), fontsize=8)
-
-
 def _title(mistake: Mistake) -> str:
-    true, decided = (shortened(name, LONGEST) for name in (mistake.true, mistake.decided))
+    true, decided = (shortened(name, MAX_LABEL_LENGTH) for name in (mistake.true, mistake.decided))
     line = f"{true} → {decided}"
-    return line if len(line) <= LONGEST else f"{true}\n→ {decided}"
+    return line if len(line) <= MAX_LABEL_LENGTH else f"{true}\n→ {decided}"

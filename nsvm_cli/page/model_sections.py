@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from nsvm_cli.datasets import Data
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.output import shortened
-from nsvm_cli.page.decisions import decision_pictures, prediction_picture
 from nsvm_cli.page.diagnosis import diagnose
 from nsvm_cli.page.document import Blocks, Grid, Image, Images, Note, Section, Table, left_out, section
-from nsvm_cli.page.feature_maps import MOST_IN_MATRIX, MOST_POINTS, feature_pictures, kernel_pictures
 from nsvm_cli.page.mistakes import which, worst_mistakes
+from nsvm_cli.page.pictures import (
+    MOST_IN_MATRIX,
+    MOST_POINTS,
+    decision_pictures,
+    feature_pictures,
+    kernel_pictures,
+    prediction_picture,
+)
 from nsvm_cli.page.support_vectors import Prediction, predictions
 from nsvm_cli.page.trained import Trained, load_trained
 from nsvm_cli.tasks import Classification
@@ -27,6 +34,9 @@ MOST_ROWS = 12
 """The most samples in a table."""
 
 SUBSCRIPTS = "₁₂₃₄₅₆"
+
+Samples = Sequence[tuple[Sequence[str], np.ndarray]]
+"""What a table says of samples before the cells of their columns, and the samples."""
 
 
 def model_sections(run: Path, runtime: Mapping[str, Any], data: Data | None = None) -> list[Section]:
@@ -48,38 +58,34 @@ def model_sections(run: Path, runtime: Mapping[str, Any], data: Data | None = No
 
 
 def _diagnosis(trained: Trained) -> Blocks:
-    if not build_trainer(trained.saved.settings.algorithm).trains_svm:
-        return []
-    figures = diagnose(trained)
-    facts = Table("A look inside", ("figure", "value", "meaning"), diagnosis_facts(figures), range(1, 2))
-    return [Note(f"{figures['verdict'].capitalize()}: {figures['why']}."), facts]
+    if build_trainer(trained.saved.settings.algorithm).trains_svm:
+        figures = diagnose(trained)
+        yield Note(f"{figures['verdict'].capitalize()}: {figures['why']}.")
+        yield Table("A look inside", ("figure", "value", "meaning"), diagnosis_facts(figures), range(1, 2))
 
 
 def _predictions(trained: Trained) -> Blocks:
-    return [] if trained.classifies else [prediction_picture(trained)]
+    if not trained.classifies:
+        yield prediction_picture(trained)
 
 
 def _mistakes(trained: Trained) -> Blocks:
     task, split = trained.model.task, trained.held_out
     if not isinstance(task, Classification):
-        return _worst_predictions(trained)
+        yield from _worst_predictions(trained)
+        return
     mistakes, count = worst_mistakes(trained.model, task, split)
-    if not mistakes:
-        return [Note(f"There are none: all {len(split)} {trained.split} samples are decided rightly.")]
     shown = mistakes if trained.are_images else mistakes[:MOST_ROWS]
     caption = f"{which(len(shown), count).capitalize()} on the {trained.split} set"
     named = [(f"{shortened(one.true)} → {shortened(one.decided)}", one.sample) for one in shown]
-    if trained.are_images:
+    if not mistakes:
+        yield Note(f"There are none: all {len(split)} {trained.split} samples are decided rightly.")
+    elif trained.are_images:
         images = [Image(trained.image(x), name) for name, x in named]
-        return [Images(f"{caption}: class → decision", images)]
-    rows = [(name, *trained.cells(x)) for name, x in named]
-    head = ("class → decision", *trained.columns)
-    return [Table(caption, head, rows, range(1, 1 + trained.numbers)), *_about_cells(trained)]
-
-
-def _about_cells(trained: Trained) -> Blocks:
-    about = "An empty cell of numbers shows the median of its column, which the model takes in its place."
-    return [Note(about)] if trained.fills_cells else []
+        yield Images(f"{caption}: class → decision", images)
+    else:
+        yield _table(trained, caption, ["class → decision"], [([name], x) for name, x in named])
+        yield from _about_cells(trained)
 
 
 def _worst_predictions(trained: Trained) -> Blocks:
@@ -89,30 +95,47 @@ def _worst_predictions(trained: Trained) -> Blocks:
     rows = []
     for i in worst:
         y, decided = float(split.y[i]), float(predicted[i])
-        figures = (trained.label(y), f"{decided:.7g}", f"{decided - y:+.4g}")
-        rows.append((*figures, *trained.cells(split.x[i].numpy())))
-    head = ("target", "prediction", "error", *trained.columns)
+        rows.append(([trained.label(y), f"{decided:.7g}", f"{decided - y:+.4g}"], split.x[i].numpy()))
     caption = f"The {len(rows)} predictions on the {trained.split} set that are furthest from their targets"
-    return [Table(caption, head, rows, range(3 + trained.numbers)), *_about_cells(trained)]
+    yield _table(trained, caption, ["target", "prediction", "error"], rows, numbers=range(3))
+    yield from _about_cells(trained)
+
+
+def _table(
+    trained: Trained, caption: str, head: Sequence[str], samples: Samples, numbers: Iterable[int] = ()
+) -> Table:
+    columns = trained.columns
+    lines = [(*said, *columns.cells(x.flatten())) for said, x in samples]
+    more = range(len(head), len(head) + columns.numbers)
+    return Table(caption, (*head, *columns.names), lines, {*numbers, *more})
+
+
+def _about_cells(trained: Trained) -> Blocks:
+    if trained.columns.fills_cells:
+        yield Note(
+            "An empty cell of numbers shows the median of its column, which the model takes in its place."
+        )
 
 
 def _support_vectors(trained: Trained) -> Blocks:
     if not build_trainer(trained.saved.settings.algorithm).trains_svm:
-        return []
+        return
     if not len(trained.model.expansion.z):
-        return [Note("There are none.")]
+        yield Note("There are none.")
+        return
     found = predictions(trained)
     what = (
         "A decision follows from sums" if trained.classifies else "A prediction is the mean target plus a sum"
     )
-    note = Note(
+    yield Note(
         f"{what} over the support vectors xⱼ with terms proportional to αⱼ yⱼ K(xⱼ, x). For a few samples x, "
         "these are the xⱼ with the largest terms."
     )
     if trained.are_images:
-        return [note, *(_term_images(trained, prediction) for prediction in found)]
-    tables = Grid([_term_table(trained, prediction) for prediction in found])
-    return [note, tables, *_about_cells(trained)]
+        yield from (_term_images(trained, prediction) for prediction in found)
+    else:
+        yield Grid([_term_table(trained, prediction) for prediction in found])
+        yield from _about_cells(trained)
 
 
 def _caption(trained: Trained, prediction: Prediction) -> str:
@@ -136,25 +159,25 @@ def _term_images(trained: Trained, prediction: Prediction) -> Images:
 
 def _term_table(trained: Trained, prediction: Prediction) -> Table:
     train, label = trained.data.splits["train"], "class" if trained.classifies else "target"
-    head = ("", "term", label, *trained.columns)
-    rows = [("x", "", trained.label(prediction.y), *trained.cells(prediction.x.numpy()))]
+    rows = [(["x", "", trained.label(prediction.y)], prediction.x.numpy())]
     for n, (value, row) in enumerate(prediction.terms):
-        cells = trained.cells(train.x[row].numpy())
-        rows.append((f"x{SUBSCRIPTS[n]}", f"{value:+.3g}", trained.label(float(train.y[row])), *cells))
-    return Table(_caption(trained, prediction), head, rows, {1, *range(3, 3 + trained.numbers)})
+        said = [f"x{SUBSCRIPTS[n]}", f"{value:+.3g}", trained.label(float(train.y[row]))]
+        rows.append((said, train.x[row].numpy()))
+    return _table(trained, _caption(trained, prediction), ["", "term", label], rows, numbers=[1])
 
 
 def _kernel(trained: Trained) -> Blocks:
     order = "classes" if trained.classifies else "targets"
     borders = ", with lines between the classes" if trained.classifies else ""
-    note = f"K on {_some(trained, MOST_IN_MATRIX)}, in the order of their {order}{borders}."
-    return [Note(note), Grid(kernel_pictures(trained))]
+    yield Note(f"K on {_some(trained, MOST_IN_MATRIX)}, in the order of their {order}{borders}.")
+    yield Grid([*kernel_pictures(trained)])
 
 
 def _features(trained: Trained) -> Blocks:
     ring = "; a ring marks a mistake" if trained.classifies else ""
-    note = f"The first two principal components of the features of {_some(trained, MOST_POINTS)}{ring}."
-    return [Note(note), Grid(feature_pictures(trained))]
+    some = _some(trained, MOST_POINTS)
+    yield Note(f"The first two principal components of the features of {some}{ring}.")
+    yield Grid([*feature_pictures(trained)])
 
 
 def _some(trained: Trained, most: int) -> str:

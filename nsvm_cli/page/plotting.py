@@ -7,7 +7,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,23 +32,19 @@ POINT, SMALLEST, LARGEST = 4 / 3, 0.75, 1.2
 """A point in pixels, and the scale of a figure that its page may choose: below, it scrolls."""
 
 
-def draw(file: Path, size: tuple[float, float], plot: Callable[[Figure], object]) -> None:
-    """Write what ``plot`` draws on a figure of this size, in inches, as a PNG file."""
-    write_figure(file, new_figure(size, plot))
-
-
-def new_figure(size: tuple[float, float], plot: Callable[[Figure], object]) -> Figure:
-    """Return a figure of this size, in inches, with what ``plot`` draws on it."""
+@contextlib.contextmanager
+def new_figure(width: float, height: float) -> Iterator[Figure]:
+    """Yield a figure of this size, in inches, to draw on within the context."""
     with plain_matplotlib():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=size, dpi=150, layout="constrained")
-        plot(figure)
-        return figure
+        yield Figure(figsize=(width, height), dpi=150, layout="constrained")
 
 
-def write_figure(file: Path, figure: Figure) -> None:
-    """Write a figure as PNG or PDF, as the name of the file ends; see ``write_atomically``."""
+def write_figure(file: Path, figure: Figure) -> Path:
+    """Write a figure as PNG or PDF, as the name of the file ends, and return the file; see
+    ``write_atomically``.
+    """
     form, buffer = file.suffix[1:], io.BytesIO()
     with plain_matplotlib() as parameters:
         from matplotlib.backend_bases import get_registered_canvas_class
@@ -58,11 +54,7 @@ def write_figure(file: Path, figure: Figure) -> None:
         # figure.savefig would draw twice, for the layout first
         getattr(canvas, f"print_{form}")(buffer, metadata={"CreationDate": None})
     write_atomically(file, buffer.getvalue())
-
-
-def draw_svg(size: tuple[float, float], plot: Callable[[Figure], object], label: str) -> Markup:
-    """Return what ``plot`` draws on a figure of this size, in inches, as an element of an HTML page."""
-    return to_svg(new_figure(size, plot), label)
+    return file
 
 
 def to_svg(figure: Figure, label: str) -> Markup:
@@ -104,7 +96,10 @@ def plain_matplotlib() -> Iterator[RcParams]:
         log.setLevel(level)
 
 
-def style_axis(axis: Axes, title: str) -> None:
-    """Apply the common style of all plots to an axis."""
+def style_axis(axis: Axes, title: str, across: str = "", up: str = "") -> None:
+    """Apply the common style of all plots to an axis, and name its two directions."""
     axis.set_title(title, loc="left", fontsize=10)
     axis.spines[["top", "right"]].set_visible(False)
+    if across or up:
+        axis.set_xlabel(across, fontsize=8)
+        axis.set_ylabel(up, fontsize=8)

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nsvm_cli.config.settings import flat
 from nsvm_cli.datasets import Data
-from nsvm_cli.errors import InputError
 from nsvm_cli.output import shortened
-from nsvm_cli.page.curves import panels_of, plot_panels
-from nsvm_cli.page.document import Blocks, Figures, Grid, Picture, Section, Table, section
+from nsvm_cli.page.curves import Panel, panels_of, plot_panels
+from nsvm_cli.page.document import Blocks, Grid, KeyFigures, Picture, Section, Table, section
 from nsvm_cli.page.model_sections import model_sections
-from nsvm_cli.page.plotting import draw_svg
-from nsvm_cli.storage.run_directory import RESULT
+from nsvm_cli.page.plotting import new_figure, to_svg
+from nsvm_cli.storage.run_directory import RESULT, reading
 from nsvm_cli.terminal.confusion import MOST_CLASSES, class_cells, frequent_cells, matrix_cells
 from nsvm_cli.terminal.console import facts_of, held_out, scores_of
 
-LONGEST = 120
+MAX_VALUE_LENGTH = 120
 """Characters of a value that are shown."""
 
 
@@ -53,8 +51,8 @@ def run_sections(
 
 
 def _result(run: Path, result: Mapping[str, Any]) -> Blocks:
-    with reading(str(run / RESULT)):
-        first, more = Figures(scores_of(result)), facts_of(result)
+    with reading(run / RESULT):
+        first, more = KeyFigures(scores_of(result)), facts_of(result)
         return [first, Table("What training did", ("figure", "value", "meaning"), more, range(1, 2))]
 
 
@@ -79,32 +77,23 @@ def _settings_table(part: str, values: Mapping[str, Any], overridden: Container[
 
 def _text(value: Any) -> str:
     """Return a value of a JSON file as text."""
-    return shortened(value if isinstance(value, str) else json.dumps(value), LONGEST)
-
-
-@contextlib.contextmanager
-def reading(what: str) -> Iterator[None]:
-    """Turn errors within the context, where a value is missing or of another kind, into an InputError."""
-    try:
-        yield
-    except InputError:
-        raise
-    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
-        raise InputError(f"{what} is damaged, or an earlier version wrote it") from None
+    return shortened(value if isinstance(value, str) else json.dumps(value), MAX_VALUE_LENGTH)
 
 
 def _curves(run: Path) -> Blocks:
-    drawn = [
-        draw_svg((4.6, 2.5), partial(plot_panels, [panel], ""), f"{panel.title}, over the steps of training")
-        for panel in panels_of(run)
-    ]
-    return [Grid([*map(Picture, drawn)])]
+    yield Grid([_picture(panel) for panel in panels_of(run)])
+
+
+def _picture(panel: Panel) -> Picture:
+    with new_figure(4.6, 2.5) as figure:
+        plot_panels([panel], "", figure)
+    return Picture(to_svg(figure, f"{panel.title}, over the steps of training"))
 
 
 def _confusion(run: Path, result: Mapping[str, Any]) -> Blocks:
     if "confusion" not in result:
         return []
-    with reading(str(run / RESULT)):
+    with reading(run / RESULT):
         confusion, classes = result["confusion"], [shortened(str(name)) for name in result["data"]["classes"]]
         split = held_out(result)
         head, *rows = class_cells(confusion, classes)
@@ -121,7 +110,7 @@ def _confusion(run: Path, result: Mapping[str, Any]) -> Blocks:
 
 
 def _circumstances(run: Path, result: Mapping[str, Any]) -> Blocks:
-    with reading(str(run / RESULT)):
+    with reading(run / RESULT):
         how = {key: result[key] for key in ("device", "dtype", "engine", "threads", "processes")}
         values = {"data": result["data"], "computation": {**how, **flat(result["versions"])}}
         return [Grid([_values_table(name, of_name) for name, of_name in values.items()])]

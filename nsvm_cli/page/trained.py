@@ -1,7 +1,9 @@
-"""A trained model with the data of its run, as the sections of a report take them."""
+"""A trained model with the data of its run, and how samples are shown: as images, or in columns."""
 
 from __future__ import annotations
 
+import base64
+import io
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Real
+from jaxtyping import Float64, Real
 
 from nsvm_cli.artifacts.evaluation import checked_split
 from nsvm_cli.artifacts.model_file import SavedModel, find_model_file, load_model
@@ -22,9 +24,78 @@ from nsvm_cli.memory import memory_limit
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.models.objectives import random_subset
 from nsvm_cli.output import shortened
-from nsvm_cli.page.samples import are_images, cells, column_names, data_uri, range_of
 from nsvm_cli.runs.experiment import initial_network
 from nsvm_cli.tasks import Classification
+
+MOST_COLUMNS = 30
+"""The most columns that are shown."""
+
+CHANNELS = {1, 3}
+"""Samples of shape (channels, height, width) are images if they have so many: grey, or red, green, blue."""
+
+
+def are_images(shape: tuple[int, ...]) -> bool:
+    """Return whether samples of this shape are images."""
+    return len(shape) == 3 and shape[0] in CHANNELS
+
+
+def range_of(split: Split) -> tuple[float, float]:
+    """Return the smallest and the largest value of any sample, between which its pixels are shown."""
+    return float(split.x.min()), float(split.x.max())
+
+
+def pixels(
+    image: Real[np.ndarray, "channels height width"], ends: tuple[float, float]
+) -> Float64[np.ndarray, "height width *channels"]:
+    """Return an image as it is drawn: values from 0 to 1, the channels last; a grey one has none."""
+    low, high = ends
+    scaled = np.clip(np.moveaxis(image - np.float64(low), 0, -1) / (high - low or 1.0), 0, 1)
+    return scaled.squeeze(-1) if scaled.shape[-1] == 1 else scaled
+
+
+def data_uri(image: Real[np.ndarray, "channels height width"], ends: tuple[float, float]) -> str:
+    """Return an image as the address of a picture that is part of it."""
+    from PIL import Image  # slow to import, and not needed for tables
+
+    png = io.BytesIO()
+    Image.fromarray(np.rint(255 * pixels(image, ends)).astype(np.uint8)).save(png, "png", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}"
+
+
+class Columns:
+    """The columns of samples that are no images: those of a table, or of ``width`` features without names.
+
+    Attributes:
+        names: those of the first ``MOST_COLUMNS``, and an ellipsis if there are more.
+        numbers: how many of the columns, the first ones, hold numbers.
+        fills_cells: whether medians take the place of empty cells.
+    """
+
+    def __init__(self, encoder: TableEncoder | None, width: int) -> None:
+        self.encoder = encoder
+        features = [f"feature {n}" for n in range(1, min(width, MOST_COLUMNS + 1) + 1)]
+        self.names = _first([*encoder.numbers, *encoder.text] if encoder else features)
+        self.numbers = len(encoder.numbers if encoder else self.names)
+        self.fills_cells = bool(encoder and encoder.numbers)
+
+    def cells(self, x: Real[np.ndarray, " n"]) -> list[str]:
+        """Return the cells of a sample's row, given its features.
+
+        A cell of text that the model does not know is empty, as is one that was empty; an empty cell of
+        numbers holds the median.
+        """
+        at = len(self.encoder.numbers) if self.encoder else MOST_COLUMNS + 1
+        row = [f"{value:.10g}" for value in x[:at].tolist()]
+        for categories in self.encoder.text.values() if self.encoder else ():
+            chosen = np.flatnonzero(x[at : at + len(categories)])
+            row.append((categories[chosen[0]] or "") if len(chosen) else "")
+            at += len(categories)
+        return _first(row)
+
+
+def _first(cells: list[str]) -> list[str]:
+    """Return the first ``MOST_COLUMNS``, and an ellipsis if there are more."""
+    return cells if len(cells) <= MOST_COLUMNS else [*cells[:MOST_COLUMNS], "…"]
 
 
 @dataclass(frozen=True)
@@ -67,32 +138,14 @@ class Trained:
         """Whether the samples are images."""
         return are_images(self.saved.facts.shape)
 
-    @property
-    def columns(self) -> list[str]:
-        """The names of the columns of a sample; see ``column_names``."""
-        return column_names(self._encoder, math.prod(self.saved.facts.shape))
-
-    @property
-    def numbers(self) -> int:
-        """How many of the columns, the first ones, hold numbers."""
-        return len(self.columns if self._encoder is None else self._encoder.numbers)
-
-    @property
-    def fills_cells(self) -> bool:
-        """Whether medians take the place of empty cells."""
-        return bool(self._encoder and self._encoder.numbers)
-
-    @property
-    def _encoder(self) -> TableEncoder | None:
-        return self.saved.facts.known.encoder
+    @cached_property
+    def columns(self) -> Columns:
+        """The columns of a sample that is no image."""
+        return Columns(self.saved.facts.known.encoder, math.prod(self.saved.facts.shape))
 
     @cached_property
     def _ends(self) -> tuple[float, float]:
         return range_of(self.data.splits["train"])
-
-    def cells(self, x: Real[np.ndarray, "..."]) -> list[str]:
-        """Return what ``columns`` hold of a sample."""
-        return cells(self._encoder, x.flatten())
 
     def image(self, x: Real[np.ndarray, "channels height width"]) -> str:
         """Return the address of a picture of a sample."""

@@ -24,10 +24,8 @@ from nsvm_cli.runs.experiment import OF_CLASSES
 from nsvm_cli.trainers import Problem, build_trainer
 from nsvm_cli.trainers.svc import SVC
 
-Figures = dict[str, Any]
 
-
-def svc_on_inputs(data: Data) -> Figures:
+def svc_on_inputs(data: Data) -> dict[str, Any]:
     """Evaluate scikit-learn's SVC with its defaults on the standardised inputs.
 
     The defaults are an RBF kernel, C = 1 and gamma = "scale".
@@ -58,7 +56,7 @@ MOST_ITERATIONS = 10**7
 """Of LIBSVM, which warns if it stops there: its own limit, that scikit-learn lifts."""
 
 
-def tuned_svc(data: Data) -> Figures:
+def tuned_svc(data: Data) -> dict[str, Any]:
     """Evaluate SVC, or SVR for real targets, with an RBF kernel on the standardised inputs, tuned."""
     d = math.prod(data.splits["train"].x.shape[1:])
     grid = {"C": C, "gamma": [factor / d for factor in GAMMA]}
@@ -67,14 +65,14 @@ def tuned_svc(data: Data) -> Figures:
     return _tuned(svm.SVC(cache_size=CACHE, max_iter=MOST_ITERATIONS), grid, data)
 
 
-def tuned_boosting(data: Data) -> Figures:
+def tuned_boosting(data: Data) -> dict[str, Any]:
     """Evaluate scikit-learn's histogram-based gradient boosting of trees, tuned."""
     regression = data.task.kind == "regression"
     machine = HistGradientBoostingRegressor if regression else HistGradientBoostingClassifier
     return _tuned(machine(max_iter=MOST_TREES, early_stopping=True, random_state=0), TREES, data)
 
 
-def _tuned(machine: BaseEstimator, grid: Mapping[str, Sequence[int | float]], data: Data) -> Figures:
+def _tuned(machine: BaseEstimator, grid: Mapping[str, Sequence[int | float]], data: Data) -> dict[str, Any]:
     """Evaluate a machine of scikit-learn's, with the values of a grid that cross-validation finds best.
 
     They are those with the highest accuracy, or R^2, over 3 folds of the training samples, or of 5000 that
@@ -98,7 +96,7 @@ def _tuned(machine: BaseEstimator, grid: Mapping[str, Sequence[int | float]], da
     return {**_figures(decisions, data, seconds, vectors), "chosen": search.best_params_}
 
 
-def svc_on_features(model_file: Path) -> Figures:
+def svc_on_features(model_file: Path) -> dict[str, Any]:
     """Evaluate scikit-learn's SVC on the features of a trained model, with the model's kernel.
 
     It solves to scikit-learn's precision, with a bias, the problem that Pegasos approximates: C =
@@ -126,7 +124,7 @@ def svc_on_features(model_file: Path) -> Figures:
     return _figures(decisions, data, seconds, len(g.alpha))
 
 
-def bayes(data: Data) -> Figures:
+def bayes(data: Data) -> dict[str, Any]:
     """Evaluate the Bayes rule for Ringnorm, which knows the two distributions."""
     test = data.splits["test"]
     likelier_B = bayes_rule(test.x.numpy(), data.splits["all"].x.numpy())
@@ -140,7 +138,7 @@ def _inputs(data: Data) -> tuple[np.ndarray, np.ndarray]:
     return scaling(train).flatten(1).numpy(), scaling(test).flatten(1).numpy()
 
 
-def _figures(decisions: np.ndarray, data: Data, seconds: float | None, vectors: int | None) -> Figures:
+def _figures(decisions: np.ndarray, data: Data, seconds: float | None, vectors: int | None) -> dict[str, Any]:
     test = data.splits["test"]
     scores = data.task.score(test.y.numpy(), decisions)
     return {

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nsvm_cli.comparison.intervals import decimals
-from nsvm_cli.page.plotting import BLUE, GRAY, draw, style_axis
+from nsvm_cli.page.plotting import BLUE, GRAY, new_figure, style_axis, write_figure
 from nsvm_cli.paper.statistics import PAPER, Group, Summary, groups
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 COLOURS = {
     "nsvm": BLUE,
@@ -34,7 +32,20 @@ def draw_results(summaries: Sequence[Summary], full: bool, file: Path) -> None:
     Each row has the data sets of a table side by side.
     """
     rows = [_by_dataset(group) for group in groups(summaries)]
-    draw(file, (9.0, 3.6 * len(rows)), partial(_plot, rows, full))
+    handles: dict[str, Artist] = {}
+    with new_figure(9.0, 3.6 * len(rows)) as figure:
+        grid = figure.add_gridspec(len(rows), 1)
+        for row, parts in enumerate(rows):
+            places = grid[row].subgridspec(1, len(parts), width_ratios=[len(part.cells) for part in parts])
+            for column, part in enumerate(parts):
+                axis = figure.add_subplot(places[column])
+                _draw_group(axis, part, full)
+                style_axis(axis, part.unit)
+                of_axis, labels = axis.get_legend_handles_labels()
+                handles |= zip(labels, of_axis, strict=True)
+        below: dict[str, Any] = {"loc": "outside lower center", "ncols": 3, "frameon": False}
+        figure.legend(handles.values(), handles.keys(), fontsize=9, **below)
+    write_figure(file, figure)
 
 
 def _by_dataset(group: Group) -> list[Group]:
@@ -43,22 +54,6 @@ def _by_dataset(group: Group) -> list[Group]:
         dataset = by_method["nsvm"].dataset
         parts.setdefault(dataset, Group(group.unit, {})).cells[cell] = by_method
     return [*parts.values()]
-
-
-def _plot(rows: Sequence[Sequence[Group]], full: bool, figure: Figure) -> None:
-    axes: list[Axes] = []
-    grid = figure.add_gridspec(len(rows), 1)
-    for row, parts in enumerate(rows):
-        places = grid[row].subgridspec(1, len(parts), width_ratios=[len(part.cells) for part in parts])
-        for column, part in enumerate(parts):
-            axes.append(axis := figure.add_subplot(places[column]))
-            _draw_group(axis, part, full)
-            style_axis(axis, part.unit)
-    known = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes]
-    handles = {label: handle for pairs in known for handle, label in pairs}
-    figure.legend(
-        handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False, fontsize=9
-    )
 
 
 def _draw_group(axis: Axes, group: Group, full: bool) -> None:
@@ -103,7 +98,7 @@ def _limits(summaries: Sequence[Summary], papers: Sequence[float]) -> tuple[floa
 def _point_outside(axis: Axes, s: Summary, at: float, limits: tuple[float, float]) -> None:
     """Write a mean at the edge that it lies beyond, if it does."""
     low, high = limits
-    shown = f"{s.score.mean:.{decimals(s.unit) // 2}f}"
+    shown = f"{s.score.mean:.{s.score.digits // 2}f}"
     if s.score.mean < low:
         axis.annotate(f"↓ {shown}", (at, low), va="bottom", ha="center", color=COLOURS[s.method])
     elif s.score.mean > high:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import as_completed
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,46 +18,15 @@ from nsvm_cli.config.registry import STRICT, NonNegative
 from nsvm_cli.config.settings import Section, Settings, is_record_of, plain
 from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.paper.baselines import (
-    Figures,
-    bayes,
-    svc_on_features,
-    svc_on_inputs,
-    tuned_boosting,
-    tuned_svc,
-)
+from nsvm_cli.paper.baselines import bayes, svc_on_features, svc_on_inputs, tuned_boosting, tuned_svc
+from nsvm_cli.paper.entries import Entry
 from nsvm_cli.parallel.workers import Workers, outcome
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.files import locked, write_atomically, write_csv
-from nsvm_cli.storage.run_directory import RunDirectory, has_run, is_finished, read_config
+from nsvm_cli.storage.run_directory import RunDirectory, has_run, is_finished, read_config, reading
 from nsvm_cli.trainers import build_trainer
 from nsvm_cli.trainers.svc import SVC, DirectSolver
-
-
-@dataclass(frozen=True)
-class Cell:
-    """An experiment: the settings of a neural SVM, and what it is compared with.
-
-    Cells with the same name of the data set share the methods that need no network, ``baselines``: names in
-    ``BASELINES``. ``network`` are the settings of the same network without an SVM, None if there is none. It
-    runs with the steps in its settings, since it was tuned for that number of steps.
-    """
-
-    name: str
-    dataset: str
-    nsvm: Settings
-    network: Settings | None
-    baselines: Sequence[str]
-
-    @property
-    def methods(self) -> list[str]:
-        """The methods that take its network. SVC on its features may be the neural SVM itself."""
-        trainer = build_trainer(self.nsvm.algorithm)
-        itself = isinstance(trainer.parts[-1], SVC)
-        others = {"svc_on_features": not itself, "frozen": True, "network": self.network is not None}
-        return ["nsvm", *(method for method, there in others.items() if there)]
-
 
 SCORES = (("accuracy", "errors"), ("r2", "rmse", "mae"))
 """Of classes, and of real targets."""
@@ -99,13 +67,13 @@ class Row:
 
 
 def reproduce(
-    cells: Iterable[Cell],
+    entries: Iterable[Entry],
     seeds: int,
     directory: Path,
     jobs: int,
     observe: Callable[[Row, int, int], None],
 ) -> list[Row]:
-    """Run every cell and its baselines with the seeds 0, 1, ..., except for runs that are already finished.
+    """Run every entry and its baselines with the seeds 0, 1, ..., except for runs that are already finished.
 
     Args:
         directory: holds the runs, and their results as ``runs.csv``.
@@ -116,34 +84,34 @@ def reproduce(
         RunError: a run failed; the others were completed nevertheless.
     """
     with locked(directory):
-        return _reproduce(list(cells), seeds, directory, jobs, observe)
+        return _reproduce(list(entries), seeds, directory, jobs, observe)
 
 
 def _reproduce(
-    cells: list[Cell], seeds: int, directory: Path, jobs: int, observe: Callable[[Row, int, int], None]
+    entries: list[Entry], seeds: int, directory: Path, jobs: int, observe: Callable[[Row, int, int], None]
 ) -> list[Row]:
-    shared = {cell.dataset: cell for cell in cells}
+    shared = {entry.dataset: entry for entry in entries}
     every = range(seeds)
     alike = {
-        name: [every] if _has_official_split(cell) else [[seed] for seed in every]
-        for name, cell in shared.items()
+        name: [every] if _has_official_split(entry) else [[seed] for seed in every]
+        for name, entry in shared.items()
     }
     rows: list[Row] = []
     failures: list[RunError] = []
     with Workers(jobs) as workers:
         futures = {
-            workers.submit(_cell, c, seed, directory / c.name): (c.name, seed)
+            workers.submit(_rows, entry, seed, directory / entry.name): (entry.name, seed)
             for seed in every
-            for c in cells
+            for entry in entries
         }
         futures |= {
-            workers.submit(_baseline, cell, method, same, directory / name): (name, same[0])
-            for name, cell in shared.items()
+            workers.submit(_baseline, entry, method, same, directory / name): (name, same[0])
+            for name, entry in shared.items()
             for same in alike[name]
-            for method in cell.baselines
+            for method in entry.baselines
         }
-        total = seeds * sum(len(c.methods) for c in cells)
-        total += seeds * sum(len(cell.baselines) for cell in shared.values())
+        total = seeds * sum(len(methods_of(entry)) for entry in entries)
+        total += seeds * sum(len(entry.baselines) for entry in shared.values())
         for future in as_completed(futures):
             try:
                 for row in outcome(future):
@@ -154,18 +122,25 @@ def _reproduce(
                 failures.append(RunError(f"{name}, seed {seed}: {error}"))
     if failures:
         raise failures[0]
-    order = [c.name for c in cells] + list(shared)
+    order = [entry.name for entry in entries] + list(shared)
     rows.sort(key=lambda row: (order.index(row.cell), [*METHODS].index(row.method), row.seed))
     write_csv(directory / "runs.csv", [asdict(row) for row in rows])
     return rows
 
 
-def _has_official_split(cell: Cell) -> bool:
+def methods_of(entry: Entry) -> list[str]:
+    """Return the methods that take its network. SVC on its features may be the neural SVM itself."""
+    itself = isinstance(build_trainer(entry.nsvm.algorithm).parts[-1], SVC)
+    others = {"svc_on_features": not itself, "frozen": True, "network": entry.network is not None}
+    return ["nsvm", *(method for method, there in others.items() if there)]
+
+
+def _has_official_split(entry: Entry) -> bool:
     """Return whether its data have an official split, such that every seed has the same training samples.
 
     A download happens here, before several processes need it.
     """
-    return load_data(cell.nsvm.dataset, 0, cell.nsvm.task).official_split
+    return load_data(entry.nsvm.dataset, 0, entry.nsvm.task).official_split
 
 
 def read_rows(file: Path) -> list[Row]:
@@ -187,7 +162,7 @@ METHODS = {
 }
 """The methods with their names in tables, in the order of the columns."""
 
-BASELINES: dict[str, Callable[[Data], Figures]] = {
+BASELINES: dict[str, Callable[[Data], dict[str, Any]]] = {
     "svc": svc_on_inputs,
     "svc_tuned": tuned_svc,
     "boosting": tuned_boosting,
@@ -196,16 +171,16 @@ BASELINES: dict[str, Callable[[Data], Figures]] = {
 """The methods that need no network."""
 
 
-def _cell(cell: Cell, seed: int, directory: Path) -> list[Row]:
-    at, about = directory / f"seed_{seed}", {"cell": cell.name, "dataset": cell.dataset, "seed": seed}
-    rows = [_run(replace(cell.nsvm, seed=seed), at / "nsvm", method="nsvm", **about)]
-    if "svc_on_features" in cell.methods:
+def _rows(entry: Entry, seed: int, directory: Path) -> list[Row]:
+    at, about = directory / f"seed_{seed}", {"cell": entry.name, "dataset": entry.dataset, "seed": seed}
+    rows = [_run(replace(entry.nsvm, seed=seed), at / "nsvm", method="nsvm", **about)]
+    if "svc_on_features" in methods_of(entry):
         model, kept = at / "nsvm" / "final.safetensors", at / "nsvm" / "svc_on_features.json"
         rows.append(_kept(kept, {}, lambda: svc_on_features(model), method="svc_on_features", **about))
-    still = _run(frozen(replace(cell.nsvm, seed=seed)), at / "frozen", method="frozen", **about)
+    still = _run(frozen(replace(entry.nsvm, seed=seed)), at / "frozen", method="frozen", **about)
     rows.append(replace(still, trained=True))
-    if cell.network is not None:
-        network = _run(replace(cell.network, seed=seed), at / "network", method="network", **about)
+    if entry.network is not None:
+        network = _run(replace(entry.network, seed=seed), at / "network", method="network", **about)
         rows.append(replace(network, support_vectors=None))
     return rows
 
@@ -221,18 +196,18 @@ def frozen(settings: Settings) -> Settings:
     if isinstance(svm, DirectSolver):
         still = {**settings.algorithm, "steps": 1, "solver_steps": None}
         return replace(settings, algorithm=still, optimizer={**settings.optimizer, "lr": 0.0})
-    lam: float = svm.lam  # as all that cells are made of
+    lam: float = svm.lam  # as all that entries are made of
     return replace(
         settings, algorithm={"name": "pegasos", "steps": svm.total, "lam": lam, "batch_size": svm.k}
     )
 
 
-def _baseline(cell: Cell, method: str, seeds: Sequence[int], directory: Path) -> list[Row]:
+def _baseline(entry: Entry, method: str, seeds: Sequence[int], directory: Path) -> list[Row]:
     """Return the rows of a method that needs no network, with seeds whose data are the same."""
-    section, seed, name = dict(cell.nsvm.dataset), seeds[0], cell.dataset
+    section, seed, name = dict(entry.nsvm.dataset), seeds[0], entry.dataset
 
-    def compute() -> Figures:
-        return BASELINES[method](load_data(section, seed, cell.nsvm.task))
+    def compute() -> dict[str, Any]:
+        return BASELINES[method](load_data(section, seed, entry.nsvm.task))
 
     file = directory / f"{method}_{seed}.json"
     row = _kept(file, section, compute, cell=name, dataset=name, method=method, seed=seed)
@@ -246,7 +221,7 @@ def _run(settings: Settings, directory: Path, **about: Any) -> Row:
     if not is_finished(directory):
         with RunDirectory(directory, plain(settings), "resume") as run:
             train_run(prepare(settings), run)
-    with _readable(file := directory / "result.json"):
+    with reading(file := directory / "result.json", REMOVE_IT):
         result = json.loads(file.read_bytes())
         data, sizes = result["data"], result["data"]["samples"]
         return Row(
@@ -273,7 +248,7 @@ def _has_trained(result: Mapping[str, Any]) -> bool:
     return bool(result["train_accuracy"] >= (chance + 1) / 2)
 
 
-def _kept(file: Path, settings: Section, compute: Callable[[], Figures], **about: Any) -> Row:
+def _kept(file: Path, settings: Section, compute: Callable[[], dict[str, Any]], **about: Any) -> Row:
     """Return the row with the figures in a file, computing and writing them if it does not exist.
 
     ``chosen``, the values of a tuned method, stay in the file.
@@ -281,7 +256,7 @@ def _kept(file: Path, settings: Section, compute: Callable[[], Figures], **about
     if not file.is_file():
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, json.dumps({"settings": settings, "figures": compute()}, indent=2).encode())
-    with _readable(file):
+    with reading(file, REMOVE_IT):
         content = json.loads(file.read_bytes())
         made_with, figures = content["settings"], content["figures"]
         row = Row(**{key: value for key, value in figures.items() if key != "chosen"}, **about)
@@ -290,15 +265,7 @@ def _kept(file: Path, settings: Section, compute: Callable[[], Figures], **about
     return row
 
 
-@contextlib.contextmanager
-def _readable(file: Path) -> Iterator[None]:
-    """Raise an InputError if the file does not hold what an earlier command wrote to it."""
-    try:
-        yield
-    except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
-        raise InputError(
-            f"{file} is damaged: remove it, and the same command computes its figures again"
-        ) from None
+REMOVE_IT = ": remove it, and the same command computes its figures again"
 
 
 def _other(path: Path) -> InputError:

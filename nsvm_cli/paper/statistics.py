@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from nsvm_cli.comparison.intervals import FEWEST_SEEDS, R2, Estimate, Scores, decimals
-from nsvm_cli.comparison.markdown import table
+from nsvm_cli.comparison.intervals import FEWEST_SEEDS, R2, Estimate, Scores
+from nsvm_cli.comparison.markup import markdown_table
 from nsvm_cli.datasets.ringnorm import bayes_accuracy
 from nsvm_cli.paper.reproduce import BASELINES, METHODS, Row
 
@@ -183,7 +183,7 @@ def _scores(group: Group, full: bool) -> str:
     rows = []
     for cell, by_method in group.cells.items():
         nsvm = by_method["nsvm"]
-        row = [f"`{cell}`", spread(nsvm), nsvm.score.interval(decimals(nsvm.unit))]
+        row = [f"`{cell}`", nsvm.score.spread, nsvm.score.interval()]
         row += [f"{papers[cell]:g}" if cell in papers else ""] if papers else []
         row += [f"{nsvm.seconds:.1f}", f"{nsvm.support_vectors:.0f}"]
         rows.append(row + [score_of(by_method.get(b)) for b in baselines])
@@ -191,7 +191,7 @@ def _scores(group: Group, full: bool) -> str:
     title = f"{unit[0].upper()}{unit[1:]}: mean ± standard deviation of {seeds} seeds"
     if "bayes" in baselines:
         title += f"; the best possible, averaged over all draws, is {100 * bayes_accuracy():.2f}"
-    return f"{title}. {_interval_means(nsvm)}\n\n{table(head, rows)}"
+    return f"{title}. {_interval_means(nsvm)}\n\n{markdown_table(head, rows)}"
 
 
 def _interval_means(s: Summary) -> str:
@@ -213,23 +213,18 @@ def _gains(group: Group) -> str:
         rows.append([f"`{cell}`", *(_gain_over(by_method.get(b)) for b in group.baselines)])
     better = "below 0 is better" if group.unit.startswith("errors") else "above 0 is better"
     title = f"The neural SVM minus each baseline, seed by seed ({better}): mean and 95 % interval."
-    return f"{title}\n\n{table(head, rows)}"
-
-
-def spread(s: Summary) -> str:
-    """Format mean and standard deviation."""
-    return s.score.spread(decimals(s.unit))
+    return f"{title}\n\n{markdown_table(head, rows)}"
 
 
 def score_of(s: Summary | None) -> str:
     """Format the score of a method, if there is one."""
     if s is None:
         return ""
-    return spread(s) if s.trained else f"{spread(s)}, {UNTRAINED}"
+    return s.score.spread if s.trained else f"{s.score.spread}, {UNTRAINED}"
 
 
 def _gain_over(s: Summary | None) -> str:
     """Format the gain over a method; a network that has not learnt anything is no baseline."""
     if s is None:
         return ""
-    return s.gain.signed(decimals(s.unit)) if s.trained else UNTRAINED
+    return s.gain.signed if s.trained else UNTRAINED

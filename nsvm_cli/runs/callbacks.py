@@ -9,13 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from nsvm_cli.artifacts.model_file import SavedModel, save_model
+from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.config.settings import plain
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.memory import memory_limit
 from nsvm_cli.parallel.distributed import Processes
+from nsvm_cli.parallel.signals import Signals
 from nsvm_cli.runs.checkpoint import (
     Checkpoint,
     check_values,
@@ -28,7 +29,7 @@ from nsvm_cli.runs.checkpoint import (
     save_checkpoint,
     with_engine_of,
 )
-from nsvm_cli.runs.experiment import Experiment, calibrated, facts, movement, uncalibrated
+from nsvm_cli.runs.experiment import Experiment, calibrated, movement, saved_model, uncalibrated
 from nsvm_cli.runs.loop import Callback, Record, record
 from nsvm_cli.storage.metrics_file import START
 from nsvm_cli.storage.run_directory import RunDirectory, checkpoints_in
@@ -82,8 +83,8 @@ class BestModel(Callback):
         if score is not None and (self.best is None or score > self.best[0]):
             self.best = score, state.t
             if self.directory is not None:
-                model_facts = facts(e, model, state.t, movement(e))
-                save_model(self.directory.best, SavedModel(calibrated(e, model), e.settings, model_facts))
+                best = saved_model(e, calibrated(e, model), state.t, movement(e))
+                save_model(self.directory.best, best)
         return {f"validation_{metric}": score}
 
     def figures(self) -> dict[str, Any]:
@@ -110,7 +111,7 @@ class CheckpointManager(Callback):
         path: Path,
         directory: RunDirectory | None,
         best: BestModel,
-        signals: StopSignals | None,
+        signals: Signals | None,
         say: Say = lambda line: None,
     ) -> None:
         self.experiment, self.path, self.directory = experiment, path, directory
@@ -261,21 +262,6 @@ class CheckpointManager(Callback):
         }
 
 
-@runtime_checkable
-class StopSignals(Protocol):
-    """The interface of ``nsvm_cli.parallel.signals.Signals`` that callbacks use."""
-
-    @property
-    def noted(self) -> int | None:
-        """The signal that should stop the run, or None."""
-
-    def take_checkpoint_request(self) -> bool:
-        """Return whether a checkpoint has been asked for since the last call."""
-
-    def end_at_once(self, message: str) -> None:
-        """Let any later signal end the process at once."""
-
-
 class StopOnSignal(Callback):
     """Stop between two steps after a signal to any of the processes.
 
@@ -283,7 +269,7 @@ class StopOnSignal(Callback):
     save, so that a signal then ends the process at once, with ``message``.
     """
 
-    def __init__(self, signals: StopSignals | None, processes: Processes, message: str) -> None:
+    def __init__(self, signals: Signals | None, processes: Processes, message: str) -> None:
         self.signals, self.processes, self.message = signals, processes, message
         self.signum = 0
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, ValidationError
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, StrictFloat, StrictInt, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli import __version__
-from nsvm_cli.config.registry import STRICT, one_line
+from nsvm_cli.config.registry import STRICT
 from nsvm_cli.config.settings import flat, parse_settings, plain
 from nsvm_cli.engines import LITERAL, NUMBA, TORCH, circumstances
 from nsvm_cli.engines.numba import can_take
@@ -38,6 +37,11 @@ DATA_PATHS = ("dataset.path", "dataset.test_path", "dataset.root")
 
 WITHOUT_EFFECT = ("checkpoint", "curves", "logger", "plugins")
 """Settings that affect neither the result nor the metrics."""
+
+
+Number = StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]
+NUMBERS = TypeAdapter(dict[str, Number | None])
+"""The numbers in state dicts, by their paths."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -187,10 +191,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """
     file = tensor_file.read(path, KIND, noun="checkpoint")
     fields: dict[str, Any] = dict(file.content)
-    numbers = fields.pop("numbers", None)
     try:
-        if not isinstance(numbers, Mapping) or not all(_is_number(value) for value in numbers.values()):
-            raise ValueError("its numbers are malformed")
+        numbers = NUMBERS.validate_python(fields.pop("numbers", None))
         # checked first, because pydantic lists every error
         if (size := len(json.dumps(fields))) > ABOUT_BYTES:
             raise ValueError(
@@ -198,14 +200,6 @@ def load_checkpoint(path: Path) -> Checkpoint:
             )
         names = unflatten({**dict.fromkeys(file.specs), **numbers})
         checkpoint = Checkpoint(**fields, values=names)  # checks everything before tensors are read
-    except ValidationError as error:
-        raise unusable(path, one_line(error)) from None
     except (ValueError, TypeError, RecursionError) as error:
         raise unusable(path, error) from None
     return replace(checkpoint, values=unflatten({**file.tensors(), **numbers}))
-
-
-def _is_number(value: object) -> bool:
-    if value is None:
-        return True
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 
-from nsvm_cli.engines import compiling_notice
+from nsvm_cli.engines import compile_steps
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.runs.callbacks import Say
-from nsvm_cli.runs.experiment import Experiment, build, log_every
+from nsvm_cli.runs.experiment import Experiment, log_every
 from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.storage.state_dict import flatten
 from nsvm_cli.trainers import Problem, State, Trainer
@@ -45,26 +45,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A part after its trial, with the problem and state of the trial, the bytes that each support vector
-    takes in memory, and the SVM, if a solver without steps has found it.
-    """
-
-    trainer: Trainer[Any]
-    part: Part
-    problem: Problem
-    state: State
-    growth: float = 0.0
-    solved: Expansion | None = None
-
-    @property
-    def expansion(self) -> Expansion:
-        """The SVM after the trial."""
-        return self.solved or self.trainer.finish(self.problem, self.state)
-
-
-@dataclass(frozen=True)
-class Estimate:
+class Forecast:
     """The estimated time, memory and files of a run.
 
     ``validation`` and ``evaluation`` are the seconds for scores during training and after it. ``memory`` is
@@ -77,6 +58,11 @@ class Estimate:
     memory: float
     model: float
     checkpoint: float
+
+
+Trial = tuple[Part, State, Expansion | None, float]
+"""A part, the state after its trial, the SVM of a solver without steps, and the bytes of memory that each
+further support vector takes."""
 
 
 class Probe(Callback):
@@ -106,35 +92,28 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def estimate(experiment: Experiment, say: Say = lambda line: None) -> Estimate:
+def estimate(experiment: Experiment, say: Say = lambda line: None) -> Forecast:
     """Estimate a run by training for ``SECONDS``. The experiment cannot be used afterwards."""
     e = experiment
-    if notice := compiling_notice(e.engine, e.trainer, e.problem):
-        say(notice)
-        _tried(e, 0)
-        e = build(e.settings, e.data)
-    return _tried(e, SECONDS)
+    compile_steps(e.engine, e.trainer, e.problem, e.F, say)
+    parts: list[Part] = []
+    for trainer in e.trainer.parts:
+        problem, more = e.problem, 0.0
+        if trainer.starts_with_features:
+            problem, more = _thinned(e, trainer, SECONDS)
+        trial = _stepped if trainer.total else _solved
+        part, state, expansion, growth = trial(trainer, e, problem, SECONDS / len(e.trainer.parts))
+        parts.append(replace(part, seconds=part.seconds + more))
+    return _forecast(e, parts, trainer, state, expansion or trainer.finish(problem, state), growth)
 
 
-def _tried(e: Experiment, seconds: float) -> Estimate:
-    trainers = e.trainer.parts
-    trials = [_trial(trainer, e, seconds, seconds / len(trainers)) for trainer in trainers]
-    return _estimate(e, trials[-1], [trial.part for trial in trials])
-
-
-def _trial(trainer: Trainer[Any], e: Experiment, for_features: float, seconds: float) -> Trial:
-    """Try a part of the algorithm for some seconds, with features that take no longer than others."""
-    problem, features = _thinned(e, trainer, for_features) if trainer.starts_with_features else (e.problem, 0)
-    if trainer.total == 0:
-        trial = _solved(trainer, e, problem, seconds)
-    else:
-        probe = Probe(seconds, trainer.last_theta_step)
-        state = run(trainer, problem, e.F, log_every(e), [probe])
-        course = np.array(probe.calls or [(state.t, 0, state.support_vectors, 0, peak_memory())])
-        most = len(e.problem.y) if isinstance(state, SampleState) else np.inf
-        part = extrapolated(course, trainer.last_theta_step, most)
-        trial = Trial(trainer, part, problem, state, _slope(course))
-    return replace(trial, part=replace(trial.part, seconds=trial.part.seconds + features))
+def _stepped(trainer: Trainer[Any], e: Experiment, problem: Problem, seconds: float) -> Trial:
+    """Try the first steps of a part."""
+    probe = Probe(seconds, trainer.last_theta_step)
+    state = run(trainer, problem, e.F, log_every(e), [probe])
+    course = np.array(probe.calls or [(state.t, 0, state.support_vectors, 0, peak_memory())])
+    most = len(e.problem.y) if isinstance(state, SampleState) else np.inf
+    return extrapolated(course, trainer.last_theta_step, most), state, None, _slope(course)
 
 
 def _thinned(e: Experiment, trainer: Trainer[Any], seconds: float) -> tuple[Problem, float]:
@@ -236,11 +215,13 @@ def _solved(trainer: Trainer[Any], e: Experiment, problem: Problem, seconds: flo
     if n < m and len(course) > 1:
         whole = np.array([float(m)])
         took, s = continued(sizes, took, whole, steepest=3), continued(sizes, s, whole)
-    return Trial(trainer, Part(m, n, imported + took[-1], s[-1], "samples"), problem, state, solved=expansion)
+    return Part(m, n, imported + took[-1], s[-1], "samples"), state, expansion, 0.0
 
 
-def _estimate(e: Experiment, last: Trial, parts: list[Part]) -> Estimate:
-    trainer, expansion = last.trainer, last.expansion
+def _forecast(
+    e: Experiment, parts: list[Part], trainer: Trainer[Any], state: State, expansion: Expansion, growth: float
+) -> Forecast:
+    """Return the forecast from the trials of all parts, and from what the last one has left."""
     train, sizes = e.data.splits["train"], e.data.splits.sizes
     model = NSVM(e.data.task, e.scaling, e.F.network, e.problem.K, expansion)
     scored = min(TRIAL_SAMPLES, len(train.y))
@@ -251,18 +232,17 @@ def _estimate(e: Experiment, last: Trial, parts: list[Part]) -> Estimate:
     validations = e.trainer.part_steps[-1] // (e.settings.validation.every or sys.maxsize)
 
     term = (z.nbytes + expansion.alpha.nbytes) / max(1, len(z))
-    more = (s - len(z)) * term
     theta = sum(tensor.nbytes for tensor in e.F.network.state_dict().values())
-    saved, _ = flatten({"F": e.F.state_dict(), "state": trainer.save(e.problem, last.state)})
+    saved, _ = flatten({"F": e.F.state_dict(), "state": trainer.save(e.problem, state)})
     m, n = len(train.y), z.shape[1]
-    memory = peak_memory() + last.growth * (s - len(z)) + m * n * z.element_size()
+    memory = peak_memory() + growth * (s - len(z)) + m * n * z.element_size()
     if isinstance(trainer, SVC):  # which keeps kernel values of support vectors in float32
         memory += min(4 * m * s, e.problem.memory_budget * 2**20)
-    return Estimate(
+    return Forecast(
         parts=tuple(parts),
         validation=validations * per_sample * sizes["validation"],
         evaluation=per_sample * (m + sizes[e.data.splits.held_out]),
         memory=memory,
-        model=theta + len(z) * term + more,
-        checkpoint=sum(tensor.nbytes for tensor in saved.values()) + more,
+        model=theta + s * term,
+        checkpoint=sum(tensor.nbytes for tensor in saved.values()) + (s - len(z)) * term,
     )

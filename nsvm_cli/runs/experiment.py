@@ -175,12 +175,11 @@ def check_storable(experiment: Experiment) -> None:
         expansion = Expansion(z, z.new_zeros(0, *e.data.task.outputs), scale=1.0)
         sigmoids = z.new_zeros(2, *e.data.task.outputs).double() if e.settings.calibration else None
         model = replace(uncalibrated(e, expansion), sigmoids=sigmoids)
-        model_file.check(SavedModel(model, e.settings, facts(e, model, steps=0)))
+        model_file.check(saved_model(e, model, steps=0))
         config_text(plain(e.settings))
-    except ValidationError as error:
-        raise InputError(f"the files of this run could not be read: {one_line(error)}") from None
     except (ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"the files of this run could not be read: {error}") from None
+        reason = one_line(error) if isinstance(error, ValidationError) else error
+        raise InputError(f"the files of this run could not be read: {reason}") from None
 
 
 def train_in_memory(experiment: Experiment, callbacks: Sequence[Callback] = ()) -> NSVM:
@@ -258,14 +257,14 @@ def calibrated(experiment: Experiment, model: NSVM) -> NSVM:
     return model.calibrated(validation.x, validation.y)
 
 
-def facts(
+def saved_model(
     experiment: Experiment,
     model: NSVM,
     steps: int,
     movement: Mapping[str, float | None] | None = None,
     labels: str | None = None,
-) -> Facts:
-    """Return the facts for the file of a model.
+) -> SavedModel:
+    """Return a model with the settings and facts that its file holds.
 
     Args:
         experiment: the run that it was trained in.
@@ -275,7 +274,7 @@ def facts(
         labels: the type of the labels of an estimator.
     """
     data, expansion = experiment.data, model.expansion
-    return Facts(
+    facts = Facts(
         scale=expansion.scale,
         bias=expansion.bias if isinstance(expansion.bias, float) else 0.0,
         shape=tuple(experiment.problem.x.shape[1:]),
@@ -289,6 +288,7 @@ def facts(
         labels=labels,
         **(movement or {}),
     )
+    return SavedModel(model, experiment.settings, facts)
 
 
 OF_CLASSES = ("balanced_accuracy", "recall", "confusion")

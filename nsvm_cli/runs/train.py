@@ -9,20 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.artifacts.model_file import SavedModel, save_model
+from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.config.settings import plain
-from nsvm_cli.engines import compiling_notice
+from nsvm_cli.engines import compile_steps
 from nsvm_cli.errors import Interrupted
 from nsvm_cli.loggers import TrackedRun
-from nsvm_cli.runs.callbacks import (
-    BestModel,
-    CheckpointManager,
-    MetricsWriter,
-    Say,
-    StopOnSignal,
-    StopSignals,
-)
-from nsvm_cli.runs.experiment import Experiment, facts, figures_of, log_every, model_of, movement
+from nsvm_cli.parallel.signals import Signals
+from nsvm_cli.runs.callbacks import BestModel, CheckpointManager, MetricsWriter, Say, StopOnSignal
+from nsvm_cli.runs.experiment import Experiment, figures_of, log_every, model_of, movement, saved_model
 from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.runs.tracking import Tracking
 from nsvm_cli.storage.run_directory import RunDirectory
@@ -33,7 +27,7 @@ def train_run(
     experiment: Experiment,
     directory: RunDirectory,
     callbacks: Sequence[Callback] = (),
-    signals: StopSignals | None = None,
+    signals: Signals | None = None,
     say: Say = lambda line: None,
     allow_mismatch: bool = False,
     overrides: Sequence[str] = (),
@@ -68,8 +62,7 @@ def train_run(
     state = checkpoints.restore(allow_mismatch)
     experiment = checkpoints.experiment
     trainer, problem = experiment.trainer, experiment.problem
-    if notice := compiling_notice(experiment.engine, trainer, problem):
-        say(notice)
+    compile_steps(experiment.engine, trainer, problem, experiment.F, say)
     settings, writer = plain(experiment.settings), MetricsWriter(directory, checkpoints)
     step = 0 if state is None else state.t
     with Tracking(TrackedRun(directory.path, settings, sweep, step), say) as tracking:
@@ -88,8 +81,7 @@ def train_run(
             "settings": settings,
             "overrides": list(overrides),
         }
-        model_facts = facts(experiment, model, state.t, moved)
-        save_model(directory.final, SavedModel(model, experiment.settings, model_facts))
+        save_model(directory.final, saved_model(experiment, model, state.t, moved))
         best.finish()
         directory.finish(result)
         if tracking.name != "none":
@@ -102,7 +94,7 @@ def run_worker(
     experiment: Experiment,
     path: Path,
     callbacks: Sequence[Callback] = (),
-    signals: StopSignals | None = None,
+    signals: Signals | None = None,
 ) -> None:
     """Train together with the main process, which calls ``train_run`` in ``path``.
 
@@ -120,7 +112,7 @@ def _train(
     state: State | None,
     callbacks: Sequence[Callback],
     checkpoints: CheckpointManager,
-    signals: StopSignals | None,
+    signals: Signals | None,
 ) -> State:
     """Run the loop from a state to the last step.
 

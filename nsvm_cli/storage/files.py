@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ ORPHAN = re.compile(r"\..+\.(json|jsonl|yaml|png|safetensors|csv|md|html|onnx)\.
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """Beginnings of cells that a spreadsheet may take for formulas; the last four are full-width = + - @."""
+LINE_END = "\r\n\0"
+"""The end of lines for ``csv``, which then quotes any \\r and \\n; names of files hold no \\0."""
 DESCRIPTOR = re.compile(r"/dev/(fd/|std)|/proc/")
 """Beginnings of the names of files that are already open, and are continued rather than replaced."""
 
@@ -141,15 +143,16 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]], escape: bool = False) -> str:
-    """Return a CSV file; there is at least one row, and all rows have the same keys.
+    """Return a CSV file; there is at least one row, and all rows have the same keys. See ``csv_lines``."""
+    return csv_lines([rows[0], *([row[key] for key in rows[0]] for row in rows)], escape)
 
-    ``escape`` applies ``escape_formula`` to all cells, also those of the header.
-    """
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    for cells in (rows[0], *([row[key] for key in rows[0]] for row in rows)):
-        table.writerow(map(escape_formula, cells) if escape else cells)
-    return text.getvalue()
+
+def csv_lines(rows: Iterable[Iterable[Any]], escape: bool = False) -> str:
+    """Return rows as lines of CSV. ``escape`` applies ``escape_formula`` to all cells."""
+    text = io.StringIO(newline="")
+    table = csv.writer(text, lineterminator=LINE_END)
+    table.writerows(map(escape_formula, row) if escape else row for row in rows)
+    return text.getvalue().replace(LINE_END, "\n")
 
 
 def escape_formula(cell: Any) -> Any:

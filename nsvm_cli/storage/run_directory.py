@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -193,10 +193,9 @@ def write_status(path: Path, status: Status, message: str = "", **fields: Any) -
 
 def read_status(path: Path) -> dict[str, Any] | None:
     """Return the status of the job in a directory; None if there is none, or it cannot be read."""
-    try:
+    with contextlib.suppress(InputError):
         return _read_json(path / STATUS)
-    except (OSError, ValueError):
-        return None
+    return None
 
 
 def overrides_in(record: Mapping[str, Any]) -> list[str]:
@@ -211,12 +210,18 @@ def read_result(path: Path) -> dict[str, Any]:
     Raises:
         InputError: it cannot be read.
     """
+    return _read_json(path / RESULT)
+
+
+@contextlib.contextmanager
+def reading(what: object, advice: str = "") -> Iterator[None]:
+    """Turn errors within the context, where a value is missing or of another kind, into an InputError."""
     try:
-        return _read_json(path / RESULT)
-    except OSError as error:
-        raise InputError(plainly(error)) from None
-    except ValueError as error:
-        raise InputError(f"{path / RESULT} cannot be read: {error}") from None
+        yield
+    except InputError:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError):
+        raise InputError(f"{what} is damaged, or an earlier version wrote it{advice}") from None
 
 
 def numbers_in(record: Mapping[str, Any]) -> dict[str, float]:
@@ -236,12 +241,10 @@ def read_tracking(path: Path) -> dict[str, str]:
         InputError: the record of it is damaged.
     """
     file = path / TRACKING
-    try:
-        runs = _read_json(file) if file.exists() else {}
-        if wrong := [run for run in runs.values() if not (isinstance(run, str) and RUN_ID.fullmatch(run))]:
-            raise ValueError(f"expected names of runs, got {shown(wrong[0])}")
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file} cannot be read: {error}") from None
+    runs = _read_json(file) if file.exists() else {}
+    for run in runs.values():
+        if not (isinstance(run, str) and RUN_ID.fullmatch(run)):
+            raise InputError(f"{file} cannot be read: expected names of runs, got {shown(run)}")
     return runs
 
 
@@ -254,11 +257,13 @@ def outcome_of(path: Path, status: Mapping[str, Any]) -> tuple[str, str]:
 
 def _read_json(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(read_regular(file, JSON_BYTES))
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        content: object = json.loads(read_regular(file, JSON_BYTES))
+    except OSError as error:
+        raise InputError(plainly(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file} cannot be read: {error}") from None
     if not isinstance(content, dict):
-        raise ValueError("expected a JSON object")
+        raise InputError(f"{file} cannot be read: expected a JSON object")
     return content
 
 

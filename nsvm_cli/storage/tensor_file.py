@@ -14,13 +14,16 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Annotated, Any, BinaryIO, NoReturn
 
+import pydantic
 import torch
+from pydantic import Field, TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from nsvm_cli.config.registry import STRICT, entry_of, one_line
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.memory import expect_room
 from nsvm_cli.storage.files import write_atomically
@@ -40,6 +43,29 @@ SIZES = {"F32": 4, "F64": 8, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "U8": 1, "
 
 BLANK = "0" * 64
 ENTRY = ("dtype", "shape", "data_offsets")
+
+Length = Annotated[int, Field(strict=True, ge=0, le=FILE_BYTES)]
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class Entry:
+    """What a header says of a tensor."""
+
+    dtype: Annotated[str, entry_of(SIZES)]
+    shape: Annotated[tuple[Length, ...], Field(max_length=DIMENSIONS)]
+    data_offsets: tuple[Length, Length]
+
+    def __post_init__(self) -> None:
+        begin, end = self.data_offsets
+        _expect(end - begin == self.bytes, "its size does not match its shape")
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the tensor."""
+        return math.prod(self.shape) * SIZES[self.dtype]
+
+
+ENTRIES = TypeAdapter(dict[str, Entry])
 
 Spec = tuple[str, tuple[int, ...]]
 """The dtype, as safetensors names it, and the shape of a tensor."""
@@ -122,7 +148,7 @@ def check(kind: str, content: Mapping[str, Any], tensors: Mapping[str, Tensor]) 
     for name, tensor in tensors.items():
         _expect(tensor.dtype in DTYPES, f"{name} is of type {tensor.dtype}")
     _expect(len(tensors) <= TENSORS, f"it would have {len(tensors)} tensors, expected at most {TENSORS}")
-    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    size = sum(tensor.nbytes for tensor in tensors.values())
     # as safetensors writes it, or with a few more spaces and digits
     entries = {name: dict(zip(ENTRY, (*spec(t), [size, size]), strict=True)) for name, t in tensors.items()}
     header = len(json.dumps({"__metadata__": {kind: text}, **entries}))
@@ -178,6 +204,7 @@ def unusable(path: Path, reason: object) -> InputError:
 
 
 def _refusal(path: Path, what: str, reason: object) -> InputError:
+    reason = one_line(reason) if isinstance(reason, ValidationError) else reason
     return InputError(f"{path} {what}: {textwrap.shorten(str(reason), 300, placeholder=' ...')}")
 
 
@@ -244,21 +271,10 @@ def _header(file: BinaryIO, size: int) -> bytes:
 def _specs(header: Mapping[str, Any], room: int) -> dict[str, Spec]:
     """Return the specs of the tensors in a header, which must fill the rest of the file exactly."""
     _expect(len(header) <= TENSORS, f"it has {len(header)} tensors, expected at most {TENSORS}")
-    specs, total = {}, 0
-    for name, entry in header.items():
-        _expect(isinstance(entry, dict) and entry.keys() == {*ENTRY}, "its header is malformed")
-        dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-        _expect(isinstance(dtype, str) and dtype in SIZES, f"{name} is of type {dtype!r}")
-        for numbers in (shape, offsets):
-            _expect(isinstance(numbers, list) and len(numbers) <= DIMENSIONS, f"{name} has a malformed shape")
-            _expect(all(type(n) is int and 0 <= n <= FILE_BYTES for n in numbers), f"{name} is too large")
-        _expect(len(offsets) == 2, f"{name} has malformed offsets")
-        bytes_ = math.prod(shape) * SIZES[dtype]
-        _expect(offsets[1] - offsets[0] == bytes_, f"the size of {name} does not match its shape")
-        total += bytes_
-        specs[name] = (dtype, tuple(shape))
+    entries = ENTRIES.validate_python(header)
+    total = sum(entry.bytes for entry in entries.values())
     _expect(total == room, f"its tensors take {total} bytes, expected {room}")
-    return specs
+    return {name: (entry.dtype, entry.shape) for name, entry in entries.items()}
 
 
 def _checksum(file: BinaryIO, digest: str) -> str:

@@ -19,7 +19,7 @@ MOST_PAIRS = 8
 
 Counts = Sequence[Sequence[int]]
 Recall = Sequence[float | None]
-Cells = list[tuple[str, ...]]
+TextTable = list[tuple[str, ...]]
 """A table: its head, and then its rows."""
 
 
@@ -44,7 +44,7 @@ def confusion_table(
     return Group(f"{split}: the most frequent confusions", most_frequent) if most_frequent.row_count else None
 
 
-def matrix_cells(confusion: Counts, recall: Recall, names: Sequence[str]) -> Cells:
+def matrix_cells(confusion: Counts, recall: Recall, names: Sequence[str]) -> TextTable:
     """Return the confusion matrix, with a row for each class and a column for each decision."""
     rows = zip(names, confusion, recall, strict=True)
     return [
@@ -53,7 +53,7 @@ def matrix_cells(confusion: Counts, recall: Recall, names: Sequence[str]) -> Cel
     ]
 
 
-def frequent_cells(confusion: Counts, recall: Recall, names: Sequence[str]) -> Cells:
+def frequent_cells(confusion: Counts, recall: Recall, names: Sequence[str]) -> TextTable:
     """Return the most frequent confusions, one a row."""
     pairs = [
         (count, i, j) for i, row in enumerate(confusion) for j, count in enumerate(row) if count and i != j
@@ -67,7 +67,7 @@ def frequent_cells(confusion: Counts, recall: Recall, names: Sequence[str]) -> C
     ]
 
 
-def class_cells(confusion: Counts, names: Sequence[str]) -> Cells:
+def class_cells(confusion: Counts, names: Sequence[str]) -> TextTable:
     """Return precision, recall and F1 of each class; of many classes, those of the lowest F1."""
     rows = []
     for r, (name, row) in enumerate(zip(names, confusion, strict=True)):
@@ -84,7 +84,7 @@ def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def _table(cells: Cells) -> Table:
+def _table(cells: TextTable) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for column in cells[0]:
         table.add_column(column, justify="right", no_wrap=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,47 @@ class Console(rich.console.Console):
 
 def show_result(result: Mapping[str, Any], directory: Path) -> None:
     """Print the result of a run as tables, and which classes were taken for which."""
-    _print_table(f"{result['algorithm']} on {result['dataset']}, seed {result['seed']}", scores_of(result))
-    _print_confusion(result, result["data"]["classes"], held_out(result))
-    print_facts(facts_of(result))
+    title = f"{result['algorithm']} on {result['dataset']}, seed {result['seed']}"
+    _show(title, scores_of(result), result, result["data"]["classes"], held_out(result))
     answer(f"Run directory: {directory}")
+
+
+def show_evaluation(figures: Mapping[str, Any]) -> None:
+    """Print the result of ``nsvm evaluate`` as tables, and which classes were taken for which."""
+    rows = {
+        "data": figures["source"],
+        "same data as in training": "yes" if figures["same_data"] else "no",
+        "algorithm": figures["algorithm"],
+        "split": figures["split"],
+        **_scores(figures, figures["samples"]),
+    }
+    _show(str(figures["checkpoint"]), rows, figures, figures["classes"], figures["split"])
+
+
+def _show(
+    title: str, rows: Mapping[str, str], figures: Mapping[str, Any], classes: Sequence[str], split: str
+) -> None:
+    """Print rows below a title, the confusion matrix if there is one, and the facts below it."""
+    console, first = Console(), Table(show_header=False)
+    for row in rows.items():
+        first.add_row(*row)
+    answer(title)
+    console.print(first)
+    if "confusion" in figures and (
+        table := confusion_table(figures["confusion"], figures["recall"], classes, split, console)
+    ):
+        console.print(table)
+    show_facts(facts_of(figures))
+
+
+def show_facts(facts: Sequence[Fact]) -> None:
+    """Print figures, one a line."""
+    table = Table(show_header=False, box=None, padding=(0, GAP, 0, 0))
+    for justify in ("left", "right", "left"):
+        table.add_column(justify=justify)
+    for fact in facts:
+        table.add_row(*fact)
+    Console().print(table)
 
 
 def scores_of(result: Mapping[str, Any]) -> dict[str, str]:
@@ -62,22 +100,6 @@ def scores_of(result: Mapping[str, Any]) -> dict[str, str]:
 def held_out(result: Mapping[str, Any]) -> str:
     """Return the name of the split that a run was evaluated on."""
     return "validation" if result["data"]["samples"]["validation"] else "test"
-
-
-def show_evaluation(figures: Mapping[str, Any]) -> None:
-    """Print the result of ``nsvm evaluate`` as tables, and which classes were taken for which."""
-    _print_table(
-        str(figures["checkpoint"]),
-        {
-            "data": figures["source"],
-            "same data as in training": "yes" if figures["same_data"] else "no",
-            "algorithm": figures["algorithm"],
-            "split": figures["split"],
-            **_scores(figures, figures["samples"]),
-        },
-    )
-    _print_confusion(figures, figures["classes"], figures["split"])
-    print_facts(facts_of(figures))
 
 
 RANKED = 10
@@ -162,23 +184,29 @@ Fact = tuple[str, str, str]
 
 def facts_of(figures: Mapping[str, Any]) -> list[Fact]:
     """Return what else the figures of a result or an evaluation say of a model and its training."""
-    facts = [
-        ("steps", figures["steps"], "iterations of the algorithm"),
-        ("violations", figures.get("violations"), "drawn samples that were inside the margin"),
-        ("support vectors", figures["support_vectors"], "training samples that the decision is a sum over"),
-        ("parameters", figures["parameters"], "weights of the network, the length of theta"),
-    ]
-    found = [(name, str(value), meaning) for name, value, meaning in facts if value is not None]
     theta, features = figures["theta_change"], figures["feature_change"]
-    if theta is not None:
-        found.append(
-            ("theta change", f"{100 * theta:.3g} %", "how far theta has moved, relative to its norm")
-        )
-    if features is not None:
-        meaning = "of the kernel matrix: 0 none, 1 all of it"
-        if theta is not None and features < HARDLY:
-            meaning = "of the kernel matrix (0 none, 1 all): random"
-        found.append(("feature change", _number(features), meaning))
+    kernel = "of the kernel matrix: 0 none, 1 all of it"
+    if theta is not None and features is not None and features < HARDLY:
+        kernel = "of the kernel matrix (0 none, 1 all): random"
+    facts = [
+        ("steps", figures["steps"], "{}", "iterations of the algorithm"),
+        ("violations", figures.get("violations"), "{}", "drawn samples that were inside the margin"),
+        (
+            "support vectors",
+            figures["support_vectors"],
+            "{}",
+            "training samples that the decision is a sum over",
+        ),
+        ("parameters", figures["parameters"], "{}", "weights of the network, the length of theta"),
+        (
+            "theta change",
+            None if theta is None else 100 * theta,
+            "{:.3g} %",
+            "how far theta has moved, relative to its norm",
+        ),
+        ("feature change", features, "{:.4f}", kernel),
+    ]
+    found = [(name, form.format(value), meaning) for name, value, form, meaning in facts if value is not None]
     if "alignment" in figures:
         meaning = "of the kernel with the labels, from -1 to 1"
         found.append(("kernel alignment", _number(figures["alignment"]), meaning))
@@ -189,47 +217,30 @@ def _number(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.4f}"
 
 
-def _print_table(title: str, rows: Mapping[str, object]) -> None:
-    answer(title)
-    table = Table(show_header=False)
-    for name, value in rows.items():
-        table.add_row(name, str(value))
-    Console().print(table)
-
-
-def print_facts(facts: Sequence[Fact]) -> None:
-    """Print figures, one a line."""
-    table = Table(show_header=False, box=None, padding=(0, GAP, 0, 0))
-    for justify in ("left", "right", "left"):
-        table.add_column(justify=justify)
-    for fact in facts:
-        table.add_row(*fact)
-    Console().print(table)
-
-
-def _print_confusion(figures: Mapping[str, Any], classes: Sequence[str], split: str) -> None:
-    if "confusion" in figures:
-        console = Console()
-        table = confusion_table(figures["confusion"], figures["recall"], classes, split, console)
-        if table is not None:
-            console.print(table)
-
-
 def percent(share: float) -> str:
     """Format a share of 1."""
     return f"{100 * share:.2f} %"
 
 
-METRICS: Mapping[str, tuple[str, Callable[[float], str]]] = {
+METRIC_FORMATS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "accuracy": ("accuracy", percent),
     "r2": ("R^2", "{:.4f}".format),
 }
 """How the metric of a task is named and written (see ``Task.metric``)."""
 
+
+def score_of(result: Mapping[str, Any]) -> tuple[str, str, float] | None:
+    """Return the score of a result on held-out data, with the split and the metric; None if it has none."""
+    for split, metric in product(("validation", "test"), METRIC_FORMATS):
+        if isinstance(value := result.get(f"{split}_{metric}"), (int, float)):
+            return split, metric, value
+    return None
+
+
 Form = tuple[str, str]
 """A piece of a line, in full and as short as possible."""
 
-FIGURES: tuple[tuple[str, str, str, Callable[[Any], str]], ...] = (
+RECORD_FIGURES: tuple[tuple[str, str, str, Callable[[Any], str]], ...] = (
     ("validation_accuracy", "validation", "val", percent),
     ("validation_r2", "validation R^2", "val", "{:.4f}".format),
     ("violations", "violations", "viol", str),
@@ -257,6 +268,6 @@ def forms(record: Mapping[str, Any]) -> list[Form]:
     """Return the figures of a record, the most important first."""
     return [
         (f"{name} {shown(record[key])}", f"{short} {shown(record[key])}")
-        for key, name, short, shown in FIGURES
+        for key, name, short, shown in RECORD_FIGURES
         if record.get(key) is not None and (record[key] or key not in OF_SVM)
     ]

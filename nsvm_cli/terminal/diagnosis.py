@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nsvm_cli.terminal.console import METRICS, Fact
+from nsvm_cli.terminal.console import METRIC_FORMATS, Fact
 
 MEANINGS = {
     "alignment_train": "of the kernel with the labels of training samples, from -1 to 1",
@@ -31,7 +31,7 @@ SCORES = {
 
 def diagnosis_facts(figures: Mapping[str, Any]) -> list[Fact]:
     """Return the figures of a diagnosis, as far as there are any, with what each means."""
-    name, written = METRICS[metric := figures["metric"]]
+    name, written = METRIC_FORMATS[metric := figures["metric"]]
     scores = {f"{of} {name}": (figures[f"{of}_{metric}"], meaning) for of, meaning in SCORES.items()}
     facts = [(key, written(value), meaning) for key, (value, meaning) in scores.items() if value is not None]
     for key, meaning in MEANINGS.items():

@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 
-from nsvm_cli.terminal.console import GAP, METRICS, Console, clock, forms
+from nsvm_cli.terminal.console import GAP, METRIC_FORMATS, Console, clock, forms, score_of
 
 MIN_INTERVAL = 0.5
 """Seconds between two looks at the jobs."""
@@ -47,13 +47,6 @@ class JobView:
     result: Mapping[str, Any] = field(default_factory=dict)
     earlier: bool = False
     notices: Sequence[str] = ()
-
-    @property
-    def score(self) -> tuple[str, float] | None:
-        """The name and the value of the metric on held-out data, once there is one."""
-        names = [f"{split}_{metric}" for split in ("validation", "test") for metric in METRICS]
-        values = ((name, self.result.get(name)) for name in names)
-        return next(((name, value) for name, value in values if isinstance(value, (int, float))), None)
 
     def __str__(self) -> str:
         return f"job {self.number} ({self.settings})" if self.settings else f"job {self.number}"
@@ -134,31 +127,22 @@ class SweepProgress:
         self.spoke = time.monotonic()
 
     def _table(self, jobs: Sequence[JobView]) -> RenderableType:
-        running = [job for job in jobs if job.status == "running"]
+        """Return a row for each running job; what a narrow terminal lacks room for are figures, and then
+        settings.
+        """
+        running, best = [job for job in jobs if job.status == "running"], best_of(jobs)
         shown = running[: max(1, self.console.height - 4)]
+        table = Table.grid(padding=(0, GAP, 0, 0), expand=True)
+        table.add_column(justify="right")
+        table.add_column(justify="right")
+        table.add_column(no_wrap=True, ratio=1)
+        longest = max((len(job.settings) for job in shown), default=0)
+        for job in shown:
+            figures = " ".join(short for _, short in forms(job.record))
+            table.add_row(str(job.number), _step(job), f"{job.settings:{longest + GAP}}{figures}")
         more = [f"and {len(running) - len(shown)} more"] if len(running) > len(shown) else []
-        best = best_of(jobs)
         last = [f"best so far: {best}: {_figure(best)}"] if best else []
-        return Group(self._summary(jobs), *([self._rows(shown)] if shown else []), *more, *last)
-
-    def _rows(self, jobs: Sequence[JobView]) -> Table:
-        """Return a row for each job; what a narrow terminal lacks room for are figures, and then settings."""
-        number, settings, step = (
-            max(map(len, texts))
-            for texts in zip(*((str(job.number), job.settings, _step(job)) for job in jobs), strict=True)
-        )
-        room = max(1, self.console.width - number - step - 3 * GAP)
-        table = Table.grid(padding=(0, GAP, 0, 0))
-        table.add_column(justify="right", no_wrap=True)
-        table.add_column(overflow="ellipsis", no_wrap=True, max_width=room)
-        table.add_column(justify="right", no_wrap=True)
-        table.add_column(no_wrap=True)
-        for job in jobs:
-            figures = [short for _, short in forms(job.record)]
-            while len(" ".join(figures)) > max(0, room - settings):
-                figures.pop()
-            table.add_row(str(job.number), job.settings, _step(job), " ".join(figures))
-        return table
+        return Group(self._summary(jobs), table, *more, *last)
 
     def _summary(self, jobs: Sequence[JobView]) -> str:
         """Return how many jobs there are of each status, and how long the sweep has taken and may take."""
@@ -177,9 +161,9 @@ class SweepProgress:
 
 def best_of(jobs: Sequence[JobView]) -> JobView | None:
     """Return the job with the best score; None unless all have the same metric on the same data set."""
-    scored = [job for job in jobs if job.score]
-    kinds = {(job.score and job.score[0], job.result.get("dataset")) for job in scored}
-    return max(scored, key=lambda job: job.score[1] if job.score else 0) if len(kinds) == 1 else None
+    scored = [(score, job) for job in jobs if (score := score_of(job.result))]
+    kinds = {(split, metric, job.result.get("dataset")) for (split, metric, _), job in scored}
+    return max(scored, key=lambda of_job: of_job[0][2])[1] if len(kinds) == 1 else None
 
 
 def _has_ended(job: JobView) -> bool:
@@ -187,15 +171,15 @@ def _has_ended(job: JobView) -> bool:
 
 
 def _outcome(job: JobView) -> str:
-    return f"{job.status}, {_figure(job)}" if job.score else job.status
+    return ", ".join(filter(None, (job.status, _figure(job))))
 
 
 def _figure(job: JobView) -> str:
-    if not job.score:
+    if (score := score_of(job.result)) is None:
         return ""
-    split, _, metric = job.score[0].partition("_")
-    name, shown = METRICS[metric]
-    return f"{split} {name} {shown(job.score[1])}"
+    split, metric, value = score
+    name, shown = METRIC_FORMATS[metric]
+    return f"{split} {name} {shown(value)}"
 
 
 def _step(job: JobView) -> str:

@@ -20,8 +20,8 @@ from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, State, Step
 
 @dataclass(kw_only=True)
 class LinearState(State):
-    """``w`` is the sum of all alpha_i z_i, which Pegasos divides by lambda t. ``z`` holds the features of every
-    sample, followed by a 1 if f has a bias.
+    """``w`` is the sum of all alpha_i z_i, which Pegasos divides by lambda t. ``z`` holds every sample's
+    features, followed by a 1 if f has a bias.
     """
 
     w: Float[Tensor, " n *outputs"]

@@ -147,8 +147,7 @@ def tune(
     for corner in (0, -1):
         prepare(parse_settings(placed(values, {key: r.ends[corner] for key, r in ranges.items()})), samples)
     directory = Path(search.directory)
-    database = directory / "study.db"
-    with locked(directory), _errors_in_one_line(database), _storage(database) as storage:
+    with locked(directory), _storage(directory / "study.db") as storage:
         study = _study(values, search, storage)
         if not study.get_trials(deepcopy=False):
             settings = flat(values)
@@ -173,20 +172,6 @@ def _suited(
     if settings.get("kernel.gamma", 0) is None:
         settings["kernel.gamma"] = or_one_over_n(None, F(experiment.problem.x[:1]))
     return search.suited(suggested, settings, unused)
-
-
-@contextlib.contextmanager
-def _errors_in_one_line(database: Path) -> Iterator[None]:
-    try:
-        import optuna
-        import sqlalchemy  # the database layer of Optuna
-    except ImportError:
-        raise InputError("tune needs Optuna: pip install 'optuna>=5,<6'") from None
-    try:
-        yield
-    except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError) as error:
-        cause = error.__cause__ or error
-        raise RunError(f"{database} cannot be read or written: {str(cause).splitlines()[0]}") from None
 
 
 def _score(
@@ -261,26 +246,32 @@ def _storage(database: Path) -> Iterator[optuna.storages.RDBStorage]:
     """Open a database, or create it, and close it at the end of the block.
 
     Raises:
-        InputError: it was made by a version of Optuna with other tables.
+        InputError: Optuna is not installed, or another version of it with other tables made the database.
+        RunError: the database cannot be read or written, here or within the block.
     """
-    import optuna  # slow to import, and needed only here
-
+    try:
+        import optuna  # slow to import, and needed only here
+        import sqlalchemy  # the database layer of Optuna
+    except ImportError:
+        raise InputError("tune needs Optuna: pip install 'optuna>=5,<6'") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
 
     def connect() -> sqlite3.Connection:  # a path in the URL would be split at "?" and unquoted
         return sqlite3.connect(database, timeout=100, check_same_thread=False)  # several threads write
 
-    try:
-        storage = optuna.storages.RDBStorage("sqlite:///study.db", engine_kwargs={"creator": connect})
-    except RuntimeError as error:
-        raise InputError(
-            f"{database} cannot be read: {error} Or search again in a new folder: tune.directory=FOLDER"
-        ) from None
-    try:
-        yield storage
-    finally:
-        storage.remove_session()
-        storage.engine.dispose()
+    with contextlib.ExitStack() as closing:
+        try:
+            try:
+                storage = optuna.storages.RDBStorage("sqlite:///study.db", engine_kwargs={"creator": connect})
+            except RuntimeError as error:
+                other = "Or search again in a new folder: tune.directory=FOLDER"
+                raise InputError(f"{database} cannot be read: {error} {other}") from None
+            closing.callback(storage.engine.dispose)
+            closing.callback(storage.remove_session)
+            yield storage
+        except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError) as error:
+            cause = error.__cause__ or error
+            raise RunError(f"{database} cannot be read or written: {str(cause).splitlines()[0]}") from None
 
 
 def _study(values: Mapping[str, Any], search: Search, storage: optuna.storages.RDBStorage) -> optuna.Study:

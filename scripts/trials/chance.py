@@ -10,7 +10,7 @@ import numpy as np
 
 from nsvm_cli.comparison.cells import Cell
 from nsvm_cli.comparison.compare import compare, ranking
-from nsvm_cli.comparison.markdown import table
+from nsvm_cli.comparison.markup import markdown_table
 from nsvm_cli.comparison.records import RunRecord
 
 SAMPLES, TEST, FEATURES = 1000, 100, 3
@@ -70,7 +70,7 @@ def chance(folder: Path, arguments: Namespace) -> list[str]:
         if max(rates) > most or rates[1] > 0:
             raise SystemExit(f"{rows[-1]}: expected at most {100 * most:.1f} %, and no interval that holds 0")
     title = f"{number} studies each; how many of them find a difference between equal candidates, %"
-    return [title, "", *table(HEAD, rows).splitlines()]
+    return [title, "", *markdown_table(HEAD, rows).splitlines()]
 
 
 def _found(errors: np.ndarray, overlapping: bool) -> tuple[bool, bool, bool, bool]:

@@ -17,25 +17,14 @@ from safetensors import safe_open
 from safetensors.torch import save, save_file
 
 from nsvm_cli.artifacts.model_file import Facts, find_model_file, load_model, save_model
-from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.storage.tensor_file import BLANK
+from tests.small_runs import SETTINGS, small_run, small_settings
 
 pytestmark = pytest.mark.usefixtures("unchecked")
-
-SETTINGS: dict[str, Any] = {
-    "dataset": {"name": "ringnorm", "samples": 300},
-    "network": {"name": "mlp", "widths": [10, 6]},
-    "kernel": {"name": "rbf"},
-    "optimizer": {"name": "sgd", "lr": 0.01},
-    "algorithm": {"name": "alg4", "steps": 20, "solver_steps": 100},
-    "device": "cpu",
-    "threads": 1,
-}
 
 Run = Callable[..., tuple[Path, dict[str, Any]]]
 
@@ -43,11 +32,8 @@ Run = Callable[..., tuple[Path, dict[str, Any]]]
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     def make(**changes: Any) -> tuple[Path, dict[str, Any]]:
-        settings = parse_settings({**SETTINGS, **changes})
         path = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
-        with RunDirectory(path, plain(settings)) as directory:
-            result = train_run(prepare(settings), directory)
-        return path, result
+        return path, small_run(path, **changes)
 
     return make
 
@@ -55,9 +41,7 @@ def run(tmp_path: Path) -> Run:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The bytes of a model file."""
-    path, settings = tmp_path_factory.mktemp("trained") / "run", parse_settings(SETTINGS)
-    with RunDirectory(path, plain(settings)) as directory:
-        train_run(prepare(settings), directory)
+    small_run(path := tmp_path_factory.mktemp("trained") / "run")
     return (path / "final.safetensors").read_bytes()
 
 
@@ -78,10 +62,8 @@ def contents(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("solver", ["pegasos", "svc"])
 def test_the_loaded_model_has_the_same_decision_function(run: Run, dtype: str, solver: str) -> None:
-    settings = parse_settings(
-        {**SETTINGS, "dtype": dtype, "algorithm": {**SETTINGS["algorithm"], "solver": solver}}
-    )
-    path, result = run(dtype=dtype, algorithm=settings.algorithm)
+    changes = {"dtype": dtype, "algorithm": {**SETTINGS["algorithm"], "solver": solver}}
+    (path, result), settings = run(**changes), small_settings(**changes)
     loaded = load_model(path / "final.safetensors")
     test = prepare(settings).data.splits["test"]
     assert loaded.settings == settings
@@ -195,10 +177,7 @@ def facts_with(**changes: object) -> Mutation:
         (lambda t, m: t.update(z=t["z"][0]), "z should be a matrix"),
         (lambda t, m: t.update(alpha=t["alpha"].double()), "alpha should be F32 of shape .* got F64"),
         (lambda t, m: t.update(mean=t["mean"][:-1].clone()), r"mean should be F64 of shape \[20\], got"),
-        (
-            lambda t, m: t.update({"theta.layers.0.weight": t["theta.layers.0.weight"][:-1]}),
-            "weight should",
-        ),
+        (lambda t, m: t.update({"theta.layers.0.weight": t["theta.layers.0.weight"][:-1]}), "weight should"),
         (lambda t, m: t.pop("theta.layers.0.bias"), "no tensor 'theta.layers.0.bias'"),
         (lambda t, m: t.update({"theta.extra": torch.ones(1)}), "should be no tensor 'theta.extra'"),
         (lambda t, m: t.update({str(i): torch.ones(1) for i in range(5000)}), "header has|tensors, expected"),
@@ -221,7 +200,6 @@ def facts_with(**changes: object) -> Mutation:
         (facts_with(more=1), "more"),
         (settings_with(algorithm={}), "there is no algorithm None"),
         (settings_with(algorithm={"name": "alg3"}), "algorithm.steps: alg3 needs a value"),
-        (settings_with(optimizer={"name": "sgd", "lr": -1}), "optimizer.lr should be greater"),
         (settings_with(dataset={"name": "ringnorm", "samples": "many"}), "dataset.samples should be"),
         (settings_with(network={"name": "mlp", "widths": [10**30]}), "more than 20 digits"),
         (settings_with(network={"name": "mlp", "widths": [2**62, 2**62]}), "cannot be used"),
@@ -231,8 +209,6 @@ def facts_with(**changes: object) -> Mutation:
         (settings_with(plugins=["x"] * 100_000), "its settings have [0-9]+ bytes, expected at most 262144"),
         (lambda t, m: m.pop("settings"), "expected settings and facts, got facts"),
         (lambda t, m: m.update(settings=None), "cannot be used"),
-        (lambda t, m: m.update(settings=[]), "cannot be used"),
-        (lambda t, m: m.update(settings=3), "cannot be used"),
         (lambda t, m: m.update(extra=3), "expected settings and facts, got settings, facts, extra"),
         (lambda t, m: m.update(facts={}), "needs a value"),
         (lambda t, m: m.update(facts=[1]), "cannot be used"),
@@ -241,8 +217,6 @@ def facts_with(**changes: object) -> Mutation:
         (settings_with(kernel={"_target_": "os.system"}), "there is no kernel None"),
         (settings_with(kernel={"name": "rbf", "_target_": "os.system"}), "no such setting"),
         (settings_with(kernel={"name": "rbf", "gamma": "${oc.env:HOME}"}), "gamma should be a valid number"),
-        (settings_with(dtype="float16"), "dtype"),
-        (settings_with(seed=-1), "seed should be greater"),
     ],
 )
 def test_a_file_that_contradicts_itself_is_refused(file: Path, mutate: Mutation, said: str) -> None:

@@ -17,15 +17,13 @@ from torch import Tensor
 from nsvm_cli.artifacts import onnx_graph as module
 from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.artifacts.onnx_graph import onnx_graph
-from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.datasets.base import as_float
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.calibration import probabilities
 from nsvm_cli.models.kernels import KERNELS, Kernel
 from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.runs.train import train_run
-from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.tasks import Classification
+from tests.small_runs import small_run, small_settings
 from tests.small_tables import small_table
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -46,11 +44,9 @@ def trained(folder: Path, **changes: Any) -> tuple[Path, Tensor]:
         "algorithm": ALG1,
         "engine": "torch",
     }
-    settings = parse_settings({**parts, **changes})
-    experiment = prepare(settings)
-    with RunDirectory(folder / "run", plain(settings)) as directory:
-        train_run(experiment, directory)
-    return folder / "run" / "final.safetensors", experiment.data.splits["all"].x
+    small_run(folder / "run", **parts | changes)
+    samples = prepare(small_settings(**parts | changes)).data.splits["all"]
+    return folder / "run" / "final.safetensors", samples.x
 
 
 def expect_same(file: Path, x: Tensor, graph: bytes) -> None:
@@ -102,16 +98,9 @@ MODELS: dict[str, dict[str, Any]] = {
     **{f"mlp {name}": {**TABLE, "kernel": {"name": name}} for name in KERNELS},
     "identity": {**TABLE, "network": {"name": "identity"}},
     "cnn": {**IMAGES, "network": {"name": "cnn", "normalize": True}},
-    "vgg": {**IMAGES, "network": {"name": "vgg", "normalize": True}, "algorithm": {**ALG1, "steps": 5}},
-    "resnet18": {
-        **IMAGES,
-        "network": {"name": "resnet18", "normalize": True},
-        "algorithm": {**ALG1, "steps": 5},
-    },
-    "mobilenet": {
-        **IMAGES,
-        "network": {"name": "mobilenet_v3_small", "normalize": True},
-        "algorithm": {**ALG1, "steps": 5},
+    **{
+        name: {**IMAGES, "network": {"name": name, "normalize": True}, "algorithm": {**ALG1, "steps": 5}}
+        for name in ("vgg", "resnet18", "mobilenet_v3_small")
     },
     "batch norm": {
         **IMAGES,

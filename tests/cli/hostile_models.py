@@ -23,7 +23,8 @@ from torch import Tensor
 from nsvm_cli.models.networks import empty_network
 from nsvm_cli.storage.tensor_file import BLANK
 from nsvm_cli.tasks import task_for
-from tests.artifacts.test_model_file import SETTINGS, write_with_checksum
+from tests.artifacts.test_model_file import write_with_checksum
+from tests.small_runs import SETTINGS
 
 ROWS, IMAGES = 20_000, 12
 """Samples in a table and in a folder: those of somebody who wants to know what such a model says."""
@@ -69,10 +70,7 @@ class Hostile:
         s, double = (self.s,), torch.float64
         theta = empty_network(self.network, self.shape, task.outputs).state_dict()
         tensors = {f"theta.{name}": torch.zeros(t.shape, dtype=dtype) for name, t in theta.items()}
-        tensors |= {
-            "z": torch.zeros(self.s, n, dtype=dtype),
-            "alpha": torch.ones(*s, *outputs, dtype=dtype),
-        }
+        tensors |= {"z": torch.zeros(self.s, n, dtype=dtype), "alpha": torch.ones(*s, *outputs, dtype=dtype)}
         tensors["bias" if outputs else "y"] = torch.ones(outputs or s, dtype=dtype)
         tensors |= {"mean": torch.zeros((), dtype=double), "std": torch.ones((), dtype=double)}
         if self.calibration:

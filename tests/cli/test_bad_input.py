@@ -40,7 +40,7 @@ CASES = [
     ("train +kernel=rbf", "kernel is there already: it is chosen without a +"),
     ("train hydra.run.dir=", "hydra.run.dir=: expected a folder; without hydra.run.dir nsvm makes one"),
     ("train -m hydra.sweep.dir='' seed=1", "hydra.sweep.dir='': expected a folder"),
-    ("train seed=${oc.env:NOWHERE}", "Environment variable 'NOWHERE' not found"),
+    ("train seed=${oc.env:NOWHERE}", "Environment variable 'NOWHERE' not found\" (in seed)"),
     (f"train seed={'9' * 5000}", "a number has thousands of digits"),
     (f"train seed=0x{'f' * 20_000}", "seed should be a valid integer, got '0xfff"),
     ("train algorithm=alg3 algorithm.batch_size=7000", "expected at most the 6660 training samples"),
@@ -64,7 +64,9 @@ CASES = [
     ("train dataset=null", ""),
     ("evaluate x plugins=null", "plugins=null: expected a list, such as plugins=[my_parts]"),
     ("evaluate", "evaluate needs PATH; see nsvm evaluate --help"),
-    ("evaluate nowhere", "nowhere does not exist: expected a model file"),
+    ("evaluate --json nowhere split=all", "nowhere does not exist: expected a model file"),
+    ("evaluate nowhere --json split=all", "nowhere does not exist: expected a model file"),
+    ("evaluate nowhere split=all --json", "nowhere does not exist: expected a model file"),
     ("evaluate .", ". has no final.safetensors: expected the directory of a finished run"),
     ("evaluate x splt=test", "splt: there is no such setting; did you mean split?"),
     ("evaluate x split=tests", "split=tests: there is no such split; did you mean test?"),
@@ -73,6 +75,30 @@ CASES = [
     ("completion tcsh", "there is no shell 'tcsh'; expected one of: bash, fish, zsh"),
     ("completion bash zsh", "completion takes no 'zsh' here"),
     ("tune algorithm=alg3 --config-dir", "argument --config-dir: expected one argument"),
+    ("tune dataset.samples=400 dataset.validation=0", "expected dataset.validation above 0"),
+    ("tune tune.trails=3", "there is no"),
+    ("tune +tune.space.network.droput=[0.1]", "network.droput: mlp has no such setting"),
+    ("tune tune.trials=many", "tune.trials should be a valid integer"),
+    ("train --estimate -m seed=0,1", "--estimate is for one run"),
+    ("train --estimate --multi seed=0,1", "--estimate is for one run"),
+    ("train --estimate hydra.mode='MULTIRUN' seed=0,1", "--estimate is for one run"),
+    ("train --estimate dataset=csv", "dataset.path needs a value"),
+    ("train -m hydra/launcher=rya", "hydra/launcher=rya: there is no such hydra/launcher; did you mean ray?"),
+    ("train -m hydra/launcher=jobli", "; did you mean joblib? (known: basic, joblib, ray, "),
+    ("train resume=nothing", "resume=nothing: expected the directory of a run, with its config.yaml"),
+    ("train overwrite", "overwrite: expected true or false, got ''"),
+    ("export run", "export needs --onnx; see nsvm export --help"),
+    ("export run --onnx", "run does not exist: expected a model file"),
+    ("reproduce cells=ringnorm_alg5", "cells=ringnorm_alg5: there is no such experiment here; did you mean"),
+    ("reproduce cells=digits_alg1", "there is no such experiment here"),
+    ("reproduce seeds=0", "seeds should be greater than 0"),
+    ("reproduce sedes=3", "sedes: there is no such setting; did you mean seeds?"),
+    ("reproduce seeds", "expected KEY=VALUE, got 'seeds'; did you mean seeds=?"),
+    ("reproduce cells=ringnorm_alg4 ringnorm=nowhere.csv", "nowhere.csv"),
+    ("reproduce cells=mnist_alg4 mnist=nowhere", "nowhere"),
+    ("reproduce cells=leter_alg4", "there is no such experiment here; did you mean letter_alg4"),
+    ("reproduce cells=houses_alg4 pmlb=nowhere", "nowhere has no table '537_houses'"),
+    ("reproduce quick=true cells=letter_alg4", "there is no such experiment here"),
 ]
 
 
@@ -117,8 +143,7 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
 
 def test_a_run_that_diverges_fails_with_1_and_does_not_look_finished(tmp_path: Path) -> None:
     words = ["train", "algorithm=alg1", "optimizer.lr=1e9", "algorithm.steps=500", "hydra.run.dir=run"]
-    done = nsvm(*words, cwd=tmp_path)
-    assert done.returncode == 1
+    done = nsvm(*words, cwd=tmp_path, code=1)
     assert "nsvm: training diverged at step " in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run" / "result.json").exists()
@@ -135,22 +160,15 @@ def test_a_folder_that_the_user_made_outlives_a_refusal(tmp_path: Path) -> None:
 def test_a_run_directory_that_is_taken(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text("seed: 3\n")
-    done = nsvm("train", "algorithm.steps=1", "hydra.run.dir=run", cwd=tmp_path)
-    assert done.returncode == 2
+    done = nsvm("train", "algorithm.steps=1", "hydra.run.dir=run", cwd=tmp_path, code=2)
     assert "already holds a run that is not finished: resume it with nsvm train resume=" in done.stderr
     assert (tmp_path / "run" / "config.yaml").read_text() == "seed: 3\n"
     assert {file.name for file in (tmp_path / "run").iterdir()} == {"config.yaml"}
 
 
 def test_a_job_that_fails_does_not_end_the_sweep(tmp_path: Path) -> None:
-    words = [
-        "algorithm.batch_size=1,4",
-        "algorithm.steps=5",
-        "algorithm.solver_steps=5",
-        "hydra.sweep.dir=sweep",
-    ]
-    done = nsvm("train", *words, "-m", cwd=tmp_path)
-    assert done.returncode == 2
+    words = ["algorithm.batch_size=1,4", "algorithm.steps=5", "algorithm.solver_steps=5", "-m"]
+    done = nsvm("train", *words, "hydra.sweep.dir=sweep", cwd=tmp_path, code=2)
     assert "nsvm: job 0 (algorithm.batch_size=1 algorithm.steps=5" in done.stderr
     assert (tmp_path / "sweep" / "1" / "result.json").is_file()
     assert {file.name for file in (tmp_path / "sweep" / "0").iterdir()} == {"status.json"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.process import nsvm, refusal
+from tests.cli.process import nsvm
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -14,8 +14,7 @@ WORDS = ["algorithm=alg4", "dataset.samples=300", "experiment.algorithm.steps=20
 
 
 def test_an_estimate_leaves_no_file(tmp_path: Path) -> None:
-    done = nsvm("train", *WORDS, "--estimate", "hydra.run.dir=runs/one", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = nsvm("train", *WORDS, "--estimate", "hydra.run.dir=runs/one", cwd=tmp_path, code=0)
     rows = dict(line.strip("│ ").split("│") for line in done.stdout.splitlines() if line.startswith("│"))
     shown = {name.strip(): value.strip() for name, value in rows.items()}
     assert shown["samples"] == "270 train, 30 test"
@@ -24,12 +23,3 @@ def test_an_estimate_leaves_no_file(tmp_path: Path) -> None:
     assert shown["run directory"] == "runs/one"
     assert shown.keys() >= {"training time", "peak memory", "final.safetensors", "last.safetensors"}
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_estimate_is_of_one_run(tmp_path: Path) -> None:
-    for word in ("-m", "--multi", "hydra.mode='MULTIRUN'"):
-        assert refusal("train", "--estimate", word, "seed=0,1", cwd=tmp_path).startswith(
-            "--estimate is for one run"
-        )
-        assert list(tmp_path.iterdir()) == []
-    assert refusal("train", "--estimate", "dataset=csv", cwd=tmp_path) == "dataset.path needs a value"

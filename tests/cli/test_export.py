@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import nsvm_cli
-from tests.cli.process import nsvm, refusal, trained
+from tests.cli.process import nsvm, trained
 from tests.cli.test_tables import TABLE
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -61,8 +61,3 @@ def test_the_predictions_of_predict(tmp_path: Path) -> None:
         line = f"nsvm: {file} is an input or a file of the run: expected another file to write to\n"
         assert (refused.returncode, refused.stderr) == (2, line)
     assert str(Path(nsvm_cli.__file__).parent).encode() not in graph.read_bytes()
-
-
-def test_what_is_not_there(tmp_path: Path) -> None:
-    assert refusal("export", "run", cwd=tmp_path) == "export needs --onnx; see nsvm export --help"
-    assert refusal("export", "run", "--onnx", cwd=tmp_path) == "run does not exist: expected a model file"

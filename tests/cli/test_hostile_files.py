@@ -15,16 +15,17 @@ import torch
 import yaml
 from safetensors.torch import save
 
-from nsvm_cli.config.settings import parse_settings, plain
-from nsvm_cli.datasets.mnist import FILES
+from nsvm_cli.config.settings import plain
+from nsvm_cli.datasets.mnist import MNIST
 from nsvm_cli.errors import Interrupted
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.storage.tensor_file import BLANK
-from tests.artifacts.test_model_file import SETTINGS, contents, pickle_of_a_file, write_with_checksum
+from tests.artifacts.test_model_file import contents, pickle_of_a_file, write_with_checksum
 from tests.cli.witness import Answer, expect_refusal, witnessed
 from tests.runs.test_train import FakeSignals
+from tests.small_runs import small_run, small_settings
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -82,7 +83,7 @@ def make_data(here: Path) -> None:
     for root, target, suffix in (("sparse", "sparse.csv", ""), ("bombs", "b.csv.gz", ".gz")):
         raw = here / root / "MNIST" / "raw"
         raw.mkdir(parents=True)
-        for name in FILES:
+        for name in MNIST().files:
             (raw / f"{name}{suffix}").symlink_to(here / target)
 
 
@@ -170,9 +171,7 @@ LARGE_SETTINGS: dict[str, dict[str, Any]] = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Model files and run directories, made from one that is as it should be."""
     folder = tmp_path_factory.mktemp("strangers")
-    settings = parse_settings(SETTINGS)
-    with RunDirectory(folder / "run", plain(settings)) as run:
-        train_run(prepare(settings), run)
+    small_run(folder / "run")
     for name in ("files", "runs", "data"):
         (folder / name).mkdir()
     make_data(folder / "data")
@@ -199,7 +198,7 @@ def make_files(here: Path, model: Path) -> None:
 
 
 def make_run_directories(here: Path) -> None:
-    recorded = plain(parse_settings(SETTINGS))
+    recorded = plain(small_settings())
     large = {f"large_{name}": yaml.safe_dump({**recorded, **c}) for name, c in LARGE_SETTINGS.items()}
     for name, text in (CONFIGS | large).items():
         (here / name).mkdir()
@@ -207,7 +206,7 @@ def make_run_directories(here: Path) -> None:
     (here / "sparse").mkdir()
     with (here / "sparse" / "config.yaml").open("wb") as sparse:
         sparse.truncate(10**11)
-    settings = parse_settings({**SETTINGS, "checkpoint": {"every": 1}})
+    settings = small_settings(checkpoint={"every": 1})
     with RunDirectory(here / "evil", plain(settings)) as run, pytest.raises(Interrupted):
         train_run(prepare(settings), run, [stop := FakeSignals(pauses=30)], stop)
     config = here / "evil" / "config.yaml"

@@ -41,8 +41,7 @@ SHORT = ("algorithm=alg1", "algorithm.steps=5", "curves=false")
 @pytest.mark.parametrize("library", ALLOCATIONS)
 def test_an_allocation_that_fails_is_one_line(library: str, tmp_path: Path) -> None:
     (tmp_path / "greedy.py").write_text(PLUGIN.format(allocation=ALLOCATIONS[library]))
-    done = nsvm("train", "plugins=[greedy]", "~dataset.samples", cwd=tmp_path)
-    assert done.returncode == 1
+    done = nsvm("train", "plugins=[greedy]", "~dataset.samples", cwd=tmp_path, code=1)
     assert done.stderr.startswith("nsvm: out of memory: ")
     assert done.stderr.count("\n") == 1
 
@@ -50,8 +49,7 @@ def test_an_allocation_that_fails_is_one_line(library: str, tmp_path: Path) -> N
 def test_a_job_of_a_sweep_reports_it_too(tmp_path: Path) -> None:
     (tmp_path / "greedy.py").write_text(PLUGIN.format(allocation=ALLOCATIONS["torch"]))
     words = ["train", "-m", "plugins=[greedy]", "~dataset.samples=7400", "seed=0", "hydra.sweep.dir=sweep"]
-    done = nsvm(*words, cwd=tmp_path)
-    assert done.returncode == 1
+    done = nsvm(*words, cwd=tmp_path, code=1)
     assert "seed=0): out of memory: " in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -70,7 +68,5 @@ def test_memory_budget_decides_how_large_a_table_may_be(
     )
     run, _ = trained(*words, "memory_budget=4", cwd=tmp_path)
     monkeypatch.setattr("nsvm_cli.artifacts.model_file.MEMORY_BUDGET", 1)
-    done = nsvm("evaluate", run, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "more than memory_budget=1" in done.stderr
+    assert "more than memory_budget=1" in nsvm("evaluate", run, cwd=tmp_path, code=2).stderr
     assert evaluated(run, "memory_budget=4", cwd=tmp_path)["samples"] == 900

@@ -87,7 +87,7 @@ def test_only_what_has_happened_since_is_told(tmp_path: Path, capsys: pytest.Cap
         swept(tmp_path, 4, meanwhile)
     out, errors = capsys.readouterr()
     assert sorted(line.partition(";")[0] for line in lines(errors))[:3] == [
-        *("job 1 (a=1): failed", "job 2 (a=2): finished", "job 3 (a=3): finished"),
+        *("job 1 (a=1): failed", "job 2 (a=2): finished", "job 3 (a=3): finished")
     ]
     assert lines(out)[0] == f"{tmp_path}: 3 finished, 1 failed, 0 interrupted; 1 had finished before"
     assert lines(out)[-1] == "What is left: nsvm train -m a=0,1,2,3 b=0"
@@ -164,7 +164,7 @@ def test_the_settings_are_ranked(tmp_path: Path, capsys: pytest.CaptureFixture[s
     swept(tmp_path, 6, lambda: None)
     rows = [re.sub(r"[│┃ ]+", " ", line).strip() for line in capsys.readouterr().out.splitlines()]
     assert [row for row in rows if "alg" in row] == [
-        *("1 alg2 2 95.00 ± 0.00", "2.5 alg1 2 85.00 ± 7.07", "2.5 alg3 2 85.00 ± 7.07"),
+        *("1 alg2 2 95.00 ± 0.00", "2.5 alg1 2 85.00 ± 7.07", "2.5 alg3 2 85.00 ± 7.07")
     ]
     assert (
         rows[-1] == "These are test scores: to choose settings, hold out samples with dataset.validation=N."

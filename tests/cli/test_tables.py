@@ -56,8 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def figures(folder: Path, *words: str) -> tuple[dict[str, Any], str]:
-    done = nsvm("evaluate", "run", "split=all", *words, "--json", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    done = nsvm("evaluate", "run", "split=all", *words, "--json", cwd=folder, code=0)
     return json.loads(done.stdout), done.stderr
 
 
@@ -98,8 +97,7 @@ def test_columns_are_matched_by_name(folder: Path, other: str, remark: str) -> N
     ],
 )
 def test_a_table_that_the_model_does_not_know_is_refused(folder: Path, other: str, says: str) -> None:
-    done = nsvm("evaluate", "run", "split=all", f"dataset.path={other}.tsv", cwd=folder)
-    assert done.returncode == 2
+    done = nsvm("evaluate", "run", "split=all", f"dataset.path={other}.tsv", cwd=folder, code=2)
     assert done.stderr.count("\n") == 1
     assert says in done.stderr
 
@@ -108,8 +106,7 @@ def test_rows_that_are_in_both_splits_are_said_once(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"a": rng.normal(size=100), "b": rng.normal(size=100), "label": [0, 1] * 50})
     pd.concat([table] * 3).to_csv(tmp_path / "table.csv", index=False)
-    done = nsvm("train", *WORDS, "dataset.path=table.csv", "hydra.run.dir=run", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = nsvm("train", *WORDS, "dataset.path=table.csv", "hydra.run.dir=run", cwd=tmp_path, code=0)
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["data"]["duplicates"] == result["data"]["samples"]["test"] == 30
     assert result["data"]["origins"] == [hashlib.sha256((tmp_path / "table.csv").read_bytes()).hexdigest()]
@@ -136,6 +133,5 @@ def test_a_test_file_stays_with_its_table(tmp_path: Path) -> None:
 
 
 def test_data_that_are_refused_are_not_remarked_upon(folder: Path) -> None:
-    done = nsvm("evaluate", "run", "dataset=ringnorm", "dataset.samples=100", cwd=folder)
-    assert done.returncode == 2
+    done = nsvm("evaluate", "run", "dataset=ringnorm", "dataset.samples=100", cwd=folder, code=2)
     assert done.stderr.startswith("nsvm: the model expects samples of shape ")

@@ -267,10 +267,10 @@ def of_task(record: RunRecord, task: str) -> RunRecord:
         ([run(), changed(run(), sha256="other")], "same settings and seed, but different results"),
         ([run(), run(1, test_errors=None, validation_errors=3)], "was evaluated on validation data"),
         ([run(), run(1, test_errors=None, test_r2=None)], "ring-alg1-1 has no score to compare: R² is undef"),
-        ([run(), run(1, errors="many")], "ring-alg1-1 has a damaged result"),
-        ([run(), run(1, train_seconds=float("nan"))], "ring-alg1-1 has a damaged result"),
-        ([run(), run(1, data={})], "ring-alg1-1 has a damaged result"),
-        ([run(), changed(run(1), origins=[[]])], "ring-alg1-1 has a damaged result"),
+        ([run(), run(1, errors="many")], "ring-alg1-1/result.json is damaged"),
+        ([run(), run(1, train_seconds=float("nan"))], "ring-alg1-1/result.json is damaged"),
+        ([run(), run(1, data={})], "ring-alg1-1/result.json is damaged"),
+        ([run(), changed(run(1), origins=[[]])], "ring-alg1-1/result.json is damaged"),
     ],
 )
 def test_runs_that_cannot_be_compared(records: list[RunRecord], message: str) -> None:

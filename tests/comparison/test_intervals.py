@@ -10,11 +10,11 @@ from scipy import stats
 
 from nsvm_cli.comparison.intervals import (
     Estimate,
+    Scores,
     difference_interval,
     difference_p_value,
     error_interval,
-    estimate,
-    estimate_mean,
+    mean_interval,
     paired_p_value,
     standard_error,
 )
@@ -112,12 +112,11 @@ def test_the_interval_of_a_score_ends_at_its_maximum() -> None:
     values = [0.8, 0.99, 0.95]
     theirs = stats.ttest_1samp(values, 0).confidence_interval(0.95)
     assert theirs.high > 1
-    found = estimate_mean(values, most=1.0)
-    assert (found.low, found.high) == pytest.approx((theirs.low, 1.0))
+    assert mean_interval(values, most=1.0) == pytest.approx([theirs.low, 1.0])
 
 
 def test_what_too_few_seeds_do_not_tell_is_nan() -> None:
-    alone, two = estimate([12], 740), estimate([10, 14], 740)
+    alone, two = (Scores(dict(enumerate(errors)), 740, counts=True).estimate for errors in ([12], [10, 14]))
     assert (alone.mean, two.mean, two.std) == (12, 12, pytest.approx(8**0.5))
     assert all(map(math.isnan, (alone.std, alone.low, two.low, two.high)))
     assert math.isnan(standard_error([0.9]))

@@ -115,10 +115,3 @@ def test_what_is_said(values: dict[str, Any], said: str, right: dict[str, Any]) 
     with pytest.raises(InputError) as refused:
         parse_settings({**right, **values})
     assert str(refused.value).startswith(said)
-
-
-def test_what_is_said_about_lists() -> None:
-    with pytest.raises(InputError, match=r"network\.widths should have at least 1 item, got "):
-        build_network({"name": "mlp", "widths": []}, (20,), 0)
-    with pytest.raises(InputError, match=r"network\.channels should have at most 2 items, got "):
-        build_network({"name": "cnn", "channels": [1, 2, 3]}, (1, 28, 28), 0)

@@ -26,9 +26,7 @@ ALWAYS = {"flip": {"p": 1.0}, "erase": {"p": 1.0}}
 
 
 def augmentation(*sections: object, scaling: Scaling = SCALING) -> Augmentation:
-    built = build_augmentation(sections, scaling, SHAPE)
-    assert built is not None
-    return built
+    return build_augmentation(sections, scaling, SHAPE)  # type: ignore[return-value]
 
 
 def apply(augment: Augmentation, x: Tensor, key: int = 0, i: Sequence[int] | None = None) -> Tensor:
@@ -140,33 +138,20 @@ def test_without_augmentation_torchvision_is_not_imported(
 @pytest.mark.parametrize(
     ("augment", "said"),
     [
-        ("crop", "dataset.augment: expected a list, such as [crop], got 'crop'"),
+        ("crop", "dataset.augment should be a list, got 'crop'"),
         ([3], "dataset.augment.0: expected the name of an augmentation, or a section"),
-        (
-            ["flip", "crp"],
-            "dataset.augment.1: augmentation: there is no augmentation 'crp'; did you mean",
-        ),
+        (["flip", "crp"], "dataset.augment.1: augmentation: there is no augmentation 'crp'; did you mean"),
         ([{"padding": 3}], "there is no augmentation None"),
-        (
-            [{"name": "crop", "pading": 3}],
-            "augmentation.pading: crop has no such setting; did you mean",
-        ),
-        (
-            [{"name": "crop", "padding": 0}],
-            "augmentation.padding should be greater than or equal to 1",
-        ),
+        ([{"name": "crop", "pading": 3}], "augmentation.pading: crop has no such setting; did you mean"),
+        ([{"name": "crop", "padding": 0}], "augmentation.padding should be greater than or equal to 1"),
         ([{"name": "affine", "degrees": 181}], "augmentation.degrees should be less than or equal to 180"),
         ([{"name": "affine", "scale": [2, 1]}], "expected a lower and an upper limit, got [2.0, 1.0]"),
         ([{"name": "erase", "p": float("nan")}], "augmentation.p should be a finite number"),
-        (["crop"] * 17, "dataset.augment: expected at most 16 augmentations, got 17"),
+        (["crop"] * 17, "dataset.augment should have at most 16 items"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(name: str, augment: object, said: str) -> None:
     assert said in refusal(name, augment=augment)
-
-
-def test_other_data_sets_have_no_augmentation() -> None:
-    assert "dataset.augment: ringnorm has no such setting" in refusal("ringnorm", augment=["crop"])
 
 
 @pytest.mark.parametrize(

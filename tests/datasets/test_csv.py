@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import hashlib
-import io
-import lzma
 import shlex
-import sys
-import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -68,14 +61,10 @@ def test_the_classes_of_a_model_decide_the_code(write: Write) -> None:
     np.testing.assert_array_equal(data.splits["all"].x, X)
 
 
-@pytest.mark.parametrize("separator", [",", ";", "\t", "|", " "])
-def test_separators(write: Write, separator: str) -> None:
-    path = write(table(separator=separator))
-    assert_the_table(load("csv", path=path, separator=separator))
-
-
-def test_a_tab_as_it_is_typed_in_a_shell(write: Write) -> None:
-    assert_the_table(load("csv", path=write(table(separator="\t")), separator=r"\t"))
+@pytest.mark.parametrize("typed", [",", ";", "\t", r"\t", "|", " "])
+def test_separators(write: Write, typed: str) -> None:
+    separator = "\t" if typed == r"\t" else typed  # as a tab is typed in a shell
+    assert_the_table(load("csv", path=write(table(separator=separator)), separator=typed))
 
 
 @pytest.mark.parametrize("separator", ["::", "((", "", r"\n", "\n", "é", '"'])
@@ -93,44 +82,10 @@ def test_the_label_column_may_have_any_name_and_position(write: Write, label: st
     assert_the_table(load("csv", path=path, label=label))
 
 
-def pack_as_zip(content: bytes) -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr("t.csv", content)
-    return packed.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("name", "pack"),
-    [
-        ("t.csv.gz", gzip.compress),
-        ("t.csv.bz2", bz2.compress),
-        ("t.csv.xz", lzma.compress),
-        ("t.csv.zip", pack_as_zip),
-    ],
-)
-def test_compressed_tables(write: Write, name: str, pack: Callable[[bytes], bytes]) -> None:
-    assert_the_table(load("csv", path=write(pack(table().encode()), name)))
-
-
-def test_a_compression_that_needs_a_package(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "zstandard", None)
-    path = write(b"any", "t.csv.zst")
-    assert refusal("csv", path=path) == (
-        f"dataset.path={path} cannot be read as CSV: .zst needs zstandard: pip install zstandard, or unpack "
-        "the file"
-    )
-
-
-def test_the_checksum_is_that_of_the_numbers(write: Write) -> None:
-    assert load("csv", path=write(table())).sha256 == hashlib.sha256(X.tobytes() + Y.tobytes()).hexdigest()
-
-
-def test_the_checksum_does_not_depend_on_the_file_format(write: Write) -> None:
+def test_the_checksum_is_that_of_the_numbers_whatever_the_file_format(write: Write) -> None:
     plain = load("csv", path=write(table()))
     other = load("csv", path=write("\ufeff" + table(separator=";").replace("\n", "\r\n")), separator=";")
-    changed = load("csv", path=write(table().replace(repr(X[0, 0].item()), "0.25")))
-    assert plain.sha256 == other.sha256 != changed.sha256
+    assert plain.sha256 == other.sha256 == hashlib.sha256(X.tobytes() + Y.tobytes()).hexdigest()
 
 
 def test_home_is_expanded(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,25 +93,23 @@ def test_home_is_expanded(write: Write, monkeypatch: pytest.MonkeyPatch) -> None
     assert_the_table(load("csv", path="~/table.csv"))
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
-    path = str(tmp_path / "none.csv")
-    assert refusal("csv", path=path) == f"dataset.path={path} does not exist: expected a CSV file"
-    assert refusal("csv", path="none.csv") == (
-        "dataset.path=none.csv does not exist: expected a CSV file, relative to the folder where the command "
-        "is run; name it with dataset.path=FILE"
-    )
+ELSEWHERE = ", relative to the folder where the command is run; name it with dataset.path=FILE"
 
 
-@pytest.mark.parametrize("what", ["folder", "/dev/zero"])
-def test_only_regular_files_are_opened(tmp_path: Path, what: str) -> None:
-    (tmp_path / "folder").mkdir()
-    path = str(tmp_path / what)
-    assert refusal("csv", path=path) == f"dataset.path={path} is not a file: expected a CSV file"
-
-
-@pytest.mark.parametrize("path", ["x" * 300, "~nobody-of-that-name/table.csv"], ids=["long", "user"])
-def test_invalid_paths_are_refused(path: str) -> None:
-    refusal("csv", path=path)
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/none.csv", "dataset.path=/none.csv does not exist: expected a CSV file"),
+        ("none.csv", f"dataset.path=none.csv does not exist: expected a CSV file{ELSEWHERE}"),
+        *(
+            (other, f"dataset.path={other} is not a file: expected a CSV file")
+            for other in ("/", "/dev/zero")
+        ),
+        *((invalid, f"dataset.path={invalid} ") for invalid in ("x" * 300, "~nobody-of-that-name/t.csv")),
+    ],
+)
+def test_a_path_of_no_table(path: str, says: str) -> None:
+    assert refusal("csv", path=path).startswith(says)
 
 
 SENTENCES = {
@@ -198,6 +151,8 @@ SENTENCES = {
         "2 columns are called 'label': expected a name of its",
     ),
     "thousands separators": (table() + '"1,000",2,ham\n', "column a, row 41: expected a number, got '1,000'"),
+    "every row longer than the header": ("a,label\n" + "1,2,x\n1,3,y\n" * 20, "cannot be read as CSV"),
+    "a line break in a class": ('a,label\n1,"x\ny"\n', "class"),
     "too few to split": ("a,label\n1,x\n2,x\n3,y\n4,y\n", "more than 10 for 2 classes, found 4"),
 }
 
@@ -233,6 +188,7 @@ def test_an_unknown_label_column_is_refused(write: Write, label: str, meant: str
     assert f"has no column {label!r}" in message
     assert (f"did you mean {meant}?" in message) == bool(meant)
     assert "a, b, label" in message
+    refusal("csv", path=write('"a\nb",label\n1,1\n', "odd.csv"), label=label)  # in one line all the same
 
 
 @pytest.mark.parametrize(("separator", "typed"), [(";", ";"), ("\t", r"\t"), ("|", "|")])
@@ -245,28 +201,6 @@ def test_another_separator_is_suggested(write: Write, separator: str, typed: str
     assert compose_settings(["dataset=csv", f"dataset.path={path}", word])["dataset"]["separator"] == typed
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("t.csv.gz", b"no gzip"),
-        ("t.csv.bz2", b"no bzip2"),
-        ("t.csv.gz", gzip.compress(table().encode())[:-30]),
-        ("t.csv.xz", b"no xz"),
-        ("t.csv.zip", b"no zip"),
-    ],
-    ids=["no gz", "no bz2", "gz cut short", "no xz", "no zip"],
-)
-def test_damaged_compressed_tables_are_refused(write: Write, name: str, content: bytes) -> None:
-    path = write(content, name)
-    assert refusal("csv", path=path).startswith(f"dataset.path={path} cannot be read as CSV: ")
-
-
-def test_rows_that_are_all_longer_than_the_header_are_refused(write: Write) -> None:
-    header, *rows = table().splitlines()
-    longer = [f"{i},{row}" for i, row in enumerate(rows)]
-    assert "cannot be read as CSV" in refusal("csv", path=write("\n".join([header, *longer])))
-
-
 def test_trailing_commas_are_ignored(write: Write) -> None:
     header, *rows = table().splitlines()
     assert_the_table(load("csv", path=write("\n".join([header, *(f"{row}," for row in rows)]))))
@@ -277,18 +211,3 @@ def test_labels_that_become_text_late_in_the_file(write: Write) -> None:
     cells = "0," * 2100
     rows = [f"{cells}{label}\n" for label in ["1"] * 600 + ["b"] * 20]
     assert load("csv", path=write(header + "\n" + "".join(rows))).task.classes == ("1", "b")
-
-
-@pytest.mark.parametrize(
-    ("content", "settings"),
-    [
-        ('"a\nb",label\nx,1\n', {}),
-        ('"a\nb",label\n1,1\n', {"label": "none"}),
-        ('a,label\n1,"x\ny"\n', {}),
-    ],
-    ids=["column", "known columns", "class"],
-)
-def test_names_with_a_line_break_stay_on_one_line(
-    write: Write, content: str, settings: dict[str, str]
-) -> None:
-    refusal("csv", path=write(content), **settings)

@@ -10,18 +10,16 @@ from tests.datasets.helpers import refusal
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("ringnrom", "ringnorm"), ("mnits", "mnist"), ("opnml", "openml"), ("iris", "")],
+    [
+        *(("ringnrom", "ringnorm"), ("mnits", "mnist"), ("opnml", "openml"), ("iris", "")),
+        *((no_text, "") for no_text in (None, 3, ["mnist"])),
+    ],
 )
 def test_an_unknown_name(name: str, meant: str) -> None:
     message = refusal(name)
     assert f"there is no dataset {name!r}" in message
     assert (f"did you mean {meant}?" in message) == bool(meant)
     assert all(known in message for known in DATASETS)
-
-
-@pytest.mark.parametrize("name", [None, 3, ["mnist"]])
-def test_a_name_that_is_not_text(name: str) -> None:
-    assert refusal(name).startswith(f"dataset: there is no dataset {name!r}")
 
 
 @pytest.mark.parametrize(
@@ -68,6 +66,21 @@ def test_every_data_set_has_a_validation_setting(name: str) -> None:
             "dataset.classes: expected two or more different classes, got [3, 3]",
         ),
         ("openml", {"id": 1, "path": 1496}, "dataset.path should be a valid string, got 1496"),
+        ("digits", {"classes": [0, 10]}, "dataset.classes: there is no class '10'; did you mean 1? "),
+        ("digits", {"classes": [-1, 2]}, "dataset.classes: there is no class '-1'; did you mean 1? "),
+        ("digits", {"classes": [4]}, "dataset.classes: expected two or more different classes, got [4]"),
+        ("digits", {"classes": ["zero", 1]}, "dataset.classes: there is no class 'zero'; expected one"),
+        ("digits", {"classes": 5}, "dataset.classes should be a list, got 5"),
+        ("ringnorm", {"augment": ["crop"]}, "dataset.augment: ringnorm has no such setting"),
+        ("ringnorm", {"samples": 19}, "dataset.samples should be greater than or equal to 20, got 19"),
+        ("ringnorm", {"samples": 100.5}, "dataset.samples should be a valid integer, got 100.5"),
+        ("ringnorm", {"samples": "many"}, "dataset.samples should be a valid integer, got 'many'"),
+        ("ringnorm", {"samples": None}, "dataset.samples should be a valid integer, got None"),
+        ("ringnorm", {"validation": -0.5}, "dataset.validation should be "),
+        ("ringnorm", {"validation": 1.5}, "dataset.validation: expected "),
+        ("ringnorm", {"validation": None}, "dataset.validation should be "),
+        ("mnist", {"root": "x" * 300}, "dataset.root="),
+        ("mnist", {"root": "~nobody-of-that-name"}, "dataset.root="),
     ],
 )
 def test_a_value_of_the_wrong_kind(name: str, settings: dict[str, object], says: str) -> None:

@@ -87,7 +87,12 @@ def refused(folder: Path, *mirrors: str) -> str:
     return str(caught.value)
 
 
-def test_the_right_files_arrive(server: Files, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("encoded", [{}, {"Content_Encoding": "x-gzip"}])
+def test_the_right_files_arrive(
+    server: Files, folder: Path, encoded: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A packed file stays packed, whatever the server says of it."""
+    server.ways = lambda request: reply(request, 200, FILES[request.path[1:]], **encoded)
     fetch(folder, SUMS, [server.address])
     assert held(folder) == FILES
     assert capfd.readouterr() == ("", f"Downloading a.gz, b.gz, c.gz from {server.address}\n")
@@ -103,12 +108,6 @@ def test_only_missing_files_are_requested(
     assert server.asked == ["a.gz", "c.gz"]
     assert held(folder) == FILES
     assert capfd.readouterr().err.count("\n") == 1
-
-
-def test_a_gz_file_with_a_content_encoding_is_stored_as_it_is(server: Files, folder: Path) -> None:
-    server.ways = lambda request: reply(request, 200, FILES[request.path[1:]], Content_Encoding="x-gzip")
-    fetch(folder, SUMS, [server.address])
-    assert held(folder) == FILES
 
 
 BAD: dict[str, tuple[Answer, str]] = {

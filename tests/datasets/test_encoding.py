@@ -77,7 +77,6 @@ def test_a_table_is_encoded_as_by_scikit_learn(write: Write, seed: int) -> None:
 
 def test_what_is_stored_encodes_to_the_same_bits(write: Write) -> None:
     data = load("csv", path=write(TABLE))
-    assert data.encoder is not None
     known = json.loads(json.dumps(asdict(data.encoder)))
     assert known["columns"]["colour"] == ["blue", "green", "red"]
     assert known["columns"]["city"][-1] is None
@@ -119,7 +118,6 @@ def test_categories_are_compared_as_they_are_written(write: Write) -> None:
         {"label": np.resize(["ham", "spam"], 24), "code": np.resize(["01", "1", "12E3"], 24)}
     )
     data = load("csv", path=write(table))
-    assert data.encoder is not None
     assert data.encoder.columns["code"] == tuple(sorted(AS_WRITTEN))
     path = write(numbers, "numbers.csv")
     known = Known(data.task, TableEncoder({"code": ("01", "1", "10", "12000", "12E3")}))
@@ -135,7 +133,6 @@ def test_categories_are_compared_as_they_are_written(write: Write) -> None:
 @pytest.mark.parametrize("cells", [("TRUE", "FALSE"), ("True", "False", ""), ("true", "1", "0")])
 def test_truth_values_are_text(write: Write, cells: tuple[str, ...]) -> None:
     data = load("csv", path=write(TABLE[["label"]].assign(open=np.resize(cells, ROWS))))
-    assert data.encoder is not None
     known = data.encoder.columns["open"]
     assert isinstance(known, tuple)
     assert {name or "" for name in known} == {*cells}
@@ -149,7 +146,6 @@ def test_all_of_a_column_of_numbers_is_decimal_numbers(write: Write, missing: st
     cells = np.resize(["1e-05", "12E3", " 7", "+.5", "-2.", missing], ROWS)
     data = load("csv", path=write(TABLE[["label"]].assign(x=cells)))
     values = pd.Series(cells).replace(missing, "nan").astype(float)
-    assert data.encoder is not None
     median = data.encoder.columns["x"]
     np.testing.assert_array_equal(data.splits["all"].x[:, 0], values.fillna(median))
 
@@ -189,10 +185,7 @@ def test_numbers_and_bools_of_a_data_frame_are_the_category_of_their_value() -> 
         ({"none": [np.nan] * ROWS}, "no training row has a value in none: leave this out with"),
         ({"size": ["two", *map(str, ROW[1:])]}, "column size, row 1: expected a number, got 'two'"),
         ({"size": [*map(str, ROW[1:]), "two"]}, f"column size, row {ROWS}: expected a number, got 'two'"),
-        (
-            {"size": ["9" * 400] + ["1"] * (ROWS - 1)},
-            "column size, row 1: expected a number, got",
-        ),
+        ({"size": ["9" * 400] + ["1"] * (ROWS - 1)}, "column size, row 1: expected a number, got"),
         ({"colour": ["x" * 5000, *TABLE["colour"][1:]]}, "at most 4096 characters in column colour, got"),
         ({"colour": ["a\x07b", *TABLE["colour"][1:]]}, "holds control characters"),
         ({"x" * 5000: ROW}, "expected at most 4096 characters in column xxx"),
@@ -224,7 +217,6 @@ def test_a_test_set_of_its_own(write: Write, tmp_path: Path) -> None:
     rows = numbers_of_rows(data)
     np.testing.assert_array_equal(rows["train"], ROW[:90])
     np.testing.assert_array_equal(rows["test"], ROW[90:])
-    assert data.encoder is not None
     assert data.encoder.columns["size"] == TABLE["size"][:90].median()
     assert data.splits["test"].x[:, 1].tolist() == TABLE["count"][90:].tolist()
     assert data.task.classes == ("ham", "spam")

@@ -19,7 +19,7 @@ from scipy.io import savemat
 
 from nsvm_cli.datasets import DATASETS
 from nsvm_cli.datasets.base import as_float
-from nsvm_cli.datasets.cifar10 import ARCHIVE, CIFAR10, FOLDER, NAMES
+from nsvm_cli.datasets.cifar10 import CIFAR10, FOLDER, NAMES
 from nsvm_cli.datasets.emnist import CLASSES, EMNIST
 from nsvm_cli.datasets.image_files import ImageFiles
 from nsvm_cli.datasets.scaling import fit_scaling
@@ -51,13 +51,14 @@ def pixels(seed: int, *shape: int) -> np.ndarray:
 
 # CIFAR-10
 
+ARCHIVE = CIFAR10.archive
 IMAGES = np.concatenate([pixels(n, 20, 3, 32, 32) for n in range(6)])
 LABELS = np.arange(120, dtype=np.uint8) % 10
 
 
 def cifar_files() -> dict[str, bytes]:
     records = np.column_stack([LABELS, IMAGES.reshape(120, -1)])
-    return dict(zip(CIFAR10.unpacked, map(bytes, np.split(records, 6)), strict=True))
+    return dict(zip([*CIFAR10.sums][1:], map(bytes, np.split(records, 6)), strict=True))
 
 
 def cifar_archive(files: Mapping[str, bytes]) -> bytes:
@@ -76,7 +77,7 @@ def cifar(use: Use, tmp_path: Path) -> Path:
     files = cifar_files()
     (tmp_path / ARCHIVE).write_bytes(cifar_archive(files))
     sums = {name: sha256(content) for name, content in files.items()}
-    use(CIFAR10, images=20, unpacked=sums, packed=sha256((tmp_path / ARCHIVE).read_bytes()))
+    use(CIFAR10, images=20, sums={**sums, ARCHIVE: sha256((tmp_path / ARCHIVE).read_bytes())})
     return tmp_path
 
 
@@ -133,7 +134,7 @@ def test_a_damaged_file_is_refused(cifar: Path, form: str) -> None:
 def test_an_archive_of_other_files(use: Use, tmp_path: Path, files: dict[str, bytes], says: str) -> None:
     content = cifar_archive(files)
     (tmp_path / ARCHIVE).write_bytes(content)
-    use(CIFAR10, images=20, packed=sha256(content))
+    use(CIFAR10, images=20, sums={ARCHIVE: sha256(content)})
     assert says in refusal("fake", root=str(tmp_path))
 
 
@@ -193,7 +194,7 @@ def test_emnist(use: Use, tmp_path: Path, form: str, subset: str) -> None:
         else:
             (raw / name).write_bytes(idx(array))
     packed = sha256((raw / "gzip.zip").read_bytes()) if form == "archive" else ""
-    use(EMNIST, images=COUNTS, packed=packed)
+    use(EMNIST, images=COUNTS, sums={EMNIST.archive: packed})
     data = load("fake", root=str(tmp_path), subset=subset)
     images, labels, tested, _ = files.values()
     np.testing.assert_array_equal(data.splits["train"].x[:, 0], images.transpose(0, 2, 1))
@@ -203,14 +204,8 @@ def test_emnist(use: Use, tmp_path: Path, form: str, subset: str) -> None:
 
 
 def test_classes_of_emnist() -> None:
-    assert {subset: len(names) for subset, names in CLASSES.items()} == {
-        "balanced": 47,
-        "byclass": 62,
-        "bymerge": 47,
-        "digits": 10,
-        "letters": 26,
-        "mnist": 10,
-    }
+    sizes = {"balanced": 47, "byclass": 62, "bymerge": 47, "digits": 10, "letters": 26, "mnist": 10}
+    assert {subset: len(names) for subset, names in CLASSES.items()} == sizes
     assert refusal("emnist", subset="balancd").startswith("dataset.subset ")
     assert EMNIST.images.keys() == CLASSES.keys()
 
@@ -232,7 +227,11 @@ def test_a_damaged_archive_of_emnist(use: Use, tmp_path: Path, changed: str) -> 
     raw.mkdir(parents=True)
     content = emnist_archive("mnist", (lambda data: data[:-1]) if changed == "one file short" else bytes)
     (raw / "gzip.zip").write_bytes(content)
-    use(EMNIST, images=COUNTS, packed=sha256(content) if changed == "one file short" else "0" * 64)
+    use(
+        EMNIST,
+        images=COUNTS,
+        sums={EMNIST.archive: sha256(content) if changed == "one file short" else "0" * 64},
+    )
     message = refusal("fake", root=str(tmp_path), subset="mnist")
     assert message.startswith(f"{raw / 'gzip.zip'} is damaged (")
     assert ("it is shorter" if changed == "one file short" else "not the published file") in message
@@ -252,7 +251,7 @@ def test_svhn(use: Use, tmp_path: Path) -> None:
     contents = {"train_32x32.mat": mat(40), "test_32x32.mat": mat(20)}
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
-    use(SVHN, published={name: sha256(content) for name, content in contents.items()})
+    use(SVHN, sums={name: sha256(content) for name, content in contents.items()})
     data = load("fake", root=str(tmp_path))
     np.testing.assert_array_equal(data.splits["train"].x, pixels(40, 32, 32, 3, 40).transpose(3, 2, 0, 1))
     np.testing.assert_array_equal(data.splits["test"].y, (np.arange(20) + 1) % 10)
@@ -266,7 +265,7 @@ def test_svhn(use: Use, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "missing"),
     [
-        ("cifar10", "cifar-10-batches-bin/*.bin and no cifar-10-binary.tar.gz: "),
+        ("cifar10", "cifar-10-batches-bin/data_batch_1.bin and no cifar-10-binary.tar.gz: "),
         ("svhn", "train_32x32.mat: "),
         ("emnist", "EMNIST/raw/emnist-balanced-train-images-idx3-ubyte[.gz] and no EMNIST/raw/gzip.zip: "),
     ],
@@ -280,7 +279,7 @@ def test_missing_files_are_named(tmp_path: Path, name: str, missing: str) -> Non
 @pytest.mark.parametrize("source", [CIFAR10, EMNIST, SVHN])
 def test_downloads_are_https_and_have_checksums(source: type[ImageFiles]) -> None:
     assert all(mirror.startswith("https://") and mirror.endswith("/") for mirror in source.mirrors)
-    assert all(len(known) == 64 for known in source().sums().values())
+    assert all(len(known) == 64 for known in source.sums.values())
 
 
 def test_a_missing_archive_is_downloaded_once(

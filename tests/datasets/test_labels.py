@@ -15,21 +15,6 @@ from tests.datasets.test_csv import ROWS, X, table
 CLASSES = ("eggs", "ham", "spam")
 
 
-def of_three_classes(rows: int) -> str:
-    return "a,label\n" + "".join(f"{n},{CLASSES[n % 3]}\n" for n in range(rows))
-
-
-def test_any_number_of_classes(write: Write) -> None:
-    data = load("csv", path=write(of_three_classes(42)))
-    assert data.task.classes == CLASSES
-    np.testing.assert_array_equal(data.splits["all"].y, np.arange(42) % 3)
-
-
-def test_a_class_that_only_the_test_set_has(write: Write) -> None:
-    settings = {"path": write(table()), "test_path": write(table() + "1,2,eggs\n", "test.csv")}
-    assert refusal("csv", **settings).endswith("test.csv: row 41: expected label ham or spam, got eggs")
-
-
 @pytest.mark.parametrize(
     ("written", "classes"),
     [

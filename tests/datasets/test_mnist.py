@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -16,12 +15,12 @@ import pytest
 import torch
 
 from nsvm_cli.datasets import DATASETS
-from nsvm_cli.datasets.idx import parse_idx
-from nsvm_cli.datasets.mnist import FILES, IMAGES, KMNIST, MNIST, FashionMNIST
+from nsvm_cli.datasets.mnist import IMAGES, KMNIST, MNIST, FashionMNIST
 from tests.conftest import real
 from tests.datasets.helpers import load, refusal
 from tests.datasets.https_server import Authority, reply
 
+FILES = MNIST().files
 FEW = {"train": 600, "t10k": 100}
 """Number of images in each file that is not real."""
 
@@ -52,22 +51,22 @@ class Files:
         self.packed, self.unpacked = root / "packed", root / "unpacked"
         for folder in (self.packed, self.unpacked):
             (folder / "MNIST" / "raw").mkdir(parents=True)
-        sums = [self._write(name) for name in FILES]
+        self.sums: dict[str, str] = {}
+        for name in FILES:
+            self._write(name)
+        self.source = type("Fake", (MNIST,), {"sums": self.sums})
 
-        class Fake(MNIST):
-            packed = tuple(packed for packed, _ in sums)
-            unpacked = tuple(unpacked for _, unpacked in sums)
-
-        self.source = Fake
-
-    def _write(self, name: str) -> tuple[str, str]:
+    def _write(self, name: str) -> None:
         count = FEW[name.split("-")[0]]
         array = _images(count) if "images" in name else _labels(count)
         content = idx(array)
         packed = gzip.compress(content, compresslevel=1, mtime=0)
-        (self.packed / "MNIST" / "raw" / f"{name}.gz").write_bytes(packed)
-        (self.unpacked / "MNIST" / "raw" / name).write_bytes(content)
-        return hashlib.sha256(packed).hexdigest(), hashlib.sha256(content).hexdigest()
+        for folder, file, written in (
+            (self.packed, f"{name}.gz", packed),
+            (self.unpacked, name, content),
+        ):
+            (folder / "MNIST" / "raw" / file).write_bytes(written)
+            self.sums[file] = hashlib.sha256(written).hexdigest()
 
 
 @pytest.fixture(scope="module")
@@ -111,27 +110,13 @@ def test_samples_are_what_the_files_hold(files: Files, form: str) -> None:
     assert data.task.classes == ("0", "1")
 
 
-def test_a_folder_may_hold_some_files_packed_and_some_not(files: Files, tmp_path: Path) -> None:
-    raw = linked(tmp_path, files.packed, without=f"{FILES[0]}.gz")
-    (raw / FILES[0]).symlink_to(files.unpacked / "MNIST" / "raw" / FILES[0])
-    assert load("fake", root=str(tmp_path)).sha256 == load("fake", root=str(files.packed)).sha256
-
-
-@pytest.mark.parametrize("classes", [(3, 8), (8, 3), (7, 1)])
-def test_the_first_class_is_minus_one(files: Files, classes: tuple[int, int]) -> None:
-    data = load("fake", root=str(files.packed), classes=classes)
-    labels = _labels(DRAWN)[np.isin(_labels(DRAWN), classes)]
-    assert data.splits["train"].y.tolist() == [-1 if label == classes[0] else 1 for label in labels]
-    assert data.task.classes == (str(classes[0]), str(classes[1]))
-
-
-@pytest.mark.parametrize("classes", [(2, 0, 5), None])
-def test_several_classes_or_all(files: Files, classes: tuple[int, ...] | None) -> None:
+@pytest.mark.parametrize("classes", [(3, 8), (8, 3), (2, 0, 5), None])
+def test_some_classes_or_all(files: Files, classes: tuple[int, ...] | None) -> None:
     data = load("fake", root=str(files.packed), classes=classes)
     chosen = classes or range(10)
     assert data.task.classes == tuple(map(str, chosen))
     labels = [label for label in _labels(FEW["train"]).tolist() if label in chosen]
-    np.testing.assert_array_equal(data.splits["train"].y, [chosen.index(label) for label in labels])
+    assert data.task.index(data.splits["train"].y).tolist() == [chosen.index(label) for label in labels]
 
 
 DAMAGE: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
@@ -160,11 +145,8 @@ WITHOUT_A_SUM: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "only a header": (lambda content: content[:6], HEADER),
     "empty": (lambda _: b"", HEADER),
     "wrong magic": (lambda content: b"\1" + content[1:], HEADER),
-    "other sizes": (
-        lambda content: content[:7] + b"\0" + content[8:],
-        "expected 600 bytes, got 512",
-    ),
-    "long": (lambda content: content + b"\0", "it has 609 bytes, expected at most 608"),
+    "other sizes": (lambda content: content[:7] + b"\0" + content[8:], "expected 600 bytes, got 512"),
+    "long": (lambda content: content + b"\0", "it is longer than its header says"),
 }
 
 
@@ -202,22 +184,11 @@ def test_a_folder_in_place_of_a_file(files: Files, tmp_path: Path) -> None:
     assert f"has no MNIST/raw/{FILES[3]}[.gz]" in refusal("fake", root=str(tmp_path))
 
 
-@pytest.mark.parametrize("root", ["x" * 300, "~nobody-of-that-name"], ids=["long", "user"])
-def test_invalid_roots_are_refused(root: str) -> None:
-    refusal("mnist", root=root)
-
-
-@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "kmnist"])
-@pytest.mark.parametrize("classes", [[3, 3], [0, 10], [0], [], "01"])
-def test_two_or_more_different_classes(name: str, classes: object) -> None:
-    assert refusal(name, classes=classes).startswith("dataset.classes")
-
-
 @pytest.mark.parametrize(("name", "source"), [("fashion_mnist", FashionMNIST), ("kmnist", KMNIST)])
 def test_related_data_sets_have_their_own_folders_and_checksums(
     files: Files, tmp_path: Path, name: str, source: type[MNIST]
 ) -> None:
-    assert not set(source.packed) & set(MNIST.packed)
+    assert not {*source.sums.values()} & {*MNIST.sums.values()}
     linked(tmp_path, files.packed, called=source.title)
     assert "is not the published file" in refusal(name, root=str(tmp_path))
     (tmp_path / "two").mkdir()
@@ -227,15 +198,6 @@ def test_related_data_sets_have_their_own_folders_and_checksums(
 
 def test_the_published_files_hold_70000_images() -> None:
     assert IMAGES == {"train": 60000, "t10k": 10000}
-
-
-def test_parse_idx() -> None:
-    array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
-    np.testing.assert_array_equal(parse_idx(io.BytesIO(idx(array)), (2, 3, 4)), array)
-    with pytest.raises(ValueError, match="expected 2x12 bytes, got 2x3x4"):
-        parse_idx(io.BytesIO(idx(array)), (2, 12))
-    with pytest.raises(ValueError, match="it is longer than its header says"):
-        parse_idx(io.BytesIO(idx(array) + b"\0"), (2, 3, 4))
 
 
 # Downloads, from a server of ours

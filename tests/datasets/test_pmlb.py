@@ -166,16 +166,13 @@ def test_a_table_is_downloaded_once(repository: Repository, capfd: pytest.Captur
     assert said.err.startswith("Downloading letter.tsv.gz from ")
 
 
-def test_the_summary_decides_the_kind_of_task(repository: Repository) -> None:
-    assert "has real targets: expected task=regression" in refusal("pmlb", table="537_houses")
-
-
-def test_a_download_of_an_unknown_table(repository: Repository, cache: Path) -> None:
+def test_the_summary_tells_which_tables_there_are_and_their_tasks(repository: Repository) -> None:
     message = refusal("pmlb", table="leter")
     assert message == (
         "dataset.table: PMLB has no table 'leter'; did you mean letter? (known: 537_houses, letter)"
     )
     assert repository.asked == [f"/raw/{pmlb.SUMMARY}"]
+    assert "has real targets: expected task=regression" in refusal("pmlb", table="537_houses")
 
 
 @pytest.mark.parametrize(

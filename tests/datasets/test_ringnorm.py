@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nsvm_cli.datasets import Split
-from tests.datasets.helpers import load, refusal
+from tests.datasets.helpers import load
 
 a = 2 / np.sqrt(20)
 
@@ -38,14 +38,6 @@ def test_classes_are_the_two_normal_distributions(
     np.testing.assert_allclose(kurtosis, 3, atol=5 * np.sqrt(96 / 1e5))
 
 
-def test_bayes_rule_reaches_the_known_limit(many: Split) -> None:
-    x, y = many.x.numpy(), many.y.numpy()
-    log_A = -(x**2).sum(1) / 8 - 20 * np.log(2)
-    log_B = -((x - a) ** 2).sum(1) / 2
-    accuracy = np.mean(np.where(log_B >= log_A, 1, -1) == y)
-    assert accuracy == pytest.approx(0.9875, abs=0.001)
-
-
 def test_the_seed_determines_the_draw() -> None:
     first, again, other = (load("ringnorm", seed, samples=100) for seed in (5, 5, 6))
     for name, part in first.splits.items():
@@ -54,10 +46,3 @@ def test_the_seed_determines_the_draw() -> None:
     assert first.sha256 == again.sha256
     assert first.sha256 != other.sha256
     assert not np.isin(first.splits["all"].x, other.splits["all"].x).any()
-
-
-@pytest.mark.parametrize("samples", [19, 0, -7400, 100.5, "many", None])
-def test_an_invalid_number_of_samples_is_refused(samples: object) -> None:
-    message = refusal("ringnorm", samples=samples)
-    assert message.startswith("dataset.samples should be ")
-    assert message.endswith(f"got {samples!r}")

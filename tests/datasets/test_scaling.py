@@ -11,9 +11,9 @@ import torch
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from nsvm_cli.config.settings import Settings
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
 from nsvm_cli.runs.experiment import prepare
+from tests.small_runs import small_settings
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -57,16 +57,8 @@ def write(file: Path, x: np.ndarray) -> Path:
 
 def fitted(file: Path, validation: int) -> tuple[Scaling, np.ndarray]:
     """Return the scaling of an experiment, and its training samples."""
-    settings = Settings(
-        dataset={"name": "csv", "path": str(file), "validation": validation},
-        network={"name": "identity"},
-        kernel={"name": "rbf"},
-        optimizer={"name": "sgd", "lr": 0.1},
-        algorithm={"name": "pegasos", "steps": 10},
-        threads=1,
-        device="cpu",
-    )
-    experiment = prepare(settings)
+    data = {"name": "csv", "path": str(file), "validation": validation}
+    experiment = prepare(small_settings(dataset=data, algorithm={"name": "pegasos", "steps": 10}))
     return experiment.scaling, experiment.data.splits["train"].x.numpy()
 
 

@@ -7,8 +7,9 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,34 +18,37 @@ import pytest
 pytest.importorskip("numba")
 
 from nsvm_cli import randomness
-from nsvm_cli.engines.numba import __main__, code
+from nsvm_cli.cli.compile import warmup
+from nsvm_cli.engines.numba import code
 from nsvm_cli.errors import RunError
-from tests.cli.process import start
+from tests.cli.process import nsvm, start
+
+UNIT, OTHER = "alg1-float32-RBF-MLP", "pegasos-float32-RBF"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of the code, which is empty, in a cache of its own."""
     folder = tmp_path / "compiled" / "this"
-    monkeypatch.setattr(code, "code_folder", lambda: folder)
+    monkeypatch.setattr(code, "lasting_folder", lambda: folder)
     monkeypatch.setattr(code, "_verified", set())
-    code.can_keep_code.cache_clear()
+    forget()
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    compiler(tmp_path, 'mkdir -p "$NSVM_COMPILES/sub"; date +%N > "$NSVM_COMPILES/sub/$1.nbc"')
-    return folder
+    compiler(tmp_path, 'mkdir "$NSVM_COMPILES/sub"; date +%N > "$NSVM_COMPILES/sub/$1.nbc"')
+    yield folder
+    forget()
 
 
-@pytest.fixture(autouse=True)
-def places() -> Any:
-    """Let the next test find out anew where code can be kept."""
-    yield
+def forget() -> None:
+    """Find out anew where code can be kept."""
     code.can_keep_code.cache_clear()
+    code.code_folder.cache_clear()
 
 
 def compiler(tmp_path: Path, script: str) -> None:
-    """Put a shell script in the place of the process that compiles; $1 is the algorithm and $2 the type."""
+    """Put a shell script in the place of the process that compiles; $1 is the unit."""
     file = tmp_path / "python"
-    file.write_text(f'#!/bin/sh\nshift 3\necho "$1 $2" >> {tmp_path}/calls\n{script}\n')
+    file.write_text(f'#!/bin/sh\nshift 3\necho "$1" >> {tmp_path}/calls\n{script}\n')
     file.chmod(0o755)
 
 
@@ -55,16 +59,30 @@ def as_new() -> None:
 
 def test_what_cannot_be_compiled_is_said_in_a_line(folder: Path, tmp_path: Path) -> None:
     compiler(tmp_path, "echo some lines >&2; echo no memory >&2; exit 1")
-    with pytest.raises(RunError, match="steps of alg1 cannot be compiled: no memory; engine=torch"):
-        code.compile_once("alg1", "float32")
-    assert not code.is_compiled("alg1", "float32")
+    with pytest.raises(RunError, match=f"steps of {UNIT} cannot be compiled: no memory; engine=torch"):
+        code.compile_once([UNIT])
+    assert not code.is_compiled(UNIT)
 
 
 def test_it_is_compiled_once(folder: Path, tmp_path: Path) -> None:
-    for dtype in ("float32", "float64", "float32"):
-        code.compile_once("alg1", dtype)
+    for units in ([UNIT], [OTHER, UNIT], [UNIT, OTHER]):
+        code.compile_once(units)
         as_new()
-    assert (tmp_path / "calls").read_text().splitlines() == ["alg1 float32", "alg1 float64"]
+    assert (tmp_path / "calls").read_text().splitlines() == [UNIT, OTHER]
+
+
+def test_several_are_compiled_side_by_side(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here, neither ends before the other has begun."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    compiler(
+        tmp_path,
+        f"for i in $(seq 300); do [ $(wc -l < {tmp_path}/calls) = 2 ] && exit; sleep 0.01; done; exit 1",
+    )
+    said: list[str] = []
+    code.compile_once([UNIT, OTHER], said.append)
+    assert said == [UNIT, OTHER]
 
 
 def truncate(file: Path) -> None:
@@ -84,24 +102,24 @@ def add_another(file: Path) -> None:
 
 
 OF_A_FILE: list[Callable[[Path], None]] = [truncate, fill_with_noise, flip_a_bit, Path.unlink]
-NAMES = ("sub/alg1.nbc", "../manifest.json")
-DAMAGE = [*((damage, name) for damage in OF_A_FILE for name in NAMES), (add_another, "sub/alg1.nbc")]
+NAMES = (f"code/sub/{UNIT}.nbc", "manifest.json")
+DAMAGE = [*((damage, name) for damage in OF_A_FILE for name in NAMES), (add_another, NAMES[0])]
 
 
 @pytest.mark.parametrize(("damage", "name"), DAMAGE)
 def test_what_is_damaged_is_not_loaded_but_compiled_anew(
     folder: Path, tmp_path: Path, damage: Callable[[Path], None], name: str
 ) -> None:
-    for algorithm in ("alg1", "pegasos"):
-        code.compile_once(algorithm, "float32")
-    damage(folder / "code" / name)
+    code.compile_once([UNIT, OTHER])
+    (unit,) = folder.glob(f"{UNIT}*")
+    damage(unit / name)
     as_new()
-    assert not code.is_compiled("pegasos", "float32")
-    code.compile_once("pegasos", "float32")
-    assert code.is_compiled("pegasos", "float32")
-    assert not code.is_compiled("alg1", "float32"), "which was compiled together with what is damaged"
-    assert sorted(path.name for path in (folder / "code").rglob("*.*")) == ["pegasos.nbc"]
-    assert (tmp_path / "calls").read_text().splitlines()[2:] == ["pegasos float32"]
+    assert not code.is_compiled(UNIT)
+    assert code.is_compiled(OTHER)
+    code.compile_once([UNIT])
+    assert code.is_compiled(UNIT)
+    assert [path.name for path in (unit / "code").rglob("*.*")] == [f"{UNIT}.nbc"]
+    assert (tmp_path / "calls").read_text().splitlines()[2:] == [UNIT]
 
 
 def test_the_folder_is_nobody_elses(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +159,8 @@ def test_nothing_of_the_current_folder_is_imported(
         "from nsvm_cli.engines.numba.compiler import main\nmain()", "import platform"
     )
     monkeypatch.setattr(code, "START", imports)
-    code._run_compiler(tmp_path, "alg1", "float32")
+    with code._leash() as leash:
+        code._start_compiler(UNIT, tmp_path, leash).communicate()
     assert not (tmp_path / "imported").exists()
 
 
@@ -184,45 +203,45 @@ def working_in(folder: Path) -> list[Path]:
 
 
 def test_old_versions_are_removed(folder: Path, tmp_path: Path) -> None:
-    code.compile_once("alg1", "float32")
+    code.compile_once([UNIT])
+    (unit,) = folder.iterdir()
     others = {name: folder.with_name(name) for name in ("earlier", "gone", "of another", "new", "old")}
     for name, other in others.items():
         shutil.copytree(folder, other)
-        manifest = (other / "manifest.json").read_text()
+        manifest = (unit / "manifest.json").read_text()
         if name == "gone":
             manifest = manifest.replace(str(Path(code.__file__).parent), str(tmp_path / "removed"))
         if name == "of another":
             manifest = manifest.replace(sys.prefix, str(tmp_path))
-        (other / "manifest.json").write_text(manifest if name not in ("new", "old") else "")
+        (other / unit.name / "manifest.json").write_text(manifest if name not in ("new", "old") else "")
     os.utime(others["old"], (1, 1))
-    code.compile_once("alg2", "float32")
+    code.compile_once([OTHER])
     assert {path.name for path in folder.parent.iterdir()} == {"this", "of another", "new"}
-    assert (folder / "code" / "sub" / "alg1.nbc").exists()
+    assert code.is_compiled(UNIT)
 
 
 def test_a_process_that_only_runs_adds_nothing_and_says_when_it_had_to_compile(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nsvm_cli.engines.numba.jit.cache_folder", lambda: folder / "code")
-    from nsvm_cli.engines.numba.jit import expect_loaded, jit
+    from nsvm_cli.engines.numba.jit import kept
 
-    @jit
     def twice(x: float) -> float:
         return 2 * x
 
-    assert code.can_keep_code()
-    assert twice(1.5) == 3
+    place = code.cache_folder(UNIT)
+    compiled = kept(twice, place)
+    assert compiled(1.5) == 3
     assert not [path for path in folder.rglob("*") if path.is_file()]
     with pytest.raises(RunError, match="does not fit these samples: engine=torch"):
-        expect_loaded(twice)
-    monkeypatch.setenv(code.COMPILES, str(folder / "code"))
-    twice(1)
+        code.expect_loaded(compiled)
+    monkeypatch.setenv(code.COMPILES, str(place))
+    compiled(1)
     assert [path.suffix for path in sorted(folder.rglob("*")) if path.is_file()] == [".nbc", ".nbi"]
 
 
 def test_a_copy_has_code_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Numba would not load what was compiled from files elsewhere, or from before they were written again."""
-    folder: Any = code.code_folder
+    folder: Any = code.lasting_folder
     original = folder.__wrapped__()
     copy = shutil.copytree(Path(code.__file__).parent, tmp_path / "engines" / "numba")
     masks = shutil.copy(Path(randomness.__file__), tmp_path)
@@ -234,19 +253,43 @@ def test_a_copy_has_code_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(folders) == 4
 
 
-def test_without_a_place_for_code_nothing_is_compiled_ahead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_a_place_for_code_each_process_has_its_own(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(code, "code_folder", lambda: tmp_path / "file" / "compiled")
-    code.can_keep_code.cache_clear()
-    with pytest.raises(SystemExit, match=r"nothing can be kept in .*, so each run compiles for itself"):
-        __main__.main(["float32"])
+    monkeypatch.setattr(code, "lasting_folder", lambda: tmp_path / "file" / "compiled")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    forget()
+    code.compile_once([UNIT])
+    assert code.is_compiled(UNIT)
+    (own,) = tmp_path.glob("nsvm-*")
+    assert own.stat().st_mode & 0o777 == 0o700
+    assert code.cache_folder(UNIT).is_relative_to(own)
+    with pytest.raises(RunError, match="is not a writable folder of your own"):
+        warmup()
+
+
+def test_all_experiments_are_compiled_ahead(folder: Path, tmp_path: Path) -> None:
+    assert nsvm("compile", cwd=tmp_path).returncode == 0
+    units = (tmp_path / "calls").read_text().split()
+    assert {unit.partition("-")[0] for unit in units} == {"pegasos", "alg1", "alg2", "alg3", "alg4"}
+    assert {*units} > {"pegasos-float32-FarRBF", "alg3-float32-FarRBF-MLP"}
+    assert len(units) == len({*units})
+
+
+def test_a_sweep_compiles_once_for_each_kind_of_settings_before_its_jobs(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[list[str]] = []
+    calls = tmp_path / "calls"
+    monkeypatch.setattr("nsvm_cli.cli.job._train", lambda *_: compiled.append(calls.read_text().split()))
+    nsvm("train", "-m", "algorithm=pegasos", "engine=numba", "kernel=rbf,linear", "seed=0,1", cwd=tmp_path)
+    assert [sorted(units) for units in compiled] == [["pegasos-float32-FarRBF", "pegasos-float32-Linear"]] * 4
 
 
 @pytest.mark.thorough
 def test_the_first_run_has_the_bits_of_the_next(tmp_path: Path) -> None:
-    """It has to compile; in a cache of its own, that takes a minute."""
+    """It has to compile; in a cache of its own, that takes some fifteen seconds."""
     words = ["train", "algorithm=alg1", "algorithm.steps=3000", "engine=numba", "curves=false"]
     for name in ("first", "second"):
         process = start(*words, f"hydra.run.dir={name}", cwd=tmp_path)

@@ -59,14 +59,12 @@ def test_the_predicted_class_need_not_be_the_more_probable_one() -> None:
     assert probabilities(sigmoids, half[None] / 2)[0, 1] < 0.5
 
 
-def test_values_that_tell_nothing_give_the_share_of_each_class() -> None:
+def test_extreme_values() -> None:
+    """Those that tell nothing give the share of each class; classes that are all impossible are as likely."""
     positive = torch.arange(10) < 3
     p = probabilities(fit_sigmoids(torch.zeros(10), positive), torch.zeros(1))
     smoothed = (3 * 4 / 5 + 7 * 1 / 9) / 10  # the mean of Platt's targets
     assert p[0, 1] == pytest.approx(smoothed)
-
-
-def test_classes_that_are_all_impossible_are_equally_likely() -> None:
     p = probabilities(torch.tensor([[1e300] * 3, [0.0] * 3]).double(), torch.full((1, 3), 1e9))
     assert p.tolist() == [[1 / 3] * 3]
     assert np.isfinite(probability_scores(p.new_tensor([[0.0, 1.0]]), torch.tensor([False]))["log_loss"])

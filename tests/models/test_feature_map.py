@@ -30,20 +30,6 @@ def closed(z: Tensor) -> tuple[Tensor, list[Tensor]]:
     return z.square().sum(), [2 * z]
 
 
-def test_descend_takes_an_optimizer_step() -> None:
-    """Compare with theta - 0.1 times the gradient of ||W x + b||^2."""
-    x = torch.tensor([[1.0, -2.0, 0.5]]).double()
-    before, F = theta(), theta()
-    W, b = before.network[0].weight, before.network[0].bias
-    z = x @ W.T + b
-    z.square().sum().backward()
-    assert W.grad is not None
-    assert b.grad is not None
-    assert F.descend(lambda F: F(samples(x)).square().sum(), 1, 1) == z.square().sum()
-    torch.testing.assert_close(F.network[0].weight, W - 0.1 * W.grad)
-    torch.testing.assert_close(F.network[0].bias, b - 0.1 * b.grad)
-
-
 def test_evaluations_give_the_theta_of_autograd() -> None:
     x = samples(torch.randn(5, 3, generator=torch.Generator().manual_seed(0)).double())
     F, G, H = theta(), theta(), theta()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import nn
@@ -39,40 +41,20 @@ def test_chunks_change_nothing() -> None:
     torch.testing.assert_close(model().decision_function(x), ((x - 1) / 10).squeeze(1).float())
 
 
-def test_a_wide_network_sees_few_samples_at_a_time() -> None:
+@pytest.mark.parametrize(("m", "widths"), [(3000, [2**16]), (20, [2**20, 1])])
+def test_a_wide_network_sees_few_samples_at_a_time(m: int, widths: list[int]) -> None:
     """A small model file may hold one: its activations, not its parameters, would fill the memory."""
     seen: list[int] = []
-
-    class Wide(nn.Linear):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            seen.append(len(x))
-            return super().forward(x)
-
-    n = 2**16
-    expansion = Expansion(torch.ones(1, n), torch.ones(1), scale=1.0)
+    network = nn.Sequential(*(nn.Linear(p, q) for p, q in pairwise([1, *widths])))
+    network[0].register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
+    expansion = Expansion(torch.ones(1, widths[-1]), torch.ones(1), scale=1.0)
     scaling = Scaling(torch.zeros(1).double(), torch.ones(1).double())
-    model = NSVM(BINARY, scaling, Wide(1, n), Linear(), expansion)
-    x = torch.linspace(-1, 1, 3000)[:, None].double()
+    model = NSVM(BINARY, scaling, network, Linear(), expansion)
+    x = torch.linspace(-1, 1, m)[:, None].double()
     g = model.decision_function(x)
-    assert sum(seen) >= 3000
-    assert max(seen) * n <= 2**23
+    assert sum(seen) >= m
+    assert max(seen) * widths[0] <= 2**23
     torch.testing.assert_close(g[-1:], model.decision_function(x[-1:]), rtol=1e-4, atol=0)
-
-
-def test_few_samples_pass_a_wide_hidden_layer_in_parts() -> None:
-    seen: list[int] = []
-
-    class Hidden(nn.Linear):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            seen.append(len(x))
-            return super().forward(x)
-
-    width = 2**20
-    network = nn.Sequential(Hidden(1, width), nn.Linear(width, 1))
-    scaling = Scaling(torch.zeros(1).double(), torch.ones(1).double())
-    model = NSVM(BINARY, scaling, network, Linear(), Expansion(torch.ones(1, 1), torch.ones(1), scale=1.0))
-    assert len(model.predict(torch.ones(20, 1).double())) == 20
-    assert max(seen) * width <= 2**23
 
 
 def test_decision_values_of_pairs_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from nsvm_cli.errors import InputError
 from nsvm_cli.models.optimizers import build_optimizer
 
 RULES = [
@@ -66,8 +65,3 @@ def test_the_rate_follows_its_schedule(name: str, settings: dict[str, Any], rate
         optimizer(p).step([torch.ones(1)], t / 4)
         moved.append(float(before - p[0]))
     assert moved == pytest.approx(rates, abs=1e-6), "the first step of either is the rate times the sign"
-
-
-def test_an_unknown_schedule_is_refused() -> None:
-    with pytest.raises(InputError, match=r"optimizer\.schedule: there is no 'cosin'; did you mean cosine"):
-        build_optimizer({"name": "sgd", "lr": 1.0, "schedule": "cosin"})

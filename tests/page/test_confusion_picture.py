@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from nsvm_cli.page.confusion_picture import draw_confusion
-from nsvm_cli.page.plotting import new_figure
 
 
 @pytest.fixture
@@ -20,10 +19,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """The figures, in place of files."""
     figures: list[Figure] = []
 
-    def draw(file: Path, size: tuple[float, float], plot: Any) -> None:
-        figures.append(new_figure(size, plot))
-
-    monkeypatch.setattr("nsvm_cli.page.confusion_picture.draw", draw)
+    monkeypatch.setattr(
+        "nsvm_cli.page.confusion_picture.write_figure", lambda file, figure: figures.append(figure) or file
+    )
     return figures
 
 

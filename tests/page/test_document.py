@@ -7,18 +7,16 @@ from pathlib import Path
 
 import pytest
 from markupsafe import Markup
-from matplotlib.figure import Figure
 
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import shortened
 from nsvm_cli.page.document import (
     Block,
     Code,
-    Figures,
     Grid,
     Image,
     Images,
-    LeftOut,
+    KeyFigures,
     Note,
     Page,
     Picture,
@@ -28,7 +26,7 @@ from nsvm_cli.page.document import (
     section,
     write_page,
 )
-from nsvm_cli.page.plotting import draw_svg
+from nsvm_cli.page.plotting import new_figure, to_svg
 from tests.page.reader import Reader
 
 HOSTILE = """<script>alert(1)</script>"><img src=x onerror='alert(2)'>{{ 7 * 7 }}&amp;]]>--></style></svg>"""
@@ -41,15 +39,14 @@ def page(*blocks: Block) -> Page:
 
 
 def drawn(label: str, text: str = "") -> Markup:
-    def plot(figure: Figure) -> None:
+    with new_figure(3.0, 2.0) as figure:
         axis = figure.subplots()
         axis.plot([1, 2], [3, 4], "o", label=shortened(text, 1000))
         axis.plot([1, 2], [4, 3], color="black")
         axis.imshow([[0, 1]], interpolation="none")
         axis.set_title(shortened(text, 1000))
         axis.legend()
-
-    return draw_svg((3.0, 2.0), plot, label)
+    return to_svg(figure, label)
 
 
 SHOWN = r"\x1b[31m\u202e\ud800\x00"
@@ -61,7 +58,7 @@ SHOWN = r"\x1b[31m\u202e\ud800\x00"
 def test_a_text_is_a_text_wherever_it_stands(text: str, shown: str) -> None:
     table = Table(text, ["head", text], [[text, text]], marks={0: text}, shades=[[0.5]])
     blocks: list[Block] = [
-        *(Figures({text: text}), Note(text), Code(text), Grid([table]), Picture(drawn("a", text), text)),
+        *(KeyFigures({text: text}), Note(text), Code(text), Grid([table]), Picture(drawn("a", text), text)),
         Images(text, [Image(PIXEL, text)]),
     ]
     html = render(Page(text, text, [Section(text, blocks)]))
@@ -112,7 +109,7 @@ def test_what_cannot_be_had_is_one_sentence() -> None:
         raise InputError("the file is gone")
 
     found = section("part", missing)
-    assert found == [Section("part", [LeftOut("This part is left out: the file is gone.")])]
+    assert found == [Section("part", [Note("This part is left out: the file is gone.", lacks=True)])]
     assert Page("", "", found).lacks == ["part: This part is left out: the file is gone."]
     assert page(Note("a")).lacks == []
     assert section("part", list) == []

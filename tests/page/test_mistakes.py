@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -15,7 +13,8 @@ from matplotlib.figure import Figure
 
 from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.datasets import Split
-from nsvm_cli.page.mistakes import MOST, Mistake, _plot, draw_mistakes, worst_mistakes
+from nsvm_cli.page.mistakes import MAX_IMAGES, Mistake, _title, draw_mistakes, worst_mistakes
+from nsvm_cli.page.trained import pixels
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
@@ -38,7 +37,7 @@ def test_the_worst_mistakes_are_those_decided_by_the_most() -> None:
     three = mistakes_of([[1.0, 2.0, 0.0], [5.0, 0.0, 4.0], [0.0, 1.0, 0.0]], [0, 2, 1], "abc")
     assert three == (["0: a b", "1: c a"], 2)
     many, count = mistakes_of([1.0] * 40, [-1.0] * 40, "ab")
-    assert (len(many), count) == (MOST, 40)
+    assert (len(many), count) == (MAX_IMAGES, 40)
 
 
 def trained(folder: Path, **changes: Any) -> Path:
@@ -98,14 +97,10 @@ def test_without_images_or_mistakes_there_is_none(changes: dict[str, Any], tmp_p
 def test_grey_and_colour_images_are_drawn_with_their_own_pixels(
     channels: int, shape: tuple[int, ...]
 ) -> None:
-    image = np.linspace(10, 20, channels * 20).reshape(channels, 5, 4)
-    plot: Callable[[Figure], None] = partial(
-        _plot, [Mistake(image, "a", "b" * 40)], (1, 1), (10.0, 20.0), "title"
-    )
-    figure = Figure()
-    plot(figure)
-    (axis,) = figure.axes
-    drawn = np.asarray(axis.images[0].get_array())
+    drawn = pixels(np.linspace(10, 20, channels * 20).reshape(channels, 5, 4), (10.0, 20.0))
     assert drawn.shape == shape
     assert (drawn.min(), drawn.max()) == (0, 1)
-    assert axis.get_title() == f"a\n→ {'b' * 13}…"
+
+
+def test_a_long_name_of_a_class_has_a_line_of_its_own() -> None:
+    assert _title(Mistake(np.zeros(1), "a", "b" * 40)) == f"a\n→ {'b' * 13}…"

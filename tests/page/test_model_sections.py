@@ -17,13 +17,11 @@ from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.change import theta_change
-from nsvm_cli.page.decisions import decision_pictures
 from nsvm_cli.page.document import Images, Note, Section, Table
-from nsvm_cli.page.feature_maps import feature_pictures, principal_components
 from nsvm_cli.page.model_sections import _support_vectors, model_sections
-from nsvm_cli.page.samples import cells, column_names, data_uri
+from nsvm_cli.page.pictures import decision_pictures, feature_pictures, principal_components
 from nsvm_cli.page.support_vectors import Prediction, predictions
-from nsvm_cli.page.trained import Trained, load_trained
+from nsvm_cli.page.trained import Columns, Trained, data_uri, load_trained
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
@@ -58,8 +56,7 @@ def load(folder: Path, **changes: Any) -> Trained:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spare a test the drawing of what it does not look at."""
-    for module in ("feature_maps", "decisions"):
-        monkeypatch.setattr(f"nsvm_cli.page.{module}.draw_svg", lambda size, plot, label: Markup())
+    monkeypatch.setattr("nsvm_cli.page.pictures.to_svg", lambda figure, label: Markup())
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +157,7 @@ def test_features_that_are_not_finite(found: Trained) -> None:
         parameter.data.fill_(torch.inf)
     broken = replace(found, saved=replace(found.saved, model=replace(found.model, network=network)))
     with pytest.raises(RunError, match="not finite"):
-        feature_pictures(broken)
+        list(feature_pictures(broken))
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -208,13 +205,13 @@ def test_decisions_in_the_plane(task: str, found: Trained, tmp_path: Path) -> No
     dataset = {"name": "csv", "path": str(tmp_path / "plane.csv")}
     (picture,) = decision_pictures(load(tmp_path, dataset=dataset, task=task))
     assert "drawing" in picture.svg
-    assert decision_pictures(found) == [], "20 features"
+    assert not [*decision_pictures(found)], "20 features"
 
 
 def test_without_an_svm_there_are_no_support_vectors(found: Trained) -> None:
     settings = replace(found.saved.settings, algorithm={"name": "cross_entropy", "steps": 1})
-    assert _support_vectors(found) != []
-    assert _support_vectors(replace(found, saved=replace(found.saved, settings=settings))) == []
+    assert [*_support_vectors(found)]
+    assert not [*_support_vectors(replace(found, saved=replace(found.saved, settings=settings)))]
 
 
 def test_data_that_are_gone_or_have_changed(tmp_path: Path) -> None:
@@ -235,13 +232,14 @@ def test_data_that_are_gone_or_have_changed(tmp_path: Path) -> None:
 
 def test_the_cells_of_a_row() -> None:
     encoder = TableEncoder({"colour": ("red", "blue", None), "age": 3.0, "name": ("x",)})
-    assert column_names(encoder, 5) == ["age", "colour", "name"]
-    assert cells(encoder, np.array([1700000001.5, 0, 1, 0, 1])) == ["1700000002", "blue", "x"]
-    assert cells(encoder, np.array([1.0, 0, 0, 1, 0])) == ["1", "", ""]
-    assert column_names(None, 2) == ["feature 1", "feature 2"]
-    assert cells(None, np.array([1.0, -0.5])) == ["1", "-0.5"]
-    assert column_names(None, 784)[-2:] == ["feature 30", "…"]
-    assert cells(None, np.arange(784.0))[-2:] == ["29", "…"]
+    table, plain = Columns(encoder, 5), Columns(None, 2)
+    assert (table.names, table.numbers) == (["age", "colour", "name"], 1)
+    assert table.cells(np.array([1700000001.5, 0, 1, 0, 1])) == ["1700000002", "blue", "x"]
+    assert table.cells(np.array([1.0, 0, 0, 1, 0])) == ["1", "", ""]
+    assert plain.names == ["feature 1", "feature 2"]
+    assert plain.cells(np.array([1.0, -0.5])) == ["1", "-0.5"]
+    assert Columns(None, 784).names[-2:] == ["feature 30", "…"]
+    assert Columns(None, 784).cells(np.arange(784.0))[-2:] == ["29", "…"]
 
 
 def test_an_image_keeps_its_pixels() -> None:

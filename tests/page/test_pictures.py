@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -12,9 +10,14 @@ from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from nsvm_cli.page.decisions import decision_pictures, prediction_picture
-from nsvm_cli.page.feature_maps import feature_pictures, kernel_pictures, principal_components
-from nsvm_cli.page.plotting import SERIES, new_figure
+from nsvm_cli.page.pictures import (
+    decision_pictures,
+    feature_pictures,
+    kernel_pictures,
+    prediction_picture,
+    principal_components,
+)
+from nsvm_cli.page.plotting import SERIES
 from tests.page.stub import stub
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -27,12 +30,11 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """The figures, in place of pictures."""
     figures: list[Figure] = []
 
-    def draw_svg(size: tuple[float, float], plot: Any, label: str) -> Markup:
-        figures.append(new_figure(size, plot))
+    def to_svg(figure: Figure, label: str) -> Markup:
+        figures.append(figure)
         return Markup()
 
-    for module in ("feature_maps", "decisions"):
-        monkeypatch.setattr(f"nsvm_cli.page.{module}.draw_svg", draw_svg)
+    monkeypatch.setattr("nsvm_cli.page.pictures.to_svg", to_svg)
     return figures
 
 
@@ -48,7 +50,7 @@ def slanted(x: Tensor) -> Tensor:
 
 def test_the_decision_at_each_point_of_the_plane_and_the_samples_in_it(drawn: list[Figure]) -> None:
     y = [-1, 1, 1, -1, -1]  # slanted: -1, 2.2, 0, 0.3, 2.1
-    decision_pictures(stub(X, y, "ab", slanted))
+    list(decision_pictures(stub(X, y, "ab", slanted)))
     (axis,) = drawn[0].axes
     (image,) = axis.images
     left, right, bottom, top = image.get_extent()
@@ -70,15 +72,15 @@ def test_a_plane_of_large_numbers_keeps_its_grid() -> None:
         seen.append(x)
         return x[:, 0] - 1.7e9
 
-    decision_pictures(stub(X + 1.7e9, [-1, 1, 1, -1, 1], "ab", g))
+    list(decision_pictures(stub(X + 1.7e9, [-1, 1, 1, -1, 1], "ab", g)))
     assert len(seen[0][:, 0].unique()) == 200
 
 
 def test_real_targets_in_the_plane_and_the_bar_of_their_colours(drawn: list[Figure]) -> None:
     y = torch.tensor([3.0, 1.0, 2.0, 5.0, 4.0])
     found = stub(X, y, g=slanted)
-    decision_pictures(found)
-    feature_pictures(found)
+    list(decision_pictures(found))
+    list(feature_pictures(found))
     for figure, extend in zip(drawn, ("both", "neither"), strict=True):
         (points,) = figure.axes[0].collections
         assert np.asarray(points.get_array()).tolist() == found.some(5).y.tolist()
@@ -94,7 +96,7 @@ def test_real_targets_in_the_plane_and_the_bar_of_their_colours(drawn: list[Figu
 def test_no_two_classes_of_a_legend_look_alike(drawn: list[Figure]) -> None:
     y = torch.arange(12)
     x = torch.stack([y, y % 5], 1)
-    feature_pictures(stub(x, y, "abcdefghijkl", lambda x: torch.nn.functional.one_hot(x[:, 0].long())))
+    list(feature_pictures(stub(x, y, "abcdefghijkl", lambda x: torch.nn.functional.one_hot(x[:, 0].long()))))
     looks = {(line.get_color(), line.get_marker()) for line in drawn[0].axes[0].lines}
     assert len(looks) == len(drawn[0].legends[0].get_texts()) == 12
 
@@ -103,7 +105,7 @@ def test_features_before_and_after_training_with_rings_around_mistakes(drawn: li
     y = [-1, 1, 1, -1, -1]
     found = stub(X, y, "ab", slanted, lambda x: x.square())
     found.__dict__["before"] = stub(X, y, "ab").model
-    feature_pictures(found)
+    list(feature_pictures(found))
     some = found.some(5)
     for figure, stage, z in zip(drawn, ("before", "after"), (some.x, some.x.square()), strict=True):
         points, share = principal_components(z)
@@ -118,7 +120,7 @@ def test_a_kernel_matrix_is_in_the_order_of_the_classes(drawn: list[Figure]) -> 
     y = torch.tensor([2, 0, 1, 0, 2])
     found = stub(X, y, ["ant", "bee", "cat"], features=lambda x: x.square())
     found.__dict__["before"] = stub(X, y, ["ant", "bee", "cat"]).model
-    kernel_pictures(found)
+    list(kernel_pictures(found))
     some = found.some(5)
     order = np.argsort(some.y.numpy(), kind="stable")
     for figure, stage, z in zip(drawn, ("before", "after"), (some.x, some.x.square()), strict=True):

@@ -17,6 +17,8 @@ from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.page.document import Grid, Image, Images, Note, Table
 from nsvm_cli.page.model_sections import _mistakes, _support_vectors, _worst_predictions
 from nsvm_cli.page.sections import _confusion
+from nsvm_cli.page.support_vectors import predictions
+from nsvm_cli.page.trained import Trained
 from nsvm_cli.terminal.confusion import class_cells
 from nsvm_cli.trainers.alg1 import Alg1
 from tests.page.stub import split, stub
@@ -26,6 +28,11 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 IMAGES = torch.tensor([[0.0, 255.0], [255.0, 0.0], [51.0, 102.0]], dtype=torch.float64).reshape(3, 1, 1, 2)
 OTHERS = split([[[[0.0, 255.0]]], [[[204.0, 0.0]]]], [-1, 1])
 CELLS = "An empty cell of numbers shows the median of its column, which the model takes in its place."
+
+
+@pytest.fixture(autouse=True)
+def of_algorithm_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nsvm_cli.page.model_sections.build_trainer", lambda _: Alg1(steps=1))
 
 
 def pixels(image: Image) -> list[int]:
@@ -48,10 +55,7 @@ def test_a_mistake_is_shown_with_its_class_its_decision_and_its_image() -> None:
     assert [pixels(image) for image in block.images] == [[0, 255], [255, 0]]
 
 
-def test_a_prediction_and_its_support_vectors_are_shown_with_their_own_images(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("nsvm_cli.page.model_sections.build_trainer", lambda _: Alg1(steps=1))
+def test_a_prediction_and_its_support_vectors_are_shown_with_their_own_images() -> None:
     expansion = Expansion(
         OTHERS.x.flatten(1), torch.tensor([-2.0, 1.0]).double(), 255.0**2, i=torch.arange(2)
     )
@@ -66,8 +70,7 @@ def test_a_prediction_and_its_support_vectors_are_shown_with_their_own_images(
     assert [pixels(image) for image in block.images] == [[255, 0], [204, 0]]
 
 
-def test_a_table_says_what_stands_in_empty_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsvm_cli.page.model_sections.build_trainer", lambda _: Alg1(steps=1))
+def test_a_table_says_what_stands_in_empty_cells() -> None:
     x = [[1.7e9, 0.5], [1.7e9 + 1, -2.0]]
     found = stub(x, [1, 1], "ab", lambda x: 1.7e9 - x[:, 0])
     table, note = _mistakes(found)
@@ -114,3 +117,24 @@ def test_precision_recall_and_f1_are_those_of_scikit_learn_and_of_many_classes_t
     assert {row[0]: [*row[2:]] for row in rows}.items() <= expected.items()
     f1 = [float(row[4].split()[0]) for row in rows]
     assert f1 == sorted(f1)
+
+
+def with_terms(i: list[int], z: list[list[float]], alpha: list[float]) -> Trained:
+    """Return a model with these terms; the feature of x is x // 2."""
+    expansion = Expansion(torch.tensor(z).reshape(-1, 1), torch.tensor(alpha), 2.0, i=torch.tensor(i).long())
+    train = split([[2], [6], [0], [5]], [1, 1, 1, -1])
+    some = [[2.0], [4.0]], [1, -1]
+    return stub(*some, "ab", features=lambda x: x.float() // 2, expansion=expansion, train=train)
+
+
+def test_the_terms_of_a_sample_are_added_up_and_zeros_left_out() -> None:
+    """Algorithm 1 adds a term whenever a sample violates the margin."""
+    z, alpha = [[1.0]] * 4 + [[3.0], [0.0], [2.0]], [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, -1.0]
+    for prediction in predictions(with_terms([0, 0, 0, 0, 1, 2, 3], z, alpha)):
+        x = float(prediction.x[0]) / 2
+        assert prediction.terms == [(4 * x / 2, 0), (3 * x / 2, 1), (-2 * x / 2, 3)]
+        assert prediction.total == 5 * x / 2
+
+
+def test_without_support_vectors_there_is_a_note() -> None:
+    assert [*_support_vectors(with_terms([], [], []))] == [Note("There are none.")]

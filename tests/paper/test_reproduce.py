@@ -15,7 +15,8 @@ import torch
 from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.config.settings import Settings, parse_settings
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.paper.reproduce import Cell, Row, _has_trained, frozen, read_rows, reproduce
+from nsvm_cli.paper.entries import Entry
+from nsvm_cli.paper.reproduce import Row, _has_trained, frozen, read_rows, reproduce
 from nsvm_cli.paper.statistics import markdown, summarise
 from nsvm_cli.runs.experiment import prepare, train_in_memory
 from nsvm_cli.storage.run_directory import locked
@@ -46,8 +47,8 @@ NETWORK = settings(
 )
 
 
-def cell_of(name: str, nsvm: Settings, network: Settings | None = NETWORK) -> Cell:
-    return Cell(name, "ringnorm", nsvm, network, ("svc", "bayes"))
+def cell_of(name: str, nsvm: Settings, network: Settings | None = NETWORK) -> Entry:
+    return Entry(name, "ringnorm", nsvm, network, ("svc", "bayes"))
 
 
 def test_a_failure_names_its_run_and_keeps_no_other_from_finishing(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ DAMAGE = {
 def test_a_damaged_result_is_one_line_that_says_what_to_do(name: str, damage: str, finished: Path) -> None:
     file = finished / name
     file.write_text(DAMAGE[damage](file.read_text()))
-    with pytest.raises(InputError, match=r"(svc_0|result).json is damaged: remove it, and the same command"):
+    with pytest.raises(InputError, match=r"(svc_0|result).json is damaged, .*: remove it, and the same"):
         again(finished)
     if damage == "cut off":
         file.unlink()
@@ -170,14 +171,14 @@ def test_a_row_has_no_figures_of_single_classes(finished: Path) -> None:
     assert "recall" not in (finished / "ringnorm" / "svc_0.json").read_text()
 
 
-def table_cell(kind: str, folder: Path, network: bool) -> Cell:
+def table_cell(kind: str, folder: Path, network: bool) -> Entry:
     """Return a cell of a small table."""
     about = {**small_table(kind, folder, validation=0), "network": {"name": "mlp", "widths": [8]}}
     svm = {"kernel": {"name": "rbf"}, "algorithm": {"name": "alg4", "steps": 30, "solver": "svc"}}
     nsvm = settings(0.1, **about, **svm)
     head = {**NETWORK.algorithm, "steps": 300}
     of_network = {**about, "network": {**about["network"], "head": True}, "kernel": {"name": "linear"}}
-    return Cell(
+    return Entry(
         "cell_alg4",
         "table",
         nsvm,

@@ -84,12 +84,9 @@ def test_outside_the_main_thread_none_is_noted() -> None:
         assert threads.submit(work).result() is None
 
 
-def test_an_interruption_crosses_processes() -> None:
+def test_what_ends_a_job_crosses_processes() -> None:
     copy = pickle.loads(pickle.dumps(Interrupted(15, "interrupted after step 3")))
     assert (type(copy), copy.signum, str(copy)) == (Interrupted, 15, "interrupted after step 3")
-
-
-def test_a_divergence_crosses_processes() -> None:
     copy = pickle.loads(pickle.dumps(NotFiniteError("g", 3)))
     assert (type(copy), copy.quantity, copy.step) == (NotFiniteError, "g", 3)
     assert str(copy) == "g is not finite at step 3"

@@ -10,18 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import KERNELS, Kernel
 from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.runs.train import train_run
-from nsvm_cli.storage.run_directory import RunDirectory
-from tests.artifacts.test_model_file import SETTINGS
+from tests.small_runs import SETTINGS, small_run, small_settings
 
 
 def refused(**changes: Any) -> str:
     with pytest.raises(InputError) as caught:
-        prepare(parse_settings({**SETTINGS, **changes}))
+        prepare(small_settings(**changes))
     return str(caught.value)
 
 
@@ -35,15 +32,16 @@ def test_the_name_of_a_class_that_a_model_file_cannot_hold(tmp_path: Path) -> No
     said = refused(dataset=table(tmp_path / "t.csv", label="y" * 5000))
     assert re.search("classes.*4096 characters", said)
     assert "2 or more values" not in said, "there are two classes"
-    prepare(parse_settings({**SETTINGS, "dataset": table(tmp_path / "t.csv", label="y" * 4000)}))
+    prepare(small_settings(dataset=table(tmp_path / "t.csv", label="y" * 4000)))
 
 
-def test_the_name_of_a_file_that_is_not_text(tmp_path: Path) -> None:
+def test_what_the_files_of_a_run_cannot_hold(tmp_path: Path) -> None:
     assert "source should be a valid string" in refused(dataset=table(tmp_path / "t\udcff.csv"))
-
-
-def test_settings_that_config_yaml_cannot_hold() -> None:
     assert "config.yaml would have 7" in refused(plugins=["x" * 70_000])
+    assert "log_every should be less than or equal to" in refused(log_every=10**30)
+    assert "steps should be less than or equal to" in refused(
+        algorithm={**SETTINGS["algorithm"], "steps": 10**30}
+    )
 
 
 @pytest.fixture
@@ -78,24 +76,13 @@ def test_settings_that_are_nested_too_deeply(with_option: Callable[[object], str
     assert "nested deeper than 16 levels" in with_option(option)
 
 
-@pytest.mark.parametrize("setting", ["log_every", "steps"])
-def test_numbers_of_more_than_64_bits(setting: str) -> None:
-    algorithm = {**SETTINGS["algorithm"], "steps": 10**30} if setting == "steps" else SETTINGS["algorithm"]
-    log_every = 10**30 if setting == "log_every" else None
-    assert f"{setting} should be less than or equal to" in refused(algorithm=algorithm, log_every=log_every)
-
-
 def test_a_network_of_more_tensors_than_a_checkpoint_can_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Adam keeps three for each of theta's."""
     monkeypatch.setattr("nsvm_cli.storage.tensor_file.TENSORS", 12)
-    settings = parse_settings({**SETTINGS, "optimizer": {"name": "adam"}})
-    with (
-        RunDirectory(tmp_path / "run", plain(settings)) as run,
-        pytest.raises(InputError, match=r"tensors, expected at most 12; checkpoint.every=null"),
-    ):
-        train_run(prepare(settings), run)
+    with pytest.raises(InputError, match=r"tensors, expected at most 12; checkpoint.every=null"):
+        small_run(tmp_path / "run", optimizer={"name": "adam"})
 
 
 @pytest.mark.parametrize("normalize", [False, True])

@@ -13,41 +13,30 @@ import torch
 from safetensors.torch import save
 
 from nsvm_cli.artifacts.model_file import load_model
-from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.calibration import fit_sigmoids
 from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.runs.train import train_run
-from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.storage.tensor_file import BLANK
 from tests.artifacts.test_model_file import contents, write_with_checksum
+from tests.small_runs import small_run, small_settings
 from tests.small_tables import small_table
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-SETTINGS: dict[str, Any] = {
+CALIBRATED: dict[str, Any] = {
     "network": {"name": "mlp", "widths": [8], "normalize": True},
-    "kernel": {"name": "rbf"},
-    "optimizer": {"name": "sgd", "lr": 0.01},
     "algorithm": {"name": "alg2", "steps": 60},
     "validation": {"every": 60},
     "calibration": "sigmoid",
-    "device": "cpu",
     "engine": "torch",
 }
 DIGITS = {"dataset": {"name": "digits", "validation": 30}}
 
 
-def go(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    parsed = parse_settings({**SETTINGS, **settings})
-    with RunDirectory(path, plain(parsed)) as run:
-        return train_run(prepare(parsed), run)
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("calibrated") / "run"
-    go(path, DIGITS)
+    small_run(path, **CALIBRATED | DIGITS)
     return path
 
 
@@ -56,22 +45,21 @@ def test_the_sigmoids_are_those_of_the_validation_set(classes: str, trained: Pat
     settings = DIGITS if classes == "two" else small_table("three classes", tmp_path)
     run = trained if classes == "two" else tmp_path / "run"
     if classes == "three":
-        result = go(run, settings)
+        result = small_run(run, **CALIBRATED | settings)
         assert result["validation_log_loss"] > 0
         assert result["test_log_loss"] is None
-    split = prepare(parse_settings({**SETTINGS, **settings})).data.splits["validation"]
+    split = prepare(small_settings(**CALIBRATED | settings)).data.splits["validation"]
     for file in ("final", "best"):
         model = load_model(run / f"{file}.safetensors").model
         positive = split.y > 0 if classes == "two" else split.y[:, None] == torch.arange(3)
         torch.testing.assert_close(model.sigmoids, fit_sigmoids(model.decision_function(split.x), positive))
     p = model.probabilities(model.decision_function(split.x))
-    assert p is not None
     torch.testing.assert_close(p.sum(1), torch.ones(len(split), dtype=torch.float64))
     assert model.score(split.x, split.y)["log_loss"] < 0.8 * math.log(p.shape[1]), "better than a guess"
 
 
 def test_training_is_the_same_without(trained: Path, tmp_path: Path) -> None:
-    go(tmp_path / "run", {**DIGITS, "calibration": None})
+    small_run(tmp_path / "run", **CALIBRATED | {**DIGITS, "calibration": None})
     with_, _ = contents(trained / "final.safetensors")
     without, _ = contents(tmp_path / "run" / "final.safetensors")
     assert with_.keys() - without.keys() == {"sigmoids"}
@@ -81,7 +69,7 @@ def test_training_is_the_same_without(trained: Path, tmp_path: Path) -> None:
 
 def test_only_models_that_are_saved_are_calibrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nsvm_cli.models.nsvm.fit_sigmoids", fit := mock.Mock(wraps=fit_sigmoids))
-    go(tmp_path, {**DIGITS, "validation": {"every": 5}})
+    small_run(tmp_path, **CALIBRATED | {**DIGITS, "validation": {"every": 5}})
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     scores = [record["validation_accuracy"] for record in records if "validation_accuracy" in record]
     saved = sum(score > max(scores[:n], default=-1) for n, score in enumerate(scores))
@@ -115,6 +103,6 @@ def test_a_damaged_file_is_refused(
 
 def test_without_validation_samples_or_with_real_targets_it_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"needs a validation set: expected dataset\.validation"):
-        prepare(parse_settings({**SETTINGS, "validation": {}, "dataset": {"name": "digits"}}))
+        prepare(small_settings(**CALIBRATED | {"validation": {}, "dataset": {"name": "digits"}}))
     with pytest.raises(InputError, match="probabilities of classes, and task=regression has none"):
-        prepare(parse_settings({**SETTINGS, **small_table("regression", tmp_path)}))
+        prepare(small_settings(**CALIBRATED | small_table("regression", tmp_path)))

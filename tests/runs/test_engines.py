@@ -75,6 +75,6 @@ def test_auto_goes_on_with_the_engine_that_it_began_with(
 def test_a_run_that_compiles_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     for ready in (True, False):
-        monkeypatch.setattr(nsvm_cli.engines.numba, "is_ready", lambda *_, ready=ready: ready)
+        monkeypatch.setattr(nsvm_cli.engines, "is_compiled", lambda _, ready=ready: ready)
         go(tmp_path / str(ready), settings(engine="numba"), say=said.append)
-    assert [line.split(",")[0] for line in said] == ["compiling the steps of this algorithm"]
+    assert [line.split(",")[0] for line in said] == ["compiling the steps for these settings"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsvm_cli.config.settings import Settings, parse_settings, plain
+from nsvm_cli.config.settings import Settings, plain
 from nsvm_cli.runs import callbacks
 from nsvm_cli.runs import estimate as module
 from nsvm_cli.runs.checkpoint import Checkpoint, save_checkpoint
@@ -18,7 +18,7 @@ from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.trainers import TRAINERS
 from nsvm_cli.trainers.alg2 import Alg2
-from tests.artifacts.test_model_file import SETTINGS
+from tests.small_runs import SETTINGS, small_settings
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -40,7 +40,7 @@ RUNS = [
 
 
 def settings_of(**changes: Any) -> Settings:
-    return parse_settings({**SETTINGS, "engine": "torch", **changes})
+    return small_settings(engine="torch", **changes)
 
 
 @pytest.mark.parametrize("changes", RUNS, ids=lambda changes: changes["algorithm"]["name"])

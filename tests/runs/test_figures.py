@@ -11,29 +11,21 @@ import pytest
 
 from nsvm_cli.artifacts.evaluation import evaluate_model
 from nsvm_cli.artifacts.model_file import Facts, load_model
-from nsvm_cli.config.settings import parse_settings, plain
-from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.runs.train import train_run
-from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.trainers import TRAINERS
 from tests.artifacts.test_model_file import FACTS
+from tests.small_runs import small_run
 from tests.small_tables import small_table
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 def run(folder: Path, **changes: Any) -> dict[str, Any]:
-    values = {
-        "dataset": {"name": "ringnorm", "samples": 200},
+    parts: dict[str, Any] = {
         "network": {"name": "mlp", "widths": [8, 6]},
-        "kernel": {"name": "rbf", "gamma": 0.5},
-        "optimizer": {"name": "sgd", "lr": 0.05},
         "algorithm": {"name": "alg2", "steps": 60},
-        **changes,
     }
-    settings = parse_settings(values)
-    with RunDirectory(folder, plain(settings)) as directory:
-        return train_run(prepare(settings), directory)
+    parts |= {"kernel": {"name": "rbf", "gamma": 0.5}, "optimizer": {"name": "sgd", "lr": 0.05}}
+    return small_run(folder, **parts | changes)
 
 
 @pytest.mark.parametrize("algorithm", ["alg1", "alg2", "alg3", "alg4"])

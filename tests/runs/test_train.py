@@ -20,7 +20,8 @@ from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.errors import InputError, Interrupted, RunError
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.runs.checkpoint import load_checkpoint, save_checkpoint
+from nsvm_cli.parallel.signals import Signals
+from nsvm_cli.runs.checkpoint import KIND, load_checkpoint, save_checkpoint
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loop import Callback, Record
 from nsvm_cli.runs.train import train_run
@@ -54,7 +55,7 @@ def settings_with(**changes: Any) -> Settings:
     return parse_settings({**VALUES, **changes})
 
 
-class FakeSignals(Callback):
+class FakeSignals(Callback, Signals):
     """Records SIGTERM at a pause or after the record of a step has been seen, and requests of checkpoints."""
 
     def __init__(self, pauses: int | None = None, step: int | None = None) -> None:
@@ -76,8 +77,8 @@ class FakeSignals(Callback):
         asked, self.asked = self.asked, False
         return asked
 
-    def end_at_once(self, message: str) -> None:
-        self.ended_with = message
+    def end_at_once(self, last_words: str) -> None:
+        self.ended_with = last_words
 
 
 def go(
@@ -103,10 +104,6 @@ def test_the_time_of_a_solver_counts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     algorithm = {"name": "alg4", "steps": 3, "batch_size": 4, "solver": "svc"}
     result = go(tmp_path / "run", settings_with(algorithm=algorithm, validation={}))
     assert result["train_seconds"] > 0.5
-
-
-def stopped_after(pauses: int) -> FakeSignals:
-    return FakeSignals(pauses=pauses)
 
 
 def stopped_at(step: int) -> FakeSignals:
@@ -149,7 +146,7 @@ def test_a_run_can_stop_at_every_pause(whole: Path, tmp_path: Path) -> None:
     stops, run = 0, tmp_path / "run"
     while True:
         try:
-            result = go(run, settings_with(), stopped_after(2))
+            result = go(run, settings_with(), FakeSignals(pauses=2))
             break
         except Interrupted:
             stops += 1
@@ -231,7 +228,7 @@ def test_other_settings_are_refused_or_change_the_result(
 def test_a_mismatch_is_remembered(half: Path) -> None:
     faster = settings_with(optimizer={"name": "sgd", "lr": 0.02, "momentum": 0.9})
     with pytest.raises(Interrupted):
-        go(half, faster, stopped_after(6), allow_mismatch=True)
+        go(half, faster, FakeSignals(pauses=6), allow_mismatch=True)
     assert go(half, faster)["exact"] is False
 
 
@@ -248,16 +245,16 @@ def test_another_environment_is_refused(half: Path, monkeypatch: pytest.MonkeyPa
         torch.set_num_threads(1)
 
 
-def test_a_checkpoint_that_names_no_engine(half: Path) -> None:
+def test_a_checkpoint_that_does_not_suit_is_refused_in_one_line(half: Path) -> None:
+    other = settings_with(network={"name": "mlp", "widths": [10, 7], "dropout": 0.2})
+    with pytest.raises(InputError, match=r"the checkpoint of step \d+ does not fit this run: .* expected"):
+        go(half, other, allow_mismatch=True)
     last = checkpoints_in(half)[0]
     checkpoint = load_checkpoint(last)
     environment = {key: value for key, value in checkpoint.environment.items() if key != "engine"}
     save_checkpoint(last, replace(checkpoint, environment=environment))
     with pytest.raises(InputError, match="engine was auto and is torch"):
         go(half, settings_with())
-
-
-def test_checkpoints_of_another_version_are_refused(half: Path) -> None:
     for file in checkpoints_in(half):
         tensor_file.write(file, "nsvm-checkpoint-2", {}, {"weight": torch.ones(3)})
     with pytest.raises(InputError, match="another version of nsvm writes: train again; start over with over"):
@@ -273,13 +270,7 @@ def test_settings_without_effect_on_the_result_may_change(whole: Path, half: Pat
     assert ours["metrics.jsonl"] == theirs["metrics.jsonl"]
 
 
-def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(half: Path) -> None:
-    other = settings_with(network={"name": "mlp", "widths": [10, 7], "dropout": 0.2})
-    with pytest.raises(InputError, match=r"the checkpoint of step \d+ does not fit this run: .* expected"):
-        go(half, other, allow_mismatch=True)
-
-
-def test_the_best_model_is_kept(whole: Path) -> None:
+def test_a_finished_run_keeps_its_best_model_and_no_checkpoint(whole: Path) -> None:
     records = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
     seen = [(r["validation_accuracy"], r["step"]) for r in records if "validation_accuracy" in r]
     result = json.loads((whole / "result.json").read_text())
@@ -289,9 +280,6 @@ def test_the_best_model_is_kept(whole: Path) -> None:
     part = prepare(settings_with()).data.splits["validation"]
     assert model.facts.steps == step
     assert model.model.score(part.x, part.y)["accuracy"] == best
-
-
-def test_a_finished_run_keeps_no_checkpoint(whole: Path) -> None:
     assert {file.name for file in whole.iterdir()} == {
         *("config.yaml", "metrics.jsonl", "times.jsonl"),
         *("result.json", "final.safetensors", "best.safetensors"),
@@ -312,7 +300,7 @@ def test_the_time_of_each_record_is_kept_through_a_resume(whole: Path, half: Pat
 
 def test_without_checkpoints_a_signal_still_ends_a_run(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
-        go(tmp_path / "run", settings_with(checkpoint={"every": None}), stopped_after(3))
+        go(tmp_path / "run", settings_with(checkpoint={"every": None}), FakeSignals(pauses=3))
     assert checkpoints_in(tmp_path / "run") == []
 
 
@@ -487,7 +475,7 @@ def test_settings_changed_and_restored_resume_bit_for_bit(whole: Path, half: Pat
     """A run with other settings that is killed before its first checkpoint leaves the earlier checkpoint."""
     before = {file: file.read_bytes() for file in checkpoints_in(half)}
     with pytest.raises(Interrupted):
-        go(half, settings_with(log_every=8), stopped_after(3), allow_mismatch=True)
+        go(half, settings_with(log_every=8), FakeSignals(pauses=3), allow_mismatch=True)
     for file, data in before.items():
         file.write_bytes(data)
     go(half, settings_with())
@@ -501,7 +489,7 @@ def test_a_signal_stops_a_run_even_if_no_checkpoint_can_be_written(
     with pytest.raises(
         Interrupted, match=r"after step .* no checkpoint was written: .*No space left"
     ) as caught:
-        go(tmp_path / "run", settings_with(checkpoint={"every": "1h"}), stopped_after(3))
+        go(tmp_path / "run", settings_with(checkpoint={"every": "1h"}), FakeSignals(pauses=3))
     assert caught.value.signum == 15
 
 
@@ -561,3 +549,11 @@ def test_a_signal_in_the_step_of_a_checkpoint_keeps_the_one_before(tmp_path: Pat
         go(tmp_path / "run", settings_with(checkpoint={"every": 1}), stopped_at(50))
     last, previous = map(load_checkpoint, checkpoints_in(tmp_path / "run"))
     assert last.step == previous.step + 1
+
+
+def test_circumstances_as_long_as_a_header_can_be(tmp_path: Path) -> None:
+    """They are refused by their size, before what is wrong in them is listed."""
+    content = {"numbers": {}, "environment": {f"{i:x}": 1 for i in range(100_000)}}
+    tensor_file.write(tmp_path / "last.safetensors", KIND, content, {"F/x": torch.ones(1)})
+    with pytest.raises(InputError, match=r"settings and circumstances have [0-9]+ bytes, expected at most"):
+        load_checkpoint(tmp_path / "last.safetensors")

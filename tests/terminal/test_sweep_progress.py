@@ -47,16 +47,16 @@ def test_a_terminal_shows_the_running_jobs_and_the_best(
     monkeypatch.setenv("FORCE_COLOR", "1")
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown(JOBS, capsys))
     assert "2 finished, 1 failed, 1 running, 2 waiting; 0:00 elapsed, about 0:00 left" in text
-    assert re.search(r"2  seed=2  50/500  viol 7\s", text)
+    assert re.search(r"2  50/500  seed=2  viol 7\s", text)
     assert "best so far: job 1 (seed=1): test accuracy 98.00 %" in text
 
 
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        (80, "12  algorithm=alg3 optimizer.lr=0.003 seed=1  1500/9000  viol 813 acc 91.40 %"),
-        (60, "12  algorithm=alg3 optimizer.lr=0.003 seed=1  1500/9000"),
-        (40, "12  algorithm=alg3 optimiz…  1500/9000"),
+        (80, "12  1500/9000  algorithm=alg3 optimizer.lr=0.003 seed=1  viol 813 acc 91.40 % S…"),
+        (60, "12  1500/9000  algorithm=alg3 optimizer.lr=0.003 seed=1  vi…"),
+        (40, "12  1500/9000  algorithm=alg3 optimizer…"),
     ],
 )
 def test_a_narrow_terminal_shows_job_and_steps(

@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 import torch
 from sklearn.kernel_ridge import KernelRidge
-from torch.nn import functional
 
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import RBF, Linear
-from nsvm_cli.models.losses import LOSSES as FORMULAS
+from nsvm_cli.models.kernels import RBF
 from nsvm_cli.models.losses import (
     Binary,
     CrammerSinger,
@@ -29,25 +27,18 @@ from nsvm_cli.models.losses import (
     Squared,
     SquaredHinge,
 )
+from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.optimizers import SGD
-from nsvm_cli.randomness import Sampler
 from nsvm_cli.trainers import Trainer
 from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.alg4 import Alg4
-from nsvm_cli.trainers.cross_entropy import CrossEntropy
 from nsvm_cli.trainers.pegasos import Pegasos
 from tests import reference
 from tests.conftest import LOSSES, MakeSmall, Small, parameters, train
+from tests.trainers.test_against_paper import KINDS, NAMES, Transcribed, assert_same_theta
 
-KINDS = {
-    Binary: "binary",
-    CrammerSinger: "crammer_singer",
-    OneVsRest: "one_vs_rest",
-    Residual: "residual",
-}
-NAMES = {formula: name for name, formula in FORMULAS.items()}
 PROBLEMS = [
     (Binary(SmoothedHinge()), 3, 0.1),
     (CrammerSinger(Hinge()), 1, 0.1),
@@ -62,7 +53,6 @@ PROBLEMS = [
 """Losses, each with a batch size and a lambda."""
 
 T, LR = 7, 0.05
-HEAD = {"name": "mlp", "widths": [8, 6], "head": True}
 
 
 def name(value: object) -> str:
@@ -74,43 +64,17 @@ def name(value: object) -> str:
 problems = pytest.mark.parametrize(("loss", "k", "lam"), PROBLEMS, ids=name)
 
 
-class Literal:
-    """The problem as the transcription takes it, with its own copy of the same theta."""
-
-    def __init__(self, s: Small, lam: float, k: int) -> None:
-        problem = s.problem
-        self.network = deepcopy(s.network)
-        self.optimizer = torch.optim.SGD(self.network.parameters(), LR, 0.9, weight_decay=0.01)
-        data = reference.Data(problem.x, problem.y, self.network)
-        sampler = Sampler(problem.seed, data.m, k)
-        kind, formula = KINDS[type(problem.loss)], NAMES[type(problem.loss.l)]
-        self.problem = reference.Problem(
-            data,
-            lambda t: sampler(t).tolist(),
-            lam,
-            reference.rbf(1.0),
-            kind,
-            formula,
-            problem.task.outputs,
-        )
-
-    def features(self) -> list[torch.Tensor]:
-        with torch.no_grad():
-            return [self.problem.data.F(j) for j in range(self.problem.data.m)]
-
-
 def assert_same(
     s: Small,
-    literal: Literal,
-    F: Any,
-    g: Any,
+    literal: Transcribed,
+    F: FeatureMap,
+    g: Expansion,
     terms: list[tuple[torch.Tensor, torch.Tensor]],
     moved: bool = True,
 ) -> None:
     """Compare theta, and g at all samples, with those of the transcription."""
-    ours, theirs = parameters(F.network), parameters(literal.network)
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
-    assert ((ours - parameters(s.network)).abs().max() > 1e-3) == moved
+    assert_same_theta(F, literal)
+    assert ((parameters(F.network) - parameters(s.network)).abs().max() > 1e-3) == moved
     z = literal.features()
     expected = torch.stack([literal.problem.f(terms, z_i, T + 1) for z_i in z])
     torch.testing.assert_close(g(s.problem.K, torch.stack(z)), expected, rtol=1e-9, atol=1e-9)
@@ -123,7 +87,7 @@ def alpha(state: Any) -> torch.Tensor:
 @problems
 def test_algorithm_0(loss: Loss, k: int, lam: float, small: MakeSmall) -> None:
     s = small(0, m=12, loss=loss)
-    literal = Literal(s, lam, k)
+    literal = Transcribed(s, LR, k, lam)
     z = literal.features()
     expected = reference.mini_batch_algorithm_0(literal.problem, z, T)
     state, g = train(Pegasos(T, lam, k), s.problem, F := s.theta(LR))
@@ -134,7 +98,7 @@ def test_algorithm_0(loss: Loss, k: int, lam: float, small: MakeSmall) -> None:
 @problems
 def test_algorithm_1(loss: Loss, k: int, lam: float, small: MakeSmall) -> None:
     s = small(0, m=12, loss=loss)
-    literal = Literal(s, lam, k)
+    literal = Transcribed(s, LR, k, lam)
     terms = reference.mini_batch_algorithm_1(literal.problem, literal.optimizer, T)
     _, g = train(Alg1(T, lam, k), s.problem, F := s.theta(LR))
     torch.testing.assert_close(g.alpha, torch.stack([alpha_s for alpha_s, _ in terms]))
@@ -145,7 +109,7 @@ def test_algorithm_1(loss: Loss, k: int, lam: float, small: MakeSmall) -> None:
 @problems
 def test_algorithm_2(loss: Loss, k: int, lam: float, small: MakeSmall) -> None:
     s = small(0, m=12, loss=loss)
-    literal = Literal(s, lam, k)
+    literal = Transcribed(s, LR, k, lam)
     expected = reference.mini_batch_algorithm_2(literal.problem, literal.optimizer, T)
     state, g = train(Alg2(T, lam, k), s.problem, F := s.theta(LR))
     torch.testing.assert_close(alpha(state), expected, rtol=0, atol=1e-10)
@@ -168,7 +132,7 @@ def test_algorithm_2(loss: Loss, k: int, lam: float, small: MakeSmall) -> None:
 def test_algorithm_3(loss: Loss, centred: bool | None, small: MakeSmall) -> None:
     """The alignment is centred unless there are two classes, or a setting says so."""
     s, k, lam = small(0, m=12, loss=loss), 5, 0.1
-    literal = Literal(s, lam, k)
+    literal = Transcribed(s, LR, k, lam)
     chosen = not isinstance(loss, Binary) if centred is None else centred
     expected = reference.general_algorithm_3(literal.problem, literal.optimizer, T, 0.7, chosen)
     state, g = train(Alg3(T, lam, 0.7, k, centred), s.problem, F := s.theta(LR))
@@ -187,7 +151,7 @@ def test_algorithm_3(loss: Loss, centred: bool | None, small: MakeSmall) -> None
 )
 def test_algorithm_4(kind: str, L: str, centred: bool | None, small: MakeSmall) -> None:
     s, k, lam = small(0, m=12, loss=LOSSES[kind]), 5, 0.1
-    literal = Literal(s, lam, k)
+    literal = Transcribed(s, LR, k, lam)
     formula = {"squared": lambda b, c: (b - c) ** 2, "linear": lambda b, c: -b * c}[L]
     args = (literal.problem, literal.optimizer, T, formula, centred is not False)
     reference.general_algorithm_4_part_1(*args)
@@ -196,23 +160,6 @@ def test_algorithm_4(kind: str, L: str, centred: bool | None, small: MakeSmall) 
     _, expected = train(Pegasos(T, lam, 3), s.problem, F)
     assert torch.equal(g.alpha, expected.alpha)
     assert_same(s, literal, F, g, list(zip(g.alpha, g.z, strict=True)))
-
-
-@pytest.mark.parametrize("kind", ["three classes", "real targets"])
-def test_cross_entropy(kind: str, small: MakeSmall) -> None:
-    s, k = small(0, m=12, K=Linear(), loss=LOSSES[kind], network=HEAD), 4
-    literal, y = Literal(s, 1.0, k), s.problem.y
-    for t in range(1, T + 1):
-        A = literal.problem.draw(t)
-        z = literal.network(s.problem.x[A])
-        if kind == "real targets":
-            reference.descend(literal.optimizer, (y[A] - z[:, 0]).square().mean() / 2)
-        else:
-            reference.descend(literal.optimizer, functional.cross_entropy(z, y[A].long()))
-    _, g = train(CrossEntropy(T, k), s.problem, F := s.theta(LR))
-    torch.testing.assert_close(parameters(F.network), parameters(literal.network), rtol=0, atol=1e-10)
-    z = torch.stack(literal.features())
-    torch.testing.assert_close(g(s.problem.K, F(s.problem.x)), z if s.problem.task.outputs else z[:, 0])
 
 
 @pytest.mark.parametrize("trainer", [Alg1(60, 0.1), Alg2(60, 0.1), Pegasos(60, 0.1)], ids=name)

@@ -11,29 +11,33 @@ from torch.nn import functional
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import RBF, Linear
 from nsvm_cli.trainers.cross_entropy import CrossEntropy
-from tests.conftest import MakeSmall, parameters, train
+from tests import reference
+from tests.conftest import LOSSES, MakeSmall, train
+from tests.trainers.test_against_paper import Transcribed, assert_same_theta
 
 NETWORK = {"name": "mlp", "widths": [8, 6], "normalize": True, "head": True}
 
 
-@pytest.mark.parametrize("k", [1, 5])
-def test_equals_logistic_regression_on_features(k: int, small: MakeSmall) -> None:
-    s = small(1, K=Linear(), network=NETWORK)
-    state, g = train(CrossEntropy(80, k), s.problem, F := s.theta())
-    theirs = small(1, K=Linear(), network=NETWORK).network
-    optimizer = torch.optim.SGD(theirs.parameters(), 0.05, 0.9, weight_decay=0.01)
-    draw = s.problem.sampler(k)
+@pytest.mark.parametrize("kind", LOSSES)
+def test_descends_on_torchs_losses(kind: str, small: MakeSmall) -> None:
+    """The logistic loss of two classes, and the squared one of real targets."""
+    s = small(1, K=Linear(), loss=LOSSES[kind], network=NETWORK)
+    theirs, y = Transcribed(s, 0.05, k=5), s.problem.y
     for t in range(1, 81):
-        A = torch.from_numpy(draw(t))
-        optimizer.zero_grad()
-        target = (s.problem.y[A] > 0).double()
-        loss = functional.binary_cross_entropy_with_logits(theirs(s.problem.x[A])[:, 0], target)
-        loss.backward()
-        optimizer.step()
+        A = theirs.draw(t)
+        z = theirs.network(s.problem.x[A])
+        if kind == "two classes":
+            loss = functional.binary_cross_entropy_with_logits(z[:, 0], (y[A] > 0).double())
+        elif kind == "three classes":
+            loss = functional.cross_entropy(z, y[A].long())
+        else:
+            loss = (y[A] - z[:, 0]).square().mean() / 2
+        reference.descend(theirs.optimizer, loss)
+    state, g = train(CrossEntropy(80, 5), s.problem, F := s.theta())
     torch.testing.assert_close(state.objective, loss.detach())
-    torch.testing.assert_close(parameters(F.network), parameters(theirs))
-    log_odds = theirs(s.problem.x)[:, 0].detach()
-    torch.testing.assert_close(g(s.problem.K, F(s.problem.x)), log_odds)
+    assert_same_theta(F, theirs)
+    z = theirs.network(s.problem.x).detach()
+    torch.testing.assert_close(g(s.problem.K, F(s.problem.x)), z if s.problem.task.outputs else z[:, 0])
 
 
 def test_requires_a_head_and_a_linear_kernel(small: MakeSmall) -> None:

@@ -91,10 +91,7 @@ def test_svc_tells_many_classes_apart(small: MakeSmall) -> None:
             CrammerSinger(Hinge()),
             svm.LinearSVC(multi_class="crammer_singer", C=C, random_state=0, max_iter=10_000),
         ),
-        (
-            Residual(EpsilonInsensitive(0.2)),
-            svm.LinearSVR(epsilon=0.2, C=C, random_state=0, max_iter=10_000),
-        ),
+        (Residual(EpsilonInsensitive(0.2)), svm.LinearSVR(epsilon=0.2, C=C, random_state=0, max_iter=10_000)),
     ],
     ids=lambda value: type(value).__name__,
 )

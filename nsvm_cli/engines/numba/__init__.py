@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from nsvm_cli.engines.numba.code import is_compiled, name_of_type
-from nsvm_cli.engines.numba.coverage import name_of, uncovered
+from nsvm_cli.engines.numba.code import is_compiled
+from nsvm_cli.engines.numba.coverage import uncovered, units
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.trainers import Problem, Trainer
 
@@ -29,7 +29,6 @@ def is_usable() -> bool:
     return True
 
 
-def is_ready(trainer: Trainer[Any], problem: Problem) -> bool:
+def is_ready(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> bool:
     """Return whether the functions for these steps have been compiled before."""
-    names = {"alg4": ("alg4", "pegasos")}.get(name := name_of(trainer), (name,))
-    return all(is_compiled(name, name_of_type(problem.x.dtype)) for name in names)
+    return all(map(is_compiled, units(trainer, problem, F)))

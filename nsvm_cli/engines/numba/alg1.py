@@ -6,14 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nsvm_cli.engines.numba.columns import (
-    Columns,
-    column_gradient,
-    column_sums,
-    column_values,
-    columns_of,
-    set_column,
-)
+from nsvm_cli.engines.numba.elements import scale, set_row
 from nsvm_cli.engines.numba.forms import (
     BAD_G,
     BAD_OBJECTIVE,
@@ -25,7 +18,14 @@ from nsvm_cli.engines.numba.forms import (
     Samples,
 )
 from nsvm_cli.engines.numba.jit import jit
-from nsvm_cli.engines.numba.kernels import COLUMNS, gradient, sums, values
+from nsvm_cli.engines.numba.kernels.base import COLUMNS
+from nsvm_cli.engines.numba.kernels.columns import (
+    Columns,
+    add_term_gradient,
+    set_term,
+    term_columns,
+    term_sums,
+)
 from nsvm_cli.engines.numba.look_ahead import group, note_violation
 from nsvm_cli.engines.numba.losses import decide
 from nsvm_cli.engines.numba.masks import masks_for
@@ -34,7 +34,6 @@ from nsvm_cli.engines.numba.optimizers import theta_step
 from nsvm_cli.engines.numba.supports import acting, rows_of, scaled
 
 
-@jit
 def stretch(
     F: Network,
     o: Optimizer,
@@ -55,16 +54,13 @@ def stretch(
     """
     k, C = drawn.shape[1], alpha_s.shape[1]
     g, steps = np.empty((k, C)), np.empty((k, C))
-    columns = columns_of(z_s[: 0 if K.shift else filled[0]], 0 if K.shift else len(z_s))
+    columns = term_columns(K, z_s[: filled[0]], len(z_s))
     while progress.t[0] < until:
         begin, end = group(progress, first, first + len(drawn) - 1, k)
         i = drawn[begin - first : end - first].copy().reshape(-1)
         x = rows_of(samples.x, i)
         z = features(F, x)
-        if K.shift:
-            s = sums(K, z, z_s[: filled[0]], alpha_s[: filled[0]])
-        else:
-            s = column_sums(K, z, columns, alpha_s[: filled[0]])
+        s = term_sums(K, z, z_s[: filled[0]], columns, alpha_s[: filled[0]])
         violations, _ = decide(samples, i, s, begin, min(end, until + 1), g, steps, progress)
         if violations < 0:
             return BAD_G
@@ -76,9 +72,10 @@ def stretch(
             if not _descend(F, K, o, progress, x_t, i[rows], alpha_t, *terms, samples.lam, t):
                 return BAD_OBJECTIVE
             for v in range(violations):
-                i_s[filled[0]], z_s[filled[0]], alpha_s[filled[0]] = i[rows[v]], z_t[v], alpha_t[v]
-                if not K.shift:
-                    set_column(columns, filled[0], z_t[v])
+                i_s[filled[0]] = i[rows[v]]
+                set_row(z_s, filled[0], z_t, v)
+                set_row(alpha_s, filled[0], alpha_t, v)
+                set_term(columns, filled[0], z_t[v])
                 filled[0] += 1
             note_violation(progress, t)
     return DONE
@@ -94,7 +91,7 @@ def _descend(
     i_t: Any,
     alpha_t: Any,
     z_s: Any,
-    columns: Columns,
+    columns: Columns | None,
     alpha_s: Any,
     lam: float,
     t: int,
@@ -104,20 +101,13 @@ def _descend(
     Return whether the objective is finite.
     """
     real, v = F.theta.dtype.type, len(x_t)
-    drawn = masks_for(F, t, i_t)
     passed, z = room_for(F, v), np.empty((v, width(F)), F.theta.dtype)
-    forward(F, x_t, passed, z, drawn, 0)
-    a = alpha_t * real(-1 / (lam * (t - 1)))
+    forward(F, x_t, passed, z, masks_for(F, t, i_t), 0)
+    a = alpha_t.copy()
+    scale(a, real(-1 / (lam * (t - 1))))
     value, by_z = 0.0, np.zeros_like(z)
     for begin in range(0, len(z_s), COLUMNS):
         end = min(begin + COLUMNS, len(z_s))
         c = np.dot(a, alpha_s[begin:end].T)
-        if K.shift:
-            K_ts = values(K, z, z_s[begin:end])
-            value += (K_ts * c).sum()
-            by_z += gradient(K, z, z_s[begin:end], K_ts, c)
-        else:
-            K_ts = column_values(K, z, columns, begin // COLUMNS, end - begin)
-            value += (K_ts * c).sum()
-            column_gradient(K, z, columns, begin // COLUMNS, K_ts, c, by_z)
-    return theta_step(F, o, progress, passed, by_z, len(drawn) > 0, value, t)
+        value += add_term_gradient(K, z, z_s, columns, begin, end, c, by_z)
+    return theta_step(F, o, progress, passed, by_z, value, t)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from nsvm_cli.engines.numba.elements import add_matrix, inner, set_row
 from nsvm_cli.engines.numba.forms import (
     BAD_G,
     BAD_OBJECTIVE,
@@ -18,16 +19,15 @@ from nsvm_cli.engines.numba.forms import (
     Support,
 )
 from nsvm_cli.engines.numba.jit import jit
-from nsvm_cli.engines.numba.kernels import gradient, sums, values
+from nsvm_cli.engines.numba.kernels.base import gradient, sums, values
 from nsvm_cli.engines.numba.look_ahead import group, note_violation
 from nsvm_cli.engines.numba.losses import decide
 from nsvm_cli.engines.numba.masks import masks_for
-from nsvm_cli.engines.numba.networks import ROWS, Passed, features, forward
+from nsvm_cli.engines.numba.networks import ROWS, Passed, features, forward, room_for, width
 from nsvm_cli.engines.numba.optimizers import theta_step
 from nsvm_cli.engines.numba.supports import acting, add, alpha_of, rows_of, scaled
 
 
-@jit
 def stretch(
     F: Network,
     o: Optimizer,
@@ -35,8 +35,6 @@ def stretch(
     samples: Samples,
     support: Support,
     x_j: Any,
-    z_j: Any,
-    passed: Passed,
     progress: Progress,
     drawn: Any,
     first: int,
@@ -44,15 +42,15 @@ def stretch(
 ) -> int:
     """Take the steps up to ``until``, whose samples, from step ``first`` on, are the rows of ``drawn``.
 
-    ``x_j`` has the samples of the support; it, ``z_j`` and ``passed`` have room for those that may join.
+    ``x_j`` has the samples of the support, and room for those that may join.
     """
     k, C = drawn.shape[1], support.alpha.shape[1]
     g, steps = np.empty((k, C)), np.empty((k, C))
-    stale = True
+    passed, z_j, stale = room_for(F, len(x_j)), np.empty((len(x_j), width(F)), F.theta.dtype), True
     while progress.t[0] < until:
         j = support.order[: support.joined[0]]
         if stale:
-            forward(F, x_j[: len(j)], passed, z_j[: len(j)], F.theta[:0], 0)
+            forward(F, x_j[: len(j)], passed, z_j[: len(j)], None, 0)
             stale = False
         begin, end = group(progress, first, first + len(drawn) - 1, k)
         i = drawn[begin - first : end - first].copy().reshape(-1)
@@ -66,9 +64,11 @@ def stretch(
             i_t = i[(t - begin) * k + acts]
             at, rows = _places(support, i_t)
             batch = np.empty(rows, np.int64)
-            batch[: len(j)] = j
+            for v in range(len(j)):
+                batch[v] = j[v]
             for v in range(violations):
-                x_j[at[v]], batch[at[v]] = samples.x[i_t[v]], i_t[v]
+                set_row(x_j, at[v], samples.x, i_t[v])
+                batch[at[v]] = i_t[v]
             a = scaled(steps, acts, -1 / (samples.lam * (t - 1) * k), z)
             alpha_j = alpha_of(support, j, z)
             if not _descend(F, K, o, progress, x_j[:rows], batch, alpha_j, at, a, z_j[:rows], passed, t):
@@ -119,15 +119,15 @@ def _descend(
     Return whether the objective is finite.
     """
     rows, s = len(x_j), len(alpha_j)
-    drawn = masks_for(F, t, batch)
     # the support has passed already, though in a shorter last block if any i follow
-    forward(F, x_j, passed, z_j, drawn, s if rows == s else s // ROWS * ROWS)
+    forward(F, x_j, passed, z_j, masks_for(F, t, batch), s if rows == s else s // ROWS * ROWS)
     z_i = rows_of(z_j, at)
     K_ji = values(K, z_j[:s], z_i)
     c = np.dot(alpha_j, a.T)
     by_z = np.zeros((rows, z_j.shape[1]), z_j.dtype)
-    by_z[:s] = gradient(K, z_j[:s], z_i, K_ji, c)
+    add_matrix(by_z, gradient(K, z_j[:s], z_i, K_ji, c))
     by_z_i = gradient(K, z_i, z_j[:s], K_ji.T.copy(), c.T.copy())
     for v in range(len(at)):
-        by_z[at[v]] += by_z_i[v]
-    return theta_step(F, o, progress, passed, by_z, len(drawn) > 0, (K_ji * c).sum(), t)
+        for k in range(by_z.shape[1]):
+            by_z[at[v], k] += by_z_i[v, k]
+    return theta_step(F, o, progress, passed, by_z, inner(K_ji, c), t)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nsvm_cli.engines.numba.columns import centre, column_sums, columns_of
+from nsvm_cli.engines.numba.elements import add_matrix
 from nsvm_cli.engines.numba.forms import (
     BAD_G,
     BAD_OBJECTIVE,
@@ -20,14 +20,14 @@ from nsvm_cli.engines.numba.forms import (
     Support,
 )
 from nsvm_cli.engines.numba.jit import jit
-from nsvm_cli.engines.numba.kernels import COLUMNS
+from nsvm_cli.engines.numba.kernels.base import COLUMNS
+from nsvm_cli.engines.numba.kernels.columns import centre, column_sums, columns_of
 from nsvm_cli.engines.numba.losses import decide
 from nsvm_cli.engines.numba.networks import feature_columns, features, room_for
 from nsvm_cli.engines.numba.objectives import descend_on_batch
 from nsvm_cli.engines.numba.supports import add, alpha_of, rows_of
 
 
-@jit
 def stretch(
     F: Network,
     o: Optimizer,
@@ -68,5 +68,5 @@ def _sums(F: Network, K: Kernel, samples: Samples, support: Support, x_A: Any) -
     for begin in range(0, support.joined[0], COLUMNS):
         j = support.order[begin : min(begin + COLUMNS, support.joined[0])]
         feature_columns(F, samples.x, j, passed, z.z[0])
-        out += column_sums(K, centre(K, z_A, z, len(j)), z, alpha_of(support, j, F.theta))
+        add_matrix(out, column_sums(K, centre(K, z_A, z, len(j)), z, alpha_of(support, j, F.theta)))
     return out

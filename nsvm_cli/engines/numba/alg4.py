@@ -13,12 +13,10 @@ from nsvm_cli.engines.numba.forms import (
     Progress,
     Samples,
 )
-from nsvm_cli.engines.numba.jit import jit
 from nsvm_cli.engines.numba.objectives import descend_on_batch
 from nsvm_cli.engines.numba.supports import rows_of
 
 
-@jit
 def stretch(
     F: Network,
     o: Optimizer,
@@ -51,5 +49,6 @@ def stretch(
             for p in range(len(mean)):
                 mean[p] += (F.theta[p] - mean[p]) / mean.dtype.type(n)
             if t == o.T:
-                F.theta[:] = mean
+                for p in range(len(mean)):
+                    F.theta[p] = mean[p]
     return DONE

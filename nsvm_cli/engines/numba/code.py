@@ -1,13 +1,16 @@
 """Where machine code is kept between processes, and what is there. Nothing here needs Numba.
 
+What is compiled together, and kept in a folder, is a *unit*: the steps of an algorithm for a type of
+numbers, a kind of kernel and a kind of network.
+
 Numba's files hold pickles. None is opened unless it is in a folder that only this user can write to, and has
-the checksum that the manifest of the folder names. Otherwise everything is compiled anew.
+the checksum that the manifest of the unit names. Otherwise everything is compiled anew.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -18,19 +21,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-import torch
 from platformdirs import user_cache_path
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.errors import RunError
-from nsvm_cli.storage.files import write_atomically
+from nsvm_cli.storage.files import locked, write_atomically
 
 COMPILES = "NSVM_COMPILES"
 """An environment variable of the process that compiles: the folder that it writes to."""
@@ -38,34 +41,62 @@ COMPILES = "NSVM_COMPILES"
 MANIFEST, CODE, BUILDING = "manifest.json", "code", "building-"
 DAY = 24 * 60 * 60
 
+COMPILED = (b"@jit", b"@intrinsic", b"(NamedTuple)", b"njit(", b"def stretch")
+"""What a file has in it that machine code is made of."""
+
 START = """\
-import json, sys
+import gc, json, sys
+gc.disable()
 sys.path[:] = json.loads(sys.argv.pop())
 from nsvm_cli.engines.numba.compiler import main
 main()"""
-"""What the process that compiles runs: isolated, it imports nothing from the current folder before this."""
+"""What the process that compiles runs: isolated, it imports nothing from the current folder before this.
+
+Looking for garbage would take a sixth of its time."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Manifest:
     """What has been compiled into a folder.
 
-    ``owner`` is the path of this package and that of its environment, ``compiled`` names algorithms with
-    their types and processors, and ``files`` has the SHA-256 of each file.
+    ``owner`` is the path of this package and that of its environment, and ``files`` has the SHA-256 of each
+    file.
     """
 
     owner: tuple[str, str]
-    compiled: list[str]
     files: dict[str, str]
-
-
-MARKS = (b"@jit", b"@intrinsic", b"(NamedTuple)", b"njit(")
-"""What a file has that is compiled, or whose types compiled functions have."""
 
 
 @cache
 def code_folder() -> Path:
-    """Return the folder of the machine code.
+    """Return the folder of the machine code: the user's, or one that is removed when this process ends."""
+    if can_keep_code():
+        return lasting_folder()
+    folder = tempfile.mkdtemp(prefix="nsvm-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+@cache
+def can_keep_code() -> bool:
+    """Return whether there is a place for machine code: a folder that nobody else can read or write."""
+    folder = lasting_folder()
+    try:
+        folder.parent.parent.mkdir(parents=True, exist_ok=True)
+        for private in (folder.parent, folder):
+            private.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+        if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077 or folder.is_symlink():
+            return False
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+@cache
+def lasting_folder() -> Path:
+    """Return the folder of the machine code in the user's cache.
 
     Its name depends on everything that the code is made of: Numba notices a change of the file that a
     function is in, but not of the functions that it calls. It depends on where these files are and when they
@@ -74,22 +105,21 @@ def code_folder() -> Path:
     digest = hashlib.sha256()
     here = Path(__file__).absolute().parent
     masks = here.parents[1] / "randomness.py"  # whose ``mixed`` is compiled too
-    for file in [*sorted(here.glob("*.py")), masks]:
+    for file in [*sorted(here.rglob("*.py")), masks]:
         source = file.read_bytes()
-        if file == masks or any(word in source for word in MARKS):
+        if file == masks or any(word in source for word in COMPILED):
             digest.update(f"{file}\0{file.stat().st_mtime_ns}\0".encode() + source)
     made_by = f"python{platform.python_version()}-numba{version('numba')}-numpy{version('numpy')}"
     return user_cache_path("nsvm", appauthor=False) / "compiled" / f"{made_by}-{digest.hexdigest()[:16]}"
 
 
-def cache_folder() -> Path:
+def _unit_folder(unit: str) -> Path:
+    return code_folder() / f"{unit}-{_processor()}"
+
+
+def cache_folder(unit: str) -> Path:
     """Return the folder that Numba reads from, and in the process that compiles writes to."""
-    return Path(os.environ.get(COMPILES) or code_folder() / CODE)
-
-
-def name_of_type(dtype: torch.dtype) -> str:
-    """Return float32 or float64."""
-    return str(dtype).removeprefix("torch.")
+    return Path(os.environ.get(COMPILES) or _unit_folder(unit) / CODE)
 
 
 @cache
@@ -103,25 +133,25 @@ def _processor() -> str:
     return hashlib.sha256("\n".join(sorted(facts)).encode()).hexdigest()[:8]
 
 
-_verified: set[tuple[Path, str]] = set()
-"""The folders and names whose code this process has found intact; it looks at the files once."""
+_verified: set[Path] = set()
+"""The folders whose code this process has found intact; it looks at the files once."""
 
 
-def is_compiled(algorithm: str, dtype: str) -> bool:
-    """Return whether intact code of an algorithm is there for this type and processor."""
-    folder, name = code_folder(), f"{algorithm}-{dtype}-{_processor()}"
-    if (folder, name) not in _verified and can_keep_code() and (manifest := _intact_manifest(folder)):
-        _verified.update((folder, compiled) for compiled in manifest.compiled)
-    return (folder, name) in _verified
+def is_compiled(unit: str) -> bool:
+    """Return whether intact code of a unit is there for this processor."""
+    folder = _unit_folder(unit)
+    if folder not in _verified and _is_intact(folder):
+        _verified.add(folder)
+    return folder in _verified
 
 
-def _intact_manifest(folder: Path) -> Manifest | None:
-    """Return the manifest of a folder that holds exactly the files that it names; None for any other."""
+def _is_intact(folder: Path) -> bool:
+    """Return whether a folder holds exactly the files that its manifest names."""
     manifest = _read_manifest(folder)
     try:
-        return manifest if manifest and _checksums(folder / CODE) == manifest.files else None
+        return manifest is not None and _checksums(folder / CODE) == manifest.files
     except OSError:
-        return None
+        return False
 
 
 def _read_manifest(folder: Path) -> Manifest | None:
@@ -136,86 +166,78 @@ def _checksums(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-@cache
-def can_keep_code() -> bool:
-    """Return whether there is a place for machine code: a folder that nobody else can read or write."""
-    folder = code_folder()
-    try:
-        folder.parent.parent.mkdir(parents=True, exist_ok=True)
-        for private in (folder.parent, folder):
-            private.mkdir(mode=0o700, exist_ok=True)
-        status = folder.lstat()
-        if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077 or folder.is_symlink():
-            return False
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
-
-
-def compile_once(algorithm: str, dtype: str) -> None:
-    """Have the functions of an algorithm compiled for a type, by a process of its own, unless that is done.
+def compile_once(units: Iterable[str], say: Callable[[str], None] = lambda unit: None) -> None:
+    """Have these units compiled, unless that is done, each by a process of its own and on all cores.
 
     In the process that compiles functions, these call other variants of one another than in those that
-    load them, with other last bits. Where there is no place for code, each process has to compile for itself.
+    load them, with other last bits.
+
+    Args:
+        units: what to compile, see ``coverage.units``.
+        say: is told each of them before it is compiled.
 
     Raises:
         RunError: they cannot be compiled.
     """
-    if COMPILES in os.environ or not can_keep_code() or is_compiled(algorithm, dtype):
+    if COMPILES in os.environ:
         return
-    folder = code_folder()
-    with _locked(folder):
-        if is_compiled(algorithm, dtype):  # by another process, meanwhile
+    left = sorted(unit for unit in {*units} if not is_compiled(unit))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    for first in range(0, len(left), cores):
+        with contextlib.ExitStack() as compiling:
+            for unit in left[first : first + cores]:
+                compiling.enter_context(_compiling(unit, say))
+    if left:
+        _remove_obsolete(code_folder())
+
+
+@contextlib.contextmanager
+def _compiling(unit: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Compile a unit, beside what the context does, unless another process does it meanwhile."""
+    folder = _unit_folder(unit)
+    with locked(folder, wait=True):
+        if is_compiled(unit):
+            yield
             return
-        for abandoned in folder.glob(f"{BUILDING}*"):
-            shutil.rmtree(abandoned, ignore_errors=True)
-        _compile(folder, algorithm, dtype)
-    if not is_compiled(algorithm, dtype):
-        raise RunError(f"the files of nsvm changed while the steps of {algorithm} were compiled: start again")
-    _remove_obsolete(folder)
+        for damaged in folder.iterdir():
+            shutil.rmtree(damaged) if damaged.is_dir() else damaged.unlink()
+        say(unit)
+        with tempfile.TemporaryDirectory(prefix=BUILDING, dir=folder) as building, _leash() as leash:
+            process = _start_compiler(unit, Path(building), leash)
+            yield
+            _, errors = process.communicate()
+            if process.returncode:
+                last = (errors.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+                raise RunError(f"the steps of {unit} cannot be compiled: {last}; engine=torch does without")
+            manifest = Manifest(owner=_owner(), files=_checksums(Path(building)))
+            shutil.copytree(building, folder / CODE)
+        write_atomically(folder / MANIFEST, json.dumps(asdict(manifest), indent=0).encode())
+        _verified.add(folder)
 
 
-def _compile(folder: Path, algorithm: str, dtype: str) -> None:
-    """Compile beside the code that is there and intact, and then let the result take its place."""
-    before = _intact_manifest(folder)
-    if before is None:
-        shutil.rmtree(folder / CODE, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=BUILDING, dir=folder) as building:
-        new = Path(building) / CODE
-        if before is None:
-            new.mkdir()
-        else:  # Numba replaces files and never writes to them: a link is as good as a copy
-            shutil.copytree(folder / CODE, new, copy_function=os.link)
-        _run_compiler(new, algorithm, dtype)
-        files = _checksums(new)
-        for name in files:
-            (folder / CODE / name).parent.mkdir(parents=True, exist_ok=True)
-            (new / name).replace(folder / CODE / name)
-    compiled = sorted({*(before.compiled if before else ()), f"{algorithm}-{dtype}-{_processor()}"})
-    manifest = Manifest(owner=_owner(), compiled=compiled, files=files)
-    write_atomically(folder / MANIFEST, json.dumps(asdict(manifest), indent=0).encode())
-
-
-def _run_compiler(folder: Path, algorithm: str, dtype: str) -> None:
+def _start_compiler(unit: str, folder: Path, leash: int) -> subprocess.Popen[str]:
     here = os.getcwd()
     package = str(Path(__file__).parents[3])
     paths = [package, *(path for path in sys.path if os.path.isabs(path) and path not in (here, package))]
-    with _leash() as leash:
-        done = subprocess.run(
-            [sys.executable, "-I", "-c", START, algorithm, dtype, json.dumps(paths)],
-            env={**os.environ, COMPILES: str(folder)},
-            cwd=folder,
-            stdin=leash,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,  # Ctrl-C is for the run
+    return subprocess.Popen(
+        [sys.executable, "-I", "-c", START, unit, json.dumps(paths)],
+        env={**os.environ, COMPILES: str(folder)},
+        cwd=folder,
+        stdin=leash,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # Ctrl-C is for the run
+    )
+
+
+def expect_loaded(stretch: Any) -> None:
+    """Raise a RunError if this process has compiled a stretch that it should have loaded."""
+    if stretch.stats.cache_misses and COMPILES not in os.environ:
+        raise RunError(
+            f"the compiled code in {code_folder()} does not fit these samples: engine=torch does without"
         )
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise RunError(f"the steps of {algorithm} cannot be compiled: {last}; engine=torch does without")
 
 
 @contextlib.contextmanager
@@ -229,17 +251,6 @@ def _leash() -> Iterator[int]:
         os.close(writer)
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Let one process at a time write to the folder."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _owner() -> tuple[str, str]:
     return str(Path(__file__).absolute().parent), sys.prefix
 
@@ -248,7 +259,8 @@ def _remove_obsolete(folder: Path) -> None:
     """Remove the code of earlier versions of this package, and of packages and environments that are gone."""
     for other in {*folder.parent.iterdir()} - {folder}:
         with contextlib.suppress(OSError):  # another process may remove it as well
-            manifest = _read_manifest(other)
+            manifests = [manifest for unit in other.iterdir() if (manifest := _read_manifest(unit))]
+            manifest = manifests[0] if manifests else None
             if manifest is None:  # of a version that wrote none; or another process is about to write it
                 in_use = time.time() - other.lstat().st_mtime < DAY
             else:

@@ -1,37 +1,87 @@
-"""The process that compiles the functions of an algorithm; see ``nsvm_cli.engines.numba.code``."""
+"""The process that compiles a unit; see ``nsvm_cli.engines.numba.code``."""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
+from typing import Any, cast
 
 import torch
+from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 
 from nsvm_cli.engines import NUMBA, taken_by
+from nsvm_cli.engines.numba.coverage import FAR
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import RBF
+from nsvm_cli.models.kernels import build_kernel
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.trainers import Problem, build_trainer
 
+SHAPES = {"MLP": (2,), "CNN": (1, 16, 16)}
+NETWORKS = {"MLP": {"name": "mlp", "widths": [4, 3]}, "CNN": {"name": "cnn", "channels": [2, 2]}}
 
-def compile_for(algorithm: str, dtype: torch.dtype) -> None:
+
+class LinkedCode(JITCodeLibrary):
+    """Optimizes functions, and makes machine code of them, together with the stretch that calls them only.
+
+    Numba does both for each function, and again for whatever calls it: three quarters of its time. Once is
+    not enough for the stretch: only after its functions have become one, it is seen which references need no
+    counting, and without these more loops take several numbers at a time.
+    """
+
+    @property
+    def _is_called_from_python(self) -> bool:
+        return any(f.name.startswith("_ZN7cpython") for f in self._final_module.functions)
+
+    def _optimize_final_module(self) -> None:
+        if self._is_called_from_python:
+            cast(Any, super())._optimize_final_module()
+            cast(Any, super())._optimize_final_module()
+
+    def _finalize_final_module(self) -> None:
+        if self._is_called_from_python:
+            cast(Any, super())._finalize_final_module()
+        else:
+            cast(Any, self)._finalize_dynamic_globals()
+            self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        cast(Any, self)._ensure_finalized()
+        return cast(Any, super()).get_pointer_to_function(name) if self._is_called_from_python else 0
+
+    @property
+    def codegen(self) -> Any:
+        """What Numba hands the globals of a function to; without machine code there are none."""
+        return self
+
+    def set_env(self, name: str, env: Any) -> None:
+        if self._is_called_from_python:
+            codegen: Any = self._codegen
+            codegen.set_env(name, env)
+
+
+def compile_unit(unit: str) -> None:
     """Take a few steps of an algorithm, all of whose functions are compiled by that."""
-    x = torch.linspace(-1, 1, 80, dtype=dtype).sin().view(40, 2)
-    problem = Problem(x, x[:, 0].sign(), RBF(1.0), seed=0)
-    network = build_network({"name": "mlp", "widths": [4, 3], "dropout": 0.1}, (2,), seed=0).to(dtype)
-    F = FeatureMap(network, SGD(1e-3, momentum=0.9), dropout_seed=0)
-    lengths = {"steps": 8} | ({"solver_steps": 8} if algorithm == "alg4" else {})
-    trainer = taken_by(NUMBA, build_trainer({"name": algorithm, **lengths}))
-    trainer.advance(problem, trainer.start(problem, F), trainer.total)
+    algorithm, dtype, kernel, *network = unit.split("-")
+    shape, settings = SHAPES[(network or ["MLP"])[0]], NETWORKS[(network or ["MLP"])[0]]
+    x = torch.linspace(-1, 1, 40 * math.prod(shape), dtype=getattr(torch, dtype)).sin()
+    K = build_kernel({"name": kernel.removeprefix(FAR).lower()})
+    problem = Problem(x.view(40, *shape), x.view(40, -1)[:, 0].sign(), K, seed=0)
+    more = {"dropout": 0.1 * ("dropout" in network), "normalize": not kernel.startswith(FAR)}
+    net = build_network({**settings, **more}, shape, seed=0).to(x)
+    F = FeatureMap(net, SGD(1e-3, momentum=0.9), dropout_seed=0)
+    trainer = taken_by(NUMBA, build_trainer({"name": algorithm, "steps": 8}))
+    trainer.advance(problem, trainer.start(problem, F), trainer.part_steps[0])
 
 
 def main() -> None:
-    """Compile for the algorithm and the type on the command line; end at once if the parent process does."""
+    """Compile the unit on the command line; end at once if the parent process does."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
-    compile_for(sys.argv[1], getattr(torch, sys.argv[2]))
+    JITCPUCodegen._library_class = LinkedCode
+    compile_unit(sys.argv[1])
 
 
 def _end_with_parent() -> None:

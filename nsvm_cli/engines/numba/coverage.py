@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from nsvm_cli.engines.numba import forms
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Polynomial
-from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge, Loss, OneVsRest
+from nsvm_cli.models.kernels import RBF, Biased, Kernel
+from nsvm_cli.models.losses import Hinge
 from nsvm_cli.models.networks import CNN, MLP, Dropout, Normalize
 from nsvm_cli.models.optimizers import SGD, Adam
 from nsvm_cli.trainers import Problem, Trainer
@@ -22,18 +22,8 @@ from nsvm_cli.trainers.pegasos import Pegasos
 
 TRAINERS = {"pegasos": Pegasos, "alg1": Alg1, "alg2": Alg2, "alg3": Alg3, "alg4": Alg4}
 
-KERNELS: dict[type[Kernel], int] = {
-    RBF: forms.RBF,
-    Laplacian: forms.LAPLACIAN,
-    Linear: forms.LINEAR,
-    Polynomial: forms.POLYNOMIAL,
-}
-
-LOSSES: dict[type[Loss], int] = {
-    Binary: forms.BINARY,
-    CrammerSinger: forms.CRAMMER_SINGER,
-    OneVsRest: forms.ONE_VS_REST,
-}
+FAR = "Far"
+"""What the name of the form of an RBF kernel begins with, unless its features are normalised."""
 
 
 def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
@@ -48,7 +38,7 @@ def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterat
         yield f"device={problem.x.device.type}"
     if problem.processes.size > 1:
         yield "several processes"
-    if type(formula_of(problem.K)) not in KERNELS:
+    if not vars(type(formula_of(problem.K))).get("compiled"):
         yield f"kernel {type(problem.K).__name__}"
     if not isinstance(trainer, Alg4) and not covers_loss(problem):
         yield "losses other than hinge"
@@ -78,9 +68,40 @@ def name_of(trainer: Trainer[Any]) -> str:
     return next(name for name, kind in TRAINERS.items() if isinstance(trainer, kind))
 
 
+def units(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> list[str]:
+    """Return the units of compiled code that take the steps of a run, which is covered; see ``code``."""
+    name, K = name_of(trainer), problem.K
+    if name == "pegasos":
+        return [unit(name, K, problem.x)]
+    part_2 = isinstance(trainer, Alg4) and trainer.solver == "pegasos" and covers_loss(problem)
+    return [unit(name, K, problem.x, F), *([unit("pegasos", K, problem.x)] if part_2 else [])]
+
+
+def unit(algorithm: str, K: Kernel, x: Tensor, F: FeatureMap | None = None) -> str:
+    """Return the name of the unit for an algorithm on samples like x; without F, theta does not move."""
+    words = [algorithm, str(x.dtype).removeprefix("torch.")]
+    parts = None if F is None else parts_of(F.network)
+    if parts is None:
+        return "-".join([*words, kernel_name(K, False)])
+    network, dropout, normalize = parts
+    words += [kernel_name(K, normalize is not None), type(network).__name__]
+    return "-".join([*words, *(["dropout"] if drops(network, dropout) else [])])
+
+
+def kernel_name(K: Kernel, normalized: bool) -> str:
+    """Return the name of the form of a kernel on features that may be ``normalized``; see ``kernels``."""
+    name = type(formula_of(K)).__name__
+    return f"{FAR}{name}" if name == RBF.__name__ and not normalized else name
+
+
+def drops(network: MLP | CNN, dropout: Dropout) -> bool:
+    """Return whether dropout acts on a layer of a network: not on the last one of an MLP."""
+    return dropout.p > 0 and (isinstance(network, CNN) or len(network.layers) > 1)
+
+
 def covers_loss(problem: Problem) -> bool:
     """Return whether compiled functions cover the loss of the SVM."""
-    return type(problem.loss) in LOSSES and type(problem.loss.l) is Hinge
+    return "compiled" in vars(type(problem.loss)) and type(problem.loss.l) is Hinge
 
 
 def formula_of(K: Kernel) -> Kernel:
@@ -110,7 +131,7 @@ TRAINED = 500_000
 SHORT = {"pegasos": 5_000, "alg1": 1_000, "alg2": 500, "alg3": 500, "alg4": 1_000}
 """Steps of an algorithm that torch takes before compiled functions have been loaded."""
 
-LONG = {"pegasos": 1_000_000, "alg1": 100_000, "alg2": 20_000, "alg3": 20_000, "alg4": 50_000}
+LONG = {"pegasos": 200_000, "alg1": 20_000, "alg2": 4_000, "alg3": 4_000, "alg4": 10_000}
 """Steps that torch takes before they have been compiled."""
 
 

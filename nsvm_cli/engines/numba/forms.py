@@ -1,6 +1,7 @@
 """What a compiled function gets of a network, a kernel and an optimizer: numbers and arrays.
 
 Numbers that are multiplied with features have their type, so that nothing is computed in float64 by accident.
+What differs between kinds of kernels and networks is told apart by their classes: see ``by_type`` in ``jit``.
 """
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-RBF, LAPLACIAN, LINEAR, POLYNOMIAL = range(4)
-BINARY, CRAMMER_SINGER, ONE_VS_REST = range(3)
 CONSTANT, LINEAR_SCHEDULE, COSINE = range(3)
 SQUARED, LINEAR_LOSS = range(2)
 
@@ -39,13 +38,22 @@ class Layer(NamedTuple):
     masked: bool
 
 
+class Dropout(NamedTuple):
+    """Dropout with probability ``p``. ``shared`` says whether the samples of a batch have the same mask, and
+    ``seed`` and ``dropped_below`` determine it: see ``nsvm_cli.models.networks``.
+    """
+
+    p: float
+    shared: bool
+    seed: int
+    dropped_below: int
+
+
 class Network(NamedTuple):
     """F_theta: ``layers``, and perhaps ``Normalize``.
 
     ``layers`` has a row for each, see ``Layer``. ``theta`` has W_1, b_1, W_2, ... one after the other, each
-    W_l with a row for each output or channel. ``p`` is that of dropout, and 0 without; ``shared`` says
-    whether the samples of a batch have the same mask, and ``seed`` and ``dropped_below`` determine it: see
-    ``nsvm_cli.models.networks``.
+    W_l with a row for each output or channel. All layers are fully connected.
     """
 
     theta: np.ndarray
@@ -53,25 +61,15 @@ class Network(NamedTuple):
     normalize: bool
     scale: Real
     eps: Real
-    p: float
-    shared: bool
-    seed: int
-    dropped_below: int
+    dropout: Dropout | None
 
 
-class Kernel(NamedTuple):
-    """A kernel by its number in this module, plus ``bias``.
+class Convolutions(Network):
+    """A network all of whose layers are convolutions."""
 
-    ``shift`` says whether features may be far from 0, compared with their distances. These are then those of
-    differences, so that fewer of their digits cancel.
-    """
 
-    kind: int
-    gamma: Real
-    c: Real
-    degree: int
-    bias: Real
-    shift: bool
+Kernel = Any
+"""The form of a kernel: see ``kernels``."""
 
 
 class Optimizer(NamedTuple):

@@ -1,24 +1,61 @@
-"""The decorator of compiled functions."""
+"""The decorators of compiled functions."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import numba
 import numba.core.config
 from numba.core.caching import FunctionCache
+from numba.extending import overload
 
-from nsvm_cli.engines.numba.code import COMPILES, cache_folder, can_keep_code
-from nsvm_cli.errors import RunError
+from nsvm_cli.engines.numba.code import COMPILES
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 """What the compiler may do to sums and quotients. It may not assume that there is no NaN and no infinity,
 which are looked for."""
+
+OPTIONS: Any = {"fastmath": FAST, "error_model": "numpy"}
+
+INNER: Any = {**OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+"""Of functions that only compiled ones may call: from Python, there is nothing to call."""
+
+
+def jit(function: Function) -> Function:
+    """Compile a function that compiled functions call, and they only."""
+    # a test may have wrapped the function, to check the shapes in its signature
+    return cast(Function, numba.njit(**INNER)(inspect.unwrap(function)))
+
+
+@runtime_checkable
+class ByType(Protocol):
+    """A function with an implementation for each class of its first argument."""
+
+    def __call__(self, *arguments: Any) -> Any: ...
+
+    def register(self, kind: type) -> Callable[[Function], Function]:
+        """Return the decorator of the implementation for a class."""
+
+
+def by_type(generic: Function) -> ByType:
+    """Let the class of the first argument choose an implementation, as ``functools.singledispatch`` does.
+
+    Compiled functions call the one for the type that they have, and nothing else is compiled for them.
+    """
+    choice = functools.singledispatch(generic)
+
+    @overload(choice, jit_options=INNER, strict=False)
+    def chosen(first: Any, *others: Any) -> Any:
+        return inspect.unwrap(choice.dispatch(first.instance_class))
+
+    return cast(ByType, choice)
 
 
 class KeptCode(FunctionCache):
@@ -29,24 +66,15 @@ class KeptCode(FunctionCache):
             cast(Any, super()).save_overload(sig, data)
 
 
-def jit(function: Function) -> Function:
-    """Compile a function when it is first called, or load its machine code from disk."""
-    # a test may have wrapped the function, to check the shapes in its signature
-    plain = inspect.unwrap(function)
-    done: Any = numba.njit(fastmath=FAST, error_model="numpy")(plain)
-    if can_keep_code():
-        config: Any = numba.core.config
-        before, config.CACHE_DIR = config.CACHE_DIR, str(cache_folder())
-        try:
-            done._cache = cast(Any, KeptCode)(plain)  # as its enable_caching() does with Numba's own
-        finally:
-            config.CACHE_DIR = before
-    return cast(Function, done)
-
-
-def expect_loaded(function: Any) -> None:
-    """Raise a RunError if this process has compiled a function that it should have loaded."""
-    if function.stats.cache_misses and can_keep_code() and COMPILES not in os.environ:
-        raise RunError(
-            f"the compiled code in {cache_folder()} does not fit these samples: engine=torch does without"
-        )
+@functools.cache
+def kept(stretch: Callable[..., int], folder: Path) -> Any:
+    """Return a compiled stretch, whose machine code is kept in a folder."""
+    plain = inspect.unwrap(stretch)
+    done: Any = numba.njit(**OPTIONS)(plain)
+    config: Any = numba.core.config
+    before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
+    try:
+        done._cache = cast(Any, KeptCode)(plain)  # as its enable_caching() does with Numba's own
+    finally:
+        config.CACHE_DIR = before
+    return done

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from nsvm_cli.engines.numba.forms import BINARY, CRAMMER_SINGER, Progress, Samples
+from nsvm_cli.engines.numba.forms import Progress, Samples
 from nsvm_cli.engines.numba.jit import jit
+from nsvm_cli.models.losses import Binary, CrammerSinger
+
+BINARY, CRAMMER_SINGER = Binary.compiled, CrammerSinger.compiled
 
 
 @jit

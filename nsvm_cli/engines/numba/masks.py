@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nsvm_cli import randomness
-from nsvm_cli.engines.numba.forms import Network
+from nsvm_cli.engines.numba.forms import Dropout, Network
 from nsvm_cli.engines.numba.jit import jit
 from nsvm_cli.engines.numba.networks import layer_of
 from nsvm_cli.randomness import GOLDEN, LAYER
@@ -25,23 +25,28 @@ def number_at(key: int, place: int) -> Any:
 def masks_for(F: Network, t: int, i: Any) -> Any:
     """Return the masks of the samples i in step t, layer by layer: 0 or 1 / (1 - p).
 
-    There are none if nothing is dropped, and there is one for all samples if they share it.
+    There are none, None, without dropout, and there is one for all samples if they share it.
     """
-    if F.p == 0:
-        return F.theta[:0]
-    samples = np.zeros(1, np.int64) if F.shared else i
+    return _masks(F, F.dropout, t, i)
+
+
+@jit
+def _masks(F: Network, dropout: Dropout | None, t: int, i: Any) -> Any:
+    if dropout is None:
+        return None
+    samples = np.zeros(1, np.int64) if dropout.shared else i
     numbers = 0
     for number in range(len(F.layers)):
         layer = layer_of(F, number)
         numbers += layer.d * len(samples) if layer.masked else 0
-    drawn, at, masked, key = np.empty(numbers, F.theta.dtype), 0, 0, number_at(F.seed, t)
-    kept, none = F.theta.dtype.type(1 / (1 - F.p)), F.theta.dtype.type(0)
+    drawn, at, masked, key = np.empty(numbers, F.theta.dtype), 0, 0, number_at(dropout.seed, t)
+    kept, none = F.theta.dtype.type(1 / (1 - dropout.p)), F.theta.dtype.type(0)
     for number in range(len(F.layers)):
         layer = layer_of(F, number)
         if layer.masked:
             for j in samples:
                 for unit in range(layer.d):
-                    dropped = number_at(key, masked * LAYER + j * layer.d + unit) < F.dropped_below
+                    dropped = number_at(key, masked * LAYER + j * layer.d + unit) < dropout.dropped_below
                     drawn[at] = none if dropped else kept
                     at += 1
             masked += 1

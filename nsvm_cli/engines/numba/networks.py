@@ -8,12 +8,13 @@ matrices, of the weights of a row of the filter and the image shifted by 0, n, 2
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nsvm_cli.engines.numba.forms import Layer, Network
-from nsvm_cli.engines.numba.jit import jit
+from nsvm_cli.engines.numba.forms import Convolutions, Dropout, Layer, Network
+from nsvm_cli.engines.numba.jit import by_type, jit
 from nsvm_cli.engines.numba.products import Grid, Rows, add_inner_products, add_products
 
 ROWS = 256
@@ -69,7 +70,7 @@ def room_for(F: Network, rows: int) -> Passed:
 def features(F: Network, x: Any) -> Any:
     """Return F_theta(x), without dropout."""
     z = np.empty((len(x), width(F)), F.theta.dtype)
-    forward(F, x, room_for(F, min(len(x), ROWS)), z, F.theta[:0], 0)
+    forward(F, x, room_for(F, min(len(x), ROWS)), z, None, 0)
     return z
 
 
@@ -81,7 +82,7 @@ def feature_columns(F: Network, x: Any, i: Any, passed: Passed, z: Any) -> None:
     for k in range(len(of_input)):
         for j in range(n):
             of_input[k, j] = x[i[j], k]
-    top = _pass(F, passed, 0, F.theta[:0], 0, n, n, False)
+    top = _pass(F, passed, 0, None, 0, n, n, False)
     features = passed.H[top : top + len(z) * n].reshape((len(z), n))
     factor = _factors(F, features)
     for k in range(len(z)):
@@ -93,14 +94,14 @@ def feature_columns(F: Network, x: Any, i: Any, passed: Passed, z: Any) -> None:
 def forward(F: Network, x: Any, passed: Passed, z: Any, masks: Any, known: int) -> None:
     """Write z = F_theta(x), and what ``backward`` needs: for all samples, if there is room for them.
 
-    ``masks``, if there are any, have the masks of all samples, layer by layer, or with ``F.shared`` one for
-    each layer. They are divided by 1 - p. Blocks among the first ``known`` samples have passed without masks.
+    ``masks``, unless None, have the masks of all samples, layer by layer, or if they are shared one for each
+    layer. They are divided by 1 - p. Blocks among the first ``known`` samples have passed without masks.
     """
     height = _height(F)
     for begin in range(0, len(x), ROWS):
         end = min(begin + ROWS, len(x))
         at = begin * height if len(passed.H) >= len(x) * height else 0
-        if end > known or len(masks) > 0:
+        if end > known or masks is not None:
             n = end - begin
             if end > known:
                 _write_columns(x[begin:end], passed.H[at : at + x.shape[1] * n].reshape((x.shape[1], n)))
@@ -119,15 +120,15 @@ def _pass(
     for number in range(len(F.layers)):
         layer = layer_of(F, number)
         o, pixels = at + layer.c * layer.h * layer.w * n, layer.p * layer.q
-        if not known and layer.side == 1:
-            _connect(F.theta, offset, layer, H, at, o, n)
-        elif not known:
-            _convolve(F.theta, offset, layer, passed, at, o, n)
-        if layer.masked and len(masks) > 0:
-            known = False
-            drawn = masks[of_masks:] if F.shared else masks[of_masks + begin * layer.d :]
-            _mask(H[o : o + layer.d * pixels * n].reshape((layer.d, pixels, n)), 1 if F.shared else n, drawn)
-            of_masks += layer.d * (1 if F.shared else rows)
+        if not known:
+            _layer(F, offset, layer, passed, at, o, n)
+        if masks is not None and layer.masked:
+            dropout: Any = F.dropout
+            known, shared = False, dropout.shared
+            drawn = masks[of_masks:] if shared else masks[of_masks + begin * layer.d :]
+            of_layer = H[o : o + layer.d * pixels * n].reshape((layer.d, pixels, n))
+            _mask(of_layer, 1 if shared else n, drawn)
+            of_masks += layer.d * (1 if shared else rows)
         offset += layer.d * (layer.c * layer.side**2 + 1)
         at = o
     return at
@@ -153,8 +154,11 @@ def _mask(out: Any, rows: int, masks: Any) -> None:
                 out[i, k, j] *= factor[j]
 
 
+@by_type
 @jit
-def _connect(theta: Any, offset: int, layer: Layer, H: Any, at: int, o: int, n: int) -> None:
+def _layer(F: Network, offset: int, layer: Layer, passed: Passed, at: int, o: int, n: int) -> None:
+    """Write the values of a layer, from ``o`` on, given those below it, from ``at`` on."""
+    theta, H = F.theta, passed.H
     real, c, d = theta.dtype.type, layer.c, layer.d
     out, bias = H[o : o + d * n].reshape((d, n)), offset + c * d
     if n == 1:
@@ -173,8 +177,10 @@ def _connect(theta: Any, offset: int, layer: Layer, H: Any, at: int, o: int, n: 
             out[i, j] = value if not value < real(0) else real(0)
 
 
+@_layer.register(Convolutions)
 @jit
-def _convolve(theta: Any, offset: int, layer: Layer, passed: Passed, at: int, o: int, n: int) -> None:
+def _(F: Network, offset: int, layer: Layer, passed: Passed, at: int, o: int, n: int) -> None:
+    theta = F.theta
     real, (c, h, w, d, p, q, side, _) = theta.dtype.type, layer
     weights, m = c * side**2, 2 * q * n
     bias, two_rows = offset + d * weights, np.empty(2 * d * m, theta.dtype)
@@ -221,7 +227,9 @@ def _lengths(F: Network, features: Any) -> Any:
     for k in range(len(features)):
         for j in range(features.shape[1]):
             square[j] += features[k, j] * features[k, j]
-    return np.sqrt(square)
+    for j in range(len(square)):
+        square[j] = math.sqrt(square[j])
+    return square
 
 
 @jit
@@ -246,23 +254,21 @@ def _write_rows(F: Network, features: Any, z: Any) -> None:
 
 
 @jit
-def backward(F: Network, passed: Passed, by_z: Any, dropped: bool) -> Any:
+def backward(F: Network, passed: Passed, by_z: Any) -> Any:
     """Return the gradient with respect to theta, given that with respect to z, which ``forward`` has
-    written; ``dropped`` says whether with masks.
+    written, with masks if F has dropout.
     """
     by_theta = np.zeros_like(F.theta)
     for begin in range(0, len(by_z), ROWS):
-        _backward(F, passed, by_z, dropped, begin, min(begin + ROWS, len(by_z)), by_theta)
+        _backward(F, passed, by_z, begin, min(begin + ROWS, len(by_z)), by_theta)
     return by_theta
 
 
 @jit
-def _backward(
-    F: Network, passed: Passed, by_z: Any, dropped: bool, begin: int, end: int, by_theta: Any
-) -> None:
+def _backward(F: Network, passed: Passed, by_z: Any, begin: int, end: int, by_theta: Any) -> None:
     real, n = F.theta.dtype.type, end - begin
     o, offset = end * _height(F), len(F.theta)
-    keep = real(1 / (1 - F.p)) if dropped else real(1)
+    keep = real(_factor(F.dropout))
     top = o - by_z.shape[1] * n
     D = _by_features(F, passed.H[top:o].reshape((by_z.shape[1], n)), by_z[begin:end])
     for number in range(len(F.layers) - 1, -1, -1):
@@ -281,12 +287,16 @@ def _backward(
                 by_b += by_out[i, j]
             by_theta[bias + i] += by_b
         below = np.zeros(inputs * n if number > 0 else 0, D.dtype)
-        if layer.side == 1:
-            _connect_back(F.theta, offset, layer, passed.H, at, D, n, by_theta, below)
-        else:
-            largest = passed.largest[o : o + len(D)]
-            _convolve_back(F.theta, offset, layer, passed.H, at, D, largest, n, by_theta, below)
+        _layer_back(F, offset, layer, passed, at, o, D, n, by_theta, below)
         D = below
+
+
+@jit
+def _factor(dropout: Dropout | None) -> float:
+    """Return what the values are multiplied by that dropout keeps."""
+    if dropout is None:
+        return 1.0
+    return 1 / (1 - dropout.p)
 
 
 @jit
@@ -310,11 +320,24 @@ def _by_features(F: Network, features: Any, by_z: Any) -> Any:
     return D.reshape(-1)
 
 
+@by_type
 @jit
-def _connect_back(
-    theta: Any, offset: int, layer: Layer, H: Any, at: int, D: Any, n: int, by_theta: Any, below: Any
+def _layer_back(
+    F: Network,
+    offset: int,
+    layer: Layer,
+    passed: Passed,
+    at: int,
+    o: int,
+    D: Any,
+    n: int,
+    by_theta: Any,
+    below: Any,
 ) -> None:
-    c, d = layer.c, layer.d
+    """Add the gradient with respect to the weights of a layer, and unless it is the first one, that with
+    respect to the values ``below`` it, given ``D``, that with respect to its sums.
+    """
+    theta, H, c, d = F.theta, passed.H, layer.c, layer.d
     if n == 1:
         add_products(Rows(by_theta, offset, c), Grid(D, 0, 1, 0), Rows(H, at, 0), d, 1, c)
         if len(below) > 0:
@@ -332,20 +355,21 @@ def _connect_back(
             add_products(Rows(below, 0, n), Grid(theta, offset, 1, c), Rows(D, 0, n), c, d, n)
 
 
+@_layer_back.register(Convolutions)
 @jit
-def _convolve_back(
-    theta: Any,
+def _(
+    F: Network,
     offset: int,
     layer: Layer,
-    H: Any,
+    passed: Passed,
     at: int,
+    o: int,
     D: Any,
-    largest: Any,
     n: int,
     by_theta: Any,
     below: Any,
 ) -> None:
-    c, h, w, d, p, q, side, _ = layer
+    theta, H, largest, (c, h, w, d, p, q, side, _) = F.theta, passed.H, passed.largest[o : o + len(D)], layer
     weights, m = c * side**2, 2 * q * n
     row = np.empty(d * m, theta.dtype)
     for y in range(p):

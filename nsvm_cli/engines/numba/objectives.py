@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from nsvm_cli.engines.numba.elements import add_matrix, inner, scale
 from nsvm_cli.engines.numba.forms import SQUARED, Kernel, Network, Optimizer, Progress
 from nsvm_cli.engines.numba.jit import jit
-from nsvm_cli.engines.numba.kernels import gradient, values
+from nsvm_cli.engines.numba.kernels.base import gradient, values
 from nsvm_cli.engines.numba.masks import masks_for
 from nsvm_cli.engines.numba.networks import forward, room_for, width
 from nsvm_cli.engines.numba.optimizers import theta_step
@@ -20,8 +21,15 @@ def unit(U: Any) -> Any:
     """Return U divided by its norm; 0 if that is 0."""
     norm = _norm(U)
     if norm > 0:
-        U /= U.dtype.type(norm)
+        _divide(U, norm)
     return U
+
+
+@jit
+def _divide(U: Any, norm: float) -> None:
+    for i in range(U.shape[0]):
+        for j in range(U.shape[1]):
+            U[i, j] /= U.dtype.type(norm)
 
 
 @jit
@@ -64,10 +72,14 @@ def ideal(y: Any, classes: int, like: Any) -> Any:
 @jit
 def cosine(K: Any, U: Any) -> Any:
     """Return <U, K / ||K||>, and its derivative by K, for a U of norm 1 or 0."""
-    norm = K.dtype.type(_norm(K))
-    direction = K / norm
-    value = (U * direction).sum()
-    return value, (U - value * direction) / norm
+    norm, direction, slope = _norm(K), K.copy(), U.copy()
+    _divide(direction, norm)
+    value = inner(U, direction)
+    for i in range(len(U)):
+        for j in range(len(U)):
+            slope[i, j] -= value * direction[i, j]
+    _divide(slope, norm)
+    return value, slope
 
 
 @jit
@@ -110,20 +122,22 @@ def descend_on_batch(
     mu = 0 on ``loss`` of the alignment (Algorithm 4). Return whether the objective is finite.
     """
     real, k = F.theta.dtype.type, len(x)
-    drawn = masks_for(F, t, A)
     passed, z = room_for(F, k), np.empty((k, width(F)), F.theta.dtype)
-    forward(F, x, passed, z, drawn, 0)
+    forward(F, x, passed, z, masks_for(F, t, A), 0)
     K_A = values(K, z, z)
     aligned, slope = alignment(K_A, y, classes, centred)
     if mu > 0:
         norm, slope_norm = norm_surrogate(K_A, alpha)
         value = real(mu) * norm - aligned
-        slope = real(mu) * slope_norm - slope
+        scale(slope, real(-1))
+        scale(slope_norm, real(mu))
+        add_matrix(slope, slope_norm)
     elif loss == SQUARED:
         value = (real(1) - aligned) ** 2
-        slope *= real(-2) * (real(1) - aligned)
+        scale(slope, real(-2) * (real(1) - aligned))
     else:
         value = -aligned
-        slope *= real(-1)
-    by_z = gradient(K, z, z, K_A, real(2) * slope)  # twice, due to the symmetry of K_A
-    return theta_step(F, o, progress, passed, by_z, len(drawn) > 0, value, t)
+        scale(slope, real(-1))
+    scale(slope, real(2))  # due to the symmetry of K_A
+    by_z = gradient(K, z, z, K_A, slope)
+    return theta_step(F, o, progress, passed, by_z, value, t)

@@ -51,17 +51,16 @@ def theta_step(
     progress: Progress,
     passed: Passed,
     by_z: Any,
-    dropped: bool,
     value: float,
     t: int,
 ) -> bool:
     """Descend on an objective with this value and this gradient with respect to z, in step t.
 
-    Return False, without a step, if the value is not finite. For ``passed`` and ``dropped`` see ``networks``.
+    Return False, without a step, if the value is not finite. For ``passed`` see ``networks``.
     """
     if not math.isfinite(value):
         return False
-    descend(o, F.theta, backward(F, passed, by_z, dropped), t)
+    descend(o, F.theta, backward(F, passed, by_z), t)
     progress.objectives[0] += value
     progress.objectives[1] += 1
     progress.objectives[2] = value

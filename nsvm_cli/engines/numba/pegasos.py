@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from nsvm_cli.engines.numba.elements import set_row
 from nsvm_cli.engines.numba.forms import BAD_G, DONE, Kernel, Progress, Samples, Support
-from nsvm_cli.engines.numba.jit import jit
-from nsvm_cli.engines.numba.kernels import sums, values
+from nsvm_cli.engines.numba.kernels.base import sums, values
 from nsvm_cli.engines.numba.look_ahead import note_violation
 from nsvm_cli.engines.numba.losses import decide
 from nsvm_cli.engines.numba.supports import add, alpha_of, rows_of
@@ -17,7 +17,6 @@ GROUP = 64
 """Samples whose s is computed together."""
 
 
-@jit
 def stretch(
     K: Kernel,
     samples: Samples,
@@ -49,7 +48,9 @@ def stretch(
         if held[0] != begin:
             held[0] = begin
             j = support.order[: support.joined[0]]
-            s[: len(i)] = sums(K, z, z_support[: len(j)], alpha_of(support, j, z))
+            s_i = sums(K, z, z_support[: len(j)], alpha_of(support, j, z))
+            for row in range(len(i)):
+                set_row(s, row, s_i, row)
         while progress.t[0] + 1 < min(end, until + 1):
             violations, _ = decide(samples, i, s, begin, min(end, until + 1), g, steps, progress)
             if violations < 0:
@@ -59,7 +60,7 @@ def stretch(
                 for at in range(k):
                     if steps[at].any():
                         if add(support, i[row + at], steps[at], k):
-                            z_support[support.joined[0] - 1] = z[row + at]
+                            set_row(z_support, support.joined[0] - 1, z, row + at)
                         for r in range(C):
                             for other in range(len(i)):
                                 s[other, r] += K_ii[row + at, other] * (steps[at, r] / k)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from nsvm_cli.engines.numba import forms
-from nsvm_cli.engines.numba.coverage import KERNELS, LOSSES, covers_loss, formula_of, parts_of
-from nsvm_cli.engines.numba.networks import width
+from nsvm_cli.engines.numba.coverage import FAR, drops, formula_of, kernel_name, parts_of
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import RBF, Biased, Kernel, or_one_over_n
+from nsvm_cli.models.kernels import Biased, Kernel, or_one_over_n
 from nsvm_cli.models.networks import CNN, MLP, dropped_below
 from nsvm_cli.models.optimizers import SGD, Adam
 from nsvm_cli.trainers import Problem
@@ -25,20 +25,20 @@ def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> forms.Kernel:
     """Return a kernel on features like z, which may be ``normalized`` to the same length."""
     formula: Any = formula_of(K)
     real = z.numpy().dtype.type
-    return forms.Kernel(
-        KERNELS[type(formula)],
-        real(or_one_over_n(getattr(formula, "gamma", 0.0), z)),
-        real(getattr(formula, "c", 0.0)),
-        getattr(formula, "degree", 0),
-        real(isinstance(K, Biased)),
-        isinstance(formula, RBF) and not normalized,
-    )
+    name = kernel_name(K, normalized)
+    module = import_module(f"nsvm_cli.engines.numba.kernels.{name.removeprefix(FAR).lower()}")
+    kind = getattr(module, name)
+    numbers = {name: getattr(formula, name) for name in kind._fields if name != "bias"}
+    if "gamma" in numbers:
+        numbers["gamma"] = or_one_over_n(numbers["gamma"], z)
+    typed = {name: value if name == "degree" else real(value) for name, value in numbers.items()}
+    return kind(**typed, bias=real(isinstance(K, Biased)))
 
 
 def samples_form(problem: Problem, x: Tensor, lam: float) -> forms.Samples:
     """Return the training samples, as they are or by their features x."""
     # Part 1 of Algorithm 4 has no loss of the SVM
-    loss = LOSSES[type(problem.loss)] if covers_loss(problem) else forms.BINARY
+    loss = problem.loss.compiled or 0
     return forms.Samples(x.flatten(1).contiguous().numpy(), problem.host_y, loss, lam)
 
 
@@ -87,6 +87,12 @@ class Theta:
     network: forms.Network
     optimizer: forms.Optimizer
 
+    @property
+    def width(self) -> int:
+        """The number of features."""
+        *_, d, p, q, _, _ = self.network.layers[-1].tolist()
+        return int(d * p * q)
+
     @classmethod
     def of(cls, F: FeatureMap, T: int, x: Tensor) -> Theta:
         """Return what compiled functions get of F, of samples like x, in steps up to T."""
@@ -95,22 +101,22 @@ class Theta:
         network, dropout, normalize = parts
         theta, layers = vector([*network.parameters()]), layers_of(network, dropout.p > 0, x.shape[1:])
         real = theta.dtype.type
-        form = forms.Network(
+        masks = forms.Dropout(dropout.p, dropout.shared, F.dropout_seed, dropped_below(dropout.p))
+        form = (forms.Network if isinstance(network, MLP) else forms.Convolutions)(
             theta,
             np.array(layers),
             normalize is not None,
             real(normalize.scale if normalize else 1),
             real(normalize.eps if normalize else 1),
-            dropout.p if any(layer.masked for layer in layers) else 0.0,
-            dropout.shared,
-            F.dropout_seed,
-            dropped_below(dropout.p),
+            masks if drops(network, dropout) else None,
         )
         return cls(F, form, _optimizer_form(F, theta, T))
 
     def kernel(self, K: Kernel) -> forms.Kernel:
         """Return a kernel on the features."""
-        return kernel_form(K, self._empty(0, width(self.network)), self.network.normalize)
+        return kernel_form(
+            K, next(self.F.network.parameters()).new_empty(0, self.width), self.network.normalize
+        )
 
     def store(self) -> None:
         """Write everything back to F."""
@@ -129,9 +135,6 @@ class Theta:
             rule.momenta = [torch.empty_like(p) for p in parameters]
             fill(rule.momenta, self.optimizer.first)
         self.F.theta_steps = taken
-
-    def _empty(self, rows: int, columns: int) -> Tensor:
-        return next(self.F.network.parameters()).new_empty(rows, columns)
 
 
 def _optimizer_form(F: FeatureMap, theta: np.ndarray, T: int) -> forms.Optimizer:

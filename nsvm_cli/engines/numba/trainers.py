@@ -15,11 +15,10 @@ from threadpoolctl import ThreadpoolController
 from nsvm_cli.engines.look_ahead.base import Window
 from nsvm_cli.engines.look_ahead.trainers import LookAheadAlg1, LookAheadAlg2, LookAheadPegasos
 from nsvm_cli.engines.numba import alg1, alg2, alg3, alg4, forms, pegasos
-from nsvm_cli.engines.numba.code import compile_once, name_of_type
-from nsvm_cli.engines.numba.coverage import covers_loss
+from nsvm_cli.engines.numba.code import cache_folder, compile_once, expect_loaded
+from nsvm_cli.engines.numba.coverage import covers_loss, unit
 from nsvm_cli.engines.numba.forms import BAD_G, DONE
-from nsvm_cli.engines.numba.jit import expect_loaded
-from nsvm_cli.engines.numba.networks import room_for, width
+from nsvm_cli.engines.numba.jit import kept
 from nsvm_cli.engines.numba.theta import Theta, fill, kernel_form, samples_form, support_form, vector
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.randomness import BLOCK, Sampler
@@ -59,6 +58,7 @@ class Stretches:
 
     problem: Problem
     state: State
+    unit: str
     theta: Theta | None = None
     progress: forms.Progress = field(init=False)
 
@@ -84,9 +84,10 @@ class Stretches:
             NotFiniteError: a quantity is no longer finite. The state is then not a valid one.
         """
         theta = self.theta
-        compile_once(stretch.__module__.rpartition(".")[2], name_of_type(self.problem.x.dtype))
-        status = stretch(*(() if theta is None else (theta.network, theta.optimizer)), *arguments)
-        expect_loaded(stretch)
+        compile_once([self.unit])
+        loaded = kept(stretch, cache_folder(self.unit))
+        status = loaded(*(() if theta is None else (theta.network, theta.optimizer)), *arguments)
+        expect_loaded(loaded)
         if status != DONE:
             quantity = "the decision value g" if status == BAD_G else "the objective"
             raise NotFiniteError(quantity, int(self.progress.t[0]))
@@ -133,7 +134,7 @@ class CompiledPegasos(LookAheadPegasos):
             super().advance(problem, state, until)
             return
         K, samples = kernel_form(problem.K, state.z), samples_form(problem, state.z, self.lam)
-        support, steps = support_form(state), Stretches(problem, state)
+        support, steps = support_form(state), Stretches(problem, state, unit("pegasos", problem.K, state.z))
         z_support = _with_room(samples.x[state.coefficients.support], _room(state, self.k, until - state.t))
         s = np.empty((max(1, pegasos.GROUP // self.k) * self.k, support.alpha.shape[1]))
         held = np.zeros(1, np.int64)  # the first step of the group that s is of
@@ -163,7 +164,10 @@ class CompiledAlg1(LookAheadAlg1):
             samples_form(problem, problem.x, self.lam),
             Theta.of(state.F, self.last_theta_step, problem.x),
         )
-        K, steps = theta.kernel(problem.K), Stretches(problem, state, theta)
+        K, steps = (
+            theta.kernel(problem.K),
+            Stretches(problem, state, unit("alg1", problem.K, problem.x, state.F), theta),
+        )
         filled = np.array([state.z.filled])
         for drawn, first, last in blocks(state.sampler, state.t, until):
             i, z, alpha = (rows.reserve(self.k * len(drawn)) for rows in (state.i, state.z, state.alpha))
@@ -180,12 +184,11 @@ class CompiledAlg2(LookAheadAlg2):
     def advance(self, problem: Problem, state: SampleState, until: int) -> None:
         samples = samples_form(problem, problem.x, self.lam)
         support, theta = support_form(state), Theta.of(state.F, self.last_theta_step, problem.x)
-        steps, room = Stretches(problem, state, theta), _room(state, self.k, until - state.t)
-        x_j = _with_room(samples.x[state.coefficients.support], room)
-        z_j = np.empty((room, width(theta.network)), x_j.dtype)
-        K, held = theta.kernel(problem.K), (x_j, z_j, room_for(theta.network, room))
+        steps = Stretches(problem, state, unit("alg2", problem.K, problem.x, state.F), theta)
+        room = _room(state, self.k, until - state.t)
+        x_j, K = _with_room(samples.x[state.coefficients.support], room), theta.kernel(problem.K)
         for drawn, first, last in blocks(state.sampler, state.t, until):
-            steps.take(alg2.stretch, K, samples, support, *held, steps.progress, drawn, first, last)
+            steps.take(alg2.stretch, K, samples, support, x_j, steps.progress, drawn, first, last)
         steps.store()
         state.coefficients.joined = int(support.joined[0])
         state.engine.window = None
@@ -196,7 +199,8 @@ class CompiledAlg3(Alg3):
 
     def advance(self, problem: Problem, state: SampleState, until: int) -> None:
         samples, support = samples_form(problem, problem.x, self.lam), support_form(state)
-        steps = Stretches(problem, state, theta := Theta.of(state.F, self.last_theta_step, problem.x))
+        theta = Theta.of(state.F, self.last_theta_step, problem.x)
+        steps = Stretches(problem, state, unit("alg3", problem.K, problem.x, state.F), theta)
         K = theta.kernel(problem.K)
         centred = problem.task.centred if self.centred is None else self.centred
         for drawn, first, last in blocks(state.sampler, state.t, until):
@@ -220,7 +224,8 @@ class CompiledAlg4(Alg4):
             return
         centred = problem.task.centred if self.centred is None else self.centred
         classes = len(problem.task.classes) if problem.task.outputs else 1
-        steps = Stretches(problem, state, theta := Theta.of(state.F, self.last_theta_step, problem.x))
+        theta = Theta.of(state.F, self.last_theta_step, problem.x)
+        steps = Stretches(problem, state, unit("alg4", problem.K, problem.x, state.F), theta)
         samples = samples_form(problem, problem.x, self.lam)
         K = theta.kernel(problem.K)
         means = [*state.mean.mean.values()] if state.mean else []

@@ -6,13 +6,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nsvm_cli.engines.numba.forms import LAPLACIAN, POLYNOMIAL, RBF, Kernel
-from nsvm_cli.engines.numba.jit import jit
-from nsvm_cli.engines.numba.kernels import COLUMNS, of_exponents, of_products, power, rate_of, squared_lengths
+from nsvm_cli.engines.numba.elements import add_matrix, inner
+from nsvm_cli.engines.numba.forms import Kernel
+from nsvm_cli.engines.numba.jit import by_type, jit
+from nsvm_cli.engines.numba.kernels.base import (
+    COLUMNS,
+    gradient,
+    of_products,
+    squared_lengths,
+    sums,
+    values,
+)
 
 
 class Columns(NamedTuple):
-    """Features that stay as they are, and their squared lengths, for kernels that do not ``shift``.
+    """Features that stay as they are, and their squared lengths, unless the kernel shifts them.
 
     ``z`` has blocks of ``COLUMNS`` columns, so that a block lies together: for few rows, to rearrange factors
     would take longer than to multiply them.
@@ -52,24 +60,23 @@ def centre(K: Kernel, a: Any, b: Columns, count: int) -> Any:
     """
     real, z = a.dtype.type, b.z[0]
     a, squares = a.copy(), b.squares[0]
-    squares[:count] = real(0)
+    for j in range(count):
+        squares[j] = real(0)
     for k in range(len(z)):
-        if K.shift:
-            origin = real(0)
-            for j in range(count):
-                origin += z[k, j]
-            origin /= real(count)
-            for j in range(count):
-                z[k, j] -= origin
-            for i in range(len(a)):
-                a[i, k] -= origin
+        shift(K, a, z, k, count)
         for j in range(count):
             squares[j] += z[k, j] * z[k, j]
     return a
 
 
+@by_type
 @jit
-def _products(a: Any, b: Any, block: int, count: int) -> Any:
+def shift(K: Kernel, a: Any, z: Any, k: int, count: int) -> None:
+    """Shift feature k of the rows of a and of the first columns of z, if that keeps digits."""
+
+
+@jit
+def products_with(a: Any, b: Any, block: int, count: int) -> Any:
     """Return <a_i, b_j> for the first columns of a block, four features and four rows at a time.
 
     Here and below, arrays are passed whole, with numbers of rows: a row by itself would be a new reference to
@@ -132,20 +139,12 @@ def _add_4_products(P: Any, begun: Any, i: int, a: Any, k: int, b: Any, block: i
         P[i + 3, j] = _sum(begun, P[i + 3, j], s_0 * c_0 + s_1 * c_1 + s_2 * c_2 + s_3 * c_3)
 
 
+@by_type
 @jit
 def column_values(K: Kernel, a: Any, b: Columns, block: int, count: int) -> Any:
     """Return K(a_i, b_j) for the first columns of a block."""
-    if K.kind == LAPLACIAN:
-        P, columns, rate = np.zeros((len(a), count), a.dtype), b.z, rate_of(K)
-        for i in range(len(a)):
-            for k in range(a.shape[1]):
-                value = a[i, k]
-                for j in range(count):
-                    P[i, j] += rate * abs(value - columns[block, k, j])
-            of_exponents(K, P, i)
-    else:
-        P = _products(a, b.z, block, count)
-        of_products(K, P, squared_lengths(a), b.squares[block])
+    P = products_with(a, b.z, block, count)
+    of_products(K, P, squared_lengths(a), b.squares[block])
     return P
 
 
@@ -164,39 +163,61 @@ def column_sums(K: Kernel, a: Any, b: Columns, w: Any) -> Any:
                     total += P[i, j] * of_block[j]
                 out[i, 0] += total
         else:
-            out += np.dot(P, w[begin:end])
+            add_matrix(out, np.dot(P, w[begin:end]))
     return out
 
 
-@jit
+@by_type
 def column_gradient(K: Kernel, a: Any, b: Columns, block: int, K_ab: Any, G: Any, out: Any) -> None:
     """Add the gradient of sum_ij G_ij K(a_i, b_j) with respect to a, given K_ab = K(a_i, b_j), to ``out``.
 
     The sum is over the first columns of a block. It overwrites G.
     """
-    real = a.dtype.type
-    count, columns = G.shape[1], b.z
-    slopes = _products(a, columns, block, count) if K.kind == POLYNOMIAL else K_ab
-    for i in range(len(a)):
-        total = real(0)
-        if K.kind == RBF:
-            factor = real(2) * K.gamma
-            for j in range(count):
-                G[i, j] *= factor * (slopes[i, j] - K.bias)
-                total += G[i, j]
-        elif K.kind == LAPLACIAN:
-            for j in range(count):
-                G[i, j] *= -K.gamma * (slopes[i, j] - K.bias)
-        elif K.kind == POLYNOMIAL:
-            factor = K.gamma * real(K.degree)
-            for j in range(count):
-                G[i, j] *= factor * power(K.gamma * slopes[i, j] + K.c, K.degree - 1, real(1))
-        for k in range(a.shape[1]):
-            value, by_a = a[i, k], real(0)
-            if K.kind == LAPLACIAN:
-                for j in range(count):
-                    by_a += G[i, j] * np.sign(value - columns[block, k, j])
-            else:
-                for j in range(count):
-                    by_a += G[i, j] * columns[block, k, j]
-            out[i, k] += by_a - total * value
+    raise NotImplementedError
+
+
+@jit
+def add_columns(a: Any, columns: Any, block: int, G: Any, i: int, total: Any, out: Any) -> None:
+    """Add sum_j G_ij b_j - ``total`` a_i to row i of ``out``."""
+    for k in range(a.shape[1]):
+        by_a = a.dtype.type(0)
+        for j in range(G.shape[1]):
+            by_a += G[i, j] * columns[block, k, j]
+        out[i, k] += by_a - total * a[i, k]
+
+
+@by_type
+@jit
+def term_columns(K: Kernel, z_s: Any, room: int) -> Any:
+    """Return the features of the terms as columns, with room for others, or None if K does without."""
+    return columns_of(z_s, room)
+
+
+@jit
+def set_term(columns: Columns | None, j: int, z: Any) -> None:
+    """Let column j be the features z, if there are columns."""
+    if columns is not None:
+        set_column(columns, j, z)
+
+
+@jit
+def term_sums(K: Kernel, z: Any, z_s: Any, columns: Columns | None, alpha_s: Any) -> Any:
+    """Return sum_s alpha_s K(z_s, z_i) for every i."""
+    if columns is None:
+        return sums(K, z, z_s, alpha_s)
+    return column_sums(K, z, columns, alpha_s)
+
+
+@jit
+def add_term_gradient(
+    K: Kernel, z: Any, z_s: Any, columns: Columns | None, begin: int, end: int, c: Any, by_z: Any
+) -> Any:
+    """Return sum_is c_is K(z_i, z_s) over these terms, and add its gradient with respect to z to ``by_z``."""
+    if columns is None:
+        K_ts = values(K, z, z_s[begin:end])
+        add_matrix(by_z, gradient(K, z, z_s[begin:end], K_ts, c))
+        return inner(K_ts, c)
+    K_ts = column_values(K, z, columns, begin // COLUMNS, end - begin)
+    value = inner(K_ts, c)
+    column_gradient(K, z, columns, begin // COLUMNS, K_ts, c, by_z)
+    return value

@@ -1,0 +1,66 @@
+"""Settings of kernels, networks and optimizers: a bad one is refused in one line."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.kernels import build_kernel
+from nsvm_cli.models.networks import build_network
+from nsvm_cli.models.optimizers import build_optimizer
+
+TABLE, MNIST = (20,), (1, 28, 28)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"name": "rbff"}, "did you mean rbf?"),
+        ({"name": "rbf", "gama": 1}, "did you mean gamma?"),
+        ({"name": "rbf", "gamma": 0}, "kernel.gamma should be greater than 0, got 0"),
+        ({"name": "rbf", "gamma": float("nan")}, "finite"),
+        ({"name": "polynomial", "degree": 0}, "kernel.degree"),
+        ({"name": "polynomial", "c": -1}, "kernel.c"),
+        ({"name": "rbf", "normalize": "perhaps"}, "kernel.normalize should be true or false"),
+        ({"name": "rbf", "bias": 2}, "kernel.bias should be true or false"),
+        ({"gamma": 1}, "there is no kernel None"),
+    ],
+)
+def test_of_a_kernel(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=rf"^[^\n]*{re.escape(said)}[^\n]*$"):
+        build_kernel(settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape", "said"),
+    [
+        ({"name": "mlp", "widths": []}, TABLE, "network.widths should have at least 1 item, got "),
+        ({"name": "cnn", "channels": [1, 2, 3]}, MNIST, "network.channels should have at most 2 items, got "),
+        ({"name": "mlp", "widths": [4, 0]}, TABLE, "network.widths.1"),
+        ({"name": "mlp", "widths": "wide"}, TABLE, "network.widths"),
+        ({"name": "mlp"}, TABLE, "network.widths: mlp needs a value"),
+        ({"name": "mlp", "widths": [4], "dropout": 1}, TABLE, "network.dropout should be less than 1"),
+        ({"name": "mlp", "widths": [4], "wdths": 1}, TABLE, "did you mean widths?"),
+        ({"name": "cnn"}, TABLE, "expects images"),
+        ({"name": "cnn"}, (1, 8, 8), "expects images"),
+        ({"name": "vgg"}, (1, 28, 7), "network vgg with 3 blocks expects images of at least 8x8 pixels"),
+        ({"name": "identity", "eps": 0}, TABLE, "network.eps"),
+        ({"name": "resnet18"}, TABLE, "network resnet18 expects images of at least 9x9 pixels, got"),
+        ({"name": "resnet18"}, (1, 8, 28), "expects images of at least 9x9 pixels"),
+        ({"name": "mobilenet_v3_small"}, (1, 16, 16), "expects images of at least 17x17 pixels"),
+        ({"name": "resnet18", "norm": "layer"}, MNIST, "network.norm should be 'group' or 'batch'"),
+        ({"name": "resnet18", "nrm": "batch"}, MNIST, "did you mean norm?"),
+        ({"name": "resnet"}, MNIST, "there is no network 'resnet'; did you mean resnet18?"),
+    ],
+)
+def test_of_a_network(settings: dict[str, Any], shape: tuple[int, ...], said: str) -> None:
+    with pytest.raises(InputError, match=rf"^[^\n]*{re.escape(said)}[^\n]*$"):
+        build_network(settings, shape, seed=0)
+
+
+def test_of_an_optimizer() -> None:
+    with pytest.raises(InputError, match=r"optimizer\.schedule: there is no 'cosin'; did you mean cosine"):
+        build_optimizer({"name": "sgd", "lr": 1.0, "schedule": "cosin"})
