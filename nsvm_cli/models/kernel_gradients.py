@@ -119,7 +119,8 @@ class WithGradient(Kernel):
         self.K, self.strategy = K, strategy
 
     def __call__(self, a: Points, b: Others) -> Gram:
-        value: Gram = _Value.apply(a, b, self)
+        apply: Any = _Value.apply
+        value: Gram = apply(a, b, self)
         return value
 
     def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:

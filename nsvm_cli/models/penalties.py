@@ -28,13 +28,15 @@ def entropy(K: Float[Tensor, "k k"]) -> Value:
     It is 0 where all entries of K are equal, and 1 for the identity; k is at least 2.
     """
     p = torch.linalg.eigvalsh(K / K.diagonal().sum()).clamp_min(torch.finfo(K.dtype).tiny)
-    return -(p * p.log()).sum() / math.log(len(K))
+    value: Value = -(p * p.log()).sum() / math.log(len(K))
+    return value
 
 
 def distance(K: Float[Tensor, "k k"], other: Float[Tensor, "k k"]) -> Value:
     """Return the Frobenius distance of two kernel matrices, divided by that of the identity from all ones."""
     k = len(K)
-    return torch.linalg.vector_norm(K - other) / math.sqrt(k * (k - 1))
+    value: Value = torch.linalg.vector_norm(K - other) / math.sqrt(k * (k - 1))
+    return value
 
 
 def distance_identity(K: Float[Tensor, "k k"]) -> Value:
