@@ -21,6 +21,8 @@ class Alg3(BatchTrainer[SampleState]):
     ``epochs`` limits ``steps`` to so many passes over the training samples, and a batch to all of them.
     """
 
+    in_processes = True
+
     steps: Steps
     lam: Positive = 1e-4
     mu: Positive = 1.0
