@@ -32,9 +32,13 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
     Raises:
         InputError: the engine that was asked for does not cover the run, or is not installed.
     """
-    if asked == LITERAL:
-        if problem.processes.size > 1:
+    if problem.processes.size > 1:
+        if asked == LITERAL:
             raise InputError("engine=literal takes its steps in a single process: expected engine=torch")
+        if type(trainer) not in look_ahead.TRAINERS and not trainer.in_processes:
+            name = type(trainer).__name__
+            raise InputError(f"algorithm {name} takes its steps in a single process: leave out torchrun")
+    if asked == LITERAL:
         return LITERAL
     gap = uncovered(trainer, problem, F) or look_ahead.uncovered(trainer, problem)
     if asked == NUMBA:

@@ -25,6 +25,8 @@ class Alg3(BatchTrainer[SampleState]):
     loss of the batch, with f after the update of alpha, of which mu has no part.
     """
 
+    in_processes = True
+
     steps: Steps
     lam: Positive = 1e-4
     mu: Positive = 1.0

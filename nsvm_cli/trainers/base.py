@@ -170,6 +170,9 @@ class Trainer(ABC, Generic[S]):
     moves_theta: ClassVar[bool] = True
     """Whether a step changes theta, by the optimizer."""
 
+    in_processes: ClassVar[bool] = False
+    """Whether ``step`` itself may run in several processes, each with its shard of the support vectors."""
+
     starts_with_features: ClassVar[bool] = False
     """Whether it computes the features of all samples before its first step."""
 

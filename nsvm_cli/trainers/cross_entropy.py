@@ -36,6 +36,7 @@ class CrossEntropy(BatchTrainer[AveragedState]):
     """
 
     trains_svm: ClassVar[bool] = False
+    in_processes: ClassVar[bool] = True
 
     steps: Steps
     batch_size: Steps = 16

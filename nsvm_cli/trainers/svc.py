@@ -78,6 +78,7 @@ class DirectSolver(Trainer[State]):
 
     name: ClassVar[str]
     lam: float
+    in_processes = True
     starts_with_features = True
 
     @property

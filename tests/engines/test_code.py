@@ -21,6 +21,7 @@ from nsvm_cli import randomness
 from nsvm_cli.cli.compile import warmup
 from nsvm_cli.engines.numba import code
 from nsvm_cli.errors import RunError
+from nsvm_cli.models import losses
 from tests.cli.process import nsvm, start
 
 UNIT, OTHER = "alg1-float32-RBF-MLP", "pegasos-float32-RBF"
@@ -245,12 +246,14 @@ def test_a_copy_has_code_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     original = folder.__wrapped__()
     copy = shutil.copytree(Path(code.__file__).parent, tmp_path / "engines" / "numba")
     masks = shutil.copy(Path(randomness.__file__), tmp_path)
+    (tmp_path / "models").mkdir()
+    numbers = shutil.copy(Path(losses.__file__), tmp_path / "models")
     monkeypatch.setattr(code, "__file__", str(copy / "code.py"))
     folders = {original, folder.__wrapped__()}
-    for changed in (copy / "alg1.py", masks):
+    for changed in (copy / "alg1.py", masks, numbers):
         os.utime(changed, (1, 1))
         folders.add(folder.__wrapped__())
-    assert len(folders) == 4
+    assert len(folders) == 5
 
 
 def test_without_a_place_for_code_each_process_has_its_own(

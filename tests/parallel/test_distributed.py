@@ -11,7 +11,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from nsvm_cli.engines import select
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import Linear
+from nsvm_cli.models.networks import Identity
+from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.parallel.distributed import Processes
+from nsvm_cli.trainers import Problem
+from nsvm_cli.trainers.pegasos import Pegasos
 from tests.cli.process import nsvm
 from tests.conftest import LOSSES
 from tests.every_algorithm import train_all
@@ -61,6 +69,18 @@ def test_a_run_on_several_processes_is_one_run(together: tuple[Path, str, str], 
     for name, tensor in theirs.items():
         torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-10)
     assert printed.count("test accuracy") == 1
+
+
+def test_an_algorithm_of_ones_own_takes_its_steps_in_a_single_process() -> None:
+    """Its steps need not sum over the support vectors of the others; those of a registered one do."""
+    own = type("Own", (Pegasos,), {})
+    x = torch.randn(6, 2)
+    problem = Problem(x, torch.ones(6), Linear(), seed=0, processes=Processes(0, 2))
+    F = FeatureMap(Identity((2,)), SGD(0.1), dropout_seed=0)
+    assert select("torch", Pegasos(10), problem, F) == "torch"
+    for asked, trainer in (("auto", own(10)), ("torch", own(10)), ("literal", Pegasos(10))):
+        with pytest.raises(InputError, match="takes its steps in a single process"):
+            select(asked, trainer, problem, F)  # type: ignore[arg-type]
 
 
 def test_a_signal_to_any_process_counts_for_all(together: tuple[Path, str, str]) -> None:

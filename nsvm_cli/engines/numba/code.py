@@ -104,10 +104,11 @@ def lasting_folder() -> Path:
     """
     digest = hashlib.sha256()
     here = Path(__file__).absolute().parent
-    masks = here.parents[1] / "randomness.py"  # whose ``mixed`` is compiled too
-    for file in [*sorted(here.rglob("*.py")), masks]:
+    package = here.parents[1]  # outside of this folder, functions and numbers of these are compiled too
+    others = [package / "randomness.py", package / "models" / "losses.py"]
+    for file in [*sorted(here.rglob("*.py")), *others]:
         source = file.read_bytes()
-        if file == masks or any(word in source for word in COMPILED):
+        if file in others or any(word in source for word in COMPILED):
             digest.update(f"{file}\0{file.stat().st_mtime_ns}\0".encode() + source)
     made_by = f"python{platform.python_version()}-numba{version('numba')}-numpy{version('numpy')}"
     return user_cache_path("nsvm", appauthor=False) / "compiled" / f"{made_by}-{digest.hexdigest()[:16]}"

@@ -15,7 +15,7 @@ import numpy as np
 
 from nsvm_cli.engines.numba.forms import Convolutions, Dropout, Layer, Network
 from nsvm_cli.engines.numba.jit import by_type, jit
-from nsvm_cli.engines.numba.products import Grid, Rows, add_inner_products, add_products
+from nsvm_cli.engines.numba.products import MatrixAt, RowsAt, add_inner_products, add_products
 
 ROWS = 256
 
@@ -163,13 +163,13 @@ def _layer(F: Network, offset: int, layer: Layer, passed: Passed, at: int, o: in
     out, bias = H[o : o + d * n].reshape((d, n)), offset + c * d
     if n == 1:
         out[:] = real(0)
-        add_inner_products(Grid(H, o, 1, 0), Rows(theta, offset, c), Rows(H, at, 0), d, 1, c)
+        add_inner_products(MatrixAt(H, o, 1, 0), RowsAt(theta, offset, c), RowsAt(H, at, 0), d, 1, c)
     elif n < FEW:
         W = theta[offset:bias].reshape((d, c))
         np.dot(W, H[at : at + c * n].reshape((c, n)), out)
     else:
         out[:] = real(0)
-        add_products(Rows(H, o, n), Grid(theta, offset, c, 1), Rows(H, at, n), d, c, n)
+        add_products(RowsAt(H, o, n), MatrixAt(theta, offset, c, 1), RowsAt(H, at, n), d, c, n)
     for i in range(d):
         b = theta[bias + i]
         for j in range(n):
@@ -187,12 +187,12 @@ def _(F: Network, offset: int, layer: Layer, passed: Passed, at: int, o: int, n:
     for y in range(p):
         two_rows[:] = real(0)
         for lower in range(2):
-            out = Rows(two_rows, lower * d * m, m)
+            out = RowsAt(two_rows, lower * d * m, m)
             for channel in range(c):
                 for down in range(side):
-                    W = Grid(theta, offset + (channel * side + down) * side, weights, 1)
+                    W = MatrixAt(theta, offset + (channel * side + down) * side, weights, 1)
                     row = (channel * h + 2 * y + lower + down) * w
-                    add_products(out, W, Rows(passed.H, at + row * n, n), d, side, m)
+                    add_products(out, W, RowsAt(passed.H, at + row * n, n), d, side, m)
         for i in range(d):
             place = o + (i * p + y) * q * n
             squares = two_rows[i * m : (i + 1) * m], two_rows[(d + i) * m : (d + i + 1) * m]
@@ -339,9 +339,9 @@ def _layer_back(
     """
     theta, H, c, d = F.theta, passed.H, layer.c, layer.d
     if n == 1:
-        add_products(Rows(by_theta, offset, c), Grid(D, 0, 1, 0), Rows(H, at, 0), d, 1, c)
+        add_products(RowsAt(by_theta, offset, c), MatrixAt(D, 0, 1, 0), RowsAt(H, at, 0), d, 1, c)
         if len(below) > 0:
-            add_products(Rows(below, 0, 0), Grid(D, 0, 0, 1), Rows(theta, offset, c), 1, d, c)
+            add_products(RowsAt(below, 0, 0), MatrixAt(D, 0, 0, 1), RowsAt(theta, offset, c), 1, d, c)
     elif n < FEW:
         by_out, x = D.reshape((d, n)), H[at : at + c * n].reshape((c, n))
         by_W = np.dot(by_out, x.T).reshape(-1)
@@ -350,9 +350,9 @@ def _layer_back(
         if len(below) > 0:
             np.dot(theta[offset : offset + c * d].reshape((d, c)).T, by_out, below.reshape((c, n)))
     else:
-        add_inner_products(Grid(by_theta, offset, c, 1), Rows(D, 0, n), Rows(H, at, n), d, c, n)
+        add_inner_products(MatrixAt(by_theta, offset, c, 1), RowsAt(D, 0, n), RowsAt(H, at, n), d, c, n)
         if len(below) > 0:
-            add_products(Rows(below, 0, n), Grid(theta, offset, 1, c), Rows(D, 0, n), c, d, n)
+            add_products(RowsAt(below, 0, n), MatrixAt(theta, offset, 1, c), RowsAt(D, 0, n), c, d, n)
 
 
 @_layer_back.register(Convolutions)
@@ -380,15 +380,15 @@ def _(
                 _unpool(by_out, which, lower, n, row[i * m : (i + 1) * m])
             for channel in range(c):
                 for down in range(side):
-                    W = Grid(by_theta, offset + (channel * side + down) * side, weights, 1)
-                    image = Rows(H, at + (channel * h + 2 * y + lower + down) * w * n, n)
-                    add_inner_products(W, Rows(row, 0, m), image, d, side, m)
+                    W = MatrixAt(by_theta, offset + (channel * side + down) * side, weights, 1)
+                    image = RowsAt(H, at + (channel * h + 2 * y + lower + down) * w * n, n)
+                    add_inner_products(W, RowsAt(row, 0, m), image, d, side, m)
             if len(below) > 0:
                 for down in range(side):
                     for right in range(side):
                         place = (2 * y + lower + down) * w + right
-                        W = Grid(theta, offset + down * side + right, side**2, weights)
-                        add_products(Rows(below, place * n, h * w * n), W, Rows(row, 0, m), c, d, m)
+                        W = MatrixAt(theta, offset + down * side + right, side**2, weights)
+                        add_products(RowsAt(below, place * n, h * w * n), W, RowsAt(row, 0, m), c, d, m)
 
 
 @jit

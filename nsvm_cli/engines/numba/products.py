@@ -15,7 +15,7 @@ from nsvm_cli.engines.numba.jit import jit
 Place = np.uint64
 
 
-class Rows(NamedTuple):
+class RowsAt(NamedTuple):
     """Rows in a vector: row i begins at ``first`` + i ``step``."""
 
     numbers: Any
@@ -23,7 +23,7 @@ class Rows(NamedTuple):
     step: int
 
 
-class Grid(NamedTuple):
+class MatrixAt(NamedTuple):
     """Numbers in a vector: number i, k is at ``first`` + i ``down`` + k ``across``."""
 
     numbers: Any
@@ -33,7 +33,7 @@ class Grid(NamedTuple):
 
 
 @jit
-def add_products(out: Rows, W: Grid, x: Rows, p: int, q: int, m: int) -> None:
+def add_products(out: RowsAt, W: MatrixAt, x: RowsAt, p: int, q: int, m: int) -> None:
     """Add sum_k W_ik x_k to row i of ``out``, for i < p and k < q. All rows have m numbers."""
     full = q - q % 5
     for k in range(0, full, 5):
@@ -47,7 +47,7 @@ def add_products(out: Rows, W: Grid, x: Rows, p: int, q: int, m: int) -> None:
 
 
 @jit
-def _add_20_products(out: Rows, W: Grid, x: Rows, i: int, k: int, m: int) -> None:
+def _add_20_products(out: RowsAt, W: MatrixAt, x: RowsAt, i: int, k: int, m: int) -> None:
     a, b, c, d = _five(W, i, k), _five(W, i + 1, k), _five(W, i + 2, k), _five(W, i + 3, k)
     o, y, (at_a, at_b, at_c, at_d, _), at_y = out.numbers, x.numbers, _five_places(out, i), _five_places(x, k)
     for j in range(Place(m)):
@@ -59,13 +59,13 @@ def _add_20_products(out: Rows, W: Grid, x: Rows, i: int, k: int, m: int) -> Non
 
 
 @jit
-def _five(W: Grid, i: int, k: int) -> Any:
+def _five(W: MatrixAt, i: int, k: int) -> Any:
     w, at, right = W.numbers, W.first + i * W.down + k * W.across, W.across
     return w[at], w[at + right], w[at + 2 * right], w[at + 3 * right], w[at + 4 * right]
 
 
 @jit
-def _five_places(x: Rows, k: int) -> Any:
+def _five_places(x: RowsAt, k: int) -> Any:
     at, step = x.first + k * x.step, x.step
     return Place(at), Place(at + step), Place(at + 2 * step), Place(at + 3 * step), Place(at + 4 * step)
 
@@ -81,7 +81,7 @@ def _product(a: Any, b: Any) -> Any:
 
 
 @jit
-def _add_5_products(out: Rows, W: Grid, x: Rows, i: int, k: int, m: int) -> None:
+def _add_5_products(out: RowsAt, W: MatrixAt, x: RowsAt, i: int, k: int, m: int) -> None:
     a, o, y = _five(W, i, k), out.numbers, x.numbers
     at, at_y = Place(out.first + i * out.step), _five_places(x, k)
     for j in range(Place(m)):
@@ -89,7 +89,7 @@ def _add_5_products(out: Rows, W: Grid, x: Rows, i: int, k: int, m: int) -> None
 
 
 @jit
-def _add_product(out: Rows, W: Grid, x: Rows, i: int, k: int, m: int) -> None:
+def _add_product(out: RowsAt, W: MatrixAt, x: RowsAt, i: int, k: int, m: int) -> None:
     factor, o, y = W.numbers[W.first + i * W.down + k * W.across], out.numbers, x.numbers
     at, from_k = Place(out.first + i * out.step), Place(x.first + k * x.step)
     for j in range(Place(m)):
@@ -97,7 +97,7 @@ def _add_product(out: Rows, W: Grid, x: Rows, i: int, k: int, m: int) -> None:
 
 
 @jit
-def add_inner_products(out: Grid, a: Rows, b: Rows, p: int, q: int, m: int) -> None:
+def add_inner_products(out: MatrixAt, a: RowsAt, b: RowsAt, p: int, q: int, m: int) -> None:
     """Add <a_i, b_k> to number i, k of ``out``, for i < p and k < q. All rows have m numbers."""
     many_i, many_k = p - p % 4, q - q % 5
     for i in range(0, many_i, 4):
@@ -109,7 +109,7 @@ def add_inner_products(out: Grid, a: Rows, b: Rows, p: int, q: int, m: int) -> N
 
 
 @jit
-def _add_20_inner_products(out: Grid, a: Rows, b: Rows, i: int, k: int, m: int) -> None:
+def _add_20_inner_products(out: MatrixAt, a: RowsAt, b: RowsAt, i: int, k: int, m: int) -> None:
     x, y, o, right = a.numbers, b.numbers, out.numbers, out.across
     zero = x.dtype.type(0)
     p = q = r = s = zero, zero, zero, zero, zero
@@ -133,7 +133,7 @@ def _plus(total: Any, x: Any, y: Any) -> Any:
 
 
 @jit
-def _add_inner_product(out: Grid, a: Rows, b: Rows, i: int, k: int, m: int) -> None:
+def _add_inner_product(out: MatrixAt, a: RowsAt, b: RowsAt, i: int, k: int, m: int) -> None:
     x, y, total = a.numbers, b.numbers, a.numbers.dtype.type(0)
     from_a, from_b = Place(a.first + i * a.step), Place(b.first + k * b.step)
     for j in range(Place(m)):

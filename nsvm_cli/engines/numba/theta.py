@@ -31,7 +31,7 @@ def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> forms.Kernel:
     numbers = {name: getattr(formula, name) for name in kind._fields if name != "bias"}
     if "gamma" in numbers:
         numbers["gamma"] = or_one_over_n(numbers["gamma"], z)
-    typed = {name: value if name == "degree" else real(value) for name, value in numbers.items()}
+    typed = {name: value if isinstance(value, int) else real(value) for name, value in numbers.items()}
     return kind(**typed, bias=real(isinstance(K, Biased)))
 
 
