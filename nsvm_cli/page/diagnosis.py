@@ -85,7 +85,7 @@ def diagnose(trained: Trained, records: Records = ()) -> Figures:
 def _kernel_figures(trained: Trained, train: Samples) -> Figures:
     """Return the alignment on training and held-out samples, and figures of the kernel matrix.
 
-    The matrix is that of the cosines K(a, b) / sqrt(K(a, a) K(b, b)), as distances are those of such a matrix.
+    The matrix is that of the cosines K(a, b) / sqrt(K(a, a) K(b, b)), for which the distances are defined.
     """
     model, seed = trained.model, trained.saved.settings.seed
     held_out = _some(trained.held_out, IN_FIT, seed)
@@ -119,8 +119,8 @@ def _moves(trained: Trained) -> bool:
 
 
 def _support_figures(trained: Trained, records: Records) -> Figures:
-    """Return the number of terms, the share of the training samples that are support vectors, and how long ago
-    those of Algorithm 1 were added.
+    """Return the number of terms, the share of training samples among them, and how long ago those of
+    Algorithm 1 were added.
     """
     m, e = len(trained.data.splits["train"]), trained.model.expansion
     algorithm = build_trainer(trained.saved.settings.algorithm)
@@ -182,9 +182,9 @@ def _squared_norm(model: NSVM, z: Float[Tensor, "s n"], alpha: Float[Tensor, " s
 def _scores(trained: Trained, train: Samples, distance_ones: float) -> Figures:
     """Return the score of the model on training and held-out samples, and those of others in its place.
 
-    ``better`` names the others that make significantly smaller errors on the same samples, and ``worse`` those
-    that make larger ones; ``overfitted`` says whether errors on held-out samples are significantly larger than
-    on training samples.
+    ``better`` names the others that make significantly smaller errors on the same samples, and ``worse``
+    those that make larger ones; ``overfitted`` says whether errors on held-out samples are significantly
+    larger than on training samples.
     """
     model, task, seed = trained.model, trained.model.task, trained.saved.settings.seed
     held_out = _some(trained.held_out, IN_FIT, seed)

@@ -13,8 +13,8 @@ EXTREME = 0.1
 """A distance below which a kernel matrix may be as good as the identity, or as constant."""
 
 ORTHOGONAL = 0.9
-"""The entropy from which a matrix near the identity is one of orthogonal samples. That of many classes, within
-which samples are alike, is as near to the identity: C equal blocks are 1/sqrt(C) from it, with the entropy
+"""The entropy from which a matrix near the identity is one of orthogonal samples. That of many classes,
+within which samples are alike, is as near to the identity: C equal blocks are 1/sqrt(C) from it, with the entropy
 log C / log k."""
 
 STILL = 1e-3
@@ -35,7 +35,7 @@ def better(one: Errors, other: Errors) -> bool:
     return float(d.sum()) > STANDARD_ERRORS * math.sqrt(float(d.square().sum()))
 
 
-def overfitted(train: Errors, held_out: Errors) -> bool:
+def overfitted(train: Errors, held_out: Float[Tensor, " q"]) -> bool:
     """Return whether errors on held-out samples are larger than on training samples, by more than chance."""
     variance = sum(float(e.var(correction=0)) / len(e) for e in (train, held_out))
     return float(held_out.mean() - train.mean()) > STANDARD_ERRORS * math.sqrt(variance)
@@ -68,17 +68,17 @@ def _matters(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if svm and I < EXTREME and figures["entropy"] > ORTHOGONAL and figures["overfitted"]:
         yield (
             "identity-like kernel",
-            f"the kernel matrix is {I:.2g} from the identity, with {train} on training and {test} on held-out "
-            "samples: orthogonal samples fit any labels; lower kernel.gamma or network.scale, or set "
-            "penalties.identity where theta is trained",
+            f"the kernel matrix is {I:.2g} from the identity, with {train} on training and {test} on "
+            "held-out samples: orthogonal samples fit any labels; lower kernel.gamma or network.scale, or "
+            "set penalties.identity where theta is trained",
         )
     if svm and ones < EXTREME and ("guess" not in figures["worse"] or "rescaled" in better):
         rescaled = _score(figures, "rescaled")
         yield (
             "constant kernel",
-            f"the kernel matrix is {ones:.2g} from all ones, with {test} where one answer for all has {guess} "
-            f"and a kernel of larger differences {rescaled}; raise kernel.gamma or network.scale, or set "
-            "penalties.ones where theta is trained",
+            f"the kernel matrix is {ones:.2g} from all ones, with {test} where one answer for all has "
+            f"{guess} and a kernel of larger differences {rescaled}; raise kernel.gamma or network.scale, or "
+            "set penalties.ones where theta is trained",
         )
     if _still(figures):
         yield (
