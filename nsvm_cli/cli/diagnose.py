@@ -24,19 +24,22 @@ examples:
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("path", metavar="RUN", type=Path, help="run directory")
+    parser.add_argument("path", metavar="RUN", type=Path, help="run directory or model file")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_memory_budget()
     parser.add_plugins()
 
 
 def diagnose(options: argparse.Namespace) -> None:
     """Print the figures and the verdict. Writes no file."""
     from nsvm_cli.page.diagnosis import diagnose as of
-    from nsvm_cli.page.trained import load_trained
+    from nsvm_cli.page.trained import load_trained, records_of
     from nsvm_cli.terminal.console import show_facts
     from nsvm_cli.terminal.diagnosis import diagnosis_facts
 
-    figures = of(load_trained(options.path, {}))
+    budget = {} if options.memory_budget is None else {"memory_budget": options.memory_budget}
+    trained = load_trained(options.path, {"device": "auto", **budget})
+    figures = of(trained, records_of(options.path))
     if options.json:
         answer(json.dumps(figures, allow_nan=False))
     else:

@@ -175,6 +175,15 @@ class CommandParser(Parser):
             help="CSV for a spreadsheet: a quote before cells that it would take for formulas",
         )
 
+    def add_memory_budget(self) -> None:
+        """Take ``--memory-budget``, as ``memory_budget``; None leaves it to the model."""
+        self.add_argument(
+            "--memory-budget",
+            metavar="MIB",
+            type=_mebibytes,
+            help="memory that data and model may take, if more than 1024 MiB",
+        )
+
     def add_plugins(self) -> None:
         """Take ``plugins=[MODULE]`` among the arguments, as ``nsvm train`` does, as the list ``plugins``."""
         self.set_defaults(plugins=[])
@@ -251,3 +260,9 @@ def build_parser(command: str | None = None) -> Parser:
         chosen.set_defaults(run=getattr(module, command))
         module.configure(chosen)
     return parser
+
+
+def _mebibytes(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"expected a positive integer, got {text}")
+    return int(text)

@@ -32,12 +32,7 @@ def configure(parser: CommandParser) -> None:
         type=_html_file,
         help=f"file to write; by default {REPORT} in PATH or, for several, in the current folder",
     )
-    parser.add_argument(
-        "--memory-budget",
-        metavar="MIB",
-        type=_mebibytes,
-        help="memory that data and model may take, if more than 1024 MiB",
-    )
+    parser.add_memory_budget()
     parser.add_plugins()
 
 
@@ -47,12 +42,6 @@ def _html_file(text: str) -> Path:
     if file.resolve().suffix not in (".html", ".htm") and (file.is_file() or not file.exists()):
         raise argparse.ArgumentTypeError(f"expected a name that ends in .html, got {text}")
     return file
-
-
-def _mebibytes(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"expected a positive integer, got {text}")
-    return int(text)
 
 
 def report(options: argparse.Namespace) -> None:

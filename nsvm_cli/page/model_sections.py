@@ -25,7 +25,7 @@ from nsvm_cli.page.pictures import (
     prediction_picture,
 )
 from nsvm_cli.page.support_vectors import Prediction, predictions
-from nsvm_cli.page.trained import Trained, load_trained
+from nsvm_cli.page.trained import Trained, load_trained, records_of
 from nsvm_cli.tasks import Classification
 from nsvm_cli.terminal.diagnosis import diagnosis_facts
 from nsvm_cli.trainers import build_trainer
@@ -46,7 +46,7 @@ def model_sections(run: Path, runtime: Mapping[str, Any], data: Data | None = No
     except (InputError, RunError) as error:
         return [left_out("Model", "Mistakes, support vectors, kernel matrix and features are", error)]
     parts: dict[str, Callable[[Trained], Blocks]] = {
-        "Diagnosis": _diagnosis,
+        "Diagnosis": partial(_diagnosis, run),
         "Predictions": _predictions,
         "Worst mistakes": _mistakes,
         "Strongest support vectors": _support_vectors,
@@ -57,9 +57,9 @@ def model_sections(run: Path, runtime: Mapping[str, Any], data: Data | None = No
     return [part for title, make in parts.items() for part in section(title, partial(make, trained))]
 
 
-def _diagnosis(trained: Trained) -> Blocks:
+def _diagnosis(run: Path, trained: Trained) -> Blocks:
     if build_trainer(trained.saved.settings.algorithm).trains_svm:
-        figures = diagnose(trained)
+        figures = diagnose(trained, records_of(run))
         yield Note(f"{figures['verdict'].capitalize()}: {figures['why']}.")
         yield Table("A look inside", ("figure", "value", "meaning"), diagnosis_facts(figures), range(1, 2))
 

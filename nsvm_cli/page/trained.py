@@ -25,6 +25,8 @@ from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.models.objectives import random_subset
 from nsvm_cli.output import shortened
 from nsvm_cli.runs.experiment import initial_network
+from nsvm_cli.storage.metrics_file import read_metrics
+from nsvm_cli.storage.run_directory import METRICS
 from nsvm_cli.tasks import Classification
 
 MOST_COLUMNS = 30
@@ -183,3 +185,11 @@ def load_trained(run: Path, runtime: Mapping[str, Any], data: Data | None = None
         raise InputError(f"{data.source} or its test set has changed since the run")
     checked_split(facts, data, data.splits.held_out)
     return Trained(saved, data, data.splits.held_out)
+
+
+def records_of(run: Path) -> list[dict[str, Any]]:
+    """Return the metrics of a run; none if these are missing or damaged, or ``run`` is a model file."""
+    try:
+        return read_metrics(run / METRICS)
+    except (InputError, OSError):
+        return []

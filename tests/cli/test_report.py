@@ -63,7 +63,8 @@ def test_a_run(folder: Path) -> None:
     page = report("run", cwd=folder)
     assert page.all("h1")[0].text == "alg4 on csv, seed 0"
     assert [*page.sections] == [
-        *("Result", "Settings", "Training", "Confusion", "Worst mistakes", "Strongest support vectors"),
+        *("Result", "Settings", "Training", "Confusion", "Diagnosis", "Worst mistakes"),
+        "Strongest support vectors",
         *("Kernel matrix", "Features", "Decisions", "Data and computation"),
     ]
     result = json.loads((folder / "run" / "result.json").read_text())

@@ -163,7 +163,8 @@ def test_features_that_are_not_finite(found: Trained) -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_images_are_shown_as_images(tmp_path: Path) -> None:
     sections = shown(trained(tmp_path, **DIGITS, algorithm={"name": "pegasos", "steps": 40}))
-    assert [*sections] == ["Worst mistakes", "Strongest support vectors", "Kernel matrix", "Features"]
+    assert [*sections][:3] == ["Diagnosis", "Worst mistakes", "Strongest support vectors"]
+    assert [*sections][3:] == ["Kernel matrix", "Features"]
     (mistakes,) = sections["Worst mistakes"].blocks
     assert isinstance(mistakes, Images)
     assert len(mistakes.images) == 24
@@ -188,7 +189,7 @@ def test_rows_of_a_table_are_shown_by_the_names_of_their_columns(tmp_path: Path)
 def test_real_targets(tmp_path: Path) -> None:
     table = small_table("regression", tmp_path)
     sections = shown(trained(tmp_path, **table, algorithm={"name": "pegasos", "steps": 40}))
-    assert [*sections][:2] == ["Predictions", "Worst mistakes"]
+    assert [*sections][:3] == ["Diagnosis", "Predictions", "Worst mistakes"]
     worst = sections["Worst mistakes"].blocks[0]
     assert isinstance(worst, Table)
     errors = [abs(float(row[2])) for row in worst.rows]

@@ -1,0 +1,174 @@
+"""What a diagnosis says of models that are made to have one fault each, and of those that lack a part."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.svm import SVC
+
+from nsvm_cli.errors import InputError
+from nsvm_cli.page.diagnosis import Figures, diagnose, support_age
+from nsvm_cli.page.trained import records_of
+from nsvm_cli.page.verdict import better, overfitted
+from nsvm_cli.terminal.diagnosis import diagnosis_facts
+from tests.page.test_model_sections import load
+from tests.small_tables import small_table
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+ALG4 = {"name": "alg4", "steps": 200, "solver": "svc", "lam": 1e-3}
+RINGNORM = {"dataset": {"name": "ringnorm", "samples": 1000}, "network": {"name": "identity"}}
+PEGASOS = {**RINGNORM, "algorithm": {"name": "pegasos", "steps": 1500, "lam": 1e-3}}
+MADE: dict[str, dict[str, Any]] = {
+    "healthy": {"dataset": RINGNORM["dataset"], "algorithm": ALG4},
+    "identity-like kernel": {**PEGASOS, "kernel": {"name": "rbf", "gamma": 50.0}},
+    "constant kernel": {**PEGASOS, "kernel": {"name": "rbf", "gamma": 1e-4}},
+    "frozen features": {
+        "dataset": {"name": "digits"},
+        "optimizer": {"name": "sgd", "lr": 0.0},
+        "algorithm": {"name": "alg1", "steps": 300, "lam": 1e-3},
+    },
+}
+
+
+@pytest.mark.parametrize("verdict", MADE)
+def test_made_cases_are_told_apart(verdict: str, tmp_path: Path) -> None:
+    figures = diagnose(load(tmp_path, **MADE[verdict]), records_of(tmp_path / "run"))
+    assert figures["verdict"] == verdict, figures["why"]
+    assert json.loads(json.dumps(figures, allow_nan=False)) == figures
+    has_theta = "network" not in MADE[verdict]
+    assert (figures["theta_change"] is not None) == (figures["frozen_accuracy"] is not None) == has_theta
+    assert (figures["refreshed_accuracy"] is not None) == (verdict == "frozen features")
+    assert (figures["support_age"] is not None) == (verdict == "frozen features")
+    assert figures["duality_gap"] >= 0
+    assert (figures["duality_gap"] < 1e-3) == (verdict == "healthy"), "the others have not converged"
+    for name, _, meaning in diagnosis_facts(figures):
+        assert len(name) <= 18
+        assert len(meaning) <= 42
+
+
+def test_the_gap_is_that_to_the_dual_value_of_scikit_learn(tmp_path: Path) -> None:
+    found = load(tmp_path, **PEGASOS, kernel={"name": "rbf", "gamma": 0.05}, dtype="float64")
+    train, model, lam = found.data.splits["train"], found.model, 1e-3
+    y, z = train.y.numpy(), model.features(train.x)
+    K = model.kernel(z, z).numpy()
+    m = len(y)
+    svc = SVC(C=1 / (lam * m), kernel="precomputed", tol=1e-9).fit(K, y)
+    a = np.zeros(m)
+    a[svc.support_] = svc.dual_coef_[0]
+    dual = lam * (np.abs(a).sum() - a @ K @ a / 2)
+    f = K[:, svc.support_] @ svc.dual_coef_[0] + svc.intercept_
+    primal = lam / 2 * a @ K @ a + np.maximum(0, 1 - y * f).mean()
+    figures = diagnose(found)
+    assert primal == pytest.approx(dual, abs=1e-6)
+    assert figures["duality_gap"] > 1e-4, "Pegasos has taken few steps"
+    expansion = replace(
+        model.expansion,
+        z=z[svc.support_],
+        alpha=torch.from_numpy(svc.dual_coef_[0]),
+        scale=1.0,
+        bias=float(svc.intercept_[0]),
+        i=torch.from_numpy(svc.support_).long(),
+    )
+    exact = replace(found, saved=replace(found.saved, model=replace(model, expansion=expansion)))
+    figures = diagnose(exact)
+    assert figures["objective"] == pytest.approx(primal, rel=1e-9)
+    assert figures["objective"] - figures["duality_gap"] == pytest.approx(dual, abs=1e-8)
+    assert figures["refit_accuracy"] == figures["test_accuracy"]
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "cross_entropy": {
+        "algorithm": {"name": "cross_entropy", "steps": 20},
+        "network": {"name": "mlp", "widths": [6], "head": True},
+        "kernel": {"name": "linear"},
+    },
+    "validation": {"dataset": {"name": "ringnorm", "samples": 200, "validation": 50}},
+    "calibrated": {
+        "dataset": {"name": "ringnorm", "samples": 200, "validation": 50},
+        "calibration": "sigmoid",
+    },
+    "linear": {
+        "kernel": {"name": "linear"},
+        "algorithm": {"name": "alg4", "steps": 20, "solver": "linear", "lam": 0.01},
+    },
+    "logistic": {"loss": {"name": "logistic"}},
+    "no theta but features": {"algorithm": {"name": "pegasos", "steps": 60}},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_does_not_apply_is_null(case: str, tmp_path: Path) -> None:
+    figures = diagnose(load(tmp_path, **CASES[case]))
+    assert json.loads(json.dumps(figures, allow_nan=False)) == figures
+    unknown = {name for name, value in figures.items() if value is None}
+    always = {"refreshed_accuracy", "rescaled_accuracy", "support_age"}
+    svm = {"support_vectors", "support_share", "refit_accuracy", "frozen_accuracy", "objective"}
+    expected = {
+        "cross_entropy": {*svm, "duality_gap"},
+        "linear": {"support_share", "duality_gap"},
+        "logistic": {"duality_gap"},
+        "no theta but features": {"theta_change", "feature_change", "frozen_accuracy"},
+    }
+    assert unknown == always | expected.get(case, set())
+    assert figures["verdict"] != "frozen features"
+    names = [name for name, *_ in diagnosis_facts(figures)]
+    assert ("validation accuracy" in names) == ("calibra" in case or case == "validation")
+
+
+@pytest.mark.parametrize("solver", ["pegasos", "svc"])
+@pytest.mark.parametrize("table", ["three classes", "regression"])
+def test_tables(table: str, solver: str, tmp_path: Path) -> None:
+    algorithm = {"name": "alg4", "steps": 20, "solver_steps": 100, "lam": 0.01, "solver": solver}
+    changes = {**small_table(table, tmp_path), "algorithm": algorithm}
+    if table == "regression" and solver == "pegasos":
+        changes["loss"] = {"name": "squared"}
+    figures = diagnose(load(tmp_path, **changes))
+    metric = "r2" if table == "regression" else "accuracy"
+    assert figures["metric"] == metric
+    assert None not in (figures[f"test_{metric}"], figures[f"refit_{metric}"], figures[f"frozen_{metric}"])
+    assert figures["duality_gap"] is None
+    assert (figures["objective"] is None) == (table == "three classes" and solver == "svc")
+    assert diagnosis_facts(figures)
+
+
+def test_terms_that_are_no_samples_of_the_data(tmp_path: Path) -> None:
+    found = load(tmp_path)
+
+    def of(i: torch.Tensor | None) -> Figures:
+        model = replace(found.model, expansion=replace(found.model.expansion, i=i))
+        return diagnose(replace(found, saved=replace(found.saved, model=model)))
+
+    assert of(None)["support_share"] is None
+    i = found.model.expansion.i
+    assert i is not None
+    with pytest.raises(InputError, match="names training sample 1000000"):
+        of(torch.full_like(i, 10**6))
+
+
+def test_the_age_of_terms(tmp_path: Path) -> None:
+    e = load(tmp_path).model.expansion
+    e = replace(e, z=e.z[:4], alpha=e.alpha[:4])
+    records = [{"step": t, "support_vectors": s} for t, s in ((10, 1), (20, 1), (30, 3), (40, 4))]
+    assert support_age(e, records) == 10  # 30, 10, 10 and 0 steps ago
+    assert support_age(e, records[:3]) is None
+    assert support_age(e, [*records, {"step": 50, "support_vectors": 3}]) is None
+    assert support_age(e, []) is None
+
+
+def test_chance_makes_no_difference() -> None:
+    none, some = torch.zeros(1000), torch.zeros(1000)
+    some[:4] = 1
+    assert not better(none, some)
+    assert not better(none, none)
+    some[4:6] = 1
+    assert better(none, some)
+    assert not better(some, none)
+    assert overfitted(none, some)
+    assert not overfitted(some, some)
