@@ -14,7 +14,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from nsvm_cli.models.kernels import Kernel
-from nsvm_cli.trainers.coefficients import RIDGE
+from nsvm_cli.trainers.coefficients import projected
 
 PLACES = 17
 """Points of the line between two features among which their merged feature is chosen."""
@@ -48,13 +48,11 @@ def removal(K: Kernel, terms: Terms) -> Terms:
 
 
 def projection(K: Kernel, terms: Terms) -> Terms:
-    """Remove a term, and project it onto the span of the others: alpha += (K_ss)^-1 K_sp alpha_p."""
+    """Remove a term, and add its projection onto the span of the others."""
     p = least(K, terms)
-    i, z, alpha = terms.without(p)
-    K_ss, K_sp = K(z, z), K(z, terms.z[p : p + 1])
-    K_ss.diagonal().add_(RIDGE * K_ss.diagonal().mean())
-    onto = torch.linalg.solve(K_ss, K_sp)
-    return Terms(i, z, alpha + (onto * terms.alpha[p]).view_as(alpha))
+    others = terms.without(p)
+    gone = terms.z[p : p + 1], terms.alpha[p : p + 1]
+    return others._replace(alpha=others.alpha + projected(K, *gone, onto=others.z))
 
 
 def merging(K: Kernel, terms: Terms) -> Terms:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.losses import any_output
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.parallel.distributed import SINGLE_PROCESS, Processes
@@ -19,8 +21,18 @@ from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 from nsvm_cli.tasks import BinaryClassification
 from nsvm_cli.trainers.base import Problem, State
 
-RIDGE = 1e-3
-"""What is added to the diagonal of a kernel matrix, relative to its mean, before it is inverted."""
+
+def projected(
+    K: Kernel, z: Float[Tensor, "s n"], alpha: Float[Tensor, " s *outputs"], onto: Float[Tensor, "q n"]
+) -> Float[Tensor, " q *outputs"]:
+    """Return the coefficients of sum_s alpha_s K(z_s, .), projected onto the span of the K(onto_q, .).
+
+    They solve K(onto, onto) a = K(onto, z) alpha, in float64. The diagonal gains the square root of the
+    precision of the features, relative to its mean, since kernel matrices are close to singular.
+    """
+    K_qq = K(onto, onto).double()
+    K_qq.diagonal().add_(math.sqrt(torch.finfo(z.dtype).eps) * K_qq.diagonal().mean())
+    return torch.linalg.solve(K_qq, K(onto, z).double() @ alpha.double()).to(alpha)
 
 
 class Coefficients:
@@ -103,15 +115,10 @@ class SampleState(State):
         self.coefficients.add(i, amount.cpu().numpy())
 
     def project(self, problem: Problem, before: Float[Tensor, "s n"]) -> None:
-        """Project sum_j alpha_j K(z_j, .), of features z_j ``before``, onto the span of those of theta now.
-
-        The new coefficients solve K(z', z') alpha' = K(z', z) alpha.
-        """
+        """Project f, whose features of the support were these, onto the span of those of theta now."""
         j, alpha = self.coefficients.on(problem.y)
-        after = self.F(problem[j][0])
-        K = problem.K(after, after)
-        K.diagonal().add_(RIDGE * K.diagonal().mean())
-        self.coefficients.alpha[j] = torch.linalg.solve(K, problem.K(after, before) @ alpha).cpu().numpy()
+        alpha = projected(problem.K, before, alpha, onto=self.F(problem[j][0]))
+        self.coefficients.alpha[j] = alpha.cpu().numpy()
 
     def terms(self, problem: Problem) -> tuple[Int64[np.ndarray, " s"], Float[Tensor, " s *outputs"]]:
         """Return this process's shard of the support: the indices j, and alpha_j."""
