@@ -14,8 +14,8 @@ EXTREME = 0.1
 
 ORTHOGONAL = 0.9
 """The entropy from which a matrix near the identity is one of orthogonal samples. That of many classes,
-within which samples are alike, is as near to the identity: C equal blocks are 1/sqrt(C) from it, with the entropy
-log C / log k."""
+within which samples are alike, is as near to the identity: C equal blocks are 1/sqrt(C) from it, with the
+entropy log C / log k."""
 
 STILL = 1e-3
 """A change of theta or of the kernel matrix below which training has not moved the features."""

@@ -32,7 +32,8 @@ def projected(
     """
     K_qq = K(onto, onto).double()
     K_qq.diagonal().add_(math.sqrt(torch.finfo(z.dtype).eps) * K_qq.diagonal().mean())
-    return torch.linalg.solve(K_qq, K(onto, z).double() @ alpha.double()).to(alpha)
+    solved: Tensor = torch.linalg.solve(K_qq, K(onto, z).double() @ alpha.double())
+    return solved.to(alpha)
 
 
 class Coefficients:
