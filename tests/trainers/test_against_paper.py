@@ -186,3 +186,20 @@ def test_a_step_without_a_violation_changes_nothing(engine: Engine, small: MakeS
             assert moved == (state.violations > violations)
             quiet += not moved
         assert quiet > 10
+
+
+def test_algorithm_2_with_the_objective_of_algorithm_1(small: MakeSmall) -> None:
+    s, T, lr = small(0), 150, 2e-3
+    theirs = Transcribed(s, lr)
+    data, y, alpha = theirs.data, s.problem.y, torch.zeros(len(s.problem.y), dtype=torch.float64)
+    alpha[theirs.draw(1)[0]] = 1
+    for t in range(2, T + 1):
+        i = theirs.draw(t)[0]
+        terms = [(float(alpha[j] * y[j]), data.F(j).detach()) for j in range(data.m) if alpha[j] != 0]
+        total = sum(a * theirs.K(z, data.F(i)) for a, z in terms)
+        if y[i] / (LAM * (t - 1)) * total < 1:
+            reference.descend(theirs.optimizer, -y[i] / (LAM * (t - 1)) * total)
+            alpha[i] += 1
+    state, g = train(Alg2(T, LAM, objective="alg1"), s.problem, F := s.theta(lr))
+    assert torch.equal(dense(s.problem, state), alpha)
+    assert_same_model(s, theirs, F, g, alpha, T)

@@ -1,0 +1,39 @@
+"""Remedies for overfitting: limits, gradients, and the step that they are part of."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from nsvm_cli.models.kernels import RBF
+from nsvm_cli.models.penalties import PENALTIES, distance_identity, distance_ones, entropy
+
+EYE, ONES = torch.eye(5, dtype=torch.float64), torch.ones(5, 5, dtype=torch.float64)
+
+
+def test_the_limits_are_those_of_the_identity_and_of_a_constant_kernel() -> None:
+    for K, figures in ((EYE, (1.0, 0.0, 1.0)), (ONES, (0.0, 1.0, 0.0))):
+        found = (float(entropy(K)), float(distance_identity(K)), float(distance_ones(K)))
+        assert found == pytest.approx(figures, abs=1e-9)
+
+
+@pytest.mark.parametrize("gamma", [0.01, 1.0, 100.0])
+def test_penalties_are_from_0_to_1(gamma: float) -> None:
+    z = torch.randn(8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert all(0 <= float(term(RBF(gamma)(z, z))) <= 1 + 1e-9 for term in PENALTIES.values())
+
+
+@pytest.mark.parametrize("name", sorted(PENALTIES))
+def test_gradients_are_those_of_finite_differences(name: str) -> None:
+    z = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: PENALTIES[name](RBF(0.5)(z, z)), (z,))
+
+
+def test_scaling_features_leads_from_a_constant_kernel_to_the_identity() -> None:
+    """As in the example of the paper, F(x) = theta x."""
+    x = torch.linspace(-1, 1, 6, dtype=torch.float64)[:, None]
+    low, high = (RBF(1.0)(theta * x, theta * x) for theta in (1e-4, 1e4))
+    assert float(distance_ones(low)) < 1e-6
+    assert float(distance_identity(high)) < 1e-6
+    assert float(entropy(low)) < 1e-6
+    assert float(entropy(high)) > 1 - 1e-6
