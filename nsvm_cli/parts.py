@@ -8,6 +8,7 @@ from typing import Any
 from nsvm_cli.config.registry import build
 from nsvm_cli.config.settings import Settings
 from nsvm_cli.errors import InputError
+from nsvm_cli.models.kernel_gradients import Strategy, build_gradient
 from nsvm_cli.models.kernels import Kernel, build_kernel
 from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.optimizers import OptimizerConfig, build_optimizer
@@ -21,6 +22,7 @@ class Parts:
     algorithm: Trainer[Any]
     kernel: Kernel
     optimizer: OptimizerConfig
+    gradient: Strategy | None = None
 
 
 def build_parts(settings: Settings) -> Parts:
@@ -30,7 +32,10 @@ def build_parts(settings: Settings) -> Parts:
         InputError: a name or a setting is wrong.
     """
     parts = Parts(
-        build_trainer(settings.algorithm), build_kernel(settings.kernel), build_optimizer(settings.optimizer)
+        build_trainer(settings.algorithm),
+        build_kernel(settings.kernel),
+        build_optimizer(settings.optimizer),
+        build_gradient(settings.kernel),
     )
     if settings.calibration and settings.task == "regression":
         raise InputError("calibration=sigmoid gives probabilities of classes, and task=regression has none")

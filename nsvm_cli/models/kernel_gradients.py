@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass as plain_dataclass
 from typing import Any
@@ -92,7 +92,7 @@ class SPSA(Differences):
 
     def direction(self, a: Points) -> Points:
         """Return a random direction for each of the features a."""
-        return torch.from_numpy(_draws.get().next().choice([-1.0, 1.0], a.shape)).to(a)
+        return torch.from_numpy(_next_generator().choice([-1.0, 1.0], a.shape)).to(a)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -100,7 +100,7 @@ class RDSA(SPSA):
     """Random directions (Kushner and Clark 1978): as ``SPSA``, with normally distributed d."""
 
     def direction(self, a: Points) -> Points:
-        return torch.from_numpy(_draws.get().next().standard_normal(a.shape)).to(a)
+        return torch.from_numpy(_next_generator().standard_normal(a.shape)).to(a)
 
 
 GRADIENTS: dict[str, type[Strategy]] = {
@@ -127,6 +127,10 @@ class WithGradient(Kernel):
         with torch.no_grad():
             return self.strategy(self.K, a, b, K, G)
 
+    @property
+    def values(self) -> Kernel:
+        return self.K
+
     def diag(self, a: Points) -> Tensor:
         return self.K.diag(a)
 
@@ -137,7 +141,7 @@ class _Value(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, K: WithGradient) -> Tensor:
         value = K.K(a, b)
-        ctx.K = K
+        ctx.K, ctx.draws = K, _draws.get()  # for GPUs, autograd calls backward in another thread
         ctx.save_for_backward(a, b, value)
         return value
 
@@ -145,28 +149,30 @@ class _Value(torch.autograd.Function):
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         a, b, value = ctx.saved_tensors
         by_a, by_b, _ = ctx.needs_input_grad
-        return (
-            ctx.K.gradient(a, b, value, G) if by_a else None,
-            ctx.K.gradient(b, a, value.mT, G.mT) if by_b else None,  # K is symmetric
-            None,
-        )
+        with _drawing(ctx.draws):
+            return (
+                ctx.K.gradient(a, b, value, G) if by_a else None,
+                ctx.K.gradient(b, a, value.mT, G.mT) if by_b else None,  # as K(a, b) = K(b, a)
+                None,
+            )
 
 
-def with_gradient(K: Kernel, how: str | Mapping[str, Any] | None) -> Kernel:
-    """Return a kernel with the gradient that ``kernel.gradient`` asks for; None leaves it as it is.
+def build_gradient(settings: Mapping[str, Any]) -> Strategy | None:
+    """Return the strategy that a ``kernel:`` section asks for, None for none.
 
-    Args:
-        K: the kernel.
-        how: the name of a strategy, or a section of its name and settings.
+    ``gradient`` is the name of a strategy, or a section of its name and settings.
 
     Raises:
         InputError: there is no such strategy, or a setting of it is wrong.
     """
-    if how is None:
-        return K
-    return WithGradient(
-        K, build(GRADIENTS, "kernel.gradient", {"name": how} if isinstance(how, str) else how)
-    )
+    how = settings.get("gradient")
+    section = {"name": how} if not isinstance(how, Mapping) else how
+    return None if how is None else build(GRADIENTS, "kernel.gradient", section)
+
+
+def with_gradient(K: Kernel, strategy: Strategy | None) -> Kernel:
+    """Return a kernel whose gradient a strategy computes; None leaves it as it is."""
+    return K if strategy is None else WithGradient(K, strategy)
 
 
 @plain_dataclass
@@ -183,14 +189,25 @@ class Draws:
         return generator(self.seed, Stream.KERNEL, self.t, self.count)
 
 
-_draws: ContextVar[Draws] = ContextVar("draws")
+_draws: ContextVar[Draws | None] = ContextVar("draws", default=None)
+
+
+def _next_generator() -> np.random.Generator:
+    draws = _draws.get()
+    if draws is None:
+        raise RuntimeError("random directions are drawn within drawing_directions")
+    return draws.next()
 
 
 @contextmanager
-def drawing_directions(seed: int, t: int) -> Iterator[None]:
-    """Let strategies draw the random directions of step t within the context."""
-    token = _draws.set(Draws(seed, t))
+def _drawing(draws: Draws | None) -> Iterator[None]:
+    token = _draws.set(draws)
     try:
         yield
     finally:
         _draws.reset(token)
+
+
+def drawing_directions(seed: int, t: int) -> AbstractContextManager[None]:
+    """Let strategies draw the random directions of step t within the context."""
+    return _drawing(Draws(seed, t))

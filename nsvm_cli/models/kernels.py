@@ -40,6 +40,11 @@ class Kernel:
         """Return K(a_i, b_j) for all i, j."""
         raise NotImplementedError
 
+    @property
+    def values(self) -> Kernel:
+        """The kernel to predict with: itself, without what only training needs."""
+        return self
+
     def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
         """Return the gradient of sum_ij G_ij K(a_i, b_j) with respect to a, given ``K`` = K(a_i, b_j).
 

@@ -111,7 +111,7 @@ def build(settings: Settings, data: Data, parts: Parts | None = None) -> Experim
     scaling = fit_scaling(train.x, data.global_scaling)
     x, y = scaling(train.x, dtype).to(device), data.task.targets(train.y).to(device, dtype)
     processes, loss = init_distributed(device), build_loss(settings.loss, settings.multiclass, data.task)
-    K = with_gradient(parts.kernel, settings.kernel.get("gradient"))
+    K = with_gradient(parts.kernel, parts.gradient if algorithm.moves_theta else None)
     penalties = construct(Penalties, "penalties", settings.penalties)
     how = processes, settings.memory_budget, data.task, loss, penalties
     problem = Problem(x, y, K, settings.seed, *how)
@@ -246,7 +246,7 @@ def model_of(experiment: Experiment, expansion: Expansion) -> NSVM:
 def uncalibrated(experiment: Experiment, expansion: Expansion) -> NSVM:
     """Return the model with the current theta and these terms, without probabilities."""
     e = experiment
-    return NSVM(e.data.task, e.scaling, e.F.network, e.problem.K, expansion)
+    return NSVM(e.data.task, e.scaling, e.F.network, e.problem.K.values, expansion)
 
 
 def calibrated(experiment: Experiment, model: NSVM) -> NSVM:

@@ -8,6 +8,7 @@ from nsvm_cli.config.settings import Settings
 from nsvm_cli.engines import NUMBA, select
 from nsvm_cli.engines.numba.coverage import uncovered, units
 from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernel_gradients import build_gradient, with_gradient
 from nsvm_cli.models.kernels import build_kernel
 from nsvm_cli.models.losses import build_loss
 from nsvm_cli.models.networks import build_network
@@ -25,10 +26,12 @@ def units_of(settings: Settings, if_used: bool = False) -> list[str]:
     x = torch.zeros(3, *shape, dtype=getattr(torch, settings.dtype))
     task = BINARY if settings.task != Regression.kind else TASKS[settings.task]()
     loss = build_loss(settings.loss, settings.multiclass, task)
-    problem = Problem(x, x.new_ones(3), build_kernel(settings.kernel), settings.seed, task=task, loss=loss)
+    trainer = build_trainer(settings.algorithm)
+    gradient = build_gradient(settings.kernel) if trainer.moves_theta else None
+    K = with_gradient(build_kernel(settings.kernel), gradient)
+    problem = Problem(x, x.new_ones(3), K, settings.seed, task=task, loss=loss)
     network = build_network(settings.network, shape, settings.seed).to(x)
     F = FeatureMap(network, build_optimizer(settings.optimizer), dropout_seed=0)
-    trainer = build_trainer(settings.algorithm)
     if if_used:
         is_covered = select(settings.engine, trainer, problem, F) == NUMBA
     else:

@@ -46,10 +46,10 @@ class CrossEntropy(BatchTrainer[AveragedState]):
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
         n, (expected,) = F(problem.x[:1]).shape[1], problem.task.outputs or (1,)
-        if n != expected or type(problem.K) is not Linear:
+        if n != expected or type(problem.K.values) is not Linear:
             raise InputError(
                 f"algorithm=cross_entropy expects network.head=true and kernel=linear, got a network with "
-                f"{n} outputs and kernel {type(problem.K).__name__.lower()}"
+                f"{n} outputs and kernel {type(problem.K.values).__name__.lower()}"
             )
 
     def start(self, problem: Problem, F: FeatureMap) -> AveragedState:

@@ -132,7 +132,7 @@ class SVC(DirectSolver):
     def check(self, problem: Problem, F: FeatureMap) -> None:
         m = len(problem.y)
         needed = m * m * 8 / 2**20
-        if needed > problem.memory_budget and not _scikit_learns_own(problem.K, n=1):
+        if needed > problem.memory_budget and not _scikit_learns_own(problem.K.values, n=1):
             raise InputError(
                 f"algorithm.solver=svc needs the {m} x {m} kernel matrix with this kernel, {needed:.1f} MiB "
                 f"of memory_budget={problem.memory_budget}: use algorithm.solver=pegasos, or kernel=rbf"
@@ -152,7 +152,7 @@ class SVC(DirectSolver):
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         from sklearn import svm  # slow to import, and needed only here
 
-        m, K = len(z), problem.K
+        m, K = len(z), problem.K.values
         machine = svm.SVC
         settings: dict[str, Any] = {"C": self.C(m), "max_iter": max(MAX_ITERATIONS, 10 * m)}
         if isinstance(problem.loss.l, EpsilonInsensitive):
@@ -185,9 +185,10 @@ class LinearSVM(DirectSolver):
     lam: Positive = 1e-4
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
-        if type(problem.K) is not Linear:
+        K = problem.K.values
+        if type(K) is not Linear:
             raise InputError(
-                f"algorithm.solver=linear expects kernel=linear, got {type(problem.K).__name__.lower()}: "
+                f"algorithm.solver=linear expects kernel=linear, got {type(K).__name__.lower()}: "
                 "use solver=svc or pegasos"
             )
         squared = [] if isinstance(problem.loss, CrammerSinger) else [SquaredHinge]

@@ -18,6 +18,7 @@ from nsvm_cli.engines.numba import is_usable
 from nsvm_cli.engines.numba.coverage import uncovered
 from nsvm_cli.errors import Interrupted
 from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernel_gradients import build_gradient, with_gradient
 from nsvm_cli.models.kernels import RBF, Linear
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.trainers import TRAINERS, Problem, State, Trainer
@@ -53,6 +54,26 @@ def test_wherever_a_run_pauses_its_state_is_that_of_single_steps(
     assert literal.moves_theta == (state.F.theta_steps > 5)
 
 
+@pytest.mark.parametrize("how", ["spsa", "rdsa", "finite_difference"])
+@pytest.mark.parametrize(
+    ("name", "k"), [("alg1", None), ("alg1", 4), ("alg2", None), ("alg2", 4), ("alg4", 8)]
+)
+def test_kernels_without_gradients_take_the_same_steps(
+    name: str, k: int | None, how: str, small: MakeSmall
+) -> None:
+    """Directions depend on seed and step, and on neither the engine nor where a run pauses."""
+    K = with_gradient(RBF(1.0), build_gradient({"gradient": how}))
+    s = small(3, m=60, K=K)
+    literal = short(name, STEPS, k, "literal", lam=1e-2)
+    trainer = taken_by(TORCH, literal)
+    state, twin = (t.start(s.problem, s.theta(1e-3)) for t in (trainer, literal))
+    for until in (17, 60, literal.total):
+        trainer.advance(s.problem, state, until)
+        literal.advance(s.problem, twin, until)
+        assert_same(state, twin)
+    assert state.F.theta_steps > 5
+
+
 def assert_same(state: State, twin: State) -> None:
     for exactly in ("t", "part", "violations", "support_vectors"):
         assert getattr(state, exactly) == getattr(twin, exactly), exactly
@@ -82,7 +103,7 @@ class Perceptron(Trainer[State]):
     def step(self, problem: Problem, state: State) -> None:
         x, y = problem[state.sampler(state.t + 1)]
         state.violations += int((y * state.F(x).sum() < 1).sum())
-        self.descend(state, lambda F: (1 - y * F(x).sum()).clamp_min(0).sum())
+        self.descend(problem, state, lambda F: (1 - y * F(x).sum()).clamp_min(0).sum())
         state.t += 1
 
     def finish(self, problem: Problem, state: State) -> Expansion:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,12 @@ import torch
 from torch import Tensor
 
 from nsvm_cli.errors import InputError
-from nsvm_cli.models.kernel_gradients import GRADIENTS, drawing_directions, with_gradient
+from nsvm_cli.models.kernel_gradients import (
+    GRADIENTS,
+    build_gradient,
+    drawing_directions,
+    with_gradient,
+)
 from nsvm_cli.models.kernels import Kernel, build_kernel
 
 KERNELS = [
@@ -30,6 +36,10 @@ def given() -> tuple[Tensor, Tensor, Tensor]:
     return a, b, G
 
 
+def differentiated(K: Kernel, how: Any) -> Kernel:
+    return with_gradient(K, build_gradient({"gradient": how}))
+
+
 def gradients(K: Kernel, a: Tensor, b: Tensor, G: Tensor, t: int = 1) -> tuple[Tensor, Tensor]:
     """Return the gradients of sum_ij G_ij K(a_i, b_j) by a and by b, through autograd."""
     a, b = a.clone().requires_grad_(), b.clone().requires_grad_()
@@ -44,7 +54,7 @@ def test_a_gradient_without_randomness_is_the_gradient(
     settings: Mapping[str, Any], name: str, given: tuple[Tensor, Tensor, Tensor]
 ) -> None:
     K = build_kernel(settings)
-    for got, expected in zip(gradients(with_gradient(K, name), *given), gradients(K, *given), strict=True):
+    for got, expected in zip(gradients(differentiated(K, name), *given), gradients(K, *given), strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-7, atol=1e-8)
 
 
@@ -54,7 +64,7 @@ def test_the_mean_of_an_estimate_is_the_gradient(
     settings: Mapping[str, Any], name: str, given: tuple[Tensor, Tensor, Tensor]
 ) -> None:
     K, draws = build_kernel(settings), 400
-    estimated = with_gradient(K, {"name": name, "samples": 5})
+    estimated = differentiated(K, {"name": name, "samples": 5})
     drawn = [torch.cat(gradients(estimated, *given, t=t)) for t in range(draws)]
     each = torch.stack(drawn)
     deviations = (each.mean(0) - torch.cat(gradients(K, *given))) / (each.std(0) / draws**0.5)
@@ -66,22 +76,46 @@ def test_more_samples_have_less_variance(given: tuple[Tensor, Tensor, Tensor]) -
     K = build_kernel(KERNELS[0])
 
     def variance(samples: int) -> float:
-        estimated = with_gradient(K, {"name": "spsa", "samples": samples})
+        estimated = differentiated(K, {"name": "spsa", "samples": samples})
         return float(torch.stack([gradients(estimated, *given, t=t)[0] for t in range(200)]).var(0).mean())
 
     assert 6 < variance(1) / variance(10) < 16
 
 
 def test_directions_depend_on_seed_and_step_alone(given: tuple[Tensor, Tensor, Tensor]) -> None:
-    K = with_gradient(build_kernel(KERNELS[0]), "spsa")
+    K = differentiated(build_kernel(KERNELS[0]), "spsa")
     first, again, later = (gradients(K, *given, t=t)[0] for t in (3, 3, 4))
     assert torch.equal(first, again)
     assert not torch.equal(first, later)
 
 
+def test_directions_are_those_of_the_step_whatever_thread_differentiates(
+    given: tuple[Tensor, Tensor, Tensor],
+) -> None:
+    """On a GPU, autograd calls backward in a thread of its own."""
+    K, (a, b, G) = differentiated(build_kernel(KERNELS[0]), "spsa"), given
+    by_a = gradients(K, a, b, G, t=7)[0]
+    a = a.clone().requires_grad_()
+    with drawing_directions(0, 7):
+        value = (G * K(a, b)).sum()
+    thread = threading.Thread(target=value.backward)
+    thread.start()
+    thread.join()
+    assert a.grad is not None
+    assert torch.equal(a.grad, by_a)
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.003])
+def test_the_default_step_suits_single_precision(gamma: float, given: tuple[Tensor, Tensor, Tensor]) -> None:
+    a, b, G = (tensor.float() for tensor in given)
+    K = build_kernel({"name": "rbf", "gamma": gamma})
+    exact, found = gradients(K, a, b, G)[0], gradients(differentiated(K, "finite_difference"), a, b, G)[0]
+    assert (found - exact).norm() < 5e-3 * exact.norm()
+
+
 def test_no_strategy_leaves_the_kernel_as_it_is() -> None:
     K = build_kernel(KERNELS[0])
-    assert with_gradient(K, None) is K
+    assert differentiated(K, None) is K
 
 
 @pytest.mark.parametrize(
@@ -94,5 +128,5 @@ def test_no_strategy_leaves_the_kernel_as_it_is() -> None:
 )
 def test_wrong_settings(how: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        with_gradient(build_kernel(KERNELS[0]), how)
+        build_gradient({"gradient": how})
     assert len(GRADIENTS) == 5

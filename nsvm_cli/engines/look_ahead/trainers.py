@@ -129,7 +129,8 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
             z_i[i_shared] = z_j[j_shared]
             z_i[i_new] = torch.cat([*z_new, z_i[:0]])
             K_ji = K(z_j, z_i)
-            by_z_j, by_z_i = K.gradient(z_j, z_i, K_ji, c), K.gradient(z_i, z_j, K_ji.T, c.T)
+            # in the order of ``step``, on which random directions of kernel.gradient depend
+            by_z_i, by_z_j = K.gradient(z_i, z_j, K_ji.T, c.T), K.gradient(z_j, z_i, K_ji, c)
             by_z_j[j_shared] += by_z_i[i_shared]
             return c.flatten() @ K_ji.flatten(), [by_z_j, *(by_z_i[i_new] for _ in z_new)]
 

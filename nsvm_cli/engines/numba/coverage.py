@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from nsvm_cli.engines.numba import forms
 from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernel_gradients import WithGradient
 from nsvm_cli.models.kernels import RBF, Biased, Kernel
 from nsvm_cli.models.losses import Hinge
 from nsvm_cli.models.networks import CNN, MLP, Dropout, Normalize
@@ -38,6 +39,8 @@ def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterat
         yield f"device={problem.x.device.type}"
     if problem.processes.size > 1:
         yield "several processes"
+    if isinstance(problem.K, WithGradient):
+        yield "kernel.gradient"
     if not vars(type(formula_of(problem.K))).get("compiled"):
         yield f"kernel {type(problem.K).__name__}"
     if not isinstance(trainer, Alg4) and not covers_loss(problem):
