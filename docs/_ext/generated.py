@@ -37,6 +37,7 @@ from nsvm_cli.models.kernels import KERNELS
 from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.networks import NETWORKS, Output
 from nsvm_cli.models.optimizers import OPTIMIZERS
+from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.trainers import TRAINERS
 
 CONF = next(
@@ -198,7 +199,8 @@ def run_settings(_: str) -> str:
     rows = _rows("", plain, _types(Settings), text)
     for key in [key for key in values if key not in plain]:
         below = text[text.index(f"\n{key}:") :]
-        rows += _rows(key, values[key], _types(get_type_hints(Settings)[key]), below)
+        section = Penalties if key == "penalties" else get_type_hints(Settings)[key]
+        rows += _rows(key, values[key], _types(section), below)
     return _table(COLUMNS, rows)
 
 

@@ -10,10 +10,11 @@ from nsvm_cli.cli.parser import CommandParser
 from nsvm_cli.output import answer
 
 DESCRIPTION = """\
-Look inside the model of a finished run: its kernel matrix, its SVM, and what each
-part of it contributes. An exact SVM takes the place of the model's on the same
-features, which says what the solver costs, and on those of the initial network,
-which says what training them gained. The last line is a verdict. Writes no file.
+Look inside the model of a finished run: its kernel matrix, its SVM, and what
+each part of it contributes. An exact SVM takes the place of the model's on the
+same features, which says what the solver costs, and on those of the initial
+network, which says what training them gained. The last line is a verdict.
+Writes no file.
 """
 EPILOG = """\
 examples:

@@ -23,7 +23,10 @@ from tests.cli.process import nsvm
         ("--help", "usage: nsvm "),
         ("help", "usage: nsvm "),
         ("--version", f"nsvm {__version__}"),
-        ("train --help", "\nalgorithm: alg1, alg2, alg3, alg4, cross_entropy, pegasos\ndataset: "),
+        (
+            "train --help",
+            "\nalgorithm: alg1, alg2, alg3, alg4, cross_entropy, linear_pegasos, pegasos\ndataset: ",
+        ),
         ("train --hydra-help", "Hydra"),
         ("train algorithm=alg3 --info", "alg3"),
         ("evaluate --help", "usage: nsvm evaluate [-h] [--json] PATH [KEY=VALUE ...]"),
