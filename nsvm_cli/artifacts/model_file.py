@@ -162,7 +162,7 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> SavedMod
     file = tensor_file.read(path, MODEL, noun="model file")
     try:
         settings, facts = _understood(file.content)
-        kernel = build_parts(settings).kernel
+        kernel = build_parts(settings).kernel.values
         build_source(settings.dataset)
         _check_specs(file.specs, settings, facts)
     except (ValueError, TypeError, RuntimeError, OverflowError, RecursionError) as error:

@@ -40,14 +40,15 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
             raise InputError(f"algorithm {name} takes its steps in a single process: leave out torchrun")
     if asked == LITERAL:
         return LITERAL
-    gap = uncovered(trainer, problem, F) or look_ahead.uncovered(trainer, problem)
+    beyond = look_ahead.uncovered(trainer, problem)
+    gap = beyond or uncovered(trainer, problem, F)
     if asked == NUMBA:
         if not numba.is_usable():
             raise InputError("engine=numba needs Numba: pip install 'nsvm[fast]', or engine=torch")
         if gap:
             raise InputError(f"engine=numba does not cover {gap}: expected engine=auto or engine=torch")
         return NUMBA
-    if look_ahead.uncovered(trainer, problem):
+    if beyond:
         return LITERAL
     if asked == TORCH or gap or find_spec("numba") is None:
         return TORCH

@@ -28,7 +28,6 @@ from nsvm_cli.memory import expect_room, memory_limit
 from nsvm_cli.models.activations import ActivationMeter
 from nsvm_cli.models.change import feature_change, theta_change
 from nsvm_cli.models.feature_map import FeatureMap, features
-from nsvm_cli.models.kernel_gradients import with_gradient
 from nsvm_cli.models.kernels import check_shapes
 from nsvm_cli.models.losses import build_loss
 from nsvm_cli.models.networks import build_network, empty_network, uses_batch_statistics
@@ -111,12 +110,11 @@ def build(settings: Settings, data: Data, parts: Parts | None = None) -> Experim
     scaling = fit_scaling(train.x, data.global_scaling)
     x, y = scaling(train.x, dtype).to(device), data.task.targets(train.y).to(device, dtype)
     processes, loss = init_distributed(device), build_loss(settings.loss, settings.multiclass, data.task)
-    K = with_gradient(parts.kernel, parts.gradient if algorithm.moves_theta else None)
     penalties = construct(Penalties, "penalties", settings.penalties)
     how = processes, settings.memory_budget, data.task, loss, penalties
-    problem = Problem(x, y, K, settings.seed, *how)
+    problem = Problem(x, y, parts.kernel, settings.seed, *how)
     F = _feature_map(settings, problem, scaling, parts.optimizer)
-    check_shapes(parts.kernel, settings.kernel["name"], F(x[:3]), F(x[:5]))
+    check_shapes(parts.kernel.values, settings.kernel["name"], F(x[:3]), F(x[:5]))
     algorithm.check(problem, F)
     engine = select(settings.engine, algorithm, problem, F)
     return Experiment(settings, device, data, scaling, problem, F, algorithm, engine)

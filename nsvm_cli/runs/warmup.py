@@ -8,13 +8,11 @@ from nsvm_cli.config.settings import Settings
 from nsvm_cli.engines import NUMBA, select
 from nsvm_cli.engines.numba.coverage import uncovered, units
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernel_gradients import build_gradient, with_gradient
-from nsvm_cli.models.kernels import build_kernel
 from nsvm_cli.models.losses import build_loss
-from nsvm_cli.models.networks import build_network
-from nsvm_cli.models.optimizers import build_optimizer
+from nsvm_cli.parts import build_parts
+from nsvm_cli.runs.experiment import initial_network
 from nsvm_cli.tasks import BINARY, TASKS, Regression
-from nsvm_cli.trainers import Problem, build_trainer
+from nsvm_cli.trainers import Problem
 
 
 def units_of(settings: Settings, if_used: bool = False) -> list[str]:
@@ -26,14 +24,11 @@ def units_of(settings: Settings, if_used: bool = False) -> list[str]:
     x = torch.zeros(3, *shape, dtype=getattr(torch, settings.dtype))
     task = BINARY if settings.task != Regression.kind else TASKS[settings.task]()
     loss = build_loss(settings.loss, settings.multiclass, task)
-    trainer = build_trainer(settings.algorithm)
-    gradient = build_gradient(settings.kernel) if trainer.moves_theta else None
-    K = with_gradient(build_kernel(settings.kernel), gradient)
-    problem = Problem(x, x.new_ones(3), K, settings.seed, task=task, loss=loss)
-    network = build_network(settings.network, shape, settings.seed).to(x)
-    F = FeatureMap(network, build_optimizer(settings.optimizer), dropout_seed=0)
+    parts = build_parts(settings)
+    problem = Problem(x, x.new_ones(3), parts.kernel, settings.seed, task=task, loss=loss)
+    F = FeatureMap(initial_network(settings, shape, task.outputs).to(x), parts.optimizer, dropout_seed=0)
     if if_used:
-        is_covered = select(settings.engine, trainer, problem, F) == NUMBA
+        is_covered = select(settings.engine, parts.algorithm, problem, F) == NUMBA
     else:
-        is_covered = not uncovered(trainer, problem, F)
-    return units(trainer, problem, F) if is_covered else []
+        is_covered = not uncovered(parts.algorithm, problem, F)
+    return units(parts.algorithm, problem, F) if is_covered else []
