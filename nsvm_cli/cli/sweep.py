@@ -66,7 +66,11 @@ COMPILED_ALIKE = ("seed=", "optimizer.", "kernel.", "dataset.", "algorithm.lam="
 
 def _compile(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
     """Compile what the jobs of a sweep need, once, so that none of them has to."""
-    if find_spec("numba") is None:
+    from nsvm_cli.storage.run_directory import is_finished
+
+    folder = Path(config.hydra.sweep.dir)
+    jobs = [job for number, job in enumerate(jobs) if not is_finished(folder / str(number))]
+    if not jobs or find_spec("numba") is None:
         return
     from nsvm_cli.engines import compile_units
     from nsvm_cli.runs.warmup import units_of

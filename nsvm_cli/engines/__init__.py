@@ -15,6 +15,7 @@ from typing import Any, Literal
 from nsvm_cli.engines import numba
 from nsvm_cli.engines.look_ahead import trainers as look_ahead
 from nsvm_cli.engines.numba.code import can_keep_code, compile_once, is_compiled, lasting_folder
+from nsvm_cli.engines.numba.coverage import TRAINERS as COMPILED
 from nsvm_cli.engines.numba.coverage import pays_off, uncovered, units
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
@@ -40,20 +41,30 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
             raise InputError(f"algorithm {name} takes its steps in a single process: leave out torchrun")
     if asked == LITERAL:
         return LITERAL
-    beyond = look_ahead.uncovered(trainer, problem)
-    gap = beyond or uncovered(trainer, problem, F)
+    gap = uncovered(trainer, problem, F)
     if asked == NUMBA:
         if not numba.is_usable():
             raise InputError("engine=numba needs Numba: pip install 'nsvm[fast]', or engine=torch")
         if gap:
             raise InputError(f"engine=numba does not cover {gap}: expected engine=auto or engine=torch")
         return NUMBA
-    if beyond:
+    if look_ahead.uncovered(trainer, problem):
         return LITERAL
     if asked == TORCH or gap or find_spec("numba") is None:
         return TORCH
     ready = numba.is_ready(trainer, problem, F)
     return NUMBA if pays_off(trainer, F, ready) and numba.is_usable() else TORCH
+
+
+def slower_for(engine: Engine, trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
+    """Return why a slower engine takes the steps of a run than would if its settings were others, in a line."""
+    gap = uncovered(trainer, problem, F)
+    if gap is None or problem.processes.size > 1 or problem.x.device.type != "cpu":
+        return None
+    compiles = engine == TORCH and type(trainer) in COMPILED.values() and pays_off(trainer, F, True)
+    if compiles or look_ahead.uncovered(trainer, problem):
+        return f"engine={engine} takes the steps: faster ones do not cover {gap}"
+    return None
 
 
 def taken_by(engine: Engine, trainer: Trainer[Any]) -> Trainer[Any]:

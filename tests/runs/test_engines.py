@@ -11,6 +11,7 @@ pytest.importorskip("numba")
 
 import nsvm_cli.engines
 from nsvm_cli.artifacts.model_file import load_model
+from nsvm_cli.config.settings import parse_settings, plain, with_values
 from nsvm_cli.errors import InputError, Interrupted
 from nsvm_cli.runs.checkpoint import load_checkpoint
 from nsvm_cli.storage.run_directory import checkpoints_in
@@ -78,3 +79,27 @@ def test_a_run_that_compiles_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(nsvm_cli.engines, "is_compiled", lambda _, ready=ready: ready)
         go(tmp_path / str(ready), settings(engine="numba"), say=said.append)
     assert [line.split(",")[0] for line in said] == ["compiling the steps for these settings"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"penalties.l1": 0.1}, "engine=literal takes the steps: faster ones do not cover penalties"),
+        (
+            {"algorithm.objective": "alg1"},
+            "engine=literal takes the steps: faster ones do not cover algorithm.objective=alg1",
+        ),
+        (
+            {"kernel.gradient": "spsa"},
+            "engine=torch takes the steps: faster ones do not cover kernel.gradient",
+        ),
+        ({"kernel.gradient": "spsa", "engine": "torch"}, None),
+    ],
+)
+def test_a_slower_engine_is_named_once(
+    changes: dict[str, Any], said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(nsvm_cli.engines, "pays_off", lambda *_: True)
+    go(tmp_path, parse_settings(with_values(plain(settings()), changes)), say=lines.append)
+    assert lines == ([] if said is None else [said])

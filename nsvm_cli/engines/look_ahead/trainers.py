@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,13 +160,23 @@ class LookAheadAlg4(Alg4):
         )
 
 
+OPTIONS: dict[type[Trainer[Any]], tuple[str, ...]] = {
+    Alg1: ("refresh_every", "budget"),
+    Alg2: ("objective", "projection"),
+}
+"""Settings that look-ahead covers at their defaults."""
+
+
 def uncovered(trainer: Trainer[Any], problem: Problem) -> str | None:
     """Return what look-ahead does not cover in this run; None if it covers it."""
-    if isinstance(trainer, Alg1) and (trainer.refresh_every or trainer.budget):
-        return "algorithm.refresh_every or algorithm.budget"
-    if isinstance(trainer, Alg2) and (trainer.objective, trainer.projection) != ("alg2", "approximate"):
-        return "algorithm.objective or algorithm.projection"
-    return "penalties" if problem.penalties and isinstance(trainer, Alg1 | Alg2) else None
+    options = next((names for kind, names in OPTIONS.items() if isinstance(trainer, kind)), None)
+    if options is None:
+        return None
+    defaults = {field.name: field.default for field in fields(trainer)}  # type: ignore[arg-type]  # a dataclass
+    for name in options:
+        if (value := getattr(trainer, name)) != defaults[name]:
+            return f"algorithm.{name}={value}"
+    return "penalties" if problem.penalties else None
 
 
 TRAINERS: dict[type[Trainer[Any]], type[Trainer[Any]]] = {

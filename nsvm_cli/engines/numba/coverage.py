@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from nsvm_cli.engines.look_ahead import trainers as look_ahead
 from nsvm_cli.engines.numba import forms
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernel_gradients import WithGradient
@@ -33,6 +34,8 @@ def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | N
 
 
 def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterator[str]:
+    if beyond := look_ahead.uncovered(trainer, problem):
+        yield beyond
     if type(trainer) not in TRAINERS.values():
         yield f"algorithms other than {', '.join(TRAINERS)}"
     if problem.x.device.type != "cpu":
