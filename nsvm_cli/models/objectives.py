@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
 from nsvm_cli.errors import RunError
-from nsvm_cli.models.kernels import Kernel
+from nsvm_cli.models.kernels import Kernel, kernel_sums
+from nsvm_cli.models.losses import Loss
+from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.randomness import Stream, generator
 
 Value = Float[Tensor, ""]
+
+OBJECTIVE_ROWS = 1000
+"""Samples whose features are converted to float64 at a time."""
 
 
 def products(a: Float[Tensor, " p *outputs"], b: Float[Tensor, " q *outputs"]) -> Float[Tensor, "p q"]:
@@ -57,9 +63,31 @@ def norm_surrogate(K: Float[Tensor, "k k"], alpha: Float[Tensor, " k *outputs"])
     return _cosine(K, _unit(alpha))
 
 
-def squared_norm(K: Float[Tensor, "s s"], alpha: Float[Tensor, " s *outputs"]) -> Value:
-    """Return ||sum_s alpha_s K(z_s, .)||^2_H, for several classes the sum over them."""
-    return (alpha * (K @ alpha)).sum()
+def squared_norm(alpha: Float[Tensor, " s *outputs"], f: Float[Tensor, " s *outputs"]) -> Value:
+    """Return ||f||^2_H = sum_s <alpha_s, f(z_s)> of f = sum_s alpha_s K(z_s, .), given its values at the z_s.
+
+    For several classes it is the sum over them.
+    """
+    return (alpha * f).sum()
+
+
+def full_objective(
+    f: Expansion, K: Kernel, z: Float[Tensor, "m n"], y: Float[Tensor, " m"], loss: Loss, lam: float
+) -> float | None:
+    """Return lambda/2 ||f||^2_H + 1/m sum_i l(y_i, f(z_i))  (paper, Section 3), in float64.
+
+    The bias, if there is one, counts in the loss only. None with ``one_vs_one``, where g counts votes.
+
+    Args:
+        z: the features of all training samples, (m, n).
+        y: their labels, as the task codes them.
+    """
+    if f.one_vs_one:
+        return None
+    f = replace(f, z=f.z.double(), alpha=f.alpha.double())
+    g = torch.cat([f(K, part.double()) for part in z.split(OBJECTIVE_ROWS)])
+    norm = squared_norm(f.alpha, kernel_sums(K, f.z, f.z, f.alpha)) / f.scale**2
+    return float(lam / 2 * norm + loss.of(y.to(g), g).mean())
 
 
 def _unit(a: Float[Tensor, " k *outputs"]) -> Float[Tensor, "k k"]:

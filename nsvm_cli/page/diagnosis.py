@@ -16,7 +16,7 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import kernel_sums
 from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Hinge, build_loss
 from nsvm_cli.models.nsvm import NSVM, Expansion
-from nsvm_cli.models.objectives import dataset_alignment, random_subset
+from nsvm_cli.models.objectives import dataset_alignment, full_objective, random_subset, squared_norm
 from nsvm_cli.models.penalties import distance_identity, distance_ones, entropy
 from nsvm_cli.page.trained import Trained
 from nsvm_cli.page.verdict import EXTREME, better, overfitted, verdict
@@ -33,9 +33,6 @@ measured on, and that an SVM is trained on anew."""
 
 KERNEL_VALUES = 3 * 10**8
 """The most kernel values that the objective may take: training samples times terms."""
-
-BLOCK = 1000
-"""Samples whose decision values are computed at a time in float64."""
 
 LEAST_SCALE = 1e-6
 """The least differences of kernel values that are scaled up: those below are lost in rounding."""
@@ -155,28 +152,21 @@ def _objective(trained: Trained) -> Figures:
     model, settings = trained.model, trained.saved.settings
     algorithm, train, e = build_trainer(settings.algorithm), trained.data.splits["train"], model.expansion
     unknown = {"objective": None, "duality_gap": None}
-    if not algorithm.trains_svm or e.one_vs_one or len(train) * max(1, len(e.alpha)) > KERNEL_VALUES:
+    if not algorithm.trains_svm or len(train) * max(1, len(e.alpha)) > KERNEL_VALUES:
         return unknown
     loss = build_loss(settings.loss, settings.multiclass, model.task)
     lam, y = algorithm.parts[-1].lam, model.task.targets(train.y).double()
     z = model.features(train.x)
-    e = replace(e, z=e.z.double(), alpha=e.alpha.double())
-    g = torch.cat([e(model.kernel, part.double()) for part in z.split(BLOCK)]).cpu()
-    norm = _squared_norm(model, e.z, e.alpha) / e.scale**2
-    objective = float(lam / 2 * norm + loss.of(y, g).mean())
-    if not isinstance(loss, Binary) or not isinstance(loss.l, Hinge) or e.i is None:
+    objective = full_objective(e, model.kernel, z, y, loss, lam)
+    if objective is None or not isinstance(loss, Binary) or not isinstance(loss.l, Hinge) or e.i is None:
         return {**unknown, "objective": objective}
-    beta = torch.zeros(len(y), dtype=torch.float64).index_add(0, e.i.cpu(), e.alpha.cpu())
+    beta = torch.zeros(len(y), dtype=torch.float64).index_add(0, e.i.cpu(), e.alpha.cpu().double())
     beta = (beta * y * lam * len(y) / e.scale).clamp(0, 1)
-    j = beta.nonzero().flatten()
-    h = _squared_norm(model, z[j.to(z.device)].double(), (beta * y)[j].to(z.device)) / len(y) ** 2
+    j = beta.nonzero().flatten().to(z.device)
+    z_j, alpha_j = z[j].double(), (beta * y).to(z.device)[j]
+    h = float(squared_norm(alpha_j, kernel_sums(model.kernel, z_j, z_j, alpha_j))) / len(y) ** 2
     bound = float(beta.mean()) - h / (2 * lam)
     return {"objective": objective, "duality_gap": max(0.0, objective - bound)}  # rounding apart
-
-
-def _squared_norm(model: NSVM, z: Float[Tensor, "s n"], alpha: Float[Tensor, " s *outputs"]) -> float:
-    """Return ||sum_s alpha_s K(z_s, .)||^2_H, for several classes the sum over them."""
-    return float((alpha * kernel_sums(model.kernel, z, z, alpha)).sum())
 
 
 def _scores(trained: Trained, train: Samples, distance_ones: float) -> Figures:

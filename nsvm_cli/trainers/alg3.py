@@ -59,8 +59,8 @@ class Alg3(BatchTrainer[SampleState]):
         def derived(F: Training) -> Tensor:
             j, alpha_j = state.terms(problem)
             z_A, z_j = F(x_A, problem[j][0])
-            f_A, norm = K(z_A, z_j) @ alpha_j / (lam * t), squared_norm(K(z_j, z_j), alpha_j) / (lam * t) ** 2
-            return lam / 2 * norm + problem.loss.of(y_A, f_A).mean()
+            f_A, f_j = (K(z, z_j) @ alpha_j / (lam * t) for z in (z_A, z_j))
+            return lam / 2 * squared_norm(alpha_j / (lam * t), f_j) + problem.loss.of(y_A, f_A).mean()
 
         self.descend(problem, state, derived if self.objective == "derived" else objective)
         state.t = t

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from nsvm_cli.errors import RunError
 from nsvm_cli.models import objectives
 from nsvm_cli.models.kernels import RBF, Linear, Polynomial
+from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge
+from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import (
     ALIGNMENT_LOSSES,
     KERNEL_ROWS,
     alignment,
     dataset_alignment,
+    full_objective,
     norm_surrogate,
 )
 from nsvm_cli.tasks import MulticlassClassification
@@ -122,3 +127,18 @@ def test_an_alignment_that_is_not_defined_is_none_and_one_that_overflows_stops_t
     assert dataset_alignment(Linear(), torch.zeros(2, 3), y, seed=0)["alignment"] is None
     with pytest.raises(RunError, match="not finite"):
         dataset_alignment(Polynomial(degree=200, gamma=1.0), torch.full((2, 3), 9.0), y, seed=0)
+
+
+@pytest.mark.parametrize("outputs", [(), (3,)])
+def test_the_full_objective(outputs: tuple[int, ...]) -> None:
+    draw = torch.Generator().manual_seed(2)
+    z, terms = torch.randn(20, 4, generator=draw), torch.randn(300, 4, generator=draw)
+    alpha = torch.randn(300, *outputs, generator=draw)
+    f = Expansion(terms, alpha, scale=7.0, bias=0.5)
+    y = torch.arange(20.0) % 3 if outputs else torch.arange(20.0) % 2 * 2 - 1
+    loss = (CrammerSinger if outputs else Binary)(Hinge())
+    K, a = RBF(0.3), alpha.double().reshape(300, -1) / 7
+    norm = (a.T @ K(terms.double(), terms.double()) @ a).trace()
+    g = (K(z.double(), terms.double()) @ a + 0.5).reshape(20, *outputs)
+    assert full_objective(f, K, z, y, loss, 0.1) == pytest.approx(float(0.05 * norm + loss.of(y, g).mean()))
+    assert full_objective(replace(f, one_vs_one=True), K, z, y, loss, 0.1) is None
