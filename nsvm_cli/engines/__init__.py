@@ -57,7 +57,7 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
 
 
 def slower_for(engine: Engine, trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
-    """Return why a slower engine takes the steps of a run than would if its settings were others, in a line."""
+    """Return in a line why no faster engine takes the steps of a run; None if its settings are no reason."""
     gap = uncovered(trainer, problem, F)
     if gap is None or problem.processes.size > 1 or problem.x.device.type != "cpu":
         return None

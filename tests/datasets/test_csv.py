@@ -188,7 +188,9 @@ def test_an_unknown_label_column_is_refused(write: Write, label: str, meant: str
     assert f"has no column {label!r}" in message
     assert (f"did you mean {meant}?" in message) == bool(meant)
     assert "a, b, label" in message
-    refusal("csv", path=write('"a\nb",label\n1,1\n', "odd.csv"), label=label)  # in one line all the same
+    refusal(
+        "csv", path=write('"a\nb",label\n1,1\n', "odd.csv"), label=label
+    )  # the message is one line, though the name is two
 
 
 @pytest.mark.parametrize(("separator", "typed"), [(";", ";"), ("\t", r"\t"), ("|", "|")])

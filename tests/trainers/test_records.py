@@ -78,4 +78,4 @@ def test_means_of_a_tally() -> None:
     tally.clear()
     for _ in range(2):
         tally.add_objective(torch.tensor(1.7e308, dtype=torch.float64))
-    assert tally.means()["objective"] is None, "strict JSON has no infinity"
+    assert tally.means()["objective"] is None, "JSON has no infinity"
