@@ -20,7 +20,8 @@ from benchmarks.report import Report, spread
 from nsvm_cli.compose.composition import compose, plain_values
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.engines import LITERAL
-from nsvm_cli.models.networks import CNN, MLP, Convolution, Dropout, MaxPool
+from nsvm_cli.models.dropout import Dropout
+from nsvm_cli.models.networks import CNN, MLP, Convolution, MaxPool
 from nsvm_cli.models.optimizers import build_optimizer
 from nsvm_cli.runs.experiment import Experiment, prepare
 

@@ -13,17 +13,9 @@ from scipy import stats
 from torch import nn
 
 from nsvm_cli.errors import InputError
+from nsvm_cli.models.dropout import Dropout, Masks, dropout_masks
 from nsvm_cli.models.feature_map import Batch, FeatureMap, Training
-from nsvm_cli.models.networks import (
-    NETWORKS,
-    Convolution,
-    Dropout,
-    Masks,
-    MaxPool,
-    build_network,
-    dropout_masks,
-    trains_otherwise,
-)
+from nsvm_cli.models.networks import NETWORKS, Convolution, MaxPool, build_network, trains_otherwise
 from nsvm_cli.models.optimizers import SGD
 
 MLP = {"name": "mlp", "widths": [40, 30, 20, 20]}
@@ -221,7 +213,7 @@ def test_dropout_drops_whole_channels_and_keeps_the_mean() -> None:
 
 def test_torchs_own_dropout_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(NETWORKS, "theirs", lambda shape: nn.Sequential(nn.Flatten(), nn.Dropout(0.5)))
-    with pytest.raises(InputError, match=r"use nsvm_cli.models.networks.Dropout"):
+    with pytest.raises(InputError, match=r"use nsvm_cli.models.dropout.Dropout"):
         build_network({"name": "theirs"}, (20,), seed=0)
 
 

@@ -13,7 +13,8 @@ from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernel_gradients import WithGradient
 from nsvm_cli.models.kernels import RBF, Biased, Kernel
 from nsvm_cli.models.losses import Hinge
-from nsvm_cli.models.networks import CNN, MLP, Dropout, Normalize
+from nsvm_cli.models.dropout import Dropout
+from nsvm_cli.models.networks import CNN, MLP, Normalize
 from nsvm_cli.models.optimizers import SGD, Adam
 from nsvm_cli.trainers import Problem, Trainer
 from nsvm_cli.trainers.alg1 import Alg1

@@ -40,7 +40,7 @@ class Layer(NamedTuple):
 
 class Dropout(NamedTuple):
     """Dropout with probability ``p``. ``shared`` says whether the samples of a batch have the same mask, and
-    ``seed`` and ``dropped_below`` determine it: see ``nsvm_cli.models.networks``.
+    ``seed`` and ``dropped_below`` determine it: see ``nsvm_cli.models.dropout``.
     """
 
     p: float

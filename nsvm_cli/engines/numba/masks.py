@@ -1,4 +1,4 @@
-"""Dropout masks, as ``nsvm_cli.models.networks.Masks`` has them."""
+"""Dropout masks, as ``nsvm_cli.models.dropout.Masks`` has them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,86 @@
+"""Dropout whose masks depend on the seed, the step, the sample and the layer alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from nsvm_cli.randomness import LAYER, key_of_step, number_at
+
+
+class Masks:
+    """The dropout masks of one forward pass that moves theta.
+
+    The mask of a sample depends on the seed, the step t, the index i of the sample in the training set, and
+    the layer: not on the other samples of the batch, nor on the engine.
+    """
+
+    def __init__(self, seed: int, t: int, i: Int64[np.ndarray, " batch"]) -> None:
+        self.seed, self.t, self.i, self.layer = seed, t, i, 0
+
+    @cached_property
+    def key(self) -> int:
+        """The key of the step, from which the masks of all layers are drawn."""
+        return key_of_step(self.seed, self.t)
+
+    def next(
+        self, x: Float[Tensor, "batch channels *rest"], p: float, shared: bool
+    ) -> Float[Tensor, "rows channels"]:
+        """Return the masks of the next layer for its input x: 0 with probability p, else 1 / (1 - p).
+
+        If all samples share a mask, it is the only row.
+        """
+        i, channels = (np.zeros(1, np.int64) if shared else self.i), x.shape[1]
+        place: Any = (i * channels + self.layer * LAYER)[:, None] + np.arange(channels)
+        if x.is_cuda:
+            place = torch.from_numpy(place).to(x.device)
+        self.layer += 1
+        keep = number_at(self.key, place) >= dropped_below(p)
+        return torch.as_tensor(keep, device=x.device).to(x.dtype) / (1 - p)
+
+
+def dropped_below(p: float) -> int:
+    """Return the threshold below which a uniform signed 64-bit integer lies with probability p."""
+    return round(p * 2.0**64) - 2**63
+
+
+_masks: ContextVar[Masks | None] = ContextVar("masks", default=None)
+
+
+@contextmanager
+def dropout_masks(masks: Masks) -> Iterator[None]:
+    """Let every ``Dropout`` take its masks from these within the context."""
+    token = _masks.set(masks)
+    try:
+        yield
+    finally:
+        _masks.reset(token)
+
+
+class Dropout(nn.Module):
+    """Zero whole channels of an image, or single values of a vector, with probability ``p``.
+
+    Each sample has a mask of its own; if ``shared``, all samples of a batch have the same one, and the kernel
+    compares them in a random subspace. Separate masks would give identical samples different features.
+
+    It acts within ``dropout_masks`` only, in either mode, and never uses torch's global generator.
+    """
+
+    def __init__(self, p: float, shared: bool = False) -> None:
+        super().__init__()
+        self.p, self.shared = p, shared
+
+    def forward(self, x: Float[Tensor, "batch channels *rest"]) -> Float[Tensor, "batch channels *rest"]:
+        masks = _masks.get()
+        if masks is None or self.p == 0:
+            return x
+        mask = masks.next(x, self.p, self.shared)
+        return x * mask.view(*mask.shape, *(1,) * (x.ndim - 2))
