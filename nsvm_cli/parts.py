@@ -41,7 +41,9 @@ def build_parts(settings: Settings) -> Parts:
         raise InputError("calibration=sigmoid gives probabilities of classes, and task=regression has none")
     if settings.loss is not None:
         build(LOSSES, "loss", settings.loss)
-        if not parts.algorithm.trains_svm:
-            loss, algorithm = settings.loss["name"], settings.algorithm["name"]
-            raise InputError(f"loss={loss} is one of an SVM, and algorithm={algorithm} trains none")
+    if not parts.algorithm.trains_svm:
+        wrong = f"loss={settings.loss['name']}" if settings.loss else "full_objective"
+        if settings.loss or settings.full_objective:
+            name = settings.algorithm["name"]
+            raise InputError(f"{wrong} is one of an SVM, and algorithm={name} trains none")
     return parts

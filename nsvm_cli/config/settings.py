@@ -81,6 +81,7 @@ class Settings:
         memory_budget: MiB for kernel values. Data and networks that need more than this, and more than
             the default, are refused before anything is allocated.
         log_every: steps between two records; None for about a hundred records per run.
+        full_objective: whether each record holds lambda/2 ||f||^2 plus the mean loss on the training samples.
         logger: where to show the run, besides its metrics; see ``nsvm_cli.loggers``.
         curves: whether ``nsvm train`` draws the training curves and, for images, the worst mistakes.
         plugins: the user's modules that were loaded; only a record, from which nothing is imported.
@@ -103,6 +104,7 @@ class Settings:
     engine: Literal["auto", "literal", "torch", "numba"] = "auto"
     memory_budget: Annotated[int, Field(ge=1, le=2**24)] = MEMORY_BUDGET
     log_every: Count | None = None
+    full_objective: bool = False
     validation: Validation = Field(default_factory=Validation)
     checkpoint: Checkpoints = Field(default_factory=Checkpoints)
     logger: Section = Field(default_factory=lambda: {"name": "none"})

@@ -13,8 +13,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from nsvm_cli.errors import NotFiniteError
-from nsvm_cli.models.kernel_gradients import drawing_directions
 from nsvm_cli.models.dropout import Masks, dropout_masks
+from nsvm_cli.models.kernel_gradients import drawing_directions
 from nsvm_cli.models.networks import has_modes
 from nsvm_cli.models.optimizers import OptimizerConfig
 from nsvm_cli.randomness import key_of_step

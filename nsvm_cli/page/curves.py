@@ -149,6 +149,7 @@ def _curves(records: Records, end: tuple[str, float] | None) -> dict[str, list[C
         held_out = Curve([(last, accuracy)], label=f"{split}, after training", color=ORANGE)
     return {
         "objective": [Curve(_series(records, "objective"), noisy=True)],
+        "full objective": [Curve(_series(records, "full_objective"))],
         "violations, % of the samples drawn": [Curve(rates, noisy=True)],
         "support vectors": [Curve(_series(records, "support_vectors"))],
         "accuracy, %": [

@@ -15,6 +15,8 @@ from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.config.settings import plain
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.memory import memory_limit
+from nsvm_cli.models.feature_map import features
+from nsvm_cli.models.objectives import full_objective
 from nsvm_cli.parallel.distributed import Processes
 from nsvm_cli.parallel.signals import Signals
 from nsvm_cli.runs.checkpoint import (
@@ -96,6 +98,21 @@ class BestModel(Callback):
         """Remove a best model that an interrupted run left, if none took its place."""
         if self.best is None and self.directory is not None:
             self.directory.best.unlink(missing_ok=True)
+
+
+class FullObjective(Callback):
+    """Add the objective of the SVM on all training samples to each record, if the settings ask for it."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+
+    def on_log(self, state: State, record: Record) -> None:
+        e, problem = self.experiment, self.experiment.problem
+        if e.settings.full_objective and e.trainer.classifies(state):
+            f, z = e.trainer.finish(problem, state), features(e.F.network, problem.x)
+            record["full_objective"] = full_objective(
+                f, problem.K.values, z, problem.y, problem.loss, e.trainer.lam
+            )
 
 
 class CheckpointManager(Callback):

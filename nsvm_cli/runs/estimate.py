@@ -229,7 +229,9 @@ def _forecast(
     model.score(train.x[:scored], train.y[:scored])
     s, z = parts[-1].support_vectors, expansion.z
     per_sample = (time.monotonic() - began) / scored * max(1, s / max(1, len(z)))
-    validations = e.trainer.part_steps[-1] // (e.settings.validation.every or sys.maxsize)
+    steps = e.trainer.part_steps[-1]
+    validated = steps // (e.settings.validation.every or sys.maxsize) * sizes["validation"]
+    validated += steps // log_every(e) * len(train.y) if e.settings.full_objective else 0
 
     term = (z.nbytes + expansion.alpha.nbytes) / max(1, len(z))
     theta = sum(tensor.nbytes for tensor in e.F.network.state_dict().values())
@@ -240,7 +242,7 @@ def _forecast(
         memory += min(4 * m * s, e.problem.memory_budget * 2**20)
     return Forecast(
         parts=tuple(parts),
-        validation=validations * per_sample * sizes["validation"],
+        validation=validated * per_sample,
         evaluation=per_sample * (m + sizes[e.data.splits.held_out]),
         memory=memory,
         model=theta + s * term,

@@ -15,7 +15,14 @@ from nsvm_cli.engines import compile_steps, slower_for
 from nsvm_cli.errors import Interrupted
 from nsvm_cli.loggers import TrackedRun
 from nsvm_cli.parallel.signals import Signals
-from nsvm_cli.runs.callbacks import BestModel, CheckpointManager, MetricsWriter, Say, StopOnSignal
+from nsvm_cli.runs.callbacks import (
+    BestModel,
+    CheckpointManager,
+    FullObjective,
+    MetricsWriter,
+    Say,
+    StopOnSignal,
+)
 from nsvm_cli.runs.experiment import Experiment, figures_of, log_every, model_of, movement, saved_model
 from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.runs.tracking import Tracking
@@ -69,7 +76,7 @@ def train_run(
     settings, writer = plain(experiment.settings), MetricsWriter(directory, checkpoints)
     step = 0 if state is None else state.t
     with Tracking(TrackedRun(directory.path, settings, sweep, step), say) as tracking:
-        every = [best, writer, tracking, *callbacks]
+        every = [best, FullObjective(experiment), writer, tracking, *callbacks]
         state = _train(experiment, state, every, checkpoints, signals)
         began = time.monotonic()
         model = model_of(experiment, trainer.finish(problem, state))
@@ -106,7 +113,7 @@ def run_worker(
     best = BestModel(experiment, None)
     checkpoints = CheckpointManager(experiment, path, None, best, signals)
     state = checkpoints.restore(allow_mismatch=True)
-    state = _train(experiment, state, [best, *callbacks], checkpoints, signals)
+    state = _train(experiment, state, [best, FullObjective(experiment), *callbacks], checkpoints, signals)
     experiment.trainer.finish(experiment.problem, state)
 
 

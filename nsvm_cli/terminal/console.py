@@ -246,6 +246,7 @@ RECORD_FIGURES: tuple[tuple[str, str, str, Callable[[Any], str]], ...] = (
     ("violations", "violations", "viol", str),
     ("running_accuracy", "running accuracy", "acc", percent),
     ("support_vectors", "support vectors", "SV", str),
+    ("full_objective", "full objective", "full", "{:.4g}".format),
     ("objective", "objective", "obj", "{:.3g}".format),
 )
 """What a line shows of a record: field, name, short name and format; the most important first."""

@@ -28,10 +28,10 @@ from nsvm_cli.engines.numba.kernels import columns as compiled_columns
 from nsvm_cli.engines.numba.kernels.laplacian import Laplacian as LaplacianForm
 from nsvm_cli.engines.numba.theta import Theta, kernel_form
 from nsvm_cli.models import objectives as definitions
+from nsvm_cli.models.dropout import Masks, dropout_masks
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Polynomial
 from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge, Loss, OneVsRest
-from nsvm_cli.models.dropout import Masks, dropout_masks
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.optimizers import SGD, Adam
 from nsvm_cli.tasks import BINARY as TWO_CLASSES

@@ -82,6 +82,7 @@ def test_validation_takes_time() -> None:
     alg1 = {"algorithm": {"name": "alg1", **STEPS}, "dataset": {**SETTINGS["dataset"], "validation": 20}}
     assert estimate(prepare(settings_of(**alg1, validation={"every": 5}))).validation > 0
     assert estimate(prepare(settings_of(**alg1))).validation == 0
+    assert estimate(prepare(settings_of(**alg1, full_objective=True))).validation > 0
 
 
 class InParts(Alg2):

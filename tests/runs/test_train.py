@@ -26,7 +26,7 @@ from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loop import Callback, Record
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage import tensor_file
-from nsvm_cli.storage.metrics_file import START, Position, read_times
+from nsvm_cli.storage.metrics_file import START, Position, read_metrics, read_times
 from nsvm_cli.storage.run_directory import RunDirectory, checkpoints_in, read_config
 from nsvm_cli.trainers import TRAINERS, Problem, State
 from nsvm_cli.trainers.alg3 import Alg3
@@ -117,6 +117,24 @@ def bits(path: Path) -> dict[str, Any]:
     apart = ("result.json", "status.json", "times.jsonl")  # the overrides of a resumed run are its own
     files = {file.name: file.read_bytes() for file in path.iterdir() if file.name not in apart}
     return {"result": result, **files}
+
+
+def test_the_full_objective_in_records_changes_nothing_else(tmp_path: Path) -> None:
+    plainly, asked = (go(tmp_path / str(on), settings_with(full_objective=on)) for on in (False, True))
+    assert plainly["test_accuracy"] == asked["test_accuracy"]
+    records = [read_metrics(tmp_path / str(on) / "metrics.jsonl") for on in (False, True)]
+    values = [record.pop("full_objective") for record in records[1]]
+    assert records[0] == records[1]
+    model = load_model(tmp_path / "True" / "final.safetensors").model
+    data = prepare(settings_with()).data
+    x, y = data.splits["train"].x, data.task.targets(data.splits["train"].y)
+    f, lam = model.expansion, 1e-4
+    z, alpha = f.z.double(), f.alpha.double()  # float32 is a fifth off here
+    norm = alpha @ model.kernel(z, z) @ alpha / f.scale**2
+    g = model.kernel(model.features(x).double(), z) @ alpha / f.scale
+    expected = lam / 2 * norm + (1 - y * g).clamp_min(0).mean()
+    assert values[-1] == pytest.approx(float(expected), rel=1e-4)
+    assert values[-1] < values[0]
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from nsvm_cli.engines.look_ahead import trainers as look_ahead
 from nsvm_cli.engines.numba import forms
+from nsvm_cli.models.dropout import Dropout
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernel_gradients import WithGradient
 from nsvm_cli.models.kernels import RBF, Biased, Kernel
 from nsvm_cli.models.losses import Hinge
-from nsvm_cli.models.dropout import Dropout
 from nsvm_cli.models.networks import CNN, MLP, Normalize
 from nsvm_cli.models.optimizers import SGD, Adam
 from nsvm_cli.trainers import Problem, Trainer

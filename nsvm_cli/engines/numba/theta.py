@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from nsvm_cli.engines.numba import forms
 from nsvm_cli.engines.numba.coverage import FAR, drops, formula_of, kernel_name, parts_of
+from nsvm_cli.models.dropout import dropped_below
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Biased, Kernel, or_one_over_n
-from nsvm_cli.models.dropout import dropped_below
 from nsvm_cli.models.networks import CNN, MLP
 from nsvm_cli.models.optimizers import SGD, Adam
 from nsvm_cli.trainers import Problem
