@@ -1,0 +1,234 @@
+"""What the paper says between its algorithms, each remark as a test of the code that it is about.
+
+The algorithms themselves are compared with the paper in ``tests/trainers/test_against_paper.py``, and
+``docs/paper.md`` names the test of every sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernel_gradients import build_gradient, drawing_directions, with_gradient
+from nsvm_cli.models.kernels import RBF, Kernel, Linear, Normalized, Polynomial
+from nsvm_cli.models.networks import build_network
+from nsvm_cli.models.objectives import alignment, norm_surrogate, squared_norm
+from nsvm_cli.models.optimizers import SGD
+from nsvm_cli.models.penalties import distance_identity
+from nsvm_cli.trainers import Trainer
+from nsvm_cli.trainers.alg1 import Alg1
+from nsvm_cli.trainers.alg2 import Alg2
+from nsvm_cli.trainers.alg3 import Alg3
+from nsvm_cli.trainers.alg4 import Alg4
+from nsvm_cli.trainers.coefficients import projected
+from tests.conftest import MakeSmall, Small, parameters, train
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+LAM, LR = 0.02, 0.01
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def plain(s: Small) -> FeatureMap:
+    """Return theta with plain gradient descent, so that a step is the rate times the gradient."""
+    return FeatureMap(deepcopy(s.network), SGD(LR), dropout_seed=0)
+
+
+def descended(theta: Sequence[Tensor], by_theta: Sequence[Tensor]) -> Tensor:
+    """Return theta after a step of plain gradient descent, as one vector."""
+    return torch.cat([(p - LR * slope).detach().flatten() for p, slope in zip(theta, by_theta, strict=True)])
+
+
+def balanced(k: int) -> Tensor:
+    """Return labels of two classes of the same size."""
+    return torch.tensor([-1.0, 1.0] * (k // 2), dtype=torch.float64)
+
+
+# Section 3: the output of the algorithms
+
+
+@pytest.mark.parametrize("trainer", [Alg1(80, LAM), Alg2(80, LAM), Alg3(30, LAM), Alg4(30, solver_steps=80)])
+def test_all_but_algorithm_1_have_the_features_of_the_final_theta(
+    trainer: Trainer[Any], small: MakeSmall
+) -> None:
+    """And every alpha_i is at least 0: the terms of g have the signs of their labels."""
+    s = small(0)
+    _, g = train(trainer, s.problem, F := s.theta(1e-2))
+    assert (g.alpha * s.problem.y[g.i] > 0).all()
+    fresh = torch.allclose(g.z, F(s.problem.x[g.i]), rtol=0, atol=1e-9)
+    assert fresh == (not isinstance(trainer, Alg1))
+
+
+# Section 4.1.1 and 4.1.2: Algorithm 1 descends on C_t(f, theta) = lambda/2 ||f||^2 + max(0, 1 - y f(F(x)))
+
+
+def test_a_step_in_f_descends_on_the_objective_of_its_sample(small: MakeSmall) -> None:
+    """With the rate 1/(lambda t), along the element of H that stands for the derivative, by Riesz.
+
+    In the span of K(z_s, .) for points z_s, with f = sum_s c_s K(z_s, .), that element has the coefficients
+    K^-1 dC/dc.
+    """
+    s, trainer = small(0, m=12), Alg1(40, LAM)
+    K, state = s.problem.K, trainer.start(s.problem, F := s.theta(LR))
+    taken = []
+    for t in range(2, 41):
+        f_t, (x_t, y_t) = trainer.finish(s.problem, state), s.problem[state.sampler(t)]
+        z_t, before = F(x_t), state.violations
+        trainer.step(s.problem, state)
+        f_next, taken = trainer.finish(s.problem, state), [*taken, state.violations > before]
+        points, at = torch.unique(torch.cat([f_t.z, z_t]), dim=0, return_inverse=True)
+        c = torch.zeros(len(points), dtype=torch.float64).index_add(0, at[:-1], f_t.alpha / f_t.scale)
+        c.requires_grad_()
+        K_pp = K(points, points)
+        C_t = LAM / 2 * c @ K_pp @ c + (1 - y_t * (K_pp @ c)[at[-1]]).clamp_min(0).sum()
+        riesz = torch.linalg.solve(K_pp, torch.autograd.grad(C_t, c)[0])
+        expected = K(u := random(20, 6), points) @ (c - riesz / (LAM * t)).detach()
+        torch.testing.assert_close(f_next(K, u), expected, rtol=1e-6, atol=1e-6)
+    assert 5 < sum(taken) < 35
+
+
+def test_a_step_in_theta_descends_on_the_objective_of_its_sample(small: MakeSmall) -> None:
+    """The gradient of C_t(f_t, .) at theta_t, with ||f_t||^2 and the hinge: 0 without a violation."""
+    s, trainer = small(0, m=12), Alg1(40, LAM)
+    K, state = s.problem.K, trainer.start(s.problem, F := plain(s))
+    moved = []
+    assert torch.equal(parameters(F.network), parameters(s.network)), "f_1 = 0: theta_2 = theta_1"
+    for t in range(2, 41):
+        f_t, (x_t, y_t) = trainer.finish(s.problem, state), s.problem[state.sampler(t)]
+        norm = squared_norm(K(f_t.z, f_t.z), f_t.alpha) / f_t.scale**2
+        hinge = (1 - y_t * f_t(K, F.network(x_t.x))).clamp_min(0).sum()
+        theta = [*F.network.parameters()]
+        by_theta = torch.autograd.grad(LAM / 2 * norm + hinge, theta)
+        expected = descended(theta, by_theta)
+        trainer.step(s.problem, state)
+        torch.testing.assert_close(parameters(F.network), expected, rtol=0, atol=1e-12)
+        moved.append(any(slope.any() for slope in by_theta))
+    assert 5 < sum(moved) < 35
+
+
+@pytest.mark.parametrize(("how", "matrices"), [("finite_difference", 2 * 7), ("spsa", 2), ("rdsa", 2)])
+def test_only_finite_differences_become_expensive_with_many_features(how: str, matrices: int) -> None:
+    calls = []
+
+    class Counted(Kernel):
+        def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+            calls.append(len(a))
+            return RBF(0.5)(a, b)
+
+    a, b = random(3, 7), random(4, 7, seed=1)
+    K = with_gradient(Counted(), build_gradient({"gradient": how}))
+    G = K(a, b)
+    calls.clear()
+    with drawing_directions(0, 1):
+        K.gradient(a, b, G, G)
+    assert len(calls) == matrices
+
+
+# Section 4.1.3: adjusting the kernel
+
+
+@pytest.mark.parametrize("K", [Linear(), Polynomial(2, c=0)])
+def test_a_normalised_kernel_gains_nothing_from_scaling_the_feature_map(K: Kernel) -> None:
+    a, b = random(4, 3), random(5, 3, seed=1)
+    torch.testing.assert_close(Normalized(K)(7 * a, 7 * b), Normalized(K)(a, b))
+    assert not torch.allclose(K(7 * a, 7 * b), K(a, b))
+
+
+# Section 4.2: Algorithm 2
+
+
+def test_a_function_outside_of_the_span_of_the_samples_is_not_optimal() -> None:
+    """The representer theorem: its projection has the same values at the samples, and a smaller norm."""
+    z, K = random(8, 4), RBF(0.3)
+    points, c = torch.cat([z, random(3, 4, seed=1)]), random(11, seed=2)
+    inside = projected(K, points, c, onto=z)
+    torch.testing.assert_close(K(z, z) @ inside, K(z, points) @ c, rtol=0, atol=1e-5)
+    assert squared_norm(K(z, z), inside) < 0.99 * squared_norm(K(points, points), c)
+
+
+def test_an_exact_projection_is_nearer_than_the_same_coefficients(small: MakeSmall) -> None:
+    s, found = small(0), {}
+    for how in ("approximate", "exact"):
+        trainer, F = Alg2(60, LAM, projection=how), s.theta(LR)  # type: ignore[arg-type]
+        state = trainer.start(s.problem, F)
+        while F.theta_steps < 1:
+            trainer.step(s.problem, state)
+        found[how] = state.coefficients, F
+    (kept, F), (exact, F_exact) = found["approximate"], found["exact"]
+    assert torch.equal(parameters(F.network), parameters(F_exact.network))
+    j = kept.support
+    alpha, K = torch.from_numpy(kept.alpha[j]), s.problem.K
+    old, new = FeatureMap(s.network, SGD(0.0), 0)(s.problem.x[j]), F(s.problem.x[j])
+
+    def distance(coefficients: Tensor) -> Tensor:
+        return squared_norm(K(z := torch.cat([old, new]), z), torch.cat([alpha, -coefficients]))
+
+    assert distance(torch.from_numpy(exact.alpha[j])) < 0.9 * distance(alpha)
+
+
+# Section 4.3: Algorithm 3
+
+
+def test_the_first_fraction_does_not_fall_by_scaling_f_or_the_kernel_matrix() -> None:
+    """Up to both scales, it is ||f||^2 for the samples of the batch."""
+    z, alpha = random(6, 3), random(6, seed=1)
+    K = RBF(0.4)(z, z)
+    value = norm_surrogate(K, alpha)
+    torch.testing.assert_close(norm_surrogate(3 * K, 0.1 * alpha), value)
+    torch.testing.assert_close(value * K.norm() * alpha.square().sum(), squared_norm(K, alpha))
+
+
+def test_the_derived_objective_is_the_papers_problem_on_the_batch(small: MakeSmall) -> None:
+    """lambda/2 ||f||^2 plus the mean hinge loss, with f after its update: what the fractions replace."""
+    s, trainer = small(0, m=12), Alg3(15, LAM, batch_size=4, objective="derived")
+    K, y, state = s.problem.K, s.problem.y, trainer.start(s.problem, F := plain(s))
+    for t in range(2, 16):
+        A, before = state.sampler(t), deepcopy(F.network)
+        trainer.step(s.problem, state)
+        alpha = torch.from_numpy(state.coefficients.alpha) / (LAM * t)
+        z = before(s.problem.x)
+        K_zz = K(z, z)
+        hinge = (1 - y[A] * (K_zz @ alpha)[A]).clamp_min(0).mean()
+        theta = [*before.parameters()]
+        by_theta = torch.autograd.grad(LAM / 2 * alpha @ K_zz @ alpha + hinge, theta)
+        torch.testing.assert_close(parameters(F.network), descended(theta, by_theta), rtol=0, atol=1e-12)
+
+
+# Section 4.4: Algorithm 4
+
+
+def test_the_alignment_is_from_minus_1_to_1_and_1_for_the_ideal_kernel_alone() -> None:
+    """The Cauchy-Schwarz inequality, with equality where the kernel matrix is a multiple of y y^T."""
+    y = balanced(6)
+    values = [float(alignment(B @ B.T, y)) for B in (random(6, 2, seed=seed) for seed in range(50))]
+    assert -1 < min(values) < max(values) < 1
+    for multiple, value in ((0.1, 1.0), (-2.0, -1.0)):
+        assert float(alignment(multiple * torch.outer(y, y), y)) == pytest.approx(value)
+
+
+# Section 6: overfitting
+
+
+@pytest.mark.parametrize(("scale", "bound"), [(1.0, 4.0), (2**0.5, 8.0)])
+def test_normalised_features_keep_an_rbf_kernel_away_from_the_identity(scale: float, bound: float) -> None:
+    """K(a, b) is at least exp(-4 gamma scale^2): with the paper's networks, exp(-4) and exp(-8)."""
+    settings = {"name": "identity", "normalize": True, "scale": scale}
+    z = build_network(settings, (2,), seed=0)(torch.cat([1000 * random(50, 2), -1000 * random(50, 2)]))
+    K = RBF(1.0)(z, z)
+    assert float(K.min().log()) == pytest.approx(-bound), "of opposite features"
+    assert distance_identity(K) >= K.min()
+
+
+def test_the_alignment_of_a_matrix_that_is_not_well_behaved_is_small() -> None:
+    y = balanced(16)
+    assert float(alignment(torch.eye(16, dtype=torch.float64), y)) == pytest.approx(1 / 4), "1/sqrt(k)"
+    assert float(alignment(torch.ones(16, 16, dtype=torch.float64), y)) == pytest.approx(0)
