@@ -8,26 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernel_gradients import build_gradient, drawing_directions, with_gradient
 from nsvm_cli.models.kernels import RBF, Kernel, Linear, Normalized, Polynomial
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.objectives import alignment, norm_surrogate, squared_norm
 from nsvm_cli.models.optimizers import SGD
-from nsvm_cli.models.penalties import distance_identity
+from nsvm_cli.models.penalties import PENALTIES, Penalties, distance_identity
 from nsvm_cli.trainers import Trainer
 from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.coefficients import projected
+from tests import reference
 from tests.conftest import MakeSmall, Small, parameters, train
+from tests.trainers.test_against_paper import Transcribed, assert_same_theta
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -143,6 +147,18 @@ def test_a_normalised_kernel_gains_nothing_from_scaling_the_feature_map(K: Kerne
     assert not torch.allclose(K(7 * a, 7 * b), K(a, b))
 
 
+@pytest.mark.parametrize("trainer", [Alg1(60, LAM), Alg2(60, LAM)])
+def test_algorithms_1_and_2_take_an_adjusted_kernel(trainer: Trainer[Any], small: MakeSmall) -> None:
+    s, k = small(0, m=12, K=Normalized(Polynomial(2, 1.0))), lambda a, b: (a @ b + 1) ** 2
+    theirs = Transcribed(s, LR, lam=LAM)
+    run = reference.algorithm_1 if isinstance(trainer, Alg1) else reference.algorithm_2
+    K_tilde = lambda a, b: k(a, b) / (torch.sqrt(k(a, a)) * torch.sqrt(k(b, b)))  # noqa: E731
+    run(theirs.data, theirs.optimizer, theirs.draw, 60, LAM, K_tilde)
+    state, _ = train(trainer, s.problem, F := s.theta(LR))
+    assert state.violations > 5
+    assert_same_theta(F, theirs)
+
+
 # Section 4.2: Algorithm 2
 
 
@@ -203,6 +219,18 @@ def test_the_derived_objective_is_the_papers_problem_on_the_batch(small: MakeSma
         torch.testing.assert_close(parameters(F.network), descended(theta, by_theta), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("trainer", [Alg3(9), Alg4(9, solver_steps=9)])
+def test_a_kernel_that_is_0_everywhere_stops_algorithms_3_and_4(
+    trainer: Trainer[Any], small: MakeSmall
+) -> None:
+    """They assume that K(a, a) is not 0."""
+    s = small(0, K=Linear(), network={"name": "mlp", "widths": [4]})
+    for p in s.network.parameters():
+        torch.nn.init.zeros_(p)
+    with pytest.raises(NotFiniteError, match="the objective"):
+        train(trainer, s.problem, s.theta())
+
+
 # Section 4.4: Algorithm 4
 
 
@@ -216,6 +244,26 @@ def test_the_alignment_is_from_minus_1_to_1_and_1_for_the_ideal_kernel_alone() -
 
 
 # Section 6: overfitting
+
+
+@pytest.mark.parametrize("trainer", [Alg1(9, LAM, 4), Alg2(9, LAM, 4), Alg3(9, LAM), Alg4(9, solver_steps=9)])
+def test_terms_are_added_to_the_objective_of_every_algorithm(trainer: Trainer[Any], small: MakeSmall) -> None:
+    """They move theta by the rate times their gradient, on the batch of the step."""
+    s, weights = small(0), {"entropy": 0.3, "identity": 0.5, "ones": 0.7, "l1": 0.02}
+    thetas = []
+    for penalties in (Penalties(), Penalties(**weights)):
+        problem, F = replace(s.problem, penalties=penalties), plain(s)
+        state = trainer.start(problem, F)
+        while F.theta_steps < 1:
+            trainer.step(problem, state)
+        thetas.append(parameters(F.network))
+    theta, x_A = [*s.network.parameters()], problem[state.sampler(state.t)][0].x
+    K_A = problem.K(z := s.network(x_A), z)
+    terms = sum(weights[name] * term(K_A) for name, term in PENALTIES.items())
+    by_theta = torch.autograd.grad(terms + weights["l1"] * sum(p.abs().sum() for p in theta), theta)
+    moved = descended(theta, by_theta) - parameters(s.network)
+    torch.testing.assert_close(thetas[1] - thetas[0], moved, rtol=0, atol=1e-12)
+    assert moved.abs().max() > 1e-4
 
 
 @pytest.mark.parametrize(("scale", "bound"), [(1.0, 4.0), (2**0.5, 8.0)])
