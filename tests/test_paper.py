@@ -147,13 +147,13 @@ def test_a_normalised_kernel_gains_nothing_from_scaling_the_feature_map(K: Kerne
     assert not torch.allclose(K(7 * a, 7 * b), K(a, b))
 
 
-@pytest.mark.parametrize("trainer", [Alg1(60, LAM), Alg2(60, LAM)])
+@pytest.mark.parametrize("trainer", [Alg1(30, LAM), Alg2(30, LAM)])
 def test_algorithms_1_and_2_take_an_adjusted_kernel(trainer: Trainer[Any], small: MakeSmall) -> None:
     s, k = small(0, m=12, K=Normalized(Polynomial(2, 1.0))), lambda a, b: (a @ b + 1) ** 2
     theirs = Transcribed(s, LR, lam=LAM)
     run = reference.algorithm_1 if isinstance(trainer, Alg1) else reference.algorithm_2
     K_tilde = lambda a, b: k(a, b) / (torch.sqrt(k(a, a)) * torch.sqrt(k(b, b)))  # noqa: E731
-    run(theirs.data, theirs.optimizer, theirs.draw, 60, LAM, K_tilde)
+    run(theirs.data, theirs.optimizer, theirs.draw, 30, LAM, K_tilde)
     state, _ = train(trainer, s.problem, F := s.theta(LR))
     assert state.violations > 5
     assert_same_theta(F, theirs)
