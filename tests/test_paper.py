@@ -20,7 +20,7 @@ from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernel_gradients import build_gradient, drawing_directions, with_gradient
 from nsvm_cli.models.kernels import RBF, Kernel, Linear, Normalized, Polynomial
 from nsvm_cli.models.networks import build_network
-from nsvm_cli.models.objectives import alignment, norm_surrogate, squared_norm
+from nsvm_cli.models.objectives import alignment, norm_surrogate
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.models.penalties import PENALTIES, Penalties, distance_identity
 from nsvm_cli.trainers import Trainer
@@ -50,6 +50,11 @@ def plain(s: Small) -> FeatureMap:
 def descended(theta: Sequence[Tensor], by_theta: Sequence[Tensor]) -> Tensor:
     """Return theta after a step of plain gradient descent, as one vector."""
     return torch.cat([(p - LR * slope).detach().flatten() for p, slope in zip(theta, by_theta, strict=True)])
+
+
+def squared_norm(K: Tensor, c: Tensor) -> Tensor:
+    """Return ||sum_s c_s K(z_s, .)||^2_H, given the kernel matrix of the z_s."""
+    return c @ K @ c
 
 
 def balanced(k: int) -> Tensor:
@@ -93,7 +98,7 @@ def test_a_step_in_f_descends_on_the_objective_of_its_sample(small: MakeSmall) -
         c = torch.zeros(len(points), dtype=torch.float64).index_add(0, at[:-1], f_t.alpha / f_t.scale)
         c.requires_grad_()
         K_pp = K(points, points)
-        C_t = LAM / 2 * c @ K_pp @ c + (1 - y_t * (K_pp @ c)[at[-1]]).clamp_min(0).sum()
+        C_t = LAM / 2 * squared_norm(K_pp, c) + (1 - y_t * (K_pp @ c)[at[-1]]).clamp_min(0).sum()
         riesz = torch.linalg.solve(K_pp, torch.autograd.grad(C_t, c)[0])
         expected = K(u := random(20, 6), points) @ (c - riesz / (LAM * t)).detach()
         torch.testing.assert_close(f_next(K, u), expected, rtol=1e-6, atol=1e-6)
@@ -215,7 +220,7 @@ def test_the_derived_objective_is_the_papers_problem_on_the_batch(small: MakeSma
         K_zz = K(z, z)
         hinge = (1 - y[A] * (K_zz @ alpha)[A]).clamp_min(0).mean()
         theta = [*before.parameters()]
-        by_theta = torch.autograd.grad(LAM / 2 * alpha @ K_zz @ alpha + hinge, theta)
+        by_theta = torch.autograd.grad(LAM / 2 * squared_norm(K_zz, alpha) + hinge, theta)
         torch.testing.assert_close(parameters(F.network), descended(theta, by_theta), rtol=0, atol=1e-12)
 
 
