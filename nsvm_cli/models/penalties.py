@@ -2,7 +2,7 @@
 
 Most of them look at the kernel matrix K_A of the current batch. Near the identity, the samples are mapped to
 orthogonal vectors, which can be fitted to any labels; near the matrix of ones, to a single vector, with which
-nothing can be learnt. Both limits are those of kernels with K(a, a) = 1 and values from 0 to 1.
+nothing can be learnt. K_A is taken with a mean diagonal of 1, as kernels with K(a, a) = 1 have it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,23 @@ Value = Float[Tensor, ""]
 def entropy(K: Float[Tensor, "k k"]) -> Value:
     """Return the von Neumann entropy of K / tr K, divided by its maximum, log k.
 
-    It is 0 where all entries of K are equal, and 1 for the identity; k is at least 2.
+    It is 0 where all entries of K are equal, and 1 for the identity; k is at least 2. Not finite if K is not.
     """
-    p = torch.linalg.eigvalsh(K / K.diagonal().sum()).clamp_min(torch.finfo(K.dtype).tiny)
+    K = K / K.diagonal().sum()
+    if not K.isfinite().all():  # which eigvalsh answers with an error
+        return K.sum()
+    p = torch.linalg.eigvalsh(K).clamp_min(torch.finfo(K.dtype).tiny)
     value: Value = -(p * p.log()).sum() / math.log(len(K))
     return value
 
 
 def distance(K: Float[Tensor, "k k"], other: Float[Tensor, "k k"]) -> Value:
-    """Return the Frobenius distance of two kernel matrices, divided by that of the identity from all ones."""
+    """Return the Frobenius distance of K, scaled to a mean diagonal of 1, from a kernel matrix that has one.
+
+    It is divided by the distance of the identity from all ones.
+    """
     k = len(K)
-    value: Value = torch.linalg.vector_norm(K - other) / math.sqrt(k * (k - 1))
+    value: Value = torch.linalg.vector_norm(K / K.diagonal().mean() - other) / math.sqrt(k * (k - 1))
     return value
 
 
@@ -52,7 +58,7 @@ def distance_ones(K: Float[Tensor, "k k"]) -> Value:
 PENALTIES: dict[str, Callable[[Float[Tensor, "k k"]], Value]] = {
     "entropy": lambda K: (2 * entropy(K) - 1) ** 2,
     "identity": lambda K: (1 - distance_identity(K)) ** 2,
-    "ones": lambda K: (1 - distance_ones(K)) ** 2,
+    "ones": lambda K: (1 - distance_ones(K)).clamp_min(0) ** 2,  # negative values are farther from 1
 }
 """Terms of K_A, each from 0 to 1 where it is at its worst."""
 
@@ -88,7 +94,8 @@ class Penalties:
                 z = F(x_A)
                 K_A = K(z, z)
                 for name, term in PENALTIES.items():
-                    value = value + getattr(self, name) * term(K_A)
+                    if weight := getattr(self, name):
+                        value = value + weight * term(K_A)
             return value + self.l1 * l1(F.F.parameters) if self.l1 else value
 
         return penalised

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nsvm_cli.models.kernels import RBF
+from nsvm_cli.models.kernels import RBF, Kernel, Laplacian, Linear, Polynomial
 from nsvm_cli.models.penalties import PENALTIES, distance_identity, distance_ones, entropy
 
 EYE, ONES = torch.eye(5, dtype=torch.float64), torch.ones(5, 5, dtype=torch.float64)
@@ -37,3 +37,43 @@ def test_scaling_features_leads_from_a_constant_kernel_to_the_identity() -> None
     assert float(distance_identity(high)) < 1e-6
     assert float(entropy(low)) < 1e-6
     assert float(entropy(high)) > 1 - 1e-6
+
+
+DEGENERATE = {
+    "the same": torch.ones(6, 3, dtype=torch.float64),
+    "far apart": 1e3 * torch.arange(18, dtype=torch.float64).reshape(6, 3),
+    "each twice": torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).repeat(
+        2, 1
+    ),
+}
+"""Features with K of all ones, the identity, and one with eigenvalues of 0."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("K", [RBF(1.0), Laplacian(1.0), Linear(), Polynomial(3, 1.0)], ids=repr)
+@pytest.mark.parametrize("case", DEGENERATE)
+def test_where_eigenvalues_coincide_gradients_are_finite(case: str, K: Kernel, dtype: torch.dtype) -> None:
+    z = DEGENERATE[case].to(dtype).requires_grad_()
+    for name, term in PENALTIES.items():
+        value = term(K(z, z))
+        assert -1e-6 <= value.item() <= 1 + 1e-6, name
+        assert torch.autograd.grad(value, z)[0].isfinite().all(), name
+
+
+@pytest.mark.parametrize("name", sorted(PENALTIES))
+def test_the_scale_of_a_kernel_does_not_matter(name: str) -> None:
+    z = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    K = Linear()(z, z)
+    assert float(PENALTIES[name](100 * K)) == pytest.approx(float(PENALTIES[name](K)), rel=1e-12)
+
+
+def test_a_kernel_with_values_below_0_is_not_near_all_ones() -> None:
+    y = torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
+    assert float(PENALTIES["ones"](torch.outer(y, y))) == 0
+
+
+def test_what_is_not_finite_stays_so() -> None:
+    """LAPACK would end the run with an error of its own."""
+    for name, term in PENALTIES.items():
+        for value in (torch.nan, torch.inf):
+            assert not term(torch.full((4, 4), value)).isfinite(), name
