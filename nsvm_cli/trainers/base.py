@@ -218,7 +218,9 @@ class Trainer(ABC, Generic[S]):
             expect_room(alpha, f"alpha for {len(problem.task.classes)} classes")
         problem.sampler(self.k)
         if self.moves_theta and self.k < 2 and (name := problem.penalties.of_pairs):
-            raise InputError(f"penalties.{name} takes pairs of samples: expected algorithm.batch_size of 2")
+            raise InputError(
+                f"penalties.{name} needs pairs of samples: expected algorithm.batch_size above 1"
+            )
 
     @abstractmethod
     def start(self, problem: Problem, F: FeatureMap) -> S:
