@@ -19,7 +19,7 @@ from nsvm_cli.trainers import Trainer, build_trainer
 class Parts:
     """The parts that need no data: algorithm, kernel and optimizer.
 
-    The kernel has the gradient that its settings name, if the algorithm needs one; see ``Kernel.values``.
+    The kernel has the gradient that its settings name, if the algorithm needs one; see ``WithGradient``.
     """
 
     algorithm: Trainer[Any]

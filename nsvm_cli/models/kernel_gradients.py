@@ -127,10 +127,6 @@ class WithGradient(Kernel):
         with torch.no_grad():
             return self.strategy(self.K, a, b, K, G)
 
-    @property
-    def values(self) -> Kernel:
-        return self.K
-
     def diag(self, a: Points) -> Tensor:
         return self.K.diag(a)
 

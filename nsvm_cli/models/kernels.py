@@ -40,10 +40,9 @@ class Kernel:
         """Return K(a_i, b_j) for all i, j."""
         raise NotImplementedError
 
-    @property
-    def values(self) -> Kernel:
-        """The kernel to predict with: itself, without what only training needs."""
-        return self
+    def without(self, *wrappers: type[Kernel]) -> Kernel:
+        """Return the kernel that wrappers of these types have been put around, or else itself."""
+        return self.K.without(*wrappers) if isinstance(self, wrappers) else self  # type: ignore[attr-defined]
 
     def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
         """Return the gradient of sum_ij G_ij K(a_i, b_j) with respect to a, given ``K`` = K(a_i, b_j).
@@ -257,9 +256,7 @@ def check_shapes(K: Kernel, name: str, a: Float[Tensor, "p n"], b: Float[Tensor,
     Raises:
         InputError: it returns something else.
     """
-    formula = K
-    while isinstance(formula, Normalized | Biased):
-        formula = formula.K
+    formula = K.without(Normalized, Biased)
     for rows in (a, a[:1]):  # a single row is a case of its own, as for squeeze()
         returned, expected = formula(rows, b), (len(rows), len(b))
         if not isinstance(returned, Tensor) or returned.shape != expected:

@@ -16,6 +16,7 @@ from nsvm_cli.config.settings import plain
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.memory import memory_limit
 from nsvm_cli.models.feature_map import features
+from nsvm_cli.models.kernel_gradients import WithGradient
 from nsvm_cli.models.objectives import full_objective
 from nsvm_cli.parallel.distributed import Processes
 from nsvm_cli.parallel.signals import Signals
@@ -110,9 +111,8 @@ class FullObjective(Callback):
         e, problem = self.experiment, self.experiment.problem
         if e.settings.full_objective and e.trainer.classifies(state):
             f, z = e.trainer.finish(problem, state), features(e.F.network, problem.x)
-            record["full_objective"] = full_objective(
-                f, problem.K.values, z, problem.y, problem.loss, e.trainer.lam
-            )
+            K = problem.K.without(WithGradient)
+            record["full_objective"] = full_objective(f, K, z, problem.y, problem.loss, e.trainer.lam)
 
 
 class CheckpointManager(Callback):

@@ -15,6 +15,7 @@ from torch.nn import functional
 from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap, Training
+from nsvm_cli.models.kernel_gradients import WithGradient
 from nsvm_cli.models.kernels import Linear
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.tasks import BinaryClassification, MulticlassClassification, Regression, Task
@@ -46,10 +47,10 @@ class CrossEntropy(BatchTrainer[AveragedState]):
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
         n, (expected,) = F(problem.x[:1]).shape[1], problem.task.outputs or (1,)
-        if n != expected or type(problem.K.values) is not Linear:
+        if n != expected or type(problem.K.without(WithGradient)) is not Linear:
             raise InputError(
                 f"algorithm=cross_entropy expects network.head=true and kernel=linear, got a network with "
-                f"{n} outputs and kernel {type(problem.K.values).__name__.lower()}"
+                f"{n} outputs and kernel {type(problem.K.without(WithGradient)).__name__.lower()}"
             )
 
     def start(self, problem: Problem, F: FeatureMap) -> AveragedState:

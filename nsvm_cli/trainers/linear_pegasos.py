@@ -47,7 +47,7 @@ class LinearPegasos(BatchTrainer[LinearState]):
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
-        if type(self._formula(problem)) is not Linear:
+        if type(problem.K.without(Biased)) is not Linear:
             raise InputError("algorithm=linear_pegasos expects kernel=linear; pegasos takes any kernel")
 
     def start(self, problem: Problem, F: FeatureMap) -> LinearState:
@@ -74,7 +74,3 @@ class LinearPegasos(BatchTrainer[LinearState]):
             return Expansion(w.reshape(len(w), -1).mT, one, scale)
         bias = (w[-1] - 1) / scale  # the kernel adds 1 to every term
         return Expansion(w[:-1].reshape(len(w) - 1, -1).mT, one, scale, bias if bias.ndim else float(bias))
-
-    @staticmethod
-    def _formula(problem: Problem) -> object:
-        return problem.K.K if isinstance(problem.K, Biased) else problem.K

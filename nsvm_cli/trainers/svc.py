@@ -20,6 +20,7 @@ from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.memory import expect_room, memory_limit
 from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernel_gradients import WithGradient
 from nsvm_cli.models.kernels import RBF, Kernel, Linear, Polynomial
 from nsvm_cli.models.losses import (
     LOSSES,
@@ -132,7 +133,7 @@ class SVC(DirectSolver):
     def check(self, problem: Problem, F: FeatureMap) -> None:
         m = len(problem.y)
         needed = m * m * 8 / 2**20
-        if needed > problem.memory_budget and not _scikit_learns_own(problem.K.values, n=1):
+        if needed > problem.memory_budget and not _scikit_learns_own(problem.K.without(WithGradient), n=1):
             raise InputError(
                 f"algorithm.solver=svc needs the {m} x {m} kernel matrix with this kernel, {needed:.1f} MiB "
                 f"of memory_budget={problem.memory_budget}: use algorithm.solver=pegasos, or kernel=rbf"
@@ -152,7 +153,7 @@ class SVC(DirectSolver):
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         from sklearn import svm  # slow to import, and needed only here
 
-        m, K = len(z), problem.K.values
+        m, K = len(z), problem.K.without(WithGradient)
         machine = svm.SVC
         settings: dict[str, Any] = {"C": self.C(m), "max_iter": max(MAX_ITERATIONS, 10 * m)}
         if isinstance(problem.loss.l, EpsilonInsensitive):
@@ -185,7 +186,7 @@ class LinearSVM(DirectSolver):
     lam: Positive = 1e-4
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
-        K = problem.K.values
+        K = problem.K.without(WithGradient)
         if type(K) is not Linear:
             raise InputError(
                 f"algorithm.solver=linear expects kernel=linear, got {type(K).__name__.lower()}: "

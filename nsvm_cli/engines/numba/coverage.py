@@ -45,7 +45,7 @@ def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterat
         yield "several processes"
     if isinstance(problem.K, WithGradient):
         yield "kernel.gradient"
-    if not vars(type(formula_of(problem.K))).get("compiled"):
+    if not vars(type(problem.K.without(Biased))).get("compiled"):
         yield f"kernel {type(problem.K).__name__}"
     if not isinstance(trainer, Alg4) and not covers_loss(problem):
         yield "losses other than hinge"
@@ -97,7 +97,7 @@ def unit(algorithm: str, K: Kernel, x: Tensor, F: FeatureMap | None = None) -> s
 
 def kernel_name(K: Kernel, normalized: bool) -> str:
     """Return the name of the form of a kernel on features that may be ``normalized``; see ``kernels``."""
-    name = type(formula_of(K)).__name__
+    name = type(K.without(Biased)).__name__
     return f"{FAR}{name}" if name == RBF.__name__ and not normalized else name
 
 
@@ -109,11 +109,6 @@ def drops(network: MLP | CNN, dropout: Dropout) -> bool:
 def covers_loss(problem: Problem) -> bool:
     """Return whether compiled functions cover the loss of the SVM."""
     return "compiled" in vars(type(problem.loss)) and type(problem.loss.l) is Hinge
-
-
-def formula_of(K: Kernel) -> Kernel:
-    """Return the kernel to which a bias may have been added."""
-    return K.K if isinstance(K, Biased) else K
 
 
 def parts_of(network: nn.Module) -> tuple[MLP | CNN, Dropout, Normalize | None] | None:

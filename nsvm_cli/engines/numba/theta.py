@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from nsvm_cli.engines.numba import forms
-from nsvm_cli.engines.numba.coverage import FAR, drops, formula_of, kernel_name, parts_of
+from nsvm_cli.engines.numba.coverage import FAR, drops, kernel_name, parts_of
 from nsvm_cli.models.dropout import dropped_below
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Biased, Kernel, or_one_over_n
@@ -24,7 +24,7 @@ from nsvm_cli.trainers.coefficients import SampleState
 
 def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> forms.Kernel:
     """Return a kernel on features like z, which may be ``normalized`` to the same length."""
-    formula: Any = formula_of(K)
+    formula: Any = K.without(Biased)
     real = z.numpy().dtype.type
     name = kernel_name(K, normalized)
     module = import_module(f"nsvm_cli.engines.numba.kernels.{name.removeprefix(FAR).lower()}")
