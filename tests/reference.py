@@ -357,6 +357,55 @@ def general_algorithm_3(
     return alpha
 
 
+def derived_algorithm_3(p: Problem, optimizer: torch.optim.Optimizer, T: int) -> Tensor:
+    """Algorithm 3 before its objective is replaced: lambda/2 ||f_t||^2 and the mean loss of A_t."""
+    alpha = p.zeros(p.data.m)
+    for t in range(1, T + 1):
+        A_t, new = p.draw(t), alpha.clone()
+        terms = [(alpha[j], p.data.F(j).detach()) for j in range(p.data.m)]
+        for i in A_t:
+            z_i = p.data.F(i).detach()
+            g = p.zeros() if t == 1 else p.f(terms, z_i, t)
+            new[i] = alpha[i] + p.increment(i, g, z_i, t) / len(A_t)
+        alpha = new
+        if t > 1:
+            z = [p.data.F(j) for j in range(p.data.m)]
+            K_zz = matrix(p.data.m, lambda i, j, z=z: p.K(z[i], z[j]))
+            f = (alpha.T @ K_zz).T / (p.lam * t)
+            norm = sum((alpha[j] * f[j]).sum() for j in range(p.data.m)) / (p.lam * t)
+            losses = [loss(p.kind, p.l, p.data.y[i], f[i]) for i in A_t]
+            descend(optimizer, p.lam / 2 * norm + sum(losses) / len(A_t))
+    return alpha
+
+
+def projected_algorithm_2(p: Problem, optimizer: torch.optim.Optimizer, T: int) -> Tensor:
+    """Algorithm 2 with the nearest function in the span of the new K(F(x_j), .), where alpha_j is in use.
+
+    The equations gain a ridge, as K(F(x_j), F(x_j)) = 1: the square root of the precision.
+    """
+    alpha, used = p.zeros(p.data.m), []
+    for t in range(1, T + 1):
+        terms, new, falls = [(alpha[j], p.data.F(j)) for j in used], alpha.clone(), []
+        for i in p.draw(t):
+            z_i = p.data.F(i)
+            f = p.zeros() if t == 1 else p.f(terms, z_i, t)
+            added = p.increment(i, f.detach(), z_i.detach(), t) / len(p.draw(t))
+            if added.any():
+                new[i] = alpha[i] + added
+                used += [i] * (i not in used)
+                falls.append(-(added * f).sum())
+        alpha = new
+        if falls and t > 1:
+            old = [p.data.F(j).detach() for j in used]
+            descend(optimizer, sum(falls))
+            now = [p.data.F(j).detach() for j in used]
+            ridge = torch.finfo(torch.float64).eps ** 0.5 * torch.eye(len(used), dtype=torch.float64)
+            K_now = matrix(len(used), lambda i, j, z=now: p.K(z[i], z[j]))
+            K_both = matrix(len(used), lambda i, j, z=now, o=old: p.K(z[i], o[j]))
+            alpha[used] = torch.linalg.inv(K_now + ridge) @ K_both @ alpha[used]
+    return alpha
+
+
 def general_algorithm_4_part_1(
     p: Problem, optimizer: torch.optim.Optimizer, T: int, L: Callable[[float, Tensor], Tensor], centred: bool
 ) -> None:

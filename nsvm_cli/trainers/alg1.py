@@ -56,8 +56,10 @@ class Alg1State(State):
         s = (self.i.tensor != NO_SAMPLE).nonzero().flatten()
         self.z.tensor[s] = self.F(problem[self.i.tensor[s].cpu().numpy()][0])
 
-    def reduce(self, K: Kernel, budget: int, how: str) -> None:
+    def reduce(self, K: Kernel, budget: int | None, how: str) -> None:
         """Keep at most ``budget`` terms; see ``nsvm_cli.trainers.budget``."""
+        if budget is None or self.i.filled <= budget:
+            return
         before = Terms(self.i.tensor, self.z.tensor, self.alpha.tensor)
         self.i, self.z, self.alpha = map(Rows, within(budget, how, K, before))
         self.removed += len(before.i) - self.i.filled
@@ -87,7 +89,9 @@ class Alg1(BatchTrainer[Alg1State]):
         z_1 = F(x_1)
         alpha_1 = problem.first(z_1, y_1, self.lam).to(problem.y)
         i_1 = torch.tensor(x_1.i, device=z_1.device)
-        return Alg1State(F=F, sampler=sampler, t=1, i=Rows(i_1), z=Rows(z_1), alpha=Rows(alpha_1))
+        state = Alg1State(F=F, sampler=sampler, t=1, i=Rows(i_1), z=Rows(z_1), alpha=Rows(alpha_1))
+        state.reduce(problem.K, self.budget, self.maintenance)
+        return state
 
     def step(self, problem: Problem, state: Alg1State) -> None:
         K, F, lam, t = problem.K, state.F, self.lam, state.t + 1
@@ -106,8 +110,7 @@ class Alg1(BatchTrainer[Alg1State]):
             state.add(x_v.i, z_t[v], alpha_v)
             if self.refresh_every and F.theta_steps % self.refresh_every == 0:
                 state.refresh(problem)
-            if self.budget:
-                state.reduce(K, self.budget, self.maintenance)
+            state.reduce(K, self.budget, self.maintenance)
         state.t = t
 
     def finish(self, problem: Problem, state: Alg1State) -> Expansion:

@@ -69,6 +69,7 @@ def merging(K: Kernel, terms: Terms) -> Terms:
     both = both + alpha_q * K(others.z.unsqueeze(1), z).mT  # (s, places, outputs)
     # what is left of the norm of both, minus what it was: larger is better
     K_zz, K_qq, K_pq = K.diag(z), K.diag(others.z), K(others.z, z_p[None])
+    K_zz = torch.where(K_zz > 0, K_zz, 1.0)  # where it is 0, so are the sums
     before = (alpha_q[:, 0].square() * K_qq[:, None] + 2 * alpha_q[:, 0] * terms.alpha[p] * K_pq).sum(-1)
     left = both.square().sum(-1) / K_zz - before[:, None]
     q, place = divmod(int(left.argmax()), PLACES)

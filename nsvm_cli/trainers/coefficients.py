@@ -31,7 +31,8 @@ def projected(
     precision of the features, relative to its mean, since kernel matrices are close to singular.
     """
     K_qq = K(onto, onto).double()
-    K_qq.diagonal().add_(math.sqrt(torch.finfo(z.dtype).eps) * K_qq.diagonal().mean())
+    mean = K_qq.diagonal().mean()
+    K_qq.diagonal().add_(math.sqrt(torch.finfo(z.dtype).eps) * torch.where(mean == 0, 1.0, mean))
     solved: Tensor = torch.linalg.solve(K_qq, K(onto, z).double() @ alpha.double())
     return solved.to(alpha)
 
@@ -86,8 +87,6 @@ class Coefficients:
         if not (len(np.unique(j)) == s and (j >= 0).all() and (j < m).all()):
             raise ValueError(f"the support is not a set of indices below {m}")
         if self._y is not None:
-            if not (alpha != 0).all():
-                raise ValueError("alpha is 0 for a support vector")
             alpha = alpha * self._y[j]
         self.alpha[:], self.in_support[:], self.joined = 0, False, s
         self.order[:s], self.alpha[j], self.in_support[j] = j, alpha, True

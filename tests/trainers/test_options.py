@@ -5,12 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nsvm_cli.models.kernels import RBF, Biased, Linear
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import RBF, Biased, Kernel, Linear, Normalized, Polynomial
+from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.trainers.alg1 import Alg1
-from nsvm_cli.trainers.budget import MAINTENANCE, Terms, merging, projection
+from nsvm_cli.trainers.alg2 import Alg2
+from nsvm_cli.trainers.alg3 import Alg3
+from nsvm_cli.trainers.budget import MAINTENANCE, NO_SAMPLE, PLACES, Terms, merging, projection
 from nsvm_cli.trainers.linear_pegasos import LinearPegasos
 from nsvm_cli.trainers.pegasos import Pegasos
-from tests.conftest import LOSSES, MakeSmall, train
+from tests import reference
+from tests.conftest import LOSSES, MakeSmall, Small, parameters, train
+from tests.trainers.test_against_paper import Transcribed
 
 
 @pytest.mark.parametrize("kind", ["two classes", "three classes"])
@@ -33,6 +39,111 @@ def test_a_budget_is_kept(small: MakeSmall, how: str, kind: str) -> None:
     assert state.removed > 5
 
 
+def test_a_budget_holds_from_the_first_batch_on(small: MakeSmall) -> None:
+    s = small(0, loss=LOSSES["three classes"])
+    _, g = train(Alg1(1, 0.01, batch_size=8, budget=3), s.problem, s.theta())
+    assert len(g.alpha) == 3
+
+
+@pytest.mark.parametrize("kind", sorted(LOSSES))
+@pytest.mark.parametrize("how", sorted(MAINTENANCE))
+def test_a_budget_that_is_never_reached_changes_no_bit(small: MakeSmall, how: str, kind: str) -> None:
+    s = small(0, loss=LOSSES[kind])
+    plain, ample = Alg1(60, 0.01, batch_size=2), Alg1(60, 0.01, batch_size=2, budget=120, maintenance=how)
+    (_, g), (_, f) = (train(t, s.problem, s.theta(2e-3)) for t in (plain, ample))
+    for a, b in ((g.i, f.i), (g.z, f.z), (g.alpha, f.alpha)):
+        assert a is not None and b is not None and torch.equal(a, b)
+
+
+@pytest.mark.parametrize("kind", sorted(LOSSES))
+def test_algorithm_1_refreshed_at_every_move_is_algorithm_2_with_its_objective(
+    small: MakeSmall, kind: str
+) -> None:
+    """They have the same f and theta, if Algorithm 2 too differentiates through x_i_t alone."""
+    s = small(0, loss=LOSSES[kind])
+    runs = (Alg1(120, 0.05, 2, refresh_every=1), Alg2(120, 0.05, 2, objective="alg1"))
+    (ours, f), (theirs, g) = (train(t, s.problem, s.theta(2e-3)) for t in runs)
+    z = ours.F(s.problem.x)
+    assert ours.violations == theirs.violations > 5
+    torch.testing.assert_close(parameters(ours.F.network), parameters(theirs.F.network), rtol=0, atol=1e-10)
+    torch.testing.assert_close(f(s.problem.K, z), g(s.problem.K, z), rtol=0, atol=1e-10)
+    stale, _ = train(Alg1(120, 0.05, 2), s.problem, s.theta(2e-3))
+    assert (parameters(stale.F.network) - parameters(ours.F.network)).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("K", [Linear(), Normalized(Linear()), Polynomial(2, c=0.0)], ids=type)
+@pytest.mark.parametrize("how", sorted(MAINTENANCE))
+@pytest.mark.parametrize("dead", [False, True])
+def test_maintenance_of_features_without_a_norm_is_finite(K: Kernel, how: str, dead: bool) -> None:
+    """K(z, z) is 0 where features cancel halfway between two points, or where every unit is dead."""
+    z = torch.tensor([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [2.0, 1.0]], dtype=torch.float64) * (not dead)
+    alpha = torch.tensor([0.5, 1.0, 1.0, 0.3], dtype=torch.float64)
+    assert all(values.isfinite().all() for values in MAINTENANCE[how](K, Terms(torch.arange(4), z, alpha)))
+
+
+def test_merging_several_classes_degrades_f_least_among_its_places() -> None:
+    """Against a search over all q and places, by the norm in H of the difference."""
+    generator = torch.Generator().manual_seed(1)
+    z, alpha = (torch.randn(6, n, generator=generator, dtype=torch.float64) for n in (2, 3))
+    K, p = RBF(0.3), int((alpha**2).sum(1).argmin())
+    merged = merging(K, terms := Terms(torch.arange(6), z.clone(), alpha.clone()))
+    assert merged.i.tolist().count(NO_SAMPLE) == 1
+
+    def degradation(points: torch.Tensor, a: torch.Tensor) -> float:
+        points, a = torch.cat([terms.z, points]), torch.cat([alpha, -a])
+        return float((a * (K(points, points) @ a)).sum())
+
+    least = float("inf")
+    for q in {*range(6)} - {p}:
+        for h in torch.linspace(0, 1, PLACES).double():
+            point = (h * z[p] + (1 - h) * z[q])[None]
+            joint = K(point, z[[p, q]]) @ alpha[[p, q]]
+            rest = [j for j in range(6) if j not in (p, q)]
+            least = min(least, degradation(torch.cat([z[rest], point]), torch.cat([alpha[rest], joint])))
+    assert degradation(merged.z, merged.alpha) == pytest.approx(least, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", sorted(LOSSES))
+def test_algorithm_3_with_its_derived_objective(small: MakeSmall, kind: str) -> None:
+    """lambda/2 ||f||^2 and the mean loss of the batch, with the f that the batch has just updated."""
+    s, T, k, lam, lr = small(0, m=12, loss=LOSSES[kind]), 30, 3, 0.1, 2e-3
+    literal = Transcribed(s, lr, k, lam)
+    alpha = reference.derived_algorithm_3(literal.problem, literal.optimizer, T)
+    state, g = train(Alg3(T, lam, batch_size=k, objective="derived"), s.problem, F := s.theta(lr))
+    torch.testing.assert_close(torch.from_numpy(state.coefficients.alpha), alpha, rtol=0, atol=1e-10)  # type: ignore[attr-defined]
+    assert_same(s, literal, F, g, alpha, T, lam)
+
+
+@pytest.mark.parametrize("kind", sorted(LOSSES))
+def test_algorithm_2_with_the_exact_projection(small: MakeSmall, kind: str) -> None:
+    s, T, k, lam, lr = small(0, m=12, loss=LOSSES[kind]), 30, 2, 0.1, 2e-3
+    literal = Transcribed(s, lr, k, lam)
+    alpha = reference.projected_algorithm_2(literal.problem, literal.optimizer, T)
+    state, g = train(Alg2(T, lam, k, projection="exact"), s.problem, F := s.theta(lr))
+    torch.testing.assert_close(torch.from_numpy(state.coefficients.alpha), alpha, rtol=1e-7, atol=1e-8)  # type: ignore[attr-defined]
+    assert_same(s, literal, F, g, alpha, T, lam)
+
+
+def assert_same(
+    s: Small, literal: Transcribed, F: FeatureMap, g: Expansion, alpha: torch.Tensor, T: int, lam: float
+) -> None:
+    """Compare theta, and f at all samples, with those of the transcription."""
+    theta = parameters(literal.network)
+    torch.testing.assert_close(parameters(F.network), theta, rtol=0, atol=1e-8)
+    assert (theta - parameters(s.network)).abs().max() > 1e-3
+    z = torch.stack(literal.features())
+    torch.testing.assert_close(g(s.problem.K, z), s.problem.K(z, z) @ alpha / (lam * T), rtol=1e-6, atol=1e-6)
+
+
+def test_a_coefficient_projected_to_0_can_be_restored(small: MakeSmall) -> None:
+    """The function K(0, .) of a linear kernel is 0, and so is what projection makes of its coefficient."""
+    s = small(0, K=Linear())
+    state = (trainer := Alg2(9, projection="exact")).start(s.problem, F := s.theta())
+    state.coefficients.alpha[state.coefficients.support] = 0
+    again = trainer.restore(s.problem, F, trainer.save(s.problem, state))
+    assert again.coefficients.support.tolist() == state.coefficients.support.tolist()
+
+
 def test_projection_is_the_nearest_function_of_the_span() -> None:
     z = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     alpha = torch.tensor([1.0, -2.0, 0.1, 1.5, -1.0, 2.0], dtype=torch.float64)
@@ -53,10 +164,11 @@ def test_merging_equal_points_adds_their_coefficients() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(LOSSES))
+@pytest.mark.parametrize("k", [None, 4])
 @pytest.mark.parametrize("K", [Linear(), Biased(Linear())], ids=["linear", "bias"])
-def test_linear_pegasos_is_pegasos(small: MakeSmall, K: Linear, kind: str) -> None:
+def test_linear_pegasos_is_pegasos(small: MakeSmall, K: Linear, k: int | None, kind: str) -> None:
     s = small(0, K=K, loss=LOSSES[kind])
-    (ours, f), (theirs, g) = (train(t(200, 0.01), s.problem, s.theta()) for t in (LinearPegasos, Pegasos))
+    (ours, f), (theirs, g) = (train(t(200, 0.01, k), s.problem, s.theta()) for t in (LinearPegasos, Pegasos))
     z = s.theta()(s.problem.x)
     torch.testing.assert_close(f(K, z), g(K, z), rtol=1e-12, atol=1e-12)
     assert ours.violations == theirs.violations > 5

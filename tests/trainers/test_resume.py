@@ -25,6 +25,7 @@ from nsvm_cli.runs.loop import OnLog, record, run
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.state_dict import flatten, unflatten
 from nsvm_cli.trainers import TRAINERS, Problem, build_trainer
+from nsvm_cli.trainers.budget import MAINTENANCE
 from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
 from tests.conftest import LOSSES, MakeSmall, parameters, short
 
@@ -61,10 +62,18 @@ CASES = [
 
 
 NAMES = sorted(TRAINERS.keys() - {"cross_entropy"})
+LITERAL: dict[str, dict[str, Any]] = {
+    "alg1": {},
+    "alg1 refreshed": {"refresh_every": 3},
+    **{f"alg1 {how}": {"budget": 7, "maintenance": how, "refresh_every": 2} for how in sorted(MAINTENANCE)},
+    "alg2 exact": {"projection": "exact", "objective": "alg1"},
+    "alg3 derived": {"objective": "derived"},
+}
+"""Algorithms with options that only their own steps have."""
 
 
 @pytest.mark.parametrize(("network", "optimiser", "kind", "k"), CASES)
-@pytest.mark.parametrize(("name", "engine"), [*product(NAMES, ["torch"]), ("alg1", "literal")])
+@pytest.mark.parametrize(("name", "engine"), [*product(NAMES, ["torch"]), *product(LITERAL, ["literal"])])
 def test_a_resumed_run_has_the_same_bits(
     name: str,
     engine: Engine,
@@ -76,7 +85,8 @@ def test_a_resumed_run_has_the_same_bits(
     tmp_path: Path,
 ) -> None:
     s = small(1, network=NETWORKS[network], K=RBF(1.0), m=60, loss=LOSSES[kind])
-    trainer = short(name, STEPS if k is None else STEPS // 2, k, engine, lam=1e-2)
+    options = LITERAL[name] if engine == "literal" else {}
+    trainer = short(name.split()[0], STEPS if k is None else STEPS // 2, k, engine, lam=1e-2, **options)
 
     def theta() -> FeatureMap:
         return FeatureMap(deepcopy(s.network), OPTIMISERS[optimiser], dropout_seed=5)
