@@ -371,7 +371,7 @@ def derived_algorithm_3(p: Problem, optimizer: torch.optim.Optimizer, T: int) ->
         if t > 1:
             z = [p.data.F(j) for j in range(p.data.m)]
             K_zz = matrix(p.data.m, lambda i, j, z=z: p.K(z[i], z[j]))
-            f = (alpha.T @ K_zz).T / (p.lam * t)
+            f = K_zz @ alpha / (p.lam * t)
             norm = sum((alpha[j] * f[j]).sum() for j in range(p.data.m)) / (p.lam * t)
             losses = [loss(p.kind, p.l, p.data.y[i], f[i]) for i in A_t]
             descend(optimizer, p.lam / 2 * norm + sum(losses) / len(A_t))
