@@ -53,11 +53,14 @@ def train_all(processes: Processes) -> dict[str, torch.Tensor]:
 def trained_on(problem: Problem, steps: int, networks: dict[str, dict[str, Any]]) -> dict[str, torch.Tensor]:
     """Return i, z, alpha and theta by the names of algorithm and network."""
     out: dict[str, torch.Tensor] = {}
-    for name in sorted(TRAINERS.keys() - {"cross_entropy", "linear_pegasos"}):
+    trainers = {
+        name: short(name, steps, lam=1e-2) for name in TRAINERS.keys() - {"cross_entropy", "linear_pegasos"}
+    }
+    trainers["derived alg3"] = short("alg3", steps, lam=1e-2, objective="derived")
+    for name, trainer in sorted(trainers.items()):
         for kind, settings in networks.items():
             network = build_network(settings, (5,), seed=1).double()
             F = FeatureMap(network, SGD(1e-4, 0.9, 1e-3), dropout_seed=2)
-            trainer = short(name, steps, lam=1e-2)
             state, g = train(trainer, problem, F)
             theta = parameters(network)
             if kind == "dropout":

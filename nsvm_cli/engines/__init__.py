@@ -39,6 +39,8 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
         if type(trainer) not in look_ahead.TRAINERS and not trainer.in_processes:
             name = type(trainer).__name__
             raise InputError(f"algorithm {name} takes its steps in a single process: leave out torchrun")
+        if gap := look_ahead.uncovered(trainer, problem):
+            raise InputError(f"a run with {gap} takes its steps in a single process: leave out torchrun")
     if asked == LITERAL:
         return LITERAL
     gap = uncovered(trainer, problem, F)

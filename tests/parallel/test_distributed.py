@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,9 @@ from nsvm_cli.models.kernels import Linear
 from nsvm_cli.models.networks import Identity
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.parallel.distributed import Processes
-from nsvm_cli.trainers import Problem
+from nsvm_cli.trainers import Problem, Trainer
+from nsvm_cli.trainers.alg1 import Alg1
+from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.pegasos import Pegasos
 from tests.cli.process import nsvm
 from tests.conftest import LOSSES
@@ -78,7 +81,13 @@ def test_an_algorithm_of_ones_own_takes_its_steps_in_a_single_process() -> None:
     problem = Problem(x, torch.ones(6), Linear(), seed=0, processes=Processes(0, 2))
     F = FeatureMap(Identity((2,)), SGD(0.1), dropout_seed=0)
     assert select("torch", Pegasos(10), problem, F) == "torch"
-    for asked, trainer in (("auto", own(10)), ("torch", own(10)), ("literal", Pegasos(10))):
+    options: list[Trainer[Any]] = [
+        Alg1(10, budget=5),
+        Alg1(10, refresh_every=1),
+        Alg2(10, projection="exact"),
+    ]
+    refused = [("auto", own(10)), ("torch", own(10)), ("literal", Pegasos(10))]
+    for asked, trainer in [*refused, *(("auto", t) for t in options)]:
         with pytest.raises(InputError, match="takes its steps in a single process"):
             select(asked, trainer, problem, F)  # type: ignore[arg-type]
 
