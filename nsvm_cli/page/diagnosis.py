@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from nsvm_cli.datasets import Split
+from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import kernel_sums
-from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Hinge, build_loss
-from nsvm_cli.models.nsvm import NSVM, Expansion
+from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Hinge, Loss, build_loss
+from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import dataset_alignment, full_objective, random_subset, squared_norm
 from nsvm_cli.models.penalties import distance_identity, distance_ones, entropy
 from nsvm_cli.page.trained import Trained
 from nsvm_cli.page.verdict import EXTREME, better, overfitted, verdict
-from nsvm_cli.trainers import Problem, build_trainer
+from nsvm_cli.trainers import Problem, Trainer, build_trainer
 from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.svc import SVC
 
@@ -32,13 +33,17 @@ IN_MATRIX, IN_FIT = 1000, 5000
 measured on, and that an SVM is trained on anew."""
 
 KERNEL_VALUES = 3 * 10**8
-"""The most kernel values that the objective may take: training samples times terms."""
+"""The most kernel values that the objective may take, of its terms with training samples and one another."""
 
 LEAST_SCALE = 1e-6
 """The least differences of kernel values that are scaled up: those below are lost in rounding."""
 
 EIGENVALUES = 10
 """The largest eigenvalues of the kernel matrix that are given."""
+
+NO_SVM = "there is no SVM"
+
+UNSCALED = Scaling(torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,10 @@ def diagnose(trained: Trained, records: Records = ()) -> Figures:
     """Return the figures of a model on its data, and a verdict on them; those that do not apply are None.
 
     Scores are those on the held-out samples (``split``): the accuracy, or R^2 for real targets. Of many
-    samples, random ones stand in for all.
+    samples, random ones stand in for all: ``samples`` and ``fitted_samples`` say of how many held-out and
+    training samples scores and alignments are, and ``matrix_samples`` of how many the figures of the kernel
+    matrix are. The objective and the gap are those of all training samples. ``missing`` says why figures
+    are None.
 
     Args:
         trained: the model.
@@ -66,28 +74,38 @@ def diagnose(trained: Trained, records: Records = ()) -> Figures:
     e, m = trained.model.expansion, len(trained.data.splits["train"])
     if e.i is not None and len(e.i) and (last := int(e.i.max())) >= m:
         raise InputError(f"the model file names training sample {last}, and there are {m}")
-    split = _some(trained.data.splits["train"], IN_FIT, trained.saved.settings.seed)
-    train = Samples(split, trained.model.features(split.x))
+    train, held_out = (
+        Samples(split, trained.model.features(split.x))
+        for split in (_some(trained, trained.data.splits["train"]), _some(trained, trained.held_out))
+    )
     figures = {
         "split": trained.split,
-        **_kernel_figures(trained, train),
+        **_kernel_figures(trained, train, held_out),
         **_support_figures(trained, records),
-        **_objective(trained),
+        **_objective(trained, train),
         **_movement(trained),
     }
-    figures |= _scores(trained, train, figures["distance_ones"])
+    figures |= _scores(trained, train, held_out, figures["distance_ones"])
+    figures["missing"] = _missing(trained, figures)
     return figures | verdict(figures)
 
 
-def _kernel_figures(trained: Trained, train: Samples) -> Figures:
+def _some(trained: Trained, split: Split) -> Split:
+    """Return up to ``IN_FIT`` samples, chosen at random."""
+    if len(split) <= IN_FIT:
+        return split
+    rows = random_subset(len(split), IN_FIT, trained.saved.settings.seed, torch.device("cpu"))
+    return Split(split.x[rows], split.y[rows])
+
+
+def _kernel_figures(trained: Trained, train: Samples, held_out: Samples) -> Figures:
     """Return the alignment on training and held-out samples, and figures of the kernel matrix.
 
     The matrix is that of the cosines K(a, b) / sqrt(K(a, a) K(b, b)), for which the distances are defined.
     """
     model, seed = trained.model, trained.saved.settings.seed
-    held_out = _some(trained.held_out, IN_FIT, seed)
     aligned = {}
-    for name, some in {"train": train, "test": Samples(held_out, model.features(held_out.x))}.items():
+    for name, some in {"train": train, "test": held_out}.items():
         c = model.task.code(model.task.targets(some.split.y).to(some.z))
         found = dataset_alignment(model.kernel, some.z, c, seed, model.task.centred)
         aligned[f"alignment_{name}"] = found["alignment"]
@@ -102,6 +120,7 @@ def _kernel_figures(trained: Trained, train: Samples) -> Figures:
         "distance_identity": float(distance_identity(K)),
         "distance_ones": float(distance_ones(K)),
         "spectrum": spectrum[:EIGENVALUES].tolist(),
+        "matrix_samples": len(z),
     }
 
 
@@ -111,20 +130,25 @@ def _movement(trained: Trained) -> Figures:
     return {name: getattr(trained.saved.facts, name) if _moves(trained) else None for name in names}
 
 
+def _algorithm(trained: Trained) -> Trainer[Any]:
+    return build_trainer(trained.saved.settings.algorithm)
+
+
 def _moves(trained: Trained) -> bool:
-    return build_trainer(trained.saved.settings.algorithm).moves_theta and trained.before is not None
+    return _algorithm(trained).moves_theta and trained.before is not None
 
 
 def _support_figures(trained: Trained, records: Records) -> Figures:
     """Return the number of terms, the share of training samples among them, and how long ago those of
-    Algorithm 1 were added.
+    Algorithm 1 were added, which a budget leaves unknown.
     """
     m, e = len(trained.data.splits["train"]), trained.model.expansion
-    algorithm = build_trainer(trained.saved.settings.algorithm)
+    algorithm = _algorithm(trained)
+    dated = isinstance(algorithm, Alg1) and algorithm.budget is None
     return {
         "support_vectors": len(e.alpha) if algorithm.trains_svm else None,
         "support_share": len(e.i.unique()) / m if algorithm.trains_svm and e.i is not None else None,
-        "support_age": support_age(e, records) if isinstance(algorithm, Alg1) else None,
+        "support_age": support_age(e, records) if dated else None,
     }
 
 
@@ -142,68 +166,100 @@ def support_age(e: Expansion, records: Records) -> float | None:
     return float(np.median(steps[-1] - joined))
 
 
-def _objective(trained: Trained) -> Figures:
-    """Return the objective of the SVM on the training samples, and how far it is from a bound from below.
+def _loss(trained: Trained) -> Loss:
+    settings = trained.saved.settings
+    return build_loss(settings.loss, settings.multiclass, trained.model.task)
+
+
+def _no_objective(trained: Trained) -> str | None:
+    """Return why the objective is not computed."""
+    e, m = trained.model.expansion, len(trained.data.splits["train"])
+    reasons = {
+        NO_SVM: not _algorithm(trained).trains_svm,
+        "pairs of classes have an SVM each": e.one_vs_one,
+        "would take too many kernel values": (m + len(e.alpha)) * len(e.alpha) > KERNEL_VALUES,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _no_gap(trained: Trained) -> str | None:
+    """Return why there is no lower bound of the objective."""
+    loss = _loss(trained)
+    reasons = {
+        "for two classes and the hinge loss only": not isinstance(loss, Binary)
+        or not isinstance(loss.l, Hinge),
+        "its terms are no training samples": trained.model.expansion.i is None,
+    }
+    if not _algorithm(trained).trains_svm:
+        return NO_SVM
+    return next((reason for reason, holds in reasons.items() if holds), _no_objective(trained))
+
+
+def _objective(trained: Trained, train: Samples) -> Figures:
+    """Return the objective of the SVM on all training samples, and how far it is from a bound from below.
 
     With two classes and the hinge loss, any beta in [0, 1]^m has the bound mean(beta) - ||h||^2 / (2 lambda),
     with h = 1/m sum_j beta_j y_j K(z_j, .). For h = lambda f, beta_j is y_j alpha_j m / T; clipped to [0, 1].
     With a bias, sum_j beta_j y_j is 0, as SVC has it.
     """
-    model, settings = trained.model, trained.saved.settings
-    algorithm, train, e = build_trainer(settings.algorithm), trained.data.splits["train"], model.expansion
-    unknown = {"objective": None, "duality_gap": None}
-    if not algorithm.trains_svm or len(train) * max(1, len(e.alpha)) > KERNEL_VALUES:
-        return unknown
-    loss = build_loss(settings.loss, settings.multiclass, model.task)
-    lam, y = algorithm.parts[-1].lam, model.task.targets(train.y).double()
-    z = model.features(train.x)
-    objective = full_objective(e, model.kernel, z, y, loss, lam)
-    if objective is None or not isinstance(loss, Binary) or not isinstance(loss.l, Hinge) or e.i is None:
-        return {**unknown, "objective": objective}
-    beta = torch.zeros(len(y), dtype=torch.float64).index_add(0, e.i.cpu(), e.alpha.cpu().double())
-    beta = (beta * y * lam * len(y) / e.scale).clamp(0, 1)
-    j = beta.nonzero().flatten().to(z.device)
-    z_j, alpha_j = z[j].double(), (beta * y).to(z.device)[j]
-    h = float(squared_norm(alpha_j, kernel_sums(model.kernel, z_j, z_j, alpha_j))) / len(y) ** 2
-    bound = float(beta.mean()) - h / (2 * lam)
-    return {"objective": objective, "duality_gap": max(0.0, objective - bound)}  # rounding apart
+    figures: Figures = {"objective": None, "duality_gap": None}
+    if _no_objective(trained):
+        return figures
+    model, e, split = trained.model, trained.model.expansion, trained.data.splits["train"]
+    lam, y = _algorithm(trained).parts[-1].lam, model.task.targets(split.y).double()
+    z = train.z if len(train.split) == len(split) else model.features(split.x)
+    figures["objective"] = full_objective(e, model.kernel, z, y, _loss(trained), lam)
+    if e.i is not None and not _no_gap(trained):
+        beta = torch.zeros(len(y), dtype=torch.float64).index_add(0, e.i.cpu(), e.alpha.cpu().double())
+        beta = (beta * y * lam * len(y) / e.scale).clamp(0, 1)
+        j = beta.nonzero().flatten().to(z.device)
+        z_j, alpha_j = z[j].double(), (beta * y).to(z.device)[j]
+        h = float(squared_norm(alpha_j, kernel_sums(model.kernel, z_j, z_j, alpha_j))) / len(y) ** 2
+        bound = float(beta.mean()) - h / (2 * lam)
+        figures["duality_gap"] = max(0.0, figures["objective"] - bound)  # rounding apart
+    return figures
 
 
-def _scores(trained: Trained, train: Samples, distance_ones: float) -> Figures:
+def _scores(trained: Trained, train: Samples, held_out: Samples, distance_ones: float) -> Figures:
     """Return the score of the model on training and held-out samples, and those of others in its place.
 
     ``better`` names the others that make significantly smaller errors on the same samples, and ``worse``
     those that make larger ones; ``overfitted`` says whether errors on held-out samples are significantly
     larger than on training samples.
     """
-    model, task, seed = trained.model, trained.model.task, trained.saved.settings.seed
-    held_out = _some(trained.held_out, IN_FIT, seed)
-    answers = {"test": model.predict(held_out.x).cpu(), "guess": guess(trained, held_out)}
-    others = {"refit": refit(trained, model, train), "refreshed": refreshed(trained)}
-    if trained.before and _moves(trained):
-        others["frozen"] = refit(trained, trained.before)
+    task, own, split = trained.model.task, trained.model.expansion, held_out.split
+    others = {"refit": refit(trained, train), "refreshed": refreshed(trained)}
     if distance_ones < EXTREME:
-        others["rescaled"] = refit(trained, model, train, rescaled=True)
-    answers |= {name: other.predict(held_out.x).cpu() for name, other in others.items() if other}
+        others["rescaled"] = refit(trained, train, rescaled=True)
+    answers = {name: decide(trained, e, held_out.z) for name, e in {"test": own, **others}.items() if e}
+    answers["guess"] = guess(trained, split)
+    if trained.before and _moves(trained):
+        frozen = refit(trained, Samples(train.split, trained.before.features(train.split.x)))
+        if frozen:
+            answers["frozen"] = decide(trained, frozen, trained.before.features(split.x))
     scores = {
-        f"{name}_{task.metric}": task.score(held_out.y, answers[name])[task.metric]
-        if name in answers
-        else None
+        f"{name}_{task.metric}": task.score(split.y, answers[name])[task.metric] if name in answers else None
         for name in ("test", "refit", "refreshed", "frozen", "rescaled", "guess")
     }
-    errors = {name: _errors(trained, held_out, decided) for name, decided in answers.items()}
-    own = errors.pop("test")
-    seen = model.predict(train.split.x).cpu()
+    errors = {name: _errors(trained, split, decided) for name, decided in answers.items()}
+    test = errors.pop("test")
+    seen = decide(trained, own, train.z)
     return {
         "metric": task.metric,
-        "samples": len(held_out),
+        "samples": len(split),
         "fitted_samples": len(train.split),
         f"train_{task.metric}": task.score(train.split.y, seen)[task.metric],
         **scores,
-        "better": [name for name, error in errors.items() if better(error, own)],
-        "worse": [name for name, error in errors.items() if better(own, error)],
-        "overfitted": overfitted(_errors(trained, train.split, seen), own),
+        "better": [name for name, error in errors.items() if better(error, test)],
+        "worse": [name for name, error in errors.items() if better(test, error)],
+        "overfitted": overfitted(_errors(trained, train.split, seen), test),
     }
+
+
+def decide(trained: Trained, e: Expansion, z: Float[Tensor, "p n"]) -> Tensor:
+    """Return the predictions of an SVM for features."""
+    model = replace(trained.model, scaling=UNSCALED, network=nn.Identity(), expansion=e, sigmoids=None)
+    return model.predict(z).cpu()
 
 
 def _errors(trained: Trained, split: Split, decided: Tensor) -> Float[Tensor, " p"]:
@@ -220,44 +276,49 @@ def guess(trained: Trained, split: Split) -> Tensor:
     return one.expand(len(split))
 
 
-def refit(trained: Trained, model: NSVM, train: Samples | None = None, rescaled: bool = False) -> NSVM | None:
-    """Return a model with the same features and an SVM that is solved to precision, with the hinge or the
-    epsilon-insensitive loss; None if it has no SVM, or some class no sample.
+def refit(trained: Trained, train: Samples, rescaled: bool = False) -> Expansion | None:
+    """Return an SVM on the features of samples that is solved to precision, with the hinge or the
+    epsilon-insensitive loss; None if the model has no SVM, or some class no sample.
 
     ``rescaled`` is as if the kernel, less its mean, were scaled to 1 for equal samples: with a bias the mean
     has no effect, and the scale is that of 1/lambda.
     """
-    settings, task = trained.saved.settings, model.task
-    algorithm = build_trainer(settings.algorithm)
-    split = train.split if train else _some(trained.data.splits["train"], IN_FIT, settings.seed)
-    if not algorithm.trains_svm or len(split.y.unique()) < max(2, len(task.classes)):
+    settings, task, K = trained.saved.settings, trained.model.task, trained.model.kernel
+    split, z = train.split, train.z
+    if not _algorithm(trained).trains_svm or len(split.y.unique()) < max(2, len(task.classes)):
         return None
-    z = train.z if train else model.features(split.x)
     loss = build_loss(settings.loss, "crammer_singer", task)
     if not isinstance(loss.l, EpsilonInsensitive):
         loss = build_loss(None, "crammer_singer", task)
-    problem = Problem(z, task.targets(split.y).to(z), model.kernel, settings.seed, task=task, loss=loss)
-    lam = algorithm.parts[-1].lam
+    problem = Problem(z, task.targets(split.y).to(z), K, settings.seed, task=task, loss=loss)
+    lam = _algorithm(trained).parts[-1].lam
     if rescaled:
-        K = model.kernel(z[:IN_MATRIX], z[:IN_MATRIX]).double()
-        lam *= float((K.diagonal().mean() - K.mean()).clamp_min(LEAST_SCALE))
-    return replace(model, expansion=SVC(lam).solve(problem, z), sigmoids=None)
+        K_zz = K(z[:IN_MATRIX], z[:IN_MATRIX]).double()
+        lam *= float((K_zz.diagonal().mean() - K_zz.mean()).clamp_min(LEAST_SCALE))
+    return SVC(lam).solve(problem, z)
 
 
-def refreshed(trained: Trained) -> NSVM | None:
-    """Return a model of Algorithm 1 with the features of its support vectors computed with the final theta;
-    None for others, and if its terms are no samples.
+def refreshed(trained: Trained) -> Expansion | None:
+    """Return the SVM of Algorithm 1 with the features of its terms computed with the final theta; None for
+    others, and if the terms are no samples.
     """
     e = trained.model.expansion
-    if e.i is None or not isinstance(build_trainer(trained.saved.settings.algorithm), Alg1):
+    if e.i is None or not isinstance(_algorithm(trained), Alg1):
         return None
-    z = trained.model.features(trained.data.splits["train"].x[e.i.cpu()])
-    return replace(trained.model, expansion=replace(e, z=z), sigmoids=None)
+    return replace(e, z=trained.model.features(trained.data.splits["train"].x[e.i.cpu()]))
 
 
-def _some(split: Split, most: int, seed: int) -> Split:
-    """Return up to so many samples, chosen at random."""
-    if len(split) <= most:
-        return split
-    rows = random_subset(len(split), most, seed, torch.device("cpu"))
-    return Split(split.x[rows], split.y[rows])
+def _missing(trained: Trained, figures: Figures) -> dict[str, str]:
+    """Return why figures are None, of those that are expected of every model."""
+    metric = trained.model.task.metric
+    no_fit = "some class has no training sample" if _algorithm(trained).trains_svm else NO_SVM
+    undefined = "undefined: kernel values are 0 or equal"
+    reasons = {
+        "alignment_train": undefined,
+        "alignment_test": undefined,
+        "objective": _no_objective(trained),
+        "duality_gap": _no_gap(trained),
+        f"refit_{metric}": no_fit,
+        f"frozen_{metric}": no_fit if _moves(trained) else "there is no theta that is trained",
+    }
+    return {name: reason for name, reason in reasons.items() if figures[name] is None and reason}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from jaxtyping import Float
@@ -22,6 +23,9 @@ STILL = 1e-3
 
 STANDARD_ERRORS = 2.0
 """Standard errors by which means have to differ to be called different."""
+
+SCORES = ("test", "train", "refit", "refreshed", "frozen", "rescaled", "guess")
+"""Those that the sentences name."""
 
 Errors = Float[Tensor, " p"]
 
@@ -42,67 +46,43 @@ def overfitted(train: Errors, held_out: Float[Tensor, " q"]) -> bool:
 
 
 def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
-    """Return in a few words what is the matter, the worst first, and a sentence with the figures.
+    """Return in a few words what is the matter, the worst first, and a sentence with the figures."""
+    matter = next(matter for matter in MATTERS if matter.holds(figures))
+    scores = {name: _score(figures, name) for name in SCORES}
+    return {"verdict": matter.name, "why": matter.why.format(**figures, **scores)}
 
-    A kernel matrix is to blame only if the errors are there: one near the identity that generalises, or one
-    near all ones of which an SVM makes use, is no trouble.
+
+def _score(figures: Mapping[str, Any], name: str) -> str:
+    """Return a score as text."""
+    score = figures[f"{name}_{figures['metric']}"]
+    return "no score" if score is None else f"{score:.4f}"
+
+
+@dataclass(frozen=True)
+class Matter:
+    """What may be the matter: its name, whether it holds for some figures, and a sentence to fill in."""
+
+    name: str
+    holds: Callable[[Mapping[str, Any]], bool]
+    why: str
+
+
+def _like_identity(figures: Mapping[str, Any]) -> bool:
+    """Return whether samples are orthogonal, and the SVM learns them by heart.
+
+    A kernel matrix near the identity that generalises is no trouble.
     """
-    matter = next(_matters(figures), None)
-    if matter is None:
-        frozen = _score(figures, "frozen")
-        matter = "healthy", f"{_score(figures, 'test')} on held-out samples"
-        if frozen and "frozen" in figures["worse"]:
-            matter = "healthy", f"{matter[1]}, where an SVM on the initial features has {frozen}"
-        elif frozen:
-            matter = "healthy", f"{matter[1]}; an SVM on the initial features has {frozen}, as good or nearly"
-    return dict(zip(("verdict", "why"), matter, strict=True))
+    near = figures["distance_identity"] < EXTREME and figures["entropy"] > ORTHOGONAL
+    return near and figures["support_vectors"] is not None and figures["overfitted"]
 
 
-def _matters(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what is the matter, and why."""
-    test, train, refit, frozen, fresh, guess = (
-        _score(figures, name) for name in ("test", "train", "refit", "frozen", "refreshed", "guess")
-    )
-    better, svm = figures["better"], figures["support_vectors"] is not None
-    I, ones = figures["distance_identity"], figures["distance_ones"]  # noqa: E741
-    if svm and I < EXTREME and figures["entropy"] > ORTHOGONAL and figures["overfitted"]:
-        yield (
-            "identity-like kernel",
-            f"the kernel matrix is {I:.2g} from the identity, with {train} on training and {test} on "
-            "held-out samples: orthogonal samples fit any labels; lower kernel.gamma or network.scale, or "
-            "set penalties.identity where theta is trained",
-        )
-    if svm and ones < EXTREME and ("guess" not in figures["worse"] or "rescaled" in better):
-        rescaled = _score(figures, "rescaled")
-        yield (
-            "constant kernel",
-            f"the kernel matrix is {ones:.2g} from all ones, with {test} where one answer for all has "
-            f"{guess} and a kernel of larger differences {rescaled}; raise kernel.gamma or network.scale, or "
-            "set penalties.ones where theta is trained",
-        )
-    if _still(figures):
-        yield (
-            "frozen features",
-            f"training has not moved them; an SVM on them has {frozen or 'no score'} against {test}; raise "
-            "optimizer.lr, if they are to be learnt",
-        )
-    if "refreshed" in better:
-        yield (
-            "stale features",
-            f"with the features of the final theta the support vectors have {fresh} instead of {test}; set "
-            "algorithm.refresh_every",
-        )
-    if "refit" in better:
-        yield (
-            "unfinished solver",
-            f"an exact SVM on the same features has {refit} instead of {test}; take more steps",
-        )
-    if "frozen" in better:
-        yield (
-            "overfitted features",
-            f"an SVM on the initial features has {frozen}, and the model {test}; lower optimizer.lr, or set "
-            "optimizer.weight_decay or penalties",
-        )
+def _constant(figures: Mapping[str, Any]) -> bool:
+    """Return whether samples are alike, and the SVM cannot tell them apart.
+
+    A kernel matrix near all ones whose differences an SVM makes use of is no trouble.
+    """
+    useless = "guess" not in figures["worse"] or "rescaled" in figures["better"]
+    return figures["distance_ones"] < EXTREME and figures["support_vectors"] is not None and useless
 
 
 def _still(figures: Mapping[str, Any]) -> bool:
@@ -111,7 +91,54 @@ def _still(figures: Mapping[str, Any]) -> bool:
     return any(change is not None and change < STILL for change in changes)
 
 
-def _score(figures: Mapping[str, Any], name: str) -> str | None:
-    """Return a score as text."""
-    score = figures[f"{name}_{figures['metric']}"]
-    return None if score is None else f"{score:.4f}"
+MATTERS = (
+    Matter(
+        "identity-like kernel",
+        _like_identity,
+        "the kernel matrix is {distance_identity:.2g} from the identity, with {train} on training and {test} "
+        "on held-out samples: orthogonal samples fit any labels; lower kernel.gamma or network.scale, or set "
+        "penalties.identity where theta is trained",
+    ),
+    Matter(
+        "constant kernel",
+        _constant,
+        "the kernel matrix is {distance_ones:.2g} from all ones, with {test} where one answer for all has "
+        "{guess} and a kernel of larger differences {rescaled}; raise kernel.gamma or network.scale, or set "
+        "penalties.ones where theta is trained",
+    ),
+    Matter(
+        "frozen features",
+        _still,
+        "training has not moved them; an SVM on them has {frozen} against {test}; raise optimizer.lr, if "
+        "they are to be learnt",
+    ),
+    Matter(
+        "stale features",
+        lambda figures: "refreshed" in figures["better"],
+        "with the features of the final theta the support vectors have {refreshed} instead of {test}; set "
+        "algorithm.refresh_every",
+    ),
+    Matter(
+        "unfinished solver",
+        lambda figures: "refit" in figures["better"],
+        "an exact SVM on the same features has {refit} instead of {test}; take more steps",
+    ),
+    Matter(
+        "overfitted features",
+        lambda figures: "frozen" in figures["better"],
+        "an SVM on the initial features has {frozen}, and the model {test}; lower optimizer.lr, or set "
+        "optimizer.weight_decay or penalties",
+    ),
+    Matter(
+        "healthy",
+        lambda figures: "frozen" in figures["worse"],
+        "{test} on held-out samples, where an SVM on the initial features has {frozen}",
+    ),
+    Matter(
+        "healthy",
+        lambda figures: figures[f"frozen_{figures['metric']}"] is not None,
+        "{test} on held-out samples; an SVM on the initial features has {frozen}, as good or nearly",
+    ),
+    Matter("healthy", lambda figures: True, "{test} on held-out samples"),
+)
+"""The worst first, of which the first that holds is the verdict."""
