@@ -186,8 +186,7 @@ def _no_gap(trained: Trained) -> str | None:
     """Return why there is no lower bound of the objective."""
     loss = _loss(trained)
     reasons = {
-        "for two classes and the hinge loss only": not isinstance(loss, Binary)
-        or not isinstance(loss.l, Hinge),
+        "only for two classes and hinge loss": not isinstance(loss, Binary) or not isinstance(loss.l, Hinge),
         "its terms are no training samples": trained.model.expansion.i is None,
     }
     if not _algorithm(trained).trains_svm:
@@ -224,8 +223,8 @@ def _scores(trained: Trained, train: Samples, held_out: Samples, distance_ones: 
     """Return the score of the model on training and held-out samples, and those of others in its place.
 
     ``better`` names the others that make significantly smaller errors on the same samples, and ``worse``
-    those that make larger ones; ``overfitted`` says whether errors on held-out samples are significantly
-    larger than on training samples.
+    those that make larger ones; ``overfitted`` says whether errors on held-out samples are much larger than
+    on training samples.
     """
     task, own, split = trained.model.task, trained.model.expansion, held_out.split
     others = {"refit": refit(trained, train), "refreshed": refreshed(trained)}
@@ -252,7 +251,7 @@ def _scores(trained: Trained, train: Samples, held_out: Samples, distance_ones: 
         **scores,
         "better": [name for name, error in errors.items() if better(error, test)],
         "worse": [name for name, error in errors.items() if better(test, error)],
-        "overfitted": overfitted(_errors(trained, train.split, seen), test),
+        "overfitted": overfitted(_errors(trained, train.split, seen), test, errors["guess"]),
     }
 
 
@@ -312,7 +311,7 @@ def _missing(trained: Trained, figures: Figures) -> dict[str, str]:
     """Return why figures are None, of those that are expected of every model."""
     metric = trained.model.task.metric
     no_fit = "some class has no training sample" if _algorithm(trained).trains_svm else NO_SVM
-    undefined = "undefined: kernel values are 0 or equal"
+    undefined = "undefined: equal kernel values"
     reasons = {
         "alignment_train": undefined,
         "alignment_test": undefined,

@@ -35,20 +35,26 @@ MEANINGS = {
 
 
 def diagnosis_facts(figures: Mapping[str, Any]) -> list[Fact]:
-    """Return the figures of a diagnosis, as far as there are any, with what each means."""
+    """Return the figures of a diagnosis with what each means; where one is missing, why; and at the end, how
+    many samples they are based on.
+    """
     name, written = METRIC_FORMATS[metric := figures["metric"]]
-    split = figures["split"]
+    split, missing = figures["split"], figures["missing"]
+    rows = [(f"{of}_{metric}", f"{of} {name}", written, meaning) for of, meaning in SCORES.items()]
+    rows += [(key, key.replace("_", " "), _number, meaning) for key, meaning in MEANINGS.items()]
     facts = [
-        (f"{split if of == 'test' else of} {name}", written(value), meaning.format(split=split))
-        for of, meaning in SCORES.items()
-        if (value := figures[f"{of}_{metric}"]) is not None
+        (
+            label.replace("test", split),
+            "-" if figures[key] is None else shown(figures[key]),
+            missing.get(key, meaning).format(split=split),
+        )
+        for key, label, shown, meaning in rows
+        if figures[key] is not None or key in missing
     ]
-    for key, meaning in MEANINGS.items():
-        if (value := figures[key]) is not None:
-            numbers = value[:3] if isinstance(value, list) else [value]
-            text = " ".join(
-                f"{number:.2g}" if isinstance(value, list) else f"{number:.4g}" for number in numbers
-            )
-            label = key.replace("_test", f"_{split}").replace("_", " ")
-            facts.append((label, text, meaning.format(split=split)))
-    return facts
+    counts = " ".join(str(figures[key]) for key in ("samples", "fitted_samples", "matrix_samples"))
+    return [*facts, ("samples", counts, f"{split}, training, kernel matrix")]
+
+
+def _number(value: float | list[float]) -> str:
+    """Return a figure as text, or the first three of several."""
+    return " ".join(f"{one:.2g}" for one in value[:3]) if isinstance(value, list) else f"{value:.4g}"
