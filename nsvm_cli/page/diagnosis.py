@@ -223,8 +223,8 @@ def _scores(trained: Trained, train: Samples, held_out: Samples, distance_ones: 
     """Return the score of the model on training and held-out samples, and those of others in its place.
 
     ``better`` names the others that make significantly smaller errors on the same samples, and ``worse``
-    those that make larger ones; ``overfitted`` says whether errors on held-out samples are much larger than
-    on training samples.
+    those that make larger ones; ``overfitted`` says whether errors on held-out samples are significantly
+    larger than on training samples.
     """
     task, own, split = trained.model.task, trained.model.expansion, held_out.split
     others = {"refit": refit(trained, train), "refreshed": refreshed(trained)}
@@ -251,7 +251,7 @@ def _scores(trained: Trained, train: Samples, held_out: Samples, distance_ones: 
         **scores,
         "better": [name for name, error in errors.items() if better(error, test)],
         "worse": [name for name, error in errors.items() if better(test, error)],
-        "overfitted": overfitted(_errors(trained, train.split, seen), test, errors["guess"]),
+        "overfitted": overfitted(_errors(trained, train.split, seen), test),
     }
 
 

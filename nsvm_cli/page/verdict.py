@@ -21,9 +21,9 @@ entropy log C / log k."""
 STILL = 1e-3
 """A change of theta or of the kernel matrix below which training has not moved the features."""
 
-BY_HEART = 0.1
-"""The share of the errors of one answer for all by which those on held-out samples exceed those on training
-samples, from which the latter are called learnt by heart."""
+MUCH = 0.1
+"""The difference between two scores, as a share of what one answer for all lacks to 1, from which a kernel
+matrix is to blame for it."""
 
 STANDARD_ERRORS = 2.0
 """Standard errors by which means have to differ to be called different."""
@@ -43,13 +43,10 @@ def better(one: Errors, other: Errors) -> bool:
     return float(d.sum()) > STANDARD_ERRORS * math.sqrt(float(d.square().sum()))
 
 
-def overfitted(train: Errors, held_out: Float[Tensor, " q"], guess: Float[Tensor, " q"]) -> bool:
-    """Return whether errors on held-out samples are larger than on training samples, by more than chance and
-    by a good part of those of one answer for all samples.
-    """
-    more = float(held_out.mean() - train.mean())
+def overfitted(train: Errors, held_out: Float[Tensor, " q"]) -> bool:
+    """Return whether errors on held-out samples are larger than on training samples, by more than chance."""
     variance = sum(float(e.var(correction=0)) / len(e) for e in (train, held_out))
-    return more > max(STANDARD_ERRORS * math.sqrt(variance), BY_HEART * float(guess.mean()))
+    return float(held_out.mean() - train.mean()) > STANDARD_ERRORS * math.sqrt(variance)
 
 
 def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
@@ -80,16 +77,26 @@ def _like_identity(figures: Mapping[str, Any]) -> bool:
     A kernel matrix near the identity that generalises is no trouble.
     """
     near = figures["distance_identity"] < EXTREME and figures["entropy"] > ORTHOGONAL
-    return near and figures["support_vectors"] is not None and figures["overfitted"]
+    by_heart = figures["overfitted"] and _much_better(figures, "train", "test")
+    return near and figures["support_vectors"] is not None and by_heart
 
 
 def _constant(figures: Mapping[str, Any]) -> bool:
-    """Return whether samples are alike, and the SVM cannot tell them apart.
+    """Return whether samples are alike, and no SVM can tell them apart.
 
-    A kernel matrix near all ones whose differences an SVM makes use of is no trouble.
+    A kernel matrix near all ones whose differences an SVM makes use of, be it the exact one, is no trouble.
     """
-    useless = "guess" not in figures["worse"] or "rescaled" in figures["better"]
-    return figures["distance_ones"] < EXTREME and figures["support_vectors"] is not None and useless
+    if figures["distance_ones"] >= EXTREME or figures["support_vectors"] is None:
+        return False
+    if "guess" not in figures["worse"] and "refit" not in figures["better"]:
+        return True
+    return all(_much_better(figures, "rescaled", other) for other in ("test", "refit"))
+
+
+def _much_better(figures: Mapping[str, Any], one: str, other: str) -> bool:
+    """Return whether a score is higher than another by ``MUCH``; not if one of them is missing."""
+    a, b, guess = (figures[f"{name}_{figures['metric']}"] for name in (one, other, "guess"))
+    return None not in (a, b, guess) and a - b > MUCH * (1 - guess)
 
 
 def _still(figures: Mapping[str, Any]) -> bool:

@@ -15,7 +15,7 @@ from sklearn.svm import SVC
 from nsvm_cli.errors import InputError
 from nsvm_cli.page.diagnosis import Figures, diagnose, support_age
 from nsvm_cli.page.trained import records_of
-from nsvm_cli.page.verdict import better, overfitted
+from nsvm_cli.page.verdict import better, overfitted, verdict
 from nsvm_cli.terminal.diagnosis import diagnosis_facts
 from tests.page.test_model_sections import load
 from tests.small_tables import small_table
@@ -37,17 +37,17 @@ MADE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("verdict", MADE)
-def test_made_cases_are_told_apart(verdict: str, tmp_path: Path) -> None:
-    figures = diagnose(load(tmp_path, **MADE[verdict]), records_of(tmp_path / "run"))
-    assert figures["verdict"] == verdict, figures["why"]
+@pytest.mark.parametrize("made", MADE)
+def test_made_cases_are_told_apart(made: str, tmp_path: Path) -> None:
+    figures = diagnose(load(tmp_path, **MADE[made]), records_of(tmp_path / "run"))
+    assert figures["verdict"] == made, figures["why"]
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
-    has_theta = "network" not in MADE[verdict]
+    has_theta = "network" not in MADE[made]
     assert (figures["theta_change"] is not None) == (figures["frozen_accuracy"] is not None) == has_theta
-    assert (figures["refreshed_accuracy"] is not None) == (verdict == "frozen features")
-    assert (figures["support_age"] is not None) == (verdict == "frozen features")
+    assert (figures["refreshed_accuracy"] is not None) == (made == "frozen features")
+    assert (figures["support_age"] is not None) == (made == "frozen features")
     assert figures["duality_gap"] >= 0
-    assert (figures["duality_gap"] < 1e-3) == (verdict == "healthy"), "the others have not converged"
+    assert (figures["duality_gap"] < 1e-3) == (made == "healthy"), "the others have not converged"
     for name, _, meaning in diagnosis_facts(figures):
         assert len(name) <= 18
         assert len(meaning) <= 36
@@ -170,6 +170,52 @@ def test_chance_makes_no_difference() -> None:
     some[4:6] = 1
     assert better(none, some)
     assert not better(some, none)
-    assert overfitted(none, some, guess=some)
-    assert not overfitted(none, some, guess=torch.ones(1000)), "few errors beside those of a guess"
-    assert not overfitted(some, some, guess=some)
+    assert overfitted(none, some)
+    assert not overfitted(some, some)
+
+
+FINE: dict[str, Any] = {
+    "metric": "accuracy",
+    **{f"{name}_accuracy": None for name in ("refreshed", "frozen", "rescaled")},
+    "test_accuracy": 0.98,
+    "train_accuracy": 0.99,
+    "refit_accuracy": 0.98,
+    "guess_accuracy": 0.5,
+    "support_vectors": 9,
+    "distance_identity": 0.5,
+    "distance_ones": 0.5,
+    "entropy": 0.5,
+    "theta_change": 0.5,
+    "feature_change": 0.5,
+    "fitted_samples": 100,
+    "better": [],
+    "worse": ["guess"],
+    "overfitted": True,
+}
+NARROW = {"distance_identity": 0.01, "entropy": 0.99}
+FLAT = {"distance_ones": 0.01, "better": ["rescaled"]}
+
+
+@pytest.mark.parametrize(
+    ("expected", "changes"),
+    [
+        ("healthy", {}),
+        ("healthy", NARROW),
+        ("identity-like kernel", {**NARROW, "test_accuracy": 0.9}),
+        ("healthy", {**NARROW, "overfitted": False, "test_accuracy": 0.9}),
+        ("healthy", {**FLAT, "rescaled_accuracy": 0.99}),
+        ("constant kernel", {**FLAT, "test_accuracy": 0.8, "refit_accuracy": 0.8, "rescaled_accuracy": 0.99}),
+        ("constant kernel", {**FLAT, "worse": []}),
+        ("unfinished solver", {**FLAT, "worse": [], "better": ["refit"]}),
+        ("frozen features", {"feature_change": 0.0}),
+        ("healthy", {"theta_change": 1e-4}),
+        ("frozen features", {"theta_change": 1e-4, "feature_change": None}),
+        ("stale features", {"better": ["refreshed", "refit", "frozen"]}),
+        ("unfinished solver", {"better": ["refit", "frozen"]}),
+        ("overfitted features", {"better": ["frozen"]}),
+    ],
+)
+def test_the_worst_is_the_verdict(expected: str, changes: dict[str, Any]) -> None:
+    said = verdict({**FINE, **changes})
+    assert said["verdict"] == expected
+    assert "{" not in said["why"]
