@@ -12,6 +12,7 @@ import pytest
 import torch
 from sklearn.svm import SVC
 
+from nsvm_cli.datasets import Split
 from nsvm_cli.errors import InputError
 from nsvm_cli.page.diagnosis import Figures, diagnose, support_age
 from nsvm_cli.page.trained import records_of
@@ -118,6 +119,10 @@ def test_what_does_not_apply_is_null(case: str, tmp_path: Path) -> None:
     }
     assert unknown == always | expected.get(case, set())
     assert figures["verdict"] != "frozen features"
+    assert set(figures["missing"]) == unknown & {
+        *("alignment_train", "alignment_test", "objective", "duality_gap"),
+        *("refit_accuracy", "frozen_accuracy"),
+    }
     names = [name for name, *_ in diagnosis_facts(figures)]
     assert ("validation accuracy" in names) == ("calibra" in case or case == "validation")
 
@@ -135,7 +140,9 @@ def test_tables(table: str, solver: str, tmp_path: Path) -> None:
     assert None not in (figures[f"test_{metric}"], figures[f"refit_{metric}"], figures[f"frozen_{metric}"])
     assert figures["duality_gap"] is None
     assert (figures["objective"] is None) == (table == "three classes" and solver == "svc")
-    assert diagnosis_facts(figures)
+    shown = {name: meaning for name, value, meaning in diagnosis_facts(figures) if value == "-"}
+    assert shown["duality gap"] == "only for two classes and hinge loss"
+    assert len(shown) == len(figures["missing"])
 
 
 def test_terms_that_are_no_samples_of_the_data(tmp_path: Path) -> None:
@@ -150,6 +157,35 @@ def test_terms_that_are_no_samples_of_the_data(tmp_path: Path) -> None:
     assert i is not None
     with pytest.raises(InputError, match="names training sample 1000000"):
         of(torch.full_like(i, 10**6))
+
+
+@pytest.mark.parametrize("maintenance", ["removal", "merging"])
+def test_a_budget_leaves_the_age_of_terms_unknown(maintenance: str, tmp_path: Path) -> None:
+    budget = {"budget": 10, "maintenance": maintenance}
+    trained = load(tmp_path, algorithm={"name": "alg1", "steps": 60, "lam": 0.01, **budget})
+    figures = diagnose(trained, records_of(tmp_path / "run"))
+    assert figures["support_vectors"] <= 10
+    assert figures["support_age"] is None
+    sampled = maintenance == "removal"
+    assert (figures["refreshed_accuracy"] is not None) == sampled
+    assert ("duality_gap" in figures["missing"]) == (not sampled)
+
+
+@pytest.mark.parametrize("left_out", [0, 1])
+def test_equal_features_and_a_class_without_samples(left_out: int, tmp_path: Path) -> None:
+    found = load(tmp_path, **small_table("three classes", tmp_path))
+    train = found.data.splits["train"]
+    kept = (train.y != 0).nonzero().flatten()
+    kept = kept if left_out else torch.cat([(train.y == 0).nonzero()[0], kept])
+    found.data.splits._taken["train"] = Split(train.x[kept] * 0, train.y[kept])
+    e = replace(found.model.expansion, i=None)
+    saved = replace(found.saved, model=replace(found.model, expansion=e))
+    figures = diagnose(replace(found, saved=saved))
+    assert json.loads(json.dumps(figures, allow_nan=False)) == figures
+    assert figures["alignment_train"] is None
+    assert figures["missing"]["alignment_train"] == "undefined: equal kernel values"
+    assert (figures["refit_accuracy"] is None) == bool(left_out)
+    assert ("refit_accuracy" in figures["missing"]) == bool(left_out)
 
 
 def test_the_age_of_terms(tmp_path: Path) -> None:
