@@ -33,7 +33,7 @@ IN_MATRIX, IN_FIT = 1000, 5000
 measured on, and that an SVM is trained on anew."""
 
 KERNEL_VALUES = 3 * 10**8
-"""The most kernel values that the objective may take, of its terms with training samples and one another."""
+"""The most kernel values that the objective may take, of its terms with samples and one another."""
 
 LEAST_SCALE = 1e-6
 """The least differences of kernel values that are scaled up: those below are lost in rounding."""
@@ -54,18 +54,18 @@ class Samples:
     z: Float[Tensor, "p n"]
 
 
-def diagnose(trained: Trained, records: Records = ()) -> Figures:
+def diagnose(trained: Trained, records: Records = (), most: int = IN_FIT) -> Figures:
     """Return the figures of a model on its data, and a verdict on them; those that do not apply are None.
 
     Scores are those on the held-out samples (``split``): the accuracy, or R^2 for real targets. Of many
     samples, random ones stand in for all: ``samples`` and ``fitted_samples`` say of how many held-out and
     training samples scores and alignments are, and ``matrix_samples`` of how many the figures of the kernel
-    matrix are. The objective and the gap are those of all training samples. ``missing`` says why figures
-    are None.
+    matrix are. ``missing`` says why figures are None.
 
     Args:
         trained: the model.
         records: those of metrics.jsonl, if they are there.
+        most: the most samples of a split that figures are based on.
 
     Raises:
         InputError: the model file names training samples that there are not.
@@ -76,7 +76,7 @@ def diagnose(trained: Trained, records: Records = ()) -> Figures:
         raise InputError(f"the model file names training sample {last}, and there are {m}")
     train, held_out = (
         Samples(split, trained.model.features(split.x))
-        for split in (_some(trained, trained.data.splits["train"]), _some(trained, trained.held_out))
+        for split in (_some(trained, part, most) for part in (trained.data.splits["train"], trained.held_out))
     )
     figures = {
         "split": trained.split,
@@ -90,11 +90,11 @@ def diagnose(trained: Trained, records: Records = ()) -> Figures:
     return figures | verdict(figures)
 
 
-def _some(trained: Trained, split: Split) -> Split:
-    """Return up to ``IN_FIT`` samples, chosen at random."""
-    if len(split) <= IN_FIT:
+def _some(trained: Trained, split: Split, most: int) -> Split:
+    """Return up to so many samples, chosen at random."""
+    if len(split) <= most:
         return split
-    rows = random_subset(len(split), IN_FIT, trained.saved.settings.seed, torch.device("cpu"))
+    rows = random_subset(len(split), most, trained.saved.settings.seed, torch.device("cpu"))
     return Split(split.x[rows], split.y[rows])
 
 
@@ -173,7 +173,7 @@ def _loss(trained: Trained) -> Loss:
 
 def _no_objective(trained: Trained) -> str | None:
     """Return why the objective is not computed."""
-    e, m = trained.model.expansion, len(trained.data.splits["train"])
+    e, m = trained.model.expansion, min(IN_FIT, len(trained.data.splits["train"]))
     reasons = {
         NO_SVM: not _algorithm(trained).trains_svm,
         "pairs of classes have an SVM each": e.one_vs_one,
@@ -195,7 +195,9 @@ def _no_gap(trained: Trained) -> str | None:
 
 
 def _objective(trained: Trained, train: Samples) -> Figures:
-    """Return the objective of the SVM on all training samples, and how far it is from a bound from below.
+    """Return the objective of the SVM, and how far it is from a bound from below.
+
+    The mean loss is that of these samples, ||f||^2 and the bound are those of the whole model.
 
     With two classes and the hinge loss, any beta in [0, 1]^m has the bound mean(beta) - ||h||^2 / (2 lambda),
     with h = 1/m sum_j beta_j y_j K(z_j, .). For h = lambda f, beta_j is y_j alpha_j m / T; clipped to [0, 1].
@@ -205,17 +207,19 @@ def _objective(trained: Trained, train: Samples) -> Figures:
     if _no_objective(trained):
         return figures
     model, e, split = trained.model, trained.model.expansion, trained.data.splits["train"]
-    lam, y = _algorithm(trained).parts[-1].lam, model.task.targets(split.y).double()
-    z = train.z if len(train.split) == len(split) else model.features(split.x)
-    figures["objective"] = full_objective(e, model.kernel, z, y, _loss(trained), lam)
+    lam, K, loss = _algorithm(trained).parts[-1].lam, model.kernel, _loss(trained)
+    y = model.task.targets(train.split.y).double()
+    figures["objective"] = full_objective(e, K, train.z, y, loss, lam)
     if e.i is not None and not _no_gap(trained):
+        y = split.y.double()
         beta = torch.zeros(len(y), dtype=torch.float64).index_add(0, e.i.cpu(), e.alpha.cpu().double())
         beta = (beta * y * lam * len(y) / e.scale).clamp(0, 1)
-        j = beta.nonzero().flatten().to(z.device)
-        z_j, alpha_j = z[j].double(), (beta * y).to(z.device)[j]
-        h = float(squared_norm(alpha_j, kernel_sums(model.kernel, z_j, z_j, alpha_j))) / len(y) ** 2
+        j = beta.nonzero().flatten()
+        z_j = model.features(split.x[j]).double() if len(j) else e.z.double()[:0]
+        alpha_j = (beta * y)[j].to(z_j)
+        h = float(squared_norm(alpha_j, kernel_sums(K, z_j, z_j, alpha_j))) / len(y) ** 2
         bound = float(beta.mean()) - h / (2 * lam)
-        figures["duality_gap"] = max(0.0, figures["objective"] - bound)  # rounding apart
+        figures["duality_gap"] = max(0.0, figures["objective"] - bound)  # but for rounding and chance
     return figures
 
 

@@ -33,6 +33,9 @@ from nsvm_cli.trainers import build_trainer
 MOST_ROWS = 12
 """The most samples in a table."""
 
+MOST_IN_DIAGNOSIS = 1000
+"""The most samples of a split that a diagnosis is based on, so that it takes no longer than the rest."""
+
 SUBSCRIPTS = "₁₂₃₄₅₆"
 
 Samples = Sequence[tuple[Sequence[str], np.ndarray]]
@@ -59,7 +62,7 @@ def model_sections(run: Path, runtime: Mapping[str, Any], data: Data | None = No
 
 def _diagnosis(run: Path, trained: Trained) -> Blocks:
     if build_trainer(trained.saved.settings.algorithm).trains_svm:
-        figures = diagnose(trained, records_of(run))
+        figures = diagnose(trained, records_of(run), MOST_IN_DIAGNOSIS)
         yield Note(f"{figures['verdict'].capitalize()}: {figures['why']}.")
         yield Table("A look inside", ("figure", "value", "meaning"), diagnosis_facts(figures), range(1, 2))
 
