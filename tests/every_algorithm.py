@@ -12,6 +12,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -20,6 +22,7 @@ from safetensors.torch import save_file
 
 from nsvm_cli.cli import main
 from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernel_gradients import SPSA, with_gradient
 from nsvm_cli.models.kernels import RBF
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.optimizers import SGD
@@ -47,16 +50,24 @@ def train_all(processes: Processes) -> dict[str, torch.Tensor]:
         networks = NETWORKS if case == "two classes" else {"plain": NETWORKS["plain"]}
         trained = trained_on(problem, steps, networks)
         out |= {f"{case}: {name}": tensor for name, tensor in trained.items()}
+        if case == "two classes":
+            estimated = replace(problem, K=with_gradient(problem.K, SPSA()))
+            trained = trained_on(estimated, STEPS, {"dropout": NETWORKS["dropout"]}, ("alg1", "alg3", "alg4"))
+            out |= {f"spsa: {name}": tensor for name, tensor in trained.items()}
     return out
 
 
-def trained_on(problem: Problem, steps: int, networks: dict[str, dict[str, Any]]) -> dict[str, torch.Tensor]:
+def trained_on(
+    problem: Problem,
+    steps: int,
+    networks: dict[str, dict[str, Any]],
+    names: Collection[str] = TRAINERS.keys() - {"cross_entropy", "linear_pegasos"},
+) -> dict[str, torch.Tensor]:
     """Return i, z, alpha and theta by the names of algorithm and network."""
     out: dict[str, torch.Tensor] = {}
-    trainers = {
-        name: short(name, steps, lam=1e-2) for name in TRAINERS.keys() - {"cross_entropy", "linear_pegasos"}
-    }
-    trainers["derived alg3"] = short("alg3", steps, lam=1e-2, objective="derived")
+    trainers = {name: short(name, steps, lam=1e-2) for name in names}
+    if "alg2" in names:
+        trainers["derived alg3"] = short("alg3", steps, lam=1e-2, objective="derived")
     for name, trainer in sorted(trainers.items()):
         for kind, settings in networks.items():
             network = build_network(settings, (5,), seed=1).double()

@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive, build
-from nsvm_cli.models.kernels import Gram, Kernel, Others, Points
+from nsvm_cli.models.kernels import Biased, Gram, Kernel, Normalized, Others, Points
 from nsvm_cli.randomness import Stream, generator
 
 
@@ -166,9 +166,27 @@ def build_gradient(settings: Mapping[str, Any]) -> Strategy | None:
     return None if how is None else build(GRADIENTS, "kernel.gradient", section)
 
 
+def is_random(K: Kernel) -> bool:
+    """Return whether the gradient of a kernel is estimated along random directions."""
+    return isinstance(K, WithGradient) and isinstance(K.strategy, SPSA)
+
+
 def with_gradient(K: Kernel, strategy: Strategy | None) -> Kernel:
     """Return a kernel whose gradient a strategy computes; None leaves it as it is."""
     return K if strategy is None else WithGradient(K, strategy)
+
+
+def check_gradient(K: Kernel, a: Points, b: Others) -> None:
+    """Check that the strategy of a kernel, or autograd without one, can compute its gradient.
+
+    Raises:
+        InputError: it cannot, since the values carry no gradient.
+    """
+    strategy = K.strategy if isinstance(K, WithGradient) else Autograd()
+    formula = K.without(WithGradient, Normalized, Biased)
+    with drawing_directions(0, 0):
+        K_ab = formula(a, b)
+        strategy(formula, a, b, K_ab, torch.ones_like(K_ab))
 
 
 @plain_dataclass

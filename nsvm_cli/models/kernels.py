@@ -51,7 +51,13 @@ class Kernel:
         """
         with torch.enable_grad():
             a = a.detach().requires_grad_()
-            return torch.autograd.grad(self(a, b), a, G)[0]
+            K = self(a, b)
+            if not K.requires_grad:
+                raise InputError(
+                    f"kernel {type(self).__name__} returned values without a gradient: expected "
+                    "kernel.gradient=finite_difference, spsa or rdsa"
+                )
+            return torch.autograd.grad(K, a, G)[0]
 
     def diag(self, a: Points) -> Float[Tensor, "*batch p"]:
         """Return K(a_i, a_i) for all i."""
@@ -251,7 +257,7 @@ def build_kernel(settings: Mapping[str, Any]) -> Kernel:
 
 
 def check_shapes(K: Kernel, name: str, a: Float[Tensor, "p n"], b: Float[Tensor, "q n"]) -> None:
-    """Check that a kernel, which may be the user's own, returns (p, q) values.
+    """Check that a kernel, which may be the user's own, returns (p, q) values of the type of its features.
 
     Raises:
         InputError: it returns something else.
@@ -262,3 +268,7 @@ def check_shapes(K: Kernel, name: str, a: Float[Tensor, "p n"], b: Float[Tensor,
         if not isinstance(returned, Tensor) or returned.shape != expected:
             got = tuple(returned.shape) if isinstance(returned, Tensor) else type(returned).__name__
             raise InputError(f"kernel {name} returned {got}, expected {expected}")
+        if returned.dtype != a.dtype:
+            raise InputError(
+                f"kernel {name} returned {returned.dtype}, expected {a.dtype} as its features: use .to(a)"
+            )

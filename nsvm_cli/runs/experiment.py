@@ -28,7 +28,7 @@ from nsvm_cli.memory import expect_room, memory_limit
 from nsvm_cli.models.activations import ActivationMeter
 from nsvm_cli.models.change import feature_change, theta_change
 from nsvm_cli.models.feature_map import FeatureMap, features
-from nsvm_cli.models.kernel_gradients import WithGradient
+from nsvm_cli.models.kernel_gradients import WithGradient, check_gradient
 from nsvm_cli.models.kernels import check_shapes
 from nsvm_cli.models.losses import build_loss
 from nsvm_cli.models.networks import build_network, empty_network, uses_batch_statistics
@@ -116,6 +116,8 @@ def build(settings: Settings, data: Data, parts: Parts | None = None) -> Experim
     problem = Problem(x, y, parts.kernel, settings.seed, *how)
     F = _feature_map(settings, problem, scaling, parts.optimizer)
     check_shapes(parts.kernel.without(WithGradient), settings.kernel["name"], F(x[:3]), F(x[:5]))
+    if algorithm.moves_theta:
+        check_gradient(parts.kernel, F(x[:3]), F(x[:5]))
     algorithm.check(problem, F)
     engine = select(settings.engine, algorithm, problem, F)
     return Experiment(settings, device, data, scaling, problem, F, algorithm, engine)

@@ -17,16 +17,21 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "adding-parts.md"
 
 
-@pytest.fixture
-def parts(tmp_path: Path) -> Path:
-    """Return a folder with the files that the page shows under "Adding parts", to the letter."""
-    section = PAGE.read_text().split("## Adding parts", 1)[1].split("\n## ", 1)[0]
-    blocks = re.findall(r"`([\w/.]+)`:\n\n```\w+\n(.*?)```", section, flags=re.DOTALL)
-    assert {"my_parts.py", "my_conf/kernel/cauchy.yaml"} <= {name for name, _ in blocks}
+def write_files_of(page: str, folder: Path) -> set[str]:
+    """Write the files that the text of a page shows, to the letter, and return their names."""
+    blocks = re.findall(r"`([\w/.]+)`:\n\n```\w+\n(.*?)```", page, flags=re.DOTALL)
     for name, text in blocks:
-        file = tmp_path / name
+        file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
+    return {name for name, _ in blocks}
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Path:
+    """Return a folder with the files that the page shows under "Adding parts"."""
+    section = PAGE.read_text().split("## Adding parts", 1)[1].split("\n## ", 1)[0]
+    assert {"my_parts.py", "my_conf/kernel/cauchy.yaml"} <= write_files_of(section, tmp_path)
     return tmp_path
 
 

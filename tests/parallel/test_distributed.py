@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from nsvm_cli.engines import select
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernel_gradients import build_gradient, with_gradient
 from nsvm_cli.models.kernels import Linear
 from nsvm_cli.models.networks import Identity
 from nsvm_cli.models.optimizers import SGD
@@ -53,7 +54,7 @@ def alone() -> dict[str, torch.Tensor]:
     return train_all(Processes())
 
 
-@pytest.mark.parametrize("task", LOSSES)
+@pytest.mark.parametrize("task", [*LOSSES, "spsa"])
 def test_shards_add_up(task: str, together: tuple[Path, str, str], alone: dict[str, torch.Tensor]) -> None:
     ours = load_file(together[0] / "out")
     assert ours.keys() == alone.keys()
@@ -90,6 +91,21 @@ def test_an_algorithm_of_ones_own_takes_its_steps_in_a_single_process() -> None:
     for asked, trainer in [*refused, *(("auto", t) for t in options)]:
         with pytest.raises(InputError, match="takes its steps in a single process"):
             select(asked, trainer, problem, F)  # type: ignore[arg-type]
+
+
+def test_random_directions_of_shards_are_refused() -> None:
+    """In Algorithm 2, each process would draw those of its own support vectors, unlike a single one."""
+    x = torch.randn(6, 2)
+    F = FeatureMap(Identity((2,)), SGD(0.1), dropout_seed=0)
+
+    def chosen(trainer: Trainer[Any], how: str) -> str:
+        K = with_gradient(Linear(), build_gradient({"gradient": how}))
+        return select("auto", trainer, Problem(x, torch.ones(6), K, seed=0, processes=Processes(0, 2)), F)
+
+    assert (chosen(Alg2(10), "finite_difference"), chosen(Alg1(10), "spsa")) == ("torch", "torch")
+    for how in ("spsa", "rdsa"):
+        with pytest.raises(InputError, match=r"algorithm=alg2 and .* of kernel\.gradient takes its"):
+            chosen(Alg2(10), how)
 
 
 def test_a_signal_to_any_process_counts_for_all(together: tuple[Path, str, str]) -> None:

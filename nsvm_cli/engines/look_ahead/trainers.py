@@ -14,6 +14,7 @@ from torch import Tensor
 from nsvm_cli.engines.look_ahead.base import LookAhead, Violations, version
 from nsvm_cli.engines.look_ahead.features import Evaluation
 from nsvm_cli.models.feature_map import Batch, FeatureMap
+from nsvm_cli.models.kernel_gradients import is_random
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import products
 from nsvm_cli.storage.state_dict import StateDict
@@ -176,6 +177,8 @@ def uncovered(trainer: Trainer[Any], problem: Problem) -> str | None:
     for name in options:
         if (value := getattr(trainer, name)) != defaults[name]:
             return f"algorithm.{name}={value}"
+    if problem.processes.size > 1 and isinstance(trainer, Alg2) and is_random(problem.K):
+        return "algorithm=alg2 and random directions of kernel.gradient"  # shards would draw their own
     return "penalties" if problem.penalties else None
 
 
