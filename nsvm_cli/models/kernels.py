@@ -269,6 +269,5 @@ def check_shapes(K: Kernel, name: str, a: Float[Tensor, "p n"], b: Float[Tensor,
             got = tuple(returned.shape) if isinstance(returned, Tensor) else type(returned).__name__
             raise InputError(f"kernel {name} returned {got}, expected {expected}")
         if returned.dtype != a.dtype:
-            raise InputError(
-                f"kernel {name} returned {returned.dtype}, expected {a.dtype} as its features: use .to(a)"
-            )
+            theirs, own = (str(tensor.dtype).removeprefix("torch.") for tensor in (returned, a))
+            raise InputError(f"kernel {name} returned {theirs}, expected {own} as its features: use .to(a)")
