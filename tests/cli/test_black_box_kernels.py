@@ -88,7 +88,7 @@ def test_an_exported_model_has_the_kernel_alone(tmp_path: Path) -> None:
     nsvm("export", run, "--onnx", cwd=tmp_path, code=0)
     x = np.random.default_rng(0).normal(size=(5, 20))
     session = onnxruntime.InferenceSession(run / "final.onnx")
-    (g,) = session.run(["scores"], {"x": x.astype(np.float32)})
+    (g,) = session.run(["scores"], {"x": x})
     expected = load_model(run / "final.safetensors").model.decision_function(torch.from_numpy(x))
     np.testing.assert_allclose(g, expected, rtol=1e-3, atol=1e-3)
 
