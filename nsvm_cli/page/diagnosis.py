@@ -38,6 +38,9 @@ KERNEL_VALUES = 3 * 10**8
 LEAST_SCALE = 1e-6
 """The least differences of kernel values that are scaled up: those below are lost in rounding."""
 
+ZERO = 1e-3
+"""A share of the largest value of theta, up to which others are as good as 0."""
+
 EIGENVALUES = 10
 """The largest eigenvalues of the kernel matrix that are given."""
 
@@ -125,9 +128,15 @@ def _kernel_figures(trained: Trained, train: Samples, held_out: Samples) -> Figu
 
 
 def _movement(trained: Trained) -> Figures:
-    """Return how far training has moved theta and the kernel matrix, if it was to move them."""
-    names = ("theta_change", "feature_change")
-    return {name: getattr(trained.saved.facts, name) if _moves(trained) else None for name in names}
+    """Return how far training has moved theta and the kernel matrix, if it was to move them, and the share
+    of theta that is as good as 0.
+    """
+    if not _moves(trained):
+        return dict.fromkeys(("theta_change", "feature_change", "theta_zeros"))
+    facts = trained.saved.facts
+    theta = torch.cat([p.detach().abs().flatten() for p in trained.model.network.parameters()])
+    zeros = float((theta <= ZERO * theta.max()).double().mean())
+    return {"theta_change": facts.theta_change, "feature_change": facts.feature_change, "theta_zeros": zeros}
 
 
 def _algorithm(trained: Trained) -> Trainer[Any]:

@@ -30,6 +30,7 @@ MEANINGS = {
     "duality_gap": "the objective less a lower bound",
     "theta_change": "relative to its initial norm",
     "feature_change": "of the kernel: 0 none, 1 all of it",
+    "theta_zeros": "share of theta that is nearly 0",
 }
 """What each figure means, in words that fit beside it in a terminal of 80 columns."""
 

@@ -115,7 +115,7 @@ def test_what_does_not_apply_is_null(case: str, tmp_path: Path) -> None:
         "cross_entropy": {*svm, "duality_gap"},
         "linear": {"support_share", "duality_gap"},
         "logistic": {"duality_gap"},
-        "no theta but features": {"theta_change", "feature_change", "frozen_accuracy"},
+        "no theta but features": {"theta_change", "feature_change", "theta_zeros", "frozen_accuracy"},
     }
     assert unknown == always | expected.get(case, set())
     assert figures["verdict"] != "frozen features"
