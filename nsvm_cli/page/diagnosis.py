@@ -210,7 +210,7 @@ def _objective(trained: Trained, train: Samples) -> Figures:
 
     With two classes and the hinge loss, any beta in [0, 1]^m has the bound mean(beta) - ||h||^2 / (2 lambda),
     with h = 1/m sum_j beta_j y_j K(z_j, .). For h = lambda f, beta_j is y_j alpha_j m / T; clipped to [0, 1].
-    With a bias, sum_j beta_j y_j is 0, as SVC has it.
+    With a bias, sum_j beta_j y_j is 0, as SVC has it. 0 is a bound, too.
     """
     figures: Figures = {"objective": None, "duality_gap": None}
     if _no_objective(trained):
@@ -227,7 +227,7 @@ def _objective(trained: Trained, train: Samples) -> Figures:
         z_j = model.features(split.x[j]).double() if len(j) else e.z.double()[:0]
         alpha_j = (beta * y)[j].to(z_j)
         h = float(squared_norm(alpha_j, kernel_sums(K, z_j, z_j, alpha_j))) / len(y) ** 2
-        bound = float(beta.mean()) - h / (2 * lam)
+        bound = max(0.0, float(beta.mean()) - h / (2 * lam))
         figures["duality_gap"] = max(0.0, figures["objective"] - bound)  # but for rounding and chance
     return figures
 

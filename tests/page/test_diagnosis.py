@@ -249,6 +249,7 @@ FLAT = {"distance_ones": 0.01, "better": ["rescaled"]}
         ("stale features", {"better": ["refreshed", "refit", "frozen"]}),
         ("unfinished solver", {"better": ["refit", "frozen"]}),
         ("overfitted features", {"better": ["frozen"]}),
+        ("worse features", {"better": ["frozen"], "overfitted": False}),
     ],
 )
 def test_the_worst_is_the_verdict(expected: str, changes: dict[str, Any]) -> None:
