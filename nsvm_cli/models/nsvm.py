@@ -105,8 +105,9 @@ class NSVM:
         """Return F_theta(x) for raw samples, numbers or bytes, on any device."""
         like = self.expansion.z
         x = self.scaling(x, like.dtype).to(like.device)
+        first = x[:1]
         with ActivationMeter() as meter:
-            features(self.network, x[:1])
+            features(self.network, first)
         return features(self.network, x, rows_at_a_time(meter.bytes))
 
     def decision_function(self, x: Real[Tensor, "p ..."]) -> Float[Tensor, " p *outputs"]:

@@ -41,6 +41,14 @@ def test_chunks_change_nothing() -> None:
     torch.testing.assert_close(model().decision_function(x), ((x - 1) / 10).squeeze(1).float())
 
 
+def test_how_many_samples_pass_the_network_at_a_time_does_not_depend_on_how_many_there_are() -> None:
+    passes: list[int] = []
+    ours = model()
+    ours.network.register_forward_hook(lambda _, x, z: passes.append(len(z)))
+    ours.features(torch.zeros(CHUNK, 1).double())
+    assert passes == [1, CHUNK]
+
+
 @pytest.mark.parametrize(("m", "widths"), [(3000, [2**16]), (20, [2**20, 1])])
 def test_a_wide_network_sees_few_samples_at_a_time(m: int, widths: list[int]) -> None:
     """A small model file may hold one: its activations, not its parameters, would fill the memory."""
