@@ -56,6 +56,6 @@ def diagnosis_facts(figures: Mapping[str, Any]) -> list[Fact]:
     return [*facts, ("samples", counts, f"{split}, training, kernel matrix")]
 
 
-def _number(value: float | list[float]) -> str:
+def _number(value: int | float | list[float]) -> str:
     """Return a figure as text, or the first three of several."""
     return " ".join(f"{one:.2g}" for one in value[:3]) if isinstance(value, list) else f"{value:.4g}"
