@@ -56,7 +56,7 @@ def test_wherever_a_run_pauses_its_state_is_that_of_single_steps(
 
 @pytest.mark.parametrize("how", ["spsa", "rdsa", "finite_difference"])
 @pytest.mark.parametrize(
-    ("name", "k"), [("alg1", None), ("alg1", 4), ("alg2", None), ("alg2", 4), ("alg4", 8)]
+    ("name", "k"), [("alg1", None), ("alg1", 4), ("alg2", None), ("alg2", 4), ("alg3", 4), ("alg4", 8)]
 )
 def test_kernels_without_gradients_take_the_same_steps(
     name: str, k: int | None, how: str, small: MakeSmall

@@ -171,6 +171,7 @@ def test_a_batch_larger_than_the_training_set_is_refused(name: str, small: MakeS
     ("settings", "said"),
     [
         ({"name": "alg3", "batch_size": 1}, "batch_size should be greater than or equal to 2"),
+        ({"name": "alg3", "mu": 0}, "algorithm.mu should be greater than 0, got 0"),
         ({"name": "alg4", "batch_size": 1}, "batch_size should be greater than or equal to 2"),
         ({"name": "alg4", "loss": "cubed"}, "algorithm.loss: there is no 'cubed'; .*squared"),
         ({"name": "alg4", "solver": "svm"}, "algorithm.solver: there is no 'svm'; did you mean svc"),

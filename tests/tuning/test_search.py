@@ -149,6 +149,7 @@ def test_the_usual_number_of_validation_samples_is_at_most_a_quarter_of_those_th
 def test_the_usual_numbers_stay(words: list[str], usual: int) -> None:
     assert compose(words).experiment.tune.validation == usual
     assert suited_validation(compose_settings(words), usual, SampleCache()) == (usual, "")
+    assert compose(["dataset=mnist"]).experiment.tune.validation == 500  # its images may not be there
 
 
 @pytest.mark.usefixtures("inline_workers")
