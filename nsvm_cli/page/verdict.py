@@ -140,14 +140,14 @@ MATTERS = (
     Matter(
         "overfitted features",
         lambda figures: "frozen" in figures["better"] and figures["overfitted"],
-        "an SVM on the initial features has {frozen}, and the model {test} on held-out and {train} on training "
-        "samples; lower optimizer.lr, or set optimizer.weight_decay or penalties",
+        "an SVM on the initial features has {frozen}, and the model {test} on held-out and {train} on "
+        "training samples; lower optimizer.lr, or set optimizer.weight_decay or penalties",
     ),
     Matter(
         "worse features",
         lambda figures: "frozen" in figures["better"],
-        "an SVM on the initial features has {frozen}, and the model {test}, on training samples too ({train}); "
-        "take more steps, or another optimizer.lr",
+        "an SVM on the initial features has {frozen}, and the model {test}, on training samples too "
+        "({train}); take more steps, or another optimizer.lr",
     ),
     Matter(
         "healthy",

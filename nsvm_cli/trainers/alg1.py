@@ -2,67 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import pydantic
 import torch
-from jaxtyping import Float, Int64
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive, entry_of
 from nsvm_cli.models.feature_map import FeatureMap, Training
-from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, State, Steps
-from nsvm_cli.trainers.budget import MAINTENANCE, NO_SAMPLE, Terms, within
-from nsvm_cli.trainers.rows import Rows
-
-
-@dataclass(kw_only=True)
-class Alg1State(State):
-    """The terms s: i_s, evaluations z_s = F_theta_s(x_i_s), and alpha_s, the paper's alpha_s y_i_s."""
-
-    i: Rows
-    z: Rows
-    alpha: Rows
-    removed: int = 0
-
-    @property
-    def support_vectors(self) -> int:
-        return self.violations + self.sampler.k - self.removed
-
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        super().load_state_dict(saved)
-        i, s = self.i.tensor, self.support_vectors
-        if not len(i) == len(self.z.tensor) == len(self.alpha.tensor) == s:
-            raise ValueError(f"expected {s} terms")
-        if not ((i >= NO_SAMPLE) & (i < self.sampler.m)).all():
-            raise ValueError(f"i holds values that are not indices below {self.sampler.m}")
-
-    def add(
-        self, i: Int64[np.ndarray, " v"], z: Float[Tensor, "v n"], alpha: Float[Tensor, " v *outputs"]
-    ) -> None:
-        """Add terms."""
-        self.i.append(torch.from_numpy(i))
-        self.z.append(z)
-        self.alpha.append(alpha)
-
-    def refresh(self, problem: Problem) -> None:
-        """Evaluate the features of all terms anew, with the current theta."""
-        s = (self.i.tensor != NO_SAMPLE).nonzero().flatten()
-        self.z.tensor[s] = self.F(problem[self.i.tensor[s].cpu().numpy()][0])
-
-    def reduce(self, K: Kernel, budget: int | None, how: str) -> None:
-        """Keep at most ``budget`` terms; see ``nsvm_cli.trainers.budget``."""
-        if budget is None or self.i.filled <= budget:
-            return
-        before = Terms(self.i.tensor, self.z.tensor, self.alpha.tensor)
-        self.i, self.z, self.alpha = map(Rows, within(budget, how, K, before))
-        self.removed += len(before.i) - self.i.filled
+from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, Steps
+from nsvm_cli.trainers.budget import MAINTENANCE, NO_SAMPLE
+from nsvm_cli.trainers.terms import Alg1State, Rows
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)

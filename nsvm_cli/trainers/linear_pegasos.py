@@ -68,9 +68,9 @@ class LinearPegasos(BatchTrainer[LinearState]):
         state.t = t
 
     def finish(self, problem: Problem, state: LinearState) -> Expansion:
-        w, scale = state.w, self.lam * state.t
-        one = torch.eye(w[0].numel()).to(w) if problem.task.outputs else torch.ones(1).to(w)
-        if not isinstance(problem.K, Biased):
-            return Expansion(w.reshape(len(w), -1).mT, one, scale)
-        bias = (w[-1] - 1) / scale  # the kernel adds 1 to every term
-        return Expansion(w[:-1].reshape(len(w) - 1, -1).mT, one, scale, bias if bias.ndim else float(bias))
+        w = state.w.reshape(len(state.w), -1)
+        alpha, z = torch.eye(w.shape[1]).to(w), w.mT
+        if isinstance(problem.K, Biased):  # which adds 1 to every term: a term at 0 corrects their sum
+            z = torch.cat([z[:, :-1], z.new_zeros(1, z.shape[1] - 1)])
+            alpha = torch.cat([alpha, w[-1:] - 1])
+        return Expansion(z, alpha if problem.task.outputs else alpha[:, 0], self.lam * state.t)

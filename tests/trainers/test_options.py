@@ -178,4 +178,6 @@ def test_linear_pegasos_is_pegasos(small: MakeSmall, K: Linear, k: int | None, k
     (ours, f), (theirs, g) = (train(t(200, 0.01, k), s.problem, s.theta()) for t in (LinearPegasos, Pegasos))
     z = s.theta()(s.problem.x)
     torch.testing.assert_close(f(K, z), g(K, z), rtol=1e-12, atol=1e-12)
+    norm, expected = ((e.alpha * (K(e.z, e.z) @ e.alpha)).sum() / e.scale**2 for e in (f, g))
+    torch.testing.assert_close(norm, expected, rtol=1e-9, atol=0)
     assert ours.violations == theirs.violations > 5

@@ -18,13 +18,13 @@ from nsvm_cli.models.kernel_gradients import is_random
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import products
 from nsvm_cli.storage.state_dict import StateDict
-from nsvm_cli.trainers.alg1 import Alg1, Alg1State
+from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.base import Problem, Trainer
 from nsvm_cli.trainers.coefficients import SampleState
 from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
-from nsvm_cli.trainers.rows import Rows
+from nsvm_cli.trainers.terms import Alg1State, Rows
 
 
 class LookAheadPegasos(LookAhead[PegasosState], Pegasos):

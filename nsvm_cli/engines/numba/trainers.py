@@ -23,12 +23,13 @@ from nsvm_cli.engines.numba.theta import Theta, fill, kernel_form, samples_form,
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.randomness import BLOCK, Sampler
 from nsvm_cli.trainers import Problem, State, Trainer
-from nsvm_cli.trainers.alg1 import Alg1, Alg1State
+from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.alg4 import Alg4, Alg4State
 from nsvm_cli.trainers.coefficients import SampleState
 from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
+from nsvm_cli.trainers.terms import Alg1State
 
 
 @cache
