@@ -199,12 +199,13 @@ class Biased(Kernel):
         return self.K.gradient(a, b, K - 1, G)
 
 
-def block_shape(a: Float[Tensor, "p n"], memory_budget: int) -> tuple[int, int]:
+def block_shape(a: Float[Tensor, "p n"], b: Float[Tensor, "q n"], memory_budget: int) -> tuple[int, int]:
     """Return how many rows and columns of K(a, b) to compute at a time, for a budget in MiB."""
     cells = memory_budget * 2**20 // (4 * a.element_size())  # the block itself, and temporaries
     if a.device.type == "cpu":
         cells = min(cells, 2**18)  # what fits in a core's cache
-    rows = max(1, min(len(a), math.isqrt(cells) // 2))
+    side = max(1, math.isqrt(cells))
+    rows = max(1, min(len(a), cells // min(max(len(b), side // 2, 1), 2 * side)))
     return rows, max(1, cells // rows)
 
 
@@ -219,7 +220,7 @@ def kernel_sums(
 
     Each kernel value is computed once, for all outputs.
     """
-    rows, columns = block_shape(a, memory_budget)
+    rows, columns = block_shape(a, b, memory_budget)
     if len(a) <= rows and 0 < len(b) <= columns:
         return K(a, b) @ w
     sums = a.new_zeros(len(a), *w.shape[1:])
