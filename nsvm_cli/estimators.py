@@ -49,7 +49,7 @@ HOW = ("dtype", "device", "engine", "threads", "memory_budget")
 
 PARTS = ("algorithm", "network", "kernel", "optimizer", "loss")
 
-APPLY = (*PARTS, *HOW, "seed", "multiclass")
+APPLY = (*PARTS, *HOW, "penalties", "seed", "multiclass")
 """The settings of ``nsvm train`` that apply to an estimator, unlike those of data sets, files and scores."""
 
 MISTAKABLE = (str, bytes, bytearray, np.datetime64, np.timedelta64)

@@ -45,5 +45,5 @@ def build_parts(settings: Settings) -> Parts:
         wrong = f"loss={settings.loss['name']}" if settings.loss else "full_objective"
         if settings.loss or settings.full_objective:
             name = settings.algorithm["name"]
-            raise InputError(f"{wrong} is one of an SVM, and algorithm={name} trains none")
+            raise InputError(f"{wrong} needs an SVM, and algorithm={name} trains none")
     return parts

@@ -69,7 +69,8 @@ def _compile(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
     from nsvm_cli.storage.run_directory import is_finished
 
     folder = Path(config.hydra.sweep.dir)
-    jobs = [job for number, job in enumerate(jobs) if not is_finished(folder / str(number))]
+    if SweepDirectory.sweep is not None and not SweepDirectory.sweep.overwrite:
+        jobs = [job for number, job in enumerate(jobs) if not is_finished(folder / str(number))]
     if not jobs or find_spec("numba") is None:
         return
     from nsvm_cli.engines import compile_units

@@ -20,6 +20,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive, build
+from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import Biased, Gram, Kernel, Normalized, Others, Points
 from nsvm_cli.randomness import Stream, generator
 
@@ -180,13 +181,17 @@ def check_gradient(K: Kernel, a: Points, b: Others) -> None:
     """Check that the strategy of a kernel, or autograd without one, can compute its gradient.
 
     Raises:
-        InputError: it cannot, since the values carry no gradient.
+        InputError: it cannot, since the values carry no gradient, or its own formula has another shape.
     """
-    strategy = K.strategy if isinstance(K, WithGradient) else Autograd()
+    strategies = [K.strategy] if isinstance(K, WithGradient) else [Autograd(), Closed()]
     formula = K.without(WithGradient, Normalized, Biased)
-    with drawing_directions(0, 0):
-        K_ab = formula(a, b)
-        strategy(formula, a, b, K_ab, torch.ones_like(K_ab))
+    for strategy in strategies:  # without one, some engines use autograd, and others the formula
+        with drawing_directions(0, 0):
+            K_ab = formula(a, b)
+            gradient = strategy(formula, a, b, K_ab, torch.ones_like(K_ab))
+        if gradient.shape != a.shape:
+            got, expected = tuple(gradient.shape), tuple(a.shape)
+            raise InputError(f"kernel {type(formula).__name__}.gradient returned {got}, expected {expected}")
 
 
 @plain_dataclass

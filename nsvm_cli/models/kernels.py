@@ -55,7 +55,7 @@ class Kernel:
             if not K.requires_grad:
                 raise InputError(
                     f"kernel {type(self).__name__} returned values without a gradient: expected "
-                    "kernel.gradient=finite_difference, spsa or rdsa"
+                    "gradient: spsa, rdsa or finite_difference in the kernel's file, or +kernel.gradient=spsa"
                 )
             # given G itself, torch would import sympy, which takes half a second
             return torch.autograd.grad((G * K).sum(), a)[0]
@@ -270,6 +270,6 @@ def check_shapes(K: Kernel, name: str, a: Float[Tensor, "p n"], b: Float[Tensor,
         if not isinstance(returned, Tensor) or returned.shape != expected:
             got = tuple(returned.shape) if isinstance(returned, Tensor) else type(returned).__name__
             raise InputError(f"kernel {name} returned {got}, expected {expected}")
-        if returned.dtype != a.dtype:
-            theirs, own = (str(tensor.dtype).removeprefix("torch.") for tensor in (returned, a))
+        if (returned.dtype, returned.device) != (a.dtype, a.device):
+            theirs, own = (f"{t.dtype} on {t.device.type}".removeprefix("torch.") for t in (returned, a))
             raise InputError(f"kernel {name} returned {theirs}, expected {own} as its features: use .to(a)")

@@ -195,11 +195,10 @@ def _no_gap(trained: Trained) -> str | None:
     """Return why there is no lower bound of the objective."""
     loss = _loss(trained)
     reasons = {
+        NO_SVM: not _algorithm(trained).trains_svm,
         "only for two classes and hinge loss": not isinstance(loss, Binary) or not isinstance(loss.l, Hinge),
-        "its terms are no training samples": trained.model.expansion.i is None,
+        "its terms are not training samples": trained.model.expansion.i is None,
     }
-    if not _algorithm(trained).trains_svm:
-        return NO_SVM
     return next((reason for reason, holds in reasons.items() if holds), _no_objective(trained))
 
 

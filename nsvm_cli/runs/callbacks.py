@@ -6,6 +6,7 @@ With several processes, each has the same callbacks, but the main process decide
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -112,7 +113,8 @@ class FullObjective(Callback):
         if e.settings.full_objective and e.trainer.classifies(state):
             f, z = e.trainer.finish(problem, state), features(e.F.network, problem.x)
             K = problem.K.without(WithGradient)
-            record["full_objective"] = full_objective(f, K, z, problem.y, problem.loss, e.trainer.lam)
+            value = full_objective(f, K, z, problem.y, problem.loss, e.trainer.lam)
+            record["full_objective"] = value if value is not None and math.isfinite(value) else None
 
 
 class CheckpointManager(Callback):

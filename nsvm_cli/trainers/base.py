@@ -217,7 +217,9 @@ class Trainer(ABC, Generic[S]):
             alpha = 2 * 8 * len(problem.y) * math.prod(problem.task.outputs)
             expect_room(alpha, f"alpha for {len(problem.task.classes)} classes")
         problem.sampler(self.k)
-        if self.moves_theta and self.k < 2 and (name := problem.penalties.of_pairs):
+        if problem.penalties and not (self.moves_theta and F.parameters):
+            raise InputError("penalties are of the objective for theta, which does not move in this run")
+        if self.k < 2 and (name := problem.penalties.of_pairs):
             raise InputError(
                 f"penalties.{name} needs pairs of samples: expected algorithm.batch_size above 1"
             )

@@ -52,7 +52,7 @@ CASES = [
         "algorithm.solver_batch_size=7000: expected at most the 6660 training samples",
     ),
     ("train network=cnn", "network cnn expects images of at least 16x16 pixels"),
-    ("train algorithm=cross_entropy loss=hinge", "loss=hinge is one of an SVM"),
+    ("train algorithm=cross_entropy loss=hinge", "loss=hinge needs an SVM"),
     ("train dataset=csv", "dataset.path needs a value"),
     ("train dataset=csv dataset.path=nowhere.csv", "dataset.path=nowhere.csv does not exist"),
     (

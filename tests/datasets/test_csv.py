@@ -188,9 +188,8 @@ def test_an_unknown_label_column_is_refused(write: Write, label: str, meant: str
     assert f"has no column {label!r}" in message
     assert (f"did you mean {meant}?" in message) == bool(meant)
     assert "a, b, label" in message
-    refusal(
-        "csv", path=write('"a\nb",label\n1,1\n', "odd.csv"), label=label
-    )  # the message is one line, though the name is two
+    odd = write('"a\nb",label\n1,1\n', "odd.csv")  # the message is one line, though this name is two
+    refusal("csv", path=odd, label=label)
 
 
 @pytest.mark.parametrize(("separator", "typed"), [(";", ";"), ("\t", r"\t"), ("|", "|")])

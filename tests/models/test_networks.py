@@ -240,3 +240,10 @@ def test_other_threads_do_not_change_the_initial_theta(monkeypatch: pytest.Monke
         theta = build_network({"name": "two_layers"}, (4,), seed=1).state_dict()
         assert torch.initial_seed() == 99, "nor does a network restore the generator under their feet"
     assert all(torch.equal(theta[name], tensor) for name, tensor in expected.items())
+
+
+def test_a_batch_passes_once_and_others_of_its_samples_again() -> None:
+    F = FeatureMap(build_network(MLP, (5,), seed=0), SGD(0.1), dropout_seed=0)
+    x, training = samples(torch.randn(4, 5)), Training(F, t=1)
+    assert training(x) is training(samples(x.x.clone()))
+    assert not torch.equal(training(samples(-x.x)), training(x))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -161,6 +162,14 @@ def test_single_samples_have_no_pairs(alg: str) -> None:
         with pytest.raises(InputError, match=f"penalties.{penalty} needs pairs .*batch_size above 1"):
             prepare(small_settings(algorithm=algorithm, penalties={penalty: 1.0}))
     prepare(small_settings(algorithm=algorithm, penalties={"l1": 1e-3}))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"algorithm": {"name": "pegasos", "steps": 20}}, {"network": {"name": "identity"}}]
+)
+def test_penalties_where_theta_stays_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="theta, which does not move"):
+        prepare(small_settings(penalties={"l1": 1e-3}, **changes))
 
 
 def test_compiled_code_leaves_penalties_to_torch() -> None:

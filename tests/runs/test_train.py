@@ -122,11 +122,13 @@ def bits(path: Path) -> dict[str, Any]:
 def test_the_full_objective_in_records_changes_nothing_else(tmp_path: Path) -> None:
     plainly, asked = (go(tmp_path / str(on), settings_with(full_objective=on)) for on in (False, True))
     assert plainly["test_accuracy"] == asked["test_accuracy"]
+    models = [load_model(tmp_path / str(on) / "final.safetensors").model for on in (False, True)]
+    assert all(map(torch.equal, *(m.network.state_dict().values() for m in models)))
+    assert torch.equal(*(m.expansion.alpha for m in models))
     records = [read_metrics(tmp_path / str(on) / "metrics.jsonl") for on in (False, True)]
     values = [record.pop("full_objective") for record in records[1]]
     assert records[0] == records[1]
-    model = load_model(tmp_path / "True" / "final.safetensors").model
-    data = prepare(settings_with()).data
+    model, data = models[1], prepare(settings_with()).data
     x, y = data.splits["train"].x, data.task.targets(data.splits["train"].y)
     f, lam = model.expansion, 1e-4
     z, alpha = f.z.double(), f.alpha.double()  # float32 is a fifth off here

@@ -1,4 +1,4 @@
-"""Which steps are evaluated together, compiled; see ``nsvm_cli.trainers.look_ahead``.
+"""Which steps are evaluated together, compiled; see ``nsvm_cli.engines.look_ahead``.
 
 Groups of steps begin after a violation, or with the block of steps that are drawn together, and their length
 depends on the gaps between violations before. So the steps at which a caller pauses do not affect the groups,
