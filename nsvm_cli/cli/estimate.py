@@ -104,7 +104,7 @@ def _time(forecast: Forecast) -> Rows:
         name = f"time of Part {number}" if len(forecast.parts) > 1 else "time of steps"
         yield name, f"{_duration(part.seconds)}, from {part.tried} of {part.steps} {part.unit}"
     if forecast.validation:
-        yield "time of validation", _duration(forecast.validation)
+        yield "time of records", _duration(forecast.validation)
     yield "training time", _duration(forecast.validation + sum(part.seconds for part in forecast.parts))
     yield "evaluation", _duration(forecast.evaluation)
     yield "support vectors", f"{forecast.parts[-1].support_vectors:.0f}"

@@ -48,8 +48,9 @@ class Part:
 class Forecast:
     """The estimated time, memory and files of a run.
 
-    ``validation`` and ``evaluation`` are the seconds for scores during training and after it. ``memory`` is
-    the peak of the process, ``model`` and ``checkpoint`` are the sizes of files, in bytes.
+    ``validation`` and ``evaluation`` are the seconds for scores during training, with full objectives, and
+    after it. ``memory`` is the peak of the process, ``model`` and ``checkpoint`` are the sizes of files, in
+    bytes.
     """
 
     parts: tuple[Part, ...]
