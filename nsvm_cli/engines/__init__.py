@@ -58,7 +58,7 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
     return NUMBA if pays_off(trainer, F, ready) and numba.is_usable() else TORCH
 
 
-def slower_for(engine: Engine, trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
+def why_slower(engine: Engine, trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
     """Return in a line why no faster engine takes the steps of a run; None if its settings are no reason."""
     gap = uncovered(trainer, problem, F)
     if gap is None or problem.processes.size > 1 or problem.x.device.type != "cpu":

@@ -21,7 +21,7 @@ from nsvm_cli.models.objectives import dataset_alignment, full_objective, random
 from nsvm_cli.models.penalties import distance_identity, distance_ones, entropy
 from nsvm_cli.page.trained import Trained
 from nsvm_cli.page.verdict import EXTREME, better, overfitted, verdict
-from nsvm_cli.trainers import Problem, Trainer, build_trainer
+from nsvm_cli.trainers import Problem
 from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.svc import SVC
 
@@ -139,12 +139,8 @@ def _movement(trained: Trained) -> Figures:
     return {"theta_change": facts.theta_change, "feature_change": facts.feature_change, "theta_zeros": zeros}
 
 
-def _algorithm(trained: Trained) -> Trainer[Any]:
-    return build_trainer(trained.saved.settings.algorithm)
-
-
 def _moves(trained: Trained) -> bool:
-    return _algorithm(trained).moves_theta and trained.before is not None
+    return trained.algorithm.moves_theta and trained.before is not None
 
 
 def _support_figures(trained: Trained, records: Records) -> Figures:
@@ -152,7 +148,7 @@ def _support_figures(trained: Trained, records: Records) -> Figures:
     Algorithm 1 were added, which a budget leaves unknown.
     """
     m, e = len(trained.data.splits["train"]), trained.model.expansion
-    algorithm = _algorithm(trained)
+    algorithm = trained.algorithm
     dated = isinstance(algorithm, Alg1) and algorithm.budget is None
     return {
         "support_vectors": len(e.alpha) if algorithm.trains_svm else None,
@@ -184,7 +180,7 @@ def _no_objective(trained: Trained) -> str | None:
     """Return why the objective is not computed."""
     e, m = trained.model.expansion, min(IN_FIT, len(trained.data.splits["train"]))
     reasons = {
-        NO_SVM: not _algorithm(trained).trains_svm,
+        NO_SVM: not trained.algorithm.trains_svm,
         "pairs of classes have an SVM each": e.one_vs_one,
         "would take too many kernel values": (m + len(e.alpha)) * len(e.alpha) > KERNEL_VALUES,
     }
@@ -195,7 +191,7 @@ def _no_gap(trained: Trained) -> str | None:
     """Return why there is no lower bound of the objective."""
     loss = _loss(trained)
     reasons = {
-        NO_SVM: not _algorithm(trained).trains_svm,
+        NO_SVM: not trained.algorithm.trains_svm,
         "only for two classes and hinge loss": not isinstance(loss, Binary) or not isinstance(loss.l, Hinge),
         "its terms are not training samples": trained.model.expansion.i is None,
     }
@@ -215,7 +211,7 @@ def _objective(trained: Trained, train: Samples) -> Figures:
     if _no_objective(trained):
         return figures
     model, e, split = trained.model, trained.model.expansion, trained.data.splits["train"]
-    lam, K, loss = _algorithm(trained).parts[-1].lam, model.kernel, _loss(trained)
+    lam, K, loss = trained.algorithm.parts[-1].lam, model.kernel, _loss(trained)
     y = model.task.targets(train.split.y).double()
     figures["objective"] = full_objective(e, K, train.z, y, loss, lam)
     if e.i is not None and not _no_gap(trained):
@@ -296,13 +292,13 @@ def refit(trained: Trained, train: Samples, rescaled: bool = False) -> Expansion
     """
     settings, task, K = trained.saved.settings, trained.model.task, trained.model.kernel
     split, z = train.split, train.z
-    if not _algorithm(trained).trains_svm or len(split.y.unique()) < max(2, len(task.classes)):
+    if not trained.algorithm.trains_svm or len(split.y.unique()) < max(2, len(task.classes)):
         return None
     loss = build_loss(settings.loss, "crammer_singer", task)
     if not isinstance(loss.l, EpsilonInsensitive):
         loss = build_loss(None, "crammer_singer", task)
     problem = Problem(z, task.targets(split.y).to(z), K, settings.seed, task=task, loss=loss)
-    lam = _algorithm(trained).parts[-1].lam
+    lam = trained.algorithm.parts[-1].lam
     if rescaled:
         K_zz = K(z[:IN_MATRIX], z[:IN_MATRIX]).double()
         lam *= float((K_zz.diagonal().mean() - K_zz.mean()).clamp_min(LEAST_SCALE))
@@ -314,7 +310,7 @@ def refreshed(trained: Trained) -> Expansion | None:
     others, and if the terms are no samples.
     """
     e = trained.model.expansion
-    if e.i is None or not isinstance(_algorithm(trained), Alg1):
+    if e.i is None or not isinstance(trained.algorithm, Alg1):
         return None
     return replace(e, z=trained.model.features(trained.data.splits["train"].x[e.i.cpu()]))
 
@@ -322,7 +318,7 @@ def refreshed(trained: Trained) -> Expansion | None:
 def _missing(trained: Trained, figures: Figures) -> dict[str, str]:
     """Return why figures are None, of those that are expected of every model."""
     metric = trained.model.task.metric
-    no_fit = "some class has no training sample" if _algorithm(trained).trains_svm else NO_SVM
+    no_fit = "some class has no training sample" if trained.algorithm.trains_svm else NO_SVM
     undefined = "undefined: equal kernel values"
     reasons = {
         "alignment_train": undefined,

@@ -28,7 +28,6 @@ from nsvm_cli.page.support_vectors import Prediction, predictions
 from nsvm_cli.page.trained import Trained, load_trained, records_of
 from nsvm_cli.tasks import Classification
 from nsvm_cli.terminal.diagnosis import diagnosis_facts
-from nsvm_cli.trainers import build_trainer
 
 MOST_ROWS = 12
 """The most samples in a table."""
@@ -61,7 +60,7 @@ def model_sections(run: Path, runtime: Mapping[str, Any], data: Data | None = No
 
 
 def _diagnosis(run: Path, trained: Trained) -> Blocks:
-    if build_trainer(trained.saved.settings.algorithm).trains_svm:
+    if trained.algorithm.trains_svm:
         figures = diagnose(trained, records_of(run), MOST_IN_DIAGNOSIS)
         yield Note(f"{figures['verdict'].capitalize()}: {figures['why']}.")
         yield Table("A look inside", ("figure", "value", "meaning"), diagnosis_facts(figures), range(1, 2))
@@ -121,7 +120,7 @@ def _about_cells(trained: Trained) -> Blocks:
 
 
 def _support_vectors(trained: Trained) -> Blocks:
-    if not build_trainer(trained.saved.settings.algorithm).trains_svm:
+    if not trained.algorithm.trains_svm:
         return
     if not len(trained.model.expansion.z):
         yield Note("There are none.")

@@ -28,6 +28,7 @@ from nsvm_cli.runs.experiment import initial_network
 from nsvm_cli.storage.metrics_file import read_metrics
 from nsvm_cli.storage.run_directory import METRICS
 from nsvm_cli.tasks import Classification
+from nsvm_cli.trainers import Trainer, build_trainer
 
 MOST_COLUMNS = 30
 """The most columns that are shown."""
@@ -115,6 +116,11 @@ class Trained:
     def model(self) -> NSVM:
         """The model."""
         return self.saved.model
+
+    @cached_property
+    def algorithm(self) -> Trainer[Any]:
+        """The algorithm that trained it."""
+        return build_trainer(self.saved.settings.algorithm)
 
     @property
     def held_out(self) -> Split:

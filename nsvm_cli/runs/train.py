@@ -11,7 +11,7 @@ from typing import Any
 
 from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.config.settings import plain
-from nsvm_cli.engines import compile_steps, slower_for
+from nsvm_cli.engines import compile_steps, why_slower
 from nsvm_cli.errors import Interrupted
 from nsvm_cli.loggers import TrackedRun
 from nsvm_cli.parallel.signals import Signals
@@ -70,7 +70,7 @@ def train_run(
     experiment = checkpoints.experiment
     trainer, problem = experiment.trainer, experiment.problem
     engine, asked = experiment.engine, experiment.settings.engine
-    if asked != engine and (why := slower_for(engine, experiment.algorithm, problem, experiment.F)):
+    if asked != engine and (why := why_slower(engine, experiment.algorithm, problem, experiment.F)):
         say(why)
     compile_steps(engine, trainer, problem, experiment.F, say)
     settings, writer = plain(experiment.settings), MetricsWriter(directory, checkpoints)

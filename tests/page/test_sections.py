@@ -32,7 +32,7 @@ CELLS = "An empty cell of numbers shows the median of its column, which the mode
 
 @pytest.fixture(autouse=True)
 def of_algorithm_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsvm_cli.page.model_sections.build_trainer", lambda _: Alg1(steps=1))
+    monkeypatch.setattr("nsvm_cli.page.trained.build_trainer", lambda _: Alg1(steps=1))
 
 
 def pixels(image: Image) -> list[int]:
