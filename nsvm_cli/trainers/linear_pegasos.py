@@ -12,7 +12,7 @@ from torch import Tensor
 from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import Biased, Linear
+from nsvm_cli.models.kernels import Biased, Kernel, Linear
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.storage.state_dict import DERIVED
 from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, State, Steps
@@ -20,11 +20,11 @@ from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, State, Step
 
 @dataclass(kw_only=True)
 class LinearState(State):
-    """``w`` is the sum of all alpha_i z_i, which Pegasos divides by lambda t. ``z`` holds every sample's
-    features, followed by a 1 if f has a bias.
+    """``w`` is the sum of all alpha_i z_i, which Pegasos divides by lambda t; if f has a bias, each z_i is
+    followed by a 1. ``z`` holds every sample's features.
     """
 
-    w: Float[Tensor, " n *outputs"]
+    w: Float[Tensor, " q *outputs"]
     z: Float[Tensor, "m n"] = field(metadata=DERIVED)
 
     @property
@@ -52,19 +52,18 @@ class LinearPegasos(BatchTrainer[LinearState]):
 
     def start(self, problem: Problem, F: FeatureMap) -> LinearState:
         sampler, z = problem.sampler(self.k), F(problem.x)
-        if isinstance(problem.K, Biased):
-            z = torch.cat([z, torch.ones_like(z[:, :1])], 1)
         i_1 = torch.from_numpy(sampler(1)).to(z.device)
         alpha_1 = problem.first(z[i_1], problem.y[i_1], self.lam).to(z)
-        return LinearState(F=F, sampler=sampler, t=1, w=z[i_1].mT @ alpha_1, z=z)
+        return LinearState(F=F, sampler=sampler, t=1, w=extended(problem.K, z[i_1]).mT @ alpha_1, z=z)
 
     def step(self, problem: Problem, state: LinearState) -> None:
         w, lam, t = state.w, self.lam, state.t + 1
         i_t = state.sampler(t)  # choose i_t
         z_t, y_t = state.z[i_t], problem.y[i_t]
-        g_t = z_t @ w / (lam * (t - 1))
+        phi_t = extended(problem.K, z_t)
+        g_t = phi_t @ w / (lam * (t - 1))
         v, alpha_v = self.compare(problem, state, y_t, g_t, z_t)  # if y_i_t g_t < 1
-        state.w = w + z_t[v].mT @ alpha_v.to(w)
+        state.w = w + phi_t[v].mT @ alpha_v.to(w)
         state.t = t
 
     def finish(self, problem: Problem, state: LinearState) -> Expansion:
@@ -74,3 +73,8 @@ class LinearPegasos(BatchTrainer[LinearState]):
             z = torch.cat([z[:, :-1], z.new_zeros(1, z.shape[1] - 1)])
             alpha = torch.cat([alpha, w[-1:] - 1])
         return Expansion(z, alpha if problem.task.outputs else alpha[:, 0], self.lam * state.t)
+
+
+def extended(K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, "p q"]:
+    """Return z, followed by a 1 if f has a bias: the phi with K(a, b) = <phi(a), phi(b)>."""
+    return torch.cat([z, torch.ones_like(z[:, :1])], 1) if isinstance(K, Biased) else z
