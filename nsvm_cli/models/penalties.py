@@ -2,7 +2,7 @@
 
 Most of them look at the kernel matrix K_A of the current batch. Near the identity, the samples are mapped to
 orthogonal vectors, which can be fitted to any labels; near the matrix of ones, to a single vector, with which
-nothing can be learnt. K_A is taken with a mean diagonal of 1, as kernels with K(a, a) = 1 have it.
+nothing can be learnt. K_A is scaled to a mean diagonal of 1, as kernels with K(a, a) = 1 have it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,22 @@ from nsvm_cli.models.kernels import Kernel
 Value = Float[Tensor, ""]
 
 
+def scaled(K: Float[Tensor, "k k"]) -> Float[Tensor, "k k"]:
+    """Return K with a mean diagonal of 1; all ones if K is 0, since all features are then the same.
+
+    That is a linear kernel on zero features. A diagonal below the smallest normal number counts as 0, as its
+    reciprocal may be infinite.
+    """
+    K = torch.where(K.diagonal().mean() < torch.finfo(K.dtype).tiny, 1.0, K)
+    return K / K.diagonal().mean()
+
+
 def entropy(K: Float[Tensor, "k k"]) -> Value:
     """Return the von Neumann entropy of K / tr K, divided by its maximum, log k.
 
     It is 0 where all entries of K are equal, and 1 for the identity; k is at least 2. Not finite if K is not.
     """
-    K = K / K.diagonal().sum()
+    K = scaled(K) / len(K)
     if not K.isfinite().all():  # which eigvalsh answers with an error
         return K.sum()
     p = torch.linalg.eigvalsh(K).clamp_min(torch.finfo(K.dtype).tiny)
@@ -41,7 +51,7 @@ def distance(K: Float[Tensor, "k k"], other: Float[Tensor, "k k"]) -> Value:
     It is divided by the distance of the identity from all ones.
     """
     k = len(K)
-    value: Value = torch.linalg.vector_norm(K / K.diagonal().mean() - other) / math.sqrt(k * (k - 1))
+    value: Value = torch.linalg.vector_norm(scaled(K) - other) / math.sqrt(k * (k - 1))
     return value
 
 

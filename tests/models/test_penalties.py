@@ -25,7 +25,7 @@ EYE, ONES = torch.eye(5, dtype=torch.float64), torch.ones(5, 5, dtype=torch.floa
 
 
 def test_the_limits_are_those_of_the_identity_and_of_a_constant_kernel() -> None:
-    for K, figures in ((EYE, (1.0, 0.0, 1.0)), (ONES, (0.0, 1.0, 0.0))):
+    for K, figures in ((EYE, (1.0, 0.0, 1.0)), (ONES, (0.0, 1.0, 0.0)), (0 * ONES, (0.0, 1.0, 0.0))):
         found = (float(entropy(K)), float(distance_identity(K)), float(distance_ones(K)))
         assert found == pytest.approx(figures, abs=1e-9)
 
@@ -53,13 +53,17 @@ def test_scaling_features_leads_from_a_constant_kernel_to_the_identity() -> None
 
 
 DEGENERATE = {
+    "zero": torch.zeros(6, 3, dtype=torch.float64),
+    "nearly zero": torch.full((6, 3), 1e-20, dtype=torch.float64),
     "the same": torch.ones(6, 3, dtype=torch.float64),
     "far apart": 1e3 * torch.arange(18, dtype=torch.float64).reshape(6, 3),
     "each twice": torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).repeat(
         2, 1
     ),
 }
-"""Features with K of all ones, the identity, and one with eigenvalues of 0."""
+"""Features with K of 0 or below the smallest normal number of float32 if K is linear, of all ones, the
+identity, and one with eigenvalues of 0.
+"""
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
