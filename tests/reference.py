@@ -221,8 +221,7 @@ def loss(kind: str, l: str, y: Tensor, f: Tensor) -> Tensor:  # noqa: E741
 def increment(kind: str, l: str, y: Tensor, g: Tensor, kappa: float = 0.0) -> Tensor:  # noqa: E741
     """Return what a step adds to alpha_i: minus the derivative of the loss by the decision value.
 
-    Where the slope of the loss has no bound, the derivative is that after the step, which adds kappa times as
-    much to the decision value.
+    Where the slope of the loss has no bound, the derivative is that at g plus kappa times the returned value.
     """
     at = g.clone().requires_grad_()
     explicit = -torch.autograd.grad(loss(kind, l, y, at), at)[0]

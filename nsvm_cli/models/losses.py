@@ -10,14 +10,18 @@ A loss is a formula of one number, the margin or the residual. ``CrammerSinger``
 margins of several classes. Values are numpy arrays: decision values are in host memory.
 
 The slopes of squared losses have no bound, and while lambda t < K(z_i, z_i) such a step would overshoot by
-more than it corrects, until numbers overflow. Their steps are therefore implicit: they take the derivative at
-the point that they lead to (Kulis and Bartlett 2010, "Implicit online learning"). With
+more than it corrects, until numbers overflow. Their steps are therefore implicit (Kulis and Bartlett 2010,
+"Implicit online learning"): they take the derivative at f(x_i) plus what the new term adds to it. With
 kappa = K(z_i, z_i)/(lambda t)
 
     alpha_i += a,  a = -dl/df(y_i, f(x_i) + kappa a) = -dl/df(y_i, f(x_i)) / (1 + kappa l'')
 
-which tends to the explicit step as t grows. theta descends with the same derivative -a, so that its steps are
-bounded as well: with K(z_i, z_i) held fixed, they go down the gradient of
+which tends to the explicit step as t grows. That is not quite the derivative at the decision value after the
+step: it leaves out that the step also shrinks f by 1 - 1/t, the r* of ``CrammerSinger`` is the one before the
+step, and each sample of a batch of k takes the a that it would take alone, and adds a/k.
+
+theta descends with the same derivative -a, so that its steps are bounded as well: with K(z_i, z_i) held
+fixed, they go down the gradient of
 
     min_a l(y_i, f(x_i) + kappa a) + kappa a^2 / 2
 

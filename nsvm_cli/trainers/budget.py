@@ -17,7 +17,9 @@ from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.trainers.coefficients import projected
 
 PLACES = 17
-"""Points of the line between two features among which their merged feature is chosen."""
+"""Evenly spaced points of the line between two features, ends included, from which their merged feature is
+chosen. Wang et al. search that line by golden section.
+"""
 
 NO_SAMPLE = -1
 """The index of a term that is the feature of no sample."""
@@ -56,7 +58,7 @@ def projection(K: Kernel, terms: Terms) -> Terms:
 
 
 def merging(K: Kernel, terms: Terms) -> Terms:
-    """Merge a term p with another one q, at h z_p + (1 - h) z_q, where f degrades least.
+    """Merge a term p with another one q, at h z_p + (1 - h) z_q, where f degrades least among ``PLACES`` h.
 
     There, the projection of both terms has the coefficient (alpha_p K(z_p, z) + alpha_q K(z_q, z)) / K(z, z).
     """
