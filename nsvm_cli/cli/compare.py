@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Compare runs: the mean score of each of the settings that were tried over their
 seeds, with a 95 % interval, the difference to the best, a paired test, and
-ranks. Runs that have not finished are left out. Writes no file but figures:
+ranks. It says how many runs failed; what is running or was interrupted is left
+out. Writes no file but figures:
 curves, the accuracy or R^2 after training and, where it was recorded (see
 validation.every=), during it, against steps, seconds and support vectors;
 heat_map, if two settings vary; ranks, a critical-difference diagram of three or
@@ -39,6 +40,13 @@ def configure(parser: CommandParser) -> None:
         "--against", metavar="SETTINGS", help="the reference, as the table names it, in place of the best"
     )
     parser.add_argument(
+        "--failed",
+        metavar="HOW",
+        choices=("exclude", "guess"),
+        default="exclude",
+        help="exclude: failed runs have no score, or guess: they score as guessing would",
+    )
+    parser.add_argument(
         "--format",
         metavar="FORMAT",
         choices=("markdown", "csv", "latex"),
@@ -57,13 +65,14 @@ def configure(parser: CommandParser) -> None:
 def compare(options: argparse.Namespace) -> None:
     """Print the comparison, and draw its figures."""
     from nsvm_cli.comparison import compare as study
-    from nsvm_cli.comparison.cells import cells
+    from nsvm_cli.comparison.cells import cells, not_counted
     from nsvm_cli.comparison.records import find_runs
     from nsvm_cli.comparison.table import FORMATS, to_csv
 
     if options.escape_formulas and options.format != "csv":
         raise InputError("--escape-formulas needs --format csv: only in CSV are there cells that it changes")
-    candidates = cells(find_runs(options.paths, options.filter))
+    records = find_runs(options.paths, options.filter)
+    candidates, rest = cells(records, guess=options.failed == "guess"), not_counted(records)
     rows, ranks = study.compare(candidates, options.against), study.ranking(candidates)
     drawn: dict[str, Figure] = {}
     if options.figures is not None:
@@ -72,7 +81,9 @@ def compare(options: argparse.Namespace) -> None:
         _expect_writable(options.figures)
         drawn = figures(rows, ranks)
     write = partial(to_csv, escape=True) if options.escape_formulas else FORMATS[options.format]
-    answer_lines(write(rows, ranks))
+    answer_lines(write(rows, ranks, rest))
+    if rest and options.format == "csv":
+        say(rest)
     for name, figure in drawn.items():
         from nsvm_cli.page.plotting import write_figure
 

@@ -265,7 +265,7 @@ class Sweep:
         earlier = sum(one.status == "finished" and self._is_earlier(one.directory) for one in outcomes)
         before = f"; {earlier} had finished before" if earlier else ""
         answer(f"{self.directory}: {', '.join(shown)}{before}")
-        _show_best([one.directory for one in outcomes if one.status == "finished"])
+        _show_best([one.directory for one in outcomes])
         table = Table()
         for column in ("job", "overrides", "", "message"):
             table.add_column(column, overflow="fold")
@@ -340,17 +340,18 @@ def _failure(failed: Sequence[Outcome]) -> InputError | RunError:
     return InputError(line) if all(outcome.exit_code == 2 for outcome in failed) else RunError(line)
 
 
-def _show_best(finished: Sequence[Path]) -> None:
+def _show_best(runs: Sequence[Path]) -> None:
     """Print the best settings on each data set, by their mean scores over the seeds."""
     from nsvm_cli.comparison.cells import CAUTION, cells, chooses_by_test
     from nsvm_cli.comparison.compare import rank
     from nsvm_cli.comparison.records import read_run
     from nsvm_cli.terminal.console import show_ranking
 
-    if len(finished) < 2:
+    records = [read_run(path) for path in runs]
+    if sum(record.status == "finished" for record in records) < 2:
         return
     try:
-        cells_of_runs = cells([read_run(path) for path in finished])
+        cells_of_runs = [cell for cell in cells(records) if cell.runs]
     except InputError as error:
         say(f"the settings cannot be ranked: {error}")
         return
@@ -360,7 +361,7 @@ def _show_best(finished: Sequence[Path]) -> None:
         show_ranking(
             title,
             [
-                (f"{r:g}", cell.candidate, str(len(cell.runs)), cell.spread())
+                (f"{r:g}", cell.candidate, cell.seeds, cell.spread())
                 for r, cell in zip(ranks, ranked, strict=True)
             ],
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
 from typing import Any
@@ -57,7 +57,11 @@ class Cell:
         dataset: the name of the data set, with the settings that tell it from others of that name.
         candidate: the settings that tell the candidate from others, in words.
         split: the held-out data that the scores are from, ``test`` or ``validation``.
+        runs: those that have finished, by their seeds.
         repeats: the number of runs that are left out, as they repeat one of these.
+        failed: the seeds whose runs failed, each with the errors or R^2 that guessing has; None if they are
+            left out, or it is not known.
+        like: the figures of a finished run, on the same data set if there is one; for a cell without runs.
     """
 
     dataset: str
@@ -66,17 +70,30 @@ class Cell:
     runs: Mapping[int, RunRecord]
     settings: Mapping[str, Any]
     repeats: int = 0
+    failed: Mapping[int, int | None] = field(default_factory=dict)
+    like: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def scores(self) -> Scores:
-        """The scores of all seeds."""
+        """The scores of all seeds that have one."""
         data, errors = self.first["data"], f"{self.split}_errors"
         overlap = recorded_overlap(data, self.split)
+        guesses = {seed: guess for seed, guess in self.failed.items() if guess is not None}
         if errors in self.first:
             values = {seed: int(run.figures[errors]) for seed, run in self.runs.items()}
-            return Scores(values, int(data["samples"][self.split]), overlap)
+            return Scores(values | guesses, int(data["samples"][self.split]), overlap)
         r2 = {seed: float(run.figures[f"{self.split}_r2"]) for seed, run in self.runs.items()}
-        return Scores(r2, None, overlap)
+        return Scores(r2 | guesses, None, overlap)
+
+    @property
+    def seeds(self) -> str:
+        """How many seeds have a score, and how many of the runs failed."""
+        if not self.failed:
+            return str(len(self.runs))
+        tried = len(self.runs) + len(self.failed)
+        if len(self.scores) == tried:
+            return f"{tried} ({len(self.failed)} guessed)"
+        return f"{len(self.runs)} of {tried} ({len(self.failed)} failed)"
 
     @property
     def title(self) -> str:
@@ -96,7 +113,7 @@ class Cell:
     @property
     def first(self) -> Mapping[str, Any]:
         """The figures of one of the runs, for what all of them share."""
-        return next(iter(self.runs.values())).figures
+        return next((run.figures for run in self.runs.values()), self.like)
 
     @property
     def official_split(self) -> bool:
@@ -104,9 +121,9 @@ class Cell:
         return not self.scores.overlap and not self.first["data"].get("generated", False)
 
     def mean(self, figure: str) -> float:
-        """Return the mean of a figure over the seeds; NaN if a run has none."""
+        """Return the mean of a figure over the finished runs; NaN if one has none, or none has finished."""
         values: list[Any] = [run.figures.get(figure) for run in self.runs.values()]
-        return math.nan if None in values else fmean(values)
+        return math.nan if None in values or not values else fmean(values)
 
     @property
     def origins(self) -> set[tuple[str, int | None]]:
@@ -133,10 +150,15 @@ def p_values(pairs: Sequence[tuple[Scores, Scores]]) -> list[float]:
     return found
 
 
-def cells(records: Sequence[RunRecord]) -> list[Cell]:
-    """Return the cells of the finished runs among these, those of a data set together.
+def cells(records: Sequence[RunRecord], guess: bool = False) -> list[Cell]:
+    """Return the cells of the finished and failed runs among these, those of a data set together.
 
-    Of runs with the same settings, seed and figures, the first is taken.
+    Of runs with the same settings, seed and figures, the first is taken. A run that failed does not count if
+    another with its settings and seed has finished.
+
+    Args:
+        guess: whether to score failed runs as guessing does: with the errors of the most frequent class of
+            the training set, as a finished run on the same data set records them, or an R^2 of 0.
 
     Raises:
         InputError: no run has finished, a result is damaged, or they differ in what must be the same to be
@@ -147,26 +169,67 @@ def cells(records: Sequence[RunRecord]) -> list[Cell]:
         became = Counter(record.status for record in records)
         of_these = ", ".join(f"{number} {status}" for status, number in became.items()) or "no run"
         raise InputError(f"expected finished runs to compare, got {of_these}; see nsvm runs")
+    tried = [*finished, *(record for record in records if _has_failed(record))]
+    _expect_one_task(tried)
     split = _split(finished)
     for record in finished:
         _expect_figures(record, split)
     groups: dict[tuple[str, str], list[RunRecord]] = {}
     settings: dict[str, Mapping[str, Any]] = {}
-    for record, (dataset, candidate, told) in zip(finished, _places(finished), strict=True):
+    for record, (dataset, candidate, told) in zip(tried, _places(tried), strict=True):
         groups.setdefault((dataset, candidate), []).append(record)
         settings[candidate] = told
     found = {place: _by_seed(group) for place, group in groups.items()}
     _expect_the_same_data(found)
-    return [
-        Cell(*place, split, runs, settings[place[1]], len(groups[place]) - len(runs))
-        for place, runs in sorted(found.items(), key=lambda item: item[0][0])
-    ]
+    like = {dataset: run.figures for (dataset, _), runs in found.items() for run in runs.values()}
+    guesses = _guesses(found, split) if guess else {}
+    result = []
+    for (dataset, candidate), runs in sorted(found.items(), key=lambda item: item[0][0]):
+        lost = [r.settings["seed"] for r in groups[dataset, candidate] if r.status == "failed"]
+        repeats = len(groups[dataset, candidate]) - len(lost) - len(runs)
+        failed = {
+            seed: guesses.get((dataset, seed), guesses.get((dataset, None)))
+            for seed in sorted({*lost} - runs.keys())
+        }
+        about = like.get(dataset, finished[0].figures)
+        result.append(Cell(dataset, candidate, split, runs, settings[candidate], repeats, failed, about))
+    return result
+
+
+def _has_failed(record: RunRecord) -> bool:
+    """Return whether a run failed and its settings, which may come from someone else, say what it was."""
+    parts = [record.settings.get(part) for part in ("algorithm", "dataset")]
+    named = all(isinstance(part, dict) and "name" in part for part in parts)
+    return record.status == "failed" and named and isinstance(record.settings.get("seed"), int)
+
+
+def not_counted(records: Sequence[RunRecord]) -> str:
+    """Return a sentence on the runs that no cell counts; nothing if there are none."""
+    became = Counter(
+        "failed before settings were recorded" if record.status == "failed" else record.status
+        for record in records
+        if record.status != "finished" and not _has_failed(record)
+    )
+    return f"Left out: {', '.join(f'{n} {status}' for status, n in became.items())}." if became else ""
+
+
+def _guesses(
+    found: Mapping[tuple[str, str], Mapping[int, RunRecord]], split: str
+) -> dict[tuple[str, int | None], int]:
+    """Return the errors or R^2 of guessing on each data set for each seed, and for None: any other seed."""
+    guesses: dict[tuple[str, int | None], int] = {}
+    for (dataset, _), runs in found.items():
+        for seed, run in runs.items():
+            guess = run.figures.get("guess_errors") if f"{split}_errors" in run.figures else 0
+            if guess is not None:  # earlier versions did not record it
+                guesses[dataset, seed] = guesses[dataset, None] = int(guess)
+    return guesses
 
 
 def _by_seed(group: Sequence[RunRecord]) -> dict[int, RunRecord]:
-    """Return the first run of each seed, and expect that others with it repeat its figures."""
+    """Return the first finished run of each seed, and expect that others with it repeat its figures."""
     runs: dict[int, RunRecord] = {}
-    for record in group:
+    for record in (record for record in group if record.status == "finished"):
         first = runs.setdefault(int(record.figures["seed"]), record)
         same = (first.figures.get(name) == record.figures.get(name) for name in REPEATED)
         if first is not record and not all(same):
@@ -177,8 +240,8 @@ def _by_seed(group: Sequence[RunRecord]) -> dict[int, RunRecord]:
     return dict(sorted(runs.items()))
 
 
-def _split(records: Sequence[RunRecord]) -> str:
-    """Return the held-out data that all runs were evaluated on."""
+def _expect_one_task(records: Sequence[RunRecord]) -> None:
+    """Expect that all runs learn the same task with the same loss for several classes."""
     first = records[0]
     for record in records:
         for what in ("task", "multiclass"):
@@ -188,6 +251,10 @@ def _split(records: Sequence[RunRecord]) -> str:
                     f"{first.path} has {what}={ours} and {record.path} has {what}={theirs}, which cannot be "
                     f"compared: --filter {what}={ours} takes those"
                 )
+
+
+def _split(records: Sequence[RunRecord]) -> str:
+    """Return the held-out data that all runs were evaluated on."""
     by_split = {split: [r for r in records if _has_scores(r, split)] for split in ("test", "validation")}
     for split, scored in by_split.items():
         if len(scored) == len(records):
@@ -211,6 +278,7 @@ def _expect_figures(record: RunRecord, split: str) -> None:
         names = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
         numbers = [int(record.figures["seed"]), cell.scores[0], cell.scores.overlap]
         numbers += [cell.mean("train_seconds"), record.figures["support_vectors"] or 0]
+        numbers += [int(record.figures.get("guess_errors") or 0)]
         described = [*names, cell.origins, record.figures["data"]["samples"]]
         if not all(described) or not all(map(math.isfinite, numbers)):
             raise ValueError("expected names, samples and finite numbers")

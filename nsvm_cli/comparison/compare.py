@@ -20,16 +20,19 @@ class Comparison:
     """One candidate on one data set, next to the others.
 
     Attributes:
-        score: the mean score over the seeds, with its interval.
+        score: the mean score over the seeds, with its interval; NaN if all runs failed.
         minus: the mean score minus the reference's, seed by seed, with its interval; None for the reference.
+        pairs: the seeds that both have scores of; None for the reference.
         p: the p-value of the paired t-test with the reference, adjusted for all tests on the data set: those
             of all pairs, unless the reference was named before the scores were known.
-        rank: 1 for the best mean score on the data set, ties share the mean of their ranks.
+        rank: 1 for the best mean score on the data set, ties share the mean of their ranks; NaN
+            without a score.
     """
 
     cell: Cell
     score: Estimate
     minus: Estimate | None
+    pairs: int | None
     p: float | None
     rank: float
 
@@ -44,8 +47,8 @@ def compare(found: Sequence[Cell], against: str | None = None) -> list[Compariso
     Raises:
         InputError: there is no such candidate, or each of several data sets has a single one.
     """
-    datasets = Counter(cell.dataset for cell in found)
-    if len(datasets) > 1 and max(datasets.values()) == 1:
+    datasets, scored = Counter(cell.dataset for cell in found), {cell.dataset for cell in found if cell.runs}
+    if len(scored) > 1 and max(datasets.values()) == 1:
         raise InputError(
             f"there is nothing to compare: on each of {len(datasets)} data sets ({', '.join(datasets)}) the "
             "runs have a single choice of settings; expected several on one of them, or a single data set: "
@@ -61,8 +64,9 @@ def compare(found: Sequence[Cell], against: str | None = None) -> list[Compariso
 
 def _compared(group: Sequence[Cell], against: str | None) -> list[Comparison]:
     scores = {cell.candidate: cell.scores.estimate for cell in group}
-    ranks = dict(zip(scores, rank([score.mean for score in scores.values()]), strict=True))
-    ordered = sorted(group, key=lambda cell: ranks[cell.candidate])
+    means = {name: score.mean for name, score in scores.items() if not math.isnan(score.mean)}
+    ranks = dict(zip(means, rank([*means.values()]), strict=True))
+    ordered = sorted(group, key=lambda cell: ranks.get(cell.candidate, math.inf))
     reference = next((cell for cell in group if cell.candidate == against), None if against else ordered[0])
     p = {} if reference is None else _adjusted(reference, ordered, named=against is not None)
     return [
@@ -70,8 +74,9 @@ def _compared(group: Sequence[Cell], against: str | None) -> list[Comparison]:
             cell,
             scores[cell.candidate],
             None if reference in (None, cell) else cell.scores.minus(reference.scores),
+            None if reference in (None, cell) else len(cell.scores.differences(reference.scores)),
             p.get(cell.candidate),
-            ranks[cell.candidate],
+            ranks.get(cell.candidate, math.nan),
         )
         for cell in ordered
     ]
@@ -127,9 +132,11 @@ class Ranking:
 def ranking(found: Sequence[Cell]) -> Ranking | None:
     """Rank the candidates over the data sets that all were tried on, or over the seeds of a single data set.
 
+    Those of which all runs failed have no rank.
     None for fewer than three candidates, or fewer than three data sets or seeds that all have, or if these
     are not independent: see ``shared_samples``.
     """
+    found = [cell for cell in found if len(cell.scores)]
     if shared_samples(found):
         return None
     names = list(dict.fromkeys(cell.candidate for cell in found))
@@ -140,7 +147,7 @@ def ranking(found: Sequence[Cell]) -> Ranking | None:
         scores = [[table[d, name].mean_score for name in names] for d in shared]
         over = f"{len(shared)} data sets"
     else:
-        seeds = sorted(set.intersection(*(set(cell.runs) for cell in found)))
+        seeds = sorted(set.intersection(*(set(cell.scores.values) for cell in found)))
         scores = [[table[datasets[0], name].scores[seed] for name in names] for seed in seeds]
         over = f"{len(seeds)} seeds"
     k, n = len(names), len(scores)

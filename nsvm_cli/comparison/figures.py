@@ -82,18 +82,19 @@ class Course:
             not known.
         scores: those of each seed.
         end: where training ended on each axis.
-        final: the scores of each seed then.
+        final: the scores of each seed then, those of failed runs that score as guessing among them.
     """
 
     name: str
     at: Mapping[str, Float64[np.ndarray, " records"]]
     scores: Float64[np.ndarray, "seeds records"]
     end: Mapping[str, float]
-    final: Float64[np.ndarray, " seeds"]
+    final: Float64[np.ndarray, " scored"]
 
 
 def _curves(rows: Sequence[Comparison]) -> Figure | None:
-    """Draw the best candidates, as many as can be told apart."""
+    """Draw the best candidates, as many as can be told apart, unless all their runs failed."""
+    rows = [row for row in rows if row.cell.runs]
     names = _best_first(rows)
     best = names[: len(STYLES)]
     cells = [row.cell for row in rows if row.cell.candidate in best]
@@ -215,6 +216,7 @@ def _scale(axis: Axes, lengths: Sequence[float]) -> None:
 
 def _heat_map(rows: Sequence[Comparison]) -> Figure | None:
     """Draw the mean scores if two settings vary, most of whose combinations were tried."""
+    rows = [row for row in rows if len(row.cell.scores)]
     every = [row.cell.settings for row in rows]
     keys = dict.fromkeys(key for settings in every for key in settings)
     varied = [key for key in keys if len(_labels(every, key)) > 1]

@@ -67,8 +67,8 @@ class Estimate:
 
     @property
     def spread(self) -> str:
-        """Mean and standard deviation as text."""
-        mean, std = (f"{value:.{self.digits}f}" for value in (self.mean, self.std))
+        """Mean and standard deviation as text; nothing if there are none."""
+        mean, std = ("" if math.isnan(v) else f"{v:.{self.digits}f}" for v in (self.mean, self.std))
         return mean if math.isnan(self.std) else f"{mean} ± {std}"
 
     def interval(self, sign: str = "") -> str:
@@ -105,6 +105,10 @@ class Scores:
             return R2
         return f"errors of {self.samples}" if self.counts else PERCENT
 
+    def __len__(self) -> int:
+        """Return the number of seeds."""
+        return len(self.values)
+
     def __getitem__(self, seed: int) -> float:
         """Return the score of a seed."""
         value = self.values[seed]
@@ -119,6 +123,8 @@ class Scores:
     def estimate(self) -> Estimate:
         """The mean score."""
         values = [*self.values.values()]
+        if not values:
+            return Estimate(math.nan, math.nan, math.nan, math.nan)
         if (samples := self.samples) is None:
             return estimate(values, partial(mean_interval, values, self.overlap, most=1.0), R2_DIGITS)
         errors = estimate(values, partial(error_interval, np.array(values), samples, self.overlap))

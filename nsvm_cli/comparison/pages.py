@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.comparison.cells import cells
+from nsvm_cli.comparison.cells import cells, not_counted
 from nsvm_cli.comparison.compare import Comparison, Ranking, compare, ranking
 from nsvm_cli.comparison.figures import figures
 from nsvm_cli.comparison.records import RunRecord, overridden
@@ -115,22 +115,24 @@ def _comparison_sections(records: Sequence[RunRecord]) -> list[Section]:
             rows, ranks = compare(found), ranking(found)
     except InputError as error:
         return [left_out("Comparison", "This part is", error)]
-    parts = {"Comparison": _comparison, "Figures": _figures}
-    return [
-        of_page for title, make in parts.items() for of_page in section(title, partial(make, rows, ranks))
-    ]
+    parts = {
+        "Comparison": partial(_comparison, rows, ranks, not_counted(records)),
+        "Figures": partial(_figures, rows, ranks),
+    }
+    return [of_page for title, make in parts.items() for of_page in section(title, make)]
 
 
-def _comparison(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:
+def _comparison(rows: Sequence[Comparison], ranks: Ranking | None, rest: str) -> Blocks:
     best: dict[str, str] = {}
-    for dataset, group in groupby(rows, lambda row: row.cell.dataset):
+    scored = (row for row in rows if len(row.cell.scores))
+    for dataset, group in groupby(scored, lambda row: row.cell.dataset):
         first, *others = group
         names = [row.cell.candidate for row in (first, *others) if row.rank == first.rank]
         best |= {f"{dataset}: best settings": " or ".join(names), first.cell.title: first.score.spread}
     yield KeyFigures(best)
     for title, lines in tables(rows):
         yield Table(title, HEAD, lines, range(1, len(HEAD)))
-    yield Note(" ".join(notes(rows, ranks)))
+    yield Note(" ".join(notes(rows, ranks, rest)))
 
 
 def _figures(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:

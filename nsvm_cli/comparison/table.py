@@ -19,7 +19,7 @@ HEAD = (
 )
 
 
-def to_csv(rows: Sequence[Comparison], ranks: Ranking | None, escape: bool = False) -> str:
+def to_csv(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "", escape: bool = False) -> str:
     """Return a line for each candidate on each data set, with all digits; for ``escape`` see ``csv_text``."""
     return csv_text([_figures(row) for row in rows], escape)
 
@@ -31,7 +31,8 @@ def _figures(row: Comparison) -> dict[str, Any]:
         "settings": cell.candidate,
         "split": cell.split,
         "unit": cell.scores.unit,
-        "seeds": len(cell.runs),
+        "seeds": len(cell.scores),
+        "failed": len(cell.failed),
         "mean": row.score.mean,
         "std": row.score.std,
         "low": row.score.low,
@@ -39,6 +40,7 @@ def _figures(row: Comparison) -> dict[str, Any]:
         "minus_reference": minus.mean,
         "minus_low": minus.low,
         "minus_high": minus.high,
+        "pairs": row.pairs,
         "p": row.p,
         "rank": row.rank,
         "support_vectors": cell.mean("support_vectors"),
@@ -51,13 +53,13 @@ def _is_nan(value: object) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
-def to_markdown(rows: Sequence[Comparison], ranks: Ranking | None) -> str:
-    """Return a table for each data set, and what the columns mean."""
+def to_markdown(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "") -> str:
+    """Return a table for each data set, and ``notes``."""
     parts = [f"{title}\n\n{markdown_table(HEAD, lines)}" for title, lines in tables(rows)]
-    return "\n".join([*parts, f"{' '.join(notes(rows, ranks))}\n"])
+    return "\n".join([*parts, f"{' '.join(notes(rows, ranks, rest))}\n"])
 
 
-def to_latex(rows: Sequence[Comparison], ranks: Ranking | None) -> str:
+def to_latex(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "") -> str:
     r"""Return a table for each data set, in the style of the package booktabs: \usepackage{booktabs}."""
     parts = []
     for title, rows_of_dataset in tables(rows):
@@ -69,7 +71,7 @@ def to_latex(rows: Sequence[Comparison], ranks: Ranking | None) -> str:
         lines += [rf"\begin{{tabular}}{{l{'r' * len(HEAD[1:])}}}", r"\toprule"]
         lines += [_stacked(_row(HEAD)), r"\midrule", *map(_row, rows_of_dataset)]
         parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]))
-    comments = "".join(f"% {note}\n" for note in notes(rows, ranks))
+    comments = "".join(f"% {note}\n" for note in notes(rows, ranks, rest))
     return "\n".join(["% needs \\usepackage{booktabs}\n" + comments, *parts])
 
 
@@ -85,7 +87,7 @@ def _stacked(head: str) -> str:
     return head
 
 
-FORMATS: dict[str, Callable[[Sequence[Comparison], Ranking | None], str]] = {
+FORMATS: dict[str, Callable[[Sequence[Comparison], Ranking | None, str], str]] = {
     "markdown": to_markdown,
     "csv": to_csv,
     "latex": to_latex,
@@ -101,30 +103,54 @@ def _line(row: Comparison) -> list[str]:
     cell = row.cell
     return [
         cell.candidate,
-        str(len(cell.runs)),
+        cell.seeds,
         row.score.spread,
         row.score.interval(),
-        "" if row.minus is None else row.minus.signed.strip(),
+        f"{'' if row.minus is None else row.minus.signed.strip()}{_fewer_pairs(row)}".strip(),
         "" if row.p is None else "< 0.001" if row.p < 0.001 else f"{row.p:.3f}",
-        f"{row.rank:g}",
-        "" if math.isnan(vectors := cell.mean("support_vectors")) else f"{vectors:.0f}",
-        f"{cell.mean('train_seconds'):.1f}",
+        _known(row.rank, "g"),
+        _known(cell.mean("support_vectors"), ".0f"),
+        _known(cell.mean("train_seconds"), ".1f"),
     ]
 
 
-def notes(rows: Sequence[Comparison], ranks: Ranking | None) -> list[str]:
-    """Return what the columns mean, a sentence each."""
+def _known(value: float, form: str) -> str:
+    return "" if math.isnan(value) else f"{value:{form}}"
+
+
+def _fewer_pairs(row: Comparison) -> str:
+    """Return how many seeds a test compares, if it is not all of the row."""
+    fewer = row.pairs is not None and row.pairs < len(row.cell.scores)
+    return f" (pairs: {row.pairs})" if fewer else ""
+
+
+def notes(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "") -> list[str]:
+    """Return what the columns mean, a sentence each, and the ``rest``: see ``not_counted``."""
+    cells = [row.cell for row in rows if len(row.cell.scores)]
     found = [CAUTION] if chooses_by_test([row.cell for row in rows]) else []
     if repeats := sum(row.cell.repeats for row in rows):
         found.append(f"Left out, as they repeat another run with the same figures: {repeats}.")
-    if any(len(row.cell.runs) < FEWEST_SEEDS for row in rows):
+    failed = [row.cell for row in rows if row.cell.failed]
+    if any(None in cell.failed.values() for cell in failed):
+        found.append(
+            "Failed runs are left out of means and tests, which favours settings that fail; nsvm compare "
+            "--failed guess scores them as guessing, where a finished run on the same data has guess_errors."
+        )
+    elif failed:
+        found.append(
+            "Guessed: failed runs, scored as the most frequent class of the training set, or R² = 0."
+        )
+    found += [rest] if rest else []
+    if any(_fewer_pairs(row) for row in rows):
+        found.append("Differences and tests take the seeds that have scores in both rows.")
+    if any(len(row.cell.scores) < FEWEST_SEEDS for row in rows):
         found.append(f"Intervals and tests need {FEWEST_SEEDS} seeds.")
-    if any(row.cell.scores.overlap for row in rows):
+    if any(cell.scores.overlap for cell in cells):
         found.append(
             "Each seed splits the samples differently; intervals and tests allow for the overlap (Nadeau and "
             "Bengio, 2003)."
         )
-    if any(row.cell.official_split for row in rows):
+    if any(cell.official_split for cell in cells):
         found.append(
             "On an official test set, intervals and tests cover initialisation and sampling, not its choice."
         )
@@ -133,7 +159,6 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None) -> list[str]:
             "p: paired t-test with the reference, seed by seed, adjusted (Holm) for all pairs on a data set, "
             "or for those with the reference if it was named. Each interval is for its row alone."
         )
-    cells = [row.cell for row in rows]
     if len({cell.candidate for cell in cells}) >= FEWEST_BLOCKS and (why := shared_samples(cells)):
         found.append(f"No mean ranks: Friedman's test needs independent data sets, or seeds, and {why}.")
     if ranks is not None:

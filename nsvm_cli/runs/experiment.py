@@ -42,7 +42,7 @@ from nsvm_cli.parts import Parts, build_parts
 from nsvm_cli.randomness import Stream, derived_seed
 from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.storage.run_directory import config_text
-from nsvm_cli.tasks import Regression
+from nsvm_cli.tasks import Classification, Regression
 from nsvm_cli.trainers import Problem, State, Trainer
 
 PROBE_SAMPLES = 100
@@ -297,10 +297,15 @@ OF_CLASSES = ("balanced_accuracy", "recall", "confusion")
 
 
 def _scores(experiment: Experiment, model: NSVM) -> dict[str, Any]:
-    """Return the scores on the training set, and on the validation set or, without one, the test set."""
+    """Return the scores on the training set, and on the validation set or, without one, the test set; and the
+    errors there of always deciding for the most frequent class of the training set.
+    """
     splits = experiment.data.splits
     held_out = splits.held_out
     figures: dict[str, Any] = {}
+    if isinstance(experiment.data.task, Classification):
+        most_frequent = splits["train"].y.mode().values
+        figures["guess_errors"] = int((splits[held_out].y != most_frequent).sum())
     for name in (held_out, "train"):
         scores = model.score(splits[name].x, splits[name].y)
         if name == held_out:

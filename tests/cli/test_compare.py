@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from nsvm_cli.storage.run_directory import write_config, write_status
 from tests.cli.process import nsvm, refusal
 from tests.comparison.test_compare import runs_of
 from tests.comparison.test_figures import written
@@ -31,6 +34,27 @@ def test_the_table_goes_to_standard_output_and_the_names_of_figures_do_not(sweep
     assert done.stdout == nsvm("compare", "sweep", cwd=sweep.parent).stdout
     for name in ("curves", "ranks"):
         assert (sweep.parent / f"new/figures/{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_failed_job_is_in_the_table_and_may_score_as_guessing(sweep: Path) -> None:
+    for file in sweep.rglob("result.json"):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "guess_errors": 500}))
+    for name in ("ring-alg1-1", "ring-alg2-2"):
+        settings = json.loads((sweep / name / "result.json").read_text())["settings"]
+        (sweep / name / "result.json").unlink()
+        write_config(sweep / name, settings)
+        write_status(sweep / name, "failed" if "alg1" in name else "interrupted", "it ended")
+    done = nsvm("compare", "sweep", cwd=sweep.parent)
+    assert "| alg1 | 2 of 3 (1 failed) | 95.45 ± 0.64 |" in done.stdout
+    assert "Left out: 1 interrupted." in done.stdout
+    done = nsvm("compare", "sweep", "--failed=guess", "--format=csv", "--figures=.", cwd=sweep.parent)
+    assert (done.returncode, done.stderr) == (0, "Left out: 1 interrupted.\ncurves.png\n")
+    counts = {
+        line["settings"]: (line["seeds"], line["failed"]) for line in csv.DictReader(StringIO(done.stdout))
+    }
+    assert counts == {"alg3": ("3", "0"), "alg2": ("2", "0"), "alg1": ("3", "1")}, (
+        "in the order of their ranks"
+    )
 
 
 def test_latex_has_figures_as_pdf(sweep: Path) -> None:

@@ -16,7 +16,7 @@ from nsvm_cli.cli.sweep import Sweep, outcome
 from nsvm_cli.comparison.records import find_runs
 from nsvm_cli.errors import InputError, Interrupted, RunError
 from nsvm_cli.storage.files import locked
-from nsvm_cli.storage.run_directory import KILLED, Status, write_json, write_status
+from nsvm_cli.storage.run_directory import KILLED, Status, write_config, write_json, write_status
 
 WORDS = ["-m", "a=0,1,2,3", "b=0"]
 
@@ -169,6 +169,18 @@ def test_the_settings_are_ranked(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert (
         rows[-1] == "These are test scores: to choose settings, hold out samples with dataset.validation=N."
     )
+
+
+def test_failed_seeds_are_counted_beside_the_ranks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, algorithm in enumerate(("alg1", "alg1", "alg2")):
+        result(tmp_path, number, algorithm, 0.9)
+    settings = {"algorithm": {"name": "alg2"}, "dataset": {"name": "digits"}, "seed": 1}
+    write_config(job(tmp_path, 3, "failed", "it diverged"), settings | {"task": "classification"})
+    with pytest.raises(RunError, match="it diverged"):
+        swept(tmp_path, 4, lambda: None)
+    assert "1 of 2 (1 failed)" in capsys.readouterr().out
 
 
 def test_settings_that_cannot_be_compared_are_not_ranked(

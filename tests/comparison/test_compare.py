@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nsvm_cli.comparison.cells import Cell, cells
+from nsvm_cli.comparison.cells import Cell, cells, not_counted
 from nsvm_cli.comparison.compare import compare, ranking
 from nsvm_cli.comparison.intervals import holm
 from nsvm_cli.comparison.records import RunRecord
@@ -286,6 +286,57 @@ def test_a_run_that_repeats_another_counts_once() -> None:
     assert to_csv(rows, None) == to_csv(alone, None)
     assert "Left out, as they repeat another run with the same figures: 1." in to_markdown(rows, None)
     assert "repeat" not in to_markdown(alone, None)
+
+
+def failed(seed: int, algorithm: str, status: str = "failed") -> RunRecord:
+    record = run(seed, 0, algorithm)
+    return replace(record, status=status, message="it diverged", figures={})
+
+
+def test_failed_seeds_and_settings_are_counted() -> None:
+    records = [r for r in runs_of(ERRORS) if r.path.name != "ring-alg1-1"]
+    records += [failed(1, "alg1"), failed(1, "alg1"), failed(0, "alg4"), failed(1, "alg4")]
+    records += [failed(3, "alg3"), failed(5, "alg2", "interrupted"), RunRecord(Path("early"), "failed")]
+    found = cells(records)
+    rows, ranks = compare(found), ranking(found)
+    text = to_markdown(rows, ranks, not_counted(records))
+    assert "| alg1 | 4 of 5 (1 failed) | 94.92 ± 0.71 |" in text
+    assert "| alg3 | 5 | " in text, "3 has finished elsewhere"
+    assert text.count(" (pairs: 4) |") == 2, "of alg2 and alg3 with alg1"
+    assert text.splitlines()[-3].startswith("| alg4 | 0 of 2 (2 failed) |  |  |  |  |  |  |  |")
+    assert "Failed runs are left out" in text
+    assert "Left out: 1 interrupted, 1 failed before settings were recorded." in text
+    assert ranks is not None
+    assert ("alg4" in ranks.ranks, ranks.over) == (False, "4 seeds")
+    lines = csv.DictReader(io.StringIO(to_csv(rows, ranks)))
+    assert [[line[name] for name in ("settings", "seeds", "failed", "pairs", "rank")] for line in lines] == [
+        ["alg1", "4", "1", "", "1.0"],
+        ["alg3", "5", "0", "4", "2.0"],
+        ["alg2", "5", "0", "4", "3.0"],
+        ["alg4", "0", "2", "0", ""],
+    ]
+    assert "failed" not in to_markdown(compare(cells(runs_of(ERRORS))), None)
+
+
+def test_a_failed_run_may_score_as_guessing() -> None:
+    records = runs_of(ERRORS)[1:]
+    for record in records:
+        record.figures["guess_errors"] = 500 + record.figures["seed"]
+    records += [failed(0, "alg1"), failed(9, "alg2")]
+    found = cells(records, guess=True)
+    scores = {cell.candidate: cell.scores for cell in found}
+    assert (scores["alg1"][0], scores["alg2"][9]) == (50.0, pytest.approx(49.6)), "9 as the last seed of all"
+    rows = compare(found)
+    assert [row.cell.candidate for row in rows] == ["alg3", "alg2", "alg1"]
+    assert "| alg1 | 5 (1 guessed) |" in to_markdown(rows, None)
+    (alone,) = [cell for cell in cells([*records, failed(0, "alg4")], guess=True) if cell.candidate == "alg4"]
+    assert alone.scores.each == [50.0]
+    for record in records:
+        record.figures.pop("guess_errors", None)
+    assert "4 of 5 (1 failed)" in [cell.seeds for cell in cells(records, guess=True)], "not recorded"
+    for record in records[:-2]:
+        record.figures["test_r2"] = 1 - record.figures.pop("test_errors") / SAMPLES
+    assert cells(records, guess=True)[0].scores[0] == 0.0
 
 
 def test_a_single_choice_of_settings_on_each_data_set_is_nothing_to_compare() -> None:

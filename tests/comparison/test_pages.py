@@ -11,7 +11,7 @@ from nsvm_cli.comparison.cells import CAUTION
 from nsvm_cli.comparison.pages import write_report
 from nsvm_cli.comparison.records import RunRecord
 from nsvm_cli.comparison.runs_table import runs_table
-from tests.comparison.test_compare import run, runs_of
+from tests.comparison.test_compare import failed, run, runs_of
 from tests.comparison.test_figures import of_settings, written
 from tests.page.reader import Reader
 
@@ -32,6 +32,17 @@ def test_the_best_settings_are_those_of_the_lowest_rank_on_each_data_set(tmp_pat
     records += runs_of({"alg1": [10, 30], "alg2": [50, 60], "alg3": [20, 20]}, "moons")
     page, _ = report(records, tmp_path)
     assert best(page) == ["alg1 or alg3", "98.00 ± 1.41", "alg2", "94.40 ± 0.85"]
+
+
+def test_failed_runs_are_told_of(tmp_path: Path) -> None:
+    records = runs_of({"alg1": [66, 71], "alg2": [50, 62]})
+    records += runs_of({"alg1": [1]}, "moons")
+    lost = [failed(2, "alg1"), failed(0, "alg3"), failed(1, "alg3", "running")]
+    lost[1].settings["dataset"] = {"name": "wine"}
+    page, lines = report([*records, *lost], tmp_path)
+    assert (best(page), lines) == (["alg1", "99.90", "alg2", "94.40 ± 0.85"], [])
+    assert "2 of 3 (1 failed)" in page.sections["Comparison"]
+    assert "Left out: 1 running." in page.sections["Comparison"]
 
 
 def test_test_scores_come_with_a_caution(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ def test_model_files_and_evaluate_know_what_changed(tmp_path: Path) -> None:
     assert figures["errors"] == result["validation_errors"]
     assert (result["test_accuracy"], result["test_errors"]) == (None, None)
     assert [sum(row) for row in result["confusion"]] == [20, 20, 20]
+    assert result["guess_errors"] == 40
     best = load_model(tmp_path / "run" / "best.safetensors").facts
     assert best.steps == result["best_step"]
     assert (best.theta_change or 0) > 0
