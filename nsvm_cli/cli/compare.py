@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Compare runs: the mean score of each of the settings that were tried over their
 seeds, with a 95 % interval, the difference to the best, a paired test, and
-ranks. It says how many runs failed; what is running or was interrupted is left
-out. Writes no file but figures:
-curves, the accuracy or R^2 after training and, where it was recorded (see
-validation.every=), during it, against steps, seconds and support vectors;
-heat_map, if two settings vary; ranks, a critical-difference diagram of three or
-more settings on independent data sets or seeds.
+ranks. Failed runs are counted; those that were interrupted or are still running
+are left out. Writes no file but figures: curves, the accuracy or R^2 after
+training and, where it was recorded (see validation.every=), during it, against
+steps, seconds and support vectors; heat_map, if two settings vary; ranks, a
+critical-difference diagram of three or more settings on independent data sets
+or seeds.
 """
 EPILOG = """\
 examples:
   nsvm compare outputs/sweep/*
-  nsvm compare outputs --filter dataset=ringnorm --against alg1
+  nsvm compare outputs --filter dataset=ringnorm --against alg1 --failed guess
   nsvm compare outputs --format latex --figures figures > table.tex
 """
 
@@ -41,10 +41,10 @@ def configure(parser: CommandParser) -> None:
     )
     parser.add_argument(
         "--failed",
-        metavar="HOW",
+        metavar="SCORE",
         choices=("exclude", "guess"),
         default="exclude",
-        help="exclude: failed runs have no score, or guess: they score as guessing would",
+        help="of failed runs: exclude for none, or guess for that of guessing",
     )
     parser.add_argument(
         "--format",
