@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT
-from nsvm_cli.engines import TORCH, Engine, taken_by
+from nsvm_cli.engines import NUMBA, TORCH, Engine, taken_by
 from nsvm_cli.engines.numba import is_usable
 from nsvm_cli.engines.numba.coverage import uncovered
 from nsvm_cli.errors import Interrupted
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernel_gradients import build_gradient, with_gradient
 from nsvm_cli.models.kernels import RBF, Linear
+from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.models.optimizers import SGD
+from nsvm_cli.storage.state_dict import flatten
 from nsvm_cli.trainers import TRAINERS, Problem, State, Trainer
 from tests.conftest import LOSSES, MakeSmall, parameters, short
 from tests.runs.test_train import bits, go, settings_with, stopped_at
@@ -52,6 +57,56 @@ def test_wherever_a_run_pauses_its_state_is_that_of_single_steps(
         assert_close((g.z, g.alpha, g.scale, g.bias), (h.z, h.alpha, h.scale, h.bias))
     assert state.violations > 5 or not svm
     assert literal.moves_theta == (state.F.theta_steps > 5)
+
+
+def thorough(value: Any) -> Any:
+    """Return a parameter whose runs take long, or need steps to be compiled that no other test needs."""
+    return pytest.param(value, marks=pytest.mark.thorough)
+
+
+NETWORKS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    "mlp": ((5,), {"name": "mlp", "widths": [8, 20], "dropout": 0.2, "normalize": True}),
+    "cnn": ((1, 16, 16), {"name": "cnn", "channels": [3, 5], "normalize": True}),
+}
+
+
+@pytest.mark.parametrize("network", ["mlp", thorough("cnn")])
+@pytest.mark.parametrize("dtype", [torch.float64, thorough(torch.float32)], ids=str)
+@pytest.mark.parametrize("engine", ["numba", "torch", thorough("literal")])
+@pytest.mark.parametrize("name", ["pegasos", "alg1", "alg2", "alg3", "alg4"])
+def test_no_pause_and_no_checkpoint_changes_a_bit(
+    name: str, engine: Engine, dtype: torch.dtype, network: str, small: MakeSmall
+) -> None:
+    """Sums over many features are rounded in different ways where vector registers hold some of them."""
+    if engine == NUMBA and not is_usable():
+        pytest.skip("needs Numba")
+    shape, settings = NETWORKS[network]
+    s = small(3, m=300, d=math.prod(shape))
+    x, y = s.problem.x.view(300, *shape), s.problem.y
+    problem = replace(s.problem, x=x.to(dtype), y=y.to(dtype))
+    trainer = short(name, STEPS, 2, engine, lam=1e-2)
+
+    def theta() -> FeatureMap:
+        return FeatureMap(build_network(settings, shape, seed=4).to(dtype), SGD(1e-2, 0.9), dropout_seed=5)
+
+    def everything(pauses: list[int], restoring: bool = False) -> dict[str, Any]:
+        F = theta()
+        state = trainer.start(problem, F)
+        for until in (*pauses, trainer.total):
+            trainer.advance(problem, state, until)
+            saved = {"F": F.state_dict(), "state": trainer.save(problem, state)}
+            if restoring:
+                F = theta()
+                F.load_state_dict(saved["F"])
+                state = trainer.restore(problem, F, saved["state"])
+        assert state.violations > 20
+        g = trainer.finish(problem, state)
+        tensors, numbers = flatten({**saved, "g": {"z": g.z, "alpha": g.alpha}})
+        return {**numbers, **{key: tensor.tolist() for key, tensor in tensors.items()}}
+
+    whole, pauses = everything([]), sorted(random.Random(name).sample(range(2, trainer.total), 15))
+    assert everything(pauses) == whole
+    assert everything(pauses, restoring=True) == whole
 
 
 @pytest.mark.parametrize("how", ["spsa", "rdsa", "finite_difference"])

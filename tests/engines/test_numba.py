@@ -31,7 +31,6 @@ from nsvm_cli.models.losses import (
 from nsvm_cli.models.networks import MLP, build_network
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.optimizers import SGD, Adam, OptimizerConfig
-from nsvm_cli.storage.state_dict import flatten
 from nsvm_cli.trainers import State, Trainer, build_trainer
 from tests.conftest import MakeSmall, Small, parameters, short, train
 
@@ -57,9 +56,9 @@ def of(small: Small, rule: OptimizerConfig | None = None) -> FeatureMap:
     return FeatureMap(deepcopy(small.network), rule or momentum(1e-4), dropout_seed=5)
 
 
-def assert_same(a: tuple[State, Expansion], b: tuple[State, Expansion], tolerance: float = 1e-10) -> None:
+def assert_same(a: tuple[State, Expansion], b: tuple[State, Expansion]) -> None:
     (state, g), (other, h) = a, b
-    close = {"rtol": 0, "atol": tolerance}
+    close = {"rtol": 0, "atol": 1e-10}
     if not state.F.fixed:
         torch.testing.assert_close(parameters(state.F.network), parameters(other.F.network), **close)
     torch.testing.assert_close(g.z, h.z, **close)
@@ -152,21 +151,6 @@ def test_algorithm_4_on_real_targets(small: MakeSmall) -> None:
     """Part 2, whose loss is not covered, is that of torch."""
     s = small(3, m=300, network=NETWORK, loss=Residual(EpsilonInsensitive(0.1)))
     compare(s, trainer_of("alg4", 300), momentum(1e-3))
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_pauses_and_checkpoints_change_no_bit(algorithm: str, small: MakeSmall) -> None:
-    s, trainer = small(3, m=300, network=NETWORK), taken_by("numba", trainer_of(algorithm, 600, 2))
-    whole = train(trainer, s.problem, of(s))
-    F = of(s)
-    state = trainer.start(s.problem, F)
-    for until in (1, 2, 40, 41, 43, 500, 521, 777, 1023, 1024, 1100, 1200):
-        trainer.advance(s.problem, state, min(until, trainer.total))
-        saved, again = trainer.save(s.problem, state), of(s)
-        again.load_state_dict(F.state_dict())
-        flatten({"F": F.state_dict(), "state": saved})  # which a checkpoint can hold
-        state, F = trainer.restore(s.problem, again, saved), again
-    assert_same((state, trainer.finish(s.problem, state)), whole, tolerance=0)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -34,6 +34,11 @@ def jit(function: Function) -> Function:
     return cast(Function, numba.njit(**INNER)(inspect.unwrap(function)))
 
 
+def jit_in_order(function: Function) -> Function:
+    """Compile a function whose result outlives a step: it rounds as it is written, wherever it is inlined."""
+    return cast(Function, numba.njit(**{**INNER, "fastmath": False})(inspect.unwrap(function)))
+
+
 @runtime_checkable
 class ByType(Protocol):
     """A function with an implementation for each class of its first argument."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from nsvm_cli.engines.numba.elements import add_matrix, inner
 from nsvm_cli.engines.numba.forms import Kernel
-from nsvm_cli.engines.numba.jit import by_type, jit
+from nsvm_cli.engines.numba.jit import by_type, jit, jit_in_order
 from nsvm_cli.engines.numba.kernels.base import (
     COLUMNS,
     gradient,
@@ -45,11 +45,17 @@ def columns_of(z: Any, room: int) -> Columns:
 def set_column(b: Columns, j: int, z: Any) -> None:
     """Let column j be the features z."""
     block, column = divmod(j, COLUMNS)
-    square = z.dtype.type(0)
     for k in range(len(z)):
         b.z[block, k, column] = z[k]
+    b.squares[block, column] = _squared_length(z)
+
+
+@jit_in_order
+def _squared_length(z: Any) -> Any:
+    square = z.dtype.type(0)
+    for k in range(len(z)):
         square += z[k] * z[k]
-    b.squares[block, column] = square
+    return square
 
 
 @jit
