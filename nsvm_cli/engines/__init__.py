@@ -6,6 +6,7 @@ takes many steps in one call of compiled code (see ``numba``), where it covers t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from importlib.metadata import version
@@ -117,4 +118,5 @@ def circumstances(engine: Engine) -> str:
         return engine
     import llvmlite.binding
 
-    return f"numba {version('numba')} for {llvmlite.binding.get_host_cpu_name()}"
+    processor = os.environ.get("NUMBA_CPU_NAME") or llvmlite.binding.get_host_cpu_name()
+    return f"numba {version('numba')} for {processor}"

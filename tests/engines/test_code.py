@@ -86,6 +86,17 @@ def test_several_are_compiled_side_by_side(
     assert said == [UNIT, OTHER]
 
 
+def test_code_for_another_processor_is_kept_apart(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code.compile_once([UNIT])
+    monkeypatch.setenv("NUMBA_CPU_NAME", "haswell")
+    assert not code.is_compiled(UNIT)
+    code.compile_once([UNIT])
+    monkeypatch.delenv("NUMBA_CPU_NAME")
+    assert code.is_compiled(UNIT)
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", "+avx2")
+    assert not code.is_compiled(UNIT)
+
+
 def truncate(file: Path) -> None:
     file.write_bytes(b"")
 

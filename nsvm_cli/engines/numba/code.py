@@ -41,6 +41,9 @@ COMPILES = "NSVM_COMPILES"
 MANIFEST, CODE, BUILDING = "manifest.json", "code", "building-"
 DAY = 24 * 60 * 60
 
+IMITATED = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX")
+"""Environment variables with which Numba compiles for another processor than this one."""
+
 COMPILED = (b"@jit", b"@intrinsic", b"(NamedTuple)", b"njit(", b"def stretch")
 """What a file has in it that machine code is made of."""
 
@@ -115,7 +118,7 @@ def lasting_folder() -> Path:
 
 
 def _unit_folder(unit: str) -> Path:
-    return code_folder() / f"{unit}-{_processor()}"
+    return code_folder() / f"{unit}-{_processor(*map(os.environ.get, IMITATED))}"
 
 
 def cache_folder(unit: str) -> Path:
@@ -124,14 +127,14 @@ def cache_folder(unit: str) -> Path:
 
 
 @cache
-def _processor() -> str:
-    """Return a short name of this kind of processor, for which code is compiled."""
+def _processor(*imitated: str | None) -> str:
+    """Return a short name of the kind of processor for which code is compiled; see ``IMITATED``."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = [platform.processor()]
     facts = {line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))}
-    return hashlib.sha256("\n".join(sorted(facts)).encode()).hexdigest()[:8]
+    return hashlib.sha256("\n".join([*sorted(facts), *map(str, imitated)]).encode()).hexdigest()[:8]
 
 
 _verified: set[Path] = set()
