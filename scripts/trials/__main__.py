@@ -5,6 +5,7 @@ usage: scripts/try [--parts PART ...] [--kills 300] [--signals 50] [--minutes 60
 
 parts, by default all:
   thorough  the tests that take long and find little, which scripts/test leaves out
+  pauses    runs that pause, on each processor that this one can stand in for, and runs that are slowed down
   kills     runs that are killed at random moments, and resumed
   signals   runs that are interrupted at random moments, and resumed
   damage    files that are cut short or have a bit turned
@@ -24,12 +25,13 @@ from pathlib import Path
 
 import torch
 
-from trials import chance, damage, fuzz, runs, thorough
+from trials import chance, damage, fuzz, pauses, runs, thorough
 
 ABOUT, REST = (__doc__ or "").split("usage: ")
 USAGE, _, DETAILS = REST.partition("\n\n")
 PARTS = {
     "thorough": thorough.thorough,
+    "pauses": pauses.pauses,
     "kills": runs.kills,
     "signals": runs.signals,
     "damage": damage.damage,

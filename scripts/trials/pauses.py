@@ -1,0 +1,60 @@
+"""Runs that pause: neither where nor how often changes a bit, whatever the processor."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from argparse import Namespace
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from trials.runs import start
+from trials.thorough import passed
+
+PROCESSORS = {"haswell": "avx2", "skylake-avx512": "avx512vl", "sapphirerapids": "avx512_fp16"}
+"""What Numba may compile for in place of this processor, and the flag of a processor that can run it."""
+
+SLOWED = 6
+LOG_EVERY = (37, 1_000_000)
+RUN = ["experiment=ringnorm_alg1", "engine=numba", "threads=1", "curves=false"]
+
+
+def pauses(folder: Path, arguments: Namespace) -> list[str]:
+    """Run the tests of pauses in a process for each processor, without code that was compiled before."""
+    facts = Path("/proc/cpuinfo").read_text()
+    (own,) = {line.partition(": ")[2] for line in facts.splitlines() if line.startswith("model name")}
+    lines = []
+    for name in (None, *(name for name, flag in PROCESSORS.items() if flag in facts.split())):
+        # without features of its own, it would have those of this processor
+        imitated = {} if name is None else {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ""}
+        tests = "test_no_pause" if name is None else "test_no_pause and numba"
+        selection = ["tests/engines/test_contract.py", "-k", tests, "-m", "thorough or not thorough"]
+        done = passed(folder, *selection, XDG_CACHE_HOME=str(folder / str(name)), **imitated)
+        lines.append(f"{own} as {name or 'it is'}: {done.strip('= ')}")
+    return [*lines, _slowed(folder)]
+
+
+def _slowed(folder: Path) -> str:
+    """Stop and continue a run at random, so that it pauses elsewhere; its model must stay the same."""
+    rng, stops, models = random.Random(0), 0, []
+    for n, log_every in enumerate((*LOG_EVERY, *SLOWED * LOG_EVERY[:1])):
+        run = start([*RUN, f"log_every={log_every}", f"hydra.run.dir=run{n}"], folder)
+        while n >= len(LOG_EVERY) and run.poll() is None:
+            time.sleep(rng.uniform(0, 0.3))
+            run.send_signal(signal.SIGSTOP)
+            time.sleep(rng.uniform(0, 0.3))
+            run.send_signal(signal.SIGCONT)
+            stops += 1
+        _, errors = run.communicate(timeout=600)
+        if run.returncode != 0:
+            raise SystemExit(errors)
+        models.append(
+            {name: t.tolist() for name, t in load_file(folder / f"run{n}/final.safetensors").items()}
+        )
+    if any(model != models[0] for model in models):
+        raise SystemExit(f"{RUN}: runs that are slowed down, or log elsewhere, have other models")
+    return (
+        f"{' '.join(RUN)}: one model with log_every {LOG_EVERY}, and in {SLOWED} runs stopped {stops} times"
+    )
