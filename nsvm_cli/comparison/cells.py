@@ -164,9 +164,16 @@ def cells(records: Sequence[RunRecord]) -> list[Cell]:
 
 
 def _by_seed(group: Sequence[RunRecord]) -> dict[int, RunRecord]:
-    """Return the first run of each seed, and expect that others with it repeat its figures."""
+    """Return the first run of each seed, and expect that others with it repeat its figures, and that all have
+    the same code of plugins.
+    """
     runs: dict[int, RunRecord] = {}
     for record in group:
+        if (ours := group[0].figures.get("plugins_sha256")) != record.figures.get("plugins_sha256"):
+            raise InputError(
+                f"{group[0].path} and {record.path} have the same settings, but other code of plugins: "
+                f"leave out those of either, as --filter plugins_sha256={ours or 'null'} does"
+            )
         first = runs.setdefault(int(record.figures["seed"]), record)
         same = (first.figures.get(name) == record.figures.get(name) for name in REPEATED)
         if first is not record and not all(same):
