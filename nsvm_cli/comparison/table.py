@@ -11,6 +11,7 @@ from nsvm_cli.comparison.cells import CAUTION, chooses_by_test
 from nsvm_cli.comparison.compare import FEWEST_BLOCKS, Comparison, Ranking, shared_samples
 from nsvm_cli.comparison.intervals import FEWEST_SEEDS, Estimate
 from nsvm_cli.comparison.markup import latex, markdown_table
+from nsvm_cli.output import printable
 from nsvm_cli.storage.files import csv_text
 
 HEAD = (
@@ -143,6 +144,10 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "") -> 
     found += [rest] if rest else []
     if any(_fewer_pairs(row) for row in rows):
         found.append("Differences and tests take the seeds that have scores in both rows.")
+    firsts = [next(iter(row.cell.runs.values())) for row in rows if row.cell.runs]
+    code = {str(run.figures.get("plugins_sha256") or ""): run for run in firsts}
+    if len(paths := [printable(str(run.path)) for sha256, run in code.items() if sha256]) > 1:
+        found.append(f"The code of the plugins differs, as between {paths[0]} and {paths[1]}.")
     if any(len(row.cell.scores) < FEWEST_SEEDS for row in rows):
         found.append(f"Intervals and tests need {FEWEST_SEEDS} seeds.")
     if any(cell.scores.overlap for cell in cells):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +24,15 @@ from nsvm_cli.runs.callbacks import (
     Say,
     StopOnSignal,
 )
-from nsvm_cli.runs.experiment import Experiment, figures_of, log_every, model_of, movement, saved_model
+from nsvm_cli.runs.experiment import (
+    Experiment,
+    figures_of,
+    git_state,
+    log_every,
+    model_of,
+    movement,
+    saved_model,
+)
 from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.runs.tracking import Tracking
 from nsvm_cli.storage.run_directory import RunDirectory
@@ -38,6 +47,7 @@ def train_run(
     say: Say = lambda line: None,
     allow_mismatch: bool = False,
     overrides: Sequence[str] = (),
+    config_dir: str | None = None,
     sweep: str | None = None,
     draw: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
@@ -55,6 +65,7 @@ def train_run(
         allow_mismatch: whether to resume even if settings or environment have changed. The result may then
             differ, and has ``"exact": false``.
         overrides: those of the command line, for the result.
+        config_dir: the folder of the user's own configurations, for the result.
         sweep: the name of the sweep that the run belongs to, for its logger.
         draw: draws the pictures of the finished run; called if there is a logger to show them.
 
@@ -64,6 +75,7 @@ def train_run(
         RunError: training diverged, or the logger could not start.
         Interrupted: a signal stopped the run, after its checkpoint was written.
     """
+    git = git_state()  # not that of the end, which may be days later
     best = BestModel(experiment, directory)
     checkpoints = CheckpointManager(experiment, directory.path, directory, best, signals, say)
     state = checkpoints.restore(allow_mismatch)
@@ -88,8 +100,11 @@ def train_run(
             **best.figures(),
             **checkpoints.figures(),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "host": platform.node(),
+            "git": git,
             "settings": settings,
             "overrides": list(overrides),
+            "config_dir": config_dir,
         }
         save_model(directory.final, saved_model(experiment, model, state.t, moved))
         best.finish()
