@@ -93,7 +93,7 @@ def train_run(
         }
         save_model(directory.final, saved_model(experiment, model, state.t, moved))
         best.finish()
-        directory.finish(result)
+        directory.finish(result, experiment.settings.checkpoint)
         if tracking.name != "none":
             draw()
         tracking.result = result
