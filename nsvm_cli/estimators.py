@@ -28,6 +28,7 @@ from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.parallel.device import own_threads
 from nsvm_cli.runs.experiment import build, check_storable, saved_model, train_in_memory
+from nsvm_cli.runs.open_model import open_model
 from nsvm_cli.tasks import encode
 
 if TYPE_CHECKING:

@@ -170,9 +170,7 @@ class CheckpointManager(Callback):
         if self.directory is not None:
             if is_finished(self.path):
                 if state is not None and state.t == e.trainer.total:
-                    raise InputError(
-                        f"{self.path} has taken all of its {state.t} steps: expected more of them"
-                    )
+                    raise InputError(f"{self.path} has taken all {state.t} steps: expected more of them")
                 self.directory.reopen()
             self.directory.update_config(plain(e.settings))
             self.directory.open_metrics(START if checkpoint is None else checkpoint.metrics)
@@ -243,10 +241,12 @@ class CheckpointManager(Callback):
                     self.save(state)
             except (OSError, RunError) as error:  # stopping takes precedence
                 self.failure = error
-            return
-        missing = self.every.kept > 0 and self._saved_step != state.t
-        late = time.monotonic() - self.saved > WORTH_SAVING
-        if self.experiment.problem.processes.broadcast(int(missing or late)):
+        elif self.experiment.problem.processes.broadcast(int(time.monotonic() - self.saved > WORTH_SAVING)):
+            self.save(state)
+
+    def keep(self, state: State) -> None:
+        """Write a checkpoint of the last step, once there is a model, if any is to stay and it is missing."""
+        if self.every.every is not None and self.every.kept and self._saved_step != state.t:
             self.save(state)
 
     def save(self, state: State) -> None:

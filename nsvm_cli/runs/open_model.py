@@ -15,7 +15,6 @@ from nsvm_cli.runs.checkpoint import (
     KIND,
     Checkpoint,
     expect_same_columns,
-    load_checkpoint,
     newest_intact,
     restore_state,
     with_engine_of,

@@ -81,6 +81,7 @@ def train_run(
         began = time.monotonic()
         model = model_of(experiment, trainer.finish(problem, state))
         checkpoints.train_seconds += time.monotonic() - began  # a solver without steps trains here
+        checkpoints.keep(state)
         moved = movement(experiment)
         result = {
             **figures_of(experiment, state, model),
@@ -115,6 +116,7 @@ def run_worker(
     state = checkpoints.restore(allow_mismatch=True)
     state = _train(experiment, state, [best, FullObjective(experiment), *callbacks], checkpoints, signals)
     experiment.trainer.finish(experiment.problem, state)
+    checkpoints.keep(state)
 
 
 def _train(

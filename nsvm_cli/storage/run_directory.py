@@ -117,7 +117,9 @@ class RunDirectory:
             (self.path / name).unlink(missing_ok=True)
 
     def add_checkpoint(self, write: Callable[[Path], None], step: int, how: Checkpoints) -> None:
-        """Call ``write`` with the path of the new checkpoint, and keep the previous one, or as many as asked."""
+        """Call ``write`` with the path of the new checkpoint, and keep the previous one, or as many as asked
+        for.
+        """
         if how.named:
             write(last := self.path / f"step-{step:08d}.safetensors")
         else:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from nsvm_cli.artifacts.evaluation import evaluate_model
-from nsvm_cli.runs.open_model import open_model
 from nsvm_cli.artifacts.model_file import Facts, load_model
+from nsvm_cli.runs.open_model import open_model
 from nsvm_cli.trainers import TRAINERS
 from tests.artifacts.test_model_file import FACTS
 from tests.small_runs import small_run

@@ -110,7 +110,7 @@ def test_trained_for_longer_and_killed_meanwhile(tmp_path: Path) -> None:
     go(run := tmp_path / "run", settings_with(validation={"every": None}))
     before = {file: file.read_bytes() for file in run.iterdir()}
     same = settings_with(validation={"every": None}, seed=1)
-    with pytest.raises(InputError, match="has taken all of its 300 steps: expected more of them"):
+    with pytest.raises(InputError, match="has taken all 300 steps: expected more of them"):
         go(run, same, allow_mismatch=True)
     assert {file: file.read_bytes() for file in run.iterdir()} == before
     with pytest.raises(Interrupted):
