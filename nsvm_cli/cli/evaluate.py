@@ -50,7 +50,7 @@ def configure(parser: CommandParser) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     """Print the scores of the models, as a table or as JSON. Writes no file."""
-    further = [word for word in options.words if "=" not in word or Path(word).is_file()]
+    further = [word for word in options.words if Path(word).exists()]
     overrides = _overrides([word for word in options.words if word not in further])
     name = overrides.pop("dataset", None)
     changes = {
