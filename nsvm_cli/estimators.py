@@ -17,7 +17,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from nsvm_cli.artifacts import model_file
 from nsvm_cli.artifacts.model_file import SavedModel, save_model
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.registry import shown
@@ -29,6 +28,7 @@ from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.parallel.device import own_threads
 from nsvm_cli.runs.experiment import build, check_storable, saved_model, train_in_memory
+from nsvm_cli.runs.open_model import open_model
 from nsvm_cli.tasks import encode
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def load_model(path: str | Path) -> SavedModel:
         InputError: there is no such file, or it is damaged.
     """
     with own_threads():
-        return model_file.load_model(model_file.find_model_file(path))
+        return open_model(path)[1]
 
 
 def _detached(values: Any) -> Any:

@@ -61,6 +61,7 @@ MEANINGS = {
     "beta2": "decay of the running mean of squared gradients",
     "c": "the constant term",
     "checkpoint.every": "time between checkpoints (`30s`, `5min`, `1h`), or steps; null: none",
+    "checkpoint.keep": "checkpoints that stay when a run has finished: `last`, `none`, `all` or the newest N",
     "channels": "output channels of the two convolutions",
     "degree": "the power",
     "device": "`auto` takes a GPU if there is one",

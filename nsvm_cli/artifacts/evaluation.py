@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.artifacts.model_file import Facts, find_model_file, load_model
+from nsvm_cli.artifacts.model_file import Facts, SavedModel
 from nsvm_cli.config.settings import Section
-from nsvm_cli.datasets import Data, Split, load_data
+from nsvm_cli.datasets import Data, SampleCache, Split, load_data
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import memory_limit
 from nsvm_cli.plugins import code_sha256
@@ -16,34 +16,34 @@ from nsvm_cli.trainers import trains_svm
 
 
 def evaluate_model(
-    path: str | Path,
+    file: Path,
+    saved: SavedModel,
     split: str | None,
-    runtime: Mapping[str, Any],
     dataset: Section | None,
     changes: Section,
     say: Callable[[str], object] = lambda line: None,
+    samples: SampleCache | None = None,
 ) -> dict[str, Any]:
-    """Return the scores of the model in ``path`` on one split of a data set.
+    """Return the scores of a model on one split of a data set.
 
     Args:
-        path: a run directory or a model file.
+        file: the file that the model comes from.
+        saved: the model.
         split: ``test``, ``train``, ``validation`` or ``all``; None for what its run was evaluated on.
-        runtime: ``device``, ``threads`` and ``memory_budget``, if they should differ from the run's.
         dataset: another data set, as a ``dataset:`` section; None for the run's own.
         changes: settings that override those of the data set.
         say: shows a message to the user.
+        samples: keeps what is loaded for the next model.
 
     Raises:
-        InputError: the model file or the data are missing or damaged, or do not match.
+        InputError: the data are missing or damaged, or do not match the model.
     """
-    file = find_model_file(path)
-    saved = load_model(file, runtime)
     settings, facts = saved.settings, saved.facts
     section = {**(dataset or settings.dataset), **changes}
     if "path" in changes and "test_path" not in changes:
         section.pop("test_path", None)  # it belongs to the table that is replaced
     with memory_limit(settings.memory_budget):
-        data = load_data(section, settings.seed, settings.task, facts.known)
+        data = load_data(section, settings.seed, settings.task, facts.known, samples)
     name = split or ("validation" if settings.dataset.get("validation") else "test")
     chosen = checked_split(facts, data, name)
     svm = trains_svm(settings.algorithm["name"])

@@ -170,7 +170,7 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> SavedMod
         _check_specs(file.specs, settings, facts)
     except (ValueError, TypeError, RuntimeError, OverflowError, RecursionError) as error:
         raise unusable(path, error) from error.__cause__  # of a plugin that refuses its settings
-    settings = parse_settings({**plain(settings), **_within_means(settings), **(runtime or {})})
+    settings = parse_settings({**plain(settings), **within_means(settings), **(runtime or {})})
     device = select_device(settings.device, settings.threads)
     try:
         with memory_limit(settings.memory_budget), plugin_errors():
@@ -182,7 +182,7 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> SavedMod
     return SavedModel(model, settings, facts)
 
 
-def _within_means(settings: Settings) -> dict[str, Any]:
+def within_means(settings: Settings) -> dict[str, Any]:
     """Return what a file may have of threads and memory: it may come from a larger machine, or a stranger."""
     return {
         "threads": min(settings.threads, os.cpu_count() or 1) if settings.threads else None,
@@ -291,5 +291,5 @@ def find_model_file(path: str | Path) -> Path:
     if not path.is_dir():
         return path
     if not (path / "final.safetensors").is_file():
-        raise InputError(f"{path} has no final.safetensors: expected the directory of a finished run")
+        raise InputError(f"{path} has no final.safetensors: expected a run that has finished or has a checkpoint")
     return path / "final.safetensors"

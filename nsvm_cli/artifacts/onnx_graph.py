@@ -13,7 +13,7 @@ from jaxtyping import Float64
 from torch import Tensor, nn
 
 from nsvm_cli import __version__
-from nsvm_cli.artifacts.model_file import Facts, load_model
+from nsvm_cli.artifacts.model_file import Facts, SavedModel
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.calibration import probabilities
 from nsvm_cli.models.nsvm import NSVM, votes
@@ -62,15 +62,15 @@ class Graph(nn.Module):
         return scores, prediction, probabilities(sigmoids, scores).to(self.z.dtype)
 
 
-def onnx_graph(path: Path) -> bytes:
-    """Return the model in a file as an ONNX graph.
+def onnx_graph(path: Path, saved: SavedModel) -> bytes:
+    """Return a model, which comes from a file, as an ONNX graph.
 
     Its input ``x`` is a batch of raw samples in float64, which keeps the digits of a large offset, such as
     that of a year. Its outputs are those of ``Graph``, in the model's dtype, except predictions: an index is
     an int64, a target a float64.
 
     Raises:
-        InputError: there is no such model, it is too large, or the exporter is not installed.
+        InputError: the model is too large, or the exporter is not installed.
         RunError: ONNX cannot express the network or the kernel.
     """
     try:
@@ -78,7 +78,6 @@ def onnx_graph(path: Path) -> bytes:
         from onnx_ir.passes.common import ClearMetadataAndDocStringPass
     except ImportError:
         raise InputError("export --onnx needs ONNX Script: pip install 'nsvm[onnx]'") from None
-    saved = load_model(path, {"device": "cpu"})
     graph = Graph(saved.model)
     if (size := sum(tensor.nbytes for tensor in graph.state_dict().values())) > MOST_BYTES:
         raise InputError(

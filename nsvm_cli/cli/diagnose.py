@@ -6,11 +6,11 @@ import argparse
 import json
 from pathlib import Path
 
-from nsvm_cli.cli.parser import CommandParser
-from nsvm_cli.output import answer
+from nsvm_cli.cli.parser import MODEL, CommandParser
+from nsvm_cli.output import answer, say
 
 DESCRIPTION = """\
-Look inside the model of a finished run: its kernel matrix, its SVM, and what
+Look inside the model of a run: its kernel matrix, its SVM, and what
 each part of it contributes. An exact SVM takes the place of the model's on the
 same features, which says what the solver costs, and on those of the initial
 network, which says what training them gained. The last line is a verdict.
@@ -25,7 +25,7 @@ examples:
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("path", metavar="RUN", type=Path, help="run directory or model file")
+    parser.add_argument("path", metavar="RUN", type=Path, help=MODEL)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_memory_budget()
     parser.add_plugins()
@@ -39,7 +39,7 @@ def diagnose(options: argparse.Namespace) -> None:
     from nsvm_cli.terminal.diagnosis import diagnosis_facts
 
     budget = {} if options.memory_budget is None else {"memory_budget": options.memory_budget}
-    trained = load_trained(options.path, {"device": "auto", **budget})
+    trained = load_trained(options.path, {"device": "auto", **budget}, say=say)
     figures = of(trained, records_of(options.path))
     if options.json:
         answer(json.dumps(figures, allow_nan=False))

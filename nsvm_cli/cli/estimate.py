@@ -121,6 +121,10 @@ def _files(e: Experiment, forecast: Forecast, folder: str) -> Rows:
     yield "final.safetensors", model
     if e.settings.validation.every:
         yield "best.safetensors", model
-    for name in ("last", "previous") if e.settings.checkpoint.every else ():
-        yield f"{name}.safetensors", f"{checkpoint}, until the run has finished"
+    if (how := e.settings.checkpoint).every:
+        if how.named:
+            yield "step-*.safetensors", f"{checkpoint} each"
+        else:
+            yield "last.safetensors", checkpoint + (", until the run has finished" if not how.kept else "")
+            yield "previous.safetensors", f"{checkpoint}, until the run has finished"
     yield "other files", "less than 1 MiB"

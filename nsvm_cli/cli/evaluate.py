@@ -5,23 +5,26 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from nsvm_cli.cli.parser import CommandParser, Key, split_words
+from nsvm_cli.cli.parser import MODEL, CommandParser, Key, split_words
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import answer, say
 
 DESCRIPTION = """\
 Evaluate a trained model on its test set, or on its validation set if it was
-trained with dataset.validation. Writes no file.
+trained with dataset.validation. Of several files, such as the checkpoints of a
+run, each is a line. Writes no file.
 """
 EPILOG = """\
 examples:
   nsvm evaluate run
   nsvm evaluate run/final.safetensors dataset.root=data split=train --json
   nsvm evaluate run dataset=csv dataset.path=new.csv split=all
+  nsvm evaluate run/step-*.safetensors
 """
 
 SPLITS = ("test", "train", "validation", "all")
@@ -39,31 +42,36 @@ KEYS = (
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("path", metavar="PATH", help="run directory or model file")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("path", metavar="PATH", help=f"{MODEL}; further ones may follow")
+    parser.add_argument("--json", action="store_true", help="print a JSON object for each PATH, not a table")
     parser.add_keys("overrides", KEYS)
     parser.add_plugins()
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Print the scores of the model, as a table or as JSON. Writes no file."""
-    overrides = _overrides(options.words)
+    """Print the scores of the models, as a table or as JSON. Writes no file."""
+    further = [word for word in options.words if Path(word).exists()]
+    overrides = _overrides([word for word in options.words if word not in further])
     name = overrides.pop("dataset", None)
     changes = {
         key.removeprefix("dataset."): overrides.pop(key) for key in [*overrides] if key.startswith("dataset.")
     }
 
     from nsvm_cli.artifacts.evaluation import evaluate_model
+    from nsvm_cli.datasets import SampleCache
+    from nsvm_cli.runs.open_model import open_model
+    from nsvm_cli.terminal.console import show_evaluation, show_evaluations
 
     dataset = None if name is None else _dataset(name)
     split = overrides.pop("split", None)
-    figures = evaluate_model(options.path, split, overrides, dataset, changes, say=say)
-    if options.json:
-        answer(json.dumps(figures, allow_nan=False))
-    else:
-        from nsvm_cli.terminal.console import show_evaluation
-
-        show_evaluation(figures)
+    samples, rows = SampleCache(), []
+    for path in (options.path, *further):
+        file, saved = open_model(path, overrides, say, samples)
+        rows.append(figures := evaluate_model(file, saved, split, dataset, changes, say, samples))
+        if options.json:
+            answer(json.dumps(figures, allow_nan=False))
+    if not options.json:
+        show_evaluations(rows) if further else show_evaluation(*rows)
 
 
 def _dataset(name: str) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from nsvm_cli.cli.parser import CommandParser, output_file
-from nsvm_cli.output import answer
+from nsvm_cli.cli.parser import MODEL, CommandParser, output_file
+from nsvm_cli.output import answer, say
 
 DESCRIPTION = """\
 Write a trained model as one ONNX graph: scaling, network and kernel expansion.
@@ -21,7 +21,7 @@ examples:
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("model", metavar="MODEL", help="run directory or model file")
+    parser.add_argument("model", metavar="MODEL", help=MODEL)
     parser.add_argument(
         "file",
         metavar="FILE",
@@ -35,13 +35,13 @@ def configure(parser: CommandParser) -> None:
 
 def export(options: argparse.Namespace) -> None:
     """Write the graph, and print where."""
-    from nsvm_cli.artifacts.model_file import find_model_file
     from nsvm_cli.artifacts.onnx_graph import onnx_graph
+    from nsvm_cli.runs.open_model import open_model
     from nsvm_cli.storage.files import write_atomically
     from nsvm_cli.storage.run_directory import expect_no_loss
 
-    source = find_model_file(options.model)
+    source, saved = open_model(options.model, {"device": "cpu"}, say)
     target = options.file or source.with_suffix(".onnx")
     expect_no_loss(target, source)
-    write_atomically(target, onnx_graph(source), named=options.file is not None)
+    write_atomically(target, onnx_graph(source, saved), named=options.file is not None)
     answer(f"ONNX graph: {target}")

@@ -168,7 +168,8 @@ def _train(settings: Settings, place: Place, job: Job) -> None:
     if sweep and not options.overwrite:
         _check_same_run(directory, settings, options.allow_mismatch)
     resuming = sweep or options.resume is not None
-    if resuming and is_finished(directory) and not options.overwrite:
+    longer = resuming and is_finished(directory) and _trains_longer(directory, settings, options)
+    if resuming and is_finished(directory) and not (options.overwrite or longer):
         _leave_alone(place, settings)
         return
     if not sweep:
@@ -190,13 +191,38 @@ def _train(settings: Settings, place: Place, job: Job) -> None:
         return
     if_exists: IfExists = "overwrite" if options.overwrite else "resume" if resuming else "refuse"
     with RunDirectory(directory, plain(settings), if_exists) as run:
-        if is_finished(directory):  # by another process, meanwhile
+        if is_finished(directory) and not longer:  # by another process, meanwhile
             _leave_alone(place, settings)
             return
         with _status(place, experiment.trainer.total):
             result = _train_run(experiment, run, place, options)
     if not sweep:
         _show(result, directory, experiment)
+
+
+def _trains_longer(directory: Path, settings: Settings, options: RunOptions) -> bool:
+    """Return whether a finished run goes on with other settings, such as more steps.
+
+    Raises:
+        InputError: it cannot, or not without ``allow_mismatch``.
+    """
+    if not (options.resume and options.changes):
+        return False
+    from nsvm_cli.config.settings import plain
+    from nsvm_cli.runs.checkpoint import identity, mismatches
+    from nsvm_cli.storage.run_directory import checkpoints_in, read_config
+
+    recorded = read_config(directory)
+    if not (changes := mismatches(identity(recorded, {}), plain(settings))):
+        return False
+    said = f"{directory} has finished"
+    if (was := recorded["algorithm"]["name"]) != settings.algorithm["name"]:
+        raise InputError(f"{said} with algorithm={was}, and goes on with no other: start a new run")
+    if not checkpoints_in(directory):
+        raise InputError(f"{said} and has no checkpoint to go on from (checkpoint.keep): start a new run")
+    if not options.allow_mismatch:
+        raise InputError(f"{said}, and {'; '.join(changes)}: to train it for longer, add allow_mismatch=true")
+    return True
 
 
 def _value_of(metric: str, directory: Path) -> float:
@@ -304,7 +330,7 @@ def _leave_alone(place: Place, settings: Settings) -> None:
     from nsvm_cli.storage.run_directory import CURVES, read_status, remove_checkpoints, write_status
 
     directory, status = place.directory, read_status(place.directory) or {}
-    remove_checkpoints(directory)
+    remove_checkpoints(directory, settings.checkpoint)
     foreign = place.number is not None and status.get("sweep") != place.fields["sweep"]  # of another sweep
     if status.get("status") != "finished" or foreign:
         write_status(directory, "finished", **place.fields)

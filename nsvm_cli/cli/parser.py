@@ -42,6 +42,8 @@ Every command has its own help: nsvm COMMAND --help
 Completer = Callable[..., Iterable[str]]
 """Gets ``prefix`` and ``parsed_args`` by keyword, as argcomplete calls it."""
 
+MODEL = "run directory, model file or checkpoint"
+
 PLUGINS = "plugins="
 """The beginning of the word that names the user's own modules, in every command that takes any."""
 

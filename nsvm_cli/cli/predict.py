@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.cli.parser import CommandParser, output_file
+from nsvm_cli.cli.parser import MODEL, CommandParser, output_file
 from nsvm_cli.output import answer_lines, say
 from nsvm_cli.storage.files import csv_lines, writing
 
@@ -29,7 +29,7 @@ examples:
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("model", metavar="MODEL", help="run directory or model file")
+    parser.add_argument("model", metavar="MODEL", help=MODEL)
     parser.add_argument(
         "file", metavar="FILE", type=Path, help="CSV file, IDX file, image or folder of images"
     )
@@ -45,15 +45,14 @@ def configure(parser: CommandParser) -> None:
 
 def predict(options: argparse.Namespace) -> None:
     """Write a row for each sample."""
-    from nsvm_cli.artifacts.model_file import find_model_file, load_model
     from nsvm_cli.artifacts.prediction import predictions
+    from nsvm_cli.runs.open_model import open_model
     from nsvm_cli.storage.run_directory import expect_no_loss
 
     runtime = {name: value for name in ("device", "threads") if (value := getattr(options, name)) is not None}
-    source = find_model_file(options.model)
+    source, saved = open_model(options.model, runtime, say)
     if options.output is not None:
         expect_no_loss(options.output, source, options.file)
-    saved = load_model(source, runtime)
     blocks = predictions(saved, options.file, options.separator)
     if options.output is None:
         for number, columns in enumerate(blocks):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import asdict, fields
@@ -27,29 +28,47 @@ class Validation:
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
 
-def _steps_or_duration(value: object, check: Callable[[object], object]) -> object:
-    try:
-        return check(value)
-    except ValidationError:
-        raise ValueError(
-            f"expected a number of steps, a duration such as 30s, 5min or 1h, or null, got {shown(value)}"
-        ) from None
+def _expecting(what: str) -> WrapValidator:
+    """Return a pydantic validator that says in one sentence what a setting of several types may be."""
+
+    def checked(value: object, check: Callable[[object], object]) -> object:
+        try:
+            return check(value)
+        except ValidationError:
+            raise ValueError(f"expected {what}, got {shown(value)}") from None
+
+    return WrapValidator(checked)
 
 
 Interval = Annotated[
     Count | Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?(s|min|h)$")] | None,
-    WrapValidator(_steps_or_duration),
+    _expecting("a number of steps, a duration such as 30s, 5min or 1h, or null"),
+]
+Keep = Annotated[
+    Literal["last", "none", "all"] | Count, _expecting("last, none, all, or a number of checkpoints")
 ]
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Checkpoints:
-    """How often a run writes a checkpoint.
+    """How often a run writes a checkpoint, and which ones stay when it has finished.
 
     ``every`` is a number of steps (an integer), a duration (text such as 30s, 5min or 1h), or None for never.
+    ``keep`` is ``last``, ``none``, ``all`` or a number: the newest ones.
     """
 
     every: Interval = "60s"
+    keep: Keep = "last"
+
+    @property
+    def kept(self) -> int:
+        """The number of checkpoints that stay."""
+        return self.keep if isinstance(self.keep, int) else {"none": 0, "last": 1}.get(self.keep, sys.maxsize)
+
+    @property
+    def named(self) -> bool:
+        """Whether files are named after their steps, because several may stay."""
+        return self.keep not in ("last", "none")
 
     @property
     def steps(self) -> int | None:

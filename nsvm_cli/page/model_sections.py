@@ -42,9 +42,10 @@ Samples = Sequence[tuple[Sequence[str], np.ndarray]]
 
 
 def model_sections(run: Path, runtime: Mapping[str, Any], data: Data | None = None) -> list[Section]:
-    """Return what there is to show of the model of a finished run; see ``load_trained``."""
+    """Return what there is to show of the model of a run; see ``load_trained``."""
+    about: list[str] = []
     try:
-        trained = load_trained(run, runtime, data)
+        trained = load_trained(run, runtime, data, about.append)
     except (InputError, RunError) as error:
         return [left_out("Model", "Mistakes, support vectors, kernel matrix and features are", error)]
     parts: dict[str, Callable[[Trained], Blocks]] = {
@@ -56,7 +57,8 @@ def model_sections(run: Path, runtime: Mapping[str, Any], data: Data | None = No
         "Features": _features,
         "Decisions": decision_pictures,
     }
-    return [part for title, make in parts.items() for part in section(title, partial(make, trained))]
+    sections = [part for title, make in parts.items() for part in section(title, partial(make, trained))]
+    return [*([Section("Model", [Note(line) for line in about])] if about else []), *sections]
 
 
 def _diagnosis(run: Path, trained: Trained) -> Blocks:

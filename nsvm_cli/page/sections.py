@@ -16,7 +16,7 @@ from nsvm_cli.page.curves import Panel, panels_of, plot_panels
 from nsvm_cli.page.document import Blocks, Grid, KeyFigures, Picture, Section, Table, section
 from nsvm_cli.page.model_sections import model_sections
 from nsvm_cli.page.plotting import new_figure, to_svg
-from nsvm_cli.storage.run_directory import RESULT, reading
+from nsvm_cli.storage.run_directory import RESULT, checkpoints_in, reading
 from nsvm_cli.terminal.confusion import MOST_CLASSES, class_cells, frequent_cells, matrix_cells
 from nsvm_cli.terminal.console import facts_of, held_out, scores_of
 
@@ -31,21 +31,23 @@ def run_sections(
     runtime: Mapping[str, Any],
     data: Data | None = None,
 ) -> list[Section]:
-    """Return what there is to show of a run: settings and curves and, once it has finished, much more.
+    """Return what there is to show of a run: settings and curves, its model once it has a checkpoint, and
+    its result once it has finished.
 
     Args:
         result: its result; empty before it has finished.
         runtime: see ``load_trained``.
     """
     curves = section("Training", partial(_curves, run))
+    model = model_sections(run, runtime, data) if result or checkpoints_in(run) else []
     if not result:
-        return [*settings, *curves]
+        return [*settings, *curves, *model]
     return [
         *section("Result", partial(_result, run, result)),
         *settings,
         *curves,
         *section("Confusion", partial(_confusion, run, result)),
-        *model_sections(run, runtime, data),
+        *model,
         *section("Data and computation", partial(_circumstances, run, result)),
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float64, Real
 
 from nsvm_cli.artifacts.evaluation import checked_split
-from nsvm_cli.artifacts.model_file import SavedModel, find_model_file, load_model
-from nsvm_cli.datasets import Data, Split, load_data
+from nsvm_cli.artifacts.model_file import SavedModel
+from nsvm_cli.datasets import Data, SampleCache, Split, load_data
 from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import memory_limit
@@ -25,6 +25,7 @@ from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.models.objectives import random_subset
 from nsvm_cli.output import shortened
 from nsvm_cli.runs.experiment import initial_network
+from nsvm_cli.runs.open_model import open_model
 from nsvm_cli.storage.metrics_file import read_metrics
 from nsvm_cli.storage.run_directory import METRICS
 from nsvm_cli.tasks import Classification
@@ -173,8 +174,13 @@ class Trained:
         return Split(self.held_out.x[rows], self.held_out.y[rows])
 
 
-def load_trained(run: Path, runtime: Mapping[str, Any], data: Data | None = None) -> Trained:
-    """Return the model of a finished run and its data.
+def load_trained(
+    run: Path,
+    runtime: Mapping[str, Any],
+    data: Data | None = None,
+    say: Callable[[str], object] = lambda line: None,
+) -> Trained:
+    """Return the model of a run and its data; see ``open_model``.
 
     Args:
         runtime: ``device`` and ``memory_budget`` that take the place of the run's.
@@ -182,11 +188,11 @@ def load_trained(run: Path, runtime: Mapping[str, Any], data: Data | None = None
     Raises:
         InputError: the model file or the data are missing or damaged, or the data have changed since.
     """
-    saved = load_model(find_model_file(run), runtime)
+    _, saved = open_model(run, runtime, say, samples := SampleCache())
     settings, facts = saved.settings, saved.facts
     if data is None:
         with memory_limit(settings.memory_budget):
-            data = load_data(settings.dataset, settings.seed, settings.task, facts.known)
+            data = load_data(settings.dataset, settings.seed, settings.task, facts.known, samples)
     if data.sha256 != facts.sha256:
         raise InputError(f"{data.source} or its test set has changed since the run")
     checked_split(facts, data, data.splits.held_out)

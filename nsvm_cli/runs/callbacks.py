@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from nsvm_cli.runs.checkpoint import (
     identity,
     load_checkpoint,
     mismatches,
+    newest_intact,
     restore_state,
     save_checkpoint,
     with_engine_of,
@@ -36,7 +38,7 @@ from nsvm_cli.runs.checkpoint import (
 from nsvm_cli.runs.experiment import Experiment, calibrated, movement, saved_model, uncalibrated
 from nsvm_cli.runs.loop import Callback, Record, record
 from nsvm_cli.storage.metrics_file import START
-from nsvm_cli.storage.run_directory import RunDirectory, checkpoints_in
+from nsvm_cli.storage.run_directory import RunDirectory, checkpoints_in, is_finished
 from nsvm_cli.storage.state_dict import StateDict
 from nsvm_cli.trainers import State
 
@@ -166,6 +168,10 @@ class CheckpointManager(Callback):
             )
         state = None if checkpoint is None else restore_state(e, checkpoint)
         if self.directory is not None:
+            if is_finished(self.path):
+                if state is not None and state.t == e.trainer.total:
+                    raise InputError(f"{self.path} has taken all {state.t} steps: expected more of them")
+                self.directory.reopen()
             self.directory.update_config(plain(e.settings))
             self.directory.open_metrics(START if checkpoint is None else checkpoint.metrics)
         if checkpoint is not None and state is not None:
@@ -186,16 +192,11 @@ class CheckpointManager(Callback):
     def _newest(self, directory: RunDirectory) -> tuple[int, Checkpoint | None]:
         """Return the newest intact checkpoint and its number; -1 and None if there is none."""
         paths = checkpoints_in(self.path)
-        for number, path in enumerate(paths):
-            try:
-                checkpoint = load_checkpoint(path)
-                directory.check_metrics(checkpoint.metrics)
-                return number, checkpoint
-            except ValueError as error:
-                if number + 1 == len(paths):
-                    raise InputError(f"{error}; start over with overwrite=true") from None
-                self.say(f"{error}; falling back to the previous checkpoint")
-        return -1, None
+        try:
+            found = newest_intact(paths, self.say, lambda c: directory.check_metrics(c.metrics))
+        except ValueError as error:
+            raise InputError(f"{error}; start over with overwrite=true") from None
+        return found or (-1, None)
 
     def _mismatches(self, checkpoint: Checkpoint | None) -> list[str]:
         settings = plain(self.experiment.settings)
@@ -243,6 +244,11 @@ class CheckpointManager(Callback):
         elif self.experiment.problem.processes.broadcast(int(time.monotonic() - self.saved > WORTH_SAVING)):
             self.save(state)
 
+    def keep(self, state: State) -> None:
+        """Write a checkpoint of the last step, once there is a model, if any is to stay and it is missing."""
+        if self.every.every is not None and self.every.kept and self._saved_step != state.t:
+            self.save(state)
+
     def save(self, state: State) -> None:
         """Write a checkpoint.
 
@@ -265,7 +271,8 @@ class CheckpointManager(Callback):
                 values=values,
                 columns=None if e.data.encoder is None else e.data.encoder.sha256,
             )
-            self.directory.add_checkpoint(lambda path: save_checkpoint(path, checkpoint))
+            write = partial(save_checkpoint, checkpoint=checkpoint)
+            self.directory.add_checkpoint(write, state.t, self.every)
         self.saved, self._saved_step = time.monotonic(), state.t
 
     def _values(self, state: State) -> StateDict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -205,3 +205,27 @@ def load_checkpoint(path: Path) -> Checkpoint:
     except (ValueError, TypeError, RecursionError) as error:
         raise unusable(path, error) from None
     return replace(checkpoint, values=unflatten({**file.tensors(), **numbers}))
+
+
+def newest_intact(
+    paths: Sequence[Path],
+    say: Callable[[str], object],
+    check: Callable[[Checkpoint], object] = lambda checkpoint: None,
+) -> tuple[int, Checkpoint] | None:
+    """Return the first of these checkpoints, the newest first, that is intact, and its index.
+
+    Args:
+        check: raises a ValueError if a checkpoint is of no use.
+
+    Raises:
+        ValueError: there are some, but none is intact.
+    """
+    for number, path in enumerate(paths):
+        try:
+            check(checkpoint := load_checkpoint(path))
+            return number, checkpoint
+        except ValueError as error:
+            if number + 1 == len(paths):
+                raise
+            say(f"{error}; falling back to the previous checkpoint")
+    return None

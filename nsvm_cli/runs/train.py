@@ -93,6 +93,7 @@ def train_run(
         began = time.monotonic()
         model = model_of(experiment, trainer.finish(problem, state))
         checkpoints.train_seconds += time.monotonic() - began  # a solver without steps trains here
+        checkpoints.keep(state)
         moved = movement(experiment)
         result = {
             **figures_of(experiment, state, model),
@@ -108,7 +109,7 @@ def train_run(
         }
         save_model(directory.final, saved_model(experiment, model, state.t, moved))
         best.finish()
-        directory.finish(result)
+        directory.finish(result, experiment.settings.checkpoint)
         if tracking.name != "none":
             draw()
         tracking.result = result
@@ -130,6 +131,7 @@ def run_worker(
     state = checkpoints.restore(allow_mismatch=True)
     state = _train(experiment, state, [best, FullObjective(experiment), *callbacks], checkpoints, signals)
     experiment.trainer.finish(experiment.problem, state)
+    checkpoints.keep(state)
 
 
 def _train(

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import yaml
 
 from nsvm_cli.config.registry import shown
+from nsvm_cli.config.settings import Checkpoints
 from nsvm_cli.errors import InputError, plainly
 from nsvm_cli.storage.files import fsync_folder, is_locked, locked, read_regular, write_atomically
 from nsvm_cli.storage.metrics_file import START, JSONLines, MetricsFile, Position, check_metrics
@@ -32,26 +33,20 @@ EVENTS = "events.out.tfevents.*.nsvm"
 CHECKPOINTS = ("next.safetensors", "last.safetensors", "previous.safetensors")
 """The newest first. ``next`` is renamed to ``last`` right after it is written, unless nsvm is killed."""
 
+STEP = re.compile(r"step-([0-9]{8,})\.safetensors")
+"""The names of checkpoints of which several are kept."""
+
+AT_THE_END = (RESULT, "final.safetensors", "final.onnx", CURVES, MISTAKES, CONFUSION, REPORT)
+"""The files that only a finished run has."""
+
 FILES = (
     *CHECKPOINTS,
-    *(
-        RESULT,
-        "final.safetensors",
-        "best.safetensors",
-        "final.onnx",
-        "best.onnx",
-        CURVES,
-        MISTAKES,
-        CONFUSION,
-        REPORT,
-        METRICS,
-        TIMES,
-        TRACKING,
-        STATUS,
-        CONFIG,
-    ),
+    *AT_THE_END,
+    *("best.safetensors", "best.onnx", METRICS, TIMES, TRACKING, STATUS, CONFIG),
 )
-"""All files of a run, in the order of removal: if nsvm is killed meanwhile, the rest is still a run."""
+"""The files of a run apart from its named checkpoints, in the order of removal: if nsvm is killed meanwhile,
+the rest is still a run.
+"""
 
 KEPT_BY_LOGGERS = (CONFIG, RESULT, CURVES, MISTAKES, CONFUSION, REPORT, "final.safetensors")
 """The files of a finished run that its logger gets, if there are any."""
@@ -84,7 +79,7 @@ class RunDirectory:
         self._open.enter_context(locked(path))
         try:
             if if_exists == "overwrite":
-                for file in (*path.glob(EVENTS), *(path / name for name in FILES)):
+                for file in (*path.glob(EVENTS), *checkpoints_in(path), *(path / name for name in FILES)):
                     file.unlink(missing_ok=True)
             if not has_run(path):
                 write_config(path, settings)
@@ -116,13 +111,27 @@ class RunDirectory:
         if self.recorded != settings:
             write_config(self.path, settings)
 
-    def add_checkpoint(self, write: Callable[[Path], None]) -> None:
-        """Call ``write`` with the path of the new checkpoint, and keep the previous checkpoint."""
-        new, last, previous = (self.path / name for name in CHECKPOINTS)
-        write(new)
-        if last.exists():
-            last.replace(previous)
-        new.replace(last)
+    def reopen(self) -> None:
+        """Remove what only a finished run has; the result last, so that a kill leaves it finished."""
+        for name in reversed(AT_THE_END):
+            (self.path / name).unlink(missing_ok=True)
+
+    def add_checkpoint(self, write: Callable[[Path], None], step: int, how: Checkpoints) -> None:
+        """Call ``write`` with the path of the new checkpoint, and keep the previous one, or as many as asked
+        for.
+        """
+        if how.named:
+            write(last := self.path / f"step-{step:08d}.safetensors")
+        else:
+            new, last, previous = (self.path / name for name in CHECKPOINTS)
+            write(new)
+            if last.exists():
+                last.replace(previous)
+            new.replace(last)
+        files = checkpoints_in(self.path)
+        at = files.index(last)  # before it are those of steps that have been repeated since
+        for file in (*files[:at], *files[at + max(how.kept, 2) :]):
+            file.unlink(missing_ok=True)
         fsync_folder(self.path)
 
     def check_metrics(self, at: Position) -> None:
@@ -134,11 +143,11 @@ class RunDirectory:
         self.metrics = self._open.enter_context(contextlib.closing(MetricsFile(self.path / METRICS, at)))
         self.times = self._open.enter_context(contextlib.closing(JSONLines(self.path / TIMES)))
 
-    def finish(self, result: Mapping[str, Any]) -> None:
-        """Write the result, which marks the run as finished, and remove its checkpoints."""
+    def finish(self, result: Mapping[str, Any], how: Checkpoints) -> None:
+        """Write the result, which marks the run as finished, and remove the checkpoints that do not stay."""
         self.metrics.position()
         write_json(self.path / RESULT, result)
-        remove_checkpoints(self.path)
+        remove_checkpoints(self.path, how)
 
 
 def expect_no_loss(output: Path, model: Path, *inputs: Path) -> None:
@@ -147,19 +156,22 @@ def expect_no_loss(output: Path, model: Path, *inputs: Path) -> None:
     Args:
         model: the model file that is read; the other files of its run are kept too, except graphs.
     """
-    kept = [model, *inputs, *(model.with_name(name) for name in FILES if not name.endswith(".onnx"))]
+    names = (model.with_name(name) for name in FILES if not name.endswith(".onnx"))
+    kept = [model, *inputs, *checkpoints_in(model.parent), *names]
     if output.exists() and any(file.exists() and output.samefile(file) for file in kept):
         raise InputError(f"{output} is an input or a file of the run: expected another file to write to")
 
 
 def checkpoints_in(path: Path) -> list[Path]:
     """Return the checkpoints in a run directory, newest first."""
-    return [file for name in CHECKPOINTS if (file := path / name).is_file()]
+    named = {int(match[1]): file for file in path.glob("step-*") if (match := STEP.fullmatch(file.name))}
+    files = [*(path / name for name in CHECKPOINTS), *(named[step] for step in sorted(named, reverse=True))]
+    return [file for file in files if file.is_file()]
 
 
-def remove_checkpoints(path: Path) -> None:
-    """Remove the checkpoints of a finished run."""
-    for file in checkpoints_in(path):
+def remove_checkpoints(path: Path, how: Checkpoints) -> None:
+    """Remove the checkpoints of a finished run, except those that stay."""
+    for file in checkpoints_in(path)[how.kept :]:
         file.unlink(missing_ok=True)
 
 

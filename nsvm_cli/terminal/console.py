@@ -61,6 +61,21 @@ def show_evaluation(figures: Mapping[str, Any]) -> None:
     _show(str(figures["checkpoint"]), rows, figures, figures["classes"], figures["split"])
 
 
+def show_evaluations(evaluations: Sequence[Mapping[str, Any]]) -> None:
+    """Print the scores of several models as one table."""
+    rows = [
+        {"model": str(e["checkpoint"]), "step": str(e["steps"]), **_scores(e, e["samples"])}
+        for e in evaluations
+    ]
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    table = Table(box=SIMPLE_HEAD)
+    for column in columns:
+        table.add_column(column, overflow="fold", justify="left" if column == "model" else "right")
+    for row in rows:
+        table.add_row(*(row.get(column, "") for column in columns))
+    Console(wide=True).print(table)
+
+
 def _show(
     title: str, rows: Mapping[str, str], figures: Mapping[str, Any], classes: Sequence[str], split: str
 ) -> None:

@@ -67,7 +67,7 @@ CASES = [
     ("evaluate --json nowhere split=all", "nowhere does not exist: expected a model file"),
     ("evaluate nowhere --json split=all", "nowhere does not exist: expected a model file"),
     ("evaluate nowhere split=all --json", "nowhere does not exist: expected a model file"),
-    ("evaluate .", ". has no final.safetensors: expected the directory of a finished run"),
+    ("evaluate .", ". has no final.safetensors: expected a run that has finished or has a checkpoint"),
     ("evaluate x splt=test", "splt: there is no such setting; did you mean split?"),
     ("evaluate x split=tests", "split=tests: there is no such split; did you mean test?"),
     ("evaluate x y", "expected KEY=VALUE, got 'y'"),

@@ -57,7 +57,8 @@ def test_what_is_missing_is_one_line(what: str, folder: Path, tmp_path: Path) ->
     if what != "gone":
         (tmp_path / "table.csv").write_text(text.replace("red", "green") if what == "changed" else text)
     if what == "no model":
-        (tmp_path / "run" / "final.safetensors").unlink()
+        for name in ("final", "last"):
+            (tmp_path / "run" / f"{name}.safetensors").unlink()
     done = nsvm("diagnose", "nothing" if what == "no run" else "run", cwd=tmp_path, code=2)
     assert done.stdout == ""
     assert done.stderr.startswith("nsvm: ")

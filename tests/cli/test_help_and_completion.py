@@ -127,7 +127,7 @@ def completions(line: str) -> set[str]:
         ("nsvm train seed=1 -m dataset=m", {"dataset=mnist", "dataset=mnist10"}),
         ("nsvm train algorithm=alg3 algorithm.m", {"algorithm.mu="}),
         ("nsvm train optimizer=adam optimizer.b", {"optimizer.beta1=", "optimizer.beta2="}),
-        ("nsvm train chec", {"checkpoint.every="}),
+        ("nsvm train chec", {"checkpoint.every=", "checkpoint.keep="}),
         ("nsvm train va", {"validation.every="}),
         ("nsvm train experiment=r", {*(f"experiment=ringnorm_alg{i}" for i in (1, 2, 3, 4, "4_wide"))}),
         ("nsvm train experiment=ringnorm_alg3 algorithm.m", {"algorithm.mu="}),

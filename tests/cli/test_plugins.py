@@ -61,9 +61,11 @@ def test_a_part_of_ones_own_trains_and_evaluates(choice: str, parts: Path) -> No
 
 def test_a_checkpoint_never_loads_code_by_itself(parts: Path) -> None:
     run, _ = trained(*MINE, "kernel=cauchy", "algorithm.steps=20", "algorithm.solver_steps=20", cwd=parts)
-    done = nsvm("evaluate", run, cwd=parts, code=2)
-    assert "there is no kernel 'cauchy'" in done.stderr
-    assert "plugins=[MODULE]" in done.stderr
+    for path in (run, run / "last.safetensors"):
+        done = nsvm("evaluate", path, cwd=parts, code=2)
+        assert "there is no kernel 'cauchy'" in done.stderr
+        assert "plugins=[MODULE]" in done.stderr
+    assert evaluated(run / "last.safetensors", "plugins=[my_parts]", cwd=parts)["steps"] == 40
 
 
 @pytest.mark.parametrize("command", ["evaluate run", "predict run x.csv", "report run", "export run --onnx"])

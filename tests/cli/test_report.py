@@ -124,7 +124,8 @@ def test_no_command_repeats_a_run_whose_overrides_are_unknown(folder: Path, tmp_
 
 def test_runs_that_have_not_finished(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "run", tmp_path / "run")
-    (tmp_path / "run" / "result.json").unlink()
+    for name in ("result.json", "last.safetensors"):
+        (tmp_path / "run" / name).unlink()
     write_status(tmp_path / "run", "interrupted", f"interrupted {HOSTILE}", overrides=[HOSTILE])
     page = report("run", cwd=tmp_path)
     assert [*page.sections] == ["Settings", "Training"]

@@ -173,3 +173,92 @@ def test_overwriting_when_asked(tmp_path: Path) -> None:
     words = ["algorithm=pegasos", "algorithm.steps=50", "hydra.run.dir=run", "curves=false", "seed=1"]
     assert nsvm("train", *words, "overwrite=true", cwd=tmp_path).returncode == 0
     assert json.loads((tmp_path / "run" / "result.json").read_text())["seed"] == 1
+
+
+LONGER = ["algorithm.steps=120", "allow_mismatch=true"]
+
+
+@pytest.mark.parametrize("algorithm", ["pegasos", "alg2"])
+def test_a_finished_run_is_trained_for_longer(algorithm: str, tmp_path: Path) -> None:
+    words = ["train", f"algorithm={algorithm}", "dataset.samples=300", "curves=false", "log_every=20"]
+    words += ["optimizer.schedule=constant", "optimizer.warmup=0"]
+    nsvm(*words, "algorithm.steps=60", "hydra.run.dir=run", cwd=tmp_path, code=0)
+    for change, said in (
+        (LONGER[:1], "algorithm.steps was 60 and is 120: to train it for longer, add allow_mismatch=true"),
+        (["algorithm=alg1", *LONGER], f"finished with algorithm={algorithm}, and goes on with no other"),
+    ):
+        refused = nsvm("train", "resume=run", *change, cwd=tmp_path, code=2)
+        assert refused.stderr.count("\n") == 1
+        assert said in refused.stderr
+    done = nsvm("train", "resume=run", *LONGER, cwd=tmp_path, code=0)
+    assert "resuming after step 60 of 120" in done.stderr
+    nsvm(*words, "algorithm.steps=120", "hydra.run.dir=whole", cwd=tmp_path, code=0)
+    ours, theirs = (bits(tmp_path / name) for name in ("run", "whole"))
+    assert (ours["result"].pop("exact"), theirs["result"].pop("exact")) == (False, True)
+    for result in (ours["result"], theirs["result"]):
+        del result["overrides"]
+    assert ours == theirs
+    again = nsvm("train", "resume=run", cwd=tmp_path, code=0)
+    assert again.stdout == f"Finished already: {tmp_path / 'run'}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "longer", "said"),
+    [
+        (["algorithm=pegasos", "checkpoint.keep=none"], LONGER, "and has no checkpoint to go on from"),
+        (["algorithm=alg4", "algorithm.solver_steps=40"], LONGER, "steps of Part 1, which now has 120"),
+    ],
+)
+def test_a_finished_run_that_cannot_go_on(
+    words: list[str], longer: list[str], said: str, tmp_path: Path
+) -> None:
+    short = ["algorithm.steps=60", "dataset.samples=300", "curves=false"]
+    nsvm("train", *words, *short, "hydra.run.dir=run", cwd=tmp_path, code=0)
+    names = ("result.json", "final.safetensors", "config.yaml", "metrics.jsonl")
+    before = [(tmp_path / "run" / name).read_bytes() for name in names]
+    refused = nsvm("train", "resume=run", *longer, cwd=tmp_path, code=2)
+    assert said in refused.stderr.splitlines()[-1]
+    assert before == [(tmp_path / "run" / name).read_bytes() for name in names]
+
+
+def test_every_command_takes_the_model_of_a_run_that_was_killed(tmp_path: Path) -> None:
+    (tmp_path / "stops.py").write_text(STOPS)
+    words = ["plugins=[stops]", "algorithm.name=stops", "algorithm=alg3", "algorithm.batch_size=8"]
+    words += ["dataset.samples=300", "checkpoint.every=20", "curves=false", "hydra.run.dir=run"]
+    nsvm("train", *words, cwd=tmp_path, code=1)
+    head, row = ",".join(f"x{i}" for i in range(20)), ",".join("1" * 20)
+    (tmp_path / "new.csv").write_text(f"{head}\n{row}\n")
+    mine = "plugins=[stops]"
+    said = "last.safetensors: the model after step 40 of "
+    for command in (
+        ["evaluate", "run"],
+        ["evaluate", "run/previous.safetensors", "run/last.safetensors"],
+        ["predict", "run", "new.csv"],
+        ["diagnose", "run/last.safetensors"],
+        ["export", "run", "--onnx"],
+    ):
+        assert said in nsvm(*command, mine, cwd=tmp_path, code=0).stderr, command
+    assert (tmp_path / "run" / "last.onnx").is_file()
+    nsvm("report", "run", mine, cwd=tmp_path, code=0)
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert said in report
+    assert "Kernel matrix" in report
+    both = ["run/last.safetensors", "run/previous.safetensors"]
+    lines = nsvm("evaluate", *both, "--json", mine, cwd=tmp_path, code=0).stdout.splitlines()
+    assert [json.loads(line)["steps"] for line in lines] == [40, 20]
+
+
+STOPS = """
+from pydantic.dataclasses import dataclass
+from nsvm_cli.trainers import TRAINERS
+from nsvm_cli.trainers.alg3 import Alg3
+
+@dataclass(frozen=True)
+class Stops(Alg3):
+    def step(self, problem, state):
+        super().step(problem, state)
+        if state.t == 50:
+            raise RuntimeError("killed")
+
+TRAINERS["stops"] = Stops
+"""

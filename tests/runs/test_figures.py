@@ -11,6 +11,7 @@ import pytest
 
 from nsvm_cli.artifacts.evaluation import evaluate_model
 from nsvm_cli.artifacts.model_file import Facts, load_model
+from nsvm_cli.runs.open_model import open_model
 from nsvm_cli.trainers import TRAINERS
 from tests.artifacts.test_model_file import FACTS
 from tests.small_runs import small_run
@@ -47,7 +48,7 @@ def test_a_network_without_parameters_has_no_theta_to_change(tmp_path: Path) -> 
 def test_model_files_and_evaluate_know_what_changed(tmp_path: Path) -> None:
     table = small_table("three classes", tmp_path)
     result = run(tmp_path / "run", **table, validation={"every": 30})
-    figures = evaluate_model(tmp_path / "run", None, {}, None, {})
+    figures = evaluate_model(*open_model(tmp_path / "run"), None, None, {})
     same = ("balanced_accuracy", "recall", "confusion", "parameters", "theta_change", "feature_change")
     assert {key: figures[key] for key in same} == {key: result[key] for key in same}
     assert figures["task"] == "classification"
@@ -72,7 +73,7 @@ def test_a_model_file_of_every_algorithm_and_task_scores_as_its_run(
     if algorithm == "cross_entropy":
         table |= {"network": {"name": "mlp", "widths": [8], "head": True}}
     result = run(tmp_path / "run", **table, algorithm={"name": algorithm, "steps": 20})
-    figures = evaluate_model(tmp_path / "run", None, {}, None, {})
+    figures = evaluate_model(*open_model(tmp_path / "run"), None, None, {})
     assert figures["support_vectors"] == result["support_vectors"]
     assert (
         (result["support_vectors"] is None)
@@ -103,7 +104,7 @@ def test_real_targets_have_errors_in_the_units_of_the_data(tmp_path: Path) -> No
     spread = result["validation_rmse"] / (1 - result["validation_r2"]) ** 0.5
     assert 15 < spread < 40, "the standard deviation of targets around 1000"
     assert "confusion" not in result
-    figures = evaluate_model(tmp_path / "run", None, {}, None, {})
+    figures = evaluate_model(*open_model(tmp_path / "run"), None, None, {})
     assert figures["task"] == "regression"
     for name in ("r2", "rmse", "mae"):
         assert figures[name] == result[f"validation_{name}"]

@@ -27,7 +27,7 @@ from nsvm_cli.runs.loop import Callback, Record
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.metrics_file import START, Position, read_metrics, read_times
-from nsvm_cli.storage.run_directory import RunDirectory, checkpoints_in, read_config
+from nsvm_cli.storage.run_directory import CHECKPOINTS, RunDirectory, checkpoints_in, read_config
 from nsvm_cli.trainers import TRAINERS, Problem, State
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.coefficients import SampleState
@@ -115,6 +115,7 @@ def bits(path: Path) -> dict[str, Any]:
     for key in ("train_seconds", "resumed", "date"):
         del result[key]
     apart = ("result.json", "status.json", "times.jsonl")  # the overrides of a resumed run are its own
+    apart += CHECKPOINTS  # which hold times, too
     files = {file.name: file.read_bytes() for file in path.iterdir() if file.name not in apart}
     return {"result": result, **files}
 
@@ -284,13 +285,13 @@ def test_a_checkpoint_that_does_not_suit_is_refused_in_one_line(half: Path) -> N
 def test_settings_without_effect_on_the_result_may_change(whole: Path, half: Path) -> None:
     go(half, settings_with(checkpoint={"every": "1h"}))
     ours, theirs = bits(half), bits(whole)
-    assert ours["result"].pop("settings")["checkpoint"] == {"every": "1h"}
-    assert theirs["result"].pop("settings")["checkpoint"] == {"every": 40}
+    assert ours["result"].pop("settings")["checkpoint"] == {"every": "1h", "keep": "last"}
+    assert theirs["result"].pop("settings")["checkpoint"] == {"every": 40, "keep": "last"}
     assert ours["result"] == theirs["result"]
     assert ours["metrics.jsonl"] == theirs["metrics.jsonl"]
 
 
-def test_a_finished_run_keeps_its_best_model_and_no_checkpoint(whole: Path) -> None:
+def test_a_finished_run_keeps_its_best_model_and_its_last_checkpoint(whole: Path) -> None:
     records = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
     seen = [(r["validation_accuracy"], r["step"]) for r in records if "validation_accuracy" in r]
     result = json.loads((whole / "result.json").read_text())
@@ -302,7 +303,7 @@ def test_a_finished_run_keeps_its_best_model_and_no_checkpoint(whole: Path) -> N
     assert model.model.score(part.x, part.y)["accuracy"] == best
     assert {file.name for file in whole.iterdir()} == {
         *("config.yaml", "metrics.jsonl", "times.jsonl"),
-        *("result.json", "final.safetensors", "best.safetensors"),
+        *("result.json", "final.safetensors", "best.safetensors", "last.safetensors"),
     }
 
 

@@ -1,0 +1,93 @@
+"""The model of a run, whether it has finished or not: from its model file, or from a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nsvm_cli.artifacts.model_file import SavedModel, find_model_file, load_model, within_means
+from nsvm_cli.config.settings import parse_settings
+from nsvm_cli.datasets import SampleCache
+from nsvm_cli.errors import InputError
+from nsvm_cli.memory import memory_limit
+from nsvm_cli.runs.checkpoint import (
+    KIND,
+    Checkpoint,
+    expect_same_columns,
+    newest_intact,
+    restore_state,
+    with_engine_of,
+)
+from nsvm_cli.runs.experiment import build, calibrated, load, movement, saved_model, uncalibrated
+from nsvm_cli.storage import tensor_file
+from nsvm_cli.storage.run_directory import checkpoints_in
+
+NO_SETTINGS: dict[str, Any] = {
+    section: {} for section in ("dataset", "network", "kernel", "optimizer", "algorithm")
+}
+
+
+def open_model(
+    path: str | Path,
+    runtime: Mapping[str, Any] | None = None,
+    say: Callable[[str], object] = lambda line: None,
+    samples: SampleCache | None = None,
+) -> tuple[Path, SavedModel]:
+    """Return a trained model and the file that it comes from, which may come from an untrusted source.
+
+    ``path`` is a model file, a checkpoint or a run directory: the model of a run without a model file is that
+    of its newest intact checkpoint, whoever writes to the directory meanwhile.
+
+    Args:
+        path: the file or directory.
+        runtime: ``device``, ``threads`` and ``memory_budget`` that override those of the file.
+        say: shows which step a checkpoint is of.
+        samples: keeps the data, which a checkpoint needs, for the next one.
+
+    Raises:
+        InputError: the file, or the data of a checkpoint, are missing, damaged or inconsistent.
+    """
+    path, runtime = Path(path), runtime or {}
+    files = checkpoints_in(path) if path.is_dir() and not (path / "final.safetensors").is_file() else []
+    if not files and not _is_checkpoint(path):
+        file = find_model_file(path)
+        return file, load_model(file, runtime)
+    files = files or [path]
+    with memory_limit(parse_settings({**NO_SETTINGS, **runtime}).memory_budget):
+        found = newest_intact(files, say)
+    assert found is not None  # there are files
+    number, checkpoint = found
+    return files[number], _model_of(checkpoint, files[number], runtime, say, samples)
+
+
+def _is_checkpoint(path: Path) -> bool:
+    try:
+        tensor_file.read(path, KIND)
+    except InputError:  # reading it as a model file says why
+        return False
+    return True
+
+
+def _model_of(
+    checkpoint: Checkpoint,
+    file: Path,
+    runtime: Mapping[str, Any],
+    say: Callable[[str], object],
+    samples: SampleCache | None,
+) -> SavedModel:
+    recorded = parse_settings(checkpoint.settings)
+    values = {**checkpoint.settings, **within_means(recorded), "engine": "auto", **runtime}
+    settings = parse_settings(values)
+    e = with_engine_of(checkpoint, build(settings, load(settings, samples)))
+    if e.data.sha256 != checkpoint.environment.get("data"):
+        raise InputError(f"{file}: {e.data.source} or its test set has changed since the run")
+    expect_same_columns(e, checkpoint)
+    with memory_limit(settings.memory_budget):
+        state = restore_state(e, checkpoint)
+    step = f"step {state.t} of {e.trainer.total}"
+    if not e.trainer.classifies(state) and e.trainer.part_steps[-1]:
+        raise InputError(f"{file} is of {step}: expected one of Part 2, as there is no SVM before")
+    say(f"{file}: the model after {step}")
+    model = calibrated(e, uncalibrated(e, e.trainer.finish(e.problem, state)))
+    return saved_model(e, model, state.t, movement(e))

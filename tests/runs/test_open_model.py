@@ -1,0 +1,126 @@
+"""The model of a checkpoint, of a run that was killed or is going on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsvm_cli.artifacts.evaluation import evaluate_model
+from nsvm_cli.errors import InputError, Interrupted
+from nsvm_cli.runs.checkpoint import load_checkpoint, save_checkpoint
+from nsvm_cli.runs.open_model import open_model
+from nsvm_cli.storage.files import locked
+from nsvm_cli.storage.metrics_file import read_metrics
+from nsvm_cli.storage.run_directory import checkpoints_in
+from tests.runs.test_train import go, settings_with, stopped_at
+from tests.small_tables import KINDS, small_table
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+ALL = {"every": 50, "keep": "all"}
+
+
+def killed(folder: Path, step: int = 150, **changes: Any) -> Path:
+    with pytest.raises(Interrupted):
+        go(folder / "run", settings_with(**changes), stopped_at(step))
+    return folder / "run"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_was_killed_has_the_model_of_its_last_checkpoint(kind: str, tmp_path: Path) -> None:
+    table = small_table(kind, tmp_path)
+    if kind == "three classes":
+        table["calibration"] = "sigmoid"
+    run, said = killed(tmp_path, **table), list[str]()
+    with locked(run):  # as by a process that goes on with it
+        file, saved = open_model(run, {"device": "cpu"}, said.append)
+    assert file == run / "last.safetensors"
+    assert saved.facts.steps == load_checkpoint(file).step
+    assert said == [f"{file}: the model after step {saved.facts.steps} of 300"]
+    assert (saved.model.sigmoids is None) == (kind == "regression")
+    validated = [r for r in read_metrics(run / "metrics.jsonl") if r["step"] == saved.facts.steps]
+    name = "r2" if kind == "regression" else "accuracy"
+    figures = evaluate_model(file, saved, None, None, {})
+    assert figures[name] == validated[0][f"validation_{name}"]
+    assert figures["same_data"] is True
+
+
+def test_the_last_step_has_the_final_model(tmp_path: Path) -> None:
+    go(tmp_path / "run", settings_with(checkpoint=ALL))
+    files = sorted((tmp_path / "run").glob("step-*.safetensors"))
+    assert [file.stem for file in files] == [f"step-{step:08}" for step in range(50, 301, 50)]
+    facts = [open_model(file)[1].facts for file in files]
+    assert [fact.steps for fact in facts] == [*range(50, 301, 50)]
+    assert facts[-1] == open_model(tmp_path / "run")[1].facts
+
+
+def test_a_checkpoint_that_is_damaged_or_a_strangers(tmp_path: Path) -> None:
+    run = killed(tmp_path)
+    last, previous = run / "last.safetensors", run / "previous.safetensors"
+    checkpoint = load_checkpoint(last)
+    for changes, refused in (
+        ({"values": {**checkpoint.values, "state": {}}}, "does not fit this run"),
+        ({"settings": {**checkpoint.settings, "kernel": {"name": "os.system"}}}, "there is no kernel"),
+        ({"settings": {"seed": 1}}, "dataset"),
+        ({"environment": {**checkpoint.environment, "data": "0" * 64}}, "has changed since the run"),
+    ):
+        save_checkpoint(last, replace(checkpoint, **changes))
+        with pytest.raises(InputError, match=refused):
+            open_model(last)
+    last.write_bytes(last.read_bytes()[:-1])
+    with pytest.raises(InputError, match="cannot be read"):
+        open_model(last)
+    said: list[str] = []
+    file, saved = open_model(run, say=said.append)
+    assert (file, saved.facts.steps) == (previous, load_checkpoint(previous).step)
+    assert said[0].endswith("falling back to the previous checkpoint")
+
+
+def test_part_1_of_algorithm_4_has_no_svm(tmp_path: Path) -> None:
+    algorithm = {"name": "alg4", "steps": 200, "solver_steps": 100}
+    with pytest.raises(InputError, match=r"is of step \d+ of 300: expected one of Part 2"):
+        open_model(killed(tmp_path, algorithm=algorithm))
+
+
+@pytest.mark.parametrize(
+    ("keep", "left"),
+    [
+        ("none", []),
+        ("last", ["last"]),
+        (1, ["step-00000300"]),
+        (3, ["step-00000200", "step-00000250", "step-00000300"]),
+    ],
+)
+def test_which_checkpoints_stay(keep: str | int, left: list[str], tmp_path: Path) -> None:
+    settings = settings_with(checkpoint={"every": 50, "keep": keep})
+    run = killed(tmp_path, checkpoint={"every": 50, "keep": keep})
+    assert len(checkpoints_in(run)) >= 2, "while it trains, there is one to fall back to"
+    result = go(run, settings)
+    assert result["exact"] is True
+    others = ("best", "final")
+    assert sorted(file.stem for file in run.glob("*.safetensors") if file.stem not in others) == left
+
+
+def test_trained_for_longer_and_killed_meanwhile(tmp_path: Path) -> None:
+    """What the run resumes from is there before its result is removed."""
+    longer = {"algorithm": {"name": "alg2", "steps": 500}, "validation": {"every": None}}
+    go(run := tmp_path / "run", settings_with(validation={"every": None}))
+    before = {file: file.read_bytes() for file in run.iterdir()}
+    same = settings_with(validation={"every": None}, seed=1)
+    with pytest.raises(InputError, match="has taken all 300 steps: expected more of them"):
+        go(run, same, allow_mismatch=True)
+    assert {file: file.read_bytes() for file in run.iterdir()} == before
+    with pytest.raises(Interrupted):
+        go(run, settings_with(**longer), stopped_at(400), allow_mismatch=True)
+    assert not (run / "result.json").exists()
+    step = open_model(run)[1].facts.steps
+    assert 300 < step < 500
+    result = go(run, settings_with(**longer))
+    assert (result["steps"], result["exact"], result["resumed"]) == (500, False, 2)
+    go(whole := tmp_path / "whole", settings_with(**longer))
+    assert (run / "final.safetensors").read_bytes() == (whole / "final.safetensors").read_bytes()
+    steps = [record["step"] for record in read_metrics(whole / "metrics.jsonl")]
+    assert [r["step"] for r in read_metrics(run / "metrics.jsonl")] == sorted({*steps, 300})
