@@ -122,7 +122,6 @@ HOSTILE: dict[str, Hostile] = {
     ),
     # samples
     "pixels": Hostile(shape=(1, 2048, 2048), on="images2048"),
-    "pixels_idx": Hostile(shape=(1, 1024, 1024), on="images1024.idx"),
     "values": Hostile(shape=(2**24,), dtype="float64"),
     "columns_by_position": Hostile(shape=(2000,), on="wide.csv", dtype="float64"),
     # networks
@@ -175,6 +174,3 @@ def make_samples(folder: Path) -> None:
         (folder / f"images{size}").mkdir()
         for i in range(IMAGES if size > 64 else 100):
             Image.new("L", (size, size)).save(folder / f"images{size}" / f"{i:03}.png")
-    sizes = [IMAGES, 1024, 1024]
-    header = b"\0\0\x08\x03" + b"".join(size.to_bytes(4, "big") for size in sizes)
-    (folder / "images1024.idx").write_bytes(header + bytes(IMAGES * 1024**2))
