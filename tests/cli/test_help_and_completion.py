@@ -138,10 +138,6 @@ def completions(line: str) -> set[str]:
         ("nsvm train network=cnn network.h", {"network.head="}),
         ("nsvm train network=cnn network.head=", {"network.head=true", "network.head=false"}),
         ("nsvm train network=resnet18 network.norm=", {"network.norm=group", "network.norm=batch"}),
-        (
-            "nsvm train dataset=emnist dataset.subset=by",
-            {f"dataset.subset=by{s}" for s in ("class", "merge")},
-        ),
         ("nsvm tune optimizer.schedule=c", {"optimizer.schedule=constant", "optimizer.schedule=cosine"}),
         ("nsvm train res", {"resume="}),
         ("nsvm train over", {"overwrite=true"}),

@@ -33,7 +33,6 @@ def test_an_unknown_name(name: str, meant: str) -> None:
         ("csv", "lable", "label"),
         ("csv", "seperator", "separator"),
         ("pmlb", "tabel", "table"),
-        ("emnist", "subste", "subset"),
         ("openml", "pth", "path"),
     ],
 )
