@@ -103,7 +103,7 @@ def test_a_checkpoint_holds_the_running_averages(name: str) -> None:
 )
 def test_saved_and_loaded(name: str, norm: str, tmp_path: Path) -> None:
     section = {"name": name, "norm": norm, "normalize": True, "scale": 2.0}
-    kernel, dataset = {"name": "rbf", "gamma": 0.5}, {"name": "digits", "augment": ["crop"]}
+    kernel, dataset = {"name": "rbf", "gamma": 0.5}, {"name": "digits", "augment": ["RandomCrop"]}
     settings = small_settings(network=section, kernel=kernel, dataset=dataset)
     built, x = build_network(section, MNIST, seed=3), torch.rand(4, *MNIST, dtype=torch.float64)
     with torch.no_grad():
