@@ -116,7 +116,7 @@ def _build(section: Mapping[str, Any], shape: tuple[int, ...]) -> nn.Module:
     size = {"size": list(shape[1:])} if name in ("RandomCrop", "RandomResizedCrop") else {}
     try:
         with warnings.catch_warnings(action="error", category=UserWarning), DrawingFrom(torch.Generator()):
-            transform = build({name: getattr(v2, name)}, "augmentation", {**size, **section})
+            transform: nn.Module = build({name: getattr(v2, name)}, "augmentation", {**size, **section})
             images = [transform(torch.rand(shape, dtype=torch.float64)) for _ in range(TRIALS)]
     except InputError:
         raise

@@ -99,7 +99,7 @@ def write(file: Path, tensors: dict[str, Tensor], content: dict[str, Any]) -> No
 EVALUATE = ("evaluate", "split=all")
 LONG = [f"{i}{'x' * 3900}" for i in range(1000)]
 CATEGORIES = [*map("".join, product(ascii_lowercase, repeat=2))] + [f"t{i}" for i in range(300)]
-MLP, CNN, VGG = ({"name": name} for name in ("mlp", "cnn", "vgg"))
+MLP, CNN = ({"name": name} for name in ("mlp", "cnn"))
 MiB = 2**20
 
 
@@ -133,13 +133,6 @@ HOSTILE: dict[str, Hostile] = {
         shape=(1, 1024, 1024),
         n=253**2,
         on="images1024",
-        dtype="float64",
-    ),
-    "blocks": Hostile(
-        network={**VGG, "channels": [64, 64]},
-        shape=(1, 512, 512),
-        n=64 * 128**2,
-        on="images512",
         dtype="float64",
     ),
     # support vectors
