@@ -91,7 +91,6 @@ def test_the_same_data_by_two_names_have_the_same_settings(name: str, algorithm:
     [
         ("mnist", "[0,1,2]", [8000, 10000], 0.4),
         ("cifar10", "[cat,dog]", [400, 35000], 0.19),
-        ("emnist", "null", [8000, 10000], 0.4),
         ("digits", "[7,3]", [200, 2000], 0.19),
         ("digits", "3", [8000, 10000], 0.4),
     ],

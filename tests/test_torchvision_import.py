@@ -64,5 +64,7 @@ def test_a_run_without_images_does_without_it() -> None:
 def test_what_needs_it_says_so_in_one_line() -> None:
     with pytest.raises(RunError, match=r"torchvision cannot be imported .*: install the version that"):
         import_torchvision("models")
-    with pytest.raises(InputError, match="network resnet18 cannot be built: torchvision cannot be imported"):
-        build_network({"name": "resnet18"}, (1, 28, 28), seed=0)
+    with pytest.raises(
+        InputError, match="network torchvision cannot be built: torchvision cannot be imported"
+    ):
+        build_network({"name": "torchvision"}, (1, 28, 28), seed=0)

@@ -291,5 +291,7 @@ def find_model_file(path: str | Path) -> Path:
     if not path.is_dir():
         return path
     if not (path / "final.safetensors").is_file():
-        raise InputError(f"{path} has no final.safetensors: expected a run that has finished or has a checkpoint")
+        raise InputError(
+            f"{path} has no final.safetensors: expected a run that has finished or has a checkpoint"
+        )
     return path / "final.safetensors"

@@ -16,7 +16,7 @@ DESCRIPTION = """\
 Predict with a trained model: a class or a target for each sample, and the score
 of each class, with its probability if the model was trained with
 calibration=sigmoid. Samples are the rows of a CSV file with a header, which may
-be compressed and of any size, an IDX file, an image, or the images in a folder.
+be compressed and of any size, an image, or the images in a folder.
 Columns are matched by name; others, such as a label, are ignored. Text is
 compared literally: 1, 01 and 1.0 are different categories.
 """
@@ -30,9 +30,7 @@ examples:
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("model", metavar="MODEL", help=MODEL)
-    parser.add_argument(
-        "file", metavar="FILE", type=Path, help="CSV file, IDX file, image or folder of images"
-    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="CSV file, image or folder of images")
     parser.add_argument(
         "--output", metavar="CSV", type=output_file, help="file to write to, not the terminal"
     )

@@ -212,7 +212,8 @@ def one_line(error: ValidationError, prefix: str = "") -> str:
     for finding in errors:
         if finding["type"] in ("too_short", "too_long") and finding["loc"] in places:
             continue  # a list is counted without its wrong values
-        where = ".".join([prefix, *(str(part) for part in finding["loc"] if part not in KINDS)]).strip(".")
+        places_in = [str(part) for part in finding["loc"] if part not in KINDS and "[" not in str(part)]
+        where = ".".join([prefix, *places_in]).strip(".")
         if finding["type"] == "value_error":
             findings[where] = f": {finding['ctx']['error']}"
         elif finding["type"].startswith("missing"):

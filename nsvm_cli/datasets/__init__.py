@@ -15,14 +15,12 @@ from nsvm_cli.datasets.base import Samples, Source, Split, Table, take
 from nsvm_cli.datasets.cifar10 import CIFAR10
 from nsvm_cli.datasets.csv import CSV
 from nsvm_cli.datasets.digits import SklearnDigits
-from nsvm_cli.datasets.emnist import EMNIST
 from nsvm_cli.datasets.encoding import TableEncoder, as_numbers, code_labels, fit_encoder, stray_texts
 from nsvm_cli.datasets.mnist import KMNIST, MNIST, FashionMNIST
 from nsvm_cli.datasets.openml import OpenML
 from nsvm_cli.datasets.pmlb import PMLB
 from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.datasets.splits import duplicates, split_rows
-from nsvm_cli.datasets.svhn import SVHN
 from nsvm_cli.errors import InputError
 from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.randomness import Stream, generator
@@ -48,9 +46,7 @@ DATASETS: dict[str, type[Source]] = {
     "mnist": MNIST,
     "fashion_mnist": FashionMNIST,
     "kmnist": KMNIST,
-    "emnist": EMNIST,
     "cifar10": CIFAR10,
-    "svhn": SVHN,
     "digits": SklearnDigits,
     "csv": CSV,
     "openml": OpenML,

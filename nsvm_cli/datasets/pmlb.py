@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Source, Table
 from nsvm_cli.datasets.csv import Names
-from nsvm_cli.datasets.download import cache_folder, fetch, fetch_text, reason
+from nsvm_cli.datasets.download import TIMEOUT, cache_folder, fetch, reason
 from nsvm_cli.datasets.tables import CSVFile, to_table
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.storage.files import open_regular, read_regular, write_atomically
@@ -118,7 +118,26 @@ class PMLB(Source):
             raise InputError(f"dataset.table: PMLB has no table {self.table!r}; {near}")
         name, folder = f"{self.table}.tsv.gz", f"datasets/{self.table}/"
         checksum = checksum_of(fetch_text(REPOSITORY + folder + name, limit=1024))
-        fetch(root / folder, {name: checksum}, [CONTENT + folder])
+        fetch(CONTENT + folder + name, checksum, root / folder)
+
+
+def fetch_text(address: str, limit: int) -> str:
+    """Return a text of at most ``limit`` bytes from an address.
+
+    Raises:
+        OSError: it cannot be downloaded.
+        ValueError: it is longer, or is not UTF-8.
+    """
+    import requests  # slow to import, and most runs download nothing
+
+    content = bytearray()
+    with requests.get(address, stream=True, timeout=TIMEOUT) as response:
+        response.raise_for_status()
+        for chunk in response.iter_content(2**16):
+            content += chunk
+            if len(content) > limit:
+                raise ValueError(f"{address}: expected at most {limit} bytes")
+    return content.decode()
 
 
 KINDS = ("classification", "regression")

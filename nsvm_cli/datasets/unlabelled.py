@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +17,7 @@ from torch import Tensor
 from nsvm_cli.datasets.base import Table
 from nsvm_cli.datasets.csv import separator_in
 from nsvm_cli.datasets.encoding import TableEncoder, as_numbers, is_number
-from nsvm_cli.datasets.idx import read_blocks, read_header
-from nsvm_cli.datasets.table_files import DAMAGED, Stream, open_stream
+from nsvm_cli.datasets.table_files import open_stream
 from nsvm_cli.datasets.tables import MISSING, column_names, expect_different, first_line, parsing, reading_csv
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import rows_at_a_time
@@ -61,7 +59,7 @@ def blocks(
     """Yield the samples of a file or folder in blocks within ``BLOCK_BYTES``.
 
     Args:
-        path: a CSV file with a header, an IDX file, an image, or a folder of images.
+        path: a CSV file with a header, an image, or a folder of images.
         encoder: what a model knows of the columns of its table; without it, they are taken in their order.
         row: the bytes that a sample takes where it is used.
 
@@ -82,10 +80,10 @@ def _blocks(
 ) -> Iterator[Block]:
     if not path.is_file() and not path.is_dir():
         what = "is not a file" if path.exists() else "does not exist"
-        raise InputError(f"{path} {what}: expected a CSV file, an IDX file, an image or a folder of images")
+        raise InputError(f"{path} {what}: expected a CSV file, an image or a folder of images")
     if path.is_dir() or path.suffix.lower() in IMAGES:
         return _images(path, shape, row)
-    return _idx(path, shape, row) if _is_idx(path) else _rows(path, shape, encoder, separator, row)
+    return _rows(path, shape, encoder, separator, row)
 
 
 def sample_bytes(shape: tuple[int, ...]) -> int:
@@ -149,30 +147,6 @@ def _features(table: Table, shape: tuple[int, ...], encoder: TableEncoder | None
             "matched by their order; leave out others, such as a label"
         )
     return torch.tensor(as_numbers(table)).reshape(-1, *shape)  # pandas may share its memory, read-only
-
-
-def _is_idx(path: Path) -> bool:
-    with _opened(path) as file:
-        return file.read(2) == b"\0\0"
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Stream]:
-    """Open an IDX file, which may be compressed, by the end of its name; errors become InputErrors."""
-    try:
-        with open_stream(path) as file:
-            yield file
-    except (ValueError, OSError, RuntimeError, *DAMAGED) as error:
-        raise InputError(f"{path} cannot be read: {error}") from None
-
-
-def _idx(path: Path, shape: tuple[int, ...], row: int) -> Iterator[Block]:
-    with _opened(path) as file:
-        m, *own = read_header(file)
-        if math.prod(own) != math.prod(shape) or own[-2:] != [*shape[-2:]]:
-            raise ValueError(f"expected samples of shape {shape}, got {tuple(own)}")
-        for x in read_blocks(file, (m, *shape), min(BLOCK_IMAGES, rows_at_a_time(row))):
-            yield Block(torch.from_numpy(x))
 
 
 def _images(path: Path, shape: tuple[int, ...], row: int) -> Iterator[Block]:

@@ -20,16 +20,15 @@ from torch.nn import functional, grad
 
 from nsvm_cli.config.registry import STRICT, Fraction, Positive, build, construct
 from nsvm_cli.errors import InputError, out_of_memory
-from nsvm_cli.models import torchvision_networks
 from nsvm_cli.models.activations import ActivationMeter
 from nsvm_cli.models.dropout import Dropout
+from nsvm_cli.models.torchvision_networks import MODELESS, torchvision_network
 from nsvm_cli.plugins import location
 from nsvm_cli.randomness import DrawingFrom
 
 Shape = tuple[int, ...]
 Width = Annotated[int, Field(ge=1, le=2**30)]
 Widths = Annotated[list[Width], Field(min_length=1, max_length=1000)]
-Blocks = Annotated[tuple[Width, ...], Field(min_length=1, max_length=10)]
 validated = validate_call(config=ConfigDict(arbitrary_types_allowed=True))
 
 
@@ -164,37 +163,6 @@ class CNN(nn.Sequential):
         )
 
 
-class VGG(nn.Sequential):
-    """Blocks of two 3x3 convolutions and a max-pooling (Simonyan and Zisserman, 2015), one for each number of
-    channels, with GroupNorm and ReLU after each convolution and channel dropout before each pooling.
-
-    28x28 images and channels 16, 48, 96 give features in R^864, from 155,152 parameters.
-    """
-
-    @validated
-    def __init__(
-        self,
-        shape: Shape,
-        channels: Blocks = (16, 48, 96),
-        dropout: Fraction = 0.0,
-        shared_dropout: bool | None = None,
-    ) -> None:
-        smallest = 2 ** len(channels)
-        if len(shape) != 3 or min(shape[1:]) < smallest:
-            raise InputError(
-                f"network vgg with {len(channels)} blocks expects images of at least {smallest}x{smallest} "
-                f"pixels, got samples of shape {shape}"
-            )
-        layers: list[nn.Module] = []
-        for p, q in zip([shape[0], *channels], channels, strict=False):
-            for inputs in (p, q):
-                convolution = nn.Conv2d(inputs, q, 3, padding=1, bias=False)
-                nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
-                layers += [convolution, nn.GroupNorm(math.gcd(q, torchvision_networks.GROUPS), q), nn.ReLU()]
-            layers += [Dropout(dropout, bool(shared_dropout)), MaxPool()]
-        super().__init__(*layers, nn.Flatten())
-
-
 class Normalize(nn.Module):
     """z -> scale * z / max(||z||, eps)  (paper, Section 5: scale 1 for Ringnorm, sqrt 2 for MNIST)."""
 
@@ -227,16 +195,14 @@ OUTPUT = tuple(field.name for field in fields(Output))
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "mlp": MLP,
     "cnn": CNN,
-    "vgg": VGG,
     "identity": Identity,
-    "resnet18": torchvision_networks.resnet18,
-    "mobilenet_v3_small": torchvision_networks.mobilenet_v3_small,
+    "torchvision": torchvision_network,
 }
 
 
 _MODELESS = {nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.MaxPool2d}
-_MODELESS |= {nn.GroupNorm, nn.AdaptiveAvgPool2d, nn.Hardswish, nn.Hardsigmoid, nn.Identity}
-_MODELESS |= {Identity, MLP, CNN, VGG, Convolution, MaxPool, Normalize, Dropout}
+_MODELESS |= {nn.GroupNorm, nn.AdaptiveAvgPool2d, nn.Hardswish, nn.Hardsigmoid, nn.ReLU6, nn.Identity}
+_MODELESS |= {Identity, MLP, CNN, Convolution, MaxPool, Normalize, Dropout}
 
 
 def has_modes(network: nn.Module) -> bool:
@@ -244,8 +210,7 @@ def has_modes(network: nn.Module) -> bool:
     from its dropout.
     """
     return not all(
-        type(module) in _MODELESS
-        or f"{type(module).__module__}.{type(module).__qualname__}" in torchvision_networks.MODELESS
+        type(module) in _MODELESS or f"{type(module).__module__}.".startswith(MODELESS)
         for module in network.modules()
     )
 

@@ -138,8 +138,8 @@ def _feature_map(
     network = initial_network(settings, shape, problem.task.outputs).to(problem.x)
     if problem.processes.size > 1 and uses_batch_statistics(network):
         raise InputError(
-            "network.norm=batch needs a single process: batch statistics differ between processes; "
-            "use network.norm=group"
+            "a network with BatchNorm needs a single process: batch statistics differ between processes; use "
+            "GroupNorm"
         )
     augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
     return FeatureMap(

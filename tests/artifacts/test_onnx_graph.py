@@ -99,13 +99,12 @@ MODELS: dict[str, dict[str, Any]] = {
     "identity": {**TABLE, "network": {"name": "identity"}},
     "cnn": {**IMAGES, "network": {"name": "cnn", "normalize": True}},
     **{
-        name: {**IMAGES, "network": {"name": name, "normalize": True}, "algorithm": {**ALG1, "steps": 5}}
-        for name in ("vgg", "resnet18", "mobilenet_v3_small")
-    },
-    "batch norm": {
-        **IMAGES,
-        "network": {"name": "resnet18", "norm": "batch"},
-        "algorithm": {"name": "alg3", "steps": 5},
+        model: {
+            **IMAGES,
+            "network": {"name": "torchvision", "model": model, "normalize": True},
+            "algorithm": {**ALG1, "steps": 5},
+        }
+        for model in ("resnet18", "mobilenet_v3_small")
     },
     "normalized kernel": {**TABLE, "kernel": {"name": "polynomial", "degree": 2, "normalize": True}},
     "bias": {**TABLE, "algorithm": {"name": "alg4", "steps": 20, "solver": "svc", "lam": 0.01}},

@@ -99,7 +99,7 @@ def write(file: Path, tensors: dict[str, Tensor], content: dict[str, Any]) -> No
 EVALUATE = ("evaluate", "split=all")
 LONG = [f"{i}{'x' * 3900}" for i in range(1000)]
 CATEGORIES = [*map("".join, product(ascii_lowercase, repeat=2))] + [f"t{i}" for i in range(300)]
-MLP, CNN, VGG = ({"name": name} for name in ("mlp", "cnn", "vgg"))
+MLP, CNN = ({"name": name} for name in ("mlp", "cnn"))
 MiB = 2**20
 
 
@@ -122,7 +122,6 @@ HOSTILE: dict[str, Hostile] = {
     ),
     # samples
     "pixels": Hostile(shape=(1, 2048, 2048), on="images2048"),
-    "pixels_idx": Hostile(shape=(1, 1024, 1024), on="images1024.idx"),
     "values": Hostile(shape=(2**24,), dtype="float64"),
     "columns_by_position": Hostile(shape=(2000,), on="wide.csv", dtype="float64"),
     # networks
@@ -134,13 +133,6 @@ HOSTILE: dict[str, Hostile] = {
         shape=(1, 1024, 1024),
         n=253**2,
         on="images1024",
-        dtype="float64",
-    ),
-    "blocks": Hostile(
-        network={**VGG, "channels": [64, 64]},
-        shape=(1, 512, 512),
-        n=64 * 128**2,
-        on="images512",
         dtype="float64",
     ),
     # support vectors
@@ -175,6 +167,3 @@ def make_samples(folder: Path) -> None:
         (folder / f"images{size}").mkdir()
         for i in range(IMAGES if size > 64 else 100):
             Image.new("L", (size, size)).save(folder / f"images{size}" / f"{i:03}.png")
-    sizes = [IMAGES, 1024, 1024]
-    header = b"\0\0\x08\x03" + b"".join(size.to_bytes(4, "big") for size in sizes)
-    (folder / "images1024.idx").write_bytes(header + bytes(IMAGES * 1024**2))

@@ -137,10 +137,9 @@ def completions(line: str) -> set[str]:
         ("nsvm train optimizer.lr=", {"optimizer.lr=0.0052"}),
         ("nsvm train network=cnn network.h", {"network.head="}),
         ("nsvm train network=cnn network.head=", {"network.head=true", "network.head=false"}),
-        ("nsvm train network=resnet18 network.norm=", {"network.norm=group", "network.norm=batch"}),
         (
-            "nsvm train dataset=emnist dataset.subset=by",
-            {f"dataset.subset=by{s}" for s in ("class", "merge")},
+            "nsvm train network=torchvision network.model=mob",
+            {f"network.model=mobilenet_{version}" for version in ("v2", "v3_small", "v3_large")},
         ),
         ("nsvm tune optimizer.schedule=c", {"optimizer.schedule=constant", "optimizer.schedule=cosine"}),
         ("nsvm train res", {"resume="}),

@@ -61,7 +61,6 @@ def of_a_function(shape: tuple[int, ...], width: int) -> nn.Module:
         ("algorithm", {"name": "pegasos", "steps": True}, "steps"),
         ("algorithm", {"name": "alg4", "steps": 5, "average": True}, "average"),
         ("dataset", {"name": "ringnorm", "samples": True}, "samples"),
-        ("dataset", {"name": "digits", "augment": [{"name": "flip", "p": True}]}, "p"),
         ("kernel", {"name": "rbf", "gamma": True}, "gamma"),
         ("network", {"name": "mlp", "widths": [3, True]}, "widths"),
         ("network", {"name": "mlp", "widths": [3], "scale": True}, "scale"),

@@ -33,7 +33,6 @@ def test_an_unknown_name(name: str, meant: str) -> None:
         ("csv", "lable", "label"),
         ("csv", "seperator", "separator"),
         ("pmlb", "tabel", "table"),
-        ("emnist", "subste", "subset"),
         ("openml", "pth", "path"),
     ],
 )
@@ -71,7 +70,7 @@ def test_every_data_set_has_a_validation_setting(name: str) -> None:
         ("digits", {"classes": [4]}, "dataset.classes: expected two or more different classes, got [4]"),
         ("digits", {"classes": ["zero", 1]}, "dataset.classes: there is no class 'zero'; expected one"),
         ("digits", {"classes": 5}, "dataset.classes should be a list, got 5"),
-        ("ringnorm", {"augment": ["crop"]}, "dataset.augment: ringnorm has no such setting"),
+        ("ringnorm", {"augment": ["RandomCrop"]}, "dataset.augment: ringnorm has no such setting"),
         ("ringnorm", {"samples": 19}, "dataset.samples should be greater than or equal to 20, got 19"),
         ("ringnorm", {"samples": 100.5}, "dataset.samples should be a valid integer, got 100.5"),
         ("ringnorm", {"samples": "many"}, "dataset.samples should be a valid integer, got 'many'"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from PIL import ExifTags, Image
 from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.datasets.unlabelled import blocks
 from nsvm_cli.errors import InputError
-from tests.datasets.test_mnist import idx
 
 SHAPE = (1, 2, 3)
 PIXELS = np.arange(24, dtype=np.uint8).reshape(4, 2, 3)
@@ -41,47 +39,19 @@ def _warnings_are_not_suppressed() -> Iterator[None]:
 
 
 def test_a_block_has_fewer_samples_the_more_each_of_them_takes(tmp_path: Path) -> None:
-    (tmp_path / "images").write_bytes(idx(PIXELS))
+    (tmp_path / "images").mkdir()
+    for number, pixels in enumerate(PIXELS):
+        Image.fromarray(pixels).save(tmp_path / "images" / f"{number}.png")
     (tmp_path / "table.csv").write_text("a,b\n" + "1,2\n" * 5)
     for name, shape, sizes in (("images", SHAPE, [2, 2]), ("table.csv", (2,), [2, 2, 1])):
         found = blocks(tmp_path / name, shape, None, ",", row=2**24 - 2**10)
         assert [len(block.x) for block in found] == sizes
 
 
-@pytest.mark.parametrize("name", ["images", "images.gz", "images.GZ"])
-@pytest.mark.parametrize("m", [1, 4])
-def test_an_idx_file(tmp_path: Path, name: str, m: int) -> None:
-    content = idx(PIXELS[:m])
-    (tmp_path / name).write_bytes(content if name == "images" else gzip.compress(content))
-    np.testing.assert_array_equal(read(tmp_path / name), PIXELS[:m, None])
-
-
 def test_no_samples(tmp_path: Path) -> None:
-    (tmp_path / "images").write_bytes(idx(PIXELS[:0]))
     (tmp_path / "table.csv").write_text("a,b\n")
-    for name, shape in (("images", SHAPE), ("table.csv", (2,))):
-        says = refusal(tmp_path / name, shape)
-        assert says == f"{tmp_path / name} holds no samples: expected at least one"
-
-
-NO_HEADER = "its header is not that of an IDX file of bytes"
-DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "magic number alone": (lambda content: content[:3], NO_HEADER),
-    "sizes cut short": (lambda content: content[:9], NO_HEADER),
-    "no sizes": (lambda content: content[:3] + b"\0" + content[4:], NO_HEADER),
-    "floats": (lambda content: b"\0\0\x0d" + content[3:], NO_HEADER),
-    "a negative count": (lambda content: content[:4] + b"\xff" + content[5:], "it is shorter than"),
-    "cut short": (lambda content: content[:-1], "it is shorter than its header says"),
-    "long": (lambda content: content + b"\0", "it is longer than its header says"),
-    "another shape": (lambda _: idx(PIXELS[:, :1]), "expected samples of shape (1, 2, 3), got (1, 3)"),
-}
-
-
-@pytest.mark.parametrize(("change", "says"), DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_idx_file(tmp_path: Path, change: Callable[[bytes], bytes], says: str) -> None:
-    file = tmp_path / "images"
-    file.write_bytes(change(idx(PIXELS)))
-    assert refusal(file).startswith(f"{file} cannot be read: {says}")
+    says = refusal(tmp_path / "table.csv", (2,))
+    assert says == f"{tmp_path / 'table.csv'} holds no samples: expected at least one"
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGB"])

@@ -170,7 +170,9 @@ def test_what_is_not_covered_is_said(small: MakeSmall) -> None:
     s = small(3, network=NETWORK)
     with_kernel = replace(s.problem, K=Normalized(RBF(1.0)))
     with_loss = replace(s.problem, loss=Binary(Logistic()))
-    images = FeatureMap(build_network({"name": "vgg"}, (1, 28, 28), seed=0), SGD(1e-3), dropout_seed=0)
+    images = FeatureMap(
+        build_network({"name": "torchvision"}, (1, 28, 28), seed=0), SGD(1e-3), dropout_seed=0
+    )
     augmented = FeatureMap(s.network, SGD(1e-3), dropout_seed=0, augment=lambda x, i, key: x)
     alg1 = trainer_of("alg1")
     for trainer, problem, F, gap in (

@@ -183,15 +183,6 @@ def test_masks_are_independent_of_each_other() -> None:
     assert stats.kstest((rows - 0.5) * 2 * 16, "norm").pvalue > 1e-4
 
 
-def test_vgg() -> None:
-    network = build_network({"name": "vgg"}, (1, 28, 28), seed=0)
-    assert count(network) == 155_152
-    assert network(torch.zeros(2, 1, 28, 28)).shape == (2, 864)
-    assert not trains_otherwise(network)
-    small = build_network({"name": "vgg", "channels": [6]}, (3, 5, 4), seed=0)
-    assert small(torch.zeros(1, 3, 5, 4)).shape == (1, 6 * 2 * 2)
-
-
 def test_dropout_acts_where_there_are_masks_and_never_draws_from_the_global_generator() -> None:
     x, dropout = torch.ones(2, 3), Dropout(0.5)
     before = torch.get_rng_state()
