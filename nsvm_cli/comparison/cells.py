@@ -227,16 +227,17 @@ def _guesses(
 
 
 def _by_seed(group: Sequence[RunRecord]) -> dict[int, RunRecord]:
-    """Return the first finished run of each seed, and expect that others with it repeat its figures, and that
-    all have the same code of plugins.
+    """Return the first finished run of each seed.
+
+    Expect that others with it repeat its figures, and that the code of plugins was the same for all.
     """
     runs: dict[int, RunRecord] = {}
     finished = [record for record in group if record.status == "finished"]
     for record in finished:
-        if (ours := finished[0].figures.get("plugins_sha256")) != record.figures.get("plugins_sha256"):
+        if (code := record.figures.get("plugins_sha256")) != finished[0].figures.get("plugins_sha256"):
             raise InputError(
                 f"{finished[0].path} and {record.path} have the same settings, but other code of plugins: "
-                f"leave out those of either, as --filter plugins_sha256={ours or 'null'} does"
+                f"leave out either, as --filter 'plugins_sha256!={code or 'null'}' does"
             )
         first = runs.setdefault(int(record.figures["seed"]), record)
         same = (first.figures.get(name) == record.figures.get(name) for name in REPEATED)

@@ -131,6 +131,11 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "") -> 
     found = [CAUTION] if chooses_by_test([row.cell for row in rows]) else []
     if repeats := sum(row.cell.repeats for row in rows):
         found.append(f"Left out, as they repeat another run with the same figures: {repeats}.")
+    runs = [run for row in rows for run in row.cell.runs.values()]
+    code = {str(sha256): run.path for run in runs if (sha256 := run.figures.get("plugins_sha256"))}
+    if len(code) > 1:
+        one, other, *_ = code.values()
+        found.append(printable(f"The code of the plugins differs, as between {one} and {other}."))
     failed = [row.cell for row in rows if row.cell.failed]
     if any(None in cell.failed.values() for cell in failed):
         found.append(
@@ -144,10 +149,6 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "") -> 
     found += [rest] if rest else []
     if any(_fewer_pairs(row) for row in rows):
         found.append("Differences and tests take the seeds that have scores in both rows.")
-    firsts = [next(iter(row.cell.runs.values())) for row in rows if row.cell.runs]
-    code = {str(run.figures.get("plugins_sha256") or ""): run for run in firsts}
-    if len(paths := [printable(str(run.path)) for sha256, run in code.items() if sha256]) > 1:
-        found.append(f"The code of the plugins differs, as between {paths[0]} and {paths[1]}.")
     if any(len(row.cell.scores) < FEWEST_SEEDS for row in rows):
         found.append(f"Intervals and tests need {FEWEST_SEEDS} seeds.")
     if any(cell.scores.overlap for cell in cells):
