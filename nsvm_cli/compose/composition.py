@@ -250,6 +250,10 @@ def _no_such_setting(key: str, config: DictConfig | None) -> str:
         return f"{key}: Hydra has no such setting; nsvm train --cfg hydra shows what it has"
     options = _options_by_setting()
     if key in options:
+        group = key.partition(".")[0]
+        name = OmegaConf.select(config or OmegaConf.create(), f"{group}.name")
+        if name and not (conf_folder() / group / f"{name}.yaml").exists():  # a part of the user's own
+            return f"{key}: the YAML file of {group} {name} lacks it: add it there, or write +{key}=VALUE"
         return f"{key}: there is no such setting here, but with {' or '.join(options[key])}"
     here, elsewhere = _known_settings(key, compose([]) if config is None else config)
     meant = MEANT.get(key.rpartition(".")[2], key)

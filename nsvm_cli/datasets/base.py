@@ -55,6 +55,9 @@ class Samples:
     origins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        x, y = (getattr(array, "dtype", type(array).__name__) for array in (self.x, self.y))
+        if x not in ("float64", "uint8") or getattr(y, "kind", None) not in ("f", "i", "u"):
+            raise ValueError(f"expected arrays x of float64 or uint8 and y of numbers, got {x} and {y}")
         if not np.isfinite(self.x).all():
             row = int(np.argwhere(~np.isfinite(self.x.reshape(len(self.x), -1)))[0, 0])
             raise InputError(f"{self.source}: sample {row + 1} holds NaN or an infinite value")

@@ -91,6 +91,10 @@ MOONS = "did you mean dataset.noise? (known: dataset.name, dataset.noise, datase
         ("train --estimate dataset=moons dataset.noise2=3", MOONS),
         ("tune dataset=moons dataset.noise2=3", "did you mean dataset.noise? (known: dataset.name, "),
         ("train kernel=cauchy kernel.gama=3", "kernel.gamma? (known: kernel.gamma, kernel.name)"),
+        (
+            "train dataset=moons dataset.validation=10",
+            "the YAML file of dataset moons lacks it: add it there, or write +dataset.validation=VALUE",
+        ),
     ],
 )
 def test_a_bad_setting_of_a_part_of_ones_own_is_one_line(words: str, said: str, parts: Path) -> None:
@@ -100,6 +104,31 @@ def test_a_bad_setting_of_a_part_of_ones_own_is_one_line(words: str, said: str, 
 def test_every_part_at_once(parts: Path) -> None:
     words = [*MINE, "kernel=cauchy", "network=wide", "algorithm=perceptron", "dataset=moons"]
     trained(*words, cwd=parts)
+
+
+@pytest.mark.parametrize(
+    ("part", "was", "now", "said"),
+    [
+        (
+            "kernel=cauchy",
+            "1 / (1",
+            "torch.ones(1, requires_grad=True) / (1",
+            "kernel cauchy (my_parts.Cauchy) returned values with a gradient, though its features have none",
+        ),
+        (
+            "dataset=moons",
+            "x + rng.normal(0, self.noise, x.shape)",
+            "x.astype(str)",
+            "plugin my_parts failed in Moons.load: ValueError: expected arrays x of float64 or uint8 and y "
+            "of numbers, got <U32 and float64 (my_parts.py, line ",
+        ),
+    ],
+)
+def test_a_part_that_returns_something_else(part: str, was: str, now: str, said: str, parts: Path) -> None:
+    text = (parts / "my_parts.py").read_text()
+    assert was in text
+    (parts / "my_parts.py").write_text(text.replace(was, now))
+    assert refusal("train", *MINE, part, cwd=parts).startswith(said)
 
 
 TINY = ["algorithm=pegasos", "kernel.gamma=1", "algorithm.steps=5", "dataset.samples=100", "curves=false"]
