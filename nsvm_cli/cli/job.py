@@ -40,6 +40,7 @@ class RunOptions:
     overwrite: bool = False
     optimized_metric: str | None = None
     changes: tuple[str, ...] = ()
+    config_dir: str | None = None
 
 
 @dataclass
@@ -102,13 +103,18 @@ class Place:
 
 
 def _place(job: Job) -> Place:
+    from nsvm_cli.storage.run_directory import config_dir_in, overrides_in, read_status
+
     hydra = HydraConfig.get()
     sweep = hydra.mode == RunMode.MULTIRUN
     number = int(hydra.job.num) if sweep else None
     overrides = OmegaConf.to_container(hydra.overrides.task)  # ${oc.env:X} stays as it was written
+    config_dir = job.options.config_dir
     if job.options.resume:  # overrides that only compose the changes are not recorded
-        overrides = _recorded_overrides(job.options.resume)
+        record = read_status(job.options.resume) or {}
+        overrides, config_dir = overrides_in(record), config_dir or config_dir_in(record)
     fields = {"job": number, "sweep": job.sweep if sweep else None, "overrides": overrides}
+    fields["config_dir"] = config_dir
     directory = job.options.resume or Path(hydra.runtime.output_dir)
     return Place(directory, number, fields, job.full_error)
 
@@ -116,12 +122,6 @@ def _place(job: Job) -> Place:
 def refusals(directory: Path, sweep: str) -> Path:
     """Return the folder, while a sweep runs, for jobs that may not write to their directories."""
     return directory / f".{sweep}"
-
-
-def _recorded_overrides(run: Path) -> list[str]:
-    from nsvm_cli.storage.run_directory import overrides_in, read_status
-
-    return overrides_in(read_status(run) or {})
 
 
 def composed_settings(config: DictConfig, options: RunOptions) -> Settings:
@@ -254,6 +254,7 @@ def _train_run(
             tell,
             options.allow_mismatch,
             [*by_key.values()],
+            place.fields["config_dir"],
             place.fields["sweep"],
             pictures if settings.curves else lambda: None,
         )

@@ -12,7 +12,7 @@ from typing import Any
 from nsvm_cli.cli.job import Job, RunOptions
 from nsvm_cli.cli.sweep import Sweep
 from nsvm_cli.compose.composition import quoted, run_app
-from nsvm_cli.compose.hydra_private import ESTIMATE, asks_for_sweep
+from nsvm_cli.compose.hydra_private import ESTIMATE, asks_for_sweep, parsed
 from nsvm_cli.errors import InputError
 
 FLAGS = ("allow_mismatch", "overwrite")
@@ -68,7 +68,8 @@ def _options(arguments: Iterable[str]) -> tuple[RunOptions, list[str]]:
                 raise InputError(f"resume={value}: expected the directory of a run, with its config.yaml")
         else:
             words.append(word)
-    options = RunOptions(**values, changes=tuple(word for word in words if not word.startswith("-")))
+    flags = parsed([word for word in words if word != ESTIMATE])
+    options = RunOptions(**values, changes=tuple(flags.overrides), config_dir=flags.config_dir)
     if options.resume and options.overwrite:
         raise InputError("resume=RUN resumes a run, overwrite=true starts it over: expected one of them")
     return options, words

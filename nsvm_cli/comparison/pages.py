@@ -98,7 +98,8 @@ def _date(record: RunRecord) -> str:
 def _settings(record: RunRecord) -> Blocks:
     if not record.settings:
         return []
-    command = [Code(shlex.join(["nsvm", "train", *record.overrides]))] if record.overrides else []
+    folder = [] if record.config_dir is None else ["--config-dir", record.config_dir]
+    command = [Code(shlex.join(["nsvm", "train", *folder, *record.overrides]))] if record.overrides else []
     return [*command, settings_tables(record.settings, overridden([record]))]
 
 

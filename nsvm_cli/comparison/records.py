@@ -17,6 +17,7 @@ from nsvm_cli.storage.run_directory import (
     CONFIG,
     RESULT,
     STATUS,
+    config_dir_in,
     has_run,
     is_finished,
     outcome_of,
@@ -39,6 +40,7 @@ class RunRecord:
         message: what happened, in one line, unless the run has finished or is running.
         settings: its settings as plain values; empty for a job that failed before it had any.
         figures: what its ``result.json`` holds beside these; empty before it has finished.
+        config_dir: the folder of the user's own configurations, if one was named.
     """
 
     path: Path
@@ -47,6 +49,7 @@ class RunRecord:
     settings: dict[str, Any] = field(default_factory=dict)
     overrides: list[str] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
+    config_dir: str | None = None
 
     def values(self) -> dict[str, Any]:
         """Return path, status, settings and figures by name, such as ``algorithm.lam``, ``test_accuracy``."""
@@ -119,15 +122,17 @@ def read_run(path: Path) -> RunRecord:
         settings = read_config(path) if (path / CONFIG).is_file() else {}
     except InputError as error:
         return RunRecord(path, "failed", str(error), overrides=overrides)
-    return RunRecord(path, *outcome_of(path, status), settings, overrides)
+    return RunRecord(path, *outcome_of(path, status), settings, overrides, config_dir=config_dir_in(status))
 
 
 def _finished(path: Path, result: dict[str, Any]) -> RunRecord:
     settings, overrides = result.pop("settings", None), overrides_in(result)
-    result.pop("overrides", None)
+    config_dir = config_dir_in(result)
+    for name in ("overrides", "config_dir"):
+        result.pop(name, None)
     if not isinstance(settings, dict):
         raise InputError(f"{path / RESULT} is damaged: expected the settings of the run")
-    return RunRecord(path, "finished", "", settings, overrides, result)
+    return RunRecord(path, "finished", "", settings, overrides, result, config_dir)
 
 
 def differing(records: Sequence[RunRecord]) -> list[str]:

@@ -86,13 +86,22 @@ def jobs_of(overrides: list[Override]) -> list[list[str]]:
     return jobs
 
 
+def parsed(arguments: list[str]) -> argparse.Namespace:
+    """Return the flags and the ``overrides`` of the command line.
+
+    Raises:
+        InputError: an unknown flag, or one with a wrong value.
+    """
+    return get_args_parser().parse_args(flags_first(arguments))
+
+
 def asks_for_sweep(arguments: list[str]) -> bool:
     """Return whether the command line asks for a sweep; the user's configuration may do so too.
 
     Raises:
         InputError: an unknown flag, or one with a wrong value.
     """
-    options = get_args_parser().parse_args(flags_first(arguments))
+    options = parsed(arguments)
     modes = (word.lstrip("+").replace("'", "").replace('"', "") for word in options.overrides)
     return options.multirun or f"hydra.mode={RunMode.MULTIRUN.name}" in modes
 

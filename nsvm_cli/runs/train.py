@@ -23,7 +23,14 @@ from nsvm_cli.runs.callbacks import (
     Say,
     StopOnSignal,
 )
-from nsvm_cli.runs.experiment import Experiment, figures_of, log_every, model_of, movement, saved_model
+from nsvm_cli.runs.experiment import (
+    Experiment,
+    figures_of,
+    log_every,
+    model_of,
+    movement,
+    saved_model,
+)
 from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.runs.tracking import Tracking
 from nsvm_cli.storage.run_directory import RunDirectory
@@ -38,6 +45,7 @@ def train_run(
     say: Say = lambda line: None,
     allow_mismatch: bool = False,
     overrides: Sequence[str] = (),
+    config_dir: str | None = None,
     sweep: str | None = None,
     draw: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
@@ -55,6 +63,7 @@ def train_run(
         allow_mismatch: whether to resume even if settings or environment have changed. The result may then
             differ, and has ``"exact": false``.
         overrides: those of the command line, for the result.
+        config_dir: the folder of the user's own configurations, for the result.
         sweep: the name of the sweep that the run belongs to, for its logger.
         draw: draws the pictures of the finished run; called if there is a logger to show them.
 
@@ -90,6 +99,7 @@ def train_run(
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "settings": settings,
             "overrides": list(overrides),
+            "config_dir": config_dir,
         }
         save_model(directory.final, saved_model(experiment, model, state.t, moved))
         best.finish()

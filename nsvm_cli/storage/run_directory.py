@@ -204,6 +204,12 @@ def overrides_in(record: Mapping[str, Any]) -> list[str]:
     return [str(word) for word in words] if isinstance(words, list) else []
 
 
+def config_dir_in(record: Mapping[str, Any]) -> str | None:
+    """Return the folder of the user's own configurations in a status or a result, if one was named."""
+    folder = record.get("config_dir")
+    return folder if isinstance(folder, str) else None
+
+
 def read_result(path: Path) -> dict[str, Any]:
     """Return the result of a finished run.
 
