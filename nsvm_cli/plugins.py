@@ -4,12 +4,15 @@ their code raises.
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import hashlib
 import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 
 from nsvm_cli.errors import InputError, RunError, message_of, out_of_memory
@@ -21,6 +24,9 @@ MOST_FRAMES = 10
 _named: set[str] = set()
 _folders: set[str] = set()
 """The top-level modules that the user has named, and the folders in which this was done."""
+
+_sources: dict[str, dict[str, bytes]] = {}
+"""For each module that the user has named, its source and that of what it imports, by name."""
 
 
 def load_plugins(modules: Iterable[str]) -> None:
@@ -42,13 +48,59 @@ def load_plugins(modules: Iterable[str]) -> None:
         _folders.add(folder)
         _named.add(module.partition(".")[0])
         try:
-            importlib.import_module(module)
+            if module not in sys.modules or module not in _sources:
+                importlib.import_module(module)
+                _sources[module] = _read_sources(module)
         except Exception as error:
             if isinstance(error, ModuleNotFoundError) and error.name in (module, module.split(".")[0]):
                 raise InputError(
                     f"plugins: there is no module {module!r} in the current folder or on PYTHONPATH"
                 ) from None
             raise InputError(f"plugin {module} failed: {_what(error)}{location(error)}") from error
+
+
+def code_sha256() -> str | None:
+    """Return the SHA-256 of the source that the plugins had when they were loaded; None without plugins.
+
+    It covers what they import from their own folder, also later, within functions.
+    """
+    loaded = {pair for name in _sources.keys() & sys.modules.keys() for pair in _sources[name].items()}
+    return hashlib.sha256(repr(sorted(loaded)).encode()).hexdigest() if loaded else None
+
+
+def _read_sources(plugin: str) -> dict[str, bytes]:
+    """Return the source of a plugin and of the modules beside it that it imports, by their names."""
+    top = sys.modules[plugin.partition(".")[0]]
+    folder = Path([*getattr(top, "__path__", ()), getattr(top, "__file__", None) or ""][0]).parent
+    installed = folder.name in ("site-packages", "dist-packages")  # beside modules that are not the user's
+    sources: dict[str, bytes] = {}
+    names = [plugin]
+    while names:
+        name = names.pop()
+        first, *_ = parts = name.split(".")
+        if name in sources or first == "nsvm_cli" or (installed and first != top.__name__):
+            continue
+        if len(parts) > 1:  # a package, whose __init__ comes first
+            names.append(".".join(parts[:-1]))
+        path = folder.joinpath(*parts)
+        if (package := path / "__init__.py").is_file():
+            sources[name] = package.read_bytes()
+            names += _imports(sources[name], parts)
+        elif (module := path.with_name(f"{path.name}.py")).is_file():
+            sources[name] = module.read_bytes()
+            names += _imports(sources[name], parts[:-1])
+    return sources
+
+
+def _imports(source: bytes, package: Sequence[str]) -> Iterator[str]:
+    """Yield the names that a module of a package imports, be they of modules or of what is in them."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            origin = [*above, *filter(None, [node.module])]
+            yield from (".".join([*origin, alias.name]) for alias in node.names)
 
 
 def explain(error: Exception) -> Exception:

@@ -11,6 +11,7 @@ from nsvm_cli.config.settings import Section
 from nsvm_cli.datasets import Data, Split, load_data
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import memory_limit
+from nsvm_cli.plugins import code_sha256
 from nsvm_cli.trainers import trains_svm
 
 
@@ -48,6 +49,8 @@ def evaluate_model(
     svm = trains_svm(settings.algorithm["name"])
     if remark := _remark(facts, data):
         say(remark)
+    if facts.plugins_sha256 not in (None, code_sha256()):
+        say("the code of the plugins is not that of training: the scores may be those of another model")
     if split is None and not data.official_split and data.sha256 != facts.sha256:
         whole = data.splits.sizes["all"]
         say(f"scoring {len(chosen)} of {whole} samples, the {name} set of other data; split=all takes all")

@@ -49,6 +49,7 @@ def _in_memory(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 Name = Annotated[str, Field(max_length=4096)]
+SHA256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=8), AfterValidator(_in_memory)]
 
 
@@ -62,7 +63,7 @@ class Facts:
     deviation of real targets, which have no classes. ``labels`` is NumPy's name of the type of the labels
     that an estimator was given, such as bool; None for other models. ``theta_change`` and
     ``feature_change`` say how far training has moved the network (see ``nsvm_cli.models.change``), if that is
-    known.
+    known. ``plugins_sha256`` is the checksum of the code of the user's modules, if there were any.
     """
 
     scale: Positive
@@ -71,13 +72,14 @@ class Facts:
     classes: Annotated[tuple[Name, ...], Field(max_length=MOST_CLASSES)]
     steps: NonNegativeInt
     source: Name
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    sha256: SHA256
     columns: Columns | None = None
     one_vs_one: bool = False
     target: tuple[float, Positive] | None = None
     labels: Name | None = None
     theta_change: NonNegative | None = None
     feature_change: Annotated[float, Field(ge=0, le=2)] | None = None
+    plugins_sha256: SHA256 | None = None
 
     def __post_init__(self) -> None:
         if (len(self.classes) < 2) == (self.target is None):

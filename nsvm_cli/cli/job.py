@@ -21,7 +21,7 @@ from nsvm_cli.cli.pictures import draw
 from nsvm_cli.compose.composition import FULL_ERROR, plain_values
 from nsvm_cli.errors import InputError, RunError, did_you_mean, message_of
 from nsvm_cli.output import answer, details, flash, standard_streams
-from nsvm_cli.plugins import explain, load_plugins
+from nsvm_cli.plugins import code_sha256, explain, load_plugins
 
 if TYPE_CHECKING:
     from nsvm_cli.config.settings import Settings
@@ -166,7 +166,7 @@ def _train(settings: Settings, place: Place, job: Job) -> None:
 
     directory, sweep, options = place.directory, place.number is not None, job.options
     if sweep and not options.overwrite:
-        _check_same_run(directory, settings)
+        _check_same_run(directory, settings, options.allow_mismatch)
     resuming = sweep or options.resume is not None
     if resuming and is_finished(directory) and not options.overwrite:
         _leave_alone(place, settings)
@@ -214,13 +214,20 @@ def _value_of(metric: str, directory: Path) -> float:
     return float(numbers[metric])
 
 
-def _check_same_run(directory: Path, settings: Settings) -> None:
+def _check_same_run(directory: Path, settings: Settings, allow_mismatch: bool) -> None:
     from nsvm_cli.config.settings import is_record_of
-    from nsvm_cli.storage.run_directory import has_run, read_config
+    from nsvm_cli.storage.run_directory import has_run, is_finished, read_config, read_result
 
     if has_run(directory) and not is_record_of(read_config(directory), settings):
         raise InputError(
             f"{directory} holds a run with other settings: name another hydra.sweep.dir, or overwrite=true"
+        )
+    if allow_mismatch or not is_finished(directory):
+        return
+    if read_result(directory).get("plugins_sha256") != code_sha256():
+        raise InputError(
+            f"{directory} holds a run with other code of plugins: name another hydra.sweep.dir, start over "
+            "with overwrite=true, or keep it with allow_mismatch=true"
         )
 
 

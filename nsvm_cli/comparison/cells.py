@@ -227,9 +227,18 @@ def _guesses(
 
 
 def _by_seed(group: Sequence[RunRecord]) -> dict[int, RunRecord]:
-    """Return the first finished run of each seed, and expect that others with it repeat its figures."""
+    """Return the first finished run of each seed.
+
+    Expect that others with it repeat its figures, and that the code of plugins was the same for all.
+    """
     runs: dict[int, RunRecord] = {}
-    for record in (record for record in group if record.status == "finished"):
+    finished = [record for record in group if record.status == "finished"]
+    for record in finished:
+        if (code := record.figures.get("plugins_sha256")) != finished[0].figures.get("plugins_sha256"):
+            raise InputError(
+                f"{finished[0].path} and {record.path} have the same settings, but other code of plugins: "
+                f"leave out either, as --filter 'plugins_sha256!={code or 'null'}' does"
+            )
         first = runs.setdefault(int(record.figures["seed"]), record)
         same = (first.figures.get(name) == record.figures.get(name) for name in REPEATED)
         if first is not record and not all(same):

@@ -11,6 +11,7 @@ from nsvm_cli.comparison.cells import CAUTION, chooses_by_test
 from nsvm_cli.comparison.compare import FEWEST_BLOCKS, Comparison, Ranking, shared_samples
 from nsvm_cli.comparison.intervals import FEWEST_SEEDS, Estimate
 from nsvm_cli.comparison.markup import latex, markdown_table
+from nsvm_cli.output import printable
 from nsvm_cli.storage.files import csv_text
 
 HEAD = (
@@ -130,6 +131,11 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "") -> 
     found = [CAUTION] if chooses_by_test([row.cell for row in rows]) else []
     if repeats := sum(row.cell.repeats for row in rows):
         found.append(f"Left out, as they repeat another run with the same figures: {repeats}.")
+    runs = [run for row in rows for run in row.cell.runs.values()]
+    code = {str(sha256): run.path for run in runs if (sha256 := run.figures.get("plugins_sha256"))}
+    if len(code) > 1:
+        one, other, *_ = code.values()
+        found.append(printable(f"The code of the plugins differs, as between {one} and {other}."))
     failed = [row.cell for row in rows if row.cell.failed]
     if any(None in cell.failed.values() for cell in failed):
         found.append(

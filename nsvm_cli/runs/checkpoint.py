@@ -19,6 +19,7 @@ from nsvm_cli.config.settings import flat, parse_settings, plain
 from nsvm_cli.engines import LITERAL, NUMBA, TORCH, circumstances
 from nsvm_cli.engines.numba import can_take
 from nsvm_cli.errors import InputError
+from nsvm_cli.plugins import code_sha256
 from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.metrics_file import Position
@@ -80,8 +81,8 @@ def with_engine_of(checkpoint: Checkpoint, experiment: Experiment) -> Experiment
 
 
 def environment(experiment: Experiment) -> dict[str, str]:
-    """Return what the bits of a result depend on, apart from the settings: versions, hardware and data."""
-    device = experiment.device
+    """Return what the bits of a result depend on, apart from the settings: hardware, data and code."""
+    device, sha256 = experiment.device, code_sha256()
     return {
         "nsvm": __version__,
         "torch": torch.__version__,
@@ -90,6 +91,7 @@ def environment(experiment: Experiment) -> dict[str, str]:
         "engine": circumstances(experiment.engine),
         "processes": str(experiment.problem.processes.size),
         "data": experiment.data.sha256,
+        **({"plugins_sha256": sha256} if sha256 else {}),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,6 +40,7 @@ from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.parallel.device import select_device
 from nsvm_cli.parallel.distributed import init_distributed
 from nsvm_cli.parts import Parts, build_parts
+from nsvm_cli.plugins import code_sha256
 from nsvm_cli.randomness import Stream, derived_seed
 from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.storage.run_directory import config_text
@@ -287,6 +289,7 @@ def saved_model(
         one_vs_one=expansion.one_vs_one,
         target=(data.task.mean, data.task.std) if isinstance(data.task, Regression) else None,
         labels=labels,
+        plugins_sha256=code_sha256(),
         **(movement or {}),
     )
     return SavedModel(model, experiment.settings, facts)
@@ -325,6 +328,18 @@ def versions() -> dict[str, str]:
     }
 
 
+def git_state() -> dict[str, Any] | None:
+    """Return the commit of the repository that the current directory is in, and whether a file that it tracks
+    has changed since; None outside of any, or without git.
+    """
+    commands = ["git", "rev-parse", "HEAD"], ["git", "status", "--porcelain", "--untracked-files=no"]
+    try:
+        said = [subprocess.run(c, capture_output=True, check=True, timeout=10).stdout for c in commands]
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return {"commit": said[0].decode().strip(), "dirty": bool(said[1])}
+
+
 def _circumstances(experiment: Experiment) -> dict[str, Any]:
     settings, data = experiment.settings, experiment.data
     return {
@@ -337,6 +352,7 @@ def _circumstances(experiment: Experiment) -> dict[str, Any]:
         "engine": experiment.engine,
         "processes": experiment.problem.processes.size,
         "versions": versions(),
+        "plugins_sha256": code_sha256(),
         "data": {
             "source": data.source,
             "sha256": data.sha256,

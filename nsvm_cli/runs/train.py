@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from nsvm_cli.runs.callbacks import (
 from nsvm_cli.runs.experiment import (
     Experiment,
     figures_of,
+    git_state,
     log_every,
     model_of,
     movement,
@@ -73,6 +75,7 @@ def train_run(
         RunError: training diverged, or the logger could not start.
         Interrupted: a signal stopped the run, after its checkpoint was written.
     """
+    git = git_state()  # not that of the end, which may be days later
     best = BestModel(experiment, directory)
     checkpoints = CheckpointManager(experiment, directory.path, directory, best, signals, say)
     state = checkpoints.restore(allow_mismatch)
@@ -97,6 +100,8 @@ def train_run(
             **best.figures(),
             **checkpoints.figures(),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "host": platform.node(),
+            "git": git,
             "settings": settings,
             "overrides": list(overrides),
             "config_dir": config_dir,

@@ -220,7 +220,7 @@ def test_a_single_run_writes_its_status_too(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1] == f"nsvm: {status['message']}"
     assert nsvm(*words, "overwrite=true", cwd=tmp_path).returncode == 0
     status = status_of(tmp_path / "run")
-    assert status.keys() == {"status", "message", "job", "sweep", "overrides"}
+    assert status.keys() == {"status", "message", "job", "sweep", "overrides", "config_dir"}
     assert (status["status"], status["message"]) == ("finished", "")
     assert status["overrides"] == [*TINY, "kernel=polynomial"]
 

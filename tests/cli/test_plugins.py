@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import platform
 import re
+import subprocess
 from pathlib import Path
 from textwrap import dedent
 
@@ -11,6 +14,7 @@ import pytest
 from nsvm_cli.cli.parser import build_parser
 from nsvm_cli.errors import InputError
 from tests.cli.process import evaluated, nsvm, refusal, trained
+from tests.cli.test_report import report
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -157,6 +161,85 @@ def test_a_plugin_imports_what_lies_beside_it_but_no_file_there_shadows_a_librar
     run, _ = trained("plugins=[mine]", "kernel.name=mine", *TINY, cwd=tmp_path)
     figures = evaluated(run, "plugins=[mine]", "dataset=ringnorm", "dataset.samples=50", cwd=tmp_path)
     assert figures["samples"] == 5
+
+
+KERNEL = """
+import os
+from nsvm_cli.models.kernels import KERNELS, RBF
+calls = []
+class Mine(RBF):
+    def __call__(self, a, b):
+        from own.power import POWER
+        calls.append(1)
+        if len(calls) == int(os.environ.get("CALLS", 0)):
+            raise ValueError("it is broken")
+        return super().__call__(a, b) ** POWER
+KERNELS["mine"] = Mine
+"""
+RUN = ["--config-dir", "conf", "plugins=[mine]", "kernel=mine", "engine=literal", "checkpoint.every=5"]
+RUN += ["algorithm=pegasos", "algorithm.steps=60", "dataset.samples=100", "curves=false"]
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """Return a folder with a plugin whose kernel imports modules beside it when it is called."""
+    files = {"mine.py": KERNEL, "own/__init__.py": "", "own/number.py": "POWER = 1"}
+    files["own/power.py"] = "from . import number\nPOWER = number.POWER"
+    files["conf/kernel/mine.yaml"] = "name: mine\ngamma: 1"
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_a_run_resumes_and_is_evaluated_with_the_code_that_it_was_trained_with(mine: Path) -> None:
+    nsvm("train", *RUN, "hydra.run.dir=run", cwd=mine, env={"CALLS": "40"}, code=2)
+    assert (mine / "run" / "last.safetensors").exists()
+    (mine / "own" / "number.py").write_text("POWER = 1/3")
+    resume = ["train", "resume=run", "--config-dir", "conf", "plugins=[mine]"]
+    refused = nsvm(*resume, cwd=mine, code=2).stderr
+    assert re.search(r"cannot be resumed bit for bit: plugins_sha256 was \w+ \.\.\. and is \w+", refused)
+    nsvm(*resume, "allow_mismatch=true", cwd=mine, code=0)
+    result = json.loads((mine / "run" / "result.json").read_text())
+    assert (result["exact"], result["overrides"]) == (False, RUN[2:])
+    command = "nsvm train --config-dir conf 'plugins=[mine]' kernel=mine "
+    assert command in report("run", "plugins=[mine]", cwd=mine).sections["Settings"]
+    said = "the code of the plugins is not that of training: "
+    assert said not in nsvm("evaluate", "run", "plugins=[mine]", cwd=mine, code=0).stderr
+    (mine / "own" / "number.py").write_text("POWER = 1")
+    assert said in nsvm("evaluate", "run", "plugins=[mine]", cwd=mine, code=0).stderr
+
+
+def test_a_sweep_refuses_jobs_of_other_code(mine: Path) -> None:
+    words = ["train", "-m", *RUN, "seed=0,1", "hydra.sweep.dir=sweep"]
+    nsvm(*words, cwd=mine, code=0)
+    assert "2 finished, 0 failed" in nsvm(*words, cwd=mine, code=0).stdout
+    (mine / "own" / "number.py").write_text("POWER = 1/3")
+    done = nsvm(*words, cwd=mine, code=2)
+    assert "0 finished, 2 failed" in done.stdout
+    assert "sweep/0 holds a run with other code of plugins: name another hydra.sweep.dir" in done.stderr
+    assert "2 finished" in nsvm(*words, "allow_mismatch=true", cwd=mine, code=0).stdout
+    nsvm("train", *RUN, "seed=2", "hydra.run.dir=sweep/2", cwd=mine, code=0)
+    line = nsvm("compare", "sweep", cwd=mine, code=2).stderr
+    assert line.startswith("nsvm: sweep/0 and sweep/2 have the same settings, but other code of plugins: ")
+    sha256 = re.findall(r"--filter '(plugins_sha256!=\w{64})' does", line)
+    assert "| 2 " in nsvm("compare", "sweep", "--filter", *sha256, cwd=mine, code=0).stdout
+
+
+def test_a_result_says_where_and_from_which_commit_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "node", lambda: "host-of-mine")
+    (tmp_path / "tracked").touch()
+    name = ["-c", "user.name=me", "-c", "user.email=me@here"]
+    for words in (["init", "-q"], ["add", "tracked"], [*name, "commit", "-q", "-m", "Begin"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    run, result = trained(*TINY, cwd=tmp_path)
+    assert (len(result["git"]["commit"]), result["git"]["dirty"]) == (40, False)
+    assert (result["host"], result["plugins_sha256"]) == ("host-of-mine", None)
+    assert b"host-of-mine" not in (run / "final.safetensors").read_bytes()
+    (tmp_path / "tracked").write_text("edited")
+    assert trained(*TINY, "overwrite=true", cwd=tmp_path)[1]["git"] == {**result["git"], "dirty": True}
 
 
 @pytest.mark.parametrize(

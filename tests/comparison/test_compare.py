@@ -265,6 +265,10 @@ def of_task(record: RunRecord, task: str) -> RunRecord:
         ([run(), changed(run(algorithm="alg2"), sha256="other")], "trained on different data"),
         ([run(), run(errors=51)], "same settings and seed, but different results: .* 'path!=ring-alg1-0'"),
         ([run(), changed(run(), sha256="other")], "same settings and seed, but different results"),
+        (
+            [run(), run(1, plugins_sha256="b")],
+            "ring-alg1-0 and ring-alg1-1 .* code of plugins: .*256!=b'",
+        ),
         ([run(), run(1, test_errors=None, validation_errors=3)], "was evaluated on validation data"),
         ([run(), run(1, test_errors=None, test_r2=None)], "ring-alg1-1 has no score to compare: R² is undef"),
         ([run(), run(1, errors="many")], "ring-alg1-1/result.json is damaged"),
@@ -337,6 +341,15 @@ def test_a_failed_run_may_score_as_guessing() -> None:
     for record in records[:-2]:
         record.figures["test_r2"] = 1 - record.figures.pop("test_errors") / SAMPLES
     assert cells(records, guess=True)[0].scores[0] == 0.0
+
+
+def test_candidates_of_other_code_are_told_of() -> None:
+    rows = compare(cells([run(), run(algorithm="alg2", plugins_sha256="a"), run(algorithm="alg3")]))
+    assert "code" not in to_markdown(rows, None)
+    rows = compare(cells([run(plugins_sha256="a"), run(algorithm="alg2", plugins_sha256="b")]))
+    assert "The code of the plugins differs, as between ring-alg1-0 and ring-alg2-0." in to_markdown(
+        rows, None
+    )
 
 
 def test_a_single_choice_of_settings_on_each_data_set_is_nothing_to_compare() -> None:
