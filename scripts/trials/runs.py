@@ -63,7 +63,8 @@ def bits(run: Path) -> dict[str, object]:
     result = json.loads((run / "result.json").read_text())
     for key in ("train_seconds", "resumed", "date"):
         del result[key]
-    names = sorted({path.name for path in run.iterdir()} - {"result.json", "status.json", "times.jsonl"})
+    apart = {"result.json", "status.json", "times.jsonl", "last.safetensors"}
+    names = sorted({path.name for path in run.iterdir()} - apart)
     return {"result": result, **{name: (run / name).read_bytes() for name in names}}
 
 

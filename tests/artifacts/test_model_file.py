@@ -77,7 +77,8 @@ def test_the_loaded_model_has_the_same_decision_function(run: Run, dtype: str, s
 def test_a_run_directory_holds_what_the_readme_says(run: Run) -> None:
     path, result = run()
     assert {file.name for file in path.iterdir()} == {
-        *("config.yaml", "metrics.jsonl", "times.jsonl", "result.json", "final.safetensors")
+        *("config.yaml", "metrics.jsonl", "times.jsonl", "result.json"),
+        *("final.safetensors", "last.safetensors"),
     }
     assert json.loads((path / "result.json").read_text()) == result
     keys = "test_accuracy test_errors train_accuracy train_errors steps violations support_vectors alignment"
@@ -129,7 +130,7 @@ def test_missing_truncated_and_foreign_files_are_refused(file: Path, tmp_path: P
     refused(file, "is of another kind: expected metadata 'nsvm-model-2', found 'nsvm-training-1'$")
     tensor_file.write(file, "nsvm-model-1", {}, {"weight": torch.ones(3)})
     refused(file, "found 'nsvm-model-1', which another version of nsvm writes: train again")
-    with pytest.raises(InputError, match="expected the directory of a finished run"):
+    with pytest.raises(InputError, match="expected a run that has finished or has a checkpoint"):
         find_model_file(tmp_path)
 
 
