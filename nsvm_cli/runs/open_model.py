@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from nsvm_cli.runs.checkpoint import (
 from nsvm_cli.runs.experiment import build, calibrated, load, movement, saved_model, uncalibrated
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.run_directory import checkpoints_in
+from nsvm_cli.storage.tensor_file import unusable
 
 NO_SETTINGS: dict[str, Any] = {
     section: {} for section in ("dataset", "network", "kernel", "optimizer", "algorithm")
@@ -90,4 +92,8 @@ def _model_of(
         raise InputError(f"{file} is of {step}: expected one of Part 2, as there is no SVM before")
     say(f"{file}: the model after {step}")
     model = calibrated(e, uncalibrated(e, e.trainer.finish(e.problem, state)))
-    return saved_model(e, model, state.t, movement(e))
+    saved, code = saved_model(e, model, state.t, movement(e)), checkpoint.environment.get("plugins_sha256")
+    try:
+        return replace(saved, facts=replace(saved.facts, plugins_sha256=code))  # that of training
+    except ValueError as error:
+        raise unusable(file, error) from None

@@ -66,6 +66,7 @@ def test_a_checkpoint_that_is_damaged_or_a_strangers(tmp_path: Path) -> None:
         ({"settings": {**checkpoint.settings, "kernel": {"name": "os.system"}}}, "there is no kernel"),
         ({"settings": {"seed": 1}}, "dataset"),
         ({"environment": {**checkpoint.environment, "data": "0" * 64}}, "has changed since the run"),
+        ({"environment": {**checkpoint.environment, "plugins_sha256": "x"}}, "plugins_sha256 should match"),
     ):
         save_checkpoint(last, replace(checkpoint, **changes))
         with pytest.raises(InputError, match=refused):
