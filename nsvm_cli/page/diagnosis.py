@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from nsvm_cli.datasets import Split
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError
-from nsvm_cli.models.kernels import kernel_sums
+from nsvm_cli.models.kernels import Biased, kernel_sums
 from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Hinge, Loss, build_loss
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import dataset_alignment, full_objective, random_subset, squared_norm
@@ -104,7 +104,8 @@ def _some(trained: Trained, split: Split, most: int) -> Split:
 def _kernel_figures(trained: Trained, train: Samples, held_out: Samples) -> Figures:
     """Return the alignment on training and held-out samples, and figures of the kernel matrix.
 
-    The matrix is that of the cosines K(a, b) / sqrt(K(a, a) K(b, b)), for which the distances are defined.
+    The matrix is that of the cosines K(a, b) / sqrt(K(a, a) K(b, b)), for which the distances are defined,
+    of K without the 1 that a bias adds.
     """
     model, seed = trained.model, trained.saved.settings.seed
     aligned = {}
@@ -113,7 +114,7 @@ def _kernel_figures(trained: Trained, train: Samples, held_out: Samples) -> Figu
         found = dataset_alignment(model.kernel, some.z, c, seed, model.task.centred)
         aligned[f"alignment_{name}"] = found["alignment"]
     z = train.z[:IN_MATRIX]
-    K = model.kernel(z, z).double()
+    K = model.kernel.without(Biased)(z, z).double()
     size = K.diagonal().clamp_min(torch.finfo(K.dtype).tiny).sqrt()
     K = (K / size / size[:, None]).fill_diagonal_(1)
     spectrum = torch.linalg.eigvalsh(K / len(K)).flip(0)
