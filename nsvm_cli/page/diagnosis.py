@@ -62,8 +62,9 @@ def diagnose(trained: Trained, records: Records = (), most: int = IN_FIT) -> Fig
 
     Scores are those on the held-out samples (``split``): the accuracy, or R^2 for real targets. Of many
     samples, random ones stand in for all: ``samples`` and ``fitted_samples`` say of how many held-out and
-    training samples scores and alignments are, and ``matrix_samples`` of how many the figures of the kernel
-    matrix are. ``missing`` says why figures are None.
+    training samples scores and alignments are, of ``held_out_samples`` and ``train_samples``, and
+    ``matrix_samples`` of how many the figures of the kernel matrix are. ``missing`` says why figures are
+    None.
 
     Args:
         trained: the model.
@@ -83,6 +84,8 @@ def diagnose(trained: Trained, records: Records = (), most: int = IN_FIT) -> Fig
     )
     figures = {
         "split": trained.split,
+        "held_out_samples": len(trained.held_out),
+        "train_samples": m,
         **_kernel_figures(trained, train, held_out),
         **_support_figures(trained, records),
         **_objective(trained, train),
@@ -231,9 +234,10 @@ def _objective(trained: Trained, train: Samples) -> Figures:
 def _scores(trained: Trained, train: Samples, held_out: Samples, distance_ones: float) -> Figures:
     """Return the score of the model on training and held-out samples, and those of others in its place.
 
-    ``better`` names the others that make significantly smaller errors on the same samples, and ``worse``
-    those that make larger ones; ``overfitted`` says whether errors on held-out samples are significantly
-    larger than on training samples.
+    ``beats_guess`` says whether its errors are significantly smaller than those of one answer for all,
+    ``worse_features`` whether those of an exact SVM on the initial features are smaller than its own and than
+    those of an exact SVM on its features, and ``overfitted`` whether they are larger on held-out samples than
+    on training samples.
     """
     task, own, split = trained.model.task, trained.model.expansion, held_out.split
     others = {"refit": refit(trained, train), "refreshed": refreshed(trained)}
@@ -250,7 +254,7 @@ def _scores(trained: Trained, train: Samples, held_out: Samples, distance_ones: 
         for name in ("test", "refit", "refreshed", "frozen", "rescaled", "guess")
     }
     errors = {name: _errors(trained, split, decided) for name, decided in answers.items()}
-    test = errors.pop("test")
+    test, frozen_errors = errors["test"], errors.get("frozen")
     seen = decide(trained, own, train.z)
     return {
         "metric": task.metric,
@@ -258,8 +262,9 @@ def _scores(trained: Trained, train: Samples, held_out: Samples, distance_ones: 
         "fitted_samples": len(train.split),
         f"train_{task.metric}": task.score(train.split.y, seen)[task.metric],
         **scores,
-        "better": [name for name, error in errors.items() if better(error, test)],
-        "worse": [name for name, error in errors.items() if better(test, error)],
+        "beats_guess": better(test, errors["guess"]),
+        "worse_features": frozen_errors is not None
+        and all(better(frozen_errors, errors[name]) for name in ("test", "refit")),
         "overfitted": overfitted(_errors(trained, train.split, seen), test),
     }
 
