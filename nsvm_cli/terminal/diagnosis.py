@@ -27,7 +27,7 @@ MEANINGS = {
     "support_share": "share of the training samples",
     "support_age": "steps since they joined, the median",
     "objective": "of the SVM, on training samples",
-    "duality_gap": "the objective less a lower bound",
+    "duality_gap": "the objective minus a lower bound",
     "theta_change": "relative to its initial norm",
     "feature_change": "of the kernel: 0 none, 1 all of it",
     "theta_zeros": "share of theta that is nearly 0",
