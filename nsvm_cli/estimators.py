@@ -22,6 +22,7 @@ from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.registry import shown
 from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
 from nsvm_cli.datasets import Samples, Table, in_memory
+from nsvm_cli.datasets.base import ARRAYS
 from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.datasets.tables import expect_different
 from nsvm_cli.errors import InputError, did_you_mean
@@ -137,7 +138,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         """Train on samples and the codes of their classes, or real targets."""
         settings = self._settings()
         names = getattr(self, "feature_names_in_", None)
-        samples = Samples(_numbers(x), y, () if classes is None else tuple(map(str, classes)), "arrays")
+        samples = Samples(_numbers(x), y, () if classes is None else tuple(map(str, classes)), ARRAYS)
         data = in_memory(samples, None if names is None else [*map(str, names)])
         with own_threads():
             experiment = build(settings, data)
@@ -364,7 +365,7 @@ def _parameters(settings: Settings) -> dict[str, Any]:
 @functools.lru_cache(maxsize=64)
 def _composed(parts: tuple[tuple[str, str], ...], task: str) -> dict[str, Any]:
     words = [f"{part}={name}" for part, name in parts]
-    return compose_settings(["dataset=csv", "dataset.path=arrays", f"task={task}", *words])
+    return compose_settings(["dataset=csv", f"dataset.path={ARRAYS}", f"task={task}", *words])
 
 
 def _seed(random_state: Any) -> Any:

@@ -34,6 +34,10 @@ def as_float(x: Values) -> Values:
     return values
 
 
+ARRAYS = "arrays"
+"""The source of samples that an estimator was given, which no file holds."""
+
+
 @dataclass(frozen=True)
 class Samples:
     """All samples of a source.

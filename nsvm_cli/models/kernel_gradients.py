@@ -131,6 +131,10 @@ class WithGradient(Kernel):
     def diag(self, a: Points) -> Tensor:
         return self.K.diag(a)
 
+    def without(self, *wrappers: type[Kernel]) -> Kernel:
+        K = self.K.without(*wrappers)
+        return K if WithGradient in wrappers else WithGradient(K, self.strategy)
+
 
 class _Value(torch.autograd.Function):
     """The value of a kernel, to be differentiated by its strategy."""

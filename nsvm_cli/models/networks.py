@@ -125,7 +125,8 @@ class Convolution(nn.Conv2d):
     """A convolution without padding. On a CPU torch takes twice as long for the gradient by 5x5 weights."""
 
     def forward(self, x: Float[Tensor, "batch c p q"]) -> Float[Tensor, "batch d r s"]:
-        if x.is_cuda or len(x) == 0 or not torch.is_grad_enabled():
+        # len last: ONNX export has no gradients, and would take a length that is asked for as fixed
+        if x.is_cuda or not torch.is_grad_enabled() or len(x) == 0:
             return super().forward(x)
         convolution: Callable[..., Tensor] = _Convolution.apply
         return convolution(x, self.weight, self.bias)

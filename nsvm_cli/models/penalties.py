@@ -2,7 +2,8 @@
 
 Most of them look at the kernel matrix K_A of the current batch. Near the identity, the samples are mapped to
 orthogonal vectors, which can be fitted to any labels; near the matrix of ones, to a single vector, with which
-nothing can be learnt. K_A is scaled to a mean diagonal of 1, as kernels with K(a, a) = 1 have it.
+nothing can be learnt. K_A is taken without the 1 that a bias adds, and scaled to a mean diagonal of 1, as
+kernels with K(a, a) = 1 have it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, NonNegative
 from nsvm_cli.models.feature_map import Batch, Objective, Training
-from nsvm_cli.models.kernels import Kernel
+from nsvm_cli.models.kernels import Biased, Kernel
 
 Value = Float[Tensor, ""]
 
@@ -102,7 +103,7 @@ class Penalties:
             value = objective(F)
             if self.of_pairs:
                 z = F(x_A)
-                K_A = K(z, z)
+                K_A = K.without(Biased)(z, z)
                 for name, term in PENALTIES.items():
                     if weight := getattr(self, name):
                         value = value + weight * term(K_A)

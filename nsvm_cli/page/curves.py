@@ -39,6 +39,9 @@ WINDOW = 11
 MARKED_POINTS = 2 * WINDOW
 """Points of a curve that are drawn as they are, and marked."""
 
+LOG_TICKS = 5
+"""About as many labels as a panel with a logarithmic axis has room for."""
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -199,9 +202,14 @@ def _plot_curve(axis: Axes, curve: Curve) -> None:
         axis.plot(steps, values, color=curve.color, linewidth=width, marker=marker, label=curve.label)
     if all(isinstance(value, int) for value in values):
         axis.locator_params(axis="y", integer=True)
-    usual = median(abs(value) for value in values)
-    if max(abs(value) for value in values) > 50 * usual > 0:  # Algorithms 1 and 2 start at 1/lambda
-        axis.set_yscale("symlog", linthresh=10 ** math.ceil(math.log10(usual)))
+    sizes = [abs(value) for value in values]
+    usual, largest = median(sizes), max(sizes)
+    if largest > 50 * usual > 0:  # Algorithms 1 and 2 start at 1/lambda
+        linear = 10 ** math.ceil(math.log10(usual))
+        # the more decades, the wider the linear part, whose labels would overlap otherwise
+        axis.set_yscale("symlog", linthresh=linear, linscale=max(1, math.log10(largest / linear) / 3))
+        locator: Any = axis.yaxis.get_major_locator()
+        locator.set_params(numticks=LOG_TICKS)
         axis.yaxis.set_major_formatter("{x:g}")
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from nsvm_cli.datasets import Split
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError
-from nsvm_cli.models.kernels import kernel_sums
+from nsvm_cli.models.kernels import Biased, kernel_sums
 from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Hinge, Loss, build_loss
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import dataset_alignment, full_objective, random_subset, squared_norm
@@ -62,8 +62,9 @@ def diagnose(trained: Trained, records: Records = (), most: int = IN_FIT) -> Fig
 
     Scores are those on the held-out samples (``split``): the accuracy, or R^2 for real targets. Of many
     samples, random ones stand in for all: ``samples`` and ``fitted_samples`` say of how many held-out and
-    training samples scores and alignments are, and ``matrix_samples`` of how many the figures of the kernel
-    matrix are. ``missing`` says why figures are None.
+    training samples scores and alignments are, of ``held_out_samples`` and ``train_samples``, and
+    ``matrix_samples`` of how many the figures of the kernel matrix are. ``missing`` says why figures are
+    None.
 
     Args:
         trained: the model.
@@ -83,6 +84,8 @@ def diagnose(trained: Trained, records: Records = (), most: int = IN_FIT) -> Fig
     )
     figures = {
         "split": trained.split,
+        "held_out_samples": len(trained.held_out),
+        "train_samples": m,
         **_kernel_figures(trained, train, held_out),
         **_support_figures(trained, records),
         **_objective(trained, train),
@@ -104,7 +107,8 @@ def _some(trained: Trained, split: Split, most: int) -> Split:
 def _kernel_figures(trained: Trained, train: Samples, held_out: Samples) -> Figures:
     """Return the alignment on training and held-out samples, and figures of the kernel matrix.
 
-    The matrix is that of the cosines K(a, b) / sqrt(K(a, a) K(b, b)), for which the distances are defined.
+    The matrix is that of the cosines K(a, b) / sqrt(K(a, a) K(b, b)), for which the distances are defined,
+    of K without the 1 that a bias adds.
     """
     model, seed = trained.model, trained.saved.settings.seed
     aligned = {}
@@ -113,7 +117,7 @@ def _kernel_figures(trained: Trained, train: Samples, held_out: Samples) -> Figu
         found = dataset_alignment(model.kernel, some.z, c, seed, model.task.centred)
         aligned[f"alignment_{name}"] = found["alignment"]
     z = train.z[:IN_MATRIX]
-    K = model.kernel(z, z).double()
+    K = model.kernel.without(Biased)(z, z).double()
     size = K.diagonal().clamp_min(torch.finfo(K.dtype).tiny).sqrt()
     K = (K / size / size[:, None]).fill_diagonal_(1)
     spectrum = torch.linalg.eigvalsh(K / len(K)).flip(0)
@@ -230,9 +234,10 @@ def _objective(trained: Trained, train: Samples) -> Figures:
 def _scores(trained: Trained, train: Samples, held_out: Samples, distance_ones: float) -> Figures:
     """Return the score of the model on training and held-out samples, and those of others in its place.
 
-    ``better`` names the others that make significantly smaller errors on the same samples, and ``worse``
-    those that make larger ones; ``overfitted`` says whether errors on held-out samples are significantly
-    larger than on training samples.
+    ``beats_guess`` says whether its errors are significantly smaller than those of one answer for all,
+    ``worse_features`` whether those of an exact SVM on the initial features are smaller than its own and than
+    those of an exact SVM on its features, and ``overfitted`` whether they are larger on held-out samples than
+    on training samples.
     """
     task, own, split = trained.model.task, trained.model.expansion, held_out.split
     others = {"refit": refit(trained, train), "refreshed": refreshed(trained)}
@@ -249,7 +254,7 @@ def _scores(trained: Trained, train: Samples, held_out: Samples, distance_ones: 
         for name in ("test", "refit", "refreshed", "frozen", "rescaled", "guess")
     }
     errors = {name: _errors(trained, split, decided) for name, decided in answers.items()}
-    test = errors.pop("test")
+    test, frozen_errors = errors["test"], errors.get("frozen")
     seen = decide(trained, own, train.z)
     return {
         "metric": task.metric,
@@ -257,8 +262,9 @@ def _scores(trained: Trained, train: Samples, held_out: Samples, distance_ones: 
         "fitted_samples": len(train.split),
         f"train_{task.metric}": task.score(train.split.y, seen)[task.metric],
         **scores,
-        "better": [name for name, error in errors.items() if better(error, test)],
-        "worse": [name for name, error in errors.items() if better(test, error)],
+        "beats_guess": better(test, errors["guess"]),
+        "worse_features": frozen_errors is not None
+        and all(better(frozen_errors, errors[name]) for name in ("test", "refit")),
         "overfitted": overfitted(_errors(trained, train.split, seen), test),
     }
 

@@ -27,6 +27,7 @@ from nsvm_cli.page.pictures import (
 from nsvm_cli.page.support_vectors import Prediction, predictions
 from nsvm_cli.page.trained import Trained, load_trained, records_of
 from nsvm_cli.tasks import Classification
+from nsvm_cli.terminal.console import counted
 from nsvm_cli.terminal.diagnosis import diagnosis_facts
 
 MOST_ROWS = 12
@@ -185,5 +186,4 @@ def _features(trained: Trained) -> Blocks:
 
 
 def _some(trained: Trained, most: int) -> str:
-    m = len(trained.held_out)
-    return f"{most} of {m} {trained.split} samples" if m > most else f"all {m} {trained.split} samples"
+    return counted(most, len(trained.held_out), trained.split)

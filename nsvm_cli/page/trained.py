@@ -18,6 +18,7 @@ from jaxtyping import Float64, Real
 from nsvm_cli.artifacts.evaluation import checked_split
 from nsvm_cli.artifacts.model_file import SavedModel
 from nsvm_cli.datasets import Data, SampleCache, Split, load_data
+from nsvm_cli.datasets.base import ARRAYS
 from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import memory_limit
@@ -186,10 +187,16 @@ def load_trained(
         runtime: ``device`` and ``memory_budget`` that take the place of the run's.
 
     Raises:
-        InputError: the model file or the data are missing or damaged, or the data have changed since.
+        InputError: the model file or the data are missing or damaged, or the data are in no file or have
+            changed since.
     """
     _, saved = open_model(run, runtime, say, samples := SampleCache())
     settings, facts = saved.settings, saved.facts
+    if facts.source == ARRAYS:
+        raise InputError(
+            f"{run} was saved by an estimator, without the arrays that it was trained on: expected the model "
+            "of a run, for which nsvm train reads its data from a file"
+        )
     if data is None:
         with memory_limit(settings.memory_budget):
             data = load_data(settings.dataset, settings.seed, settings.task, facts.known, samples)

@@ -10,6 +10,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from nsvm_cli.terminal.diagnosis import sample_counts
+
 EXTREME = 0.1
 """A distance below which a kernel matrix may be as good as the identity, or as constant."""
 
@@ -52,8 +54,8 @@ def overfitted(train: Errors, held_out: Float[Tensor, " q"]) -> bool:
 def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
     """Return in a few words what is the matter, the worst first, and a sentence with the figures."""
     matter = next(matter for matter in MATTERS if matter.holds(figures))
-    scores = {name: _score(figures, name) for name in SCORES}
-    return {"verdict": matter.name, "why": matter.why.format(**figures, **scores)}
+    texts = {**{name: _score(figures, name) for name in SCORES}, **sample_counts(figures)}
+    return {"verdict": matter.name, "why": matter.why.format(**figures, **texts)}
 
 
 def _score(figures: Mapping[str, Any], name: str) -> str:
@@ -88,7 +90,7 @@ def _constant(figures: Mapping[str, Any]) -> bool:
     """
     if figures["distance_ones"] >= EXTREME or figures["support_vectors"] is None:
         return False
-    if "guess" not in figures["worse"] and "refit" not in figures["better"]:
+    if not figures["beats_guess"] and not _much_better(figures, "refit", "test"):
         return True
     return all(_much_better(figures, "rescaled", other) for other in ("test", "refit"))
 
@@ -107,54 +109,43 @@ def _still(figures: Mapping[str, Any]) -> bool:
 
 MATTERS = (
     Matter(
+        "worse than the initial features",
+        lambda figures: figures["worse_features"],
+        "an exact SVM on the trained features has {refit} on {held_out}, and one on the initial features "
+        "{frozen}; lower optimizer.lr, or set optimizer.weight_decay or penalties",
+    ),
+    Matter(
         "identity-like kernel",
         _like_identity,
-        "the kernel matrix is {distance_identity:.2g} from the identity, with {train} on training and {test} "
-        "on held-out samples: orthogonal samples fit any labels; lower kernel.gamma or network.scale, or set "
+        "the kernel matrix is {distance_identity:.2g} from the identity, with {train} on {fitted} and {test} "
+        "on {held_out}: orthogonal samples fit any labels; lower kernel.gamma or network.scale, or set "
         "penalties.identity where theta is trained",
     ),
     Matter(
         "constant kernel",
         _constant,
-        "the kernel matrix is {distance_ones:.2g} from all ones, with {test} where one answer for all has "
-        "{guess} and a kernel of larger differences {rescaled}; raise kernel.gamma or network.scale, or set "
-        "penalties.ones where theta is trained",
+        "the kernel matrix is {distance_ones:.2g} from all ones, with {test} on {held_out}, where one answer "
+        "for all has {guess} and a kernel of larger differences {rescaled}; raise kernel.gamma or "
+        "network.scale, or set penalties.ones where theta is trained",
     ),
     Matter(
         "frozen features",
         _still,
-        "training has not moved them; an SVM on them has {frozen} against {test}; raise optimizer.lr, if "
-        "they are to be learnt",
+        "training has not moved them; an SVM on them has {frozen} on {held_out}, and the model {test}; raise "
+        "optimizer.lr, if they are to be learnt",
     ),
     Matter(
-        "stale features",
-        lambda figures: "refreshed" in figures["better"],
-        "with the features of the final theta the support vectors have {refreshed} instead of {test}; set "
-        "algorithm.refresh_every",
-    ),
-    Matter(
-        "unfinished solver",
-        lambda figures: "refit" in figures["better"],
-        "an exact SVM on the same features has {refit} instead of {test}; take more steps",
-    ),
-    Matter(
-        "overfitted features",
-        lambda figures: "frozen" in figures["better"] and figures["overfitted"],
-        "an SVM on the initial features has {frozen}, and the model {test} on held-out and {train} on "
-        "training samples; lower optimizer.lr, or set optimizer.weight_decay or penalties",
-    ),
-    Matter(
-        "worse features",
-        lambda figures: "frozen" in figures["better"],
-        "an SVM on the initial features has {frozen}, and the model {test}, on training samples too "
-        "({train}); take more steps, or another optimizer.lr",
+        "healthy",
+        lambda figures: _much_better(figures, "refit", "test"),
+        "on {held_out} an exact SVM on the features of {fitted} has {refit}, but the model {test}; take more "
+        "steps",
     ),
     Matter(
         "healthy",
         lambda figures: figures[f"frozen_{figures['metric']}"] is not None,
-        "{test} on held-out samples; an exact SVM on the features of {fitted_samples} training samples has "
-        "{refit}, and on the initial ones {frozen}",
+        "{test} on {held_out}; an exact SVM on the features of {fitted} has {refit}, and on the initial ones "
+        "{frozen}",
     ),
-    Matter("healthy", lambda figures: True, "{test} on held-out samples"),
+    Matter("healthy", lambda figures: True, "{test} on {held_out}"),
 )
 """The worst first, of which the first that holds is the verdict."""

@@ -112,6 +112,11 @@ def scores_of(result: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def counted(some: int, whole: int, kind: str) -> str:
+    """Return a number of samples in words, and of how many they are if not all."""
+    return f"{f'{some} of' if some < whole else 'all'} {whole} {kind} samples"
+
+
 def held_out(result: Mapping[str, Any]) -> str:
     """Return the name of the split that a run was evaluated on."""
     return "validation" if result["data"]["samples"]["validation"] else "test"

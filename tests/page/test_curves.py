@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from matplotlib.text import Text
 import nsvm_cli
 from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.errors import InputError
-from nsvm_cli.page.curves import draw_curves, moving_mean, panels_of
+from nsvm_cli.page.curves import Curve, Panel, draw_curves, moving_mean, panels_of, plot_panels
+from nsvm_cli.page.plotting import new_figure
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory, write_config
@@ -181,6 +183,17 @@ def test_a_curve_is_smooth_from_its_first_value_on() -> None:
     line = [float(n) for n in range(100)]
     assert moving_mean(line)[:90] == line[:90]
     assert moving_mean([8.0] + [0.0] * 50)[:7] == [8.0, 8 / 3, 8 / 5, 8 / 7, 8 / 9, 8 / 11, 0.0]
+
+
+@pytest.mark.parametrize(("first", "lowest"), [(1e6, -1e4), (3e5, -3e5)])
+def test_labels_of_an_objective_over_many_decades_do_not_overlap(first: float, lowest: float) -> None:
+    values = [first, lowest, *(0.04 * (-1) ** n for n in range(40))]
+    with new_figure(7.0, 2.5) as figure:
+        plot_panels([Panel("objective", [Curve(list(enumerate(values)))], last=41)], "", figure)
+        figure.canvas.draw()
+        labels = [label.get_window_extent() for label in figure.axes[0].get_yticklabels()]
+    assert len(labels) > 3
+    assert all(above.y0 > below.y1 for below, above in pairwise(labels))
 
 
 def test_a_matplotlibrc_of_the_current_folder_is_not_read(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from sklearn.svm import SVC
 
 from nsvm_cli.datasets import Split
 from nsvm_cli.errors import InputError
+from nsvm_cli.estimators import NSVMClassifier
 from nsvm_cli.page.diagnosis import Figures, diagnose, support_age
-from nsvm_cli.page.trained import records_of
+from nsvm_cli.page.trained import load_trained, records_of
 from nsvm_cli.page.verdict import better, overfitted, verdict
 from nsvm_cli.terminal.diagnosis import diagnosis_facts
 from tests.page.test_model_sections import load
@@ -28,7 +29,13 @@ RINGNORM = {"dataset": {"name": "ringnorm", "samples": 1000}, "network": {"name"
 PEGASOS = {**RINGNORM, "algorithm": {"name": "pegasos", "steps": 1500, "lam": 1e-3}}
 MADE: dict[str, dict[str, Any]] = {
     "healthy": {"dataset": RINGNORM["dataset"], "algorithm": ALG4},
-    "identity-like kernel": {**PEGASOS, "kernel": {"name": "rbf", "gamma": 50.0}},
+    "worse than the initial features": {
+        "dataset": RINGNORM["dataset"],
+        "network": {"name": "mlp", "widths": [8, 6]},
+        "optimizer": {"name": "sgd", "lr": 20.0},
+        "algorithm": ALG4,
+    },
+    "identity-like kernel": {**PEGASOS, "kernel": {"name": "rbf", "gamma": 50.0, "bias": True}},
     "constant kernel": {**PEGASOS, "kernel": {"name": "rbf", "gamma": 1e-4}},
     "frozen features": {
         "dataset": {"name": "digits"},
@@ -43,15 +50,30 @@ def test_made_cases_are_told_apart(made: str, tmp_path: Path) -> None:
     figures = diagnose(load(tmp_path, **MADE[made]), records_of(tmp_path / "run"))
     assert figures["verdict"] == made, figures["why"]
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
-    has_theta = "network" not in MADE[made]
+    has_theta = MADE[made].get("network") != RINGNORM["network"]
     assert (figures["theta_change"] is not None) == (figures["frozen_accuracy"] is not None) == has_theta
     assert (figures["refreshed_accuracy"] is not None) == (made == "frozen features")
     assert (figures["support_age"] is not None) == (made == "frozen features")
     assert figures["duality_gap"] >= 0
-    assert (figures["duality_gap"] < 1e-3) == (made == "healthy"), "the others have not converged"
+    assert (figures["duality_gap"] < 1e-3) == (MADE[made]["algorithm"] == ALG4), "others have not converged"
     for name, _, meaning in diagnosis_facts(figures):
         assert len(name) <= 18
         assert len(meaning) <= 36
+
+
+def test_figures_of_some_samples_say_of_how_many(tmp_path: Path) -> None:
+    figures = diagnose(load(tmp_path, **MADE["healthy"]), most=50)
+    meanings = {name: meaning for name, _, meaning in diagnosis_facts(figures)}
+    assert meanings["test accuracy"] == "on 50 of 100 test samples"
+    assert meanings["train accuracy"] == "on 50 of 900 training samples"
+    assert "on 50 of 100 test samples" in figures["why"]
+
+
+def test_the_model_of_an_estimator_has_no_data_to_diagnose_it_on(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    NSVMClassifier(steps=5).fit(x, x[:, 0] > 0).save(tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match="saved by an estimator, without the arrays"):
+        load_trained(tmp_path / "model.safetensors", {})
 
 
 def test_the_gap_is_that_to_the_dual_value_of_scikit_learn(tmp_path: Path) -> None:
@@ -223,13 +245,15 @@ FINE: dict[str, Any] = {
     "entropy": 0.5,
     "theta_change": 0.5,
     "feature_change": 0.5,
-    "fitted_samples": 100,
-    "better": [],
-    "worse": ["guess"],
+    "split": "test",
+    **dict.fromkeys(("samples", "held_out_samples", "fitted_samples", "train_samples"), 100),
+    "beats_guess": True,
+    "worse_features": False,
     "overfitted": True,
 }
 NARROW = {"distance_identity": 0.01, "entropy": 0.99}
-FLAT = {"distance_ones": 0.01, "better": ["rescaled"]}
+FLAT = {"distance_ones": 0.01}
+GUESSED = {**FLAT, "beats_guess": False, "test_accuracy": 0.5}
 
 
 @pytest.mark.parametrize(
@@ -241,15 +265,12 @@ FLAT = {"distance_ones": 0.01, "better": ["rescaled"]}
         ("healthy", {**NARROW, "overfitted": False, "test_accuracy": 0.9}),
         ("healthy", {**FLAT, "rescaled_accuracy": 0.99}),
         ("constant kernel", {**FLAT, "test_accuracy": 0.8, "refit_accuracy": 0.8, "rescaled_accuracy": 0.99}),
-        ("constant kernel", {**FLAT, "worse": []}),
-        ("unfinished solver", {**FLAT, "worse": [], "better": ["refit"]}),
+        ("constant kernel", {**GUESSED, "refit_accuracy": 0.5}),
+        ("healthy", GUESSED),
         ("frozen features", {"feature_change": 0.0}),
         ("healthy", {"theta_change": 1e-4}),
         ("frozen features", {"theta_change": 1e-4, "feature_change": None}),
-        ("stale features", {"better": ["refreshed", "refit", "frozen"]}),
-        ("unfinished solver", {"better": ["refit", "frozen"]}),
-        ("overfitted features", {"better": ["frozen"]}),
-        ("worse features", {"better": ["frozen"], "overfitted": False}),
+        ("worse than the initial features", {**NARROW, "test_accuracy": 0.9, "worse_features": True}),
     ],
 )
 def test_the_worst_is_the_verdict(expected: str, changes: dict[str, Any]) -> None:
