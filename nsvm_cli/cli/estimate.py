@@ -58,13 +58,10 @@ def estimate(options: RunOptions, words: Sequence[str]) -> None:
     if composed.settings is None:
         return
     flash("loading PyTorch and the data")
-    from nsvm_cli.parallel.distributed import launched
     from nsvm_cli.parallel.signals import Signals
     from nsvm_cli.runs.estimate import estimate as estimate_run
     from nsvm_cli.runs.experiment import prepare
 
-    if launched() > 1:
-        raise InputError("--estimate takes one process: leave out torchrun")
     experiment = prepare(composed.settings)
     named = [word.removeprefix(FOLDER).strip("'\"") for word in words if word.startswith(FOLDER)]
     with Signals() as signals:

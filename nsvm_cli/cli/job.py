@@ -178,17 +178,11 @@ def _train(settings: Settings, place: Place, job: Job) -> None:
     from nsvm_cli.config.settings import plain
     from nsvm_cli.datasets import shared_samples
     from nsvm_cli.parallel.device import take_turns
-    from nsvm_cli.parallel.distributed import launched
     from nsvm_cli.runs.experiment import prepare
 
-    if sweep and launched() > 1:
-        raise InputError("-m takes one process: expected one run under torchrun, or a sweep without it")
     if place.number is not None and settings.device != "cpu":
         take_turns(place.number)
     experiment = prepare(settings, shared_samples(job.sweep, job.started) if sweep else None)
-    if experiment.problem.processes.rank > 0:
-        _run_worker(experiment, directory)
-        return
     if_exists: IfExists = "overwrite" if options.overwrite else "resume" if resuming else "refuse"
     with RunDirectory(directory, plain(settings), if_exists) as run:
         if is_finished(directory) and not longer:  # by another process, meanwhile
@@ -314,15 +308,6 @@ def _note(place: Place, steps: int, line: str) -> None:
     place.fields.setdefault("notices", []).append(line)
     with contextlib.suppress(OSError):  # the disk may be full
         write_status(place.directory, "running", **place.fields, steps=steps)
-
-
-def _run_worker(experiment: Experiment, directory: Path) -> None:
-    """Train along with the process that writes the run directory."""
-    from nsvm_cli.parallel.signals import Signals
-    from nsvm_cli.runs.train import run_worker
-
-    with Signals() as signals:
-        run_worker(experiment, directory, signals=signals)
 
 
 def _leave_alone(place: Place, settings: Settings) -> None:

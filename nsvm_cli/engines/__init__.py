@@ -34,14 +34,6 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
     Raises:
         InputError: the engine that was asked for does not cover the run, or is not installed.
     """
-    if problem.processes.size > 1:
-        if asked == LITERAL:
-            raise InputError("engine=literal takes its steps in a single process: expected engine=torch")
-        if type(trainer) not in look_ahead.TRAINERS and not trainer.in_processes:
-            name = type(trainer).__name__
-            raise InputError(f"algorithm {name} takes its steps in a single process: leave out torchrun")
-        if gap := look_ahead.uncovered(trainer, problem):
-            raise InputError(f"a run with {gap} takes its steps in a single process: leave out torchrun")
     if asked == LITERAL:
         return LITERAL
     gap = uncovered(trainer, problem, F)
@@ -62,7 +54,7 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
 def why_slower(engine: Engine, trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
     """Return in a line why no faster engine takes the steps of a run; None if its settings are no reason."""
     gap = uncovered(trainer, problem, F)
-    if gap is None or problem.processes.size > 1 or problem.x.device.type != "cpu":
+    if gap is None or problem.x.device.type != "cpu":
         return None
     compiles = engine == TORCH and type(trainer) in COMPILED.values() and pays_off(trainer, F, True)
     if compiles or look_ahead.uncovered(trainer, problem):

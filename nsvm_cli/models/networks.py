@@ -241,14 +241,6 @@ def _layers(network: nn.Module) -> Iterator[nn.Module]:
         yield network
 
 
-def uses_batch_statistics(network: nn.Module) -> bool:
-    """Return whether, in training mode, the features of a sample depend on the other samples of its batch.
-
-    If so, processes that each see a part of the batch would compute different thetas.
-    """
-    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules())
-
-
 def empty_network(settings: Mapping[str, Any], shape: Shape, outputs: Shape = ()) -> nn.Module:
     """Return the network that a ``network:`` section names on the meta device, where it takes no memory.
 

@@ -113,7 +113,7 @@ def _confusion(run: Path, result: Mapping[str, Any]) -> Blocks:
 
 def _circumstances(run: Path, result: Mapping[str, Any]) -> Blocks:
     with reading(run / RESULT):
-        how = {key: result[key] for key in ("device", "dtype", "engine", "threads", "processes")}
+        how = {key: result[key] for key in ("device", "dtype", "engine", "threads")}
         values = {"data": result["data"], "computation": {**how, **flat(result["versions"])}}
         return [Grid([_values_table(name, of_name) for name, of_name in values.items()])]
 

@@ -1,1 +1,1 @@
-"""Processes and devices: torch.distributed, a worker pool, signals."""
+"""Devices, a worker pool, signals."""

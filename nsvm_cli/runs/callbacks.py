@@ -1,8 +1,4 @@
-"""Callbacks of a run: metrics, the best model, checkpoints, and stopping on a signal.
-
-With several processes, each has the same callbacks, but the main process decides, and only it has a
-``directory`` to write to.
-"""
+"""Callbacks of a run: metrics, the best model, checkpoints, and stopping on a signal."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import math
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from nsvm_cli.artifacts.model_file import save_model
@@ -20,7 +15,6 @@ from nsvm_cli.memory import memory_limit
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.kernel_gradients import WithGradient
 from nsvm_cli.models.objectives import full_objective
-from nsvm_cli.parallel.distributed import Processes
 from nsvm_cli.parallel.signals import Signals
 from nsvm_cli.runs.checkpoint import (
     Checkpoint,
@@ -28,7 +22,6 @@ from nsvm_cli.runs.checkpoint import (
     environment,
     expect_same_columns,
     identity,
-    load_checkpoint,
     mismatches,
     newest_intact,
     restore_state,
@@ -44,9 +37,6 @@ from nsvm_cli.trainers import State
 
 WORTH_SAVING = 1.0
 """Seconds of training since the last checkpoint that justify another one at the end of training."""
-
-DUE, ASKED = 1, 2
-"""Why a checkpoint is written: it is due, or a signal asks for it."""
 
 Say = Callable[[str], object]
 """Shows a message to the user."""
@@ -69,7 +59,7 @@ class BestModel(Callback):
     ``best`` holds the best score so far and its step.
     """
 
-    def __init__(self, experiment: Experiment, directory: RunDirectory | None) -> None:
+    def __init__(self, experiment: Experiment, directory: RunDirectory) -> None:
         self.experiment, self.directory = experiment, directory
         self.log_every = experiment.settings.validation.every
         self.best: tuple[float, int] | None = None
@@ -88,9 +78,7 @@ class BestModel(Callback):
         score = model.score(split.x, split.y)[metric]
         if score is not None and (self.best is None or score > self.best[0]):
             self.best = score, state.t
-            if self.directory is not None:
-                best = saved_model(e, calibrated(e, model), state.t, movement(e))
-                save_model(self.directory.best, best)
+            save_model(self.directory.best, saved_model(e, calibrated(e, model), state.t, movement(e)))
         return {f"validation_{metric}": score}
 
     def figures(self) -> dict[str, Any]:
@@ -100,7 +88,7 @@ class BestModel(Callback):
 
     def finish(self) -> None:
         """Remove a best model that an interrupted run left, if none took its place."""
-        if self.best is None and self.directory is not None:
+        if self.best is None:
             self.directory.best.unlink(missing_ok=True)
 
 
@@ -120,22 +108,17 @@ class FullObjective(Callback):
 
 
 class CheckpointManager(Callback):
-    """Write checkpoints during a run, and restore a run from them.
-
-    ``directory`` is the run directory at ``path``, in the process that writes to it, else None. The score of
-    ``best`` is part of a checkpoint.
-    """
+    """Write checkpoints during a run, and restore a run from them. The score of ``best`` is part of one."""
 
     def __init__(
         self,
         experiment: Experiment,
-        path: Path,
-        directory: RunDirectory | None,
+        directory: RunDirectory,
         best: BestModel,
         signals: Signals | None,
         say: Say = lambda line: None,
     ) -> None:
-        self.experiment, self.path, self.directory = experiment, path, directory
+        self.experiment, self.path, self.directory = experiment, directory.path, directory
         self.best, self.signals, self.say = best, signals, say
         self.every = experiment.settings.checkpoint
         self.step_every = self.every.steps
@@ -155,7 +138,7 @@ class CheckpointManager(Callback):
         """
         e = self.experiment
         with memory_limit(e.settings.memory_budget):
-            checkpoint = self._agreed_checkpoint()
+            checkpoint = self._newest()
         if checkpoint is not None:
             expect_same_columns(e, checkpoint)
             if e.settings.engine == "auto":  # which depends on what is compiled already
@@ -167,43 +150,33 @@ class CheckpointManager(Callback):
                 "a different result with allow_mismatch=true"
             )
         state = None if checkpoint is None else restore_state(e, checkpoint)
-        if self.directory is not None:
-            if is_finished(self.path):
-                if state is not None and state.t == e.trainer.total:
-                    raise InputError(f"{self.path} has taken all {state.t} steps: expected more of them")
-                self.directory.reopen()
-            self.directory.update_config(plain(e.settings))
-            self.directory.open_metrics(START if checkpoint is None else checkpoint.metrics)
+        if is_finished(self.path):
+            if state is not None and state.t == e.trainer.total:
+                raise InputError(f"{self.path} has taken all {state.t} steps: expected more of them")
+            self.directory.reopen()
+        self.directory.update_config(plain(e.settings))
+        self.directory.open_metrics(START if checkpoint is None else checkpoint.metrics)
         if checkpoint is not None and state is not None:
             self._seconds_before, self.best.best = checkpoint.seconds, None if changes else checkpoint.best
             self.resumed, self.bitwise = checkpoint.resumed + 1, checkpoint.bitwise and not changes
             self.say(f"resuming after step {state.t} of {e.trainer.total}")
         return state
 
-    def _agreed_checkpoint(self) -> Checkpoint | None:
-        processes = self.experiment.problem.processes
-        if self.directory is not None:
-            number, checkpoint = self._newest(self.directory)
-            processes.broadcast(number)
-            return checkpoint
-        number = processes.broadcast(0)
-        return load_checkpoint(checkpoints_in(self.path)[number]) if number >= 0 else None
-
-    def _newest(self, directory: RunDirectory) -> tuple[int, Checkpoint | None]:
-        """Return the newest intact checkpoint and its number; -1 and None if there is none."""
+    def _newest(self) -> Checkpoint | None:
+        """Return the newest intact checkpoint; None if there is none."""
         paths = checkpoints_in(self.path)
         try:
-            found = newest_intact(paths, self.say, lambda c: directory.check_metrics(c.metrics))
+            found = newest_intact(paths, self.say, lambda c: self.directory.check_metrics(c.metrics))
         except ValueError as error:
             raise InputError(f"{error}; start over with overwrite=true") from None
-        return found or (-1, None)
+        return found[1] if found else None
 
     def _mismatches(self, checkpoint: Checkpoint | None) -> list[str]:
         settings = plain(self.experiment.settings)
         if checkpoint is not None:
             was = identity(checkpoint.settings, checkpoint.environment)
             return mismatches(was, identity(settings, environment(self.experiment)))
-        return [] if self.directory is None else mismatches(identity(self.directory.recorded, {}), settings)
+        return mismatches(identity(self.directory.recorded, {}), settings)
 
     def on_train_start(self) -> None:
         self.began = self.saved = time.monotonic()
@@ -222,10 +195,9 @@ class CheckpointManager(Callback):
             self.every.seconds is not None and time.monotonic() - self.saved >= self.every.seconds
         )
         asked = self.every.every is not None and self._asked()
-        reason = e.problem.processes.largest(ASKED if asked else DUE if due else 0)
-        if reason:
+        if due or asked:
             self.save(state)
-        if reason == ASKED:
+        if asked:
             self.say(f"checkpoint after step {state.t} of {e.trainer.total}")
 
     def _asked(self) -> bool:
@@ -241,7 +213,7 @@ class CheckpointManager(Callback):
                     self.save(state)
             except (OSError, RunError) as error:  # stopping takes precedence
                 self.failure = error
-        elif self.experiment.problem.processes.broadcast(int(time.monotonic() - self.saved > WORTH_SAVING)):
+        elif time.monotonic() - self.saved > WORTH_SAVING:
             self.save(state)
 
     def keep(self, state: State) -> None:
@@ -257,22 +229,20 @@ class CheckpointManager(Callback):
         """
         record(state)  # raises if theta is not finite
         e = self.experiment
-        values = self._values(state)
-        if self.directory is not None:
-            checkpoint = Checkpoint(
-                step=state.t,
-                seconds=self.seconds,
-                best=self.best.best,
-                resumed=self.resumed,
-                bitwise=self.bitwise,
-                metrics=self.directory.metrics.position(),
-                settings=plain(e.settings),
-                environment=environment(e),
-                values=values,
-                columns=None if e.data.encoder is None else e.data.encoder.sha256,
-            )
-            write = partial(save_checkpoint, checkpoint=checkpoint)
-            self.directory.add_checkpoint(write, state.t, self.every)
+        checkpoint = Checkpoint(
+            step=state.t,
+            seconds=self.seconds,
+            best=self.best.best,
+            resumed=self.resumed,
+            bitwise=self.bitwise,
+            metrics=self.directory.metrics.position(),
+            settings=plain(e.settings),
+            environment=environment(e),
+            values=self._values(state),
+            columns=None if e.data.encoder is None else e.data.encoder.sha256,
+        )
+        write = partial(save_checkpoint, checkpoint=checkpoint)
+        self.directory.add_checkpoint(write, state.t, self.every)
         self.saved, self._saved_step = time.monotonic(), state.t
 
     def _values(self, state: State) -> StateDict:
@@ -289,18 +259,18 @@ class CheckpointManager(Callback):
 
 
 class StopOnSignal(Callback):
-    """Stop between two steps after a signal to any of the processes.
+    """Stop between two steps after a signal.
 
     ``signum`` is the signal that stopped the run, or 0. Once training is complete there is nothing more to
     save, so that a signal then ends the process at once, with ``message``.
     """
 
-    def __init__(self, signals: Signals | None, processes: Processes, message: str) -> None:
-        self.signals, self.processes, self.message = signals, processes, message
+    def __init__(self, signals: Signals | None, message: str) -> None:
+        self.signals, self.message = signals, message
         self.signum = 0
 
     def should_stop(self, state: State) -> bool:
-        self.signum = self.processes.largest((self.signals and self.signals.noted) or 0)
+        self.signum = (self.signals and self.signals.noted) or 0
         return self.signum != 0
 
     def on_train_end(self, state: State, stopped: bool) -> None:

@@ -89,7 +89,6 @@ def environment(experiment: Experiment) -> dict[str, str]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu(),
         "threads": str(torch.get_num_threads()),
         "engine": circumstances(experiment.engine),
-        "processes": str(experiment.problem.processes.size),
         "data": experiment.data.sha256,
         **({"plugins_sha256": sha256} if sha256 else {}),
     }

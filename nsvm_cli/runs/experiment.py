@@ -32,13 +32,12 @@ from nsvm_cli.models.feature_map import FeatureMap, features
 from nsvm_cli.models.kernel_gradients import WithGradient, check_gradient
 from nsvm_cli.models.kernels import check_shapes
 from nsvm_cli.models.losses import build_loss
-from nsvm_cli.models.networks import build_network, empty_network, uses_batch_statistics
+from nsvm_cli.models.networks import build_network, empty_network
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.models.objectives import dataset_alignment, random_subset
 from nsvm_cli.models.optimizers import OptimizerConfig
 from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.parallel.device import select_device
-from nsvm_cli.parallel.distributed import init_distributed
 from nsvm_cli.parts import Parts, build_parts
 from nsvm_cli.plugins import code_sha256
 from nsvm_cli.randomness import Stream, derived_seed
@@ -74,7 +73,7 @@ class Experiment:
 
 
 def load(settings: Settings, samples: SampleCache | None = None) -> Data:
-    """Load and split the data of a run; with several processes, the main process loads them first.
+    """Load and split the data of a run.
 
     Args:
         settings: those of the run.
@@ -83,11 +82,8 @@ def load(settings: Settings, samples: SampleCache | None = None) -> Data:
     Raises:
         InputError: the data are missing or damaged.
     """
-    processes = init_distributed(select_device(settings.device, settings.threads))
     with memory_limit(settings.memory_budget):
-        data = processes.main_process_first(
-            lambda: load_data(settings.dataset, settings.seed, settings.task, cache=samples)
-        )
+        data = load_data(settings.dataset, settings.seed, settings.task, cache=samples)
     if settings.validation.every and not data.splits.sizes["validation"]:
         raise InputError("validation.every needs a validation set: expected dataset.validation above 0")
     return data
@@ -112,9 +108,9 @@ def build(settings: Settings, data: Data, parts: Parts | None = None) -> Experim
     algorithm = parts.algorithm.for_samples(len(train.y))
     scaling = fit_scaling(train.x, data.global_scaling)
     x, y = scaling(train.x, dtype).to(device), data.task.targets(train.y).to(device, dtype)
-    processes, loss = init_distributed(device), build_loss(settings.loss, settings.multiclass, data.task)
+    loss = build_loss(settings.loss, settings.multiclass, data.task)
     penalties = construct(Penalties, "penalties", settings.penalties)
-    how = processes, settings.memory_budget, data.task, loss, penalties
+    how = settings.memory_budget, data.task, loss, penalties
     problem = Problem(x, y, parts.kernel, settings.seed, *how)
     F = _feature_map(settings, problem, scaling, parts.optimizer)
     check_shapes(parts.kernel.without(WithGradient), settings.kernel["name"], F(x[:3]), F(x[:5]))
@@ -136,11 +132,6 @@ def _feature_map(
         expect_room(4 * size, f"network={settings.network['name']}")
     seeds = {stream: derived_seed(settings.seed, stream) for stream in Stream}
     network = initial_network(settings, shape, problem.task.outputs).to(problem.x)
-    if problem.processes.size > 1 and uses_batch_statistics(network):
-        raise InputError(
-            "a network with BatchNorm needs a single process: batch statistics differ between processes; use "
-            "GroupNorm"
-        )
     augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
     return FeatureMap(
         network, optimizer, seeds[Stream.DROPOUT], augment, seeds[Stream.AUGMENT], seeds[Stream.KERNEL]
@@ -350,7 +341,6 @@ def _circumstances(experiment: Experiment) -> dict[str, Any]:
         "device": str(experiment.device),
         "threads": torch.get_num_threads(),
         "engine": experiment.engine,
-        "processes": experiment.problem.processes.size,
         "versions": versions(),
         "plugins_sha256": code_sha256(),
         "data": {

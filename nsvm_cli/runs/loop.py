@@ -96,7 +96,6 @@ def _steps(
     piece = 1
     while state.t < trainer.total:
         log_at = min(*(t for t in parts if t > state.t), *(_next_multiple(state.t, n) for n in logs))
-        piece = problem.processes.broadcast(piece)  # all processes pause at the same steps
         began, before = time.monotonic(), state.t
         until = min(log_at, state.t + piece, *(_next_multiple(state.t, n) for n in ends))
         _advance(trainer, problem, state, until)
@@ -106,8 +105,7 @@ def _steps(
             _log(state, callbacks, means=state.t % log_every == 0 or state.t in parts)
         for callback in callbacks:
             callback.on_step_end(state)
-        answers = [callback.should_stop(state) for callback in callbacks]  # ask all: processes must agree
-        if any(answers):
+        if any(callback.should_stop(state) for callback in callbacks):
             return True
     return False
 

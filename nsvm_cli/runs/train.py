@@ -7,7 +7,6 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from nsvm_cli.artifacts.model_file import save_model
@@ -77,7 +76,7 @@ def train_run(
     """
     git = git_state()  # not that of the end, which may be days later
     best = BestModel(experiment, directory)
-    checkpoints = CheckpointManager(experiment, directory.path, directory, best, signals, say)
+    checkpoints = CheckpointManager(experiment, directory, best, signals, say)
     state = checkpoints.restore(allow_mismatch)
     experiment = checkpoints.experiment
     trainer, problem = experiment.trainer, experiment.problem
@@ -116,24 +115,6 @@ def train_run(
     return result
 
 
-def run_worker(
-    experiment: Experiment,
-    path: Path,
-    callbacks: Sequence[Callback] = (),
-    signals: Signals | None = None,
-) -> None:
-    """Train together with the main process, which calls ``train_run`` in ``path``.
-
-    ``callbacks`` must request the same steps as those of ``train_run``: all processes pause at the same ones.
-    """
-    best = BestModel(experiment, None)
-    checkpoints = CheckpointManager(experiment, path, None, best, signals)
-    state = checkpoints.restore(allow_mismatch=True)
-    state = _train(experiment, state, [best, FullObjective(experiment), *callbacks], checkpoints, signals)
-    experiment.trainer.finish(experiment.problem, state)
-    checkpoints.keep(state)
-
-
 def _train(
     experiment: Experiment,
     state: State | None,
@@ -148,9 +129,9 @@ def _train(
     """
     trainer, problem = experiment.trainer, experiment.problem
     hint = ""
-    if checkpoints.directory and checkpoints.every.every is not None:
+    if checkpoints.every.every is not None:
         hint = f"; resume with nsvm train resume={shlex.quote(str(checkpoints.path))}"
-    stop = StopOnSignal(signals, problem.processes, f"interrupted{hint}")
+    stop = StopOnSignal(signals, f"interrupted{hint}")
     every = [*callbacks, checkpoints, stop]
     state = run(trainer, problem, experiment.F, log_every(experiment), every, state)
     if stop.signum:

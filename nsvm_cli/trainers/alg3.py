@@ -25,8 +25,6 @@ class Alg3(BatchTrainer[SampleState]):
     loss of the batch, with f after the update of alpha, of which mu has no part.
     """
 
-    in_processes = True
-
     steps: Steps
     lam: Positive = 1e-4
     mu: Positive = 1.0

@@ -23,7 +23,6 @@ from nsvm_cli.models.kernels import Kernel, kernel_sums
 from nsvm_cli.models.losses import Binary, Hinge, Loss, any_output
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.penalties import NO_PENALTIES, Penalties
-from nsvm_cli.parallel.distributed import SINGLE_PROCESS, Processes
 from nsvm_cli.randomness import BLOCK, Sampler
 from nsvm_cli.storage.state_dict import RESTORED, StateDict, load_fields, save_fields
 from nsvm_cli.tasks import BINARY, Task
@@ -47,7 +46,6 @@ class Problem:
     y: Float[Tensor, " m"]
     K: Kernel
     seed: int
-    processes: Processes = SINGLE_PROCESS
     memory_budget: int = MEMORY_BUDGET
     task: Task = BINARY
     loss: Loss = Binary(Hinge())  # noqa: RUF009  # frozen
@@ -98,8 +96,8 @@ class Problem:
     def sums(
         self, z: Float[Tensor, "p n"], terms: Float[Tensor, "q n"], w: Float[Tensor, " q *outputs"]
     ) -> Float[Tensor, " p *outputs"]:
-        """Return sum_j w_j K(terms_j, z_i) for every i, over the terms of all processes."""
-        return self.processes.sum(kernel_sums(self.K, z, terms, w, self.memory_budget))
+        """Return sum_j w_j K(terms_j, z_i) for every i."""
+        return kernel_sums(self.K, z, terms, w, self.memory_budget)
 
 
 @dataclass(kw_only=True)
@@ -169,9 +167,6 @@ class Trainer(ABC, Generic[S]):
 
     moves_theta: ClassVar[bool] = True
     """Whether a step changes theta, by the optimizer."""
-
-    in_processes: ClassVar[bool] = False
-    """Whether ``step`` itself may run in several processes, each with its shard of the support vectors."""
 
     starts_with_features: ClassVar[bool] = False
     """Whether it computes the features of all samples before its first step."""
@@ -289,7 +284,7 @@ class Trainer(ABC, Generic[S]):
         """Return the expansion of g after ``state.t`` steps, without changing the state."""
 
     def save(self, problem: Problem, state: S) -> StateDict:
-        """Return what ``restore`` needs besides theta; with several processes, each returns all of it."""
+        """Return what ``restore`` needs besides theta."""
         return state.state_dict()
 
     def restore(self, problem: Problem, F: FeatureMap, saved: Mapping[str, Any]) -> S:

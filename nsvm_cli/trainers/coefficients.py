@@ -16,7 +16,6 @@ from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.losses import any_output
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.parallel.distributed import SINGLE_PROCESS, Processes
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 from nsvm_cli.tasks import BinaryClassification
 from nsvm_cli.trainers.base import Problem, State
@@ -91,11 +90,9 @@ class Coefficients:
         self.alpha[:], self.in_support[:], self.joined = 0, False, s
         self.order[:s], self.alpha[j], self.in_support[j] = j, alpha, True
 
-    def on(
-        self, like: Float[Tensor, " m"], processes: Processes = SINGLE_PROCESS
-    ) -> tuple[Int64[np.ndarray, " s"], Float[Tensor, " s *outputs"]]:
-        """Return the support, or one process's shard of it, and its coefficients as a tensor like y."""
-        j = processes.shard(self.support).copy()  # a copy: later steps change this memory
+    def on(self, like: Float[Tensor, " m"]) -> tuple[Int64[np.ndarray, " s"], Float[Tensor, " s *outputs"]]:
+        """Return the support, and its coefficients as a tensor like y."""
+        j = self.support.copy()  # a copy: later steps change this memory
         return j, self.at(j, like)
 
 
@@ -121,8 +118,8 @@ class SampleState(State):
         self.coefficients.alpha[j] = alpha.cpu().numpy()
 
     def terms(self, problem: Problem) -> tuple[Int64[np.ndarray, " s"], Float[Tensor, " s *outputs"]]:
-        """Return this process's shard of the support: the indices j, and alpha_j."""
-        return self.coefficients.on(problem.y, problem.processes)
+        """Return the support: the indices j, and alpha_j."""
+        return self.coefficients.on(problem.y)
 
 
 def started(problem: Problem, F: FeatureMap, k: int, lam: float) -> SampleState:

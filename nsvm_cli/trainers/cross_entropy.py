@@ -37,7 +37,6 @@ class CrossEntropy(BatchTrainer[AveragedState]):
     """
 
     trains_svm: ClassVar[bool] = False
-    in_processes: ClassVar[bool] = True
 
     steps: Steps
     batch_size: Steps = 16

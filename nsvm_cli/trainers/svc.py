@@ -79,7 +79,6 @@ class DirectSolver(Trainer[State]):
 
     name: ClassVar[str]
     lam: float
-    in_processes = True
     starts_with_features = True
 
     @property
@@ -112,7 +111,7 @@ class DirectSolver(Trainer[State]):
         with _ONE_AT_A_TIME, warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             _wait_for(lambda: machine.fit(x, problem.y.cpu().numpy()))
-        if np.max(machine.n_iter_) >= machine.max_iter and problem.processes.rank == 0:
+        if np.max(machine.n_iter_) >= machine.max_iter:
             say(
                 f"algorithm.solver={self.name} stopped after {machine.max_iter} iterations, before it "
                 f"converged: raise algorithm.lam={self.lam:g}, or use algorithm.solver=pegasos"

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from nsvm_cli.engines.look_ahead.features import Evaluator
 from nsvm_cli.models.feature_map import Batch, FeatureMap, Training, distinct
 from nsvm_cli.models.optimizers import SGD
-from nsvm_cli.parallel.distributed import SINGLE_PROCESS
 
 
 def theta() -> FeatureMap:
@@ -35,13 +34,13 @@ def test_evaluations_give_the_theta_of_autograd() -> None:
     F, G, H = theta(), theta(), theta()
     F.descend(lambda F: F(x).square().sum(), 1, 1)
     evaluate = Evaluator(G)
-    evaluate.descend([evaluate(x)], closed, 1, 1, SINGLE_PROCESS)
+    evaluate.descend([evaluate(x)], closed, 1, 1)
     torch.testing.assert_close(G(x), F(x))
     evaluate = Evaluator(H)
     seen = evaluate(x)
     two = lambda a, b: (a.sum() * 0, [*closed(a)[1], *closed(b)[1]])  # noqa: E731
     parts = [seen.rows(np.array([1])), seen.rows(np.array([0, 3]))]
-    evaluate.descend(parts, two, 1, 1, SINGLE_PROCESS)
+    evaluate.descend(parts, two, 1, 1)
     some = theta()
     some.descend(lambda F: F(x[np.array([0, 1, 3])]).square().sum(), 1, 1)
     torch.testing.assert_close(H(x), some(x))
@@ -53,7 +52,7 @@ def test_a_network_without_free_parameters_stays_unchanged() -> None:
     F, x = FeatureMap(network, SGD(0.1), dropout_seed=0), samples(torch.randn(6, 3))
     assert F.fixed
     before, evaluate = F(x), Evaluator(F)
-    evaluate.descend([evaluate(x)], closed, 1, 1, SINGLE_PROCESS)
+    evaluate.descend([evaluate(x)], closed, 1, 1)
     F.descend(lambda F: F(x).square().sum(), 1, 1)
     assert torch.equal(F(x), before)
 

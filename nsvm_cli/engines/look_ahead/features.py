@@ -15,7 +15,6 @@ from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.feature_map import Batch, FeatureMap, features, rows_at_a_time
 from nsvm_cli.models.kernel_gradients import drawing_directions
 from nsvm_cli.models.networks import split_at_first_difference, trains_otherwise
-from nsvm_cli.parallel.distributed import Processes
 
 Objective = Callable[..., tuple[Float[Tensor, ""], Sequence[Float[Tensor, "_ n"]]]]
 """A function of features: its value, and its gradient with respect to each of its arguments."""
@@ -63,16 +62,13 @@ class Evaluator:
         graph = F.network(x.x)
         return Evaluation(x, graph.detach(), graph)
 
-    def descend(
-        self, at: Sequence[Evaluation], objective: Objective, t: int, T: int, processes: Processes
-    ) -> Float[Tensor, ""]:
+    def descend(self, at: Sequence[Evaluation], objective: Objective, t: int, T: int) -> Float[Tensor, ""]:
         """Take one gradient descent step in theta, and return the objective's value before it.
 
         Args:
             at: the evaluations whose features the objective takes; theta has not moved since.
-            objective: see ``Objective``; with several processes, this one's part of a sum.
+            objective: see ``Objective``.
             t, T: as for ``FeatureMap.descend``.
-            processes: those that take the step together.
 
         Raises:
             NotFiniteError: the objective is not finite.
@@ -80,7 +76,6 @@ class Evaluator:
         graphs = self._graphs(at, t)
         with drawing_directions(self.F.direction_seed, t):
             value, gradients = objective(*(graph.detach() for graph in graphs))
-        value = processes.sum(value)
         if not math.isfinite(value):
             raise NotFiniteError("the objective", t)
         if not self.F.fixed:
@@ -90,7 +85,7 @@ class Evaluator:
             by_theta = torch.autograd.grad(
                 sum(terms[1:], terms[0]), self.F.parameters, allow_unused=True, materialize_grads=True
             )
-            self.F.move(processes.sum_all(by_theta) if processes.size > 1 else by_theta, t, T)
+            self.F.move(by_theta, t, T)
         return value
 
     def _graphs(self, at: Sequence[Evaluation], t: int) -> Sequence[Tensor]:

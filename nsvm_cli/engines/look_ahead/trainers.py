@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,18 +12,15 @@ from torch import Tensor
 
 from nsvm_cli.engines.look_ahead.base import LookAhead, Violations, version
 from nsvm_cli.engines.look_ahead.features import Evaluation
-from nsvm_cli.models.feature_map import Batch, FeatureMap
-from nsvm_cli.models.kernel_gradients import is_random
-from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.models.feature_map import Batch
 from nsvm_cli.models.objectives import products
-from nsvm_cli.storage.state_dict import StateDict
 from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.base import Problem, Trainer
 from nsvm_cli.trainers.coefficients import SampleState
 from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
-from nsvm_cli.trainers.terms import Alg1State, Rows
+from nsvm_cli.trainers.terms import Alg1State
 
 
 class LookAheadPegasos(LookAhead[PegasosState], Pegasos):
@@ -48,18 +44,13 @@ class LookAheadPegasos(LookAhead[PegasosState], Pegasos):
 
 
 class LookAheadAlg1(LookAhead[Alg1State], Alg1):
-    """Algorithm 1. With several processes, each holds its shard of the terms."""
-
-    def start(self, problem: Problem, F: FeatureMap) -> Alg1State:
-        state = super().start(problem, F)
-        self._keep_own(problem, state)
-        return state
+    """Algorithm 1."""
 
     def s(self, problem: Problem, state: Alg1State, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
         return problem.sums(z, state.z.tensor, state.alpha.tensor)
 
     def on_violation(self, problem: Problem, state: Alg1State, t: int, at: Violations) -> None:
-        K, lam, processes = problem.K, self.lam, problem.processes
+        K, lam = problem.K, self.lam
         alpha_t = torch.from_numpy(at.increments).to(problem.y)
         z_s, alpha_s = state.z.tensor, state.alpha.tensor
         c = products(-alpha_t / (lam * (t - 1)), alpha_s)
@@ -70,34 +61,12 @@ class LookAheadAlg1(LookAhead[Alg1State], Alg1):
             return (K_ts.reshape(1, -1) @ c.flatten()).sum(), [K.gradient(z, z_s, K_ts, c)]
 
         descend = state.engine.evaluate.descend
-        state.objective = descend([at.evaluation], objective, t, self.last_theta_step, processes)
-        own = [v for v in range(len(at.i)) if processes.owns(state.support_vectors + v)]
-        state.add(at.i[own], at.evaluation.z[own], alpha_t[own])
-
-    def save(self, problem: Problem, state: Alg1State) -> StateDict:
-        return super().save(problem, self._with_all_terms(problem, state))
-
-    def load(self, problem: Problem, state: Alg1State, saved: Mapping[str, Any]) -> None:
-        super().load(problem, state, saved)
-        self._keep_own(problem, state)
-
-    def finish(self, problem: Problem, state: Alg1State) -> Expansion:
-        return super().finish(problem, self._with_all_terms(problem, state))
-
-    def _keep_own(self, problem: Problem, state: Alg1State) -> None:
-        """Keep this process's shard of all terms."""
-        own = problem.processes.shard
-        state.i, state.z, state.alpha = (Rows(own(rows.tensor)) for rows in (state.i, state.z, state.alpha))
-
-    def _with_all_terms(self, problem: Problem, state: Alg1State) -> Alg1State:
-        """Return the state with the terms of all processes."""
-        gather, s = problem.processes.gather, state.support_vectors
-        i, z, alpha = (Rows(gather(rows.tensor, s)) for rows in (state.i, state.z, state.alpha))
-        return replace(state, i=i, z=z, alpha=alpha)
+        state.objective = descend([at.evaluation], objective, t, self.last_theta_step)
+        state.add(at.i, at.evaluation.z, alpha_t)
 
 
 class Support(NamedTuple):
-    """The indices j of this process's support vectors, alpha_j, and F_theta(x_j)."""
+    """The indices j of the support vectors, alpha_j, and F_theta(x_j)."""
 
     j: Int64[np.ndarray, " s"]
     alpha: Float[Tensor, " s *outputs"]
@@ -105,7 +74,7 @@ class Support(NamedTuple):
 
 
 class LookAheadAlg2(LookAhead[SampleState], Alg2):
-    """Algorithm 2. Each of several processes evaluates its shard of the support, and every violating x_i."""
+    """Algorithm 2."""
 
     def s(
         self, problem: Problem, state: SampleState, z: Float[Tensor, "p n"]
@@ -137,7 +106,7 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
 
         batch = [at_j, at.evaluation.rows(new)] if len(new) else [at_j]
         descend = state.engine.evaluate.descend
-        state.objective = descend(batch, objective, t, self.last_theta_step, problem.processes)
+        state.objective = descend(batch, objective, t, self.last_theta_step)
         state.coefficients.add(at.i, at.increments)
 
     def _support(self, problem: Problem, state: SampleState) -> Support:
@@ -177,8 +146,6 @@ def uncovered(trainer: Trainer[Any], problem: Problem) -> str | None:
     for name in options:
         if (value := getattr(trainer, name)) != defaults[name]:
             return f"algorithm.{name}={value}"
-    if problem.processes.size > 1 and isinstance(trainer, Alg2) and is_random(problem.K):
-        return "algorithm=alg2 and random directions of kernel.gradient"  # shards would draw their own
     return "penalties" if problem.penalties else None
 
 

@@ -41,8 +41,6 @@ def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterat
         yield f"algorithms other than {', '.join(TRAINERS)}"
     if problem.x.device.type != "cpu":
         yield f"device={problem.x.device.type}"
-    if problem.processes.size > 1:
-        yield "several processes"
     if isinstance(problem.K, WithGradient):
         yield "kernel.gradient"
     if not vars(type(problem.K.without(Biased))).get("compiled"):
