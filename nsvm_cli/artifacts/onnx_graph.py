@@ -139,7 +139,7 @@ def _metadata(facts: Facts) -> dict[str, str]:
     }
     if (encoder := facts.known.encoder) is None:
         return properties
-    text = [f"{name}={value or ''}" for name, values in encoder.text.items() for value in values]
+    text = [f"{name}={value}" for name, values in encoder.text.items() for value in values]
     return properties | {
         "features": json.dumps([*encoder.numbers, *text]),
         "columns": json.dumps(encoder.columns),

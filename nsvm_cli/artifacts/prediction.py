@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nsvm_cli.artifacts.model_file import SavedModel
-from nsvm_cli.datasets.csv import parse_separator
+from nsvm_cli.datasets.tables import parse_separator
 from nsvm_cli.datasets.unlabelled import Block, blocks
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.tasks import Classification

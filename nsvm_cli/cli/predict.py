@@ -17,8 +17,7 @@ Predict with a trained model: a class or a target for each sample, and the score
 of each class, with its probability if the model was trained with
 calibration=sigmoid. Samples are the rows of a CSV file with a header, which may
 be compressed and of any size, an image, or the images in a folder.
-Columns are matched by name; others, such as a label, are ignored. Text is
-compared literally: 1, 01 and 1.0 are different categories.
+Columns are matched by name; others, such as a label, are ignored.
 """
 EPILOG = """\
 examples:

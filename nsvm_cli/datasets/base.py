@@ -96,9 +96,9 @@ class Table:
 
     They come from one file or, from row ``official_test`` on, from a second one, the official test set.
     ``unknown`` are names of columns to leave out that the table lacks. ``kind`` is the kind of task that the
-    table is meant for, if any. ``first_row`` is the number of rows of the file before these. ``as_written``
-    returns columns of the files as text, if ``cells`` may hold something else in its place. ``origins`` are
-    those of ``Samples``: the checksums of the files.
+    table is meant for, if any. ``first_row`` is the number of rows of the file before these. ``with_text``
+    reads the files again, with these columns as text. ``origins`` are those of ``Samples``: the checksums of
+    the files.
     """
 
     cells: pd.DataFrame
@@ -108,19 +108,13 @@ class Table:
     unknown: tuple[str, ...] = ()
     kind: str | None = None
     first_row: int = 0
-    as_written: Callable[[tuple[str, ...]], pd.DataFrame] | None = None
+    with_text: Callable[[Sequence[str]], pd.DataFrame] | None = None
     origins: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:
         """The origin of the rows, for messages."""
         return self.files[0]
-
-    def text(self, names: Sequence[str]) -> pd.DataFrame:
-        """Return these columns as text, exactly as in the files; as they are if there are no files."""
-        if self.as_written is None or not names:
-            return self.cells[[*names]]
-        return self.as_written(tuple(names))
 
     def place(self, row: int, column: object = None) -> str:
         """Return the name of a row, or of a cell in it, for the beginning of a message."""

@@ -18,8 +18,10 @@ def cache_folder() -> Path:
     return platformdirs.user_cache_path("nsvm", appauthor=False)
 
 
-def fetch(address: str, sha256: str, folder: Path) -> Path:
-    """Return the file of this address in a folder, downloaded unless the folder has it with this checksum.
+def fetch(address: str, sha256: str | None, folder: Path) -> Path:
+    """Return the file of this address in a folder, downloaded unless the folder has it.
+
+    It has this checksum, if that is known.
 
     Raises:
         OSError, ValueError: it cannot be downloaded, or its checksum is another one.

@@ -1,7 +1,6 @@
 """Tables as samples: labels become codes, text becomes one-hot features, and missing numbers are filled.
 
-scikit-learn's OneHotEncoder and SimpleImputer are fitted on the training rows. The result is plain data,
-``Columns``, which a model file holds, and which gives the same features as scikit-learn, to the bit.
+What the training rows say of each column is plain data, ``Columns``, which a model file holds.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +20,6 @@ from nsvm_cli.config.registry import STRICT, one_line, shown
 from nsvm_cli.datasets.base import Samples, Table
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import expect_room
-from nsvm_cli.storage.tensor_file import HEADER_BYTES, json_within_bounds
 from nsvm_cli.tasks import encode
 
 if TYPE_CHECKING:
@@ -37,49 +34,39 @@ MOST_CLASSES = 10_000
 MAX_FRACTIONAL_CLASSES = 20
 """Labels with more different numbers than this, some of them not integers, are targets, not classes."""
 
-DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-"""The text of a number, as pandas reads it: not 1_0, 0x10 or inf."""
+TRUTH = {"TRUE": "True", "true": "True", "FALSE": "False", "false": "False"}
+"""The other spellings of truth values that pandas knows."""
 
 MAX_NAME_LENGTH = 4096
 """The most characters in the name of a column or of a category."""
 
 
-def _checked(columns: Any) -> dict[str, float | tuple[str | None, ...]]:
-    """Return the columns, if they fit in a model file.
+def _checked(columns: Any) -> dict[str, float | tuple[str, ...]]:
+    """Return the columns as a model has them.
 
     Raises:
         ValueError: the first column that is wrong; pydantic might list millions.
     """
     if not isinstance(columns, Mapping):
         raise ValueError(f"expected columns by their names, got {shown(columns)}")
-    checked = {name: _median_or_categories(name, value) for name, value in columns.items()}
-    text = json.dumps(checked)
-    if (size := len(json.dumps(text))) > HEADER_BYTES // 2:
-        raise ValueError(f"a model file has no room for their names and categories, {size} bytes")
-    json_within_bounds(text)
-    return checked
+    for name, value in columns.items():
+        texts = value if isinstance(value, list | tuple) else None
+        if texts is None:
+            valid = isinstance(value, float | int) and math.isfinite(value)
+        else:
+            valid = all(isinstance(text, str) and len(text) <= MAX_NAME_LENGTH for text in texts)
+            valid = valid and 0 < len({*texts}) == len(texts) <= MOST_CATEGORIES
+        if not valid or len(name) > MAX_NAME_LENGTH:
+            raise ValueError(
+                f"column {name[:40]}: expected a finite number, or up to {MOST_CATEGORIES} different texts, "
+                f"each and the name of at most {MAX_NAME_LENGTH} characters, got {shown(value)}"
+            )
+    return {name: tuple(v) if isinstance(v, list | tuple) else float(v) for name, v in columns.items()}
 
 
-def _median_or_categories(name: str, value: Any) -> float | tuple[str | None, ...]:
-    """Return the median or the categories of a column."""
-    texts = value if isinstance(value, list | tuple) else ()
-    where = f"column {name[:40]}"
-    if not all(isinstance(text, str | None) for text in texts):
-        raise ValueError(f"expected text in {where}, got {shown(value)}")
-    if (longest := max(len(text or "") for text in (name, *texts))) > MAX_NAME_LENGTH:
-        raise ValueError(f"expected at most {MAX_NAME_LENGTH} characters in {where}, got {longest}")
-    if value is texts:
-        if not 0 < len({*texts}) == len(texts) <= MOST_CATEGORIES:
-            raise ValueError(f"expected up to {MOST_CATEGORIES} different categories in {where}")
-        return tuple(texts)
-    if not isinstance(value, float | int) or not math.isfinite(value):
-        raise ValueError(f"expected a finite number, or a list of text, in {where}, got {shown(value)}")
-    return float(value)
-
-
-Columns = Annotated[dict[str, float | tuple[str | None, ...]], PlainValidator(_checked)]
+Columns = Annotated[dict[str, float | tuple[str, ...]], PlainValidator(_checked)]
 """For each column of a model's table, by name and in the order of the table: the median of numbers, or the
-categories of text, in which None stands for an empty cell."""
+categories of text, in which "" stands for an empty cell."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -98,7 +85,7 @@ class TableEncoder:
         return {name: median for name, median in self.columns.items() if isinstance(median, float)}
 
     @property
-    def text(self) -> dict[str, tuple[str | None, ...]]:
+    def text(self) -> dict[str, tuple[str, ...]]:
         """The columns of text and their categories."""
         return {name: texts for name, texts in self.columns.items() if isinstance(texts, tuple)}
 
@@ -116,61 +103,59 @@ class TableEncoder:
         """Return the features of all rows. Columns are matched by name, others are ignored.
 
         Raises:
-            InputError: a column is missing, a cell in a column of numbers is not a number, a number matches
-                several categories; or the features need more memory than data may take.
+            InputError: a column is missing, a cell in a column of numbers is not a number, or the features
+                need more memory than data may take.
         """
-        if missing := [name for name in self.columns if name not in table.cells]:
+        import pandas as pd
+
+        cells = table.cells
+        if missing := [name for name in self.columns if name not in cells]:
             more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
             raise InputError(
                 f"{table.source} lacks columns that the model was trained on: {', '.join(missing[:5])}{more}"
             )
-        if len(table.cells) == 0:
-            return np.empty((0, self.width))
+        numeric = [name for name in self.text if cells[name].dtype.kind in "iuf"]
+        if numeric and table.with_text is not None:  # pandas knows 01 and 1 as one number
+            cells = table.with_text(numeric)
         # at the peak, before training, there are three copies in float64
-        needed = 3 * 8 * self.width * len(table.cells)
+        needed = 3 * 8 * self.width * len(cells)
         expect_room(needed, f"{table.source}, encoded as {self.width} features,")
-        x = np.zeros((len(table.cells), self.width))
-        numbers = _numbers(table, [*self.numbers])
-        x[:, : len(self.numbers)] = np.where(np.isnan(numbers), [*self.numbers.values()], numbers)
-        first, written = len(self.numbers), table.text([*self.text])
+        x = np.empty((len(cells), self.width))
+        for j, (name, median) in enumerate(self.numbers.items()):
+            x[:, j] = _numbers(table, cells[name]).fillna(median)
+        j = len(self.numbers)
         for name, categories in self.text.items():
-            column = {text: first + r for r, text in enumerate(categories)}
-            texts = _texts(table, written[name], categories).tolist()
-            at = np.array([column.get(text, -1) for text in texts])
-            rows = np.flatnonzero(at >= 0)
-            x[rows, at[rows]] = 1
-            first += len(categories)
+            codes = pd.Index(categories, dtype=object).get_indexer(
+                pd.Index(_texts(cells[name]), dtype=object)
+            )
+            x[:, j : j + len(categories)] = codes[:, None] == np.arange(len(categories))
+            j += len(categories)
         return x
 
 
 def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
     """Return the encoder fitted to the training rows; other rows do not influence it.
 
-    A column holds numbers if all of its cells are numbers: see ``_as_number``.
+    A column holds numbers if all of its cells are numbers: see ``_parsed``.
 
     Raises:
         InputError: a column has no values, or too many different texts, or a number or name that no model
             file can hold.
     """
-    from sklearn.impute import SimpleImputer
-    from sklearn.preprocessing import OneHotEncoder
-
     _expect_columns(table)
     training = table.cells.iloc[rows]
-    if empty := [str(name) for name, cells in training.items() if cells.isna().all()]:
+    text = {str(name): _texts(cells) for name, cells in training.items() if _parsed(cells)[1].any()}
+    _expect_categories(table, rows, text)
+    columns: dict[str, Any] = {}
+    for name, cells in table.cells.items():
+        if name in text:
+            columns[str(name)] = sorted(text[str(name)].unique(), key=lambda text: (text == "", text))
+        else:
+            columns[str(name)] = _numbers(table, cells).iloc[rows].median()
+    if empty := [name for name, median in columns.items() if median != median]:
         raise InputError(f"{table.source}: no training row has a value in {_left_out(empty)}")
-    text = [str(name) for name, cells in training.items() if _is_text(cells).any()]
-    _expect_categories(table, rows, table.text(text).iloc[rows])
-    numbers = training.columns.difference(text, sort=False).tolist()
-    typed = _typed(table, numbers, dict.fromkeys(text, ())).iloc[rows]
-    fitted: dict[Any, Any] = {}
-    if numbers:
-        medians = SimpleImputer(strategy="median").fit(typed[numbers]).statistics_.tolist()
-        fitted |= zip(numbers, medians, strict=True)
-    if text:
-        fitted |= zip(text, map(tuple, OneHotEncoder().fit(typed[text]).categories_), strict=True)
     try:
-        return TableEncoder(columns={str(name): fitted[name] for name in training})
+        return TableEncoder(columns=columns)
     except ValidationError as error:
         raise InputError(f"{table.source}: {one_line(error)}") from None
 
@@ -186,20 +171,16 @@ def stray_texts(table: Table, rows: np.ndarray, encoder: TableEncoder) -> Iterat
 def _stray(table: Table, rows: np.ndarray, name: str) -> tuple[str, str] | None:
     """Return the place and text of the first cell that is not a number, if most cells of its column are."""
     cells = table.cells[name].iloc[rows]
-    text = _is_text(cells)
-    if 2 * text.sum() >= cells.notna().sum():
+    text = _parsed(cells)[1].to_numpy()
+    if 2 * text.sum() >= (_texts(cells) != "").sum():
         return None
     first = int(text.argmax())
     return table.place(int(rows[first]), name), shown(cells.iloc[first])
 
 
-def _is_text(cells: pd.Series) -> np.ndarray:
-    """Return for each cell whether it is neither empty nor a number."""
-    return (cells.notna() & _as_number(cells).isna()).to_numpy(bool)
-
-
-def _as_number(cells: pd.Series) -> pd.Series:
-    """Return cells as numbers in float64, and NaN for cells that are not numbers.
+def _parsed(cells: pd.Series) -> tuple[pd.Series, pd.Series]:
+    """Return cells as numbers in float64, NaN where they are not, and which of them are text: neither empty
+    nor a number.
 
     Text is a number if it is decimal, with or without sign, fraction, exponent and surrounding blanks. True
     and 1_0 are not numbers. A number too large for float64 is infinite, and so is inf.
@@ -209,7 +190,35 @@ def _as_number(cells: pd.Series) -> pd.Series:
 
     if is_bool_dtype(cells) or not is_numeric_dtype(cells):
         cells = cells.astype(object).map(str, na_action="ignore")
-    return pd.to_numeric(cells, errors="coerce").astype("float64")
+    x = pd.to_numeric(cells, errors="coerce").astype("float64")
+    return x, x.isna() & cells.notna()
+
+
+def _numbers(table: Table, cells: pd.Series) -> pd.Series:
+    """Return a column as numbers, NaN where it is empty.
+
+    Raises:
+        InputError: a cell is neither a finite number nor empty.
+    """
+    x, text = _parsed(cells)
+    if (bad := (text | np.isinf(x)).to_numpy()).any():
+        row = int(bad.argmax())
+        got = cells.iloc[[row]].tolist()[0]
+        raise InputError(f"{table.place(row, cells.name)}: expected a number, got {shown(got)}")
+    return x
+
+
+def _texts(cells: pd.Series) -> pd.Series:
+    """Return cells as text, with one spelling of truth values; "" where they are empty.
+
+    A number of a data frame is the text of its value, without a fraction of 0.
+    """
+
+    def text(cell: object) -> str:
+        written = str(cell)
+        return written.removesuffix(".0") if isinstance(cell, float) else TRUTH.get(written, written)
+
+    return cells.astype(object).where(cells.notna(), "").map(text)
 
 
 def _expect_columns(table: Table) -> None:
@@ -220,18 +229,18 @@ def _expect_columns(table: Table) -> None:
         raise InputError(f"{table.source}: expected at least one feature beside the label, found none")
 
 
-def _expect_categories(table: Table, rows: np.ndarray, text: pd.DataFrame) -> None:
-    most, counts = min(MOST_CATEGORIES, len(text) // 2), text.nunique()
-    crowded = counts.index[counts > most].tolist()
-    for place, got in filter(None, (_stray(table, rows, name) for name in crowded)):
+def _expect_categories(table: Table, rows: np.ndarray, text: Mapping[str, pd.Series]) -> None:
+    most = min(MOST_CATEGORIES, len(rows) // 2)
+    counts = {name: n for name, cells in text.items() if (n := cells.nunique()) > most}
+    for place, got in filter(None, (_stray(table, rows, name) for name in counts)):
         raise InputError(
             f"{place}: expected a number, got {got}, as most cells of the column are numbers; "
             "leave a cell without a value empty"
         )
-    if crowded:
+    if counts:
         raise InputError(
-            f"{table.source}: expected at most {most} different texts in {len(text)} training rows, got "
-            f"{counts[crowded[0]]} in {_left_out(crowded)}"
+            f"{table.source}: expected at most {most} different texts in {len(rows)} training rows, got "
+            f"{next(iter(counts.values()))} in {_left_out([*counts])}"
         )
 
 
@@ -241,60 +250,6 @@ def _left_out(names: Sequence[str]) -> str:
     return f"{', '.join(names)}: leave this out with dataset.drop=[{quoted}]"
 
 
-def _typed(table: Table, numbers: Sequence[Any], text: Mapping[Any, Sequence[str | None]]) -> pd.DataFrame:
-    """Return these columns: numbers as float64, text (with its categories) as objects, see ``_texts``."""
-    import pandas as pd
-
-    x, written = pd.DataFrame(_numbers(table, numbers), columns=[*numbers]), table.text([*text])
-    return x.assign(**{name: _texts(table, written[name], categories) for name, categories in text.items()})
-
-
-def _numbers(table: Table, names: Sequence[Any]) -> Float64[np.ndarray, "m n"]:
-    cells = table.cells[[*names]]
-    x: np.ndarray = cells.apply(_as_number).to_numpy(np.float64)
-    if (bad := np.isinf(x) | (np.isnan(x) & cells.notna().to_numpy(bool))).any():
-        row, column = np.argwhere(bad)[0].tolist()
-        got = cells.iloc[:, column].tolist()[row]
-        raise InputError(f"{table.place(row, cells.columns[column])}: expected a number, got {shown(got)}")
-    return x
-
-
-def _texts(table: Table, cells: pd.Series, categories: Sequence[str | None]) -> pd.Series:
-    """Return cells as text, unchanged, and None where they are empty.
-
-    A cell of a data frame may hold a number or a bool instead, which stands for the category of this value.
-    """
-    import pandas as pd
-
-    by_value: dict[object, list[str]] = {}
-    for name in filter(None, categories):
-        by_value.setdefault(_value(name), []).append(name)
-    texts: list[str | None] = []
-    for row, (cell, empty) in enumerate(zip(cells.tolist(), cells.isna().tolist(), strict=True)):
-        if empty or isinstance(cell, str):
-            texts.append(None if empty else cell or None)  # "" is an empty cell of a data frame
-            continue
-        text, *others = by_value.get(_value(cell), [str(cell)])
-        if others:
-            names = ", ".join([text, *others])
-            raise InputError(f"{table.place(row, cells.name)}: {cell} may be any of {names}: expected text")
-        texts.append(text)
-    return pd.Series(texts, dtype=object)
-
-
-def _value(cell: object) -> object:
-    """Return a key that a number or bool shares with every text that stands for it."""
-    text = str(cell)
-    if is_number(text):
-        return float(text)
-    return text.lower() if text.lower() in ("true", "false") else text
-
-
-def is_number(text: str) -> bool:
-    """Return whether text is a number in the form that columns of numbers may hold."""
-    return DECIMAL.fullmatch(text.strip()) is not None
-
-
 def as_numbers(table: Table) -> Float64[np.ndarray, "m n"]:
     """Return the cells of a table all of whose columns are numbers, in their order.
 
@@ -302,13 +257,12 @@ def as_numbers(table: Table) -> Float64[np.ndarray, "m n"]:
         InputError: a cell is empty or not a number, or there are no columns.
     """
     _expect_columns(table)
-    x = _numbers(table, [*table.cells])
-    if (empty := np.isnan(x)).any():
-        row, column = np.argwhere(empty)[0].tolist()
-        raise InputError(
-            f"{table.place(row, table.cells.columns[column])}: expected a number, got an empty cell"
-        )
-    return x
+    columns = [_numbers(table, cells) for _, cells in table.cells.items()]
+    for cells in columns:
+        if (empty := cells.isna()).any():
+            place = table.place(int(empty.to_numpy().argmax()), cells.name)
+            raise InputError(f"{place}: expected a number, got an empty cell")
+    return np.column_stack(columns)
 
 
 def code_labels(table: Table, kind: str, classes: tuple[str, ...] | None = None) -> Samples:
@@ -324,7 +278,7 @@ def code_labels(table: Table, kind: str, classes: tuple[str, ...] | None = None)
     labels = table.labels.astype(object)
     if labels.empty:
         raise InputError(f"{table.source}: expected rows below its header, found none")
-    if (missing := labels.isna()).any():
+    if (missing := labels.isna() | (labels == "")).any():
         raise InputError(f"{table.place(int(np.flatnonzero(missing)[0]))} has no label")
     if kind == "regression":
         y = _targets(table, labels)
@@ -340,7 +294,7 @@ def code_labels(table: Table, kind: str, classes: tuple[str, ...] | None = None)
 
 
 def _targets(table: Table, labels: pd.Series) -> Float64[np.ndarray, " m"]:
-    y: np.ndarray = _as_number(labels).to_numpy()
+    y: np.ndarray = _parsed(labels)[0].to_numpy()
     for row in np.flatnonzero(~np.isfinite(y)).tolist()[:1]:
         label = shown(labels.iloc[row])
         if np.isinf(y[row]):
@@ -357,7 +311,7 @@ def _classes(labels: pd.Series, source: str) -> tuple[str, ...]:
     import pandas as pd
 
     names = pd.Series(sorted(labels.unique()), dtype=object)
-    values = _as_number(names)
+    values = _parsed(names)[0]
     numbers = bool(np.isfinite(values).all())
     classes = (names[values.argsort(kind="stable")] if numbers else names).tolist()
     if len(classes) < 2:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 from pathlib import Path
@@ -16,17 +15,13 @@ from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Source, Table
 from nsvm_cli.datasets.csv import Names
 from nsvm_cli.datasets.download import reason
-from nsvm_cli.datasets.encoding import as_numbers, code_labels
-from nsvm_cli.datasets.tables import CSVFile
+from nsvm_cli.datasets.tables import read_csv
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import say
 from nsvm_cli.storage.files import locked
 
 if TYPE_CHECKING:
     import pandas as pd
-
-PUBLISHED = {1496: "f87d98057c63f0c4dc65b9b6bc56836ddd4378241a1fc33e0451abc30f621a9c"}
-"""``sha256_of_rows`` of the data sets that the paper uses, by their numbers: Ringnorm's."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -48,7 +43,7 @@ class OpenML(Source):
         if self.path is None:
             cells, target = _from_openml(self.id)
         else:
-            cells = CSVFile(self.path, headless=True).read()
+            cells = read_csv(self.path, "dataset.path", headless=True)
             target = str(cells.columns[-1])
         label = self.label or target
         if label not in cells:
@@ -72,53 +67,16 @@ def _from_openml(number: int) -> tuple[pd.DataFrame, str | None]:
 
         cache = Path(openml.config.get_cache_directory())
         with locked(cache, wait=True):
-            if (cache / "datasets" / str(number)).exists():
-                try:
-                    return _get(openml, number)
-                except OSError:
-                    raise  # such as a full disk: no reason to discard the cache
-                except Exception:
-                    pass  # a killed download leaves a partial file: openml writes in place
-            say(f"Downloading OpenML {number} from {openml.config.server}")
-            return _get(openml, number, force_refresh_cache=True)
+            if not (cache / "datasets" / str(number)).exists():
+                say(f"Downloading OpenML {number} from {openml.config.server}")
+            data = openml.datasets.get_dataset(number, download_features_meta_data=True)
+            cells: Any = data.get_data()[0]  # a data frame
     except Exception as error:
         raise InputError(
-            f"dataset.id={number}: OpenML {number} cannot be obtained ({reason(error)}): {_ways(number)}"
+            f"dataset.id={number}: OpenML {number} cannot be obtained ({reason(error)}): connect to the "
+            "network, name a local copy with dataset.path=FILE.csv, or use dataset=ringnorm (generated) or "
+            "dataset=digits (comes with scikit-learn)"
         ) from None
     finally:
         logging.disable(logging.NOTSET)
-
-
-def _get(openml: Any, number: int, **options: bool) -> tuple[pd.DataFrame, str | None]:
-    """Return table and target. openml checks the MD5 sum of downloads, but not of its cache."""
-    data = openml.datasets.get_dataset(number, download_features_meta_data=True, **options)
-    for address in (openml.config.server, data.url):
-        if not address.startswith("https://"):
-            raise ValueError(f"{address} is not https")
-    cells, target = data.get_data()[0], data.default_target_attribute
-    if hashlib.md5(Path(data.data_file).read_bytes(), usedforsecurity=False).hexdigest() != data.md5_checksum:
-        raise ValueError(f"{data.data_file} is damaged")
-    cells = cells.astype(dict.fromkeys(cells.select_dtypes("category"), object))
-    if number in PUBLISHED:
-        table = Table(cells.drop(columns=target), cells[target], (f"OpenML {number}",))
-        if (got := sha256_of_rows(table)) != PUBLISHED[number]:
-            raise ValueError(f"its rows are not the published ones, SHA-256 {got}")
-    return cells, target
-
-
-def _ways(number: int) -> str:
-    """Return advice on how to obtain samples, for the end of a message."""
-    generated = "dataset=ringnorm (generated) or " if number in PUBLISHED else ""
-    return (
-        f"connect to the network, name a local copy with dataset.path=FILE.csv, or use {generated}"
-        "dataset=digits (comes with scikit-learn)"
-    )
-
-
-def sha256_of_rows(table: Table) -> str:
-    """Return the SHA-256 of the sorted rows (x, y) as little-endian float64.
-
-    It does not depend on the order in which a server or a file format holds the rows.
-    """
-    rows = np.column_stack([as_numbers(table), code_labels(table, "classification").y]).astype("<f8")
-    return hashlib.sha256(rows[np.lexsort(rows.T[::-1])].tobytes()).hexdigest()
+    return cells.astype(dict.fromkeys(cells.select_dtypes("category"), object)), data.default_target_attribute

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from nsvm_cli.datasets.base import Samples, Split
-from nsvm_cli.datasets.encoding import is_number
+from nsvm_cli.datasets.tables import is_number
 from nsvm_cli.errors import InputError
 from nsvm_cli.randomness import Stream, generator
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,17 @@ from jaxtyping import Real
 from torch import Tensor
 
 from nsvm_cli.datasets.base import Table
-from nsvm_cli.datasets.csv import separator_in
-from nsvm_cli.datasets.encoding import TableEncoder, as_numbers, is_number
-from nsvm_cli.datasets.table_files import open_stream
-from nsvm_cli.datasets.tables import MISSING, column_names, expect_different, first_line, parsing, reading_csv
+from nsvm_cli.datasets.encoding import TableEncoder, as_numbers
+from nsvm_cli.datasets.tables import (
+    MISSING,
+    column_names,
+    expect_different,
+    first_line,
+    is_number,
+    parsing,
+    reading_csv,
+    separator_in,
+)
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import rows_at_a_time
 from nsvm_cli.storage.files import open_regular
@@ -103,23 +109,16 @@ def _rows(
             _expect_names(header, path)
         else:
             expect_different(header, str(path), encoder.columns)
-        options = parsing(_different(column_names(header)), separator, encoder.text if encoder else ())
+        names = column_names(header)
+        options = parsing(names, separator, None, encoder.text if encoder else ())
         rows = min(BLOCK_ROWS, rows_at_a_time(row + PER_CELL * len(header)))
-        # in a table of one column, a blank line is an empty cell
-        options |= {"skip_blank_lines": len(header) > 1, "chunksize": rows}
         first = 0
-        with open_stream(path) as content:
-            for cells in pd.read_csv(content, **options):
-                cells = cells.reset_index(drop=True)
+        with pd.read_csv(path, **options, chunksize=rows) as chunks:
+            for cells in chunks:
+                cells = cells.set_axis(names, axis=1)
                 table = Table(cells, pd.Series(dtype=object), (str(path),), first_row=first)
                 yield Block(_features(table, shape, encoder))
                 first += len(cells)
-
-
-def _different(names: Sequence[str]) -> list[str | int]:
-    """Return the names of columns, with numbers in place of repeated ones."""
-    counts = Counter(names)
-    return [name if counts[name] == 1 else number for number, name in enumerate(names)]
 
 
 def _expect_cells(header: Sequence[str], n: int, path: Path) -> None:

@@ -93,7 +93,7 @@ class Columns:
         row = [f"{value:.10g}" for value in x[:at].tolist()]
         for categories in self.encoder.text.values() if self.encoder else ():
             chosen = np.flatnonzero(x[at : at + len(categories)])
-            row.append((categories[chosen[0]] or "") if len(chosen) else "")
+            row.append(categories[chosen[0]] if len(chosen) else "")
             at += len(categories)
         return _first(row)
 

@@ -28,6 +28,7 @@ Y = RNG.permutation(np.repeat(["ham", "spam"], ROWS // 2))
 ROW = np.arange(ROWS)
 TABLE = pd.DataFrame(
     {
+        "row": ROW,  # says which rows a split has
         "size": RNG.normal(size=ROWS).round(4),
         "colour": RNG.choice(["red", "green", "blue"], ROWS),
         "count": RNG.integers(0, 9, ROWS).astype(float),
@@ -38,11 +39,11 @@ TABLE = pd.DataFrame(
 )
 TABLE.loc[ROW % 7 == 0, "size"] = np.nan
 TABLE.loc[ROW % 11 == 0, "city"] = None
-NUMBERS, TEXT = ["size", "count"], ["colour", "city", "open"]
+NUMBERS, TEXT = ["row", "size", "count"], ["colour", "city", "open"]
 
 
-def numbers_of_rows(data: Data) -> dict[str, np.ndarray]:
-    return {name: np.sort(rows) for name, rows in data.splits._rows.items()}  # type: ignore[attr-defined]
+def rows_of(data: Data, split: str) -> np.ndarray:
+    return data.splits[split].x[:, 0].numpy().astype(int)
 
 
 Write = Callable[..., str]
@@ -60,7 +61,6 @@ def write(tmp_path: Path) -> Write:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_table_is_encoded_as_by_scikit_learn(write: Write, seed: int) -> None:
     data = load("csv", seed=seed, path=write(TABLE), validation=10)
-    rows = numbers_of_rows(data)
     cells = TABLE.astype({"open": str}).astype(dict.fromkeys(NUMBERS, float) | dict.fromkeys(TEXT, object))
     cells[TEXT] = cells[TEXT].where(cells[TEXT].notna(), None)
     theirs = ColumnTransformer(
@@ -68,18 +68,15 @@ def test_a_table_is_encoded_as_by_scikit_learn(write: Write, seed: int) -> None:
             ("numbers", SimpleImputer(strategy="median"), NUMBERS),
             ("text", OneHotEncoder(handle_unknown="ignore", sparse_output=False), TEXT),
         ]
-    ).fit(cells.iloc[rows["train"]])
+    ).fit(cells.iloc[rows_of(data, "train")])
     for name, part in data.splits.items():
-        np.testing.assert_array_equal(part.x, theirs.transform(cells.iloc[rows[name]]))
-        assert part.y.tolist() == [1 if label == "spam" else -1 for label in Y[rows[name]]]
-    assert data.splits["train"].x.shape[1] == 2 + 3 + 4 + 2, "an empty cell in text is a category of its own"
-
-
-def test_what_is_stored_encodes_to_the_same_bits(write: Write) -> None:
-    data = load("csv", path=write(TABLE))
+        rows = rows_of(data, name)
+        np.testing.assert_array_equal(part.x, theirs.transform(cells.iloc[rows]))
+        assert part.y.tolist() == [1 if label == "spam" else -1 for label in Y[rows]]
+    assert data.splits["train"].x.shape[1] == 3 + 3 + 4 + 2, "an empty cell in text is a category of its own"
     known = json.loads(json.dumps(asdict(data.encoder)))
     assert known["columns"]["colour"] == ["blue", "green", "red"]
-    assert known["columns"]["city"][-1] is None
+    assert known["columns"]["city"][-1] == ""
     assert list(known["columns"]) == [*TABLE.columns[:-1]]
     again = type(data.encoder)(**known)
     assert (again, again.sha256) == (data.encoder, data.encoder.sha256)
@@ -87,17 +84,15 @@ def test_what_is_stored_encodes_to_the_same_bits(write: Write) -> None:
 
 def test_rows_outside_the_training_set_have_no_influence(write: Write) -> None:
     first = load("csv", path=write(TABLE), validation=10)
-    rows = numbers_of_rows(first)
-    others = np.concatenate([rows["test"], rows["validation"]])
-    changed = TABLE.copy()
+    others = np.concatenate([rows_of(first, "test"), rows_of(first, "validation")])
+    changed = TABLE.astype({"open": object})
     changed.loc[others, "size"] = 1e6
     changed.loc[others, "count"] = np.nan
-    changed = changed.astype({"open": object})
     changed.loc[others, TEXT] = "new"
     other = load("csv", path=write(changed), validation=10)
     assert other.encoder == first.encoder
     assert other.splits["train"].x.equal(first.splits["train"].x)
-    assert other.splits["test"].x[:, 2:].eq(0).all(), "text that no training row holds"
+    assert other.splits["test"].x[:, 3:].eq(0).all(), "text that no training row holds"
 
 
 def test_the_features_of_text_are_measured_before_they_are_made(write: Write) -> None:
@@ -108,12 +103,12 @@ def test_the_features_of_text_are_measured_before_they_are_made(write: Write) ->
     assert refusal("csv", path=path).startswith(f"{path}, encoded as 8000 features, needs about 1,099 MiB")
 
 
-AS_WRITTEN = ("12E3", "12000", "1_0", "10", "01", "1", "1.0", "True", "TRUE", "NA", "nan")
+AS_WRITTEN = ("12E3", "12000", "1_0", "10", "01", "1", "1.0", "yes")
 
 
 def test_categories_are_compared_as_they_are_written(write: Write) -> None:
     """In a table alone or with a test set of its own, and for a trained model: there pandas finds numbers."""
-    table = TABLE.assign(code=np.resize(AS_WRITTEN, ROWS))
+    table = TABLE[["label"]].assign(code=np.resize(AS_WRITTEN, ROWS))
     numbers = pd.DataFrame(
         {"label": np.resize(["ham", "spam"], 24), "code": np.resize(["01", "1", "12E3"], 24)}
     )
@@ -121,7 +116,7 @@ def test_categories_are_compared_as_they_are_written(write: Write) -> None:
     assert data.encoder.columns["code"] == tuple(sorted(AS_WRITTEN))
     path = write(numbers, "numbers.csv")
     known = Known(data.task, TableEncoder({"code": ("01", "1", "10", "12000", "12E3")}))
-    two_files = load("csv", path=write(table[["code", "label"]], "code.csv"), test_path=path)
+    two_files = load("csv", path=write(table, "code.csv"), test_path=path)
     expected = np.array([sorted(AS_WRITTEN).index(code) for code in numbers["code"]])
     np.testing.assert_array_equal(two_files.splits["test"].x.argmax(1), expected)
     trained = load_data({"name": "csv", "path": path}, 0, known=known)
@@ -130,24 +125,30 @@ def test_categories_are_compared_as_they_are_written(write: Write) -> None:
     assert block.x.equal(trained.splits["all"].x)
 
 
-@pytest.mark.parametrize("cells", [("TRUE", "FALSE"), ("True", "False", ""), ("true", "1", "0")])
-def test_truth_values_are_text(write: Write, cells: tuple[str, ...]) -> None:
-    data = load("csv", path=write(TABLE[["label"]].assign(open=np.resize(cells, ROWS))))
-    known = data.encoder.columns["open"]
-    assert isinstance(known, tuple)
-    assert {name or "" for name in known} == {*cells}
-    encoder, path = TableEncoder({"open": 0.0}), write(pd.DataFrame({"open": ["True", "False"]}), "new.csv")
+@pytest.mark.parametrize("cells", [("TRUE", "FALSE"), ("True", "false", ""), ("true", "1", "0")])
+def test_truth_values_are_text_in_one_spelling(write: Write, cells: tuple[str, ...]) -> None:
+    path = write(TABLE[["label"]].assign(open=np.resize(cells, ROWS)))
+    data = load("csv", path=path)
+    spelt = [cell.capitalize() for cell in cells]
+    assert {*data.encoder.columns["open"]} == {*spelt}
+    frame = Table(
+        pd.DataFrame({"open": [{"True": True, "False": False}.get(text, text) for text in spelt]}),
+        pd.Series(dtype=object),
+        ("X",),
+    )
+    [block] = blocks(Path(path), (len(cells),), data.encoder, ",")
+    np.testing.assert_array_equal(data.encoder(frame), block.x[: len(cells)])
+    path = write(pd.DataFrame({"open": ["True", "False"]}), "new.csv")
     with pytest.raises(InputError, match="column open, row 1: expected a number, got True"):
-        [*blocks(Path(path), (1,), encoder, ",")]
+        [*blocks(Path(path), (1,), TableEncoder({"open": 0.0}), ",")]
 
 
 @pytest.mark.parametrize("missing", ["", "NA", "NaN", "null"])
 def test_all_of_a_column_of_numbers_is_decimal_numbers(write: Write, missing: str) -> None:
-    cells = np.resize(["1e-05", "12E3", " 7", "+.5", "-2.", missing], ROWS)
+    cells = np.resize(["1e-05", "12E3", " 7", "+.5", "-2.", "01", missing], ROWS)
     data = load("csv", path=write(TABLE[["label"]].assign(x=cells)))
     values = pd.Series(cells).replace(missing, "nan").astype(float)
-    median = data.encoder.columns["x"]
-    np.testing.assert_array_equal(data.splits["all"].x[:, 0], values.fillna(median))
+    np.testing.assert_array_equal(data.splits["all"].x[:, 0], values.fillna(data.encoder.columns["x"]))
 
 
 def test_a_column_that_few_cells_make_one_of_text_is_named(write: Write) -> None:
@@ -155,7 +156,7 @@ def test_a_column_that_few_cells_make_one_of_text_is_named(write: Write) -> None
     table.loc[[5, 60], "month"] = "X"
     path = write(table)
     data = load("csv", path=path)
-    first = next(row for row in (5, 60) if row in numbers_of_rows(data)["train"])
+    first = next(row for row in (5, 60) if row in rows_of(data, "train"))
     expected = (
         f"{path}: column month, row {first + 1}: 'X' is no number, so the column is text, of 8 categories"
     )
@@ -164,14 +165,11 @@ def test_a_column_that_few_cells_make_one_of_text_is_named(write: Write) -> None
     assert load("csv", path=write(TABLE)).notes == ()
 
 
-def test_numbers_and_bools_of_a_data_frame_are_the_category_of_their_value() -> None:
-    cells = pd.Series([True, 1, 1.0, 2.5, "TRUE", "1.0", None, False], dtype=object)
+def test_numbers_of_a_data_frame_are_the_category_of_their_value() -> None:
+    cells = pd.Series([True, 1, 1.0, 2.5, "01", None], dtype=object)
     table = Table(pd.DataFrame({"a": cells}), pd.Series(dtype=object), ("X",))
-    x = TableEncoder({"a": ("TRUE", "01", "2.50", None)})(table)
-    assert x.argmax(1).tolist() == [0, 1, 1, 2, 0, 0, 3, 0]
-    assert x.sum(1).tolist() == [1, 1, 1, 1, 1, 0, 1, 0], "1.0 is written like no category, and False is none"
-    with pytest.raises(InputError, match="X: column a, row 2: 1 may be any of 01, 1: expected text"):
-        TableEncoder({"a": ("01", "1", "True")})(table)
+    x = TableEncoder({"a": ("True", "1", "2.5", "01", "")})(table)
+    assert x.argmax(1).tolist() == [0, 1, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -186,9 +184,8 @@ def test_numbers_and_bools_of_a_data_frame_are_the_category_of_their_value() -> 
         ({"size": ["two", *map(str, ROW[1:])]}, "column size, row 1: expected a number, got 'two'"),
         ({"size": [*map(str, ROW[1:]), "two"]}, f"column size, row {ROWS}: expected a number, got 'two'"),
         ({"size": ["9" * 400] + ["1"] * (ROWS - 1)}, "column size, row 1: expected a number, got"),
-        ({"colour": ["x" * 5000, *TABLE["colour"][1:]]}, "at most 4096 characters in column colour, got"),
-        ({"colour": ["a\x07b", *TABLE["colour"][1:]]}, "holds control characters"),
-        ({"x" * 5000: ROW}, "expected at most 4096 characters in column xxx"),
+        ({"colour": ["x" * 5000, *TABLE["colour"][1:]]}, "column colour: expected a finite number, or up to"),
+        ({"x" * 5000: ROW}, "column xxxxxxxxxx"),
     ],
 )
 def test_columns_that_no_model_can_use_are_refused(write: Write, changes: Any, says: str) -> None:
@@ -214,11 +211,9 @@ def test_a_test_set_of_its_own(write: Write, tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(test.to_csv(index=False).encode()))
     data = load("csv", path=write(train), test_path=str(packed), drop=["id"], seed=5)
     assert data.official_split
-    rows = numbers_of_rows(data)
-    np.testing.assert_array_equal(rows["train"], ROW[:90])
-    np.testing.assert_array_equal(rows["test"], ROW[90:])
+    np.testing.assert_array_equal(rows_of(data, "train"), ROW[:90])
+    np.testing.assert_array_equal(rows_of(data, "test"), ROW[90:])
     assert data.encoder.columns["size"] == TABLE["size"][:90].median()
-    assert data.splits["test"].x[:, 1].tolist() == TABLE["count"][90:].tolist()
     assert data.task.classes == ("ham", "spam")
 
 

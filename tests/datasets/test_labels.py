@@ -38,9 +38,10 @@ def test_classes_are_told_apart_as_they_are_written(
     assert refusal("csv", path=write(f"{content}1,\n")).endswith(f"row {rows + 1} has no label")
 
 
-@pytest.mark.parametrize("label", ["eggs", "ham"])
-@pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("classes", [("eggs", "ham"), CLASSES])
+@pytest.mark.parametrize(
+    ("classes", "rows", "label"),
+    [(("eggs", "ham"), 1, "eggs"), (("eggs", "ham"), 3, "ham"), (CLASSES, 1, "ham")],
+)
 def test_a_short_table_for_a_trained_model(
     write: Write, classes: tuple[str, ...], rows: int, label: str
 ) -> None:

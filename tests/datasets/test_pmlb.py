@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -28,8 +26,7 @@ def table(label: str) -> bytes:
 
 
 LAYOUTS = {
-    "clone": ("datasets/letter/letter.tsv.gz", "target"),
-    "cache of the package": ("letter/letter.tsv.gz", "target"),
+    "PMLB's own": ("letter/letter.tsv.gz", "target"),
     "first releases": ("classification/letter.csv.gz", "class"),
 }
 
@@ -74,10 +71,17 @@ def test_a_misspelt_table(tmp_path: Path) -> None:
     assert message == f"dataset.table: {tmp_path} {said}"
 
 
-@pytest.mark.parametrize("root", ["nowhere", "~nobody-of-that-name", "x" * 300])
-def test_a_root_without_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str) -> None:
+@pytest.mark.parametrize(
+    ("root", "says"),
+    [
+        ("nowhere", "dataset.table: nowhere has no table 'letter'"),
+        ("~nobody-of-that-name", "dataset.table=letter cannot be read"),
+        ("x" * 300, "dataset.table=letter cannot be read"),
+    ],
+)
+def test_a_root_without_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str, says: str) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "name a folder that holds its tables" in refusal("pmlb", table="letter", root=root)
+    assert refusal("pmlb", table="letter", root=root).startswith(says)
 
 
 def test_the_folder_decides_the_kind_of_task(tmp_path: Path) -> None:
@@ -92,16 +96,11 @@ def test_the_folder_decides_the_kind_of_task(tmp_path: Path) -> None:
     np.testing.assert_array_equal(houses.splits["all"].y, KINDS)
 
 
-def test_a_clone_without_the_content_of_its_files(tmp_path: Path) -> None:
-    write(tmp_path, "datasets/letter/letter.tsv.gz", pointer(b""))
-    assert "run git lfs pull in its folder" in refusal("pmlb", table="letter", root=str(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("content", "says"),
     [
         (table("target")[:-20], "cannot be read as CSV"),
-        (b"no gzip", "cannot be read as CSV"),
+        (b"version https://git-lfs.github.com/spec/v1", "cannot be read as CSV: Not a gzipped file"),
         (table("label"), "expected a column target or class, got a, b, label"),
     ],
 )
@@ -110,101 +109,26 @@ def test_broken_tables(tmp_path: Path, content: bytes, says: str) -> None:
     assert says in refusal("pmlb", table="letter", root=str(tmp_path))
 
 
-# Downloads, from a server of ours
-
-
-def pointer(content: bytes) -> bytes:
-    """Return what the repository holds in place of a file in Git LFS."""
-    return pmlb.POINTER + f"oid sha256:{hashlib.sha256(content).hexdigest()}\nsize {len(content)}\n".encode()
-
-
-SUMMARY = b"dataset\tn_instances\ttask\nletter\t60\tclassification\n537_houses\t60\tregression\n"
-
-
-class Repository:
-    """A server of PMLB's files, and of the content of those that it keeps elsewhere."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.files = {f"/raw/{pmlb.SUMMARY}": SUMMARY}
-        for name in ("letter", "537_houses"):
-            path = f"datasets/{name}/{name}.tsv.gz"
-            self.files |= {f"/raw/{path}": pointer(table("target")), f"/media/{path}": table("target")}
-
-    def __call__(self, request: BaseHTTPRequestHandler) -> None:
-        self.asked.append(request.path)
-        found = self.files.get(request.path)
-        reply(request, 404) if found is None else reply(request, 200, found)
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "nsvm" / "PMLB"
-
-
-@pytest.fixture
-def repository(cache: Path, trusted: Authority, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
-    files = Repository()
-    with trusted.serving(files) as address:
-        monkeypatch.setattr(pmlb, "REPOSITORY", f"{address}raw/")
-        monkeypatch.setattr(pmlb, "CONTENT", f"{address}media/")
-        yield files
-
-
-def test_a_table_is_downloaded_once(repository: Repository, capfd: pytest.CaptureFixture[str]) -> None:
-    for _ in range(2):
-        data = load("pmlb", table="letter")
-        np.testing.assert_array_equal(data.splits["all"].x, X)
-    assert repository.asked == [
-        f"/raw/{pmlb.SUMMARY}",
-        "/raw/datasets/letter/letter.tsv.gz",
-        "/media/datasets/letter/letter.tsv.gz",
-    ]
-    said = capfd.readouterr()
-    assert (said.out, said.err.count("\n")) == ("", 1)
-    assert said.err.startswith("Downloading https://")
-
-
-def test_the_summary_tells_which_tables_there_are_and_their_tasks(repository: Repository) -> None:
-    message = refusal("pmlb", table="leter")
-    assert message == (
-        "dataset.table: PMLB has no table 'leter'; did you mean letter? (known: 537_houses, letter)"
-    )
-    assert repository.asked == [f"/raw/{pmlb.SUMMARY}"]
-    assert "has real targets: expected task=regression" in refusal("pmlb", table="537_houses")
-
-
-@pytest.mark.parametrize(
-    ("path", "content", "says"),
-    [
-        ("/media/datasets/letter/letter.tsv.gz", table("class"), "does not match the known hash"),
-        ("/media/datasets/letter/letter.tsv.gz", None, "404 Client Error"),
-        ("/raw/datasets/letter/letter.tsv.gz", b"<html>", "its repository states no checksum"),
-        ("/raw/datasets/letter/letter.tsv.gz", b"x" * 2000, "expected at most 1024 bytes"),
-        (f"/raw/{pmlb.SUMMARY}", None, "404 Client Error"),
-        (f"/raw/{pmlb.SUMMARY}", b"\xff", "can't decode byte"),
-    ],
-)
-def test_a_download_that_fails(
-    repository: Repository, cache: Path, path: str, content: bytes | None, says: str
+def test_a_table_is_downloaded_once(
+    tmp_path: Path, trusted: Authority, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    if content is None:
-        del repository.files[path]
-    else:
-        repository.files[path] = content
-    message = refusal("pmlb", table="letter")
-    assert message.startswith("dataset.table: letter cannot be downloaded (")
-    assert says in message
-    assert "name a folder that holds its tables with dataset.root=FOLDER" in message
-    assert "omit" not in message
-    assert not [*cache.rglob("*.tsv.gz")]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    asked = []
 
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        asked.append(request.path)
+        reply(request, 200, table("target"))
 
-def test_the_addresses_are_https_and_of_one_commit() -> None:
-    for address in (pmlb.REPOSITORY, pmlb.CONTENT):
-        assert address.startswith("https://")
-        assert address.endswith(f"/{pmlb.REVISION}/")
+    with trusted.serving(answer) as address:
+        monkeypatch.setattr(pmlb, "DATASETS", address.rstrip("/"))
+        for _ in range(2):
+            np.testing.assert_array_equal(load("pmlb", table="letter").splits["all"].x, X)
+    assert capfd.readouterr() == ("", f"Downloading {address}letter/letter.tsv.gz\n")
+    assert asked == ["/letter/letter.tsv.gz"]
+    message = refusal("pmlb", table="leter")
+    assert message.startswith("dataset.table: leter cannot be downloaded (")
+    assert message.endswith("or name a folder with dataset.root=FOLDER")
+    assert [file.name for file in tmp_path.rglob("*.*")] == ["letter.tsv.gz"]
 
 
 def test_the_real_letters() -> None:

@@ -232,7 +232,7 @@ def test_data_that_are_gone_or_have_changed(tmp_path: Path) -> None:
 
 
 def test_the_cells_of_a_row() -> None:
-    encoder = TableEncoder({"colour": ("red", "blue", None), "age": 3.0, "name": ("x",)})
+    encoder = TableEncoder({"colour": ("red", "blue", ""), "age": 3.0, "name": ("x",)})
     table, plain = Columns(encoder, 5), Columns(None, 2)
     assert (table.names, table.numbers) == (["age", "colour", "name"], 1)
     assert table.cells(np.array([1700000001.5, 0, 1, 0, 1])) == ["1700000002", "blue", "x"]
