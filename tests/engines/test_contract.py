@@ -59,7 +59,6 @@ def test_wherever_a_run_pauses_its_state_is_that_of_single_steps(
     assert literal.moves_theta == (state.F.theta_steps > 5)
 
 
-<<<<<<< HEAD
 def thorough(value: Any) -> Any:
     """Return a parameter whose runs take long, or need steps to be compiled that no other test needs."""
     return pytest.param(value, marks=pytest.mark.thorough)
@@ -111,10 +110,7 @@ def test_no_pause_and_no_checkpoint_changes_a_bit(
     assert everything(pauses, restoring=True) == whole
 
 
-@pytest.mark.parametrize("how", ["spsa", "rdsa", "finite_difference"])
-=======
 @pytest.mark.parametrize("how", ["spsa", "finite_difference"])
->>>>>>> c6a3397 (Estimate kernel gradients by finite differences or SPSA alone)
 @pytest.mark.parametrize(
     ("name", "k"), [("alg1", None), ("alg1", 4), ("alg2", None), ("alg2", 4), ("alg3", 4), ("alg4", 8)]
 )
