@@ -111,7 +111,7 @@ class TensorBoard(Logger):
             settings = {k: v if isinstance(v, int | float | str) else str(v) for k, v in values}
             # no summary of the experiment: TensorBoard would take one run's for all and hide the others'
             for summary in hparams(settings, {})[1:]:
-                self._writer.file_writer.add_summary(summary)  # type: ignore[union-attr]  # None once closed
+                self._writer.file_writer.add_summary(summary)  # type: ignore[attr-defined]  # None once closed
         self._writer.close()
 
 
