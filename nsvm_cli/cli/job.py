@@ -255,7 +255,6 @@ def _train_run(
     experiment: Experiment, run: RunDirectory, place: Place, options: RunOptions
 ) -> dict[str, Any]:
     """Train, with progress on stderr; the first signal to stop ends the run in order."""
-    from nsvm_cli.loggers import LOGGERS
     from nsvm_cli.parallel.signals import Signals
     from nsvm_cli.runs.train import train_run
     from nsvm_cli.trainers import build_trainer
@@ -263,8 +262,7 @@ def _train_run(
     settings, total = experiment.settings, experiment.trainer.total
     changes = options.changes if options.resume else ()
     by_key = {word.partition("=")[0]: word for word in (*place.fields["overrides"], *changes)}
-    report = LOGGERS[settings.logger["name"]].keeps_files
-    pictures = functools.partial(draw, place.directory, experiment.data, report=report)
+    pictures = functools.partial(draw, place.directory, experiment.data)
     with _progress(place, settings, total) as (callbacks, tell), Signals() as signals:
         epochs, m = settings.algorithm.get("epochs"), len(experiment.problem.y)
         if epochs and total < (asked := build_trainer(settings.algorithm).total):

@@ -48,14 +48,8 @@ def _draw_next(directory: Path) -> None:
     draw(directory, samples=shared_samples("pictures"))
 
 
-def draw(
-    directory: Path, data: Data | None = None, samples: SampleCache | None = None, report: bool = False
-) -> None:
-    """Draw the pictures of a finished run, the curves last; warn of what cannot be drawn.
-
-    Args:
-        report: whether to write the report of the run too, as ``nsvm report`` does.
-    """
+def draw(directory: Path, data: Data | None = None, samples: SampleCache | None = None) -> None:
+    """Draw the pictures of a finished run, the curves last; warn of what cannot be drawn."""
     with _warning("the mistakes"):
         from nsvm_cli.page.mistakes import draw_mistakes  # slow to import: the result is shown first
 
@@ -68,28 +62,16 @@ def draw(
         from nsvm_cli.page.curves import draw_curves
 
         draw_curves(directory)
-    if report:
-        with _warning("the report", "written"):
-            _write_report(directory, data)
-
-
-def _write_report(run: Path, data: Data | None) -> None:
-    from nsvm_cli.comparison.pages import write_report
-    from nsvm_cli.comparison.records import read_run
-    from nsvm_cli.storage.run_directory import REPORT
-
-    for line in write_report(run / REPORT, [read_run(run)], {}, data=data):
-        say(f"nsvm: warning: report: {line}")
 
 
 @contextlib.contextmanager
-def _warning(what: str, done: str = "drawn") -> Iterator[None]:
+def _warning(what: str) -> Iterator[None]:
     """Turn an error in the block into a warning."""
     try:
         yield
     except Exception as error:
         reason = message_of(plugin_error(error) or error)
-        say(f"nsvm: warning: {what} could not be {done}: {' '.join(reason.split())}")
+        say(f"nsvm: warning: {what} could not be drawn: {' '.join(reason.split())}")
 
 
 def lacks_pictures(directory: Path) -> bool:

@@ -133,23 +133,19 @@ def _written(value: Value) -> str:
 
 
 class Progress:
-    """Print a line for each candidate that beats those before it, and a count every ten; on stderr."""
+    """Print a line for each candidate that beats those before it, on stderr."""
 
-    def __init__(self, first_lines: Sequence[str], seeds: int, metric: str) -> None:
-        self.first_lines, self.seeds, self.tried, self.best = first_lines, seeds, 0, 0.0
+    def __init__(self, first_lines: list[str], seeds: int, metric: str) -> None:
+        self.first_lines, self.seeds, self.best = first_lines, seeds, 0.0
         _, self.written = METRIC_FORMATS[metric]
 
     def show(self, candidate: Candidate) -> None:
         """Show a candidate that has just been tried."""
-        if self.tried == 0:  # only once the first candidate has shown that the search works
-            for line in self.first_lines:
-                say(line)
-        self.tried += 1
+        while self.first_lines:  # not before the first candidate has shown that the search works
+            say(self.first_lines.pop(0))
         if len(candidate.scores) == self.seeds and candidate.mean > self.best:
             self.best = candidate.mean
             say(f"candidate {candidate.number}: {self.written(candidate.mean)}  {candidate.overrides}")
-        elif self.tried % 10 == 0:
-            say(f"{self.tried} tried by this command")
 
 
 def _show(finalists: Sequence[Candidate], metric: str) -> None:

@@ -18,7 +18,6 @@ from nsvm_cli.comparison.records import RunRecord, overridden
 from nsvm_cli.comparison.runs_table import RunsTable, runs_table
 from nsvm_cli.comparison.table import HEAD, notes, tables
 from nsvm_cli.config.settings import flat
-from nsvm_cli.datasets import Data
 from nsvm_cli.errors import InputError
 from nsvm_cli.page.document import (
     Blocks,
@@ -49,11 +48,7 @@ LABELS = {
 
 
 def write_report(
-    file: Path,
-    records: Sequence[RunRecord],
-    runtime: Mapping[str, Any],
-    named: bool = False,
-    data: Data | None = None,
+    file: Path, records: Sequence[RunRecord], runtime: Mapping[str, Any], named: bool = False
 ) -> list[str]:
     """Write a report of runs as an HTML file: of one all there is to show, of several how they compare.
 
@@ -68,12 +63,12 @@ def write_report(
     Raises:
         OSError: the file cannot be written.
     """
-    page = _run_page(records[0], runtime, data) if len(records) == 1 else _comparison_page(records)
+    page = _run_page(records[0], runtime) if len(records) == 1 else _comparison_page(records)
     write_page(file, page, named)
     return page.lacks
 
 
-def _run_page(record: RunRecord, runtime: Mapping[str, Any], data: Data | None) -> Page:
+def _run_page(record: RunRecord, runtime: Mapping[str, Any]) -> Page:
     title, settings = os.path.basename(os.path.abspath(record.path)), flat(record.settings)
     if {"algorithm.name", "dataset.name", "seed"} <= settings.keys():
         title = f"{settings['algorithm.name']} on {settings['dataset.name']}, seed {settings['seed']}"
@@ -82,7 +77,7 @@ def _run_page(record: RunRecord, runtime: Mapping[str, Any], data: Data | None) 
     return Page(
         title,
         f"{record.path}: {record.status}{_date(record)}{message}",
-        run_sections(record.path, record.figures, about, runtime, data),
+        run_sections(record.path, record.figures, about, runtime),
     )
 
 

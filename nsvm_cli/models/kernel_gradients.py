@@ -7,7 +7,7 @@ latter has to be estimated, from values at features nearby: K may be any functio
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass as plain_dataclass
@@ -25,42 +25,20 @@ from nsvm_cli.models.kernels import Biased, Gram, Kernel, Normalized, Others, Po
 from nsvm_cli.randomness import Stream, generator
 
 
-class Strategy(ABC):
-    """A way to the gradient of sum_ij G_ij K(a_i, b_j) with respect to a.
-
-    To add one, derive from this class and list yours in ``GRADIENTS``.
-    """
-
-    @abstractmethod
-    def __call__(self, K: Kernel, a: Points, b: Others, K_ab: Gram, G: Gram) -> Points:
-        """Return the gradient, or an estimate of it, given ``K_ab`` = K(a_i, b_j)."""
-
-
 @dataclass(frozen=True, config=STRICT)
-class Closed(Strategy):
-    """The kernel's own formula or, where it has none, autograd."""
-
-    def __call__(self, K: Kernel, a: Points, b: Others, K_ab: Gram, G: Gram) -> Points:
-        return K.gradient(a, b, K_ab, G)
-
-
-@dataclass(frozen=True, config=STRICT)
-class Autograd(Strategy):
-    """Automatic differentiation of the kernel."""
-
-    def __call__(self, K: Kernel, a: Points, b: Others, K_ab: Gram, G: Gram) -> Points:
-        return Kernel.gradient(K, a, b, K_ab, G)
-
-
-@dataclass(frozen=True, config=STRICT)
-class Differences(Strategy):
-    """Central differences of width 2h along given directions; see ``slope``.
+class Differences(ABC):
+    """An estimate of a kernel's gradient from central differences of width 2h along directions.
 
     ``step`` is h; None stands for the cube root of the type's precision, which balances rounding against
-    curvature where features are near 1.
+    curvature where features are near 1. To add an estimate, derive from this class and list yours in
+    ``GRADIENTS``.
     """
 
     step: Positive | None = None
+
+    @abstractmethod
+    def __call__(self, K: Kernel, a: Points, b: Others, G: Gram) -> Points:
+        """Return an estimate of the gradient of sum_ij G_ij K(a_i, b_j) with respect to a."""
 
     def slope(self, K: Kernel, a: Points, b: Others, G: Gram, d: Points) -> Tensor:
         """Return sum_j G_ij (K(a_i + h d_i, b_j) - K(a_i - h d_i, b_j)) / (2h) for every i, as a column."""
@@ -72,7 +50,7 @@ class Differences(Strategy):
 class FiniteDifference(Differences):
     """A difference along every axis: 2n matrices of kernel values for n features, and no randomness."""
 
-    def __call__(self, K: Kernel, a: Points, b: Others, K_ab: Gram, G: Gram) -> Points:
+    def __call__(self, K: Kernel, a: Points, b: Others, G: Gram) -> Points:
         axes = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
         return torch.cat([self.slope(K, a, b, G, axis.expand_as(a)) for axis in axes], -1)
 
@@ -87,37 +65,19 @@ class SPSA(Differences):
 
     samples: PositiveInt = 1
 
-    def __call__(self, K: Kernel, a: Points, b: Others, K_ab: Gram, G: Gram) -> Points:
-        drawn = (self.direction(a) for _ in range(self.samples))
+    def __call__(self, K: Kernel, a: Points, b: Others, G: Gram) -> Points:
+        drawn = (torch.from_numpy(_next_signs(a.shape)).to(a) for _ in range(self.samples))
         return sum((self.slope(K, a, b, G, d) * d for d in drawn), torch.zeros_like(a)) / self.samples
 
-    def direction(self, a: Points) -> Points:
-        """Return a random direction for each of the features a."""
-        return torch.from_numpy(_next_generator().choice([-1.0, 1.0], a.shape)).to(a)
 
-
-@dataclass(frozen=True, config=STRICT)
-class RDSA(SPSA):
-    """Random directions (Kushner and Clark 1978): as ``SPSA``, with normally distributed d."""
-
-    def direction(self, a: Points) -> Points:
-        return torch.from_numpy(_next_generator().standard_normal(a.shape)).to(a)
-
-
-GRADIENTS: dict[str, type[Strategy]] = {
-    "closed": Closed,
-    "autograd": Autograd,
-    "finite_difference": FiniteDifference,
-    "spsa": SPSA,
-    "rdsa": RDSA,
-}
+GRADIENTS: dict[str, type[Differences]] = {"finite_difference": FiniteDifference, "spsa": SPSA}
 
 
 class WithGradient(Kernel):
-    """K, whose gradient a ``Strategy`` computes from its values, also within autograd."""
+    """K, whose gradient is estimated from its values, also within autograd."""
 
-    def __init__(self, K: Kernel, strategy: Strategy) -> None:
-        self.K, self.strategy = K, strategy
+    def __init__(self, K: Kernel, estimate: Differences) -> None:
+        self.K, self.estimate = K, estimate
 
     def __call__(self, a: Points, b: Others) -> Gram:
         apply: Any = _Value.apply
@@ -126,18 +86,18 @@ class WithGradient(Kernel):
 
     def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
         with torch.no_grad():
-            return self.strategy(self.K, a, b, K, G)
+            return self.estimate(self.K, a, b, G)
 
     def diag(self, a: Points) -> Tensor:
         return self.K.diag(a)
 
     def without(self, *wrappers: type[Kernel]) -> Kernel:
         K = self.K.without(*wrappers)
-        return K if WithGradient in wrappers else WithGradient(K, self.strategy)
+        return K if WithGradient in wrappers else WithGradient(K, self.estimate)
 
 
 class _Value(torch.autograd.Function):
-    """The value of a kernel, to be differentiated by its strategy."""
+    """The value of a kernel, to be differentiated by its estimate."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, K: WithGradient) -> Tensor:
@@ -158,43 +118,41 @@ class _Value(torch.autograd.Function):
             )
 
 
-def build_gradient(settings: Mapping[str, Any]) -> Strategy | None:
-    """Return the strategy that a ``kernel:`` section asks for, None for none.
+def build_gradient(settings: Mapping[str, Any]) -> Differences | None:
+    """Return the estimate that a ``kernel:`` section asks for, None for none.
 
-    ``gradient`` is the name of a strategy, or a section of its name and settings.
+    ``gradient`` is the name of an estimate, or a section of its name and settings.
 
     Raises:
-        InputError: there is no such strategy, or a setting of it is wrong.
+        InputError: there is no such estimate, or a setting of it is wrong.
     """
     how = settings.get("gradient")
     section = {"name": how} if not isinstance(how, Mapping) else how
     return None if how is None else build(GRADIENTS, "kernel.gradient", section)
 
 
-def is_random(K: Kernel) -> bool:
-    """Return whether the gradient of a kernel is estimated along random directions."""
-    return isinstance(K, WithGradient) and isinstance(K.strategy, SPSA)
-
-
-def with_gradient(K: Kernel, strategy: Strategy | None) -> Kernel:
-    """Return a kernel whose gradient a strategy computes; None leaves it as it is."""
-    return K if strategy is None else WithGradient(K, strategy)
+def with_gradient(K: Kernel, estimate: Differences | None) -> Kernel:
+    """Return a kernel whose gradient is estimated; None leaves it as it is."""
+    return K if estimate is None else WithGradient(K, estimate)
 
 
 def check_gradient(K: Kernel, a: Points, b: Others) -> None:
-    """Check that the strategy of a kernel, or autograd without one, can compute its gradient.
+    """Check that a kernel has a gradient, unless it is estimated.
 
     Raises:
-        InputError: it cannot, since the values carry no gradient, or its own formula has another shape.
+        InputError: its values carry no gradient, or its own formula has another shape.
     """
-    strategies = [K.strategy] if isinstance(K, WithGradient) else [Autograd(), Closed()]
-    formula = K.without(WithGradient, Normalized, Biased)
-    for strategy in strategies:  # without one, some engines use autograd, and others the formula
-        with drawing_directions(0, 0):
-            K_ab = formula(a, b)
-            gradient = strategy(formula, a, b, K_ab, torch.ones_like(K_ab))
-        if gradient.shape != a.shape:
-            got, expected = tuple(gradient.shape), tuple(a.shape)
+    if isinstance(K, WithGradient):
+        return
+    formula = K.without(Normalized, Biased)
+    K_ab = formula(a, b)
+    for gradient in (
+        Kernel.gradient,
+        type(formula).gradient,
+    ):  # engines use either
+        shape = gradient(formula, a, b, K_ab, torch.ones_like(K_ab)).shape
+        if shape != a.shape:
+            got, expected = tuple(shape), tuple(a.shape)
             raise InputError(f"kernel {type(formula).__name__}.gradient returned {got}, expected {expected}")
 
 
@@ -206,20 +164,16 @@ class Draws:
     t: int
     count: int = 0
 
-    def next(self) -> np.random.Generator:
-        """Return a generator for the next direction."""
-        self.count += 1
-        return generator(self.seed, Stream.KERNEL, self.t, self.count)
-
 
 _draws: ContextVar[Draws | None] = ContextVar("draws", default=None)
 
 
-def _next_generator() -> np.random.Generator:
+def _next_signs(shape: Sequence[int]) -> np.ndarray:
     draws = _draws.get()
     if draws is None:
         raise RuntimeError("random directions are drawn within drawing_directions")
-    return draws.next()
+    draws.count += 1
+    return generator(draws.seed, Stream.KERNEL, draws.t, draws.count).choice([-1.0, 1.0], shape)
 
 
 @contextmanager
@@ -232,5 +186,5 @@ def _drawing(draws: Draws | None) -> Iterator[None]:
 
 
 def drawing_directions(seed: int, t: int) -> AbstractContextManager[None]:
-    """Let strategies draw the random directions of step t within the context."""
+    """Draw random directions as those of step t within the context."""
     return _drawing(Draws(seed, t))

@@ -55,7 +55,7 @@ class Kernel:
             if not K.requires_grad:
                 raise InputError(
                     f"kernel {type(self).__name__} returned values without a gradient: expected "
-                    "gradient: spsa, rdsa or finite_difference in the kernel's file, or +kernel.gradient=spsa"
+                    "gradient: spsa or finite_difference in the kernel's file, or +kernel.gradient=spsa"
                 )
             # given G itself, torch would import sympy, which takes half a second
             return torch.autograd.grad((G * K).sum(), a)[0]

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from nsvm_cli.datasets import Data
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.output import shortened
 from nsvm_cli.page.diagnosis import diagnose
@@ -42,11 +41,11 @@ Samples = Sequence[tuple[Sequence[str], np.ndarray]]
 """What a table says of samples before the cells of their columns, and the samples."""
 
 
-def model_sections(run: Path, runtime: Mapping[str, Any], data: Data | None = None) -> list[Section]:
+def model_sections(run: Path, runtime: Mapping[str, Any]) -> list[Section]:
     """Return what there is to show of the model of a run; see ``load_trained``."""
     about: list[str] = []
     try:
-        trained = load_trained(run, runtime, data, about.append)
+        trained = load_trained(run, runtime, about.append)
     except (InputError, RunError) as error:
         return [left_out("Model", "Mistakes, support vectors, kernel matrix and features are", error)]
     parts: dict[str, Callable[[Trained], Blocks]] = {

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from nsvm_cli.config.settings import flat
-from nsvm_cli.datasets import Data
 from nsvm_cli.output import shortened
 from nsvm_cli.page.curves import Panel, panels_of, plot_panels
 from nsvm_cli.page.document import Blocks, Grid, KeyFigures, Picture, Section, Table, section
@@ -29,7 +28,6 @@ def run_sections(
     result: Mapping[str, Any],
     settings: Sequence[Section],
     runtime: Mapping[str, Any],
-    data: Data | None = None,
 ) -> list[Section]:
     """Return what there is to show of a run: settings and curves, its model once it has a checkpoint, and
     its result once it has finished.
@@ -39,7 +37,7 @@ def run_sections(
         runtime: see ``load_trained``.
     """
     curves = section("Training", partial(_curves, run))
-    model = model_sections(run, runtime, data) if result or checkpoints_in(run) else []
+    model = model_sections(run, runtime) if result or checkpoints_in(run) else []
     if not result:
         return [*settings, *curves, *model]
     return [

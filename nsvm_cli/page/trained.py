@@ -178,7 +178,6 @@ class Trained:
 def load_trained(
     run: Path,
     runtime: Mapping[str, Any],
-    data: Data | None = None,
     say: Callable[[str], object] = lambda line: None,
 ) -> Trained:
     """Return the model of a run and its data; see ``open_model``.
@@ -197,9 +196,8 @@ def load_trained(
             f"{run} was saved by an estimator, without the arrays that it was trained on: expected the model "
             "of a run, for which nsvm train reads its data from a file"
         )
-    if data is None:
-        with memory_limit(settings.memory_budget):
-            data = load_data(settings.dataset, settings.seed, settings.task, facts.known, samples)
+    with memory_limit(settings.memory_budget):
+        data = load_data(settings.dataset, settings.seed, settings.task, facts.known, samples)
     if data.sha256 != facts.sha256:
         raise InputError(f"{data.source} or its test set has changed since the run")
     checked_split(facts, data, data.splits.held_out)

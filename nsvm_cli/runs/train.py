@@ -13,7 +13,7 @@ from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.config.settings import plain
 from nsvm_cli.engines import compile_steps, why_slower
 from nsvm_cli.errors import Interrupted
-from nsvm_cli.loggers import TrackedRun
+from nsvm_cli.loggers import TrackedRun, Tracking
 from nsvm_cli.parallel.signals import Signals
 from nsvm_cli.runs.callbacks import (
     BestModel,
@@ -32,8 +32,7 @@ from nsvm_cli.runs.experiment import (
     movement,
     saved_model,
 )
-from nsvm_cli.runs.loop import Callback, run
-from nsvm_cli.runs.tracking import Tracking
+from nsvm_cli.runs.loop import Callback, OnLog, run
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.trainers import State
 
@@ -87,7 +86,7 @@ def train_run(
     settings, writer = plain(experiment.settings), MetricsWriter(directory, checkpoints)
     step = 0 if state is None else state.t
     with Tracking(TrackedRun(directory.path, settings, sweep, step), say) as tracking:
-        every = [best, FullObjective(experiment), writer, tracking, *callbacks]
+        every = [best, FullObjective(experiment), writer, OnLog(tracking.log), *callbacks]
         state = _train(experiment, state, every, checkpoints, signals)
         began = time.monotonic()
         model = model_of(experiment, trainer.finish(problem, state))

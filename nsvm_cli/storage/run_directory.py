@@ -48,7 +48,7 @@ FILES = (
 the rest is still a run.
 """
 
-KEPT_BY_LOGGERS = (CONFIG, RESULT, CURVES, MISTAKES, CONFUSION, REPORT, "final.safetensors")
+KEPT_BY_LOGGERS = (CONFIG, RESULT, CURVES, "final.safetensors")
 """The files of a finished run that its logger gets, if there are any."""
 
 RUN_ID = re.compile(r"[^/\\#?%:\s]{1,128}")

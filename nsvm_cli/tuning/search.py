@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import sqlite3
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -29,7 +27,8 @@ from nsvm_cli.parallel.workers import Workers, cores, outcome
 from nsvm_cli.runs.experiment import Experiment, load, prepare, train_in_memory
 from nsvm_cli.runs.loop import OnLog, Record
 from nsvm_cli.storage.files import locked, write_csv
-from nsvm_cli.tuning.space import Point, Search, placed
+from nsvm_cli.storage.run_directory import reading
+from nsvm_cli.tuning.space import Point, Search, Space, placed
 
 if TYPE_CHECKING:
     import optuna
@@ -142,19 +141,18 @@ def tune(
     experiment = prepare(parse_settings(values), samples)
     if not experiment.data.splits.sizes["validation"]:
         raise InputError("tune chooses on validation data: expected dataset.validation above 0")
-    search = _suited(search, suggested, values, experiment)
-    ranges = search.ranges()
+    space = _suited(search, suggested, values, experiment)
     for corner in (0, -1):
-        prepare(parse_settings(placed(values, {key: r.ends[corner] for key, r in ranges.items()})), samples)
+        prepare(parse_settings(placed(values, {key: r.ends[corner] for key, r in space.items()})), samples)
     directory = Path(search.directory)
-    with locked(directory), _storage(directory / "study.db") as storage:
-        study = _study(values, search, storage)
+    with locked(directory):
+        study = _study(values, search, space, directory / "study.log")
         if not study.get_trials(deepcopy=False):
             settings = flat(values)
-            _enqueue(study, search, {key: settings[key] for key in ranges if key in settings})
+            _enqueue(study, space, {key: settings[key] for key in space if key in settings})
         with Workers(jobs := search.jobs or cores(), begin) as workers:
-            objective = partial(_score, values, search, workers, observe)
-            _optimize(study, search, objective, jobs, workers)
+            objective = partial(_score, values, search, space, workers, observe)
+            _optimize(study, search, space, objective, jobs, workers)
             finalists = _final(study, search, values, workers, experiment.data)
     if not finalists or finalists[0].mean == 0:
         raise RunError("no candidate completed training with every seed: expected a smaller tune.space")
@@ -164,8 +162,8 @@ def tune(
 
 def _suited(
     search: Search, suggested: Mapping[str, Any], values: Mapping[str, Any], experiment: Experiment
-) -> Search:
-    """Return the search for these settings: where no step moves theta, no rate or dropout has an effect."""
+) -> Space:
+    """Return the space for these settings: where no step moves theta, no rate or dropout has an effect."""
     settings, F = flat(values), experiment.F
     moves_theta = experiment.trainer.moves_theta and any(True for _ in F.network.parameters())
     unused = () if moves_theta else [key for key in settings if key.startswith(("optimizer.", "network."))]
@@ -177,18 +175,19 @@ def _suited(
 def _score(
     values: Mapping[str, Any],
     search: Search,
+    space: Space,
     workers: Workers,
     observe: Callable[[Candidate], None],
     trial: optuna.Trial,
 ) -> float:
     """Return the mean score over the seeds of the search, or over those before the trial was pruned."""
-    ranges, point = search.ranges(), trial.user_attrs.get("point")
+    point = trial.user_attrs.get("point")
     if point is None:
-        point = {key: r.suggest(trial, key) for key, r in ranges.items()}
+        point = {key: r.suggest(trial, key) for key, r in space.items()}
         trial.set_user_attr("point", point)
     else:
-        for key in _held(search, point):
-            ranges[key].suggest(trial, key)
+        for key in _held(space, point):
+            space[key].suggest(trial, key)
     scores: list[float] = []
     for n, seed in enumerate(range(search.first_seed, search.first_seed + search.seeds)):
         future = workers.submit(validation_score, placed(values, point), seed, search.seconds)
@@ -200,18 +199,19 @@ def _score(
     return mean(scores)
 
 
-def _enqueue(study: optuna.Study, search: Search, point: Point) -> None:
+def _enqueue(study: optuna.Study, space: Space, point: Point) -> None:
     """Let a trial be of this point. Optuna is not told the values that the space does not hold."""
-    study.enqueue_trial(_held(search, point), user_attrs={"point": point})
+    study.enqueue_trial(_held(space, point), user_attrs={"point": point})
 
 
-def _held(search: Search, point: Point) -> Point:
-    return {key: point[key] for key, r in search.ranges().items() if key in point and point[key] in r}
+def _held(space: Space, point: Point) -> Point:
+    return {key: point[key] for key, r in space.items() if key in point and point[key] in r}
 
 
 def _optimize(
     study: optuna.Study,
     search: Search,
+    space: Space,
     objective: Callable[[optuna.Trial], float],
     jobs: int,
     workers: Workers,
@@ -221,12 +221,10 @@ def _optimize(
     for trial in study.get_trials(states=[TrialState.RUNNING]):  # interrupted
         study.tell(trial.number, state=TrialState.FAIL)
         if "point" in trial.user_attrs:
-            _enqueue(study, search, trial.user_attrs["point"])
-    ask_lock = threading.Lock()  # or two threads might get the same queued trial
+            _enqueue(study, space, trial.user_attrs["point"])
 
     def attempt() -> None:
-        with ask_lock:
-            trial = study.ask()
+        trial = study.ask()
         study.tell(trial, objective(trial))
 
     left = search.trials - len(study.get_trials(states=[TrialState.COMPLETE]))
@@ -241,60 +239,51 @@ def _optimize(
             raise
 
 
-@contextlib.contextmanager
-def _storage(database: Path) -> Iterator[optuna.storages.RDBStorage]:
-    """Open a database, or create it, and close it at the end of the block.
+def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) -> optuna.Study:
+    """Return the study in a file, which is created if it is missing.
 
     Raises:
-        InputError: Optuna is not installed, or another version of it with other tables made the database.
-        RunError: the database cannot be read or written, here or within the block.
+        InputError: Optuna is not installed, or the file is damaged or holds another search.
     """
     try:
         import optuna  # slow to import, and needed only here
-        import sqlalchemy  # the database layer of Optuna
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
     except ImportError:
         raise InputError("tune needs Optuna: pip install 'optuna>=5,<6'") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-
-    def connect() -> sqlite3.Connection:  # a path in the URL would be split at "?" and unquoted
-        return sqlite3.connect(database, timeout=100, check_same_thread=False)  # several threads write
-
-    with contextlib.ExitStack() as closing:
-        try:
-            try:
-                storage = optuna.storages.RDBStorage("sqlite:///study.db", engine_kwargs={"creator": connect})
-            except RuntimeError as error:
-                other = "Or search again in a new folder: tune.directory=FOLDER"
-                raise InputError(f"{database} cannot be read: {error} {other}") from None
-            closing.callback(storage.engine.dispose)
-            closing.callback(storage.remove_session)
-            yield storage
-        except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError) as error:
-            cause = error.__cause__ or error
-            raise RunError(f"{database} cannot be read or written: {str(cause).splitlines()[0]}") from None
-
-
-def _study(values: Mapping[str, Any], search: Search, storage: optuna.storages.RDBStorage) -> optuna.Study:
-    import optuna
-
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # about the pruner below
-    study = optuna.create_study(
-        storage=storage,
-        study_name="tune",
-        load_if_exists=True,
-        direction="maximize",
-        pruner=optuna.pruners.WilcoxonPruner(p_threshold=0.1, n_startup_steps=4),
-    )
-    # a resumed search must not draw the same candidates again; group: the first one may lack some values
-    seed = len(study.get_trials(deepcopy=False))
-    study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True)
-    asked = {key: getattr(search, key) for key in ("space", "first_seed", "seeds", "seconds")}
-    question = json.dumps({"settings": dict(values), **asked}, sort_keys=True)
-    known = json.loads(study.user_attrs.setdefault("question", question))
-    if not is_record_of(known.pop("settings"), parse_settings(values)) or known != asked:
-        raise InputError(f"{search.directory} holds another search: expected a new folder in tune.directory")
-    study.set_user_attr("question", question)
+    with reading(file, "; search again in a new folder: tune.directory=FOLDER"):
+        _remove_unfinished_line(file)
+        # the directory is locked already, so that a lock for the threads of this process is enough
+        backend = JournalFileBackend(str(file), lock_obj=threading.Lock())  # type: ignore[arg-type]
+        study = optuna.create_study(
+            storage=JournalStorage(backend),
+            study_name="tune",
+            load_if_exists=True,
+            direction="maximize",
+            pruner=optuna.pruners.WilcoxonPruner(p_threshold=0.1, n_startup_steps=4),
+        )
+        # a resumed search must not draw the same candidates again; group: the first one may lack some values
+        seed = len(study.get_trials(deepcopy=False))
+        study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True)
+        asked = {key: getattr(search, key) for key in ("first_seed", "seeds", "seconds")}
+        asked["space"] = {key: asdict(r) for key, r in space.items()}
+        question = json.dumps({"settings": dict(values), **asked}, sort_keys=True)
+        known = json.loads(study.user_attrs.setdefault("question", question))
+        if not is_record_of(known.pop("settings"), parse_settings(values)) or known != asked:
+            raise InputError(
+                f"{search.directory} holds another search: expected a new folder in tune.directory"
+            )
+        study.set_user_attr("question", question)
     return study
+
+
+def _remove_unfinished_line(file: Path) -> None:
+    """Remove what a kill or a full disk has left of the last line, to which Optuna would append."""
+    if file.exists():
+        with file.open("rb+") as journal:
+            journal.truncate(journal.read().rfind(b"\n") + 1)
 
 
 def _final(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pydantic
@@ -47,11 +47,6 @@ class Range:
         low, high = (value / 10, value * 10) if self.log else (value, value)
         return replace(self, low=min(self.low, low), high=max(self.high, high))
 
-    @property
-    def leaf(self) -> dict[str, Any]:
-        """The leaf of a space that describes the range."""
-        return asdict(self)
-
     def suggest(self, trial: optuna.Trial, key: str) -> Value:
         """Suggest an integer, or a float rounded to two digits, so that it can be reported exactly."""
         if isinstance(self.low, int) and isinstance(self.high, int):
@@ -76,14 +71,13 @@ class Choice:
         """Return the choice that has a value too."""
         return self if value in self else Choice([*self.values, value])
 
-    @property
-    def leaf(self) -> list[Value]:
-        """The leaf of a space that describes the choice."""
-        return self.values
-
     def suggest(self, trial: optuna.Trial, key: str) -> Value:
         value: Value = trial.suggest_categorical(key, self.values)
         return value
+
+
+Space = dict[str, Range | Choice]
+"""The values to search for each dotted key."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -106,14 +100,14 @@ class Search:
     seconds: Positive | None = None
     jobs: PositiveInt | None = None
 
-    def ranges(self) -> dict[str, Range | Choice]:
+    def ranges(self) -> Space:
         """Return the space by dotted keys."""
         return dict(_leaves(self.space, ""))
 
     def suited(
         self, suggested: Mapping[str, Any], settings: Mapping[str, Any], unused: Container[str]
-    ) -> Search:
-        """Return the search with a suggested space suited to the settings; what differs from it stays.
+    ) -> Space:
+        """Return the space with what is suggested suited to the settings; what differs from it stays.
 
         Args:
             suggested: the space that is searched unless the user asks for another one.
@@ -127,12 +121,12 @@ class Search:
         offered, space = dict(_leaves(suggested, "")), {}
         for key, found in self.ranges().items():
             if found != offered.get(key):
-                space[key] = found.leaf
+                space[key] = found
             elif key in settings and key not in unused:
-                space[key] = found.holding(settings[key]).leaf
+                space[key] = found.holding(settings[key])
         if not space:
             raise InputError("tune.space has nothing that these settings use: expected +tune.space.KEY=[A,B]")
-        return replace(self, space=space)
+        return space
 
 
 def parse_search(values: Mapping[str, Any]) -> Search:
@@ -141,12 +135,9 @@ def parse_search(values: Mapping[str, Any]) -> Search:
     Raises:
         InputError: a setting is unknown or out of range; the message names it.
     """
-    try:
-        search = construct(Search, "tune", values)
-        if not search.ranges():
-            raise InputError("tune.space is empty: expected at least one key with a list or {low, high}")
-    except TypeError as error:
-        raise InputError(f"tune: {str(error).removeprefix('Search.__init__() ')}") from None
+    search = construct(Search, "tune", values)
+    if not search.ranges():
+        raise InputError("tune.space is empty: expected at least one key with a list or {low, high}")
     return search
 
 

@@ -269,7 +269,7 @@ import builtins
 import os
 from nsvm_cli.datasets import DATASETS
 from nsvm_cli.datasets.ringnorm import Ringnorm
-from nsvm_cli.loggers import LOGGERS, LoggerConfig
+from nsvm_cli.loggers import LOGGERS, Logger
 from nsvm_cli.models.kernels import KERNELS, RBF
 from nsvm_cli.models.losses import LOSSES, Hinge
 from nsvm_cli.models.networks import MLP, NETWORKS
@@ -312,7 +312,7 @@ class Alg(Alg1):
     def advance(self, problem, state, until):
         return passing("Alg.advance" if state.t else "", super().advance(problem, state, until))
 
-class Log(LoggerConfig):
+class Log(Logger):
     def start(self, run):
         return passing("Log.start", super().start(run))
 

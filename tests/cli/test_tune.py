@@ -7,14 +7,13 @@ import json
 import shlex
 import shutil
 import signal
-import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 
 import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import flat, parse_settings
@@ -44,24 +43,12 @@ Splits.__getitem__ = guarded
 
 
 def trials(folder: Path) -> list[optuna.trial.FrozenTrial]:
-    """Those of the search that are complete."""
-    storage = optuna.storages.RDBStorage(f"sqlite:///{folder / 'search' / 'study.db'}")
-    try:
-        study = optuna.load_study(study_name="tune", storage=storage)
-        return study.get_trials(states=[optuna.trial.TrialState.COMPLETE])
-    finally:
-        storage.remove_session()
-        storage.engine.dispose()
-
-
-def completed(folder: Path) -> int:
-    """How many trials there are by now; Optuna's own reader would make the tables that are not there yet."""
-    try:
-        with closing(sqlite3.connect(f"file:{folder}/search/study.db?mode=ro", uri=True)) as database:
-            found = database.execute("SELECT count(*) FROM trials WHERE state = 'COMPLETE'").fetchone()
-            return int(found[0])
-    except sqlite3.OperationalError:
-        return 0
+    """Return the trials of the search that are complete."""
+    file = folder / "search" / "study.log"
+    if not (file.exists() and file.stat().st_size):
+        return []
+    study = optuna.load_study(study_name=None, storage=JournalStorage(JournalFileBackend(str(file))))
+    return study.get_trials(states=[optuna.trial.TrialState.COMPLETE])
 
 
 def test_it_never_reads_the_test_set_and_ends_with_overrides_that_train_takes(
@@ -70,7 +57,6 @@ def test_it_never_reads_the_test_set_and_ends_with_overrides_that_train_takes(
     monkeypatch.setattr(Splits, "__getitem__", Splits.__getitem__)  # what the plugin changes is restored
     (tmp_path / "guard.py").write_text(GUARD)
     done = nsvm("tune", *SHORT, HERE, "tune.trials=3", "tune.jobs=1", "plugins=[guard]", cwd=tmp_path, code=0)
-    assert not [file for file in Path("/proc/self/fd").glob("*") if "study.db" in str(file.resolve())]
     assert len(trials(tmp_path)) == 3
     assert done.stderr.startswith("tune alg4 on ringnorm: trials=3 seeds=2 validation=40, in search\n")
     run = ["dataset.samples=400", "algorithm.steps=20", "plugins=[guard]", "curves=false"]
@@ -99,7 +85,7 @@ def test_interrupted_it_continues_where_it_was(how: signal.Signals, tmp_path: Pa
     words = ["tune", *SHORT, HERE, "tune.trials=5", "tune.jobs=1"]
     process = start(*words, cwd=tmp_path)
     deadline = time.monotonic() + 100
-    while time.monotonic() < deadline and completed(tmp_path) < 2:
+    while time.monotonic() < deadline and len(trials(tmp_path)) < 2:
         time.sleep(0.02)
     process.send_signal(how)
     _, said = process.communicate()
@@ -107,6 +93,8 @@ def test_interrupted_it_continues_where_it_was(how: signal.Signals, tmp_path: Pa
     assert "Traceback" not in said
     before = trials(tmp_path)
     assert 2 <= len(before) < 5
+    with (tmp_path / "search" / "study.log").open("a") as journal:
+        journal.write('{"op_code": ')  # as a kill in the middle of a line leaves it
     assert nsvm(*words, cwd=tmp_path).returncode == 0
     after = {trial.number: trial for trial in trials(tmp_path)}
     assert len(after) == 5
@@ -150,11 +138,9 @@ def test_a_small_table_is_searched_as_it_is(tmp_path: Path) -> None:
     assert "tune.validation=200: expected less than the 67 training samples of class fox" in asked
 
 
-ODD = "a?b=c%41"
-"""A folder whose name means something else in a URL."""
 SMALL = ["tune", *(word for word in SHORT if word != "dataset.samples=400"), "dataset=digits", "network=mlp"]
 SMALL += ["experiment.network.widths=[4]", "~tune.space", "+tune.space.optimizer.schedule=[linear]"]
-SMALL += ["tune.trials=1", f"tune.directory='{ODD}'"]
+SMALL += ["tune.trials=1", HERE]
 
 
 @pytest.fixture(scope="module")
@@ -173,11 +159,6 @@ def searched(search: Path, tmp_path: Path, inline_workers: None) -> Path:
     return Path(shutil.copytree(search, tmp_path, dirs_exist_ok=True))
 
 
-def test_everything_is_in_its_folder(search: Path) -> None:
-    assert {path.name for path in search.iterdir()} <= {ODD, "cache"}
-    assert {"study.db", "finalists.csv"} <= {path.name for path in (search / ODD).iterdir()}
-
-
 @pytest.mark.parametrize(
     ("scores", "variance"),
     [((0.9, 0.8), 0.005), ((1.0, 1.0), 2.344e-4)],  # at least that of independent errors in 80 samples
@@ -186,34 +167,26 @@ def test_everything_is_in_its_folder(search: Path) -> None:
 def test_the_standard_error_allows_for_validation_sets_that_overlap_and_are_small(
     scores: tuple[float, float], variance: float, searched: Path
 ) -> None:
-    final = json.dumps({f"0 {1002 + n}": score for n, score in enumerate(scores)})
-    with edited(searched) as study:
-        study.execute("UPDATE study_user_attributes SET value_json = ? WHERE key = 'final'", [final])
+    final = {f"0 {1002 + n}": score for n, score in enumerate(scores)}
+    with (searched / "search" / "study.log").open("a") as journal:
+        entry = {"op_code": 2, "worker_id": "edited", "study_id": 0, "user_attr": {"final": final}}
+        journal.write(json.dumps(entry) + "\n")
     assert nsvm(*SMALL, cwd=searched).returncode == 0
-    (finalist,) = csv.DictReader((searched / ODD / "finalists.csv").read_text().splitlines())
+    (finalist,) = csv.DictReader((searched / "search" / "finalists.csv").read_text().splitlines())
     correction = 1 / 2 + 80 / 244  # of the 360 digits 36 are for the test, 40 of each class for validation
     assert float(finalist["standard_error"]) == pytest.approx((variance * correction) ** 0.5, rel=0.02)
 
 
 def test_a_stored_value_cannot_steer_the_terminal(searched: Path) -> None:
-    change = "UPDATE trial_user_attributes SET value_json = replace(value_json, 'constant', '\\u001b[31m')"
-    with edited(searched) as study:
-        study.execute(change)
+    journal = searched / "search" / "study.log"
+    journal.write_text(journal.read_text().replace(':"constant"', ':"\\u001b[31m"'))
     done = nsvm(*SMALL, cwd=searched)
     assert "optimizer.schedule=" in done.stdout.splitlines()[-1]
     assert "\\x1b[31m" in done.stdout.splitlines()[-1]
-    assert "\x1b" not in done.stdout + done.stderr + (searched / ODD / "finalists.csv").read_text()
+    assert "\x1b" not in done.stdout + done.stderr + (searched / "search" / "finalists.csv").read_text()
 
 
-@pytest.mark.parametrize("version", ["v3.0.0.a", "v99.0.0.a"])
-def test_a_database_of_another_version_of_optuna_is_refused(version: str, searched: Path) -> None:
-    with edited(searched) as study:
-        study.execute("UPDATE alembic_version SET version_num = ?", [version])
-    assert "study.db cannot be read: The runtime optuna version" in refusal(*SMALL, cwd=searched)
-
-
-@contextmanager
-def edited(folder: Path) -> Iterator[sqlite3.Connection]:
-    """Open the database of a search, and commit what is changed in it."""
-    with closing(sqlite3.connect(folder / ODD / "study.db")) as database, database:
-        yield database
+def test_a_damaged_search_is_refused(searched: Path) -> None:
+    journal = searched / "search" / "study.log"
+    journal.write_text(journal.read_text().replace("{", "[", 1))
+    assert "search/study.log is damaged" in refusal(*SMALL, cwd=searched)

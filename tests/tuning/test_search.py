@@ -76,8 +76,7 @@ SUGGESTED: dict[str, Any] = {
 def test_a_suggested_space_follows_the_settings_and_that_of_the_user_stays() -> None:
     asked = {**SUGGESTED, "kernel": {"gamma": {"low": 0.1, "high": 0.2}, "c": [0.0, 1.0]}}
     settings = {"algorithm.lam": 1e-4, "optimizer.lr": 1.0, "optimizer.momentum": 0.95, "kernel.gamma": 1.0}
-    found = parse_search(search(space=asked)).suited(SUGGESTED, settings, [])
-    assert found.ranges() == {
+    assert parse_search(search(space=asked)).suited(SUGGESTED, settings, []) == {
         "algorithm.lam": Range(1e-6, 1e-2, log=True),
         "kernel.gamma": Range(0.1, 0.2),
         "kernel.c": Choice([0.0, 1.0]),
@@ -86,7 +85,7 @@ def test_a_suggested_space_follows_the_settings_and_that_of_the_user_stays() -> 
     }, "no dropout, for there is no such setting"
     assert parse_search(search(space=SUGGESTED)).suited(
         SUGGESTED, {**settings, "network.dropout": 0.7}, ["optimizer.lr", "optimizer.momentum"]
-    ).ranges().keys() == {"algorithm.lam", "kernel.gamma", "network.dropout"}
+    ).keys() == {"algorithm.lam", "kernel.gamma", "network.dropout"}
     with pytest.raises(InputError, match="nothing that these settings use"):
         parse_search(search(space=SUGGESTED)).suited(SUGGESTED, {}, [])
 
@@ -107,7 +106,7 @@ def test_what_no_step_uses_is_left_out(algorithm: str, network: str, kernel: str
     if kernel == "polynomial":
         assert values["kernel"]["gamma"] is None, "1/n"
     experiment = prepare(parse_settings(values))
-    found = _suited(parse_search(search(space=SUGGESTED)), SUGGESTED, values, experiment).ranges()
+    found = _suited(parse_search(search(space=SUGGESTED)), SUGGESTED, values, experiment)
     assert [*found] == [*keys, *(["network.dropout"] if "optimizer.lr" in keys else [])]
     assert found.get("optimizer.lr", Range(0, 10)).ends[1] == 10
     assert found.get("kernel.gamma", Range(1e-2, 1)).ends[0] == (0.005 if kernel == "polynomial" else 1e-2)

@@ -1,0 +1,298 @@
+"""Loggers, which show a run in TensorBoard, MLflow or Weights & Biases, besides its ``metrics.jsonl``.
+
+To add one, derive a class from ``Logger`` and list it in ``LOGGERS``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass as plain_dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any, ClassVar
+
+from platformdirs import user_cache_path
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from nsvm_cli.config.registry import STRICT, build
+from nsvm_cli.config.settings import flat
+from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.plugins import location
+from nsvm_cli.storage.files import locked
+from nsvm_cli.storage.run_directory import (
+    EVENTS,
+    KEPT_BY_LOGGERS,
+    Status,
+    numbers_in,
+    read_tracking,
+    write_tracking,
+)
+
+Name = Annotated[str, Field(min_length=1)]
+
+
+@plain_dataclass(frozen=True)
+class TrackedRun:
+    """The information that a logger gets about a run that starts or resumes.
+
+    Attributes:
+        sweep: the name of the sweep that the run belongs to; None for a single run.
+        step: the step after which it starts, 0 unless it resumes.
+    """
+
+    directory: Path
+    settings: Mapping[str, Any]
+    sweep: str | None
+    step: int
+
+    @property
+    def name(self) -> str:
+        """A name for a person to read: the end of the directory's path."""
+        return "/".join(self.directory.absolute().parts[-2:])
+
+    @property
+    def id(self) -> str | None:
+        """The logger's id of this run from before it was resumed; None if the run is new to it."""
+        return read_tracking(self.directory).get(self.settings["logger"]["name"])
+
+
+class Logger:
+    """Shows one run; this one shows nothing. Its fields are the settings, and ``package`` is what it needs.
+
+    An exception of a logger becomes one line: before training it ends the run, and later it is a warning.
+    """
+
+    package: ClassVar[str | None] = None
+
+    def start(self, run: TrackedRun) -> str | None:
+        """Begin to show a run, or continue the one with ``run.id``; return the tool's id of it, if any."""
+        return None
+
+    def log(self, step: int, figures: Mapping[str, float]) -> None:
+        """Show the figures of a step."""
+
+    def finish(self, status: Status, step: int, figures: Mapping[str, float], files: Sequence[Path]) -> None:
+        """Show how the run ended after a step, its final figures and its files, and release everything."""
+
+
+@dataclass(config=STRICT)
+class TensorBoard(Logger):
+    """Writes event files to the run directory: ``tensorboard --logdir SWEEP`` shows a line for each run."""
+
+    package: ClassVar[str | None] = "tensorboard"
+
+    def start(self, run: TrackedRun) -> str | None:
+        """Open a file whose events replace all after the step that the run resumes from."""
+        from torch.utils.tensorboard import SummaryWriter  # slow to import
+
+        self._settings, suffix = run.settings, EVENTS.rpartition("*")[2]
+        self._writer = SummaryWriter(str(run.directory), purge_step=run.step + 1, filename_suffix=suffix)
+        return None
+
+    def log(self, step: int, figures: Mapping[str, float]) -> None:
+        for name, value in figures.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def finish(self, status: Status, step: int, figures: Mapping[str, float], files: Sequence[Path]) -> None:
+        """Log the status, and if the run has finished its settings; the files are beside the events."""
+        from torch.utils.tensorboard.summary import hparams
+
+        self.log(step, figures)
+        self._writer.add_text("status", status, step)
+        if status == "finished":
+            values = flat(self._settings).items()
+            settings = {k: v if isinstance(v, int | float | str) else str(v) for k, v in values}
+            # no summary of the experiment: TensorBoard would take one run's for all and hide the others'
+            for summary in hparams(settings, {})[1:]:
+                self._writer.file_writer.add_summary(summary)  # type: ignore[attr-defined]  # None once closed
+        self._writer.close()
+
+
+@dataclass(config=STRICT)
+class MLflow(Logger):
+    """Logs to the server or the store that MLFLOW_TRACKING_URI names, by default mlflow.db in this folder.
+
+    ``experiment`` is the name of MLflow's experiment; the runs of a sweep have a tag ``sweep``.
+    """
+
+    package: ClassVar[str | None] = "mlflow"
+    experiment: Name = "nsvm"
+
+    def start(self, run: TrackedRun) -> str | None:
+        """Create a run, or continue the one that was created before, whose steps are not logged again."""
+        # by default it retries for minutes, while training waits, and waits for a telemetry server at the end
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "3")
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        import mlflow  # slow to import
+        from mlflow.entities import Param
+
+        logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # its exceptions say the same
+        # MLflow cannot create a database in several processes
+        with locked(user_cache_path("nsvm", appauthor=False) / "mlflow", wait=True):
+            self._client = mlflow.MlflowClient()
+            experiment = mlflow.set_experiment(self.experiment).experiment_id
+        if (run_id := run.id) is None:
+            tags = {} if run.sweep is None else {"sweep": run.sweep}
+            run_id = self._client.create_run(experiment, tags=tags, run_name=run.name).info.run_id
+            params = [Param(name, str(value)) for name, value in flat(run.settings).items()]
+            self._client.log_batch(run_id, params=params)
+        self._client.update_run(run_id, "RUNNING")
+        logged = self._client.get_metric_history(run_id, "violations")
+        self._run, self._logged = run_id, max((metric.step for metric in logged), default=0)
+        return run_id
+
+    def log(self, step: int, figures: Mapping[str, float]) -> None:
+        if step > self._logged:
+            self._send(step, figures)
+
+    def _send(self, step: int, figures: Mapping[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(1000 * time.time())
+        self._client.log_batch(self._run, [Metric(name, value, now, step) for name, value in figures.items()])
+
+    def finish(self, status: Status, step: int, figures: Mapping[str, float], files: Sequence[Path]) -> None:
+        self._send(step, figures)
+        for file in files:
+            self._client.log_artifact(self._run, str(file))
+        names = {"finished": "FINISHED", "interrupted": "KILLED"}
+        self._client.set_terminated(self._run, names.get(status, "FAILED"))
+
+
+@dataclass(config=STRICT)
+class WandB(Logger):
+    """Logs to Weights & Biases, or with WANDB_MODE=offline to ./wandb, for ``wandb sync``.
+
+    ``project`` is the name of the project; the runs of a sweep are a group.
+    """
+
+    package: ClassVar[str | None] = "wandb"
+    project: Name = "nsvm"
+
+    def start(self, run: TrackedRun) -> str | None:
+        """Create a run, or continue the one that was created before."""
+        os.environ.setdefault("WANDB_SILENT", "true")  # it does not ask for an account then, either
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+        import wandb  # slow to import
+
+        quietly = wandb.Settings(
+            console="off",
+            disable_git=True,
+            disable_code=True,
+            x_disable_stats=True,
+            finish_timeout=60.0,  # seconds to wait for uploads; what is left can be uploaded later
+            finish_timeout_raises=True,
+        )
+        self._run = wandb.init(
+            project=self.project,
+            id=run.id,
+            resume="allow",
+            name=run.name,
+            group=run.sweep,
+            config=dict(run.settings),
+            allow_val_change=True,
+            settings=quietly,
+        )
+        return self._run.id
+
+    def log(self, step: int, figures: Mapping[str, float]) -> None:
+        self._run.log(dict(figures), step=step)  # which leaves out steps that W&B has already
+
+    def finish(self, status: Status, step: int, figures: Mapping[str, float], files: Sequence[Path]) -> None:
+        import wandb
+
+        for file in files:  # in a folder of their own: W&B has a config.yaml too
+            self._run.save(str(file), base_path=str(file.parents[1]), policy="now")
+        self._run.summary.update({**figures, "status": status})
+        self._run.finish(exit_code=0 if status == "finished" else 1)
+        wandb.teardown()  # ends its process
+
+
+LOGGERS: dict[str, type[Logger]] = {
+    "none": Logger,
+    "tensorboard": TensorBoard,
+    "mlflow": MLflow,
+    "wandb": WandB,
+}
+
+
+def build_logger(settings: Mapping[str, Any]) -> Logger:
+    """Return the logger that a ``logger:`` section names.
+
+    Raises:
+        InputError: the logger or one of its settings is wrong, or its package is not installed.
+    """
+    logger, name = build(LOGGERS, "logger", settings), settings["name"]
+    if logger.package is not None and find_spec(logger.package) is None:
+        raise InputError(f"logger={name} needs {logger.package}: pip install 'nsvm[{name}]', or logger=none")
+    return logger
+
+
+class Tracking:
+    """Passes the records of a run on to its logger and, when the context ends, the outcome.
+
+    A logger that cannot start ends the run, since nothing is lost yet. One that fails later is disabled, with
+    a warning. Set ``result`` to the fields of the result once the files of the run are written.
+    """
+
+    def __init__(self, run: TrackedRun, say: Callable[[str], object]) -> None:
+        self.run, self.say = run, say
+        self.name = run.settings["logger"]["name"]
+        self.logger = Logger()
+        self.result: Mapping[str, Any] = {}
+        self.last: Mapping[str, Any] = {"step": run.step}
+
+    def __enter__(self) -> Tracking:
+        logger, directory = build_logger(self.run.settings["logger"]), self.run.directory
+        try:
+            if (run_id := logger.start(self.run)) is not None:
+                write_tracking(directory, {**read_tracking(directory), self.name: run_id})
+        except InputError:
+            raise
+        except Exception as error:
+            raise RunError(
+                f"logger={self.name} could not start: {_sentence(error)}; logger=none trains without"
+            ) from error
+        self.logger = logger
+        return self
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        """Pass on a record."""
+        self.last = record
+        with self._surviving():
+            self.logger.log(record["step"], {k: v for k, v in numbers_in(record).items() if k != "step"})
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        status: Status = "finished" if error is None else "interrupted" if interrupted else "failed"
+        known = {**self.last, **flat(self.run.settings)}
+        figures = {k: v for k, v in numbers_in(self.result).items() if k not in known}
+        files = [self.run.directory / name for name in KEPT_BY_LOGGERS] if status == "finished" else []
+        with self._surviving():
+            self.logger.finish(status, self.last["step"], figures, [file for file in files if file.is_file()])
+
+    @contextlib.contextmanager
+    def _surviving(self) -> Iterator[None]:
+        """Turn an error of the logger into a warning, and disable the logger."""
+        try:
+            yield
+        except Exception as error:
+            self.logger = Logger()
+            what = "failed and is disabled for the rest of the run"
+            self.say(f"warning: logger={self.name} {what}: {_sentence(error)}")
+
+
+def _sentence(error: Exception) -> str:
+    """Return the beginning of a library's message, on one line, and the line of a plugin that led to it."""
+    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return (text if len(text) <= 200 else f"{text[:196]} ...") + location(error)

@@ -1,0 +1,368 @@
+"""What a logger is told, what TensorBoard, MLflow and W&B hold, and what a logger that fails costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+from unittest import mock
+
+import pytest
+from PIL import Image
+
+from nsvm_cli.config.settings import Settings, parse_settings, plain
+from nsvm_cli.errors import InputError, Interrupted, RunError
+from nsvm_cli.loggers import LOGGERS, Logger, TrackedRun, Tracking
+from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.loop import Callback, Record
+from nsvm_cli.runs.train import train_run
+from nsvm_cli.storage.run_directory import RunDirectory, Status
+from nsvm_cli.trainers import State
+from tests.cli.process import nsvm
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+VALUES: dict[str, Any] = {
+    "dataset": {"name": "digits", "validation": 10},
+    "network": {"name": "mlp", "widths": [4]},
+    "kernel": {"name": "rbf"},
+    "optimizer": {"name": "sgd", "lr": 0.01},
+    "algorithm": {"name": "alg2", "steps": 50},
+    "validation": {"every": 50},
+    "checkpoint": {"every": 20},
+    "log_every": 10,
+    "device": "cpu",
+    "engine": "torch",
+}
+FILES = ["config.yaml", "result.json", "curves.png", "final.safetensors"]
+
+
+class Stop(Callback):
+    """A signal after the record of a step, or the end of the process."""
+
+    def __init__(self, step: int, kill: bool = False) -> None:
+        self.step, self.kill = step, kill
+        self.noted: int | None = None
+
+    def on_log(self, state: State, record: Record) -> None:
+        self.noted = 15 if record["step"] == self.step else None
+        if self.noted and self.kill:
+            raise Killed
+
+    def take_checkpoint_request(self) -> bool:
+        return False
+
+    def end_at_once(self, message: str) -> None: ...
+
+
+class Killed(BaseException):
+    pass
+
+
+def settings_with(logger: str, **changes: Any) -> Settings:
+    return parse_settings({**VALUES, "logger": {"name": logger}, **changes})
+
+
+def go(path: Path, settings: Settings, *callbacks: Stop, said: list[str] | None = None) -> dict[str, Any]:
+    """Train in a directory, from the last checkpoint if there is one, as a job of the sweep ``a-sweep``.
+
+    The picture of its curves is a pixel.
+    """
+
+    def draw() -> None:
+        Image.new("RGB", (1, 1), "red").save(path / "curves.png")
+
+    signals: Any = callbacks[0] if callbacks else None
+    say = [].append if said is None else said.append
+    with RunDirectory(path, plain(settings), "resume") as run:
+        return train_run(prepare(settings), run, callbacks, signals, say, sweep="a-sweep", draw=draw)
+
+
+def go_until_killed(path: Path, settings: Settings, step: int) -> None:
+    """Train until the record of a step; the logger gets no word of the end, as when the process is killed."""
+    with mock.patch.object(Tracking, "__exit__", return_value=None), pytest.raises(Killed):
+        go(path, settings, Stop(step, kill=True))
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+class Notebook(Logger):
+    """Notes what it is told; raises at one of its calls."""
+
+    told: ClassVar[list[Any]] = []
+    fails: ClassVar[str] = ""
+
+    def start(self, run: TrackedRun) -> str | None:
+        note("start", run, run.id)
+        return "abc-1"
+
+    def log(self, step: int, figures: Mapping[str, float]) -> None:
+        note("log", step, figures)
+
+    def finish(self, status: Status, step: int, figures: Mapping[str, float], files: Sequence[Path]) -> None:
+        note("finish", status, step, figures, [file.name for file in files if file.stat().st_size])
+
+
+def note(call: str, *what: Any) -> None:
+    Notebook.told.append((call, *what))
+    if call == Notebook.fails:
+        raise ConnectionError("the server\nhas gone.")
+
+
+@pytest.fixture(autouse=True)
+def notebook(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    monkeypatch.setitem(LOGGERS, "notebook", Notebook)
+    monkeypatch.setattr(Notebook, "told", told := [])
+    return told
+
+
+@pytest.fixture(scope="module")
+def untracked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("untracked") / "run"
+    go(path, settings_with("none"))
+    return path
+
+
+def test_a_logger_is_told_the_settings_each_record_and_the_figures(
+    notebook: list[Any], untracked: Path, tmp_path: Path
+) -> None:
+    settings = settings_with("notebook")
+    result = go(tmp_path / "run", settings)
+    start, *logs, (_, status, step, figures, files) = notebook
+    assert start == ("start", TrackedRun(tmp_path / "run", plain(settings), "a-sweep", step=0), None)
+    assert records(tmp_path / "run") == records(untracked)
+    assert logs == [
+        ("log", record.pop("step"), {name: value for name, value in record.items() if value is not None})
+        for record in records(untracked)
+    ]
+    assert (status, step, files) == ("finished", 50, FILES)
+    assert figures["train_accuracy"] == result["train_accuracy"]
+    assert not figures.keys() & {"violations", "seed", "exact", "test_accuracy"}, "told before, or no number"
+
+
+def test_a_logger_is_told_how_a_run_ends_and_where_it_resumes(notebook: list[Any], tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        go(tmp_path, settings_with("notebook"), Stop(30))
+    assert notebook[-1] == ("finish", "interrupted", 30, {}, [])
+    del notebook[:]
+    assert go(tmp_path, settings_with("notebook"))["exact"] is True
+    (_, run, known), *logs, (_, status, *_) = notebook
+    assert [run.step, *(step for _, step, _ in logs)] == [30, 40, 50]
+    assert (known, status) == ("abc-1", "finished")
+    with RunDirectory(tmp_path, plain(settings_with("none")), "overwrite"):
+        assert run.id is None, "forgotten when it starts over"
+
+
+def test_a_logger_is_told_of_a_failure(notebook: list[Any], tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="diverged"):
+        go(tmp_path, settings_with("notebook", optimizer={"name": "sgd", "lr": 1e300}))
+    assert notebook[-1][:2] == ("finish", "failed")
+
+
+@pytest.mark.parametrize("fails", ["log", "finish"])
+def test_a_logger_that_fails_costs_one_warning_and_nothing_else(
+    fails: str, notebook: list[Any], untracked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Notebook, "fails", fails)
+    go(tmp_path, settings_with("notebook"), said=(said := []))
+    assert said == [
+        "warning: logger=notebook failed and is disabled for the rest of the run: the server has gone"
+    ]
+    assert notebook[-1][0] == fails
+    assert records(tmp_path) == records(untracked)
+
+
+def test_a_logger_that_cannot_start_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Notebook, "fails", "start")
+    with pytest.raises(RunError, match="logger=notebook could not start: the server has gone; logger=none"):
+        go(tmp_path, settings_with("notebook"))
+
+
+def test_a_missing_package_is_named_before_the_data_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Notebook, "package", "no_such_package")
+    settings = settings_with("notebook", dataset={"name": "csv", "path": "missing.csv"})
+    with pytest.raises(InputError, match=r"needs no_such_package: pip install 'nsvm\[notebook\]'"):
+        prepare(settings)
+
+
+@pytest.mark.parametrize("damaged", ['{"notebook": "../x"}', '{"notebook": 3}', "[]", "{"])
+def test_a_damaged_record_of_a_tracked_run_is_refused(damaged: str, tmp_path: Path) -> None:
+    (tmp_path / "tracking.json").write_text(damaged)
+    with pytest.raises(InputError, match=r"tracking\.json cannot be read"):
+        _ = TrackedRun(tmp_path, {"logger": {"name": "notebook"}}, None, 0).id
+
+
+def test_a_job_of_a_sweep_names_the_sweep_and_has_its_picture(notebook: list[Any], tmp_path: Path) -> None:
+    """Pictures of other sweeps are drawn once all jobs have ended."""
+    words = ["dataset=ringnorm", "dataset.samples=300", "algorithm=pegasos", "algorithm.steps=2"]
+    words += ["engine=torch", "logger.name=notebook", "hydra.sweep.dir=sweep"]
+    nsvm("train", "-m", *words, cwd=tmp_path, code=0)
+    (_, run, _), *_, (*_, files) = notebook
+    assert run.sweep.startswith("dataset_ringnorm_dataset.samples_300_algorithm_pegasos")
+    assert run.name == "sweep/0"
+    assert files == FILES
+
+
+@pytest.mark.parametrize(
+    ("logger", "said"),
+    [
+        ({"name": "mlflow"}, "run asks for logger=mlflow: if that is intended, add logger=mlflow\n"),
+        ({}, "logger"),
+    ],
+)
+def test_a_run_directory_does_not_choose_the_logger(
+    logger: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    with RunDirectory(tmp_path / "run", {**plain(settings_with("none")), "logger": logger}):
+        pass
+    refused = nsvm("train", "resume=run", cwd=tmp_path, code=2)
+    assert said in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
+def test_tensorboard(tmp_path: Path) -> None:
+    """Steps that are taken again after a kill are there once."""
+    module = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+    def logged() -> Any:
+        return module.EventAccumulator(str(run), size_guidance={"scalars": 0, "tensors": 0}).Reload()
+
+    run, settings = tmp_path / "run", settings_with("tensorboard")
+    go_until_killed(run, settings, step=40)  # after the checkpoint of step 20
+    assert logged().Scalars("violations")[-1].step == 40
+    nsvm("train", "resume=run", "logger=tensorboard", "curves=false", cwd=tmp_path, code=0)
+    events, result = logged(), json.loads((run / "result.json").read_text())
+    for name in records(run)[0].keys() - {"step"}:
+        course = {record["step"]: record[name] for record in records(run) if record[name] is not None}
+        assert [event.step for event in events.Scalars(name)] == [*course]
+        assert [event.value for event in events.Scalars(name)] == pytest.approx([*course.values()])
+    (accuracy,) = events.Scalars("train_accuracy")
+    assert (accuracy.step, accuracy.value) == (50, pytest.approx(result["train_accuracy"]))
+    (status,) = events.Tensors("status/text_summary")
+    assert status.tensor_proto.string_val[0] == b"finished"
+    data = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    hparams = HParamsPluginData.FromString(data).session_start_info.hparams
+    assert hparams["optimizer.lr"].number_value == 0.01
+    assert hparams["network.widths"].string_value == "[4]"
+    (run / "events.out.tfevents.1.host.2.0").write_bytes(b"of another program")
+    with RunDirectory(run, plain(settings), "overwrite"):
+        assert [file.name for file in run.glob("events.*")] == ["events.out.tfevents.1.host.2.0"]
+
+
+@pytest.fixture
+def mlflow_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that returns MLflow's client and the only run in its database."""
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.chdir(tmp_path)  # where it keeps the files
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/tracked.db")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def found() -> Any:
+        client = mlflow.MlflowClient()
+        (run,) = client.search_runs([client.get_experiment_by_name("nsvm").experiment_id])
+        history = client.get_metric_history(run.info.run_id, "violations")
+        return client, run, [metric.step for metric in history]
+
+    return found
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore")  # those about its tables
+def test_mlflow(tmp_path: Path, mlflow_run: Any) -> None:
+    settings = settings_with("mlflow")
+    with pytest.raises(Interrupted):
+        go(tmp_path / "run", settings, Stop(30))
+    _, run, steps = mlflow_run()
+    assert (run.info.status, steps) == ("KILLED", [10, 20, 30])
+    go_until_killed(tmp_path / "run", settings, step=50)  # after the checkpoint of step 40
+    result = go(tmp_path / "run", settings)
+    client, run, steps = mlflow_run()
+    assert (run.info.status, steps) == ("FINISHED", [10, 20, 30, 40, 50])
+    assert (run.data.tags["sweep"], run.data.params["optimizer.lr"]) == ("a-sweep", "0.01")
+    assert run.data.metrics["train_accuracy"] == result["train_accuracy"]
+    folder = Path(client.download_artifacts(run.info.run_id, ""))
+    assert {file.name for file in folder.iterdir()} == {*FILES}
+    assert (folder / "result.json").read_bytes() == (tmp_path / "run" / "result.json").read_bytes()
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore")
+def test_a_server_that_cannot_be_reached_ends_the_run(
+    tmp_path: Path, mlflow_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(RunError, match=r"logger=mlflow could not start: .*127\.0\.0\.1"):
+        go(tmp_path / "run", settings_with("mlflow"))
+
+
+def wandb_records(file: Path) -> Iterator[Any]:
+    """Yield the records of a file in the format of LevelDB's log, which follows seven bytes of a header."""
+    from wandb.proto.wandb_internal_pb2 import Record as WandbRecord
+
+    data, at, entry = file.read_bytes(), 7, b""
+    while at + 7 <= len(data):
+        if (left := 2**15 - at % 2**15) < 7:
+            at += left
+            continue
+        _, size, kind = struct.unpack("<IHB", data[at : at + 7])
+        entry += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):  # a whole entry, or the last part of one
+            yield WandbRecord.FromString(entry)
+            entry = b""
+
+
+@pytest.mark.thorough
+def test_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Offline, where a resumed run has two folders."""
+    pytest.importorskip("wandb")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    with pytest.raises(Interrupted):
+        go(tmp_path / "run", settings_with("wandb"), Stop(30))
+    result = go(tmp_path / "run", settings_with("wandb"))
+    ids, statuses, steps = set(), [], []
+    for file in sorted(Path("wandb").glob("offline-run-*/*.wandb"), key=os.path.getmtime):
+        summary: dict[str, Any] = {}
+        for record in wandb_records(file):
+            kind = record.WhichOneof("record_type")
+            if kind == "run":
+                ids.add((record.run.run_id, record.run.project, record.run.run_group))
+                settings = {item.key: json.loads(item.value_json) for item in record.run.config.update}
+            elif kind == "history":
+                steps.append(record.history.step.num)
+            elif kind == "summary":
+                summary |= {item.key: json.loads(item.value_json) for item in record.summary.update}
+            elif kind == "exit":
+                statuses.append((summary["status"], record.exit.exit_code))
+    ((_, *names),) = ids
+    assert names == ["nsvm", "a-sweep"]
+    assert settings["optimizer"]["lr"] == 0.01
+    assert steps == [10, 20, 30, 40, 50]
+    assert summary["train_accuracy"] == result["train_accuracy"]
+    assert statuses == [("interrupted", 1), ("finished", 0)]
+    (kept,) = Path("wandb").glob("offline-run-*/files/run")
+    for name in FILES:
+        assert (kept / name).read_bytes() == (tmp_path / "run" / name).read_bytes(), name
+    assert capfd.readouterr() == ("", ""), "it keeps silent"
+    command = ["ps", "-o", "args", "--ppid", str(os.getpid())]
+    children = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "wandb-core" not in children, "its process has ended"
+
+
+@pytest.mark.thorough
+def test_wandb_without_an_account_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    for name in ("WANDB_MODE", "WANDB_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(RunError, match="logger=wandb could not start: No API key configured"):
+        go(tmp_path / "run", settings_with("wandb"))
