@@ -1,4 +1,4 @@
-"""Figures of a comparison: training curves with bands over seeds, a heat map, and mean ranks.
+"""Figures of a comparison: training curves with bands over seeds, and mean ranks.
 
 Each is a matplotlib ``Figure``: ``nsvm_cli.page.plotting.write_figure`` writes it to a file.
 """
@@ -8,19 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float64
 
 from nsvm_cli.comparison.cells import Cell
 from nsvm_cli.comparison.compare import Comparison, Ranking
 from nsvm_cli.comparison.intervals import PERCENT, R2
-from nsvm_cli.output import printable
 from nsvm_cli.page.plotting import BLUE, GRAY, SERIES, new_figure, style_axis
 from nsvm_cli.storage.metrics_file import read_metrics, read_times
 from nsvm_cli.storage.run_directory import METRICS, TIMES
@@ -60,16 +58,12 @@ def figures(rows: Sequence[Comparison], ranks: Ranking | None) -> dict[str, Figu
     """Return the figures that apply to a comparison.
 
     These are ``curves``, if there are several candidates or the runs recorded their score on held-out data;
-    ``heat_map``, if the candidates differ in two settings; and ``ranks``, if there are any.
+    and ``ranks``, if there are any.
 
     Raises:
         InputError: the metrics of a run are damaged.
     """
-    drawn = {
-        "curves": _curves(rows),
-        "heat_map": _heat_map(rows),
-        "ranks": mean_ranks(ranks) if ranks else None,
-    }
+    drawn = {"curves": _curves(rows), "ranks": mean_ranks(ranks) if ranks else None}
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
@@ -212,76 +206,6 @@ def _scale(axis: Axes, lengths: Sequence[float]) -> None:
         axis.xaxis.set_minor_formatter("")
     else:
         axis.locator_params(axis="x", nbins=5)
-
-
-def _heat_map(rows: Sequence[Comparison]) -> Figure | None:
-    """Draw the mean scores if two settings vary, most of whose combinations were tried."""
-    rows = [row for row in rows if len(row.cell.scores)]
-    every = [row.cell.settings for row in rows]
-    keys = dict.fromkeys(key for settings in every for key in settings)
-    varied = [key for key in keys if len(_labels(every, key)) > 1]
-    if len(varied) != 2:
-        return None
-    y, x = sorted(varied, key=lambda key: all(_is_number(settings.get(key)) for settings in every))
-    grids = {dataset: _grid([*group], y, x) for dataset, group in groupby(rows, lambda row: row.cell.dataset)}
-    if any(grid.isna().to_numpy().mean() > 0.5 for grid in grids.values()):
-        return None
-    cell = rows[0].cell
-    settings = printable(y.removesuffix(".name")), printable(x.removesuffix(".name"))
-    return heat_map(grids, settings, f"mean {cell.split} {cell.scores.unit}", rows[0].score.digits)
-
-
-def _grid(rows: Sequence[Comparison], y: str, x: str) -> pd.DataFrame:
-    """Return the scores of the combinations of two settings, NaN where there is none."""
-    every = [row.cell.settings for row in rows]
-    scores = {
-        (_label(s.get(y)), _label(s.get(x))): row.score.mean for s, row in zip(every, rows, strict=True)
-    }
-    lines, columns = _labels(every, y), _labels(every, x)
-    return pd.DataFrame([[scores.get((a, b), math.nan) for b in columns] for a in lines], lines, columns)
-
-
-def _labels(every: Iterable[Mapping[str, Any]], key: str) -> list[str]:
-    """Return the values of a setting as they are shown, numbers first and in their order."""
-    values = {_label(settings.get(key)): settings.get(key) for settings in every}
-    order = {label: value if _is_number(value) else math.inf for label, value in values.items()}
-    return sorted(values, key=lambda label: (order[label], label))
-
-
-def _label(value: Any) -> str:
-    return "null" if value is None else printable(str(value))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float))
-
-
-def heat_map(grids: Mapping[str, pd.DataFrame], settings: tuple[str, str], score: str, digits: int) -> Figure:
-    """Return the scores of all combinations of two settings, one map below the other for each data set.
-
-    Args:
-        grids: the scores for each data set, NaN where there is none; the values of the first setting are its
-            index, and those of the second its columns.
-    """
-    sides = [LETTER * _longest(grid.index) for grid in grids.values()]
-    cells = [max(0.8, 0.2 + LETTER * _longest(grid.columns)) * len(grid.columns) for grid in grids.values()]
-    width = max(4.5, 1.5 + max(sides) + max(cells), LETTER * len(score))
-    heights = [len(grid) for grid in grids.values()]
-    with new_figure(width, sum(1.0 + 0.4 * rows for rows in heights) + 2 * LINE) as figure:
-        axes = figure.subplots(len(grids), 1, squeeze=False, height_ratios=heights)[:, 0]
-        for axis, (dataset, grid) in zip(axes, grids.items(), strict=True):
-            image = axis.imshow(grid, aspect="auto", cmap="viridis")
-            for (row, column), value in np.ndenumerate(grid):
-                if not np.isnan(value):
-                    color, words = "white" if image.norm(value) < 0.6 else "black", f"{value:.{digits}f}"
-                    axis.text(column, row, words, ha="center", va="center", fontsize=SMALL, color=color)
-            style_axis(axis, _shown(dataset))
-            axis.set_yticks(range(len(grid)), [*map(_shown, grid.index)])
-            axis.set_xticks(range(len(grid.columns)), [*map(_shown, grid.columns)])
-            axis.set_ylabel(settings[0])
-            axis.set_xlabel(settings[1])
-        figure.suptitle(score, fontsize=SMALL, color=GRAY)
-    return figure
 
 
 def mean_ranks(ranking: Ranking) -> Figure:

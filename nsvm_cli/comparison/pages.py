@@ -42,7 +42,6 @@ MOST_RUNS = 1000
 
 LABELS = {
     "curves": "Scores during and after training: means over the seeds, and from the lowest to the highest",
-    "heat_map": "Mean scores of the combinations of two settings",
     "ranks": "Mean ranks of the settings, with bars that join those that do not differ",
 }
 """What the figures of a comparison show."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import operator
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,43 +178,24 @@ def values_of(records: Sequence[RunRecord], key: str) -> list[Any]:
     return [row.get(name) for row in rows]
 
 
-CONDITION = re.compile(r"(?P<key>[^=!<>]+)(?P<relation>!=|<=|>=|=|<|>)(?P<value>.*)")
-RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-
-
 def matching(records: Sequence[RunRecord], condition: str) -> list[RunRecord]:
-    """Return the records that a condition such as ``algorithm=alg1`` or ``test_accuracy>0.9`` holds for.
+    """Return the records that a condition such as ``algorithm=alg1`` or ``kernel!=rbf`` holds for.
 
     Raises:
-        InputError: it is no condition, no run has its key, or it takes accuracies for percentages.
+        InputError: it is no condition, or no run has its key.
     """
-    if not (parts := CONDITION.fullmatch(condition)):
-        raise InputError(f"--filter {condition}: expected KEY=VALUE, or !=, <, <=, > or >= in place of =")
-    key, relation, wanted = (part.strip() for part in parts.groups())
-    number = _number(wanted)
-    if relation not in ("=", "!=") and number is None:
-        raise InputError(f"--filter {condition}: expected a number after {relation}, got {wanted!r}")
-    if key.endswith("accuracy") and number is not None and number > 1:
-        raise InputError(
-            f"--filter {condition}: accuracies are fractions, 0.98 for 98 %: expected at most 1, got {wanted}"
-        )
-    values = values_of(records, key)
-    return [record for record, value in zip(records, values, strict=True) if _holds(value, relation, wanted)]
+    key, equals, wanted = map(str.strip, condition.partition("="))
+    if not equals:
+        raise InputError(f"--filter {condition}: expected KEY=VALUE or KEY!=VALUE")
+    values = values_of(records, key.removesuffix("!").rstrip())
+    holds = [_equal(value, wanted) != key.endswith("!") for value in values]
+    return [*compress(records, holds)]
 
 
-def _holds(value: Any, relation: str, wanted: str) -> bool:
-    number = _number(wanted)
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and number is not None:
-        return bool(RELATIONS[relation](value, number))
-    text = value if isinstance(value, str) else json.dumps(value)
-    return relation in ("=", "!=") and bool(RELATIONS[relation](text, wanted))
+def _equal(value: Any, wanted: str) -> bool:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value == _number(wanted)
+    return wanted == (value if isinstance(value, str) else json.dumps(value))
 
 
 def _number(text: str) -> float | None:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -24,13 +23,12 @@ from nsvm_cli.comparison.figures import (
     curves,
     figures,
     groups_within,
-    heat_map,
     mean_ranks,
 )
 from nsvm_cli.comparison.records import RunRecord
 from nsvm_cli.errors import InputError
 from nsvm_cli.page.plotting import write_figure
-from tests.comparison.test_compare import run, runs_of
+from tests.comparison.test_compare import runs_of
 
 STEPS = range(10, 210, 10)
 
@@ -164,34 +162,6 @@ def test_without_a_course_there_are_points_and_damaged_metrics_are_named(tmp_pat
         drawn(records)
 
 
-def of_settings(errors: int, lam: float, lr: float | str, seed: int = 0) -> RunRecord:
-    record = run(seed, errors)
-    record.settings.update(optimizer={"lr": lr}, algorithm={"name": "alg1", "lam": lam})
-    return replace(record, overrides=[f"algorithm.lam={lam}", f"optimizer.lr={lr}"])
-
-
-def test_a_heat_map_of_two_settings(tmp_path: Path) -> None:
-    errors = {(1e-5, 0.1): 10, (1e-4, 0.1): 20, (1e-3, 0.1): 30, (1e-5, 0.003): 40, (1e-4, 0.003): 50}
-    records = [of_settings(e + 10 * seed, *key, seed) for key, e in errors.items() for seed in (0, 1)]
-    figure = drawn(records)["heat_map"]
-    (axis,) = figure.axes
-    assert [label.get_text() for label in axis.get_xticklabels()] == ["0.003", "0.1"]
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["1e-05", "0.0001", "0.001"]
-    assert (axis.get_ylabel(), axis.get_xlabel()) == ("algorithm.lam", "optimizer.lr")
-    assert {(*text.get_position(), text.get_text()) for text in axis.texts} == {
-        *((1, 0, "98.50"), (1, 1, "97.50"), (1, 2, "96.50"), (0, 0, "95.50"), (0, 1, "94.50"))
-    }
-    assert figure.get_suptitle() == "mean test accuracy, %"
-
-
-def test_names_stand_at_the_rows_of_a_heat_map_and_few_combinations_make_none() -> None:
-    records = [of_settings(10, lam, lr) for lam in (0.1, 0.2) for lr in ("auto", "cosine")]
-    (axis,) = drawn(records)["heat_map"].axes
-    assert (axis.get_ylabel(), axis.get_xlabel()) == ("optimizer.lr", "algorithm.lam")
-    diagonal = [of_settings(10, n / 10, n / 7) for n in range(1, 6)]
-    assert "heat_map" not in drawn(diagonal)
-
-
 def test_ranks_are_drawn_where_there_are_any() -> None:
     found = drawn(runs_of({"alg1": [50, 62, 41], "alg2": [66, 71, 60], "alg3": [52, 60, 47]}))
     assert [*found] == ["curves", "ranks"]
@@ -272,7 +242,6 @@ def test_names_of_anyone_fit_and_are_no_formulas() -> None:
     other = name.replace("0.1", "0.2")
     for figure in (
         curves({"ring": [course(name), course(other)]}, "accuracy, %"),
-        heat_map({"ring": pd.DataFrame([1.0, 2.0], [name, other], ["1"])}, ("a", "b"), "R²", 4),
         mean_ranks(Ranking({name: 1.0, other: 2.0}, "3 seeds", 0.5, 5.0)),
     ):
         assert figure.get_figwidth() < 20
