@@ -10,17 +10,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-
-from nsvm_cli.comparison.intervals import (
-    FEWEST_SEEDS,
-    R2_DIGITS,
-    Scores,
-    difference_p_value,
-    estimate,
-    paired_p_value,
-    recorded_overlap,
-)
+from nsvm_cli.comparison.intervals import Estimate, Scores, recorded_overlap
 from nsvm_cli.comparison.records import RunRecord, differing, telling
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError
@@ -101,14 +91,9 @@ class Cell:
         return f"{self.dataset}: {self.split} {self.scores.unit}"
 
     @property
-    def mean_score(self) -> float:
-        """The mean score over the seeds, without an interval, which takes long to import."""
-        return fmean(self.scores.each)
-
-    def spread(self) -> str:
-        """Return the mean score and its standard deviation over the seeds, as text."""
-        digits = R2_DIGITS if self.scores.samples is None else 2
-        return estimate(self.scores.each, digits=digits).spread
+    def score(self) -> Estimate:
+        """The mean score over the seeds; NaN if all runs failed."""
+        return self.scores.estimate
 
     @property
     def first(self) -> Mapping[str, Any]:
@@ -118,7 +103,7 @@ class Cell:
     @property
     def official_split(self) -> bool:
         """Whether all seeds are scored on the same samples, those of an official test set."""
-        return not self.scores.overlap and not self.first["data"].get("generated", False)
+        return not self.scores.overlap and not self.first["data"]["generated"]
 
     def mean(self, figure: str) -> float:
         """Return the mean of a figure over the finished runs; NaN if one has none, or none has finished."""
@@ -129,25 +114,10 @@ class Cell:
     def origins(self) -> set[tuple[str, int | None]]:
         """What the samples were chosen from, with the seed of those that were generated for it."""
         return {
-            (name, seed if data.get("generated", False) else None)
+            (name, seed if data["generated"] else None)
             for seed, data in ((seed, run.figures["data"]) for seed, run in self.runs.items())
-            for name in (data["sha256"], *data.get("origins", ()))  # earlier versions did not name them
+            for name in (data["sha256"], *data["origins"])
         }
-
-
-def p_values(pairs: Sequence[tuple[Scores, Scores]]) -> list[float]:
-    """Return the p-value of a test that the mean scores are equal, for each pair; NaN for too few seeds."""
-    found = [math.nan] * len(pairs)
-    alike: dict[tuple[int, float], dict[int, list[Any]]] = {}
-    for place, (one, other) in enumerate(pairs):
-        more, overlap = one.differences(other), max(one.overlap, other.overlap)
-        if len(more) >= FEWEST_SEEDS:
-            alike.setdefault((len(more), overlap), {})[place] = more
-    for (_, overlap), rows in alike.items():  # one computation for all: there may be thousands
-        test = paired_p_value if pairs[0][0].samples is None else difference_p_value
-        for place, p in zip(rows, test(np.array([*rows.values()]), overlap), strict=True):
-            found[place] = float(p)
-    return found
 
 
 def cells(records: Sequence[RunRecord], guess: bool = False) -> list[Cell]:

@@ -128,7 +128,7 @@ def _comparison(rows: Sequence[Comparison], ranks: Ranking | None, rest: str) ->
     for dataset, group in groupby(scored, lambda row: row.cell.dataset):
         first, *others = group
         names = [row.cell.candidate for row in (first, *others) if row.rank == first.rank]
-        best |= {f"{dataset}: best settings": " or ".join(names), first.cell.title: first.score.spread}
+        best |= {f"{dataset}: best settings": " or ".join(names), first.cell.title: first.cell.score.spread}
     yield KeyFigures(best)
     for title, lines in tables(rows):
         yield Table(title, HEAD, lines, range(1, len(HEAD)))
