@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
@@ -58,7 +58,6 @@ class Cell:
     candidate: str
     split: str
     runs: Mapping[int, RunRecord]
-    settings: Mapping[str, Any]
     repeats: int = 0
     failed: Mapping[int, int | None] = field(default_factory=dict)
     like: Mapping[str, Any] = field(default_factory=dict)
@@ -145,10 +144,8 @@ def cells(records: Sequence[RunRecord], guess: bool = False) -> list[Cell]:
     for record in finished:
         _expect_figures(record, split)
     groups: dict[tuple[str, str], list[RunRecord]] = {}
-    settings: dict[str, Mapping[str, Any]] = {}
-    for record, (dataset, candidate, told) in zip(tried, _places(tried), strict=True):
-        groups.setdefault((dataset, candidate), []).append(record)
-        settings[candidate] = told
+    for record, place in zip(tried, _places(tried), strict=True):
+        groups.setdefault(place, []).append(record)
     found = {place: _by_seed(group) for place, group in groups.items()}
     _expect_the_same_data(found)
     like = {dataset: run.figures for (dataset, _), runs in found.items() for run in runs.values()}
@@ -157,12 +154,10 @@ def cells(records: Sequence[RunRecord], guess: bool = False) -> list[Cell]:
     for (dataset, candidate), runs in sorted(found.items(), key=lambda item: item[0][0]):
         lost = [r.settings["seed"] for r in groups[dataset, candidate] if r.status == "failed"]
         repeats = len(groups[dataset, candidate]) - len(lost) - len(runs)
-        failed = {
-            seed: guesses.get((dataset, seed), guesses.get((dataset, None)))
-            for seed in sorted({*lost} - runs.keys())
-        }
+        others = guesses.get((dataset, None))
+        failed = {seed: guesses.get((dataset, seed), others) for seed in sorted({*lost} - runs.keys())}
         about = like.get(dataset, finished[0].figures)
-        result.append(Cell(dataset, candidate, split, runs, settings[candidate], repeats, failed, about))
+        result.append(Cell(dataset, candidate, split, runs, repeats, failed, about))
     return result
 
 
@@ -252,7 +247,7 @@ def _has_scores(record: RunRecord, split: str) -> bool:
 
 def _expect_figures(record: RunRecord, split: str) -> None:
     """Validate the result of a run, which may come from someone else."""
-    cell = Cell("", "", split, {0: record}, {})
+    cell = Cell("", "", split, {0: record})
     with reading(record.path / RESULT):
         names = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
         numbers = [int(record.figures["seed"]), cell.scores[0], cell.scores.overlap]
@@ -263,32 +258,35 @@ def _expect_figures(record: RunRecord, split: str) -> None:
             raise ValueError("expected names, samples and finite numbers")
 
 
-def _places(records: Sequence[RunRecord]) -> list[tuple[str, str, dict[str, Any]]]:
-    """Return the name of the data set, and the name and the settings of the candidate, for each run."""
-    datasets = _datasets(records)
+def _places(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
+    """Return the names of the data set and of the candidate of each run."""
+    datasets, places = _datasets(records), []
     for differ in (telling(records), differing(records)):
         keys = [key for key in differ if _is_of_candidate(key)]
-        settings = [_settings(record, keys) for record in records]
-        names = [
-            _in_words(told, keys) or str(record.settings["algorithm"]["name"])
-            for record, told in zip(records, settings, strict=True)
-        ]
-        groups: dict[tuple[str, str], list[RunRecord]] = {}
-        for dataset, name, record in zip(datasets, names, records, strict=True):
-            groups.setdefault((dataset, name), []).append(record)
+        names = [_in_words(r, keys) or str(r.settings["algorithm"]["name"]) for r in records]
+        places = [*zip(datasets, names, strict=True)]
         # settings that were not overridden may differ too, as between two versions of nsvm
-        if not any(_is_of_candidate(key) for group in groups.values() for key in differing(group)):
+        if not any(_is_of_candidate(key) for group in _grouped(records, places) for key in differing(group)):
             break
-    return [*zip(datasets, names, settings, strict=True)]
+    return places
 
 
 def _datasets(records: Sequence[RunRecord]) -> list[str]:
-    groups: dict[str, list[RunRecord]] = {}
-    for record in records:
-        groups.setdefault(str(record.settings["dataset"]["name"]), []).append(record)
-    about = {name: [key for key in differing(group) if _is_of_data(key)] for name, group in groups.items()}
-    named = [["dataset.name", *about[str(record.settings["dataset"]["name"])]] for record in records]
-    return [_in_words(_settings(record, keys), keys) for record, keys in zip(records, named, strict=True)]
+    names = [str(record.settings["dataset"]["name"]) for record in records]
+    keys = {
+        str(group[0].settings["dataset"]["name"]): [key for key in differing(group) if _is_of_data(key)]
+        for group in _grouped(records, names)
+    }
+    return [
+        _in_words(record, ["dataset.name", *keys[name]]) for record, name in zip(records, names, strict=True)
+    ]
+
+
+def _grouped(records: Sequence[RunRecord], by: Sequence[Hashable]) -> list[list[RunRecord]]:
+    groups: dict[Hashable, list[RunRecord]] = {}
+    for record, key in zip(records, by, strict=True):
+        groups.setdefault(key, []).append(record)
+    return [*groups.values()]
 
 
 def _is_of_data(key: str) -> bool:
@@ -299,23 +297,18 @@ def _is_of_candidate(key: str) -> bool:
     return not key.startswith(("dataset.", "checkpoint.", "logger.", "validation.")) and key not in ONLY_HOW
 
 
-def _settings(record: RunRecord, keys: Iterable[str]) -> dict[str, Any]:
-    """Return those of these settings that the run has, the names of parts first."""
-    values = flat(record.settings)
-    ordered = sorted(keys, key=lambda key: not key.endswith(".name"))
-    return {key: values[key] for key in ordered if values.get(key) is not None}
+def _in_words(record: RunRecord, keys: Sequence[str]) -> str:
+    """Return those of these settings that the run has in words, the names of parts first.
 
-
-def _in_words(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """Return settings in words: the value alone for the name of a part, and for others the last part of the
-    key, unless another of the ``keys`` has the same.
+    It is the value alone for the name of a part, and for others with the last part of the key, unless
+    another of the ``keys`` has the same.
     """
-    last = {key: key.rpartition(".")[2] for key in keys}
-    shared = {name for name, number in Counter(last.values()).items() if number > 1}
-    words = (
-        str(value) if key.endswith(".name") else f"{key if last[key] in shared else last[key]}={value}"
-        for key, value in settings.items()
-    )
+    values, last = flat(record.settings), Counter(key.rpartition(".")[2] for key in keys)
+    words = []
+    for key in sorted(keys, key=lambda key: not key.endswith(".name")):
+        short = key.rpartition(".")[2]
+        if (value := values.get(key)) is not None:
+            words.append(str(value) if short == "name" else f"{key if last[short] > 1 else short}={value}")
     return printable(" ".join(words))
 
 

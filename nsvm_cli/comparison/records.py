@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -206,21 +207,19 @@ def _number(text: str) -> float | None:
 
 
 def in_order(records: Sequence[RunRecord], key: str, descending: bool = False) -> list[RunRecord]:
-    """Return the records in the order of a setting or a figure: numbers before text, those without it last.
+    """Return the records in the order of a setting or a figure, those without it last.
 
     Raises:
         InputError: no run has it.
     """
-    values = dict(zip((record.path for record in records), values_of(records, key), strict=True))
+    pairs = [*zip(values_of(records, key), records, strict=True)]
 
-    def order(record: RunRecord) -> tuple[bool, float, str]:
-        value = values[record.path]
-        if isinstance(value, (int, float)):
-            return False, -value if descending else value, ""
-        return True, 0.0, str(value)
+    def order(pair: tuple[Any, RunRecord]) -> tuple[float, str]:
+        value, _ = pair
+        return (value, "") if isinstance(value, (int, float)) else (math.inf, str(value))
 
-    known = [record for record in records if values[record.path] is not None]
-    return [*sorted(known, key=order), *(record for record in records if values[record.path] is None)]
+    known = sorted((pair for pair in pairs if pair[0] is not None), key=order, reverse=descending)
+    return [*(record for _, record in known), *(record for value, record in pairs if value is None)]
 
 
 def load_runs(*paths: str | Path) -> pd.DataFrame:

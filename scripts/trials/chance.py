@@ -86,7 +86,7 @@ def _found(errors: np.ndarray, overlapping: bool) -> tuple[bool, bool, bool, boo
     for name, row in enumerate(errors):
         figures = [{"test_errors": int(number), "data": data} for number in row]
         runs = {seed: RunRecord(Path(), "finished", figures=values) for seed, values in enumerate(figures)}
-        cells.append(Cell("data", str(name), "test", runs, {}))
+        cells.append(Cell("data", str(name), "test", runs))
     rows, ranks = compare(cells), ranking(cells)
     differ = [row.minus for row in rows if row.p < LEVEL and row.minus is not None]
     mean_ranks = [0.0] if ranks is None else [*ranks.ranks.values()]

@@ -101,7 +101,7 @@ def candidate(name: str, errors: np.ndarray, **data: Any) -> Cell:
     about |= {"origins": [], "samples": {"train": 900, "test": 100}}
     figures = [{"test_errors": int(number), "data": {**about, **data}} for number in errors]
     runs = {seed: RunRecord(Path(), "finished", figures=f) for seed, f in enumerate(figures)}
-    return Cell("data", name, "test", runs, {})
+    return Cell("data", name, "test", runs)
 
 
 def test_a_test_needs_three_seeds_that_both_have() -> None:
