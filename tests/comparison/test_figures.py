@@ -19,8 +19,6 @@ from nsvm_cli.comparison.cells import cells
 from nsvm_cli.comparison.compare import Ranking, compare, ranking
 from nsvm_cli.comparison.figures import (
     STYLES,
-    Course,
-    curves,
     figures,
     groups_within,
     mean_ranks,
@@ -172,46 +170,38 @@ def texts(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.findobj(Text) if text.get_text()]  # type: ignore[attr-defined]
 
 
-def course(name: str, length: float = 100.0) -> Course:
-    x = np.linspace(length / 20, length, 20)
-    end = {"step": float(length), "seconds": length / 10}
-    scores = np.stack([50 + x / 4, 60 + x / 4, 70 + x / 4])
-    return Course(name, {"step": x, "seconds": x / 10}, scores, end, np.array([40.0, 80.0, 90.0]))
+def test_a_band_reaches_from_the_lowest_seed_to_the_highest(tmp_path: Path) -> None:
+    records = validated(written(runs_of(ERRORS), tmp_path))
+    records += validated(runs_of({"algo2": [66]}, "moons"))
+    figure = drawn(records)["curves"]
+    assert len(figure.axes) == 6
+    moons, ring = figure.axes[0], figure.axes[3]
+    (path,) = ring.collections[0].get_paths()
+    scores = [[100 * score_of(r, t) for t in STEPS] for r in map(as_before, records[:2])]
+    ends = (path.vertices[:, 1].min(), path.vertices[:, 1].max())  # type: ignore[index]
+    assert ends == pytest.approx((np.min(scores), np.max(scores)))
+    _, _, (bar,) = ring.containers[0]  # type: ignore[misc]
+    assert bar.get_segments()[0] == pytest.approx(np.array([[200, 93.8], [200, 95]]))
+    colours = [axis.containers[0][0].get_color() for axis in (moons, ring)]
+    assert colours[0] != colours[1], "algo2 and alg1"
+    assert colours[0] == ring.containers[1][0].get_color(), "algo2 in both data sets"
 
 
-def test_a_line_is_the_mean_over_the_seeds_and_its_band_their_range() -> None:
-    figure = curves({"ring": [course("a"), course("b")], "moons": [course("b")]}, "accuracy, %")
-    assert len(figure.axes) == 4
-    first, second = figure.axes[:2]
-    assert [axis.get_xlabel() for axis in (first, second)] == ["step", "seconds"]
-    line, band, point = first.lines[0], first.collections[0], first.containers[0]
-    x = course("a").at["step"]
-    assert np.asarray(line.get_xdata()) == pytest.approx(x)
-    assert np.asarray(line.get_ydata()) == pytest.approx(60 + x / 4)
-    (path,) = band.get_paths()
-    assert (path.vertices[:, 1].min(), path.vertices[:, 1].max()) == pytest.approx((51.25, 95))  # type: ignore[index]
-    assert np.asarray(second.lines[0].get_xdata()) == pytest.approx(x / 10)
-    mark, _, (bar,) = point  # type: ignore[misc]
-    assert (*mark.get_xdata(), *mark.get_ydata()) == (100, 70)
-    assert bar.get_segments()[0].tolist() == [[100, 40], [100, 90]], "the lowest and the highest seed"
-    b_of_moons, b_of_ring = figure.axes[2].lines[0], first.lines[len(first.lines) // 2]
-    assert b_of_moons.get_color() == b_of_ring.get_color(), "b in both data sets"
-
-
-def test_no_two_curves_look_alike() -> None:
-    figure = curves({"ring": [course(str(n)) for n in range(len(STYLES))]}, "accuracy, %")
+def test_no_two_curves_look_alike(tmp_path: Path) -> None:
+    figure = drawn(validated(written(runs_of({f"alg{n}": [n] for n in range(12)}), tmp_path)))["curves"]
     lines = figure.legends[0].get_lines()
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(STYLES) == 12
     assert len({(line.get_color(), line.get_marker()) for line in lines}) == 12
 
 
-def test_an_axis_is_logarithmic_if_the_curves_differ_much_in_length() -> None:
-    figure = curves({"ring": [course("a", 100), course("b", 900)]}, "accuracy, %")
-    assert {axis.get_xscale() for axis in figure.axes} == {"linear"}
-    figure = curves({"ring": [course("a", 100), course("b", 5000)]}, "accuracy, %")
-    assert {axis.get_xscale() for axis in figure.axes} == {"log"}
+@pytest.mark.parametrize(("steps", "scale"), [(900, "linear"), (5000, "log")])
+def test_an_axis_is_logarithmic_if_the_curves_differ_much_in_length(steps: int, scale: str) -> None:
+    records = runs_of({"a": [10], "b": [20]})
+    records[1].figures["steps"] = steps
+    figure = drawn(records)["curves"]
+    assert figure.axes[0].get_xscale() == scale
     figure.draw_without_rendering()
-    assert "1000" in texts(figure)
+    assert not [text for text in texts(figure) if "^" in text], "no powers of 10"
 
 
 def test_bars_join_the_largest_groups_that_do_not_differ() -> None:
@@ -241,7 +231,7 @@ def test_names_of_anyone_fit_and_are_no_formulas() -> None:
     name = f"$x_1$ {'x' * 200} lr=0.1"
     other = name.replace("0.1", "0.2")
     for figure in (
-        curves({"ring": [course(name), course(other)]}, "accuracy, %"),
+        drawn(runs_of({name: [1], other: [2]}))["curves"],
         mean_ranks(Ranking({name: 1.0, other: 2.0}, "3 seeds", 0.5, 5.0)),
     ):
         assert figure.get_figwidth() < 20
