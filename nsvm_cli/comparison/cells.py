@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from nsvm_cli.comparison.intervals import Estimate, Scores, recorded_overlap
 from nsvm_cli.comparison.records import RunRecord, differing, telling
@@ -35,6 +35,8 @@ REPEATED = (
     *("support_vectors", "data"),
 )
 """Figures that are the same if a run is repeated."""
+
+K = TypeVar("K")
 
 CAUTION = "These are test scores: to choose settings, hold out samples with dataset.validation=N."
 
@@ -135,17 +137,14 @@ def cells(records: Sequence[RunRecord], guess: bool = False) -> list[Cell]:
     """
     finished = [record for record in records if record.status == "finished"]
     if not finished:
-        became = Counter(record.status for record in records)
-        of_these = ", ".join(f"{number} {status}" for status, number in became.items()) or "no run"
-        raise InputError(f"expected finished runs to compare, got {of_these}; see nsvm runs")
+        got = _counts(Counter(record.status for record in records)) or "no run"
+        raise InputError(f"expected finished runs to compare, got {got}; see nsvm runs")
     tried = [*finished, *(record for record in records if _has_failed(record))]
     _expect_one_task(tried)
     split = _split(finished)
     for record in finished:
         _expect_figures(record, split)
-    groups: dict[tuple[str, str], list[RunRecord]] = {}
-    for record, place in zip(tried, _places(tried), strict=True):
-        groups.setdefault(place, []).append(record)
+    groups = _grouped(tried, _places(tried))
     found = {place: _by_seed(group) for place, group in groups.items()}
     _expect_the_same_data(found)
     like = {dataset: run.figures for (dataset, _), runs in found.items() for run in runs.values()}
@@ -175,7 +174,11 @@ def not_counted(records: Sequence[RunRecord]) -> str:
         for record in records
         if record.status != "finished" and not _has_failed(record)
     )
-    return f"Left out: {', '.join(f'{n} {status}' for status, n in became.items())}." if became else ""
+    return f"Left out: {_counts(became)}." if became else ""
+
+
+def _counts(statuses: Counter[str]) -> str:
+    return ", ".join(f"{number} {status}" for status, number in statuses.items())
 
 
 def _guesses(
@@ -229,9 +232,8 @@ def _expect_one_task(records: Sequence[RunRecord]) -> None:
 
 def _split(records: Sequence[RunRecord]) -> str:
     """Return the held-out data that all runs were evaluated on."""
-    by_split = {split: [r for r in records if _has_scores(r, split)] for split in ("test", "validation")}
-    for split, scored in by_split.items():
-        if len(scored) == len(records):
+    for split in ("test", "validation"):
+        if all(_has_scores(record, split) for record in records):
             return split
     other = next(record for record in records if not _has_scores(record, "test"))
     if not _has_scores(other, "validation"):
@@ -265,28 +267,27 @@ def _places(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
         keys = [key for key in differ if _is_of_candidate(key)]
         names = [_in_words(r, keys) or str(r.settings["algorithm"]["name"]) for r in records]
         places = [*zip(datasets, names, strict=True)]
+        groups = _grouped(records, places).values()
         # settings that were not overridden may differ too, as between two versions of nsvm
-        if not any(_is_of_candidate(key) for group in _grouped(records, places) for key in differing(group)):
+        if not any(_is_of_candidate(key) for group in groups for key in differing(group)):
             break
     return places
 
 
 def _datasets(records: Sequence[RunRecord]) -> list[str]:
     names = [str(record.settings["dataset"]["name"]) for record in records]
-    keys = {
-        str(group[0].settings["dataset"]["name"]): [key for key in differing(group) if _is_of_data(key)]
-        for group in _grouped(records, names)
-    }
+    groups = _grouped(records, names)
+    keys = {name: [key for key in differing(group) if _is_of_data(key)] for name, group in groups.items()}
     return [
         _in_words(record, ["dataset.name", *keys[name]]) for record, name in zip(records, names, strict=True)
     ]
 
 
-def _grouped(records: Sequence[RunRecord], by: Sequence[Hashable]) -> list[list[RunRecord]]:
-    groups: dict[Hashable, list[RunRecord]] = {}
+def _grouped(records: Sequence[RunRecord], by: Sequence[K]) -> dict[K, list[RunRecord]]:
+    groups: dict[K, list[RunRecord]] = {}
     for record, key in zip(records, by, strict=True):
         groups.setdefault(key, []).append(record)
-    return [*groups.values()]
+    return groups
 
 
 def _is_of_data(key: str) -> bool:
@@ -318,9 +319,8 @@ def _expect_the_same_data(found: Mapping[tuple[str, str], Mapping[int, RunRecord
     for (dataset, _), runs in found.items():
         for seed, run in runs.items():
             other = first.setdefault((dataset, seed), run)
-            if any(
-                other.figures["data"][about] != run.figures["data"][about] for about in ("sha256", "samples")
-            ):
+            ours, theirs = (r.figures["data"] for r in (other, run))
+            if any(ours[about] != theirs[about] for about in ("sha256", "samples")):
                 raise InputError(
                     f"{other.path} and {run.path} were trained on different data, though both have "
                     f"dataset={dataset} and seed={seed}"

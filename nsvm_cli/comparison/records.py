@@ -54,26 +54,13 @@ class RunRecord:
 
     def values(self) -> dict[str, Any]:
         """Return path, status, settings and figures by name, such as ``algorithm.lam``, ``test_accuracy``."""
-        figures = {"test_accuracy": None, **self.figures}
-        return {
-            **flat(self.settings),
-            **flat(figures),
-            "path": str(self.path),
-            "status": self.status,
-            "message": self.message,
-        }
+        own = {"path": str(self.path), "status": self.status, "message": self.message}
+        return {**own, **flat(self.settings), **flat({"test_accuracy": None, **self.figures}), **own}
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as one JSON object."""
-        return {
-            "path": str(self.path),
-            "status": self.status,
-            "message": self.message,
-            "settings": self.settings,
-            "overrides": self.overrides,
-            "test_accuracy": None,
-            **self.figures,
-        }
+        own = {name: getattr(self, name) for name in ("status", "message", "settings", "overrides")}
+        return {"path": str(self.path), **own, "test_accuracy": None, **self.figures}
 
 
 def find_runs(paths: Iterable[Path], conditions: Iterable[str] = ()) -> list[RunRecord]:
@@ -240,6 +227,5 @@ def load_runs(*paths: str | Path) -> pd.DataFrame:
 def rows_of(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
     """Return a row for each record, all with the same columns: see ``load_runs``."""
     rows = [record.values() for record in records]
-    first = ("path", "status", "message")
-    columns = dict.fromkeys([*first, *(name for row in rows for name in row)])
+    columns = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name) for name in columns} for row in rows]
