@@ -21,9 +21,8 @@ seeds, with a 95 % interval, the difference to the best, a paired test, and
 ranks. Failed runs are counted; those that were interrupted or are still running
 are left out. Writes no file but figures: curves, the accuracy or R^2 after
 training and, where it was recorded (see validation.every=), during it, against
-steps, seconds and support vectors; heat_map, if two settings vary; ranks, a
-critical-difference diagram of three or more settings on independent data sets
-or seeds.
+steps, seconds and support vectors; ranks, a critical-difference diagram of
+three or more settings on independent data sets or seeds.
 """
 EPILOG = """\
 examples:

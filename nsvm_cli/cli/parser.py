@@ -166,7 +166,7 @@ class CommandParser(Parser):
             metavar="CONDITION",
             action="append",
             default=[],
-            help="only runs with KEY=VALUE, or another relation: != < <= > >=; KEY is a setting or a figure",
+            help="only runs with KEY=VALUE, or KEY!=VALUE; KEY is a setting or a figure",
         )
 
     def add_escape(self) -> None:

@@ -26,7 +26,7 @@ EPILOG = """\
 examples:
   nsvm runs outputs
   nsvm runs outputs/sweep/* --sort test_accuracy --descending
-  nsvm runs outputs --filter algorithm=alg1 --filter 'algorithm.lam<1e-3' --csv
+  nsvm runs outputs --filter algorithm=alg1 --filter algorithm.lam=1e-3 --csv
 """
 
 

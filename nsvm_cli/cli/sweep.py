@@ -343,7 +343,7 @@ def _failure(failed: Sequence[Outcome]) -> InputError | RunError:
 def _show_best(runs: Sequence[Path]) -> None:
     """Print the best settings on each data set, by their mean scores over the seeds."""
     from nsvm_cli.comparison.cells import CAUTION, cells, chooses_by_test
-    from nsvm_cli.comparison.compare import rank
+    from nsvm_cli.comparison.compare import ranked
     from nsvm_cli.comparison.records import read_run
     from nsvm_cli.terminal.console import show_ranking
 
@@ -356,14 +356,7 @@ def _show_best(runs: Sequence[Path]) -> None:
         say(f"the settings cannot be ranked: {error}")
         return
     for title, group in groupby(cells_of_runs, lambda cell: cell.title):
-        ranked = sorted(group, key=lambda cell: -cell.mean_score)
-        ranks = rank([cell.mean_score for cell in ranked])
-        show_ranking(
-            title,
-            [
-                (f"{r:g}", cell.candidate, cell.seeds, cell.spread())
-                for r, cell in zip(ranks, ranked, strict=True)
-            ],
-        )
+        rows = [(f"{r:g}", cell.candidate, cell.seeds, cell.score.spread) for cell, r in ranked([*group])]
+        show_ranking(title, rows)
     if chooses_by_test(cells_of_runs):
         answer(CAUTION)

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
-
-from nsvm_cli.comparison.intervals import (
-    FEWEST_SEEDS,
-    R2_DIGITS,
-    Scores,
-    difference_p_value,
-    estimate,
-    paired_p_value,
-    recorded_overlap,
-)
+from nsvm_cli.comparison.intervals import Estimate, Scores, recorded_overlap
 from nsvm_cli.comparison.records import RunRecord, differing, telling
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError
@@ -46,6 +36,8 @@ REPEATED = (
 )
 """Figures that are the same if a run is repeated."""
 
+K = TypeVar("K")
+
 CAUTION = "These are test scores: to choose settings, hold out samples with dataset.validation=N."
 
 
@@ -68,7 +60,6 @@ class Cell:
     candidate: str
     split: str
     runs: Mapping[int, RunRecord]
-    settings: Mapping[str, Any]
     repeats: int = 0
     failed: Mapping[int, int | None] = field(default_factory=dict)
     like: Mapping[str, Any] = field(default_factory=dict)
@@ -101,14 +92,9 @@ class Cell:
         return f"{self.dataset}: {self.split} {self.scores.unit}"
 
     @property
-    def mean_score(self) -> float:
-        """The mean score over the seeds, without an interval, which takes long to import."""
-        return fmean(self.scores.each)
-
-    def spread(self) -> str:
-        """Return the mean score and its standard deviation over the seeds, as text."""
-        digits = R2_DIGITS if self.scores.samples is None else 2
-        return estimate(self.scores.each, digits=digits).spread
+    def score(self) -> Estimate:
+        """The mean score over the seeds; NaN if all runs failed."""
+        return self.scores.estimate
 
     @property
     def first(self) -> Mapping[str, Any]:
@@ -118,7 +104,7 @@ class Cell:
     @property
     def official_split(self) -> bool:
         """Whether all seeds are scored on the same samples, those of an official test set."""
-        return not self.scores.overlap and not self.first["data"].get("generated", False)
+        return not self.scores.overlap and not self.first["data"]["generated"]
 
     def mean(self, figure: str) -> float:
         """Return the mean of a figure over the finished runs; NaN if one has none, or none has finished."""
@@ -129,25 +115,10 @@ class Cell:
     def origins(self) -> set[tuple[str, int | None]]:
         """What the samples were chosen from, with the seed of those that were generated for it."""
         return {
-            (name, seed if data.get("generated", False) else None)
+            (name, seed if data["generated"] else None)
             for seed, data in ((seed, run.figures["data"]) for seed, run in self.runs.items())
-            for name in (data["sha256"], *data.get("origins", ()))  # earlier versions did not name them
+            for name in (data["sha256"], *data["origins"])
         }
-
-
-def p_values(pairs: Sequence[tuple[Scores, Scores]]) -> list[float]:
-    """Return the p-value of a test that the mean scores are equal, for each pair; NaN for too few seeds."""
-    found = [math.nan] * len(pairs)
-    alike: dict[tuple[int, float], dict[int, list[Any]]] = {}
-    for place, (one, other) in enumerate(pairs):
-        more, overlap = one.differences(other), max(one.overlap, other.overlap)
-        if len(more) >= FEWEST_SEEDS:
-            alike.setdefault((len(more), overlap), {})[place] = more
-    for (_, overlap), rows in alike.items():  # one computation for all: there may be thousands
-        test = paired_p_value if pairs[0][0].samples is None else difference_p_value
-        for place, p in zip(rows, test(np.array([*rows.values()]), overlap), strict=True):
-            found[place] = float(p)
-    return found
 
 
 def cells(records: Sequence[RunRecord], guess: bool = False) -> list[Cell]:
@@ -166,19 +137,14 @@ def cells(records: Sequence[RunRecord], guess: bool = False) -> list[Cell]:
     """
     finished = [record for record in records if record.status == "finished"]
     if not finished:
-        became = Counter(record.status for record in records)
-        of_these = ", ".join(f"{number} {status}" for status, number in became.items()) or "no run"
-        raise InputError(f"expected finished runs to compare, got {of_these}; see nsvm runs")
+        got = _counts(Counter(record.status for record in records)) or "no run"
+        raise InputError(f"expected finished runs to compare, got {got}; see nsvm runs")
     tried = [*finished, *(record for record in records if _has_failed(record))]
     _expect_one_task(tried)
     split = _split(finished)
     for record in finished:
         _expect_figures(record, split)
-    groups: dict[tuple[str, str], list[RunRecord]] = {}
-    settings: dict[str, Mapping[str, Any]] = {}
-    for record, (dataset, candidate, told) in zip(tried, _places(tried), strict=True):
-        groups.setdefault((dataset, candidate), []).append(record)
-        settings[candidate] = told
+    groups = _grouped(tried, _places(tried))
     found = {place: _by_seed(group) for place, group in groups.items()}
     _expect_the_same_data(found)
     like = {dataset: run.figures for (dataset, _), runs in found.items() for run in runs.values()}
@@ -187,12 +153,10 @@ def cells(records: Sequence[RunRecord], guess: bool = False) -> list[Cell]:
     for (dataset, candidate), runs in sorted(found.items(), key=lambda item: item[0][0]):
         lost = [r.settings["seed"] for r in groups[dataset, candidate] if r.status == "failed"]
         repeats = len(groups[dataset, candidate]) - len(lost) - len(runs)
-        failed = {
-            seed: guesses.get((dataset, seed), guesses.get((dataset, None)))
-            for seed in sorted({*lost} - runs.keys())
-        }
+        others = guesses.get((dataset, None))
+        failed = {seed: guesses.get((dataset, seed), others) for seed in sorted({*lost} - runs.keys())}
         about = like.get(dataset, finished[0].figures)
-        result.append(Cell(dataset, candidate, split, runs, settings[candidate], repeats, failed, about))
+        result.append(Cell(dataset, candidate, split, runs, repeats, failed, about))
     return result
 
 
@@ -210,7 +174,11 @@ def not_counted(records: Sequence[RunRecord]) -> str:
         for record in records
         if record.status != "finished" and not _has_failed(record)
     )
-    return f"Left out: {', '.join(f'{n} {status}' for status, n in became.items())}." if became else ""
+    return f"Left out: {_counts(became)}." if became else ""
+
+
+def _counts(statuses: Counter[str]) -> str:
+    return ", ".join(f"{number} {status}" for status, number in statuses.items())
 
 
 def _guesses(
@@ -264,9 +232,8 @@ def _expect_one_task(records: Sequence[RunRecord]) -> None:
 
 def _split(records: Sequence[RunRecord]) -> str:
     """Return the held-out data that all runs were evaluated on."""
-    by_split = {split: [r for r in records if _has_scores(r, split)] for split in ("test", "validation")}
-    for split, scored in by_split.items():
-        if len(scored) == len(records):
+    for split in ("test", "validation"):
+        if all(_has_scores(record, split) for record in records):
             return split
     other = next(record for record in records if not _has_scores(record, "test"))
     if not _has_scores(other, "validation"):
@@ -282,7 +249,7 @@ def _has_scores(record: RunRecord, split: str) -> bool:
 
 def _expect_figures(record: RunRecord, split: str) -> None:
     """Validate the result of a run, which may come from someone else."""
-    cell = Cell("", "", split, {0: record}, {})
+    cell = Cell("", "", split, {0: record})
     with reading(record.path / RESULT):
         names = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
         numbers = [int(record.figures["seed"]), cell.scores[0], cell.scores.overlap]
@@ -293,32 +260,34 @@ def _expect_figures(record: RunRecord, split: str) -> None:
             raise ValueError("expected names, samples and finite numbers")
 
 
-def _places(records: Sequence[RunRecord]) -> list[tuple[str, str, dict[str, Any]]]:
-    """Return the name of the data set, and the name and the settings of the candidate, for each run."""
-    datasets = _datasets(records)
+def _places(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
+    """Return the names of the data set and of the candidate of each run."""
+    datasets, places = _datasets(records), []
     for differ in (telling(records), differing(records)):
         keys = [key for key in differ if _is_of_candidate(key)]
-        settings = [_settings(record, keys) for record in records]
-        names = [
-            _in_words(told, keys) or str(record.settings["algorithm"]["name"])
-            for record, told in zip(records, settings, strict=True)
-        ]
-        groups: dict[tuple[str, str], list[RunRecord]] = {}
-        for dataset, name, record in zip(datasets, names, records, strict=True):
-            groups.setdefault((dataset, name), []).append(record)
+        names = [_in_words(r, keys) or str(r.settings["algorithm"]["name"]) for r in records]
+        places = [*zip(datasets, names, strict=True)]
+        groups = _grouped(records, places).values()
         # settings that were not overridden may differ too, as between two versions of nsvm
-        if not any(_is_of_candidate(key) for group in groups.values() for key in differing(group)):
+        if not any(_is_of_candidate(key) for group in groups for key in differing(group)):
             break
-    return [*zip(datasets, names, settings, strict=True)]
+    return places
 
 
 def _datasets(records: Sequence[RunRecord]) -> list[str]:
-    groups: dict[str, list[RunRecord]] = {}
-    for record in records:
-        groups.setdefault(str(record.settings["dataset"]["name"]), []).append(record)
-    about = {name: [key for key in differing(group) if _is_of_data(key)] for name, group in groups.items()}
-    named = [["dataset.name", *about[str(record.settings["dataset"]["name"])]] for record in records]
-    return [_in_words(_settings(record, keys), keys) for record, keys in zip(records, named, strict=True)]
+    names = [str(record.settings["dataset"]["name"]) for record in records]
+    groups = _grouped(records, names)
+    keys = {name: [key for key in differing(group) if _is_of_data(key)] for name, group in groups.items()}
+    return [
+        _in_words(record, ["dataset.name", *keys[name]]) for record, name in zip(records, names, strict=True)
+    ]
+
+
+def _grouped(records: Sequence[RunRecord], by: Sequence[K]) -> dict[K, list[RunRecord]]:
+    groups: dict[K, list[RunRecord]] = {}
+    for record, key in zip(records, by, strict=True):
+        groups.setdefault(key, []).append(record)
+    return groups
 
 
 def _is_of_data(key: str) -> bool:
@@ -329,23 +298,18 @@ def _is_of_candidate(key: str) -> bool:
     return not key.startswith(("dataset.", "checkpoint.", "logger.", "validation.")) and key not in ONLY_HOW
 
 
-def _settings(record: RunRecord, keys: Iterable[str]) -> dict[str, Any]:
-    """Return those of these settings that the run has, the names of parts first."""
-    values = flat(record.settings)
-    ordered = sorted(keys, key=lambda key: not key.endswith(".name"))
-    return {key: values[key] for key in ordered if values.get(key) is not None}
+def _in_words(record: RunRecord, keys: Sequence[str]) -> str:
+    """Return those of these settings that the run has in words, the names of parts first.
 
-
-def _in_words(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """Return settings in words: the value alone for the name of a part, and for others the last part of the
-    key, unless another of the ``keys`` has the same.
+    It is the value alone for the name of a part, and for others with the last part of the key, unless
+    another of the ``keys`` has the same.
     """
-    last = {key: key.rpartition(".")[2] for key in keys}
-    shared = {name for name, number in Counter(last.values()).items() if number > 1}
-    words = (
-        str(value) if key.endswith(".name") else f"{key if last[key] in shared else last[key]}={value}"
-        for key, value in settings.items()
-    )
+    values, last = flat(record.settings), Counter(key.rpartition(".")[2] for key in keys)
+    words = []
+    for key in sorted(keys, key=lambda key: not key.endswith(".name")):
+        short = key.rpartition(".")[2]
+        if (value := values.get(key)) is not None:
+            words.append(str(value) if short == "name" else f"{key if last[short] > 1 else short}={value}")
     return printable(" ".join(words))
 
 
@@ -355,9 +319,8 @@ def _expect_the_same_data(found: Mapping[tuple[str, str], Mapping[int, RunRecord
     for (dataset, _), runs in found.items():
         for seed, run in runs.items():
             other = first.setdefault((dataset, seed), run)
-            if any(
-                other.figures["data"][about] != run.figures["data"][about] for about in ("sha256", "samples")
-            ):
+            ours, theirs = (r.figures["data"] for r in (other, run))
+            if any(ours[about] != theirs[about] for about in ("sha256", "samples")):
                 raise InputError(
                     f"{other.path} and {run.path} were trained on different data, though both have "
                     f"dataset={dataset} and seed={seed}"

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from itertools import combinations, groupby
 
 import numpy as np
+from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
-from nsvm_cli.comparison.cells import Cell, p_values
+from nsvm_cli.comparison.cells import Cell
 from nsvm_cli.comparison.intervals import LEVEL, Estimate, holm
 from nsvm_cli.errors import InputError, did_you_mean
 
@@ -20,20 +21,16 @@ class Comparison:
     """One candidate on one data set, next to the others.
 
     Attributes:
-        score: the mean score over the seeds, with its interval; NaN if all runs failed.
-        minus: the mean score minus the reference's, seed by seed, with its interval; None for the reference.
-        pairs: the seeds that both have scores of; None for the reference.
+        minus: the mean score minus the reference's, over the seeds that both have; None for the reference.
         p: the p-value of the paired t-test with the reference, adjusted for all tests on the data set: those
-            of all pairs, unless the reference was named before the scores were known.
+            of all pairs, unless the reference was named before the scores were known; NaN without a test.
         rank: 1 for the best mean score on the data set, ties share the mean of their ranks; NaN
             without a score.
     """
 
     cell: Cell
-    score: Estimate
     minus: Estimate | None
-    pairs: int | None
-    p: float | None
+    p: float
     rank: float
 
 
@@ -63,42 +60,42 @@ def compare(found: Sequence[Cell], against: str | None = None) -> list[Compariso
 
 
 def _compared(group: Sequence[Cell], against: str | None) -> list[Comparison]:
-    scores = {cell.candidate: cell.scores.estimate for cell in group}
-    means = {name: score.mean for name, score in scores.items() if not math.isnan(score.mean)}
-    ranks = dict(zip(means, rank([*means.values()]), strict=True))
-    ordered = sorted(group, key=lambda cell: ranks.get(cell.candidate, math.inf))
+    ranks = ranked(group)
+    ordered = [cell for cell, _ in ranks]
     reference = next((cell for cell in group if cell.candidate == against), None if against else ordered[0])
-    p = {} if reference is None else _adjusted(reference, ordered, named=against is not None)
+    p = _p_values(reference, [cell for cell in ordered if cell is not reference], named=against is not None)
     return [
         Comparison(
             cell,
-            scores[cell.candidate],
             None if reference in (None, cell) else cell.scores.minus(reference.scores),
-            None if reference in (None, cell) else len(cell.scores.differences(reference.scores)),
-            p.get(cell.candidate),
-            ranks.get(cell.candidate, math.nan),
+            p.get(cell.candidate, math.nan),
+            rank,
         )
-        for cell in ordered
+        for cell, rank in ranks
     ]
 
 
-def _adjusted(reference: Cell, group: Sequence[Cell], named: bool) -> dict[str, float]:
+def ranked(group: Sequence[Cell]) -> list[tuple[Cell, float]]:
+    """Return the candidates of a data set with their ranks, the best first, and last those without a score.
+
+    Ties share the mean of their ranks.
+    """
+    ranks = rankdata([-cell.score.mean for cell in group], nan_policy="omit")
+    return sorted(zip(group, map(float, ranks), strict=True), key=lambda item: (math.isnan(item[1]), item[1]))
+
+
+def _p_values(reference: Cell | None, others: Sequence[Cell], named: bool) -> dict[str, float]:
     """Return the adjusted p-values of the tests with the reference.
 
     The best is the one that chance has favoured most. Some of k equal candidates would seem worse than it
     far too often if the k - 1 tests with it were all that counted; so unless the reference was named, the
     p-values are adjusted for all k (k - 1) / 2 pairs. They then hold for whichever pairs the scores choose.
     """
-    others = [cell for cell in group if cell is not reference]
+    if reference is None:
+        return {}
     pairs = [(reference, other) for other in others] + ([] if named else [*combinations(others, 2)])
-    adjusted = holm(p_values([(one.scores, other.scores) for one, other in pairs]))
-    of_reference = zip(others, adjusted, strict=False)
-    return {other.candidate: p for other, p in of_reference if not math.isnan(p)}
-
-
-def rank(scores: Sequence[float]) -> list[float]:
-    """Return the ranks of scores, 1 for the highest; ties share the mean of their ranks."""
-    return [sum(other > score for other in scores) + (scores.count(score) + 1) / 2 for score in scores]
+    adjusted = holm([one.scores.minus(other.scores).p for one, other in pairs])
+    return {other.candidate: p for (_, other), p in zip(pairs[: len(others)], adjusted, strict=False)}
 
 
 FEWEST_BLOCKS = 3
@@ -144,7 +141,7 @@ def ranking(found: Sequence[Cell]) -> Ranking | None:
     table = {(cell.dataset, cell.candidate): cell for cell in found}
     if len(datasets) > 1:
         shared = [d for d in datasets if all((d, name) in table for name in names)]
-        scores = [[table[d, name].mean_score for name in names] for d in shared]
+        scores = [[table[d, name].score.mean for name in names] for d in shared]
         over = f"{len(shared)} data sets"
     else:
         seeds = sorted(set.intersection(*(set(cell.scores.values) for cell in found)))
@@ -153,9 +150,7 @@ def ranking(found: Sequence[Cell]) -> Ranking | None:
     k, n = len(names), len(scores)
     if k < FEWEST_BLOCKS or n < FEWEST_BLOCKS:
         return None
-    from scipy.stats import friedmanchisquare, studentized_range  # slow to import, and needed only here
-
-    mean = np.mean([rank(row) for row in scores], axis=0)
+    mean = rankdata(-np.array(scores), axis=1).mean(axis=0)
     ranks = dict(sorted(zip(names, map(float, mean), strict=True), key=lambda item: item[1]))
     p = float(friedmanchisquare(*np.transpose(scores)).pvalue)
     q = float(studentized_range.ppf(LEVEL, k, np.inf)) / math.sqrt(2)

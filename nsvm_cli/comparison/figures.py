@@ -1,4 +1,4 @@
-"""Figures of a comparison: training curves with bands over seeds, a heat map, and mean ranks.
+"""Figures of a comparison: training curves with bands over seeds, and mean ranks.
 
 Each is a matplotlib ``Figure``: ``nsvm_cli.page.plotting.write_figure`` writes it to a file.
 """
@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float64
 
 from nsvm_cli.comparison.cells import Cell
 from nsvm_cli.comparison.compare import Comparison, Ranking
 from nsvm_cli.comparison.intervals import PERCENT, R2
-from nsvm_cli.output import printable
 from nsvm_cli.page.plotting import BLUE, GRAY, SERIES, new_figure, style_axis
 from nsvm_cli.storage.metrics_file import read_metrics, read_times
 from nsvm_cli.storage.run_directory import METRICS, TIMES
@@ -34,7 +31,6 @@ METRIC_TITLES = {PERCENT: ("accuracy", "accuracy, %"), R2: ("r2", "R²\n(0 where
 
 ENDS = {"step": "steps", "seconds of training": "train_seconds", "support vectors": "support_vectors"}
 """The axes of the curves, and the figure of a result that says where on each its training ended."""
-
 
 STYLES: Sequence[Mapping[str, Any]] = [
     {"color": colour, "linestyle": dashes, "marker": marker}
@@ -60,53 +56,56 @@ def figures(rows: Sequence[Comparison], ranks: Ranking | None) -> dict[str, Figu
     """Return the figures that apply to a comparison.
 
     These are ``curves``, if there are several candidates or the runs recorded their score on held-out data;
-    ``heat_map``, if the candidates differ in two settings; and ``ranks``, if there are any.
+    and ``ranks``, if there are any.
 
     Raises:
         InputError: the metrics of a run are damaged.
     """
-    drawn = {
-        "curves": _curves(rows),
-        "heat_map": _heat_map(rows),
-        "ranks": mean_ranks(ranks) if ranks else None,
-    }
+    drawn = {"curves": curves(rows), "ranks": mean_ranks(ranks) if ranks else None}
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
-@dataclass(frozen=True)
-class Course:
-    """How the score of a candidate changed during training.
+def curves(rows: Sequence[Comparison]) -> Figure | None:
+    """Return the training curves of the best candidates, as many as can be told apart.
 
-    Attributes:
-        at: where the scores were recorded, on each axis by its title: means over the seeds, NaN where it is
-            not known.
-        scores: those of each seed.
-        end: where training ended on each axis.
-        final: the scores of each seed then, those of failed runs that score as guessing among them.
+    There is a row for each data set, and a column for each axis. A line is the mean over the seeds, and its
+    band reaches from the lowest seed to the highest. A point with a bar is that after training, also of those
+    that recorded no curve. None if that is all that there is of a single candidate, or if all runs failed.
     """
-
-    name: str
-    at: Mapping[str, Float64[np.ndarray, " records"]]
-    scores: Float64[np.ndarray, "seeds records"]
-    end: Mapping[str, float]
-    final: Float64[np.ndarray, " scored"]
-
-
-def _curves(rows: Sequence[Comparison]) -> Figure | None:
-    """Draw the best candidates, as many as can be told apart, unless all their runs failed."""
     rows = [row for row in rows if row.cell.runs]
     names = _best_first(rows)
-    best = names[: len(STYLES)]
-    cells = [row.cell for row in rows if row.cell.candidate in best]
-    cells.sort(key=lambda cell: (cell.dataset, best.index(cell.candidate)))
-    courses = [_course(cell) for cell in cells]
-    if len(names) < 2 and not any(course.scores.size for course in courses):
+    styles = dict(zip(names, STYLES, strict=False))
+    cells = [row.cell for row in rows if row.cell.candidate in styles]
+    cells.sort(key=lambda cell: (cell.dataset, names.index(cell.candidate)))
+    grouped = groupby(cells, lambda cell: cell.dataset)
+    by_dataset = [[(cell, _course(cell)) for cell in group] for _, group in grouped]
+    recorded = any(course.size for row in by_dataset for _, course in row)
+    if len(names) < 2 and not recorded:
         return None
-    by_dataset: dict[str, list[Course]] = {}
-    for cell, course in zip(cells, courses, strict=True):
-        by_dataset.setdefault(cell.dataset, []).append(course)
-    about = [f"the best {len(best)} of {len(names)} settings"] if len(best) < len(names) else []
-    return curves(by_dataset, f"{cells[0].split} {METRIC_TITLES[cells[0].scores.unit][1]}", about)
+    ends = {title: name for title, name in ENDS.items() if any(cell.mean(name) > 0 for cell in cells)}
+    width, alpha = 0.5 + 3.2 * len(ends), max(0.06, 0.4 / (1 + len(styles)))
+    columns = max(1, int(width / (0.6 + LETTER * _longest(styles))))
+    height = 0.6 + 2.4 * len(by_dataset) + LINE * math.ceil(len(styles) / columns)
+    with new_figure(width, height) as figure:
+        axes = figure.subplots(len(by_dataset), len(ends), squeeze=False, sharey="row")
+        for row, courses in zip(axes, by_dataset, strict=True):
+            for axis, (title, name) in zip(row, ends.items(), strict=True):
+                for cell, course in courses:
+                    points = course[..., [0, 1 + [*ENDS].index(title)]]
+                    _plot_course(axis, points, styles[cell.candidate], alpha)
+                    _plot_end(axis, cell.mean(name), cell, styles[cell.candidate])
+                _scale(axis, [cell.mean(name) for cell, _ in courses])
+                style_axis(axis, _shown(courses[0][0].dataset) if axis is row[0] else "")
+                axis.set_xlabel(title)
+                axis.grid(alpha=0.3)
+            row[0].set_ylabel(f"{cells[0].split} {METRIC_TITLES[cells[0].scores.unit][1]}")
+        words = [f"the best {len(styles)} of {len(names)} settings"] if len(styles) < len(names) else []
+        words += ["lines: during training, points: after it" if recorded else "points: after training"]
+        bands = "bands and bars" if recorded else "bars"
+        words += [f"means over the seeds, {bands} from the lowest seed to the highest"]
+        figure.suptitle("; ".join(words), fontsize=SMALL, color=GRAY)
+        _add_legend(figure, styles, columns, 1.4 if recorded else 0.0)
+    return figure
 
 
 def _best_first(rows: Sequence[Comparison]) -> list[str]:
@@ -117,17 +116,13 @@ def _best_first(rows: Sequence[Comparison]) -> list[str]:
     return sorted(ranks, key=lambda name: fmean(ranks[name]))
 
 
-def _course(cell: Cell) -> Course:
-    """Return how the score changed at the steps where all seeds recorded it, and the scores at the end."""
+def _course(cell: Cell) -> Float64[np.ndarray, "seeds records 4"]:
+    """Return the scores at the steps where all seeds recorded one, each with its places on the axes."""
     name = f"{cell.split}_{METRIC_TITLES[cell.scores.unit][0]}"
     runs = [_recorded(run.path, name) for run in cell.runs.values()]
     steps = sorted(set.intersection(*map(set, runs)))
     found = np.array([[run[step] for step in steps] for run in runs], dtype=np.float64)
-    found = found.reshape(len(runs), len(steps), 1 + len(ENDS))
-    at = dict(zip(ENDS, found[..., 1:].mean(axis=0).T, strict=True))
-    end = {axis: cell.mean(figure) for axis, figure in ENDS.items()}
-    final = [max(0.0, score) for score in cell.scores.each]
-    return Course(cell.candidate, at, found[..., 0], end, np.array(final))
+    return found.reshape(len(runs), len(steps), 1 + len(ENDS))
 
 
 def _recorded(run: Path, name: str) -> dict[int, tuple[float | int | None, ...]]:
@@ -143,39 +138,20 @@ def _recorded(run: Path, name: str) -> dict[int, tuple[float | int | None, ...]]
     }
 
 
-def curves(courses: Mapping[str, Sequence[Course]], score: str, about: Sequence[str] = ()) -> Figure:
-    """Return the training curves of candidates: a row for each data set, a column for each axis.
+def _plot_course(
+    axis: Axes, points: Float64[np.ndarray, "seeds records 2"], style: Mapping[str, Any], alpha: float
+) -> None:
+    x, scores = points[..., 1].mean(axis=0), points[..., 0]
+    axis.plot(x, scores.mean(axis=0), linewidth=1.4, markevery=[], **style)
+    low, high = scores.min(axis=0), scores.max(axis=0)
+    axis.fill_between(x, low, high, color=style["color"], alpha=alpha, linewidth=0)
 
-    A line is the mean over the seeds, and its band reaches from the lowest seed to the highest. A point with
-    a bar is that after training, also of those that recorded no curve.
 
-    Args:
-        courses: those of each data set, all with the same axes; of at most ``len(STYLES)`` candidates.
-    """
-    every = [*chain.from_iterable(courses.values())]
-    styles = dict(zip(dict.fromkeys(course.name for course in every), STYLES, strict=False))
-    titles = [title for title in every[0].at if any(course.end[title] > 0 for course in every)]
-    width, alpha = 0.5 + 3.2 * len(titles), max(0.06, 0.4 / (1 + len(styles)))
-    columns = max(1, int(width / (0.6 + LETTER * _longest(styles))))
-    height = 0.6 + 2.4 * len(courses) + LINE * math.ceil(len(styles) / columns)
-    recorded = any(course.scores.size for course in every)
-    with new_figure(width, height) as figure:
-        axes = figure.subplots(len(courses), len(titles), squeeze=False, sharey="row")
-        for row, (dataset, those) in zip(axes, courses.items(), strict=True):
-            for axis, title in zip(row, titles, strict=True):
-                for course in those:
-                    _plot_course(axis, course, title, styles[course.name], alpha)
-                _scale(axis, [course.end[title] for course in those])
-                style_axis(axis, _shown(dataset) if axis is row[0] else "")
-                axis.set_xlabel(title)
-                axis.grid(alpha=0.3)
-            row[0].set_ylabel(score)
-        what = "lines: during training, points: after it" if recorded else "points: after training"
-        bands = "bands and bars" if recorded else "bars"
-        words = [*about, what, f"means over the seeds, {bands} from the lowest seed to the highest"]
-        figure.suptitle("; ".join(words), fontsize=SMALL, color=GRAY)
-        _add_legend(figure, styles, columns, 1.4 if recorded else 0.0)
-    return figure
+def _plot_end(axis: Axes, x: float, cell: Cell, style: Mapping[str, Any]) -> None:
+    final = np.maximum(0.0, cell.scores.each)
+    mean, fmt, color = final.mean(), style["marker"], style["color"]
+    bar = [[mean - final.min()], [final.max() - mean]]
+    axis.errorbar(x, mean, bar, fmt=fmt, markersize=4, capsize=2, color=color)
 
 
 def _add_legend(
@@ -186,17 +162,6 @@ def _add_legend(
     look: dict[str, Any] = {"linewidth": linewidth, "markersize": 4}
     handles = [Line2D([], [], label=_shown(name), **look, **style) for name, style in styles.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=SMALL)
-
-
-def _plot_course(axis: Axes, course: Course, title: str, style: Mapping[str, Any], alpha: float) -> None:
-    x, scores, final = course.at[title], course.scores, course.final
-    low, high = scores.min(axis=0), scores.max(axis=0)
-    axis.plot(x, scores.mean(axis=0), linewidth=1.4, markevery=[], **style)
-    axis.fill_between(x, low, high, color=style["color"], alpha=alpha, linewidth=0)
-    mean = final.mean()
-    ends = [[mean - final.min()], [final.max() - mean]]
-    fmt, color = style["marker"], style["color"]
-    axis.errorbar(course.end[title], mean, ends, fmt=fmt, markersize=4, capsize=2, color=color)
 
 
 def _scale(axis: Axes, lengths: Sequence[float]) -> None:
@@ -212,76 +177,6 @@ def _scale(axis: Axes, lengths: Sequence[float]) -> None:
         axis.xaxis.set_minor_formatter("")
     else:
         axis.locator_params(axis="x", nbins=5)
-
-
-def _heat_map(rows: Sequence[Comparison]) -> Figure | None:
-    """Draw the mean scores if two settings vary, most of whose combinations were tried."""
-    rows = [row for row in rows if len(row.cell.scores)]
-    every = [row.cell.settings for row in rows]
-    keys = dict.fromkeys(key for settings in every for key in settings)
-    varied = [key for key in keys if len(_labels(every, key)) > 1]
-    if len(varied) != 2:
-        return None
-    y, x = sorted(varied, key=lambda key: all(_is_number(settings.get(key)) for settings in every))
-    grids = {dataset: _grid([*group], y, x) for dataset, group in groupby(rows, lambda row: row.cell.dataset)}
-    if any(grid.isna().to_numpy().mean() > 0.5 for grid in grids.values()):
-        return None
-    cell = rows[0].cell
-    settings = printable(y.removesuffix(".name")), printable(x.removesuffix(".name"))
-    return heat_map(grids, settings, f"mean {cell.split} {cell.scores.unit}", rows[0].score.digits)
-
-
-def _grid(rows: Sequence[Comparison], y: str, x: str) -> pd.DataFrame:
-    """Return the scores of the combinations of two settings, NaN where there is none."""
-    every = [row.cell.settings for row in rows]
-    scores = {
-        (_label(s.get(y)), _label(s.get(x))): row.score.mean for s, row in zip(every, rows, strict=True)
-    }
-    lines, columns = _labels(every, y), _labels(every, x)
-    return pd.DataFrame([[scores.get((a, b), math.nan) for b in columns] for a in lines], lines, columns)
-
-
-def _labels(every: Iterable[Mapping[str, Any]], key: str) -> list[str]:
-    """Return the values of a setting as they are shown, numbers first and in their order."""
-    values = {_label(settings.get(key)): settings.get(key) for settings in every}
-    order = {label: value if _is_number(value) else math.inf for label, value in values.items()}
-    return sorted(values, key=lambda label: (order[label], label))
-
-
-def _label(value: Any) -> str:
-    return "null" if value is None else printable(str(value))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float))
-
-
-def heat_map(grids: Mapping[str, pd.DataFrame], settings: tuple[str, str], score: str, digits: int) -> Figure:
-    """Return the scores of all combinations of two settings, one map below the other for each data set.
-
-    Args:
-        grids: the scores for each data set, NaN where there is none; the values of the first setting are its
-            index, and those of the second its columns.
-    """
-    sides = [LETTER * _longest(grid.index) for grid in grids.values()]
-    cells = [max(0.8, 0.2 + LETTER * _longest(grid.columns)) * len(grid.columns) for grid in grids.values()]
-    width = max(4.5, 1.5 + max(sides) + max(cells), LETTER * len(score))
-    heights = [len(grid) for grid in grids.values()]
-    with new_figure(width, sum(1.0 + 0.4 * rows for rows in heights) + 2 * LINE) as figure:
-        axes = figure.subplots(len(grids), 1, squeeze=False, height_ratios=heights)[:, 0]
-        for axis, (dataset, grid) in zip(axes, grids.items(), strict=True):
-            image = axis.imshow(grid, aspect="auto", cmap="viridis")
-            for (row, column), value in np.ndenumerate(grid):
-                if not np.isnan(value):
-                    color, words = "white" if image.norm(value) < 0.6 else "black", f"{value:.{digits}f}"
-                    axis.text(column, row, words, ha="center", va="center", fontsize=SMALL, color=color)
-            style_axis(axis, _shown(dataset))
-            axis.set_yticks(range(len(grid)), [*map(_shown, grid.index)])
-            axis.set_xticks(range(len(grid.columns)), [*map(_shown, grid.columns)])
-            axis.set_ylabel(settings[0])
-            axis.set_xlabel(settings[1])
-        figure.suptitle(score, fontsize=SMALL, color=GRAY)
-    return figure
 
 
 def mean_ranks(ranking: Ranking) -> Figure:

@@ -10,66 +10,75 @@ samples, corrects for that: c = 1/k + overlap takes the place of 1/k in the vari
 
 With few errors, the variance between the seeds says little: ten runs without an error do not prove that
 there will never be one. Both intervals, and the test of a difference, therefore assume at least the variance
-of independent errors. In simulations the intervals hold the true mean in at least 95 % of studies if errors
-are independent, and in 92 to 95 % if the seeds vary several times more than that. If errors come in rare
-bursts, such as one seed in fifty that fails, no interval of ten seeds can know it. R^2 counts nothing: its
-intervals are Student's, and end at 1 at the latest. Below three seeds there is none.
+of independent errors, where SciPy's ``ttest_rel`` gives NaN. In simulations the intervals hold the true mean
+in at least 95 % of studies if errors are independent, and in 92 to 95 % if the seeds vary several times more
+than that. If errors come in rare bursts, such as one seed in fifty that fails, no interval of ten seeds can
+know it. R^2 counts nothing: its intervals are Student's, and end at 1 at the latest. Below three seeds there
+is none.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from statistics import NormalDist, fmean, stdev, variance
+from statistics import fmean, stdev, variance
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float, Num
+from scipy.special import betaincinv, ndtr, ndtri, stdtr, stdtrit
 
 LEVEL = 0.95
+TAIL, Z = (1 - LEVEL) / 2, float(ndtri((1 + LEVEL) / 2))
 R2, PERCENT = "R²", "accuracy, %"
-R2_DIGITS, FEWEST_SEEDS = 4, 3
+FEWEST_SEEDS = 3
+
+Values = Num[np.ndarray, "*studies k"]
+"""A value for each of k seeds, of one study or of many."""
+
+Inferred = Float[np.ndarray, "_ *studies"]
+"""Lower and upper ends of intervals, and maybe p-values."""
 
 
 def recorded_overlap(data: Mapping[str, Any], split: str) -> float:
     """Return how much the splits of two seeds overlap, from ``data`` in a result: see ``Data.overlap``."""
-    generated = data.get("generated", False)  # earlier versions did not say
-    if generated or (data["official_split"] and split == "test"):
+    if data["generated"] or (data["official_split"] and split == "test"):
         return 0.0
     return float(data["samples"][split] / data["samples"]["train"])
 
 
-Ends = Float64[np.ndarray, "2 *studies"]
-"""The lower ends of intervals, and the upper ends."""
-
-PValues = Float64[np.ndarray, "*studies"]
-
-
 @dataclass(frozen=True)
 class Estimate:
-    """Mean, sample standard deviation, and interval of the mean; what too few seeds do not tell is NaN.
+    """Mean and sample standard deviation of what the seeds have scored; NaN where these are too few.
 
-    ``digits`` is to how many decimals they are shown.
+    Attributes:
+        digits: to how many decimals they are shown.
+        low, high: the interval of the mean.
+        p: of a difference, the p-value of the test that the mean is 0.
     """
 
     mean: float
     std: float
-    low: float
-    high: float
-    digits: int = 2
+    seeds: int
+    digits: int
+    low: float = math.nan
+    high: float = math.nan
+    p: float = math.nan
 
-    def times(self, factor: float, plus: float = 0.0) -> Estimate:
-        """Return the estimate of ``factor`` times the quantity, ``plus`` a constant."""
-        low, high = sorted(factor * end + plus for end in (self.low, self.high))
-        return Estimate(factor * self.mean + plus, abs(factor) * self.std, low, high, self.digits)
+    @classmethod
+    def of(cls, values: Sequence[float], digits: int, infer: Callable[[Values], Iterable[float]]) -> Estimate:
+        """Estimate a mean; ``infer`` returns its interval, and p, from enough seeds."""
+        mean, std = fmean(values) if values else math.nan, stdev(values) if len(values) > 1 else math.nan
+        inferred = infer(np.array(values)) if len(values) >= FEWEST_SEEDS else ()
+        return cls(mean, std, len(values), digits, *map(float, inferred))
 
     @property
     def spread(self) -> str:
         """Mean and standard deviation as text; nothing if there are none."""
         mean, std = ("" if math.isnan(v) else f"{v:.{self.digits}f}" for v in (self.mean, self.std))
-        return mean if math.isnan(self.std) else f"{mean} ± {std}"
+        return f"{mean} ± {std}" if std else mean
 
     def interval(self, sign: str = "") -> str:
         """Format the interval; nothing if there is none."""
@@ -79,7 +88,8 @@ class Estimate:
     @property
     def signed(self) -> str:
         """The mean and interval of a difference as text."""
-        return f"{self.mean:+.{self.digits}f} {self.interval('+')}"
+        mean = "" if math.isnan(self.mean) else f"{self.mean:+.{self.digits}f}"
+        return f"{mean} {self.interval('+')}".strip()
 
 
 @dataclass(frozen=True)
@@ -105,14 +115,23 @@ class Scores:
             return R2
         return f"errors of {self.samples}" if self.counts else PERCENT
 
+    @property
+    def digits(self) -> int:
+        """To how many decimals the scores are shown."""
+        return 4 if self.samples is None else 2
+
+    @property
+    def scale(self) -> float:
+        """What a score changes by if its value increases by 1."""
+        return 1.0 if self.samples is None or self.counts else -100 / self.samples
+
     def __len__(self) -> int:
         """Return the number of seeds."""
         return len(self.values)
 
     def __getitem__(self, seed: int) -> float:
         """Return the score of a seed."""
-        value = self.values[seed]
-        return float(value if self.samples is None or self.counts else 100 * (1 - value / self.samples))
+        return self.scale * self.values[seed] + (100 if self.scale < 0 else 0)
 
     @property
     def each(self) -> list[float]:
@@ -122,90 +141,67 @@ class Scores:
     @cached_property
     def estimate(self) -> Estimate:
         """The mean score."""
-        values = [*self.values.values()]
-        if not values:
-            return Estimate(math.nan, math.nan, math.nan, math.nan)
-        if (samples := self.samples) is None:
-            return estimate(values, partial(mean_interval, values, self.overlap, most=1.0), R2_DIGITS)
-        errors = estimate(values, partial(error_interval, np.array(values), samples, self.overlap))
-        return errors if self.counts else errors.times(-100 / samples, plus=100.0)
+        return Estimate.of(self.each, self.digits, self._interval)
 
-    def differences(self, other: Scores) -> list[Any]:
-        """Return R^2, or the errors, minus the other's, for each seed that both have."""
-        return [self.values[seed] - other.values[seed] for seed in self.values if seed in other.values]
-
-    def minus(self, other: Scores) -> Estimate | None:
-        """Estimate the mean score minus the other's, over the seeds that both have; None without any."""
-        more, overlap = self.differences(other), max(self.overlap, other.overlap)
-        if not more:
-            return None
+    def _interval(self, scores: Values) -> Iterable[float]:
         if self.samples is None:
-            return estimate(more, partial(mean_interval, more, overlap), R2_DIGITS)
-        errors = estimate(more, partial(difference_interval, np.array(more), overlap))
-        return errors if self.counts else errors.times(-100 / self.samples)
+            return np.minimum(mean_test(scores, self.overlap)[:2], 1.0)
+        whole = abs(self.scale) * self.samples
+        return whole * proportion_interval(scores / whole, self.samples, self.overlap)
+
+    def minus(self, other: Scores) -> Estimate:
+        """Estimate the mean score minus the other's, over the seeds that both have."""
+        more = [self.scale * (self.values[s] - other.values[s]) for s in self.values if s in other.values]
+        error = 0.0 if self.samples is None else abs(self.scale)
+        infer = partial(mean_test, overlap=max(self.overlap, other.overlap), error=error)
+        return Estimate.of(more, self.digits, infer)
 
 
-def estimate(
-    values: Sequence[int | float], interval: Callable[[], Ends] | None = None, digits: int = 2
-) -> Estimate:
-    """Estimate the mean of what the seeds have scored; ``interval`` computes that of enough of them."""
-    low, high = map(float, interval()) if interval and len(values) >= FEWEST_SEEDS else (math.nan, math.nan)
-    return Estimate(fmean(values), stdev(values) if len(values) > 1 else math.nan, low, high, digits)
+def proportion_interval(shares: Values, samples: int, overlap: float = 0.0) -> Inferred:
+    """Return the lower and upper ends of intervals of a proportion, one for each row of k seeds.
 
+    They are those of Clopper and Pearson for the mean p of the seeds' shares s, with Korn and Graubard's
+    number of trials (Confidence intervals for proportions with small expected number of positive counts
+    estimated from survey data, 1998). That is all ``samples / c``, if the shares vary no more than those of
+    independent errors would, and fewer in proportion if they vary more:
 
-def mean_interval(values: Sequence[float], overlap: float = 0.0, most: float = math.inf) -> Ends:
-    """Return the interval of the mean of real values, or of their differences seed by seed.
-
-    It is mean +- t_{k-1} sqrt(c Var), without what is above ``most``, which no value can exceed.
+        n = samples / c / max(1, Var(s) samples / (p (1 - p)) (t_{k-1} / z)^2)
     """
-    from scipy.special import stdtrit  # slow to import, and needed only here
-
-    half = stdtrit(len(values) - 1, (1 + LEVEL) / 2) * standard_error(values, overlap)
-    return np.minimum(fmean(values) + np.array([-half, half]), most)
-
-
-def error_interval(errors: Int64[np.ndarray, "*studies k"], samples: int, overlap: float = 0.0) -> Ends:
-    """Return the intervals of the mean number of errors, one for each row of k seeds.
-
-    They are those of Clopper and Pearson for p = errors / samples, with Korn and Graubard's number of trials
-    (Confidence intervals for proportions with small expected number of positive counts estimated from survey
-    data, 1998). That is all ``samples / c``, if the errors s of the seeds vary no more than independent ones
-    would, and fewer in proportion if they vary more:
-
-        n = samples / c / max(1, Var(s) / (samples p (1 - p)) (t_{k-1} / z)^2)
-    """
-    from scipy.special import betaincinv, ndtri, stdtrit  # slow to import, and needed only here
-
-    tail, k = (1 - LEVEL) / 2, errors.shape[-1]
-    p = errors.mean(-1) / samples
-    independent = samples * p * (1 - p)
-    excess = errors.var(-1, ddof=1) * (stdtrit(k - 1, tail) / ndtri(tail)) ** 2
+    p, k = shares.mean(-1), shares.shape[-1]
+    independent = p * (1 - p) / samples
+    excess = shares.var(-1, ddof=1) * (stdtrit(k - 1, TAIL) / Z) ** 2
     excess = np.divide(excess, independent, out=np.ones_like(p), where=independent > 0)
     n = samples / (1 / k + overlap) / np.maximum(1, excess)
-    low = np.where(p > 0, betaincinv(n * p, n * (1 - p) + 1, tail), 0.0)
-    high = np.where(p < 1, betaincinv(n * p + 1, n * (1 - p), 1 - tail), 1.0)
-    return samples * np.stack([low, high])
+    low = np.where(p > 0, betaincinv(n * p, n * (1 - p) + 1, TAIL), 0.0)
+    high = np.where(p < 1, betaincinv(n * p + 1, n * (1 - p), 1 - TAIL), 1.0)
+    return np.stack([low, high])
 
 
-def difference_interval(differences: Int64[np.ndarray, "*studies k"], overlap: float = 0.0) -> Ends:
-    """Return the intervals of the mean of paired differences d of errors, one for each row of k seeds.
+NO_SPREAD = 1e-300
+"""Added to standard errors, so that equal values divided by it have p-values: 1 for zeros, 0 for others."""
 
-    They are Student's, or those of independent errors if these are wider:
 
-        mean(d) +- sqrt(c max(t_{k-1}^2 Var(d), z^2 (mean(|d|) + c z^2)))
+def mean_test(values: Values, overlap: float = 0.0, error: float = 0.0) -> Inferred:
+    """Return the ends of the interval of the mean, and the p-value for a mean of 0, of each row of k seeds.
 
-    The second variance is that of errors that only one of the methods makes, of which a seed has at least
-    |d|. To those of all seeds, z^2/2 are added for each method, as Agresti and Coull do for a proportion
-    (Approximate is better than "exact" for interval estimation of binomial proportions, 1998). So ten
-    differences of zero give +-0.38 rather than +-0: the exact limit of the mean of ten zeros is 0.37.
+    They are Student's, with Nadeau and Bengio's c. For paired differences d of scores of which one error is
+    worth ``error``, they are those of independent errors if these are wider:
+
+        mean(d) +- max(t_{k-1} sqrt(c Var(d)), z sqrt(c error (mean(|d|) + c error z^2)))
+
+    The second root is of the variance of errors that only one of the methods makes, of which a seed has at
+    least |d|. To those of all seeds, z^2/2 are added for each method, as Agresti and Coull do for a
+    proportion (Approximate is better than "exact" for interval estimation of binomial proportions, 1998). So
+    ten differences of zero errors give +-0.38 rather than +-0: the exact limit of the mean of ten zeros is
+    0.37. The p-value is below 5 % where the interval leaves out 0.
     """
-    from scipy.special import ndtri, stdtrit  # slow to import, and needed only here
-
-    tail, k = (1 - LEVEL) / 2, differences.shape[-1]
-    c, z = 1 / k + overlap, ndtri(tail)
-    students = stdtrit(k - 1, tail) ** 2 * differences.var(-1, ddof=1)
-    half = np.sqrt(c * np.maximum(students, z**2 * (np.abs(differences).mean(-1) + c * z**2)))
-    return np.stack([differences.mean(-1) - half, differences.mean(-1) + half])
+    k = values.shape[-1]
+    c, mean = 1 / k + overlap, values.mean(-1)
+    students = np.sqrt(c * values.var(-1, ddof=1)) + NO_SPREAD
+    independent = np.sqrt(c * error * (np.abs(values).mean(-1) + c * error * Z**2)) + NO_SPREAD
+    half = np.maximum(-stdtrit(k - 1, TAIL) * students, Z * independent)
+    p = 2 * np.maximum(stdtr(k - 1, -np.abs(mean) / students), ndtr(-np.abs(mean) / independent))
+    return np.stack([mean - half, mean + half, p])
 
 
 def standard_error(values: Sequence[float], overlap: float = 0.0, samples: int | None = None) -> float:
@@ -219,50 +215,17 @@ def standard_error(values: Sequence[float], overlap: float = 0.0, samples: int |
         return math.nan
     c, least = 1 / len(values) + overlap, 0.0
     if samples is not None:
-        n, z = samples / c, NormalDist().inv_cdf((1 + LEVEL) / 2)
-        p = (n * fmean(values) + z**2 / 2) / (n + z**2)
+        n = samples / c
+        p = (n * fmean(values) + Z**2 / 2) / (n + Z**2)
         least = p * (1 - p) / samples
     return math.sqrt(c * max(variance(values), least))
-
-
-def paired_p_value(differences: Float64[np.ndarray, "*studies k"], overlap: float = 0.0) -> PValues:
-    """Return the two-sided p-values of the paired t-test for a mean difference of 0, for each row of k seeds.
-
-    t = mean(d) / sqrt(c Var(d)) with k - 1 degrees of freedom; with Nadeau and Bengio's c, as for intervals.
-    If all differences are equal, the p-value is 1 when they are zero and 0 otherwise.
-    """
-    from scipy.special import stdtr  # slow to import, and needed only here
-
-    k = differences.shape[-1]
-    mean, variance = differences.mean(-1), (1 / k + overlap) * differences.var(-1, ddof=1)
-    t = np.divide(np.abs(mean), np.sqrt(variance), out=np.full_like(mean, math.inf), where=variance > 0)
-    p: PValues = 2 * stdtr(k - 1, -np.where(mean == 0, 0.0, t))
-    return p
-
-
-def difference_p_value(differences: Int64[np.ndarray, "*studies k"], overlap: float = 0.0) -> PValues:
-    """Return the two-sided p-values for a mean difference of 0 errors, for each row of k seeds.
-
-    They are those of ``paired_p_value``, or of independent errors if these are larger: 1 minus the level at
-    which ``difference_interval`` ends at 0. For independent errors that is where
-
-        mean(d)^2 = c z^2 (mean(|d|) + c z^2)
-    """
-    from scipy.special import ndtr  # slow to import, and needed only here
-
-    mean, size = differences.mean(-1), np.abs(differences).mean(-1)
-    z_squared = (np.sqrt(size**2 + 4 * mean**2) - size) / 2 / (1 / differences.shape[-1] + overlap)
-    p: PValues = np.maximum(2 * ndtr(-np.sqrt(z_squared)), paired_p_value(differences.astype(float), overlap))
-    return p
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values that hold for all comparisons together (Holm, A simple sequentially rejective multiple
     test procedure, 1979): the i-th smallest of n times n - i + 1, and none below a smaller one's. NaNs stay.
     """
-    known = [index for index, p in enumerate(p_values) if not math.isnan(p)]
-    adjusted, largest = [*p_values], 0.0
-    for i, index in enumerate(sorted(known, key=lambda index: p_values[index])):
-        largest = max(largest, min(1.0, (len(known) - i) * p_values[index]))
-        adjusted[index] = largest
-    return adjusted
+    p, order = np.array(p_values), np.argsort(p_values)  # NaNs last
+    factors = np.count_nonzero(~np.isnan(p)) - np.arange(len(p))
+    p[order] = np.maximum.accumulate(np.minimum(1, factors * p[order]))
+    return [*map(float, p)]

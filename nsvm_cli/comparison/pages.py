@@ -41,7 +41,6 @@ MOST_RUNS = 1000
 
 LABELS = {
     "curves": "Scores during and after training: means over the seeds, and from the lowest to the highest",
-    "heat_map": "Mean scores of the combinations of two settings",
     "ranks": "Mean ranks of the settings, with bars that join those that do not differ",
 }
 """What the figures of a comparison show."""
@@ -124,7 +123,7 @@ def _comparison(rows: Sequence[Comparison], ranks: Ranking | None, rest: str) ->
     for dataset, group in groupby(scored, lambda row: row.cell.dataset):
         first, *others = group
         names = [row.cell.candidate for row in (first, *others) if row.rank == first.rank]
-        best |= {f"{dataset}: best settings": " or ".join(names), first.cell.title: first.score.spread}
+        best |= {f"{dataset}: best settings": " or ".join(names), first.cell.title: first.cell.score.spread}
     yield KeyFigures(best)
     for title, lines in tables(rows):
         yield Table(title, HEAD, lines, range(1, len(HEAD)))

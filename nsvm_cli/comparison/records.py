@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import operator
+import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,26 +54,13 @@ class RunRecord:
 
     def values(self) -> dict[str, Any]:
         """Return path, status, settings and figures by name, such as ``algorithm.lam``, ``test_accuracy``."""
-        figures = {"test_accuracy": None, **self.figures}
-        return {
-            **flat(self.settings),
-            **flat(figures),
-            "path": str(self.path),
-            "status": self.status,
-            "message": self.message,
-        }
+        own = {"path": str(self.path), "status": self.status, "message": self.message}
+        return {**own, **flat(self.settings), **flat({"test_accuracy": None, **self.figures}), **own}
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as one JSON object."""
-        return {
-            "path": str(self.path),
-            "status": self.status,
-            "message": self.message,
-            "settings": self.settings,
-            "overrides": self.overrides,
-            "test_accuracy": None,
-            **self.figures,
-        }
+        own = {name: getattr(self, name) for name in ("status", "message", "settings", "overrides")}
+        return {"path": str(self.path), **own, "test_accuracy": None, **self.figures}
 
 
 def find_runs(paths: Iterable[Path], conditions: Iterable[str] = ()) -> list[RunRecord]:
@@ -178,43 +166,24 @@ def values_of(records: Sequence[RunRecord], key: str) -> list[Any]:
     return [row.get(name) for row in rows]
 
 
-CONDITION = re.compile(r"(?P<key>[^=!<>]+)(?P<relation>!=|<=|>=|=|<|>)(?P<value>.*)")
-RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-
-
 def matching(records: Sequence[RunRecord], condition: str) -> list[RunRecord]:
-    """Return the records that a condition such as ``algorithm=alg1`` or ``test_accuracy>0.9`` holds for.
+    """Return the records that a condition such as ``algorithm=alg1`` or ``kernel!=rbf`` holds for.
 
     Raises:
-        InputError: it is no condition, no run has its key, or it takes accuracies for percentages.
+        InputError: it is no condition, or no run has its key.
     """
-    if not (parts := CONDITION.fullmatch(condition)):
-        raise InputError(f"--filter {condition}: expected KEY=VALUE, or !=, <, <=, > or >= in place of =")
-    key, relation, wanted = (part.strip() for part in parts.groups())
-    number = _number(wanted)
-    if relation not in ("=", "!=") and number is None:
-        raise InputError(f"--filter {condition}: expected a number after {relation}, got {wanted!r}")
-    if key.endswith("accuracy") and number is not None and number > 1:
-        raise InputError(
-            f"--filter {condition}: accuracies are fractions, 0.98 for 98 %: expected at most 1, got {wanted}"
-        )
-    values = values_of(records, key)
-    return [record for record, value in zip(records, values, strict=True) if _holds(value, relation, wanted)]
+    key, equals, wanted = map(str.strip, condition.partition("="))
+    if not equals:
+        raise InputError(f"--filter {condition}: expected KEY=VALUE or KEY!=VALUE")
+    values = values_of(records, key.removesuffix("!").rstrip())
+    holds = [_equal(value, wanted) != key.endswith("!") for value in values]
+    return [*compress(records, holds)]
 
 
-def _holds(value: Any, relation: str, wanted: str) -> bool:
-    number = _number(wanted)
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and number is not None:
-        return bool(RELATIONS[relation](value, number))
-    text = value if isinstance(value, str) else json.dumps(value)
-    return relation in ("=", "!=") and bool(RELATIONS[relation](text, wanted))
+def _equal(value: Any, wanted: str) -> bool:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value == _number(wanted)
+    return wanted == (value if isinstance(value, str) else json.dumps(value))
 
 
 def _number(text: str) -> float | None:
@@ -225,21 +194,19 @@ def _number(text: str) -> float | None:
 
 
 def in_order(records: Sequence[RunRecord], key: str, descending: bool = False) -> list[RunRecord]:
-    """Return the records in the order of a setting or a figure: numbers before text, those without it last.
+    """Return the records in the order of a setting or a figure, those without it last.
 
     Raises:
         InputError: no run has it.
     """
-    values = dict(zip((record.path for record in records), values_of(records, key), strict=True))
+    pairs = [*zip(values_of(records, key), records, strict=True)]
 
-    def order(record: RunRecord) -> tuple[bool, float, str]:
-        value = values[record.path]
-        if isinstance(value, (int, float)):
-            return False, -value if descending else value, ""
-        return True, 0.0, str(value)
+    def order(pair: tuple[Any, RunRecord]) -> tuple[float, str]:
+        value, _ = pair
+        return (value, "") if isinstance(value, (int, float)) else (math.inf, str(value))
 
-    known = [record for record in records if values[record.path] is not None]
-    return [*sorted(known, key=order), *(record for record in records if values[record.path] is None)]
+    known = sorted((pair for pair in pairs if pair[0] is not None), key=order, reverse=descending)
+    return [*(record for _, record in known), *(record for value, record in pairs if value is None)]
 
 
 def load_runs(*paths: str | Path) -> pd.DataFrame:
@@ -260,6 +227,5 @@ def load_runs(*paths: str | Path) -> pd.DataFrame:
 def rows_of(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
     """Return a row for each record, all with the same columns: see ``load_runs``."""
     rows = [record.values() for record in records]
-    first = ("path", "status", "message")
-    columns = dict.fromkeys([*first, *(name for row in rows for name in row)])
+    columns = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name) for name in columns} for row in rows]

@@ -9,8 +9,7 @@ from typing import Any
 
 from nsvm_cli.comparison.cells import CAUTION, chooses_by_test
 from nsvm_cli.comparison.compare import FEWEST_BLOCKS, Comparison, Ranking, shared_samples
-from nsvm_cli.comparison.intervals import FEWEST_SEEDS, Estimate
-from nsvm_cli.comparison.markup import latex, markdown_table
+from nsvm_cli.comparison.intervals import FEWEST_SEEDS
 from nsvm_cli.output import printable
 from nsvm_cli.storage.files import csv_text
 
@@ -26,32 +25,35 @@ def to_csv(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "", es
 
 
 def _figures(row: Comparison) -> dict[str, Any]:
-    cell, minus = row.cell, row.minus or Estimate(math.nan, math.nan, math.nan, math.nan)
+    cell, score, minus = row.cell, row.cell.score, row.minus
     figures = {
         "dataset": cell.dataset,
         "settings": cell.candidate,
         "split": cell.split,
         "unit": cell.scores.unit,
-        "seeds": len(cell.scores),
+        "seeds": score.seeds,
         "failed": len(cell.failed),
-        "mean": row.score.mean,
-        "std": row.score.std,
-        "low": row.score.low,
-        "high": row.score.high,
-        "minus_reference": minus.mean,
-        "minus_low": minus.low,
-        "minus_high": minus.high,
-        "pairs": row.pairs,
+        "mean": score.mean,
+        "std": score.std,
+        "low": score.low,
+        "high": score.high,
+        "minus_reference": minus and minus.mean,
+        "minus_low": minus and minus.low,
+        "minus_high": minus and minus.high,
+        "pairs": minus and minus.seeds,
         "p": row.p,
         "rank": row.rank,
         "support_vectors": cell.mean("support_vectors"),
         "train_seconds": cell.mean("train_seconds"),
     }
-    return {name: None if _is_nan(value) else value for name, value in figures.items()}
+    return {name: value if value == value else None for name, value in figures.items()}  # without NaN
 
 
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table with these column heads."""
+    lines = [head, ["---"] * len(head), *rows]
+    cells = ([cell.replace("|", r"\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
 def to_markdown(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "") -> str:
@@ -60,32 +62,30 @@ def to_markdown(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "
     return "\n".join([*parts, f"{' '.join(notes(rows, ranks, rest))}\n"])
 
 
+ESCAPES = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+ESCAPES |= {c: f"\\{c}" for c in "&%$#_{}"}
+ESCAPES |= {"±": r"$\pm$", "²": "$^2$", "<": "$<$", ">": "$>$", "|": r"\textbar{}"}
+ESCAPES |= {"[": "{[}", "*": "{*}"}  # at the beginning of a row, these would belong to the \\ before it
+
+
+def latex(text: str) -> str:
+    """Return LaTeX for a text; letters other than Latin ones need lualatex or xelatex."""
+    return text.translate(str.maketrans(ESCAPES))
+
+
 def to_latex(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "") -> str:
     r"""Return a table for each data set, in the style of the package booktabs: \usepackage{booktabs}."""
-    parts = []
-    for title, rows_of_dataset in tables(rows):
-        lines = [
-            r"\begin{table}",
-            r"\centering\scriptsize\setlength{\tabcolsep}{3pt}",
-            rf"\caption{{{latex(title)}}}",
-        ]
-        lines += [rf"\begin{{tabular}}{{l{'r' * len(HEAD[1:])}}}", r"\toprule"]
-        lines += [_stacked(_row(HEAD)), r"\midrule", *map(_row, rows_of_dataset)]
-        parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]))
-    comments = "".join(f"% {note}\n" for note in notes(rows, ranks, rest))
-    return "\n".join(["% needs \\usepackage{booktabs}\n" + comments, *parts])
+    import pandas as pd  # slow to import, and needed only here
 
-
-def _row(cells: Sequence[str]) -> str:
-    name, *figures = map(latex, cells)
-    return rf"{' & '.join([name, *(figure.replace('-', '$-$') for figure in figures)])} \\"
-
-
-def _stacked(head: str) -> str:
-    """Return the heads with those that are wider than their columns in two lines."""
-    for wide in HEAD[-2:]:
-        head = head.replace(wide, r"\shortstack{" + wide.replace(" ", r"\\") + "}")
-    return head
+    parts = [r"% needs \usepackage{booktabs}", *(f"% {note}" for note in notes(rows, ranks, rest))]
+    style = r"\centering\scriptsize\setlength{\tabcolsep}{3pt}"
+    for title, lines in tables(rows):
+        cells = [[latex(name), *(latex(n).replace("-", "$-$") for n in figures)] for name, *figures in lines]
+        frame = pd.DataFrame(cells, columns=[*map(latex, HEAD)])
+        columns = "l" + "r" * len(HEAD[1:])
+        table = frame.to_latex(index=False, column_format=columns, caption=latex(title))
+        parts.append(table.replace("\n", f"\n{style}\n", 1))
+    return "\n".join(parts)
 
 
 FORMATS: dict[str, Callable[[Sequence[Comparison], Ranking | None, str], str]] = {
@@ -105,10 +105,10 @@ def _line(row: Comparison) -> list[str]:
     return [
         cell.candidate,
         cell.seeds,
-        row.score.spread,
-        row.score.interval(),
-        f"{'' if row.minus is None else row.minus.signed.strip()}{_fewer_pairs(row)}".strip(),
-        "" if row.p is None else "< 0.001" if row.p < 0.001 else f"{row.p:.3f}",
+        cell.score.spread,
+        cell.score.interval(),
+        "" if row.minus is None else f"{row.minus.signed}{_fewer_pairs(row)}".strip(),
+        "< 0.001" if row.p < 0.001 else _known(row.p, ".3f"),
         _known(row.rank, "g"),
         _known(cell.mean("support_vectors"), ".0f"),
         _known(cell.mean("train_seconds"), ".1f"),
@@ -121,8 +121,9 @@ def _known(value: float, form: str) -> str:
 
 def _fewer_pairs(row: Comparison) -> str:
     """Return how many seeds a test compares, if it is not all of the row."""
-    fewer = row.pairs is not None and row.pairs < len(row.cell.scores)
-    return f" (pairs: {row.pairs})" if fewer else ""
+    if row.minus is None or row.minus.seeds == len(row.cell.scores):
+        return ""
+    return f" (pairs: {row.minus.seeds})"
 
 
 def notes(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "") -> list[str]:
@@ -160,7 +161,7 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "") -> 
         found.append(
             "On an official test set, intervals and tests cover initialisation and sampling, not its choice."
         )
-    if any(row.p is not None for row in rows):
+    if not all(math.isnan(row.p) for row in rows):
         found.append(
             "p: paired t-test with the reference, seed by seed, adjusted (Holm) for all pairs on a data set, "
             "or for those with the reference if it was named. Each interval is for its row alone."

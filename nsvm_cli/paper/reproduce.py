@@ -228,7 +228,7 @@ def _run(settings: Settings, directory: Path, **about: Any) -> Row:
             **{name: result.get(f"test_{name}") for scores in SCORES for name in scores},
             samples=sizes["test"],
             overlap=recorded_overlap(data, "test"),
-            generated=data.get("generated", False),
+            generated=data["generated"],
             seconds=result["train_seconds"],
             support_vectors=result["support_vectors"],
             theta_steps=result["theta_steps"],

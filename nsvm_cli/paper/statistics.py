@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from nsvm_cli.comparison.intervals import FEWEST_SEEDS, R2, Estimate, Scores
-from nsvm_cli.comparison.markup import markdown_table
+from nsvm_cli.comparison.table import markdown_table
 from nsvm_cli.datasets.ringnorm import bayes_accuracy
 from nsvm_cli.paper.reproduce import BASELINES, METHODS, Row
 
@@ -103,16 +103,14 @@ def summarise(rows: Sequence[Row]) -> list[Summary]:
 def _summary(cell: str, nsvm: Sequence[Row], chosen: Sequence[Row]) -> Summary:
     """Summarise the rows of a method, next to the neural SVM's with the same seeds."""
     first, overlap = chosen[0], max(row.overlap for row in (*nsvm, *chosen))
-    scores, ours = _scores_of(chosen, overlap), _scores_of(nsvm, overlap)
-    gain = ours.minus(scores)
-    assert gain is not None  # they have the same seeds
+    scores = _scores_of(chosen, overlap)
     return Summary(
         cell,
         first.dataset,
         first.method,
         first.generated,
         scores,
-        gain,
+        _scores_of(nsvm, overlap).minus(scores),
         _mean([row.seconds for row in chosen]),
         _mean([row.support_vectors for row in chosen]),
         all(row.trained for row in chosen),

@@ -10,8 +10,8 @@ import numpy as np
 
 from nsvm_cli.comparison.cells import Cell
 from nsvm_cli.comparison.compare import compare, ranking
-from nsvm_cli.comparison.markup import markdown_table
 from nsvm_cli.comparison.records import RunRecord
+from nsvm_cli.comparison.table import markdown_table
 
 SAMPLES, TEST, FEATURES = 1000, 100, 3
 LEVEL = 0.05
@@ -79,15 +79,16 @@ def _found(errors: np.ndarray, overlapping: bool) -> tuple[bool, bool, bool, boo
         "sha256": "",
         "official_split": False,
         "generated": not overlapping,
+        "origins": [],
         "samples": {"train": SAMPLES - TEST, "test": TEST},
     }
     cells = []
     for name, row in enumerate(errors):
         figures = [{"test_errors": int(number), "data": data} for number in row]
         runs = {seed: RunRecord(Path(), "finished", figures=values) for seed, values in enumerate(figures)}
-        cells.append(Cell("data", str(name), "test", runs, {}))
+        cells.append(Cell("data", str(name), "test", runs))
     rows, ranks = compare(cells), ranking(cells)
-    differ = [row.minus for row in rows if row.p is not None and row.p < LEVEL and row.minus is not None]
+    differ = [row.minus for row in rows if row.p < LEVEL and row.minus is not None]
     mean_ranks = [0.0] if ranks is None else [*ranks.ranks.values()]
     return (
         bool(differ),

@@ -40,6 +40,7 @@ def run(
             "sha256": f"{dataset}{seed}",
             "official_split": False,
             "generated": True,
+            "origins": [],
             "samples": {"train": 9 * SAMPLES, "validation": 0, "test": SAMPLES},
         },
     }
@@ -65,14 +66,15 @@ def test_intervals_and_tests_agree_with_scipy() -> None:
     assert [row.cell.candidate for row in rows] == ["alg1", "alg3", "alg2"]
     accuracy = {name: 100 - 100 * np.array(errors) / SAMPLES for name, errors in ERRORS.items()}
     reference, *others = rows
-    assert (reference.minus, reference.p) == (None, None)
+    assert reference.minus is None
+    assert np.isnan(reference.p)
     expected = {}
     for row in others:
         theirs = accuracy[row.cell.candidate]
         test = stats.ttest_rel(theirs, accuracy["alg1"])
         expected[row.cell.candidate] = test.pvalue
-        assert row.score.mean == pytest.approx(theirs.mean())
-        assert row.score.std == pytest.approx(theirs.std(ddof=1))
+        assert row.cell.score.mean == pytest.approx(theirs.mean())
+        assert row.cell.score.std == pytest.approx(theirs.std(ddof=1))
         interval = test.confidence_interval(0.95)
         assert row.minus is not None
         assert row.minus.low <= interval.low + 1e-9
@@ -87,7 +89,7 @@ def test_a_reference_that_the_scores_chose_has_p_values_adjusted_for_all_pairs()
     adjusted = dict(zip(itertools.combinations(errors, 2), holm(p_values), strict=True))
     found = cells(runs_of(errors))
     chosen, named = ({row.cell.candidate: row.p for row in compare(found, of)} for of in (None, "alg1"))
-    assert chosen["alg1"] is named["alg1"] is None, "the reference, for it is the best"
+    assert np.isnan([chosen["alg1"], named["alg1"]]).all(), "the reference, for it is the best"
     for name in ("alg2", "alg3", "alg4"):
         assert chosen[name] == pytest.approx(adjusted["alg1", name])
     assert named["alg2"] == pytest.approx(3 * p_values[0])
@@ -95,17 +97,18 @@ def test_a_reference_that_the_scores_chose_has_p_values_adjusted_for_all_pairs()
 
 def candidate(name: str, errors: np.ndarray, **data: Any) -> Cell:
     """A candidate on data with a test set of 100 and 900 training samples."""
-    about = {"sha256": "", "official_split": False, "generated": True, "samples": {"train": 900, "test": 100}}
+    about = {"sha256": "", "official_split": False, "generated": True}
+    about |= {"origins": [], "samples": {"train": 900, "test": 100}}
     figures = [{"test_errors": int(number), "data": {**about, **data}} for number in errors]
     runs = {seed: RunRecord(Path(), "finished", figures=f) for seed, f in enumerate(figures)}
-    return Cell("data", name, "test", runs, {})
+    return Cell("data", name, "test", runs)
 
 
 def test_a_test_needs_three_seeds_that_both_have() -> None:
     records = runs_of(ERRORS) + [run(seed, 60, "alg4") for seed in (3, 4, 5)] + [run(9, 60, "alg5")]
     rows = {row.cell.candidate: row for row in compare(cells(records))}
-    assert [name for name in rows if rows[name].p is None] == ["alg1", "alg4", "alg5"]
-    assert [name for name in rows if rows[name].minus is None] == ["alg1", "alg5"]
+    assert [name for name in rows if np.isnan(rows[name].p)] == ["alg1", "alg4", "alg5"]
+    assert [name for name in rows if not getattr(rows[name].minus, "seeds", 0)] == ["alg1", "alg5"]
 
 
 def test_overlapping_splits_widen_the_interval_and_raise_p() -> None:
@@ -173,14 +176,6 @@ def test_seeds_that_split_the_same_samples_are_no_blocks_to_rank_in() -> None:
     assert "On an official test set" in ranked(generated=False, official_split=True)[1]
 
 
-def test_data_sets_with_the_same_samples_are_no_blocks_to_rank_in() -> None:
-    """As with several sizes of the validation set, or several augmentations."""
-    records = [r for name in ("ring", "moons", "wine") for r in runs_of(ERRORS, name)]
-    assert ranking(cells(records)) is not None
-    again = [changed(r, sha256=f"ring{r.settings['seed']}") for r in runs_of(ERRORS, "ring again")]
-    assert ranking(cells([*records, *again])) is None
-
-
 @pytest.mark.parametrize(
     ("generated", "first_seed", "dependent"), [(False, 0, True), (True, 0, True), (True, 5, False)]
 )
@@ -202,6 +197,9 @@ def test_data_sets_from_one_source_are_no_blocks_to_rank_in(
     note = "seeds, and the samples of digits 0, 1 and digits 0, 2 are from the same source."
     assert (ranking(found) is None) is dependent
     assert (note in to_markdown(compare(found), ranking(found))) is dependent
+    if not dependent:  # as with several sizes of the validation set
+        again = [changed(r, sha256=records[0].figures["data"]["sha256"]) for r in records[-15:]]
+        assert ranking(cells(records[:-15] + again)) is None
 
 
 def test_candidates_are_named_by_what_was_overridden() -> None:
@@ -227,7 +225,7 @@ def test_real_targets_and_validation_data() -> None:
         record.figures["data"]["samples"]["validation"] = 100
     rows = compare(cells(records))
     assert [(row.cell.split, row.cell.scores.unit) for row in rows] == [("validation", "R²")] * 2
-    assert rows[0].score.mean == pytest.approx(0.6)
+    assert rows[0].cell.score.mean == pytest.approx(0.6)
     assert rows[1].p == 1.0
     worse = np.array([0.3, 0.1, 0.2])
     for record, less in zip(records[3:], worse, strict=True):
@@ -240,7 +238,7 @@ def test_real_targets_and_validation_data() -> None:
     assert row.p == pytest.approx(2 * stats.t.sf(worse.mean() / scale, 2))
     for record in records:
         record.figures["validation_r2"] = 0.5 + record.figures["seed"] / 4
-    assert [row.score.high for row in compare(cells(records))] == [1.0, 1.0]
+    assert [row.cell.score.high for row in compare(cells(records))] == [1.0, 1.0]
 
 
 def changed(record: RunRecord, **data: Any) -> RunRecord:
@@ -399,14 +397,16 @@ def test_a_name_cannot_leave_its_cell() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("engine", ["pdflatex", "lualatex"])
-def test_latex_compiles_whatever_the_names(engine: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("engine", "names"), [("pdflatex", [*STRANGE[:3], *STRANGE[4:]]), ("lualatex", STRANGE)]
+)
+def test_latex_compiles_whatever_the_names(engine: str, names: list[str], tmp_path: Path) -> None:
     if not shutil.which(engine):
         pytest.skip(f"needs {engine}, with booktabs")
     records = [
         record
-        for dataset in STRANGE
-        for record in runs_of({name: [n, n + 7, n] for n, name in enumerate(STRANGE)}, dataset)
+        for dataset in names
+        for record in runs_of({name: [n, n + 7, n] for n, name in enumerate(names)}, dataset)
     ]
     found = cells(records)
     table = to_latex(compare(found), ranking(found))
@@ -423,5 +423,5 @@ def test_among_equal_candidates_the_best_seldom_differs_from_any() -> None:
     found = 0
     for _ in range(studies):
         drawn = [candidate(str(n), rng.binomial(100, 0.15, 10)) for n in range(10)]
-        found += any(row.p is not None and row.p < 0.05 for row in compare(drawn))
+        found += any(row.p < 0.05 for row in compare(drawn))
     assert found <= 0.05 * studies, "13 % if only the tests with the best counted"

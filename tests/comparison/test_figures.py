@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -19,18 +18,14 @@ from matplotlib.text import Text
 from nsvm_cli.comparison.cells import cells
 from nsvm_cli.comparison.compare import Ranking, compare, ranking
 from nsvm_cli.comparison.figures import (
-    STYLES,
-    Course,
-    curves,
     figures,
     groups_within,
-    heat_map,
     mean_ranks,
 )
 from nsvm_cli.comparison.records import RunRecord
 from nsvm_cli.errors import InputError
 from nsvm_cli.page.plotting import write_figure
-from tests.comparison.test_compare import run, runs_of
+from tests.comparison.test_compare import runs_of
 
 STEPS = range(10, 210, 10)
 
@@ -136,6 +131,9 @@ def test_only_as_many_curves_are_drawn_as_can_be_told_apart(tmp_path: Path) -> N
     assert curves_of(figure)[-1] == "the best 12 of 14 settings; "
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == [f"alg{n}" for n in range(12)], "the best first"
+    lines = figure.legends[0].get_lines()
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 12, "no two look alike"
+    assert len({(line.get_color(), line.get_marker()) for line in lines}) == 12
 
 
 def test_a_negative_r2_is_drawn_as_0(tmp_path: Path) -> None:
@@ -164,34 +162,6 @@ def test_without_a_course_there_are_points_and_damaged_metrics_are_named(tmp_pat
         drawn(records)
 
 
-def of_settings(errors: int, lam: float, lr: float | str, seed: int = 0) -> RunRecord:
-    record = run(seed, errors)
-    record.settings.update(optimizer={"lr": lr}, algorithm={"name": "alg1", "lam": lam})
-    return replace(record, overrides=[f"algorithm.lam={lam}", f"optimizer.lr={lr}"])
-
-
-def test_a_heat_map_of_two_settings(tmp_path: Path) -> None:
-    errors = {(1e-5, 0.1): 10, (1e-4, 0.1): 20, (1e-3, 0.1): 30, (1e-5, 0.003): 40, (1e-4, 0.003): 50}
-    records = [of_settings(e + 10 * seed, *key, seed) for key, e in errors.items() for seed in (0, 1)]
-    figure = drawn(records)["heat_map"]
-    (axis,) = figure.axes
-    assert [label.get_text() for label in axis.get_xticklabels()] == ["0.003", "0.1"]
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["1e-05", "0.0001", "0.001"]
-    assert (axis.get_ylabel(), axis.get_xlabel()) == ("algorithm.lam", "optimizer.lr")
-    assert {(*text.get_position(), text.get_text()) for text in axis.texts} == {
-        *((1, 0, "98.50"), (1, 1, "97.50"), (1, 2, "96.50"), (0, 0, "95.50"), (0, 1, "94.50"))
-    }
-    assert figure.get_suptitle() == "mean test accuracy, %"
-
-
-def test_names_stand_at_the_rows_of_a_heat_map_and_few_combinations_make_none() -> None:
-    records = [of_settings(10, lam, lr) for lam in (0.1, 0.2) for lr in ("auto", "cosine")]
-    (axis,) = drawn(records)["heat_map"].axes
-    assert (axis.get_ylabel(), axis.get_xlabel()) == ("optimizer.lr", "algorithm.lam")
-    diagonal = [of_settings(10, n / 10, n / 7) for n in range(1, 6)]
-    assert "heat_map" not in drawn(diagonal)
-
-
 def test_ranks_are_drawn_where_there_are_any() -> None:
     found = drawn(runs_of({"alg1": [50, 62, 41], "alg2": [66, 71, 60], "alg3": [52, 60, 47]}))
     assert [*found] == ["curves", "ranks"]
@@ -202,46 +172,31 @@ def texts(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.findobj(Text) if text.get_text()]  # type: ignore[attr-defined]
 
 
-def course(name: str, length: float = 100.0) -> Course:
-    x = np.linspace(length / 20, length, 20)
-    end = {"step": float(length), "seconds": length / 10}
-    scores = np.stack([50 + x / 4, 60 + x / 4, 70 + x / 4])
-    return Course(name, {"step": x, "seconds": x / 10}, scores, end, np.array([40.0, 80.0, 90.0]))
+def test_a_band_reaches_from_the_lowest_seed_to_the_highest(tmp_path: Path) -> None:
+    records = validated(written(runs_of(ERRORS), tmp_path))
+    records += validated(runs_of({"algo2": [66]}, "moons"))
+    figure = drawn(records)["curves"]
+    assert len(figure.axes) == 6
+    moons, ring = figure.axes[0], figure.axes[3]
+    (path,) = ring.collections[0].get_paths()
+    scores = [[100 * score_of(r, t) for t in STEPS] for r in map(as_before, records[:2])]
+    ends = (path.vertices[:, 1].min(), path.vertices[:, 1].max())  # type: ignore[index]
+    assert ends == pytest.approx((np.min(scores), np.max(scores)))
+    _, _, (bar,) = ring.containers[0]  # type: ignore[misc]
+    assert bar.get_segments()[0] == pytest.approx(np.array([[200, 93.8], [200, 95]]))
+    colours = [axis.containers[0][0].get_color() for axis in (moons, ring)]
+    assert colours[0] != colours[1], "algo2 and alg1"
+    assert colours[0] == ring.containers[1][0].get_color(), "algo2 in both data sets"
 
 
-def test_a_line_is_the_mean_over_the_seeds_and_its_band_their_range() -> None:
-    figure = curves({"ring": [course("a"), course("b")], "moons": [course("b")]}, "accuracy, %")
-    assert len(figure.axes) == 4
-    first, second = figure.axes[:2]
-    assert [axis.get_xlabel() for axis in (first, second)] == ["step", "seconds"]
-    line, band, point = first.lines[0], first.collections[0], first.containers[0]
-    x = course("a").at["step"]
-    assert np.asarray(line.get_xdata()) == pytest.approx(x)
-    assert np.asarray(line.get_ydata()) == pytest.approx(60 + x / 4)
-    (path,) = band.get_paths()
-    assert (path.vertices[:, 1].min(), path.vertices[:, 1].max()) == pytest.approx((51.25, 95))  # type: ignore[index]
-    assert np.asarray(second.lines[0].get_xdata()) == pytest.approx(x / 10)
-    mark, _, (bar,) = point  # type: ignore[misc]
-    assert (*mark.get_xdata(), *mark.get_ydata()) == (100, 70)
-    assert bar.get_segments()[0].tolist() == [[100, 40], [100, 90]], "the lowest and the highest seed"
-    b_of_moons, b_of_ring = figure.axes[2].lines[0], first.lines[len(first.lines) // 2]
-    assert b_of_moons.get_color() == b_of_ring.get_color(), "b in both data sets"
-
-
-def test_no_two_curves_look_alike() -> None:
-    figure = curves({"ring": [course(str(n)) for n in range(len(STYLES))]}, "accuracy, %")
-    lines = figure.legends[0].get_lines()
-    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(STYLES) == 12
-    assert len({(line.get_color(), line.get_marker()) for line in lines}) == 12
-
-
-def test_an_axis_is_logarithmic_if_the_curves_differ_much_in_length() -> None:
-    figure = curves({"ring": [course("a", 100), course("b", 900)]}, "accuracy, %")
-    assert {axis.get_xscale() for axis in figure.axes} == {"linear"}
-    figure = curves({"ring": [course("a", 100), course("b", 5000)]}, "accuracy, %")
-    assert {axis.get_xscale() for axis in figure.axes} == {"log"}
+@pytest.mark.parametrize(("steps", "scale"), [(900, "linear"), (5000, "log")])
+def test_an_axis_is_logarithmic_if_the_curves_differ_much_in_length(steps: int, scale: str) -> None:
+    records = runs_of({"a": [10], "b": [20]})
+    records[1].figures["steps"] = steps
+    figure = drawn(records)["curves"]
+    assert figure.axes[0].get_xscale() == scale
     figure.draw_without_rendering()
-    assert "1000" in texts(figure)
+    assert not [text for text in texts(figure) if "^" in text], "no powers of 10"
 
 
 def test_bars_join_the_largest_groups_that_do_not_differ() -> None:
@@ -271,8 +226,7 @@ def test_names_of_anyone_fit_and_are_no_formulas() -> None:
     name = f"$x_1$ {'x' * 200} lr=0.1"
     other = name.replace("0.1", "0.2")
     for figure in (
-        curves({"ring": [course(name), course(other)]}, "accuracy, %"),
-        heat_map({"ring": pd.DataFrame([1.0, 2.0], [name, other], ["1"])}, ("a", "b"), "R²", 4),
+        drawn(runs_of({name: [1], other: [2]}))["curves"],
         mean_ranks(Ranking({name: 1.0, other: 2.0}, "3 seeds", 0.5, 5.0)),
     ):
         assert figure.get_figwidth() < 20

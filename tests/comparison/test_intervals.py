@@ -8,16 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nsvm_cli.comparison.intervals import (
-    Estimate,
-    Scores,
-    difference_interval,
-    difference_p_value,
-    error_interval,
-    mean_interval,
-    paired_p_value,
-    standard_error,
-)
+from nsvm_cli.comparison.intervals import Scores, mean_test, proportion_interval, standard_error
 
 STUDIES = 4000
 NOISE = 0.01
@@ -46,8 +37,9 @@ def test_the_interval_of_independent_errors_holds_their_mean(
     p: float, k: int, rng: np.random.Generator
 ) -> None:
     errors = rng.binomial(2115, p, (STUDIES, k))
-    assert coverage(error_interval(errors, 2115), 2115 * p) > 0.95 - NOISE
-    assert coverage(difference_interval(errors - rng.binomial(2115, p, errors.shape)), 0) > 0.95 - NOISE
+    assert coverage(proportion_interval(errors / 2115, 2115), p) > 0.95 - NOISE
+    differences = errors - rng.binomial(2115, p, errors.shape)
+    assert coverage(mean_test(differences, error=1.0), 0) > 0.95 - NOISE
 
 
 @pytest.mark.parametrize("p", [1e-3, 0.02, 0.3])
@@ -55,17 +47,17 @@ def test_the_interval_of_overlapping_splits_holds_the_mean_of_all_data(
     p: float, rng: np.random.Generator
 ) -> None:
     errors, others = splits(rng, p, 10), splits(rng, p / 2, 10)
-    assert coverage(error_interval(errors, 740, 1 / 9), 740 * p) > 0.95 - NOISE
-    assert coverage(error_interval(errors, 740), 740 * p) < 0.94, "the overlap is there"
-    assert coverage(difference_interval(errors - others, 1 / 9), 740 * p / 2) > 0.95 - NOISE
+    assert coverage(proportion_interval(errors / 740, 740, 1 / 9), p) > 0.95 - NOISE
+    assert coverage(proportion_interval(errors / 740, 740), p) < 0.94, "the overlap is there"
+    assert coverage(mean_test(errors - others, 1 / 9, error=1.0), 740 * p / 2) > 0.95 - NOISE
 
 
 def test_the_interval_widens_with_what_differs_between_the_seeds(rng: np.random.Generator) -> None:
     rates = rng.beta(4, 200, (STUDIES, 10))  # four times the variance of independent errors
-    errors, truth = rng.binomial(740, rates), 740 * 4 / 204
-    assert coverage(error_interval(errors, 740), truth) > 0.95 - NOISE
-    low, high = error_interval(errors, 740)
-    theirs = stats.ttest_1samp(errors, 0, axis=1).confidence_interval(0.95)
+    shares = rng.binomial(740, rates) / 740
+    low, high = proportion_interval(shares, 740)
+    assert coverage(np.stack([low, high]), 4 / 204) > 0.95 - NOISE
+    theirs = stats.ttest_1samp(shares, 0, axis=1).confidence_interval(0.95)
     assert np.mean(high - low) == pytest.approx(np.mean(theirs.high - theirs.low), rel=0.07)
 
 
@@ -74,45 +66,39 @@ def test_the_interval_widens_with_what_differs_between_the_seeds(rng: np.random.
 def test_a_difference_has_a_p_value_below_5_percent_where_its_interval_leaves_out_0(
     k: int, overlap: float, rng: np.random.Generator
 ) -> None:
-    rare, many = rng.poisson(0.4, (STUDIES, k)), rng.normal(9, 12, (STUDIES, k)).round().astype(np.int64)
+    rare, many = rng.poisson(0.4, (STUDIES, k)), rng.normal(9, 12, (STUDIES, k)).round()
     equal = np.repeat(np.arange(-20, 20)[:, None], k, axis=1)
     differences = np.concatenate([rare, many, equal])
-    low, high = difference_interval(differences, overlap)
-    p = difference_p_value(differences, overlap)
+    low, high, p = mean_test(differences, overlap, error=1.0)
     assert ((p < 0.05) == ((low > 0) | (high < 0))).all()
     assert p.min() > 0
     assert (p[differences.mean(-1) == 0] == 1).all()
-    students = paired_p_value(differences.astype(float), overlap)
+    students = mean_test(differences, overlap)[2]
     assert (p >= students).all()
     assert np.mean(p == students) > 0.3, "many differences have Student's"
 
 
-def test_the_p_value_of_real_values_is_that_of_the_paired_t_test(rng: np.random.Generator) -> None:
+def test_real_values_have_students_interval_and_p_value(rng: np.random.Generator) -> None:
     values = rng.normal(0.3, 1, (20, 5))
-    assert paired_p_value(values) == pytest.approx(stats.ttest_1samp(values, 0, axis=1).pvalue)
-    assert paired_p_value(np.array([[0.5] * 3, [0.0] * 3])).tolist() == [0, 1]
-
-
-def test_many_differences_have_students_interval(rng: np.random.Generator) -> None:
-    differences = rng.normal(3, 10, (1, 10)).round().astype(np.int64)
-    theirs = stats.ttest_1samp(differences[0], 0).confidence_interval(0.95)
-    assert difference_interval(differences)[:, 0] == pytest.approx([theirs.low, theirs.high])
+    theirs = stats.ttest_1samp(values, 0, axis=1)
+    assert mean_test(values) == pytest.approx(np.stack([*theirs.confidence_interval(0.95), theirs.pvalue]))
+    assert mean_test(np.array([[0.5] * 3, [0.0] * 3]))[2].tolist() == [0, 1], "where SciPy has NaN"
 
 
 def test_independent_errors_have_clopper_and_pearsons_interval() -> None:
     theirs = stats.binomtest(42, 3 * 740).proportion_ci()
-    assert error_interval(np.array([[14, 14, 14]]), 740)[:, 0] / 740 == pytest.approx(theirs)
-    assert error_interval(np.array([[0] * 10, [20] * 10]), 20).tolist() == [
-        [0, pytest.approx(20 * 0.025 ** (1 / 200))],
-        [pytest.approx(20 - 20 * 0.025 ** (1 / 200)), 20],
+    assert proportion_interval(np.array([14, 14, 14]) / 740, 740) == pytest.approx(theirs)
+    assert proportion_interval(np.array([[0] * 10, [1] * 10]), 20).T.tolist() == [
+        [0, pytest.approx(1 - 0.025 ** (1 / 200))],
+        [pytest.approx(0.025 ** (1 / 200)), 1],
     ]
 
 
-def test_the_interval_of_a_score_ends_at_its_maximum() -> None:
-    values = [0.8, 0.99, 0.95]
-    theirs = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+def test_the_interval_of_r2_ends_at_1() -> None:
+    found = Scores({0: 0.8, 1: 0.99, 2: 0.95}, None).estimate
+    theirs = stats.ttest_1samp([0.8, 0.99, 0.95], 0).confidence_interval(0.95)
     assert theirs.high > 1
-    assert mean_interval(values, most=1.0) == pytest.approx([theirs.low, 1.0])
+    assert (found.low, found.high) == pytest.approx((theirs.low, 1.0))
 
 
 def test_what_too_few_seeds_do_not_tell_is_nan() -> None:
@@ -120,10 +106,6 @@ def test_what_too_few_seeds_do_not_tell_is_nan() -> None:
     assert (alone.mean, two.mean, two.std) == (12, 12, pytest.approx(8**0.5))
     assert all(map(math.isnan, (alone.std, alone.low, two.low, two.high)))
     assert math.isnan(standard_error([0.9]))
-
-
-def test_an_estimate_in_another_unit() -> None:
-    assert Estimate(20.0, 4.0, 10.0, 40.0).times(-0.5, plus=100.0) == Estimate(90.0, 2.0, 80.0, 95.0)
 
 
 def test_the_standard_error_allows_for_overlap() -> None:

@@ -12,7 +12,7 @@ from nsvm_cli.comparison.pages import write_report
 from nsvm_cli.comparison.records import RunRecord
 from nsvm_cli.comparison.runs_table import runs_table
 from tests.comparison.test_compare import failed, run, runs_of
-from tests.comparison.test_figures import of_settings, written
+from tests.comparison.test_figures import written
 from tests.page.reader import Reader
 
 
@@ -74,15 +74,6 @@ def test_runs_that_cannot_be_compared_are_told_of_once(tmp_path: Path) -> None:
     assert lines == [
         "Comparison: This part is left out: expected finished runs to compare, got 2 failed; see nsvm runs."
     ]
-
-
-def test_names_of_settings_are_text_in_a_heat_map(tmp_path: Path) -> None:
-    records = [of_settings(10, lam, lr) for lam in (0.1, 0.2) for lr in (0.1, 0.2)]
-    for n, record in enumerate(records):
-        record.settings["q\x1b\0"] = n // 2
-        record.settings["algorithm"].pop("lam")
-        records[n] = replace(record, overrides=["q\x1b\0=1", "optimizer.lr=1"])
-    assert r"q\x1b\x00" in [text.text for text in report(records, tmp_path)[0].all("text")]
 
 
 @pytest.mark.parametrize("number", [10**400, -(10**400)])
