@@ -20,7 +20,7 @@ is none.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from statistics import fmean, stdev, variance
@@ -68,7 +68,7 @@ class Estimate:
     p: float = math.nan
 
     @classmethod
-    def of(cls, values: Sequence[float], digits: int, infer: Callable[[Values], Iterable[float]]) -> Estimate:
+    def of(cls, values: Sequence[float], digits: int, infer: Callable[[Values], Inferred]) -> Estimate:
         """Estimate a mean; ``infer`` returns its interval, and p, from enough seeds."""
         mean, std = fmean(values) if values else math.nan, stdev(values) if len(values) > 1 else math.nan
         inferred = infer(np.array(values)) if len(values) >= FEWEST_SEEDS else ()
@@ -131,7 +131,7 @@ class Scores:
 
     def __getitem__(self, seed: int) -> float:
         """Return the score of a seed."""
-        return self.scale * self.values[seed] + (100 if self.scale < 0 else 0)
+        return float(self.scale * self.values[seed] + (100 if self.scale < 0 else 0))
 
     @property
     def each(self) -> list[float]:
@@ -143,9 +143,10 @@ class Scores:
         """The mean score."""
         return Estimate.of(self.each, self.digits, self._interval)
 
-    def _interval(self, scores: Values) -> Iterable[float]:
+    def _interval(self, scores: Values) -> Inferred:
         if self.samples is None:
-            return np.minimum(mean_test(scores, self.overlap)[:2], 1.0)
+            low, high, _ = mean_test(scores, self.overlap)
+            return np.stack([low, np.minimum(high, 1.0)])
         whole = abs(self.scale) * self.samples
         return whole * proportion_interval(scores / whole, self.samples, self.overlap)
 

@@ -70,7 +70,7 @@ ESCAPES |= {"[": "{[}", "*": "{*}"}  # at the beginning of a row, these would be
 
 def latex(text: str) -> str:
     """Return LaTeX for a text; letters other than Latin ones need lualatex or xelatex."""
-    return text.translate(str.maketrans(ESCAPES))
+    return "".join(ESCAPES.get(c, c) for c in text)
 
 
 def to_latex(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "") -> str:
