@@ -31,14 +31,12 @@ def result(folder: Path, number: int, algorithm: str, accuracy: float) -> None:
     """Let a job have finished with a result, of a test set of 200 samples."""
     settings = {"algorithm": {"name": algorithm}, "dataset": {"name": "digits"}, "seed": number % 2}
     data = {"sha256": "0", "samples": {"train": 500, "validation": 0, "test": 200}, "official_split": True}
+    data |= {"generated": False, "origins": []}
     figures = {"test_accuracy": accuracy, "test_errors": round(200 * (1 - accuracy)), "support_vectors": 7}
     figures |= {"train_seconds": 1.0, "seed": number % 2, "dataset": "digits"}
     overrides = [f"algorithm={algorithm}"]
     about = {"settings": settings | {"task": "classification"}, "overrides": overrides}
-    write_json(
-        job(folder, number, "finished") / "result.json",
-        figures | about | {"data": data | {"generated": False}},
-    )
+    write_json(job(folder, number, "finished") / "result.json", figures | about | {"data": data})
 
 
 def swept(folder: Path, jobs: int, meanwhile: Callable[[], object], overwrite: bool = False) -> None:
