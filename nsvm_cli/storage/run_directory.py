@@ -242,7 +242,7 @@ def reading(what: object, advice: str = "") -> Iterator[None]:
         raise InputError(f"{what} is damaged, or an earlier version wrote it{advice}") from None
 
 
-def numbers_in(record: Mapping[str, Any]) -> dict[str, float]:
+def numbers_in(record: Mapping[str, Any]) -> dict[str, int | float]:
     """Return the figures of a record or a result: those that are numbers."""
     return {name: value for name, value in record.items() if type(value) in (int, float)}
 
