@@ -10,14 +10,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import argcomplete
 from argcomplete.shell_integration import shellcode
 
 from nsvm_cli.cli.parser import CommandParser, Key, Parser, build_parser
-from nsvm_cli.errors import InputError
 
 SHELLS = ("bash", "zsh", "fish")
 DESCRIPTION = """\
@@ -75,13 +73,10 @@ def _configure_train(parser: CommandParser) -> None:
 def complete_overrides(
     given: Sequence[str], prefix: str, parsed_args: argparse.Namespace, **_: Any
 ) -> list[str]:
-    """Return the values of a setting, or Hydra's completions, after given overrides and those on the line."""
+    """Return Hydra's completions after given overrides and those on the line."""
     from nsvm_cli.cli.train import train  # imports Hydra
     from nsvm_cli.compose.hydra_private import completion_query
 
-    key, equals, value = prefix.lstrip("+").partition("=")
-    if equals and (values := _values(key, [*given, *parsed_args.words], parsed_args.config_dir)):
-        return [prefix.removesuffix(value) + choice for choice in values if choice.startswith(value)]
     folder = parsed_args.config_dir
     query = completion_query(" ".join(["nsvm", *given, *parsed_args.words, prefix]))
     with contextlib.redirect_stdout(io.StringIO()) as answer:
@@ -90,44 +85,3 @@ def complete_overrides(
     if len(found) == 1 and found[0].endswith(".") and found[0] != prefix:
         return complete_overrides(given, found[0], parsed_args)  # or the shell would end the word there
     return found
-
-
-PARTS = {
-    "algorithm": "trainers.TRAINERS",
-    "dataset": "datasets.DATASETS",
-    "kernel": "models.kernels.KERNELS",
-    "network": "models.networks.NETWORKS",
-    "optimizer": "models.optimizers.OPTIMIZERS",
-}
-"""The registries of the parts whose settings may be choices."""
-
-
-def _values(key: str, words: Sequence[str], folder: str | None) -> list[str]:
-    """Return the values of a setting that is a choice between a few, else nothing."""
-    from nsvm_cli.config.registry import literal_values, setting_types
-    from nsvm_cli.config.settings import Settings
-
-    section, _, name = key.rpartition(".")
-    owners = _classes(section, name, words, folder) if section in PARTS else [] if section else [Settings]
-    types = [types[name] for owner in owners if name in (types := setting_types(owner))]
-    return literal_values(types[-1]) if types else []
-
-
-def _classes(section: str, name: str, words: Sequence[str], folder: str | None) -> list[Any]:
-    """Return the classes with the settings of the part that the words of a command line choose.
-
-    They take a second to import, and so are left out where the present value is a number, null or missing.
-    """
-    from nsvm_cli.compose.composition import COMPOSING, compose, search_folder
-
-    overrides = [word for word in words if "=" in word and not word.startswith("-")]
-    with contextlib.suppress(*COMPOSING, InputError):  # a word may be unfinished, or for a sweep
-        part = compose([*overrides, *([] if folder is None else [search_folder(folder)])])[section]
-        if isinstance(part[name], (str, bool)):
-            from nsvm_cli.models.networks import Output
-
-            module, _, registry = PARTS[section].rpartition(".")
-            parts = getattr(import_module(f"nsvm_cli.{module}"), registry)
-            own = [parts[part.name]] if part.name in parts else []  # or it is a plugin's, which is not loaded
-            return [*own, *([Output] if section == "network" else [])]
-    return []

@@ -262,7 +262,7 @@ def _train_run(
     settings, total = experiment.settings, experiment.trainer.total
     changes = options.changes if options.resume else ()
     by_key = {word.partition("=")[0]: word for word in (*place.fields["overrides"], *changes)}
-    pictures = functools.partial(draw, place.directory, experiment.data)
+    pictures = functools.partial(draw, place.directory)
     with _progress(place, settings, total) as (callbacks, tell), Signals() as signals:
         epochs, m = settings.algorithm.get("epochs"), len(experiment.problem.y)
         if epochs and total < (asked := build_trainer(settings.algorithm).total):
@@ -329,7 +329,7 @@ def _show(result: dict[str, Any], directory: Path, experiment: Experiment) -> No
     show_result(result, directory)
     settings = experiment.settings
     if settings.curves and settings.logger["name"] == "none":  # for a logger they have been drawn already
-        draw(directory, experiment.data)
+        draw(directory)
 
 
 @contextlib.contextmanager

@@ -41,7 +41,6 @@ class SweepDirectory(Callback):
             jobs, keys = _swept(config.hydra)
             if not config.hydra.launcher._target_.endswith(".SlurmLauncher"):  # whose jobs run elsewhere
                 _compile(config, jobs or [])
-            SweepDirectory.sweep.plugins = config.get("plugins") or []
             SweepDirectory.sweep.start(
                 Path(config.hydra.sweep.dir), None if jobs is None else len(jobs), keys
             )
@@ -137,7 +136,6 @@ class Sweep:
     directory: Path | None = None
     jobs: int | None = None
     keys: set[str] = field(default_factory=set)
-    plugins: Sequence[str] = ()
     _before: dict[Path, int] = field(default_factory=dict)
     _ended: dict[Path, JobView] = field(default_factory=dict)
     _watching: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -235,7 +233,7 @@ class Sweep:
             self._show(outcomes)
         if not interrupted:  # a signal means to stop now; the next start draws the pictures
             finished = [one.directory for one in outcomes if one.status == "finished"]
-            draw_all([directory for directory in finished if lacks_pictures(directory)], self.plugins)
+            draw_all([directory for directory in finished if lacks_pictures(directory)])
         return outcomes
 
     @property

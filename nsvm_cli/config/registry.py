@@ -11,8 +11,7 @@ import re
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import AfterValidator, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 
@@ -62,21 +61,6 @@ class EntryCheck:
 def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
     """Return a pydantic validator for a setting that names an entry of the registry."""
     return AfterValidator(EntryCheck(registry))
-
-
-def literal_values(hint: Any) -> list[str]:
-    """Return what a setting with this annotation may be, as it is written; none where that is no choice."""
-    if hint is NoneType:
-        return ["null"]
-    if hint is bool:
-        return ["true", "false"]
-    if get_origin(hint) is Literal:
-        return [str(value) for value in get_args(hint)]
-    if get_origin(hint) in (Union, UnionType):
-        kinds = [literal_values(kind) for kind in get_args(hint)]
-        return [value for kind in kinds for value in kind] if all(kinds) else []
-    checks = [note.func for note in getattr(hint, "__metadata__", ()) if isinstance(note, AfterValidator)]
-    return [name for check in checks if isinstance(check, EntryCheck) for name in check.registry]
 
 
 def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping[str, Any], *args: Any) -> T:

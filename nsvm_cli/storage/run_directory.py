@@ -20,8 +20,6 @@ from nsvm_cli.storage.metrics_file import START, JSONLines, MetricsFile, Positio
 METRICS = "metrics.jsonl"
 TIMES = "times.jsonl"
 CURVES = "curves.png"
-MISTAKES = "mistakes.png"
-CONFUSION = "confusion.png"
 REPORT = "report.html"
 STATUS = "status.json"
 RESULT = "result.json"
@@ -36,7 +34,7 @@ CHECKPOINTS = ("next.safetensors", "last.safetensors", "previous.safetensors")
 STEP = re.compile(r"step-([0-9]{8,})\.safetensors")
 """The names of checkpoints of which several are kept."""
 
-AT_THE_END = (RESULT, "final.safetensors", "final.onnx", CURVES, MISTAKES, CONFUSION, REPORT)
+AT_THE_END = (RESULT, "final.safetensors", "final.onnx", CURVES, REPORT)
 """The files that only a finished run has."""
 
 FILES = (

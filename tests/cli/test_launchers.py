@@ -15,10 +15,8 @@ import pytest
 from joblib.externals.loky import get_reusable_executor
 from omegaconf import DictConfig
 
-from nsvm_cli.cli import pictures
 from nsvm_cli.cli.job import Job
 from nsvm_cli.compose.composition import compose_settings
-from nsvm_cli.parallel import workers
 from nsvm_cli.storage.run_directory import write_config, write_status
 from tests.cli.process import nsvm, refusal
 
@@ -143,29 +141,6 @@ class Odd(RBF):
 
 KERNELS["odd"] = Odd
 """
-
-
-@pytest.mark.thorough
-def test_many_pictures_are_drawn_in_several_processes_which_know_the_plugins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "odd.py").write_text(PLUGIN.format(what="pass"))
-    (tmp_path / "conf" / "kernel").mkdir(parents=True)
-    (tmp_path / "conf" / "kernel" / "odd.yaml").write_text("name: odd\ngamma: 0.05\n")
-    words = ["--config-dir", "conf", "plugins=[odd]", "kernel=odd", "dataset=digits", "seed=0,1"]
-    words += ["algorithm=pegasos", "algorithm.steps=2", "hydra/launcher=joblib", "hydra.sweep.dir=sweep"]
-    swept = nsvm("train", "-m", *words, cwd=tmp_path)
-    assert (swept.returncode, swept.stderr.count("could not be drawn")) == (0, 0)
-    runs = [tmp_path / "sweep" / job for job in "01"]
-    drawn = [run / picture for run in runs for picture in ("curves.png", "mistakes.png")]
-    for picture in drawn:
-        picture.unlink()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pictures, "RUNS_PER_PROCESS", 1)
-    monkeypatch.setattr(workers, "cores", lambda: 2)
-    pictures.draw_all(runs, ["odd"])
-    assert capfd.readouterr().err == ""
-    assert all(picture.is_file() for picture in drawn)
 
 
 IN_TRAINING = "if Path('sweep/0/status.json').exists(): "
