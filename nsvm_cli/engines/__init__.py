@@ -16,8 +16,7 @@ from typing import Any, Literal
 from nsvm_cli.engines import numba
 from nsvm_cli.engines.look_ahead import trainers as look_ahead
 from nsvm_cli.engines.numba.code import can_keep_code, compile_once, is_compiled, lasting_folder
-from nsvm_cli.engines.numba.coverage import TRAINERS as COMPILED
-from nsvm_cli.engines.numba.coverage import pays_off, uncovered, units
+from nsvm_cli.engines.numba.coverage import has_compiled_form, pays_off, uncovered, units
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.trainers import Problem, Trainer
@@ -56,7 +55,7 @@ def why_slower(engine: Engine, trainer: Trainer[Any], problem: Problem, F: Featu
     gap = uncovered(trainer, problem, F)
     if gap is None or problem.x.device.type != "cpu":
         return None
-    compiles = engine == TORCH and type(trainer) in COMPILED.values() and pays_off(trainer, F, True)
+    compiles = engine == TORCH and has_compiled_form(trainer) and pays_off(trainer, F, True)
     if compiles or look_ahead.uncovered(trainer, problem):
         return f"engine={engine} takes the steps: faster ones do not cover {gap}"
     return None
