@@ -26,7 +26,6 @@ COMMANDS = {
     "compare": "compare settings over the seeds of their runs",
     "report": "write a report of runs as one HTML file",
     "curves": "draw the training curves of runs",
-    "compile": "compile the steps of all experiments ahead",
     "completion": "print a completion script for bash, zsh or fish",
 }
 DESCRIPTION = "Train and evaluate neural support vector machines (Simon & Radons 2023)."

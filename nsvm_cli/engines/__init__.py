@@ -7,7 +7,7 @@ takes many steps in one call of compiled code (see ``numba``), where it covers t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import fields
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from nsvm_cli.engines import numba
 from nsvm_cli.engines.look_ahead import trainers as look_ahead
-from nsvm_cli.engines.numba.code import can_keep_code, compile_once, is_compiled, lasting_folder
+from nsvm_cli.engines.numba.code import compile_once
 from nsvm_cli.engines.numba.coverage import has_compiled_form, pays_off, uncovered, units
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
@@ -82,25 +82,7 @@ def compile_steps(
         RunError: it cannot be compiled.
     """
     if engine == NUMBA:
-        compile_units(units(trainer, problem, F), say)
-
-
-def compile_units(needed: Iterable[str], say: Callable[[str], object]) -> None:
-    """Compile units, unless that is done, and say so first; see ``units`` in ``numba.coverage``.
-
-    Raises:
-        RunError: they cannot be compiled.
-    """
-    left = {unit for unit in needed if not is_compiled(unit)}
-    if not left:
-        return
-    what = "compiling the steps for these settings, which takes some fifteen seconds"
-    if can_keep_code():
-        say(f"{what}, once on this computer")
-    else:
-        where = lasting_folder()
-        say(f"{what}, for this process alone: {where} is not a writable folder of your own, with mode 0700")
-    compile_once(left)
+        compile_once(units(trainer, problem, F), say)
 
 
 def circumstances(engine: Engine) -> str:

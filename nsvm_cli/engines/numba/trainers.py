@@ -15,10 +15,9 @@ from threadpoolctl import ThreadpoolController
 from nsvm_cli.engines.look_ahead.base import Window
 from nsvm_cli.engines.look_ahead.trainers import LookAheadAlg1, LookAheadAlg2, LookAheadPegasos
 from nsvm_cli.engines.numba import alg1, alg2, alg3, alg4, forms, pegasos
-from nsvm_cli.engines.numba.code import cache_folder, compile_once, expect_loaded
 from nsvm_cli.engines.numba.coverage import covers_loss, unit
 from nsvm_cli.engines.numba.forms import BAD_G, DONE
-from nsvm_cli.engines.numba.jit import kept
+from nsvm_cli.engines.numba.jit import loaded
 from nsvm_cli.engines.numba.theta import Theta, fill, kernel_form, samples_form, support_form, vector
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.randomness import BLOCK, Sampler
@@ -85,10 +84,8 @@ class Stretches:
             NotFiniteError: a quantity is no longer finite. The state is then not a valid one.
         """
         theta = self.theta
-        compile_once([self.unit])
-        loaded = kept(stretch, cache_folder(self.unit))
-        status = loaded(*(() if theta is None else (theta.network, theta.optimizer)), *arguments)
-        expect_loaded(loaded)
+        of_theta = () if theta is None else (theta.network, theta.optimizer)
+        status = loaded(stretch, self.unit)(*of_theta, *arguments)
         if status != DONE:
             quantity = "the decision value g" if status == BAD_G else "the objective"
             raise NotFiniteError(quantity, int(self.progress.t[0]))
