@@ -12,7 +12,6 @@ FACE = {
     "NSVMRegressor": "nsvm_cli.estimators",
     "load_model": "nsvm_cli.estimators",
     "load_runs": "nsvm_cli.comparison.records",
-    "warmup": "nsvm_cli.cli.compile",
 }
 """The public names of the package and their modules, imported on first use, since torch takes seconds."""
 

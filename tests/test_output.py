@@ -196,7 +196,6 @@ BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 def test_the_number_of_jobs(
     sweeper: str, words: list[str], jobs: int | None, keys: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nsvm_cli.cli.sweep._compile", lambda config, jobs: None)  # which needs Hydra
     hydra = {"sweep": {"dir": "."}, "sweeper": {"_target_": sweeper, "params": None}}
     hydra["launcher"] = {"_target_": "hydra._internal.core_plugins.basic_launcher.BasicLauncher"}
     config = OmegaConf.create({"hydra": {**hydra, "overrides": {"task": words}}})

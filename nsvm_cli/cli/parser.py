@@ -25,7 +25,6 @@ COMMANDS = {
     "runs": "list runs, with their settings and figures",
     "compare": "compare settings over the seeds of their runs",
     "report": "write a report of runs as one HTML file",
-    "compile": "compile the steps of all experiments ahead",
     "completion": "print a completion script for bash, zsh or fish",
 }
 DESCRIPTION = "Train and evaluate neural support vector machines (Simon & Radons 2023)."

@@ -9,18 +9,16 @@ import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from nsvm_cli.cli.job import RunOptions, composed_settings, refusals
+from nsvm_cli.cli.job import refusals
 from nsvm_cli.compose.composition import LAUNCHERS
 from nsvm_cli.compose.hydra_private import jobs_of
 from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
@@ -36,55 +34,23 @@ class SweepDirectory(Callback):
     sweep: ClassVar[Sweep | None] = None
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Compile what the jobs need, and start to watch the directory."""
+        """Start to watch the directory."""
         if SweepDirectory.sweep is not None:
             jobs, keys = _swept(config.hydra)
-            if not config.hydra.launcher._target_.endswith(".SlurmLauncher"):  # whose jobs run elsewhere
-                _compile(config, jobs or [])
-            SweepDirectory.sweep.start(
-                Path(config.hydra.sweep.dir), None if jobs is None else len(jobs), keys
-            )
+            SweepDirectory.sweep.start(Path(config.hydra.sweep.dir), jobs, keys)
 
 
-def _swept(hydra: DictConfig) -> tuple[list[list[str]] | None, set[str]]:
-    """Return the overrides of each job, None if a sweeper decides them, and the keys with several values."""
+def _swept(hydra: DictConfig) -> tuple[int | None, set[str]]:
+    """Return the number of jobs, None if a sweeper decides them, and the keys with several values."""
     params = [f"{key}={values}" for key, values in (hydra.sweeper.get("params") or {}).items()]
     try:
         overrides = OverridesParser.create().parse_overrides([*params, *hydra.overrides.task])
         keys = {override.get_key_element() for override in overrides if override.is_sweep_override()}
         if not hydra.sweeper._target_.endswith(".BasicSweeper"):
             return None, keys
-        return jobs_of(overrides), keys
+        return len(jobs_of(overrides)), keys
     except (HydraException, ValueError):  # a mistake that Hydra reports, or glob(*)
         return None, set()
-
-
-COMPILED_ALIKE = ("seed=", "optimizer.", "kernel.", "dataset.", "algorithm.lam=")
-"""Words that hardly affect what is to be compiled."""
-
-
-def _compile(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
-    """Compile what the jobs of a sweep need, once, so that none of them has to."""
-    from nsvm_cli.storage.run_directory import is_finished
-
-    folder = Path(config.hydra.sweep.dir)
-    if SweepDirectory.sweep is not None and not SweepDirectory.sweep.overwrite:
-        jobs = [job for number, job in enumerate(jobs) if not is_finished(folder / str(number))]
-    if not jobs or find_spec("numba") is None:
-        return
-    from nsvm_cli.engines import compile_units
-    from nsvm_cli.runs.warmup import units_of
-
-    loader, needed = GlobalHydra.instance().config_loader(), set()
-    for words in {
-        tuple(word for word in job if not word.startswith(COMPILED_ALIKE)): job for job in jobs
-    }.values():
-        with contextlib.suppress(InputError, HydraException):  # which the job reports
-            composed = loader.load_sweep_config(config, list(words))
-            own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
-            needed.update(units_of(composed_settings(own, RunOptions()), if_used=True))
-    with contextlib.suppress(RunError):  # likewise
-        compile_units(needed, say)
 
 
 ENDED_WITH_SWEEP = "ended with its sweep"

@@ -7,7 +7,7 @@ takes many steps in one call of compiled code (see ``numba``), where it covers t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import fields
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -15,9 +15,8 @@ from typing import Any, Literal
 
 from nsvm_cli.engines import numba
 from nsvm_cli.engines.look_ahead import trainers as look_ahead
-from nsvm_cli.engines.numba.code import can_keep_code, compile_once, is_compiled, lasting_folder
-from nsvm_cli.engines.numba.coverage import TRAINERS as COMPILED
-from nsvm_cli.engines.numba.coverage import pays_off, uncovered, units
+from nsvm_cli.engines.numba.code import compile_once
+from nsvm_cli.engines.numba.coverage import has_compiled_form, pays_off, uncovered, units
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.trainers import Problem, Trainer
@@ -56,7 +55,7 @@ def why_slower(engine: Engine, trainer: Trainer[Any], problem: Problem, F: Featu
     gap = uncovered(trainer, problem, F)
     if gap is None or problem.x.device.type != "cpu":
         return None
-    compiles = engine == TORCH and type(trainer) in COMPILED.values() and pays_off(trainer, F, True)
+    compiles = engine == TORCH and has_compiled_form(trainer) and pays_off(trainer, F, True)
     if compiles or look_ahead.uncovered(trainer, problem):
         return f"engine={engine} takes the steps: faster ones do not cover {gap}"
     return None
@@ -83,25 +82,7 @@ def compile_steps(
         RunError: it cannot be compiled.
     """
     if engine == NUMBA:
-        compile_units(units(trainer, problem, F), say)
-
-
-def compile_units(needed: Iterable[str], say: Callable[[str], object]) -> None:
-    """Compile units, unless that is done, and say so first; see ``units`` in ``numba.coverage``.
-
-    Raises:
-        RunError: they cannot be compiled.
-    """
-    left = {unit for unit in needed if not is_compiled(unit)}
-    if not left:
-        return
-    what = "compiling the steps for these settings, which takes some fifteen seconds"
-    if can_keep_code():
-        say(f"{what}, once on this computer")
-    else:
-        where = lasting_folder()
-        say(f"{what}, for this process alone: {where} is not a writable folder of your own, with mode 0700")
-    compile_once(left)
+        compile_once(units(trainer, problem, F), say)
 
 
 def circumstances(engine: Engine) -> str:

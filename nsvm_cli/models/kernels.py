@@ -25,12 +25,8 @@ class Kernel:
     """A positive semidefinite kernel K on R^n (paper, Section 2).
 
     To add a kernel, implement ``__call__`` and list the class in ``KERNELS``. Use operations that accept
-    leading dimensions (``b.mT``, ``sum(-1)``): ``diag`` relies on them. With ``compiled = True`` it says that
-    ``nsvm_cli.engines.numba.kernels`` has a module and class of its name; what derives from it has to say so
-    for itself.
+    leading dimensions (``b.mT``, ``sum(-1)``): ``diag`` relies on them.
     """
-
-    compiled: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         if "__call__" in vars(cls) and "gradient" not in vars(cls):
@@ -96,7 +92,7 @@ def or_one_over_n(gamma: float | None, a: Tensor) -> float:
 class RBF(Kernel):
     """K(a, b) = exp(-gamma ||a - b||^2)  (paper, Section 5). gamma=None: 1/n."""
 
-    compiled = True
+    compiled: ClassVar[bool] = True
     gamma: Positive | None = None
 
     def __call__(self, a: Points, b: Others) -> Gram:
@@ -118,7 +114,6 @@ class RBF(Kernel):
 class Laplacian(Kernel):
     """K(a, b) = exp(-gamma ||a - b||_1). gamma=None: 1/n."""
 
-    compiled = True
     gamma: Positive | None = None
 
     def __call__(self, a: Points, b: Others) -> Gram:
@@ -128,8 +123,6 @@ class Laplacian(Kernel):
 @dataclass(frozen=True, config=STRICT)
 class Linear(Kernel):
     """K(a, b) = <a, b>."""
-
-    compiled = True
 
     def __call__(self, a: Points, b: Others) -> Gram:
         return a @ b.mT
@@ -143,7 +136,6 @@ class Linear(Kernel):
 class Polynomial(Kernel):
     """K(a, b) = (gamma <a, b> + c)^degree. gamma=None: 1/n."""
 
-    compiled = True
     degree: Annotated[int, Field(ge=1, le=10**6)] = 3
     gamma: Positive | None = None
     c: NonNegativeFloat = 1.0

@@ -89,6 +89,8 @@ class Hinge(MarginLoss):
     A margin of exactly 1 is no violation.
     """
 
+    compiled: ClassVar[bool] = True
+
     def slope(self, u: Numbers) -> Numbers:
         return (u < 1) * 1.0
 
@@ -183,7 +185,7 @@ class Loss(ABC):
     l: Formula  # noqa: E741  # the letter of the formulas
 
     compiled: ClassVar[int | None] = None
-    """The number by which compiled steps on ``Hinge`` know the class; see ``engines.numba.losses``."""
+    """The number by which compiled steps on the hinge loss know the class; see ``engines.numba.losses``."""
 
     @property
     def curvature(self) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from pydantic import Field
@@ -97,6 +97,7 @@ class Rate:
 class SGD(Rate):
     """Gradient descent with momentum and L2 regularisation, as in the paper's experiments."""
 
+    compiled: ClassVar[bool] = True
     momentum: Fraction = 0.0
     weight_decay: NonNegative = 0.0
 
@@ -138,6 +139,7 @@ class _SGDOptimizer:
 class Adam(Rate):
     """Adam with L2 regularisation."""
 
+    compiled: ClassVar[bool] = True
     lr: NonNegative = 1e-3
     beta1: Fraction = 0.9
     beta2: Fraction = 0.999

@@ -96,7 +96,7 @@ def peak_memory() -> int:
 def estimate(experiment: Experiment, say: Say = lambda line: None) -> Forecast:
     """Estimate a run by training for ``SECONDS``. The experiment cannot be used afterwards."""
     e = experiment
-    compile_steps(e.engine, e.trainer, e.problem, e.F, say)
+    compile_steps(e.engine, e.algorithm, e.problem, e.F, say)
     parts: list[Part] = []
     for trainer in e.trainer.parts:
         problem, more = e.problem, 0.0

@@ -82,7 +82,7 @@ def train_run(
     engine, asked = experiment.engine, experiment.settings.engine
     if asked != engine and (why := why_slower(engine, experiment.algorithm, problem, experiment.F)):
         say(why)
-    compile_steps(engine, trainer, problem, experiment.F, say)
+    compile_steps(engine, experiment.algorithm, problem, experiment.F, say)
     settings, writer = plain(experiment.settings), MetricsWriter(directory, checkpoints)
     step = 0 if state is None else state.t
     with Tracking(TrackedRun(directory.path, settings, sweep, step), say) as tracking:

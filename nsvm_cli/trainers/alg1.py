@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import pydantic
 import torch
@@ -27,6 +27,8 @@ class Alg1(BatchTrainer[Alg1State]):
     After every ``refresh_every`` moves of theta, the stored evaluations are those of the new theta: with 1, f
     is that of Algorithm 2. At most ``budget`` terms are kept, by ``maintenance``.
     """
+
+    compiled: ClassVar[bool] = True
 
     steps: Steps
     lam: Positive = 1e-4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pydantic
 from torch import Tensor
@@ -25,6 +25,8 @@ class Alg2(BatchTrainer[SampleState]):
     With ``objective`` alg1, theta steps differentiate through x_i_t alone, as in Algorithm 1. ``projection``
     exact projects f onto the span of the new features, where the paper keeps the coefficients.
     """
+
+    compiled: ClassVar[bool] = True
 
     steps: Steps
     lam: Positive = 1e-4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pydantic
 from torch import Tensor
@@ -24,6 +24,8 @@ class Alg3(BatchTrainer[SampleState]):
     ``objective`` derived, theta descends on what the paper's objective replaces: lambda/2 ||f||^2 and the
     loss of the batch, with f after the update of alpha, of which mu has no part.
     """
+
+    compiled: ClassVar[bool] = True
 
     steps: Steps
     lam: Positive = 1e-4

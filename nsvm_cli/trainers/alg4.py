@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import pydantic
 from torch import Tensor
@@ -67,6 +67,8 @@ class Alg4(Trainer[Alg4State]):
     ``average`` is the share of Part 1, at its end, over which theta is averaged (see ``MeanTheta``), and
     ``epochs`` limits Part 1 to so many passes over the training samples, and a batch to all of them.
     """
+
+    compiled: ClassVar[bool] = True
 
     steps: Steps | None = None
     batch_size: PairedBatchSize = 16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pydantic
 import torch
@@ -32,6 +33,8 @@ class Pegasos(BatchTrainer[PegasosState]):
     is that algorithm's Part 2. The paper's alpha_j y_j is alpha_j here. A mini-batch of k samples adds 1/k
     for each violation, as in Algorithm 3.
     """
+
+    compiled: ClassVar[bool] = True
 
     steps: Steps
     lam: Positive = 1e-4

@@ -73,14 +73,6 @@ def test_auto_goes_on_with_the_engine_that_it_began_with(
     assert (result["engine"], result["exact"]) == (before, True)
 
 
-def test_a_run_that_compiles_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    for ready in (True, False):
-        monkeypatch.setattr(nsvm_cli.engines, "is_compiled", lambda _, ready=ready: ready)
-        go(tmp_path / str(ready), settings(engine="numba"), say=said.append)
-    assert [line.split(",")[0] for line in said] == ["compiling the steps for these settings"]
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -92,6 +84,10 @@ def test_a_run_that_compiles_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (
             {"kernel.gradient": "spsa"},
             "engine=torch takes the steps: faster ones do not cover kernel.gradient",
+        ),
+        (
+            {"kernel.name": "laplacian"},
+            "engine=torch takes the steps: faster ones do not cover kernel Laplacian",
         ),
         ({"kernel.gradient": "spsa", "engine": "torch"}, None),
     ],

@@ -6,26 +6,25 @@ from typing import Any
 
 import numpy as np
 
-from nsvm_cli.engines.numba.elements import scale, set_row
-from nsvm_cli.engines.numba.forms import (
-    BAD_G,
-    BAD_OBJECTIVE,
-    DONE,
-    Kernel,
-    Network,
-    Optimizer,
-    Progress,
-    Samples,
-)
-from nsvm_cli.engines.numba.jit import jit
-from nsvm_cli.engines.numba.kernels.base import COLUMNS
-from nsvm_cli.engines.numba.kernels.columns import (
+from nsvm_cli.engines.numba.columns import (
     Columns,
     add_term_gradient,
     set_term,
     term_columns,
     term_sums,
 )
+from nsvm_cli.engines.numba.elements import scale, set_row
+from nsvm_cli.engines.numba.forms import (
+    BAD_G,
+    BAD_OBJECTIVE,
+    DONE,
+    Network,
+    Optimizer,
+    Progress,
+    Samples,
+)
+from nsvm_cli.engines.numba.jit import jit
+from nsvm_cli.engines.numba.kernels import COLUMNS, RBF
 from nsvm_cli.engines.numba.look_ahead import group, note_violation
 from nsvm_cli.engines.numba.losses import decide
 from nsvm_cli.engines.numba.masks import masks_for
@@ -37,7 +36,7 @@ from nsvm_cli.engines.numba.supports import acting, rows_of, scaled
 def stretch(
     F: Network,
     o: Optimizer,
-    K: Kernel,
+    K: RBF,
     samples: Samples,
     i_s: Any,
     z_s: Any,
@@ -84,7 +83,7 @@ def stretch(
 @jit
 def _descend(
     F: Network,
-    K: Kernel,
+    K: RBF,
     o: Optimizer,
     progress: Progress,
     x_t: Any,

@@ -11,7 +11,6 @@ from nsvm_cli.engines.numba.forms import (
     BAD_G,
     BAD_OBJECTIVE,
     DONE,
-    Kernel,
     Network,
     Optimizer,
     Progress,
@@ -19,7 +18,7 @@ from nsvm_cli.engines.numba.forms import (
     Support,
 )
 from nsvm_cli.engines.numba.jit import jit
-from nsvm_cli.engines.numba.kernels.base import gradient, sums, values
+from nsvm_cli.engines.numba.kernels import RBF, gradient, sums, values
 from nsvm_cli.engines.numba.look_ahead import group, note_violation
 from nsvm_cli.engines.numba.losses import decide
 from nsvm_cli.engines.numba.masks import masks_for
@@ -31,7 +30,7 @@ from nsvm_cli.engines.numba.supports import acting, add, alpha_of, rows_of, scal
 def stretch(
     F: Network,
     o: Optimizer,
-    K: Kernel,
+    K: RBF,
     samples: Samples,
     support: Support,
     x_j: Any,
@@ -100,7 +99,7 @@ def _places(support: Support, i: Any) -> Any:
 @jit
 def _descend(
     F: Network,
-    K: Kernel,
+    K: RBF,
     o: Optimizer,
     progress: Progress,
     x_j: Any,

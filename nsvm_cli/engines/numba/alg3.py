@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from nsvm_cli.engines.numba.columns import centre, column_sums, columns_of
 from nsvm_cli.engines.numba.elements import add_matrix
 from nsvm_cli.engines.numba.forms import (
     BAD_G,
     BAD_OBJECTIVE,
     DONE,
     SQUARED,
-    Kernel,
     Network,
     Optimizer,
     Progress,
@@ -20,8 +20,7 @@ from nsvm_cli.engines.numba.forms import (
     Support,
 )
 from nsvm_cli.engines.numba.jit import jit
-from nsvm_cli.engines.numba.kernels.base import COLUMNS
-from nsvm_cli.engines.numba.kernels.columns import centre, column_sums, columns_of
+from nsvm_cli.engines.numba.kernels import COLUMNS, RBF
 from nsvm_cli.engines.numba.losses import decide
 from nsvm_cli.engines.numba.networks import feature_columns, features, room_for
 from nsvm_cli.engines.numba.objectives import descend_on_batch
@@ -31,7 +30,7 @@ from nsvm_cli.engines.numba.supports import add, alpha_of, rows_of
 def stretch(
     F: Network,
     o: Optimizer,
-    K: Kernel,
+    K: RBF,
     samples: Samples,
     support: Support,
     progress: Progress,
@@ -61,7 +60,7 @@ def stretch(
 
 
 @jit
-def _sums(F: Network, K: Kernel, samples: Samples, support: Support, x_A: Any) -> Any:
+def _sums(F: Network, K: RBF, samples: Samples, support: Support, x_A: Any) -> Any:
     """Return sum_j alpha_j K(F_theta(x_j), F_theta(x_i)) for every i in A."""
     z_A, out = features(F, x_A), np.zeros((len(x_A), support.alpha.shape[1]), F.theta.dtype)
     passed, z = room_for(F, COLUMNS), columns_of(z_A[:0], COLUMNS)

@@ -7,12 +7,12 @@ from typing import Any
 from nsvm_cli.engines.numba.forms import (
     BAD_OBJECTIVE,
     DONE,
-    Kernel,
     Network,
     Optimizer,
     Progress,
     Samples,
 )
+from nsvm_cli.engines.numba.kernels import RBF
 from nsvm_cli.engines.numba.objectives import descend_on_batch
 from nsvm_cli.engines.numba.supports import rows_of
 
@@ -20,7 +20,7 @@ from nsvm_cli.engines.numba.supports import rows_of
 def stretch(
     F: Network,
     o: Optimizer,
-    K: Kernel,
+    K: RBF,
     samples: Samples,
     progress: Progress,
     drawn: Any,

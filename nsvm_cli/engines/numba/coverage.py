@@ -12,21 +12,24 @@ from nsvm_cli.engines.numba import forms
 from nsvm_cli.models.dropout import Dropout
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernel_gradients import WithGradient
-from nsvm_cli.models.kernels import RBF, Biased, Kernel
-from nsvm_cli.models.losses import Hinge
+from nsvm_cli.models.kernels import Biased
 from nsvm_cli.models.networks import CNN, MLP, Normalize
-from nsvm_cli.models.optimizers import SGD, Adam
 from nsvm_cli.trainers import Problem, Trainer
-from nsvm_cli.trainers.alg1 import Alg1
-from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.pegasos import Pegasos
 
-TRAINERS = {"pegasos": Pegasos, "alg1": Alg1, "alg2": Alg2, "alg3": Alg3, "alg4": Alg4}
 
-FAR = "Far"
-"""What the name of the form of an RBF kernel begins with, unless its features are normalised."""
+def has_compiled_form(part: object) -> bool:
+    """Return whether the class of a part has the attribute ``compiled``.
+
+    What is derived from the class may compute something else, and has to say so for itself.
+    """
+    return "compiled" in vars(type(part))
+
+
+NORMALIZED, FAR = "RBF", "FarRBF"
+"""The forms of the kernel on features that are normalised, and on others; see ``kernels``."""
 
 
 def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
@@ -37,13 +40,13 @@ def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | N
 def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterator[str]:
     if beyond := look_ahead.uncovered(trainer, problem):
         yield beyond
-    if type(trainer) not in TRAINERS.values():
-        yield f"algorithms other than {', '.join(TRAINERS)}"
+    if not has_compiled_form(trainer):
+        yield f"algorithm {type(trainer).__name__}"
     if problem.x.device.type != "cpu":
         yield f"device={problem.x.device.type}"
     if isinstance(problem.K, WithGradient):
         yield "kernel.gradient"
-    if not vars(type(problem.K.without(Biased))).get("compiled"):
+    if not has_compiled_form(problem.K.without(Biased)):
         yield f"kernel {type(problem.K).__name__}"
     if not isinstance(trainer, Alg4) and not covers_loss(problem):
         yield "losses other than hinge"
@@ -62,41 +65,34 @@ def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterat
     if not all(p.requires_grad for p in F.network.parameters()):
         yield "parameters that do not move"
     settings: Any = getattr(F.optimizer, "settings", None)
-    if type(settings) not in (SGD, Adam):
+    if not has_compiled_form(settings):
         yield f"optimizer {type(F.optimizer).__name__}"
     elif settings.schedule not in forms.SCHEDULES:
         yield f"optimizer.schedule={settings.schedule}"
 
 
-def name_of(trainer: Trainer[Any]) -> str:
-    """Return the name of an algorithm that compiled functions cover."""
-    return next(name for name, kind in TRAINERS.items() if isinstance(trainer, kind))
-
-
 def units(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> list[str]:
     """Return the units of compiled code that take the steps of a run, which is covered; see ``code``."""
-    name, K = name_of(trainer), problem.K
-    if name == "pegasos":
-        return [unit(name, K, problem.x)]
+    if isinstance(trainer, Pegasos):
+        return [unit("pegasos", problem.x)]
     part_2 = isinstance(trainer, Alg4) and trainer.solver == "pegasos" and covers_loss(problem)
-    return [unit(name, K, problem.x, F), *([unit("pegasos", K, problem.x)] if part_2 else [])]
+    return [unit(name_of(trainer), problem.x, F), *([unit("pegasos", problem.x)] if part_2 else [])]
 
 
-def unit(algorithm: str, K: Kernel, x: Tensor, F: FeatureMap | None = None) -> str:
+def name_of(trainer: Trainer[Any]) -> str:
+    """Return the name of an algorithm that compiled functions cover."""
+    return type(trainer).__name__.lower()
+
+
+def unit(algorithm: str, x: Tensor, F: FeatureMap | None = None) -> str:
     """Return the name of the unit for an algorithm on samples like x; without F, theta does not move."""
     words = [algorithm, str(x.dtype).removeprefix("torch.")]
     parts = None if F is None else parts_of(F.network)
     if parts is None:
-        return "-".join([*words, kernel_name(K, False)])
+        return "-".join([*words, FAR])
     network, dropout, normalize = parts
-    words += [kernel_name(K, normalize is not None), type(network).__name__]
+    words += [NORMALIZED if normalize else FAR, type(network).__name__]
     return "-".join([*words, *(["dropout"] if drops(network, dropout) else [])])
-
-
-def kernel_name(K: Kernel, normalized: bool) -> str:
-    """Return the name of the form of a kernel on features that may be ``normalized``; see ``kernels``."""
-    name = type(K.without(Biased)).__name__
-    return f"{FAR}{name}" if name == RBF.__name__ and not normalized else name
 
 
 def drops(network: MLP | CNN, dropout: Dropout) -> bool:
@@ -106,7 +102,7 @@ def drops(network: MLP | CNN, dropout: Dropout) -> bool:
 
 def covers_loss(problem: Problem) -> bool:
     """Return whether compiled functions cover the loss of the SVM."""
-    return "compiled" in vars(type(problem.loss)) and type(problem.loss.l) is Hinge
+    return has_compiled_form(problem.loss) and has_compiled_form(problem.loss.l)
 
 
 def parts_of(network: nn.Module) -> tuple[MLP | CNN, Dropout, Normalize | None] | None:
@@ -116,12 +112,9 @@ def parts_of(network: nn.Module) -> tuple[MLP | CNN, Dropout, Normalize | None] 
     if any(module._forward_hooks or module._forward_pre_hooks for module in network.modules()):
         return None
     parts: list[Any] = [*network] if type(network) is nn.Sequential else [network]
-    kinds = [type(part) for part in parts]  # what is derived from them may compute something else
-    if kinds not in ([MLP], [MLP, Normalize], [CNN], [CNN, Normalize]):
+    if not all(map(has_compiled_form, parts)) or [*map(type, parts[1:])] not in ([], [Normalize]):
         return None
     (dropout,) = (module for module in parts[0].modules() if isinstance(module, Dropout))
-    if type(dropout) is not Dropout:
-        return None
     return parts[0], dropout, parts[1] if len(parts) > 1 else None
 
 

@@ -1,4 +1,4 @@
-"""Powers of two, and what kernels make of them, compiled."""
+"""Powers of two, compiled."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
-from nsvm_cli.engines.numba.forms import Kernel
-from nsvm_cli.engines.numba.jit import FAST, jit
+from nsvm_cli.engines.numba.jit import FAST
 
 SERIES = tuple(math.log(2) ** n / math.factorial(n) for n in range(14))
 """The Taylor series of 2^x at 0."""
@@ -68,19 +67,3 @@ def exp2(x: Any) -> Any:
 @overload(exp2, jit_options={"fastmath": FAST, "error_model": "numpy"})
 def _exp2_of_type(x: Any) -> Any:
     return inspect.unwrap(_exp2_float32 if x == types.float32 else _exp2_float64)  # see jit
-
-
-@jit
-def rate_of(K: Kernel) -> Any:
-    """Return the rate of the RBF or Laplacian kernel: exp(-gamma d) = 2^(rate d)."""
-    return type(K.gamma)(-K.gamma / math.log(2))
-
-
-@jit
-def of_exponents(K: Kernel, P: Any, i: int) -> None:
-    """Replace the exponents of 2 in row i by K(a_i, b_j)."""
-    for j in range(P.shape[1]):
-        P[i, j] = exp2(P[i, j])
-    if K.bias != P.dtype.type(0):
-        for j in range(P.shape[1]):
-            P[i, j] += K.bias

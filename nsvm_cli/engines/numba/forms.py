@@ -1,7 +1,7 @@
-"""What a compiled function gets of a network, a kernel and an optimizer: numbers and arrays.
+"""What a compiled function gets of a network and an optimizer: numbers and arrays.
 
 Numbers that are multiplied with features have their type, so that nothing is computed in float64 by accident.
-What differs between kinds of kernels and networks is told apart by their classes: see ``by_type`` in ``jit``.
+What differs between kinds of features and networks is told apart by classes: see ``by_type`` in ``jit``.
 """
 
 from __future__ import annotations
@@ -66,10 +66,6 @@ class Network(NamedTuple):
 
 class Convolutions(Network):
     """A network all of whose layers are convolutions."""
-
-
-Kernel = Any
-"""The form of a kernel: see ``kernels``."""
 
 
 class Optimizer(NamedTuple):

@@ -6,7 +6,6 @@ import functools
 import inspect
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import numba
@@ -14,7 +13,8 @@ import numba.core.config
 from numba.core.caching import FunctionCache
 from numba.extending import overload
 
-from nsvm_cli.engines.numba.code import COMPILES
+from nsvm_cli.engines.numba.code import COMPILES, code_folder, compile_once, unit_folder
+from nsvm_cli.errors import RunError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -64,20 +64,27 @@ def by_type(generic: Function) -> ByType:
 
 
 class KeptCode(FunctionCache):
-    """Machine code on disk. Only the process that compiles adds to it: others would spoil its checksums."""
+    """Machine code on disk, to which only the process that compiles adds.
+
+    Any other process, which loads it, would compute other last bits with code of its own.
+    """
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        if COMPILES in os.environ:
-            cast(Any, super()).save_overload(sig, data)
+        if COMPILES not in os.environ:
+            raise RunError(
+                f"the compiled code in {code_folder()} does not fit these samples: engine=torch does without"
+            )
+        cast(Any, super()).save_overload(sig, data)
 
 
 @functools.cache
-def kept(stretch: Callable[..., int], folder: Path) -> Any:
-    """Return a compiled stretch, whose machine code is kept in a folder."""
+def loaded(stretch: Callable[..., int], unit: str) -> Any:
+    """Return a stretch as machine code, that of a unit, which is compiled first unless that is done."""
+    compile_once([unit])
     plain = inspect.unwrap(stretch)
     done: Any = numba.njit(**OPTIONS)(plain)
     config: Any = numba.core.config
-    before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
+    before, config.CACHE_DIR = config.CACHE_DIR, str(unit_folder(unit))
     try:
         done._cache = cast(Any, KeptCode)(plain)  # as its enable_caching() does with Numba's own
     finally:

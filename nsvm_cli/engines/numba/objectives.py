@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from nsvm_cli.engines.numba.elements import add_matrix, inner, scale
-from nsvm_cli.engines.numba.forms import SQUARED, Kernel, Network, Optimizer, Progress
+from nsvm_cli.engines.numba.forms import SQUARED, Network, Optimizer, Progress
 from nsvm_cli.engines.numba.jit import jit
-from nsvm_cli.engines.numba.kernels.base import gradient, values
+from nsvm_cli.engines.numba.kernels import RBF, gradient, values
 from nsvm_cli.engines.numba.masks import masks_for
 from nsvm_cli.engines.numba.networks import forward, room_for, width
 from nsvm_cli.engines.numba.optimizers import theta_step
@@ -105,7 +105,7 @@ def norm_surrogate(K: Any, alpha: Any) -> Any:
 @jit
 def descend_on_batch(
     F: Network,
-    K: Kernel,
+    K: RBF,
     o: Optimizer,
     progress: Progress,
     A: Any,

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from nsvm_cli.engines.numba.elements import set_row
-from nsvm_cli.engines.numba.forms import BAD_G, DONE, Kernel, Progress, Samples, Support
-from nsvm_cli.engines.numba.kernels.base import sums, values
+from nsvm_cli.engines.numba.forms import BAD_G, DONE, Progress, Samples, Support
+from nsvm_cli.engines.numba.kernels import RBF, sums, values
 from nsvm_cli.engines.numba.look_ahead import note_violation
 from nsvm_cli.engines.numba.losses import decide
 from nsvm_cli.engines.numba.supports import add, alpha_of, rows_of
@@ -18,7 +18,7 @@ GROUP = 64
 
 
 def stretch(
-    K: Kernel,
+    K: RBF,
     samples: Samples,
     support: Support,
     z_support: Any,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from nsvm_cli.engines.numba import forms
-from nsvm_cli.engines.numba.coverage import FAR, drops, kernel_name, parts_of
+from nsvm_cli.engines.numba.coverage import drops, parts_of
+from nsvm_cli.engines.numba.kernels import RBF, FarRBF
 from nsvm_cli.models.dropout import dropped_below
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Biased, Kernel, or_one_over_n
@@ -22,18 +22,12 @@ from nsvm_cli.trainers import Problem
 from nsvm_cli.trainers.coefficients import SampleState
 
 
-def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> forms.Kernel:
-    """Return a kernel on features like z, which may be ``normalized`` to the same length."""
+def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> RBF:
+    """Return an RBF kernel on features like z, which may be ``normalized`` to the same length."""
     formula: Any = K.without(Biased)
     real = z.numpy().dtype.type
-    name = kernel_name(K, normalized)
-    module = import_module(f"nsvm_cli.engines.numba.kernels.{name.removeprefix(FAR).lower()}")
-    kind = getattr(module, name)
-    numbers = {name: getattr(formula, name) for name in kind._fields if name != "bias"}
-    if "gamma" in numbers:
-        numbers["gamma"] = or_one_over_n(numbers["gamma"], z)
-    typed = {name: value if isinstance(value, int) else real(value) for name, value in numbers.items()}
-    return kind(**typed, bias=real(isinstance(K, Biased)))
+    kind = RBF if normalized else FarRBF
+    return kind(real(or_one_over_n(formula.gamma, z)), real(isinstance(K, Biased)))
 
 
 def samples_form(problem: Problem, x: Tensor, lam: float) -> forms.Samples:
@@ -113,7 +107,7 @@ class Theta:
         )
         return cls(F, form, _optimizer_form(F, theta, T))
 
-    def kernel(self, K: Kernel) -> forms.Kernel:
+    def kernel(self, K: Kernel) -> RBF:
         """Return a kernel on the features."""
         return kernel_form(
             K, next(self.F.network.parameters()).new_empty(0, self.width), self.network.normalize

@@ -15,10 +15,9 @@ from threadpoolctl import ThreadpoolController
 from nsvm_cli.engines.look_ahead.base import Window
 from nsvm_cli.engines.look_ahead.trainers import LookAheadAlg1, LookAheadAlg2, LookAheadPegasos
 from nsvm_cli.engines.numba import alg1, alg2, alg3, alg4, forms, pegasos
-from nsvm_cli.engines.numba.code import cache_folder, compile_once, expect_loaded
 from nsvm_cli.engines.numba.coverage import covers_loss, unit
 from nsvm_cli.engines.numba.forms import BAD_G, DONE
-from nsvm_cli.engines.numba.jit import kept
+from nsvm_cli.engines.numba.jit import loaded
 from nsvm_cli.engines.numba.theta import Theta, fill, kernel_form, samples_form, support_form, vector
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.randomness import BLOCK, Sampler
@@ -85,10 +84,8 @@ class Stretches:
             NotFiniteError: a quantity is no longer finite. The state is then not a valid one.
         """
         theta = self.theta
-        compile_once([self.unit])
-        loaded = kept(stretch, cache_folder(self.unit))
-        status = loaded(*(() if theta is None else (theta.network, theta.optimizer)), *arguments)
-        expect_loaded(loaded)
+        of_theta = () if theta is None else (theta.network, theta.optimizer)
+        status = loaded(stretch, self.unit)(*of_theta, *arguments)
         if status != DONE:
             quantity = "the decision value g" if status == BAD_G else "the objective"
             raise NotFiniteError(quantity, int(self.progress.t[0]))
@@ -135,7 +132,7 @@ class CompiledPegasos(LookAheadPegasos):
             super().advance(problem, state, until)
             return
         K, samples = kernel_form(problem.K, state.z), samples_form(problem, state.z, self.lam)
-        support, steps = support_form(state), Stretches(problem, state, unit("pegasos", problem.K, state.z))
+        support, steps = support_form(state), Stretches(problem, state, unit("pegasos", state.z))
         z_support = _with_room(samples.x[state.coefficients.support], _room(state, self.k, until - state.t))
         s = np.empty((max(1, pegasos.GROUP // self.k) * self.k, support.alpha.shape[1]))
         held = np.zeros(1, np.int64)  # the first step of the group that s is of
@@ -167,7 +164,7 @@ class CompiledAlg1(LookAheadAlg1):
         )
         K, steps = (
             theta.kernel(problem.K),
-            Stretches(problem, state, unit("alg1", problem.K, problem.x, state.F), theta),
+            Stretches(problem, state, unit("alg1", problem.x, state.F), theta),
         )
         filled = np.array([state.z.filled])
         for drawn, first, last in blocks(state.sampler, state.t, until):
@@ -185,7 +182,7 @@ class CompiledAlg2(LookAheadAlg2):
     def advance(self, problem: Problem, state: SampleState, until: int) -> None:
         samples = samples_form(problem, problem.x, self.lam)
         support, theta = support_form(state), Theta.of(state.F, self.last_theta_step, problem.x)
-        steps = Stretches(problem, state, unit("alg2", problem.K, problem.x, state.F), theta)
+        steps = Stretches(problem, state, unit("alg2", problem.x, state.F), theta)
         room = _room(state, self.k, until - state.t)
         x_j, K = _with_room(samples.x[state.coefficients.support], room), theta.kernel(problem.K)
         for drawn, first, last in blocks(state.sampler, state.t, until):
@@ -201,7 +198,7 @@ class CompiledAlg3(Alg3):
     def advance(self, problem: Problem, state: SampleState, until: int) -> None:
         samples, support = samples_form(problem, problem.x, self.lam), support_form(state)
         theta = Theta.of(state.F, self.last_theta_step, problem.x)
-        steps = Stretches(problem, state, unit("alg3", problem.K, problem.x, state.F), theta)
+        steps = Stretches(problem, state, unit("alg3", problem.x, state.F), theta)
         K = theta.kernel(problem.K)
         centred = problem.task.centred if self.centred is None else self.centred
         for drawn, first, last in blocks(state.sampler, state.t, until):
@@ -226,7 +223,7 @@ class CompiledAlg4(Alg4):
         centred = problem.task.centred if self.centred is None else self.centred
         classes = len(problem.task.classes) if problem.task.outputs else 1
         theta = Theta.of(state.F, self.last_theta_step, problem.x)
-        steps = Stretches(problem, state, unit("alg4", problem.K, problem.x, state.F), theta)
+        steps = Stretches(problem, state, unit("alg4", problem.x, state.F), theta)
         samples = samples_form(problem, problem.x, self.lam)
         K = theta.kernel(problem.K)
         means = [*state.mean.mean.values()] if state.mean else []

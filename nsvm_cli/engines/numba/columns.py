@@ -1,4 +1,4 @@
-"""Kernels of few samples and features that stay as they are: values, sums and gradients, compiled."""
+"""The kernel of few samples and features that stay as they are: values, sums and gradients, compiled."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nsvm_cli.engines.numba.elements import add_matrix, inner
-from nsvm_cli.engines.numba.forms import Kernel
 from nsvm_cli.engines.numba.jit import by_type, jit, jit_in_order
-from nsvm_cli.engines.numba.kernels.base import (
+from nsvm_cli.engines.numba.kernels import (
     COLUMNS,
+    RBF,
+    FarRBF,
     gradient,
     of_products,
     squared_lengths,
@@ -59,7 +60,7 @@ def _squared_length(z: Any) -> Any:
 
 
 @jit
-def centre(K: Kernel, a: Any, b: Columns, count: int) -> Any:
+def centre(K: RBF, a: Any, b: Columns, count: int) -> Any:
     """Set the squared lengths of the first columns of b's first block, after a shift if K needs one.
 
     Returns the rows of a, shifted alike: their distances stay as they are.
@@ -77,8 +78,21 @@ def centre(K: Kernel, a: Any, b: Columns, count: int) -> Any:
 
 @by_type
 @jit
-def shift(K: Kernel, a: Any, z: Any, k: int, count: int) -> None:
+def shift(K: RBF, a: Any, z: Any, k: int, count: int) -> None:
     """Shift feature k of the rows of a and of the first columns of z, if that keeps digits."""
+
+
+@shift.register(FarRBF)
+@jit
+def _(K: FarRBF, a: Any, z: Any, k: int, count: int) -> None:
+    origin = z.dtype.type(0)
+    for j in range(count):
+        origin += z[k, j]
+    origin /= z.dtype.type(count)
+    for j in range(count):
+        z[k, j] -= origin
+    for i in range(len(a)):
+        a[i, k] -= origin
 
 
 @jit
@@ -145,9 +159,8 @@ def _add_4_products(P: Any, begun: Any, i: int, a: Any, k: int, b: Any, block: i
         P[i + 3, j] = _sum(begun, P[i + 3, j], s_0 * c_0 + s_1 * c_1 + s_2 * c_2 + s_3 * c_3)
 
 
-@by_type
 @jit
-def column_values(K: Kernel, a: Any, b: Columns, block: int, count: int) -> Any:
+def column_values(K: RBF, a: Any, b: Columns, block: int, count: int) -> Any:
     """Return K(a_i, b_j) for the first columns of a block."""
     P = products_with(a, b.z, block, count)
     of_products(K, P, squared_lengths(a), b.squares[block])
@@ -155,7 +168,7 @@ def column_values(K: Kernel, a: Any, b: Columns, block: int, count: int) -> Any:
 
 
 @jit
-def column_sums(K: Kernel, a: Any, b: Columns, w: Any) -> Any:
+def column_sums(K: RBF, a: Any, b: Columns, w: Any) -> Any:
     """Return sum_j w_j K(b_j, a_i) for every i, of shape (p, C), for w of shape (q, C)."""
     out, numbers = np.zeros((a.shape[0], w.shape[1]), a.dtype), w.reshape(-1)
     for begin in range(0, len(w), COLUMNS):
@@ -173,17 +186,23 @@ def column_sums(K: Kernel, a: Any, b: Columns, w: Any) -> Any:
     return out
 
 
-@by_type
-def column_gradient(K: Kernel, a: Any, b: Columns, block: int, K_ab: Any, G: Any, out: Any) -> None:
+@jit
+def column_gradient(K: RBF, a: Any, b: Columns, block: int, K_ab: Any, G: Any, out: Any) -> None:
     """Add the gradient of sum_ij G_ij K(a_i, b_j) with respect to a, given K_ab = K(a_i, b_j), to ``out``.
 
     The sum is over the first columns of a block. It overwrites G.
     """
-    raise NotImplementedError
+    factor = a.dtype.type(2) * K.gamma
+    for i in range(len(a)):
+        total = a.dtype.type(0)
+        for j in range(G.shape[1]):
+            G[i, j] *= factor * (K_ab[i, j] - K.bias)
+            total += G[i, j]
+        _add_columns(a, b.z, block, G, i, total, out)
 
 
 @jit
-def add_columns(a: Any, columns: Any, block: int, G: Any, i: int, total: Any, out: Any) -> None:
+def _add_columns(a: Any, columns: Any, block: int, G: Any, i: int, total: Any, out: Any) -> None:
     """Add sum_j G_ij b_j - ``total`` a_i to row i of ``out``."""
     for k in range(a.shape[1]):
         by_a = a.dtype.type(0)
@@ -194,9 +213,15 @@ def add_columns(a: Any, columns: Any, block: int, G: Any, i: int, total: Any, ou
 
 @by_type
 @jit
-def term_columns(K: Kernel, z_s: Any, room: int) -> Any:
+def term_columns(K: RBF, z_s: Any, room: int) -> Any:
     """Return the features of the terms as columns, with room for others, or None if K does without."""
     return columns_of(z_s, room)
+
+
+@term_columns.register(FarRBF)
+@jit
+def _(K: FarRBF, z_s: Any, room: int) -> None:
+    return None
 
 
 @jit
@@ -207,7 +232,7 @@ def set_term(columns: Columns | None, j: int, z: Any) -> None:
 
 
 @jit
-def term_sums(K: Kernel, z: Any, z_s: Any, columns: Columns | None, alpha_s: Any) -> Any:
+def term_sums(K: RBF, z: Any, z_s: Any, columns: Columns | None, alpha_s: Any) -> Any:
     """Return sum_s alpha_s K(z_s, z_i) for every i."""
     if columns is None:
         return sums(K, z, z_s, alpha_s)
@@ -216,7 +241,7 @@ def term_sums(K: Kernel, z: Any, z_s: Any, columns: Columns | None, alpha_s: Any
 
 @jit
 def add_term_gradient(
-    K: Kernel, z: Any, z_s: Any, columns: Columns | None, begin: int, end: int, c: Any, by_z: Any
+    K: RBF, z: Any, z_s: Any, columns: Columns | None, begin: int, end: int, c: Any, by_z: Any
 ) -> Any:
     """Return sum_is c_is K(z_i, z_s) over these terms, and add its gradient with respect to z to ``by_z``."""
     if columns is None:

@@ -1,20 +1,23 @@
-"""The RBF kernel, compiled."""
+"""The RBF kernel, compiled: values and gradients; and sums, of all values."""
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nsvm_cli.engines.numba.exponential import of_exponents, rate_of
+from nsvm_cli.engines.numba.elements import add_matrix
+from nsvm_cli.engines.numba.exponential import exp2
 from nsvm_cli.engines.numba.forms import Real
-from nsvm_cli.engines.numba.jit import jit
-from nsvm_cli.engines.numba.kernels.base import gradient, of_products, squared_lengths, values
-from nsvm_cli.engines.numba.kernels.columns import Columns, add_columns, column_gradient, shift, term_columns
+from nsvm_cli.engines.numba.jit import by_type, jit
+
+COLUMNS = 768
+"""Support vectors whose kernel values are computed at a time, so that they stay in a core's cache."""
 
 
 class RBF(NamedTuple):
-    """The kernel of features of the same length."""
+    """The kernel of features of the same length, plus the constant ``bias``."""
 
     gamma: Real
     bias: Real
@@ -27,9 +30,25 @@ class FarRBF(RBF):
     """
 
 
-@of_products.register(RBF)
 @jit
-def _(K: RBF, P: Any, square_a: Any, square_b: Any) -> None:
+def rate_of(K: RBF) -> Any:
+    """Return the rate of the kernel: exp(-gamma d) = 2^(rate d)."""
+    return type(K.gamma)(-K.gamma / math.log(2))
+
+
+@jit
+def of_exponents(K: RBF, P: Any, i: int) -> None:
+    """Replace the exponents of 2 in row i by K(a_i, b_j)."""
+    for j in range(P.shape[1]):
+        P[i, j] = exp2(P[i, j])
+    if K.bias != P.dtype.type(0):
+        for j in range(P.shape[1]):
+            P[i, j] += K.bias
+
+
+@jit
+def of_products(K: RBF, P: Any, square_a: Any, square_b: Any) -> None:
+    """Replace <a_i, b_j> by K(a_i, b_j), given the squared lengths."""
     real, rate = P.dtype.type, rate_of(K)
     for i in range(P.shape[0]):
         square = square_a[i]
@@ -39,10 +58,42 @@ def _(K: RBF, P: Any, square_a: Any, square_b: Any) -> None:
         of_exponents(K, P, i)
 
 
-@gradient.register(RBF)
 @jit
-def _(K: RBF, a: Any, b: Any, K_ab: Any, G: Any) -> Any:
+def squared_lengths(a: Any) -> Any:
+    """Return ||a_i||^2 for every i."""
+    out = np.empty(a.shape[0], a.dtype)
+    for i in range(a.shape[0]):
+        square = a.dtype.type(0)
+        for k in range(a.shape[1]):
+            square += a[i, k] * a[i, k]
+        out[i] = square
+    return out
+
+
+@by_type
+@jit
+def values(K: RBF, a: Any, b: Any) -> Any:
+    """Return K(a_i, b_j) for all i, j."""
+    P = np.dot(a, b.T)
+    of_products(K, P, squared_lengths(a), squared_lengths(b))
+    return P
+
+
+@by_type
+@jit
+def gradient(K: RBF, a: Any, b: Any, K_ab: Any, G: Any) -> Any:
+    """Return the gradient of sum_ij G_ij K(a_i, b_j) with respect to a, given K_ab = K(a_i, b_j)."""
     return _of_weights(a, b, _weights(K, K_ab, G))
+
+
+@jit
+def sums(K: RBF, a: Any, b: Any, w: Any) -> Any:
+    """Return sum_j w_j K(b_j, a_i) for every i, of shape (p, C), for w of shape (q, C)."""
+    out = np.zeros((a.shape[0], w.shape[1]), a.dtype)
+    for begin in range(0, b.shape[0], COLUMNS):
+        end = min(begin + COLUMNS, b.shape[0])
+        add_matrix(out, np.dot(values(K, a, b[begin:end]), w[begin:end]))
+    return out
 
 
 @jit
@@ -65,18 +116,6 @@ def _of_weights(a: Any, b: Any, GK: Any) -> Any:
         for k in range(a.shape[1]):
             out[i, k] -= total * a[i, k]
     return out
-
-
-@column_gradient.register(RBF)
-@jit
-def _(K: RBF, a: Any, b: Columns, block: int, K_ab: Any, G: Any, out: Any) -> None:
-    factor = a.dtype.type(2) * K.gamma
-    for i in range(len(a)):
-        total = a.dtype.type(0)
-        for j in range(G.shape[1]):
-            G[i, j] *= factor * (K_ab[i, j] - K.bias)
-            total += G[i, j]
-        add_columns(a, b.z, block, G, i, total, out)
 
 
 FEW = 2**13
@@ -143,22 +182,3 @@ def _(K: FarRBF, a: Any, b: Any, K_ab: Any, G: Any) -> Any:
         return out
     origin = _mean(b)
     return _of_weights(_shifted(a, origin), _shifted(b, origin), GK)
-
-
-@shift.register(FarRBF)
-@jit
-def _(K: FarRBF, a: Any, z: Any, k: int, count: int) -> None:
-    origin = z.dtype.type(0)
-    for j in range(count):
-        origin += z[k, j]
-    origin /= z.dtype.type(count)
-    for j in range(count):
-        z[k, j] -= origin
-    for i in range(len(a)):
-        a[i, k] -= origin
-
-
-@term_columns.register(FarRBF)
-@jit
-def _(K: FarRBF, z_s: Any, room: int) -> None:
-    return None
