@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 
 from nsvm_cli.errors import InputError, RunError, message_of, out_of_memory
 
@@ -25,8 +25,8 @@ _named: set[str] = set()
 _folders: set[str] = set()
 """The top-level modules that the user has named, and the folders in which this was done."""
 
-_sources: dict[str, dict[str, bytes]] = {}
-"""For each module that the user has named, its source and that of what it imports, by name."""
+_sources: dict[str, tuple[ModuleType, dict[str, bytes]]] = {}
+"""For each plugin, the module itself, and the sources of it and of what it imports, by name."""
 
 
 def load_plugins(modules: Iterable[str]) -> None:
@@ -48,9 +48,8 @@ def load_plugins(modules: Iterable[str]) -> None:
         _folders.add(folder)
         _named.add(module.partition(".")[0])
         try:
-            if module not in sys.modules or module not in _sources:
-                importlib.import_module(module)
-                _sources[module] = _read_sources(module)
+            if not _is_loaded(module):
+                _sources[module] = importlib.import_module(module), _read_sources(module)
         except Exception as error:
             if isinstance(error, ModuleNotFoundError) and error.name in (module, module.split(".")[0]):
                 raise InputError(
@@ -64,8 +63,13 @@ def code_sha256() -> str | None:
 
     It covers what they import from their own folder, also later, within functions.
     """
-    loaded = {pair for name in _sources.keys() & sys.modules.keys() for pair in _sources[name].items()}
+    loaded = {pair for name in filter(_is_loaded, _sources) for pair in _sources[name][1].items()}
     return hashlib.sha256(repr(sorted(loaded)).encode()).hexdigest() if loaded else None
+
+
+def _is_loaded(plugin: str) -> bool:
+    """Return whether the module of this name is the one whose source was read, not a namesake."""
+    return plugin in _sources and sys.modules.get(plugin) is _sources[plugin][0]
 
 
 def _read_sources(plugin: str) -> dict[str, bytes]:

@@ -90,7 +90,7 @@ case "$*" in
     rmdir pip-at-work
     [ "$package" != "$INTERRUPTED_AT" ] || exit 130
     mv .venv/lib/half-installed ".venv/lib/$package";;
-"-m pip --version" | "-c " | "-m nsvm_cli.engines.numba") ;;
+"-m pip --version" | "-c ") ;;
 *) exec {python} -S "$@";;
 esac
 """

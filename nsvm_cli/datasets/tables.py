@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsvm_cli.config.registry import shown
 from nsvm_cli.errors import InputError, did_you_mean, out_of_memory
+from nsvm_cli.memory import expect_room
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,6 +122,9 @@ def read_csv(
             problem = "is not a file" if file.exists() else "does not exist"
             advice = f", relative to the folder where the command is run; name it with {setting}=FILE"
             raise InputError(f"{what} {problem}: expected a CSV file{'' if file.is_absolute() else advice}")
+        if (size := file.stat().st_size) == 0:
+            raise InputError(f"{what} cannot be read as CSV: it is empty")
+        expect_room(size, what)  # before it is read: a stranger's settings may name any file
         names = first_line(file, separator)
         header = not (headless and any(map(is_number, names)))
         names = column_names(names) if header else [f"V{n}" for n in range(1, len(names) + 1)]

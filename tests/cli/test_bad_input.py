@@ -57,7 +57,7 @@ CASES = [
     ("train dataset=csv dataset.path=nowhere.csv", "dataset.path=nowhere.csv does not exist"),
     (
         "train dataset=mnist dataset.root=nowhere",
-        "dataset.root=nowhere has no MNIST/raw/train-images-idx3-ubyte",
+        "dataset.root=nowhere: nowhere/MNIST/raw/train-images-idx3-ubyte",
     ),
     ("train plugins=[nowhere]", "plugins: there is no module 'nowhere'"),
     ("train plugins=[.x]", "plugins: expected the names of modules"),
