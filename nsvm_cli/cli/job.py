@@ -195,7 +195,7 @@ def _train(settings: Settings, place: Place, job: Job) -> None:
 
 
 def _trains_longer(directory: Path, settings: Settings, options: RunOptions) -> bool:
-    """Return whether a finished run goes on with other settings, such as more steps.
+    """Return whether to continue a finished run with other settings, such as more steps.
 
     Raises:
         InputError: it cannot, or not without ``allow_mismatch``.
