@@ -19,7 +19,6 @@ from nsvm_cli.trainers import build_trainer
 from nsvm_cli.tuning.space import parse_search, placed
 
 ROOT = Path(__file__).parents[1]
-CONF = ROOT / "conf"
 KINDS = ("ringnorm", "images_of_two", "images_of_more")
 TUNED = [f"values/{kind}/{algorithm}" for kind in KINDS for algorithm in [*ALGORITHMS, "cross_entropy"]]
 TUNED += ["values/tables/alg4", "values/tables/cross_entropy", "values/digits_of_two/cross_entropy"]
@@ -168,9 +167,9 @@ IN_THE_GATE = (
 )
 def test_the_command_that_found_the_values_can_be_typed(name: str) -> None:
     """And the values are among those that it searched."""
-    comment = re.sub(r"(?m)^# ?", "", (CONF / f"{name}.yaml").read_text())
-    command = re.search(r"^nsvm tune (.*?)(?=^It found)", comment, re.DOTALL | re.MULTILINE)
-    assert command, f"{name}.yaml does not say what found it"
+    page = (ROOT / "docs" / "experiments.md").read_text()
+    command = re.search(rf"^`{name}`: [^`]*```text\nnsvm tune ([^`]*)```", page, re.MULTILINE)
+    assert command, f"docs/experiments.md does not say what found {name}"
     words = shlex.split(command[1])
     values = compose_settings(["+tune=default", *words])
     search = {k: v for k, v in values.pop("tune").items() if k != "validation"}
