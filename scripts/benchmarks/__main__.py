@@ -1,6 +1,6 @@
 """Measure how fast nsvm is, compared with baselines. See BENCHMARKS.md.
 
-usage: scripts/benchmark [--parts trainers svc predict growth classes] [--pairs 5]
+usage: scripts/benchmark [--parts trainers svc] [--pairs 5]
                          [--out outputs/benchmark] [--ringnorm FILE.csv] [--mnist FOLDER]
                          [--algorithms alg1 alg2 ...] [--engine auto|torch|numba]
 
@@ -15,17 +15,11 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import baselines, classes, trainers
+from benchmarks import baselines, trainers
 from benchmarks.report import Report
 
 USAGE = (__doc__ or "").split("usage: ")[1].split("\n\n")[0]
-PARTS = {
-    "trainers": trainers.measure,
-    "svc": baselines.fit,
-    "predict": baselines.predict,
-    "growth": baselines.growth,
-    "classes": classes.measure,
-}
+PARTS = {"trainers": trainers.measure, "svc": baselines.fit}
 
 
 def main() -> None:

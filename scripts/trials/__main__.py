@@ -1,6 +1,6 @@
 """Try in the long run what the gate has no time for; to be run before a release.
 
-usage: scripts/try [--parts PART ...] [--kills 300] [--signals 50] [--minutes 60] [--studies 2000]
+usage: scripts/try [--parts PART ...] [--kills 300] [--signals 50] [--minutes 60]
                    [--out outputs/trials]
 
 parts, by default all:
@@ -8,10 +8,8 @@ parts, by default all:
   pauses    runs that pause, on each processor that this one can stand in for, and runs that are slowed down
   kills     runs that are killed at random moments, and resumed
   signals   runs that are interrupted at random moments, and resumed
-  damage    files that are cut short or have a bit turned
   disk      runs on disks that are too small; needs root, for the disk is a small tmpfs
-  fuzz      files that nobody wrote in good faith, made by hypothesis
-  chance    simulated studies, in which nsvm compare may find no differences between equal candidates
+  fuzz      files that are cut short, have a bit turned, or were never written in good faith, by hypothesis
 
 Each part writes its findings to PART.md in the output folder, and fails if a promise is broken.
 """
@@ -25,19 +23,17 @@ from pathlib import Path
 
 import torch
 
-from trials import chance, damage, fuzz, pauses, runs, thorough
+from trials import disk, fuzz, pauses, runs
 
 ABOUT, REST = (__doc__ or "").split("usage: ")
 USAGE, _, DETAILS = REST.partition("\n\n")
 PARTS = {
-    "thorough": thorough.thorough,
+    "thorough": pauses.thorough,
     "pauses": pauses.pauses,
     "kills": runs.kills,
     "signals": runs.signals,
-    "damage": damage.damage,
-    "disk": damage.disk,
+    "disk": disk.disk,
     "fuzz": fuzz.fuzz,
-    "chance": chance.chance,
 }
 
 
@@ -52,7 +48,6 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60, help="of fuzzing")
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--signals", type=int, default=50)
-    parser.add_argument("--studies", type=int, default=2000, help="of each kind that are simulated")
     parser.add_argument("--out", type=Path, default=Path("outputs/trials"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)

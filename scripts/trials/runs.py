@@ -80,46 +80,50 @@ def lines_are_whole(run: Path) -> None:
         raise SystemExit(f"{run}: doubled lines")
 
 
+def begun(words: list[str], folder: Path) -> subprocess.Popen[str]:
+    """Start the run in ``run``, or resume it if it is there."""
+    there = (folder / "run" / "config.yaml").exists()
+    return start([*words, "resume=run" if there else "hydra.run.dir=run"], folder)
+
+
+def compared(words: list[str], folder: Path) -> None:
+    """Check that a run has ended with the bits of its undisturbed twin, and delete both."""
+    ours, theirs = bits(folder / "run"), bits(folder / "twin")
+    if ours != theirs:
+        differing = [key for key in theirs if ours.get(key) != theirs[key]]
+        raise SystemExit(f"{words}: {differing} differ from its twin's")
+    shutil.rmtree(folder / "run")
+    shutil.rmtree(folder / "twin")
+
+
 def kills(folder: Path, arguments: Namespace) -> list[str]:
-    """Kill at random moments, over at least 60 runs; each must end with the bits of an undisturbed twin."""
+    """Kill runs at random moments, and resume them; each must end with the bits of an undisturbed twin."""
     rng = random.Random(0)
     killed: Counter[str] = Counter()
-    runs, in_training, without_run = 0, 0, 0
+    runs = in_training = without_run = 0
     while killed.total() < arguments.kills or runs < 60:
-        algorithm, seed = ALGORITHMS[runs % len(ALGORITHMS)], runs
-        words = command(algorithm, seed)
+        algorithm = ALGORITHMS[runs % len(ALGORITHMS)]
+        words = command(algorithm, runs)
         began = time.monotonic()
         finished([*words, "hydra.run.dir=twin"], folder)
-        takes = time.monotonic() - began
-        quota = max(1, round(arguments.kills / 60))
+        longest = max(2.5, 0.8 * (time.monotonic() - began))
+        left = max(1, round(arguments.kills / 60))
         while True:
-            exists = (folder / "run" / "config.yaml").exists()
-            run = start([*words, "resume=run"] if exists else [*words, "hydra.run.dir=run"], folder)
-            if quota == 0:
-                _, errors = run.communicate(timeout=600)
+            run = begun(words, folder)
+            try:
+                _, errors = run.communicate(timeout=rng.uniform(0.3, longest) if left else 600)
                 if run.returncode != 0:
                     raise SystemExit(f"{words}: could not be resumed: {errors}")
-                break
-            try:
-                run.communicate(timeout=rng.uniform(0.3, max(2.5, 0.8 * takes)))
-                if run.returncode != 0:
-                    raise SystemExit(f"{words}: could not be resumed")
                 break
             except subprocess.TimeoutExpired:
                 run.send_signal(signal.SIGKILL)
                 run.communicate()
-                quota -= 1
+                left -= 1
                 killed[algorithm] += 1
                 in_training += (folder / "run" / "last.safetensors").exists()
                 without_run += not (folder / "run").exists()
                 lines_are_whole(folder / "run")
-        ours, theirs = bits(folder / "run"), bits(folder / "twin")
-        if ours != theirs:
-            raise SystemExit(
-                f"{words}: {[key for key in theirs if ours.get(key) != theirs[key]]} differ from its twin's"
-            )
-        shutil.rmtree(folder / "run")
-        shutil.rmtree(folder / "twin")
+        compared(words, folder)
         runs += 1
     each = ", ".join(f"{algorithm} {number}" for algorithm, number in sorted(killed.items()))
     return [
@@ -137,54 +141,33 @@ def signals(folder: Path, arguments: Namespace) -> list[str]:
     """
     rng = random.Random(1)
     waits: list[float] = []
-    number = requested = done = 0
-    while len(waits) < arguments.signals:
-        algorithm = ALGORITHMS[number % len(ALGORITHMS)]
-        words = command(algorithm, number)
+    runs = requested = 0
+    while len(waits) < arguments.signals and runs < 10 + 2 * arguments.signals:
+        words = command(ALGORITHMS[runs % len(ALGORITHMS)], runs)
         words = [word for word in words if not word.startswith("checkpoint.")] + ["checkpoint.every=1h"]
         finished([*words, "hydra.run.dir=twin"], folder)
-        shutil.rmtree(folder / "run", ignore_errors=True)
-        for _ in range(2):
-            signum = ENDING[len(waits) % len(ENDING)]
-            there = (folder / "run").exists()
-            run = start([*words, "resume=run"] if there else [*words, "hydra.run.dir=run"], folder)
-            before = (folder / "run" / "metrics.jsonl").stat().st_mtime_ns if there else 0
-            while run.poll() is None and (
-                not (folder / "run" / "metrics.jsonl").exists()
-                or (folder / "run" / "metrics.jsonl").stat().st_mtime_ns == before
-            ):
-                time.sleep(0.01)
-            run.send_signal(signal.SIGUSR1)
-            time.sleep(rng.uniform(0, 0.5))
-            if run.poll() is not None:
-                _, errors = run.communicate()
-                if run.returncode != 0:
-                    raise SystemExit(f"{words}: SIGUSR1 ended it with {run.returncode}: {errors}")
-                break
-            sent = time.monotonic()
-            run.send_signal(signum)
-            _, errors = run.communicate(timeout=120)
-            if run.returncode == 0:  # it was just done
-                done += 1
-                if done > 10 + len(waits):
-                    raise SystemExit(f"{words}: runs end before {signum.name}, or in spite of it")
-                break
+        run, metrics = begun(words, folder), folder / "run" / "metrics.jsonl"
+        while run.poll() is None and not metrics.exists():
+            time.sleep(0.01)
+        run.send_signal(signal.SIGUSR1)
+        time.sleep(rng.uniform(0, 0.5))
+        signum, sent = ENDING[len(waits) % len(ENDING)], time.monotonic()
+        run.send_signal(signum)
+        _, errors = run.communicate(timeout=120)
+        if run.returncode != 0:  # otherwise it was just done
             waits.append(time.monotonic() - sent)
             requested += "checkpoint after step" in errors
             if run.returncode != 128 + signum or "Traceback" in errors:
                 raise SystemExit(f"{words}: exit code {run.returncode}, {errors}")
             lines_are_whole(folder / "run")
-        if not (folder / "run" / "result.json").exists():
             finished([*words, "resume=run"], folder)
-        if bits(folder / "run") != bits(folder / "twin"):
-            raise SystemExit(f"{words}: differs from its twin")
-        shutil.rmtree(folder / "twin")
-        number += 1
-    names = ", ".join(signum.name for signum in ENDING)
+        compared(words, folder)
+        runs += 1
+    if len(waits) < arguments.signals:
+        raise SystemExit(f"only {len(waits)} of {runs} runs were still there when the signal came")
+    median, names = sorted(waits)[len(waits) // 2], ", ".join(signum.name for signum in ENDING)
     return [
-        f"{len(waits)} signals, {names} in turn, in {number} runs, each shortly after a SIGUSR1, which the "
-        f"run survived ({requested} times with its checkpoint reported): exit code 128 plus the signal's "
-        f"number, the process gone after {sorted(waits)[len(waits) // 2]:.2f} s (median; longest "
-        f"{max(waits):.2f} s), "
-        "every run resumed to its twin's bits",
+        f"{len(waits)} signals, {names} in turn, each after a SIGUSR1, which the run survived ({requested} "
+        "times with its checkpoint reported): exit code 128 plus the signal's number after "
+        f"{median:.2f} s (median; longest {max(waits):.2f} s), resumed to its twin's bits",
     ]
