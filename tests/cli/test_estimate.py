@@ -18,8 +18,6 @@ def test_an_estimate_leaves_no_file(tmp_path: Path) -> None:
     rows = dict(line.strip("│ ").split("│") for line in done.stdout.splitlines() if line.startswith("│"))
     shown = {name.strip(): value.strip() for name, value in rows.items()}
     assert shown["samples"] == "270 train, 30 test"
-    assert shown["steps"].startswith("20, then ")
     assert shown["time of Part 1"].endswith("from 20 of 20 steps")
-    assert shown["run directory"] == "runs/one"
-    assert shown.keys() >= {"training time", "peak memory", "final.safetensors", "last.safetensors"}
+    assert shown.keys() >= {"epochs", "engine", "time of Part 2", "training time", "support vectors"}
     assert list(tmp_path.iterdir()) == []
