@@ -26,7 +26,9 @@ def message_of(error: BaseException) -> str:
     """Return what went wrong; for a bug, with the name of the exception."""
     if isinstance(error, OSError):
         return plainly(error) or type(error).__name__
-    return str(error) if isinstance(error, (InputError, RunError)) else f"{type(error).__name__}: {error}"
+    if isinstance(error, (InputError, RunError)):
+        return str(error)
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 SHORTAGES = (

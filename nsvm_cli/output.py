@@ -32,9 +32,8 @@ def say(line: object) -> None:
 
 
 def details(error: BaseException, full: bool) -> list[str]:
-    """Return the lines of the traceback of an error, or only those of its notes."""
-    texts = traceback.format_exception(error) if full else getattr(error, "__notes__", ())
-    return "".join(texts).splitlines()
+    """Return the lines of the traceback of an error, if it is asked for."""
+    return "".join(traceback.format_exception(error)).splitlines() if full else []
 
 
 def answer(line: object) -> None:

@@ -90,12 +90,6 @@ def test_a_table_prints_strings_as_they_are() -> None:
     assert len({len(line.rstrip()) for line in lines[1:]}) == 1, "the columns know how long they are"
 
 
-def test_a_message_keeps_both_ends_of_a_long_name(tmp_path: Path) -> None:
-    done = nsvm("evaluate", "x" * 5000, cwd=tmp_path)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert re.fullmatch(r"nsvm: x+ \.\.\. x+: File name too long\n", done.stderr)
-
-
 @pytest.mark.parametrize("failing", [full_disk, reader_gone])
 def test_training_goes_on_without_output(failing: object, tmp_path: Path) -> None:
     assert callable(failing)

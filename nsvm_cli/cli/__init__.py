@@ -14,10 +14,7 @@ from typing import NoReturn
 from nsvm_cli.cli.parser import build_parser
 from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
 from nsvm_cli.output import details, flash, say, standard_streams
-from nsvm_cli.plugins import explain, is_of_plugin, load_plugins
-
-MAX_MESSAGE_LENGTH = 1500
-"""The most characters in a line about an error."""
+from nsvm_cli.plugins import explain, load_plugins
 
 GC_THRESHOLD = 50_000
 """New objects after which Python looks for garbage: importing torch creates 260,000, all of which last."""
@@ -86,15 +83,9 @@ def _end(signum: int, frame: FrameType | None) -> NoReturn:
 
 
 def _complain(what: object, code: int) -> int:
-    line = str(what)
     if isinstance(what, Exception):
-        for detail in details(what, full := os.environ.get("HYDRA_FULL_ERROR") == "1"):
-            say(detail)
-        line = message_of(what)
-        if not full and is_of_plugin(what.__cause__):
-            line += "; HYDRA_FULL_ERROR=1 shows the traceback"
-    line = " ".join(line.split())
-    if len(line) > MAX_MESSAGE_LENGTH:  # the reason is at the end
-        line = f"{line[: MAX_MESSAGE_LENGTH // 2]} ... {line[-MAX_MESSAGE_LENGTH // 2 :]}"
-    say(f"nsvm: {line}")
+        for line in details(what, full=os.environ.get("HYDRA_FULL_ERROR") == "1"):
+            say(line)
+        what = message_of(what)
+    say(f"nsvm: {' '.join(str(what).split())}")
     return code
