@@ -44,7 +44,10 @@ def out_of_memory(error: Exception) -> RunError | None:
     if not isinstance(error, MemoryError) and not any(words in reason.lower() for words in SHORTAGES):
         return None
     reason = reason.rpartition("DefaultCPUAllocator: ")[2].removeprefix("out of memory: ")
-    return RunError(f"out of memory: {reason or 'an allocation failed'}")
+    return RunError(
+        f"out of memory: {reason or 'an allocation failed'}; use smaller data or a smaller network, or lower "
+        "memory_budget"
+    )
 
 
 class NotFiniteError(ArithmeticError):

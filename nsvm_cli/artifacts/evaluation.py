@@ -10,7 +10,6 @@ from nsvm_cli.artifacts.model_file import Facts, SavedModel
 from nsvm_cli.config.settings import Section
 from nsvm_cli.datasets import Data, SampleCache, Split, load_data
 from nsvm_cli.errors import InputError
-from nsvm_cli.memory import memory_limit
 from nsvm_cli.plugins import code_sha256
 from nsvm_cli.trainers import trains_svm
 
@@ -42,8 +41,8 @@ def evaluate_model(
     section = {**(dataset or settings.dataset), **changes}
     if "path" in changes and "test_path" not in changes:
         section.pop("test_path", None)  # it belongs to the table that is replaced
-    with memory_limit(settings.memory_budget):
-        data = load_data(section, settings.seed, settings.task, facts.known, samples)
+    how = settings.task, facts.known, samples, settings.memory_budget
+    data = load_data(section, settings.seed, *how)
     name = split or ("validation" if settings.dataset.get("validation") else "test")
     chosen = checked_split(facts, data, name)
     svm = trains_svm(settings.algorithm["name"])

@@ -20,15 +20,13 @@ from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.datasets import Known, build_source
 from nsvm_cli.datasets.encoding import MOST_CLASSES, Columns, TableEncoder
 from nsvm_cli.datasets.scaling import Scaling
-from nsvm_cli.datasets.unlabelled import sample_bytes
 from nsvm_cli.errors import InputError, RunError, out_of_memory
-from nsvm_cli.memory import MEMORY_BUDGET, expect_room_for_sample, memory_limit
-from nsvm_cli.models.activations import ActivationMeter
+from nsvm_cli.memory import MEMORY_BUDGET
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.kernel_gradients import WithGradient
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.networks import build_network, empty_network
-from nsvm_cli.models.nsvm import NSVM, Expansion, output_bytes
+from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.parallel.device import select_device
 from nsvm_cli.parts import build_parts
 from nsvm_cli.plugins import plugin_errors
@@ -43,14 +41,19 @@ SETTINGS_BYTES = 4 * CONFIG_BYTES
 """The most that the settings take as JSON, which config.yaml holds too."""
 
 
-def _in_memory(shape: tuple[int, ...]) -> tuple[int, ...]:
-    expect_room_for_sample(sample_bytes(shape), "the values")
+SAMPLE_VALUES = 2**22
+"""The most values of a sample."""
+
+
+def _of_a_sample(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if (values := math.prod(shape)) > SAMPLE_VALUES:
+        raise ValueError(f"a sample has {values} values, expected at most {SAMPLE_VALUES}")
     return shape
 
 
 Name = Annotated[str, Field(max_length=4096)]
 SHA256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=8), AfterValidator(_in_memory)]
+Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=8), AfterValidator(_of_a_sample)]
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -173,7 +176,7 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> SavedMod
     settings = parse_settings({**plain(settings), **within_means(settings), **(runtime or {})})
     device = select_device(settings.device, settings.threads)
     try:
-        with memory_limit(settings.memory_budget), plugin_errors():
+        with plugin_errors():
             model = _model(file, settings, facts, kernel, device)
     except (InputError, RunError):
         raise
@@ -212,8 +215,6 @@ def _mapping(value: object) -> dict[str, Any]:
 
 def _check_specs(specs: Mapping[str, Spec], settings: Settings, facts: Facts) -> None:
     """Check the tensors of a model file against its settings and facts, without allocating memory."""
-    needed = output_bytes(facts.outputs, facts.one_vs_one, getattr(torch, settings.dtype).itemsize)
-    expect_room_for_sample(needed, "the decision values")
     expected = _specs(settings, facts, specs)
     for name in sorted(expected.keys() | specs.keys()):
         if name not in expected:
@@ -269,8 +270,7 @@ def _model(file: TensorFile, settings: Settings, facts: Facts, kernel: Kernel, d
     network = build_network(settings.network, facts.shape, seed=0, outputs=facts.task.outputs)
     network = network.to(device, z.dtype)
     network.load_state_dict({k.removeprefix(THETA): v for k, v in tensors.items() if k.startswith(THETA)})
-    with ActivationMeter():
-        n = features(network, z.new_zeros(1, *facts.shape, device=device)).shape[1]
+    n = features(network, z.new_zeros(1, *facts.shape, device=device)).shape[1]
     _expect(z.shape[1] == n, f"z has {z.shape[1]} columns where the network gives {n} features")
     expansion = Expansion(z.to(device), alpha.to(device), facts.scale, bias, facts.one_vs_one, i)
     return NSVM(facts.task, Scaling(mean, std), network, kernel, expansion, tensors.get("sigmoids"))

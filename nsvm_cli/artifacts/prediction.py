@@ -14,9 +14,6 @@ from nsvm_cli.tasks import Classification
 
 Predictions = dict[str, list[Any]]
 
-PER_SCORE, PER_CHARACTER = 120, 4
-"""Bytes of memory for each number of a prediction and each character of a class, until they are written."""
-
 
 def predictions(saved: SavedModel, path: Path, separator: str | None = None) -> Iterator[Predictions]:
     """Yield the model's predictions for samples (see ``datasets.unlabelled.blocks``), block by block.
@@ -38,12 +35,9 @@ def predictions(saved: SavedModel, path: Path, separator: str | None = None) -> 
     if separator is None:
         trained_on = str(saved.settings.dataset.get("separator", ","))
         separator = "\t" if ".tsv" in path.suffixes else trained_on
-    facts, classes = saved.facts, saved.facts.classes
-    z = saved.model.expansion.z
-    row = 4 * z.element_size() * z.shape[1]
-    row += PER_SCORE * len(classes) * (2 if saved.model.sigmoids is not None else 1)
-    row += PER_CHARACTER * max(map(len, classes), default=0)
-    for block in blocks(path, facts.shape, facts.known.encoder, parse_separator(separator), row):
+    facts = saved.facts
+    separator = parse_separator(separator)
+    for block in blocks(path, facts.shape, facts.known.encoder, separator, len(facts.classes)):
         yield _columns(saved.model, block)
 
 

@@ -36,7 +36,7 @@ KEYS = (
     Key("dataset.KEY", "VALUE", "any other setting of the data set"),
     Key("device", "NAME", "auto, cpu or cuda", ("auto", "cpu", "cuda")),
     Key("threads", "N", "number of threads on the CPU"),
-    Key("memory_budget", "MIB", "memory that data and model may take, if more than 1024 MiB"),
+    Key("memory_budget", "MIB", "size of the largest table that is read, if more than 1024 MiB"),
 )
 
 

@@ -181,7 +181,7 @@ class CommandParser(Parser):
             "--memory-budget",
             metavar="MIB",
             type=_mebibytes,
-            help="memory that data and model may take, if more than 1024 MiB",
+            help="size of the largest table that is read, if more than 1024 MiB",
         )
 
     def add_plugins(self) -> None:

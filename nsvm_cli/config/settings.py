@@ -97,8 +97,7 @@ class Settings:
         multiclass: the loss of more than two classes; see ``nsvm_cli.models.losses``.
         threads: None for all cores.
         engine: what takes the steps; see ``nsvm_cli.engines``.
-        memory_budget: MiB for kernel values. Data and networks that need more than this, and more than
-            the default, are refused before anything is allocated.
+        memory_budget: MiB for kernel values; larger tables than this, and than the default, are refused.
         log_every: steps between two records; None for about a hundred records per run.
         full_objective: whether each record holds lambda/2 ||f||^2 plus the mean loss on the training samples.
         logger: where to show the run, besides its metrics; see ``nsvm_cli.loggers``.

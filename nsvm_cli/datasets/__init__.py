@@ -22,6 +22,7 @@ from nsvm_cli.datasets.pmlb import PMLB
 from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.datasets.splits import duplicates, split_rows
 from nsvm_cli.errors import InputError
+from nsvm_cli.memory import MEMORY_BUDGET, memory_limit
 from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.randomness import Stream, generator
 from nsvm_cli.tasks import Regression, Task
@@ -191,19 +192,22 @@ def load_data(
     kind: str = "classification",
     known: Known | None = None,
     cache: SampleCache | None = None,
+    memory_budget: int = MEMORY_BUDGET,
 ) -> Data:
     """Load and split the data set that a ``dataset:`` section names.
 
     Args:
         known: what a model knows, if the data are for one that was trained before.
         cache: takes the samples if it has them, and keeps them.
+        memory_budget: see ``memory_limit``.
 
     Raises:
         InputError: a setting is wrong, or the data are missing or damaged.
     """
     source = build_source(settings)
-    samples = (cache or SampleCache()).load(source, settings, seed)
-    data = split_data(samples, source.validation, seed, source.global_scaling, kind, known)
+    with memory_limit(memory_budget):
+        samples = (cache or SampleCache()).load(source, settings, seed)
+        data = split_data(samples, source.validation, seed, source.global_scaling, kind, known)
     return replace(data, origins=samples.origins or (str(settings["name"]),))
 
 

@@ -34,25 +34,28 @@ class CSV(Source):
     test_path: str | None = None
 
     def load(self, rng: np.random.Generator) -> Table:
-        return read_tables(self.path, self.test_path, self.separator, self.label, self.drop)
+        return read_tables(self.path, self.test_path, self.separator, (self.label,), self.drop)
 
 
 def read_tables(
     path: str,
     test_path: str | None,
     separator: str,
-    label: str,
+    labels: Sequence[str],
     drop: Sequence[str],
     setting: str = "dataset.path",
 ) -> Table:
-    """Return the table of the rows of a file, followed by those of its test set, if there is one."""
+    """Return the table of the rows of a file, followed by those of its test set, if there is one.
+
+    ``labels`` are the names that the column of labels may have.
+    """
     import pandas as pd
 
     def read(text: Collection[str]) -> list[pd.DataFrame]:
-        tables = [read_csv(path, setting, separator, label, text)]
+        tables = [read_csv(path, setting, separator, labels, text)]
         if test_path is not None:
             text = [*text, *tables[0].select_dtypes(exclude="number")]
-            tables.append(read_csv(test_path, "dataset.test_path", separator, label, text))
+            tables.append(read_csv(test_path, "dataset.test_path", separator, labels, text))
         return tables
 
     tables = read(())
@@ -64,6 +67,7 @@ def read_tables(
         )
     rows = pd.concat(tables, ignore_index=True)[[*tables[0]]]
     files = (path,) if test_path is None else (path, test_path)
+    label = next(name for name in labels if name in rows)
     return Table(
         cells=rows.drop(columns=[label, *drop], errors="ignore"),
         labels=rows[label],

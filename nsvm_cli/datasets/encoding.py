@@ -19,7 +19,6 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli.config.registry import STRICT, one_line, shown
 from nsvm_cli.datasets.base import Samples, Table
 from nsvm_cli.errors import InputError, did_you_mean
-from nsvm_cli.memory import expect_room
 from nsvm_cli.tasks import encode
 
 if TYPE_CHECKING:
@@ -103,8 +102,7 @@ class TableEncoder:
         """Return the features of all rows. Columns are matched by name, others are ignored.
 
         Raises:
-            InputError: a column is missing, a cell in a column of numbers is not a number, or the features
-                need more memory than data may take.
+            InputError: a column is missing, or a cell in a column of numbers is not a number.
         """
         import pandas as pd
 
@@ -117,9 +115,6 @@ class TableEncoder:
         numeric = [name for name in self.text if cells[name].dtype.kind in "iuf"]
         if numeric and table.with_text is not None:  # pandas knows 01 and 1 as one number
             cells = table.with_text(numeric)
-        # at the peak, before training, there are three copies in float64
-        needed = 3 * 8 * self.width * len(cells)
-        expect_room(needed, f"{table.source}, encoded as {self.width} features,")
         x = np.empty((len(cells), self.width))
         for j, (name, median) in enumerate(self.numbers.items()):
             x[:, j] = _numbers(table, cells[name]).fillna(median)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +15,6 @@ from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Source, Table
 from nsvm_cli.datasets.csv import Names, read_tables
 from nsvm_cli.datasets.download import cache_folder, fetch
-from nsvm_cli.datasets.tables import first_line, reading_csv
 from nsvm_cli.errors import InputError, did_you_mean
 
 REVISION = "7c1f4bdc00136dc2e55c87fa6b8ba6e8af6d1a68"
@@ -50,14 +50,9 @@ class PMLB(Source):
     drop: Names = ()
 
     def load(self, rng: np.random.Generator) -> Table:
-        with reading_csv(f"dataset.table={self.table}"):
-            file = self._downloaded() if self.root is None else self._found(Path(self.root).expanduser())
-            names = first_line(file, "\t")
-        label = next((name for name in LABELS if name in names), None)
-        if label is None:
-            raise InputError(f"{file}: expected a column target or class, got {', '.join(names)[:200]}")
+        file = self._downloaded() if self.root is None else self._found(Path(os.path.expanduser(self.root)))
         kind = file.parent.name if file.parent.name in KINDS else None
-        return replace(read_tables(str(file), None, "\t", label, self.drop, "dataset.table"), kind=kind)
+        return replace(read_tables(str(file), None, "\t", LABELS, self.drop, "dataset.table"), kind=kind)
 
     def _found(self, root: Path) -> Path:
         files = {file.name.split(".")[0]: file for kind in KINDS for file in root.glob(f"{kind}/*.?sv.gz")}

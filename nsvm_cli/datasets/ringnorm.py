@@ -11,7 +11,6 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Samples, Source
-from nsvm_cli.memory import expect_room
 
 DIMENSION = 20
 MEAN = 2 / np.sqrt(DIMENSION)
@@ -28,11 +27,9 @@ class Ringnorm(Source):
     accuracy is 98.76 %: see ``bayes_accuracy``.
     """
 
-    samples: Annotated[int, Field(ge=20, le=10**12)] = 7400
+    samples: Annotated[int, Field(ge=20, le=10**7)] = 7400
 
     def load(self, rng: np.random.Generator) -> Samples:
-        # at the peak there are three copies in float64
-        expect_room(3 * 8 * DIMENSION * self.samples, f"dataset.samples={self.samples}")
         y = rng.choice([-1.0, 1.0], self.samples)
         B = y[:, None] > 0
         x = rng.standard_normal((self.samples, DIMENSION)) * np.where(B, 1, 2) + np.where(B, MEAN, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import lzma
 import math
+import os
 import warnings
 import zipfile
 import zlib
@@ -51,15 +52,7 @@ def reading_csv(what: str) -> Iterator[None]:
             f"{what} cannot be read as CSV: expected UTF-8, got bytes such as {shown(error.object[:20])}; "
             "convert the file, for instance with iconv -f cp1252 -t utf-8, or -f utf-16"
         ) from None
-    except (
-        ValueError,
-        OSError,
-        RuntimeError,
-        ImportError,
-        MemoryError,
-        pd.errors.ParserWarning,
-        *DAMAGED,
-    ) as error:
+    except (ValueError, OSError, ImportError, pd.errors.ParserWarning, *DAMAGED) as error:
         raise out_of_memory(error) or InputError(f"{what} cannot be read as CSV: {error}") from None
 
 
@@ -71,7 +64,9 @@ def first_line(file: Path, separator: str) -> list[str]:
     return [str(cell) for cell in cells.iloc[0]]
 
 
-def parsing(names: Sequence[str], separator: str, label: str | None, text: Collection[str]) -> dict[str, Any]:
+def parsing(
+    names: Sequence[str], separator: str, labels: Collection[str], text: Collection[str]
+) -> dict[str, Any]:
     """Return pandas' options for a table with a header, whose columns it calls 0, 1, 2, ...
 
     Labels are read unchanged, and columns of text are never taken for numbers or truth values. The end of the
@@ -81,10 +76,10 @@ def parsing(names: Sequence[str], separator: str, label: str | None, text: Colle
         "sep": separator,
         "header": 0,
         "names": range(len(names)),
-        "dtype": {n: object for n, name in enumerate(names) if name == label or name in text},
+        "dtype": {n: object for n, name in enumerate(names) if name in labels or name in text},
         "keep_default_na": False,
         # separators at the ends of the lines make one more column, which pandas drops if it is empty
-        "na_values": {n: MISSING for n, name in enumerate([*names, ""]) if name != label},
+        "na_values": {n: MISSING for n, name in enumerate([*names, ""]) if name not in labels},
         "skip_blank_lines": len(names) > 1,  # in a table of one column, a blank line is an empty cell
         # low_memory would infer a column's type block by block, and index_col would silently turn the first
         # column into row names
@@ -97,7 +92,7 @@ def read_csv(
     path: str,
     setting: str,
     separator: str = ",",
-    label: str | None = None,
+    labels: Sequence[str] = (),
     text: Collection[str] = (),
     headless: bool = False,
 ) -> pd.DataFrame:
@@ -105,7 +100,7 @@ def read_csv(
 
     Args:
         setting: the one that names the file, for messages.
-        label: a column that the table must have; it is read unchanged.
+        labels: names one of which a column must have; it is read unchanged.
         text: columns that are text even if they look like numbers.
         headless: whether a first line that holds a number is a row; the columns are then V1, V2, ...
 
@@ -117,7 +112,7 @@ def read_csv(
 
     what = f"{setting}={path}"
     with reading_csv(what):
-        file = Path(path).expanduser()
+        file = Path(os.path.expanduser(path))
         if not file.is_file():
             problem = "is not a file" if file.exists() else "does not exist"
             advice = f", relative to the folder where the command is run; name it with {setting}=FILE"
@@ -129,13 +124,14 @@ def read_csv(
         header = not (headless and any(map(is_number, names)))
         names = column_names(names) if header else [f"V{n}" for n in range(1, len(names) + 1)]
         expect_different(names, what)
-        if label is not None and label not in names:
+        if labels and not {*labels} & {*names}:
             other = separator_in(names[0]) if len(names) == 1 else None
             hint = f"; is \"dataset.separator='{other}'\" meant?" if other else ""
             raise InputError(
-                f"dataset.label: {path} has no column {label!r}; {did_you_mean(label, names)}{hint}"
+                f"dataset.label: {path} has no column {' or '.join(map(repr, labels))}; "
+                f"{did_you_mean(labels[0], names)}{hint}"
             )
-        options = parsing(names, separator, label, text) | {"header": 0 if header else None}
+        options = parsing(names, separator, labels, text) | {"header": 0 if header else None}
         table: pd.DataFrame = pd.read_csv(file, **options)
         return table.set_axis(names, axis=1)
 
@@ -181,5 +177,5 @@ def separator_in(header: str) -> str | None:
 
 def file_sha256(path: str) -> str:
     """Return the SHA-256 of a file."""
-    with Path(path).expanduser().open("rb") as file:
+    with open(os.path.expanduser(path), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 BLOCK_ROWS = 2**14
 """The most rows of a table to read at a time."""
 
-PER_CELL = 64
-"""Bytes of memory for each cell while it is converted to a number."""
+PER_NUMBER = 64
+"""Bytes of memory for each cell, value and decision value of a sample, until its prediction is written."""
 
 BLOCK_IMAGES = 256
 """The most images to read at a time."""
@@ -60,20 +60,20 @@ class Block:
 
 
 def blocks(
-    path: Path, shape: tuple[int, ...], encoder: TableEncoder | None, separator: str, row: int = 0
+    path: Path, shape: tuple[int, ...], encoder: TableEncoder | None, separator: str, outputs: int = 1
 ) -> Iterator[Block]:
     """Yield the samples of a file or folder in blocks within ``BLOCK_BYTES``.
 
     Args:
         path: a CSV file with a header, an image, or a folder of images.
         encoder: what a model knows of the columns of its table; without it, they are taken in their order.
-        row: the bytes that a sample takes where it is used.
+        outputs: the decision values of a sample.
 
     Raises:
         InputError: there are no samples, or they are damaged or have another shape.
     """
     count = 0
-    for block in _blocks(path, shape, encoder, separator, row + sample_bytes(shape)):
+    for block in _blocks(path, shape, encoder, separator, outputs + math.prod(shape)):
         count += len(block.x)
         if len(block.x):
             yield block
@@ -82,23 +82,18 @@ def blocks(
 
 
 def _blocks(
-    path: Path, shape: tuple[int, ...], encoder: TableEncoder | None, separator: str, row: int
+    path: Path, shape: tuple[int, ...], encoder: TableEncoder | None, separator: str, numbers: int
 ) -> Iterator[Block]:
     if not path.is_file() and not path.is_dir():
         what = "is not a file" if path.exists() else "does not exist"
         raise InputError(f"{path} {what}: expected a CSV file, an image or a folder of images")
     if path.is_dir() or path.suffix.lower() in IMAGES:
-        return _images(path, shape, row)
-    return _rows(path, shape, encoder, separator, row)
-
-
-def sample_bytes(shape: tuple[int, ...]) -> int:
-    """Return the bytes of a sample: as read, as float64, standardised, and as the network's input."""
-    return 4 * 8 * math.prod(shape)
+        return _images(path, shape, numbers)
+    return _rows(path, shape, encoder, separator, numbers)
 
 
 def _rows(
-    path: Path, shape: tuple[int, ...], encoder: TableEncoder | None, separator: str, row: int
+    path: Path, shape: tuple[int, ...], encoder: TableEncoder | None, separator: str, numbers: int
 ) -> Iterator[Block]:
     import pandas as pd
 
@@ -110,8 +105,8 @@ def _rows(
         else:
             expect_different(header, str(path), encoder.columns)
         names = column_names(header)
-        options = parsing(names, separator, None, encoder.text if encoder else ())
-        rows = min(BLOCK_ROWS, rows_at_a_time(row + PER_CELL * len(header)))
+        options = parsing(names, separator, (), encoder.text if encoder else ())
+        rows = min(BLOCK_ROWS, rows_at_a_time(PER_NUMBER * (numbers + len(header))))
         first = 0
         with pd.read_csv(path, **options, chunksize=rows) as chunks:
             for cells in chunks:
@@ -148,7 +143,7 @@ def _features(table: Table, shape: tuple[int, ...], encoder: TableEncoder | None
     return torch.tensor(as_numbers(table)).reshape(-1, *shape)  # pandas may share its memory, read-only
 
 
-def _images(path: Path, shape: tuple[int, ...], row: int) -> Iterator[Block]:
+def _images(path: Path, shape: tuple[int, ...], numbers: int) -> Iterator[Block]:
     """Yield an image, or the images of a folder in the order of their names."""
     if len(shape) != 3 or shape[0] not in MODES:
         what = "a folder" if path.is_dir() else "an image"
@@ -157,7 +152,7 @@ def _images(path: Path, shape: tuple[int, ...], row: int) -> Iterator[Block]:
     files = [file for file in files if file.suffix.lower() in IMAGES]
     if not files:
         raise InputError(f"{path} has no images: expected files such as {', '.join(IMAGES[:2])}")
-    rows = min(BLOCK_IMAGES, rows_at_a_time(row))
+    rows = min(BLOCK_IMAGES, rows_at_a_time(PER_NUMBER * numbers))
     for first in range(0, len(files), rows):
         part = files[first : first + rows]
         yield Block(torch.stack([_image(file, shape) for file in part]), [file.name for file in part])

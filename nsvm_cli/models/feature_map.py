@@ -81,12 +81,9 @@ Objective = Callable[[Training], Float[Tensor, ""]]
 """A function of F_theta, to be differentiated by theta."""
 
 
-def features(network: nn.Module, x: Float[Tensor, "m ..."], most: int | None = None) -> Float[Tensor, "m n"]:
-    """Return F_theta(x_j) for all j, in chunks of at most ``most``, without a graph.
-
-    The network is in evaluation mode.
-    """
-    rows = min(rows_at_a_time(network, x), most or len(x) or 1)
+def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m n"]:
+    """Return F_theta(x_j) for all j, in chunks and without a graph. The network is in evaluation mode."""
+    rows = rows_at_a_time(network, x)
     with torch.no_grad():
         first: Tensor = network(x[:rows])
         if len(x) <= rows:

@@ -20,7 +20,6 @@ from torch.nn import functional, grad
 
 from nsvm_cli.config.registry import STRICT, Fraction, Positive, build, construct
 from nsvm_cli.errors import InputError, out_of_memory
-from nsvm_cli.models.activations import ActivationMeter
 from nsvm_cli.models.dropout import Dropout
 from nsvm_cli.models.torchvision_networks import MODELESS, torchvision_network
 from nsvm_cli.plugins import location
@@ -283,7 +282,7 @@ def build_network(settings: Mapping[str, Any], shape: Shape, seed: int, outputs:
         if output.normalize:
             network = nn.Sequential(network, Normalize(output.scale, output.eps))
         if output.head:
-            with torch.no_grad(), ActivationMeter():
+            with torch.no_grad():
                 n = network.eval()(torch.zeros(1, *shape)).shape[1]
             network = nn.Sequential(network, nn.Linear(n, math.prod(outputs)))
     if any(isinstance(module, nn.modules.dropout._DropoutNd) for module in network.modules()):

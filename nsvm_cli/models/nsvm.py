@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import RunError
 from nsvm_cli.memory import rows_at_a_time
-from nsvm_cli.models.activations import ActivationMeter
 from nsvm_cli.models.calibration import Sigmoids, fit_sigmoids, probabilities, probability_scores
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.kernels import Kernel, kernel_sums
@@ -66,20 +65,8 @@ def votes(g: Float[Tensor, "p pairs"]) -> Float[Tensor, "p C"]:
     return won + total / (3 * (total.abs() + 1))
 
 
-def output_bytes(outputs: tuple[int, ...], one_vs_one: bool, size: int) -> int:
-    """Return the bytes that the decision values of a sample take, with everything computed from them.
-
-    Args:
-        outputs: the shape of a row of alpha.
-        one_vs_one: whether it has a number for each pair of classes; see ``votes``.
-        size: the bytes of a number.
-    """
-    each = 8 * size + 16 if one_vs_one else 6 * size + 8  # the indices of pairs; probabilities in float64
-    return math.prod(outputs) * each
-
-
-PROBABILITY_BYTES = 160
-"""Bytes that the probability of a class takes, with everything that its scores need, in float64."""
+OUTPUT_BYTES = 64
+"""Bytes that a decision value takes, with what is computed from it."""
 
 
 @dataclass(frozen=True)
@@ -104,11 +91,7 @@ class NSVM:
     def features(self, x: Real[Tensor, "p ..."]) -> Float[Tensor, "p n"]:
         """Return F_theta(x) for raw samples, numbers or bytes, on any device."""
         like = self.expansion.z
-        x = self.scaling(x, like.dtype).to(like.device)
-        first = x[:1]
-        with ActivationMeter() as meter:
-            features(self.network, first)
-        return features(self.network, x, rows_at_a_time(meter.bytes))
+        return features(self.network, self.scaling(x, like.dtype).to(like.device))
 
     def decision_function(self, x: Real[Tensor, "p ..."]) -> Float[Tensor, " p *outputs"]:
         """Return g(x) for raw samples: a number, or one for each class.
@@ -116,11 +99,8 @@ class NSVM:
         Raises:
             RunError: a decision value is not finite.
         """
-        z, outputs = self.expansion.z, self.expansion.alpha.shape[1:]
-        row = output_bytes(outputs, self.expansion.one_vs_one, z.element_size())
-        rows = rows_at_a_time(max(z.shape[1] * z.element_size(), row))
-        g = z.new_empty(len(x), *self.task.outputs)  # joining parts instead would fragment memory
-        for g_part, part in zip(g.split(rows), x.split(rows), strict=True):
+        g = self.expansion.z.new_empty(len(x), *self.task.outputs)  # joining parts would fragment memory
+        for g_part, part in zip(g.split(self._rows), x.split(self._rows), strict=True):
             with torch.no_grad():
                 g_part.copy_(self.expansion(self.kernel, self.features(part)))
         if not g.isfinite().all():
@@ -155,9 +135,9 @@ class NSVM:
 
     @property
     def _rows(self) -> int:
-        """The number of samples whose decision values and probabilities are held at a time."""
-        row = output_bytes(self.task.outputs, False, self.expansion.z.element_size())
-        return rows_at_a_time(row + (self.sigmoids is not None) * PROBABILITY_BYTES * len(self.task.classes))
+        """The number of samples whose features and decision values are held at a time."""
+        z, alpha = self.expansion.z, self.expansion.alpha
+        return rows_at_a_time(max(z.shape[1] * z.element_size(), OUTPUT_BYTES * math.prod(alpha.shape[1:])))
 
     def predict(self, x: Real[Tensor, "p ..."]) -> Tensor:
         """Return the predictions for raw samples, of shape (p,): coded classes, or targets in their units."""

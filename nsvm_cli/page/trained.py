@@ -21,7 +21,6 @@ from nsvm_cli.datasets import Data, SampleCache, Split, load_data
 from nsvm_cli.datasets.base import ARRAYS
 from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.errors import InputError
-from nsvm_cli.memory import memory_limit
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.models.objectives import random_subset
 from nsvm_cli.output import shortened
@@ -196,8 +195,8 @@ def load_trained(
             f"{run} was saved by an estimator, without the arrays that it was trained on: expected the model "
             "of a run, for which nsvm train reads its data from a file"
         )
-    with memory_limit(settings.memory_budget):
-        data = load_data(settings.dataset, settings.seed, settings.task, facts.known, samples)
+    how = settings.task, facts.known, samples, settings.memory_budget
+    data = load_data(settings.dataset, settings.seed, *how)
     if data.sha256 != facts.sha256:
         raise InputError(f"{data.source} or its test set has changed since the run")
     checked_split(facts, data, data.splits.held_out)

@@ -11,7 +11,6 @@ from typing import Any
 from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.config.settings import plain
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.memory import memory_limit
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.kernel_gradients import WithGradient
 from nsvm_cli.models.objectives import full_objective
@@ -137,8 +136,7 @@ class CheckpointManager(Callback):
                 ``allow_mismatch``, or every checkpoint is damaged.
         """
         e = self.experiment
-        with memory_limit(e.settings.memory_budget):
-            checkpoint = self._newest()
+        checkpoint = self._newest()
         if checkpoint is not None:
             expect_same_columns(e, checkpoint)
             if e.settings.engine == "auto":  # which depends on what is compiled already

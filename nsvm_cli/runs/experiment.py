@@ -25,14 +25,12 @@ from nsvm_cli.datasets.scaling import Scaling, fit_scaling
 from nsvm_cli.engines import LITERAL, Engine, select, taken_by
 from nsvm_cli.errors import InputError
 from nsvm_cli.loggers import build_logger
-from nsvm_cli.memory import expect_room, memory_limit
-from nsvm_cli.models.activations import ActivationMeter
 from nsvm_cli.models.change import feature_change, theta_change
 from nsvm_cli.models.feature_map import FeatureMap, features
 from nsvm_cli.models.kernel_gradients import WithGradient, check_gradient
 from nsvm_cli.models.kernels import check_shapes
 from nsvm_cli.models.losses import build_loss
-from nsvm_cli.models.networks import build_network, empty_network
+from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.models.objectives import dataset_alignment, random_subset
 from nsvm_cli.models.optimizers import OptimizerConfig
@@ -82,8 +80,7 @@ def load(settings: Settings, samples: SampleCache | None = None) -> Data:
     Raises:
         InputError: the data are missing or damaged.
     """
-    with memory_limit(settings.memory_budget):
-        data = load_data(settings.dataset, settings.seed, settings.task, cache=samples)
+    data = load_data(settings.dataset, settings.seed, settings.task, None, samples, settings.memory_budget)
     if settings.validation.every and not data.splits.sizes["validation"]:
         raise InputError("validation.every needs a validation set: expected dataset.validation above 0")
     return data
@@ -126,10 +123,6 @@ def _feature_map(
 ) -> FeatureMap:
     """Return F_theta, freshly initialised, with its optimizer and augmentation."""
     shape = tuple(problem.x.shape[1:])
-    theta = [*empty_network(settings.network, shape, problem.task.outputs).parameters()]
-    with memory_limit(settings.memory_budget):  # theta, its gradient and two averages, in steps
-        size = sum(p.numel() for p in theta) * problem.x.element_size()
-        expect_room(4 * size, f"network={settings.network['name']}")
     seeds = {stream: derived_seed(settings.seed, stream) for stream in Stream}
     network = initial_network(settings, shape, problem.task.outputs).to(problem.x)
     augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
@@ -163,8 +156,7 @@ def check_storable(experiment: Experiment) -> None:
         InputError: they cannot.
     """
     e = experiment
-    with ActivationMeter():
-        z = e.F(e.problem.x[:1])[:0]
+    z = e.F(e.problem.x[:1])[:0]
     try:
         expansion = Expansion(z, z.new_zeros(0, *e.data.task.outputs), scale=1.0)
         sigmoids = z.new_zeros(2, *e.data.task.outputs).double() if e.settings.calibration else None

@@ -11,7 +11,6 @@ from nsvm_cli.artifacts.model_file import SavedModel, find_model_file, load_mode
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.datasets import SampleCache
 from nsvm_cli.errors import InputError
-from nsvm_cli.memory import memory_limit
 from nsvm_cli.runs.checkpoint import (
     KIND,
     Checkpoint,
@@ -24,10 +23,6 @@ from nsvm_cli.runs.experiment import build, calibrated, load, movement, saved_mo
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.run_directory import checkpoints_in
 from nsvm_cli.storage.tensor_file import unusable
-
-NO_SETTINGS: dict[str, Any] = {
-    section: {} for section in ("dataset", "network", "kernel", "optimizer", "algorithm")
-}
 
 
 def open_model(
@@ -56,8 +51,7 @@ def open_model(
         file = find_model_file(path)
         return file, load_model(file, runtime)
     files = files or [path]
-    with memory_limit(parse_settings({**NO_SETTINGS, **runtime}).memory_budget):
-        found = newest_intact(files, say)
+    found = newest_intact(files, say)
     assert found is not None  # there are files
     number, checkpoint = found
     return files[number], _model_of(checkpoint, files[number], runtime, say, samples)
@@ -85,8 +79,7 @@ def _model_of(
     if e.data.sha256 != checkpoint.environment.get("data"):
         raise InputError(f"{file}: {e.data.source} or its test set has changed since the run")
     expect_same_columns(e, checkpoint)
-    with memory_limit(settings.memory_budget):
-        state = restore_state(e, checkpoint)
+    state = restore_state(e, checkpoint)
     step = f"step {state.t} of {e.trainer.total}"
     if not e.trainer.classifies(state) and e.trainer.part_steps[-1]:
         raise InputError(f"{file} is of {step}: expected one of Part 2, as there is no SVM before")

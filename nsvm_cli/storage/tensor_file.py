@@ -25,7 +25,6 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, entry_of, one_line
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.memory import expect_room
 from nsvm_cli.storage.files import write_atomically
 
 HEADER_BYTES = 2**22
@@ -89,18 +88,12 @@ class TensorFile:
     specs: dict[str, Spec]
     digest: str
 
-    @property
-    def bytes(self) -> int:
-        """The bytes of all tensors."""
-        return sum(math.prod(shape) * SIZES[dtype] for dtype, shape in self.specs.values())
-
     def tensors(self) -> dict[str, Tensor]:
         """Verify the checksum and return all tensors.
 
         Raises:
-            InputError: the file is damaged, cannot be read, or needs more memory than allowed.
+            InputError: the file is damaged or cannot be read.
         """
-        expect_room(self.bytes, str(self.path))
         try:
             with self.path.open("rb") as file:
                 if _checksum(file, self.digest) != self.digest:

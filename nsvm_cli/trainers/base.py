@@ -17,13 +17,13 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import Count
 from nsvm_cli.errors import InputError, NotFiniteError
-from nsvm_cli.memory import MEMORY_BUDGET, expect_room, memory_limit
+from nsvm_cli.memory import MEMORY_BUDGET
 from nsvm_cli.models.feature_map import Batch, FeatureMap, Objective
 from nsvm_cli.models.kernels import Kernel, kernel_sums
 from nsvm_cli.models.losses import Binary, Hinge, Loss, any_output
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.penalties import NO_PENALTIES, Penalties
-from nsvm_cli.randomness import BLOCK, Sampler
+from nsvm_cli.randomness import Sampler
 from nsvm_cli.storage.state_dict import RESTORED, StateDict, load_fields, save_fields
 from nsvm_cli.tasks import BINARY, Task
 from nsvm_cli.trainers.tally import Tally
@@ -206,11 +206,6 @@ class Trainer(ABC, Generic[S]):
         Raises:
             InputError: it cannot.
         """
-        with memory_limit(problem.memory_budget):  # the draws of a block of steps, and K on a batch
-            draws, K = 2 * 8 * BLOCK * self.k, 4 * self.k**2 * problem.x.element_size()
-            expect_room(draws + K, f"algorithm.batch_size={self.k}")
-            alpha = 2 * 8 * len(problem.y) * math.prod(problem.task.outputs)
-            expect_room(alpha, f"alpha for {len(problem.task.classes)} classes")
         problem.sampler(self.k)
         if problem.penalties and not (self.moves_theta and F.parameters):
             raise InputError("penalties are of the objective for theta, which does not move in this run")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import threading
 import warnings
 from abc import abstractmethod
@@ -18,7 +17,6 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.memory import expect_room, memory_limit
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernel_gradients import WithGradient
 from nsvm_cli.models.kernels import RBF, Kernel, Linear, Polynomial
@@ -143,11 +141,6 @@ class SVC(DirectSolver):
                 "algorithm.solver=svc tells classes apart in pairs: for multiclass=one_vs_rest use "
                 "algorithm.solver=pegasos, or linear"
             )
-        if C := len(problem.task.classes):
-            with memory_limit(problem.memory_budget):
-                expect_room(
-                    8 * m * math.comb(C, 2), f"algorithm.solver=svc, with {math.comb(C, 2)} pairs of classes,"
-                )
 
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         from sklearn import svm  # slow to import, and needed only here

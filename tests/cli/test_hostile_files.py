@@ -158,8 +158,6 @@ LARGE_SETTINGS: dict[str, dict[str, Any]] = {
     "samples": {"dataset": {"name": "ringnorm", "samples": 10**8}},
     "more_samples": {"dataset": {"name": "ringnorm", "samples": 10**12}},
     "budget": {"dataset": {"name": "ringnorm", "samples": 10**12}, "memory_budget": 10**7},
-    "widths": {"network": {"name": "mlp", "widths": [10**8, 10**8]}},
-    "batch_size": {"algorithm": {"name": "alg3", "steps": 9, "batch_size": 10**6}},
     "pagemap": {"dataset": {"name": "csv", "path": "/proc/self/pagemap"}},
 }
 

@@ -1,7 +1,8 @@
-"""Memory: what is known to need too much is refused, and an allocation that fails is one line."""
+"""Memory: a table that is too large is refused, and an allocation that fails is one line."""
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -58,15 +59,15 @@ def test_memory_budget_decides_how_large_a_table_may_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nsvm_cli.memory.MEMORY_BUDGET", 1)
-    rows = "".join(f"{i % 7}.5,{i % 5}.25,{'yes' if i % 2 else 'no'}\n" for i in range(30_000))
-    (tmp_path / "table.csv").write_text(f"a,b,label\n{rows}")
-    words = ["dataset=csv", "dataset.path=table.csv", *SHORT]
-    said = refusal("train", *words, "memory_budget=1", cwd=tmp_path)
-    assert said == (
-        "table.csv, encoded as 2 features, needs about 1 MiB of memory, more than memory_budget=1: "
-        "if that is intended, raise memory_budget"
-    )
-    run, _ = trained(*words, "memory_budget=4", cwd=tmp_path)
+    rows = "".join(f"{i % 7}.5\t{i % 5}.25\t{'yes' if i % 2 else 'no'}\n" for i in range(100_000))
+    file = tmp_path / "table" / "table.tsv.gz"
+    file.parent.mkdir()
+    file.write_bytes(gzip.compress(f"a\tb\ttarget\n{rows}".encode(), 0))
+    csv = [f"dataset.path={file}", r"dataset.separator=\t", "dataset.label=target"]
+    for words in (["dataset=csv", *csv], ["dataset=pmlb", "dataset.table=table", "dataset.root=."]):
+        said = refusal("train", *words, "memory_budget=1", cwd=tmp_path)
+        assert said.endswith("more than memory_budget=1: if that is intended, raise memory_budget")
+    run, _ = trained(*words, *SHORT, "memory_budget=4", cwd=tmp_path)
     monkeypatch.setattr("nsvm_cli.artifacts.model_file.MEMORY_BUDGET", 1)
     assert "more than memory_budget=1" in nsvm("evaluate", run, cwd=tmp_path, code=2).stderr
-    assert evaluated(run, "memory_budget=4", cwd=tmp_path)["samples"] == 3000
+    assert evaluated(run, "memory_budget=4", cwd=tmp_path)["samples"] == 10_000

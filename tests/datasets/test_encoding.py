@@ -95,14 +95,6 @@ def test_rows_outside_the_training_set_have_no_influence(write: Write) -> None:
     assert other.splits["test"].x[:, 3:].eq(0).all(), "text that no training row holds"
 
 
-def test_the_features_of_text_are_measured_before_they_are_made(write: Write) -> None:
-    """A short file may hold text of many categories, each of which is a feature."""
-    row = np.arange(6000)
-    table = pd.DataFrame({f"text {n}": [f"t{i % 1000}" for i in row] for n in range(8)} | {"label": row % 2})
-    path = write(table)
-    assert refusal("csv", path=path).startswith(f"{path}, encoded as 8000 features, needs about 1,099 MiB")
-
-
 AS_WRITTEN = ("12E3", "12000", "1_0", "10", "01", "1", "1.0", "yes")
 
 

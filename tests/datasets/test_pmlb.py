@@ -71,16 +71,10 @@ def test_a_misspelt_table(tmp_path: Path) -> None:
     assert message == f"dataset.table: {tmp_path} {said}"
 
 
-@pytest.mark.parametrize(
-    ("root", "says"),
-    [
-        ("nowhere", "dataset.table: nowhere has no table 'letter'"),
-        ("~nobody-of-that-name", "dataset.table=letter cannot be read"),
-        ("x" * 300, "dataset.table=letter cannot be read"),
-    ],
-)
-def test_a_root_without_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str, says: str) -> None:
+@pytest.mark.parametrize("root", ["nowhere", "~nobody-of-that-name"])
+def test_a_root_without_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str) -> None:
     monkeypatch.chdir(tmp_path)
+    says = f"dataset.table: {root} has no table 'letter'"
     assert refusal("pmlb", table="letter", root=root).startswith(says)
 
 
@@ -101,7 +95,7 @@ def test_the_folder_decides_the_kind_of_task(tmp_path: Path) -> None:
     [
         (table("target")[:-20], "cannot be read as CSV"),
         (b"version https://git-lfs.github.com/spec/v1", "cannot be read as CSV: Not a gzipped file"),
-        (table("label"), "expected a column target or class, got a, b, label"),
+        (table("label"), "has no column 'target' or 'class'; expected one of: a, b, label"),
     ],
 )
 def test_broken_tables(tmp_path: Path, content: bytes, says: str) -> None:
