@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,12 +18,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nsvm_cli.artifacts.model_file import SavedModel, save_model
 from nsvm_cli.compose.composition import compose_settings
-from nsvm_cli.config.registry import shown
 from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
 from nsvm_cli.datasets import Samples, Table, in_memory
 from nsvm_cli.datasets.base import ARRAYS
 from nsvm_cli.datasets.encoding import TableEncoder
-from nsvm_cli.datasets.tables import expect_different
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.parallel.device import own_threads
@@ -45,16 +42,13 @@ SHORT = {
 }
 """Parameters of the estimators and the settings of ``nsvm train`` that they stand for."""
 
-HOW = ("dtype", "device", "engine", "threads", "memory_budget")
+HOW = ("dtype", "device", "engine", "threads")
 """Parameters that are settings of the same name."""
 
 PARTS = ("algorithm", "network", "kernel", "optimizer", "loss")
 
-APPLY = (*PARTS, *HOW, "penalties", "seed", "multiclass")
+APPLY = (*PARTS, *HOW, "penalties", "seed", "multiclass", "memory_budget")
 """The settings of ``nsvm train`` that apply to an estimator, unlike those of data sets, files and scores."""
-
-MISTAKABLE = (str, bytes, bytearray, np.datetime64, np.timedelta64)
-"""The types of cells that Python or NumPy would convert to numbers, though they are not numbers."""
 
 
 class _NSVM(BaseEstimator):  # type: ignore[misc]
@@ -66,9 +60,9 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         lam, steps, batch_size, gamma, lr, widths: the settings that are changed most often; None for the
             defaults of ``nsvm train dataset=csv`` with this algorithm.
         settings: any other settings of these parts by name, such as ``{"algorithm.solver": "pegasos"}``, and
-            ``multiclass``.
+            ``multiclass`` and ``memory_budget``.
         random_state: the seed, or another ``random_state`` of scikit-learn.
-        dtype, device, engine, threads, memory_budget: as on the command line.
+        dtype, device, engine, threads: as on the command line.
 
     Attributes:
         model_: the trained model, ``nsvm_cli.models.nsvm.NSVM``.
@@ -99,7 +93,6 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         device: str = "auto",
         engine: str = "auto",
         threads: int | None = 1,
-        memory_budget: int = 1024,
     ) -> None:
         self.algorithm = algorithm
         self.network = network
@@ -118,7 +111,6 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         self.device = device
         self.engine = engine
         self.threads = threads
-        self.memory_budget = memory_budget
 
     def _settings(self) -> Settings:
         """Return the settings that ``nsvm train dataset=csv`` would compose."""
@@ -131,7 +123,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         for name, key in SHORT.items():
             if key in given and key in (self.settings or {}):
                 raise InputError(f"{name} and settings: both name {key}; expected only one of the two")
-        changes = _without_numpy({**given, **(self.settings or {})})
+        changes = {**given, **(self.settings or {})}
+        changes = json.loads(json.dumps(changes, default=lambda value: value.tolist()))  # numbers of NumPy
         return parse_settings(with_values(_composed(parts, self._task), changes))
 
     def _train(self, x: np.ndarray, y: np.ndarray, classes: np.ndarray | None = None) -> None:
@@ -170,11 +163,9 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             import pandas as pd
 
             if isinstance(X, pd.DataFrame):
-                X = _of_numbers(X, or_text=True)
                 cells = validate_data(self, X, reset=False, skip_check_array=True)
-                numbers = dict.fromkeys(cells[[*self._encoder.numbers]].select_dtypes("bool"), float)
-                return self._encoder(Table(cells.astype(numbers), pd.Series(dtype=object), ("X",)))
-        return _numbers(validate_data(self, _of_numbers(X), reset=False, allow_nd=True))
+                return self._encoder(Table(cells, pd.Series(dtype=object), ("X",)))
+        return _numbers(validate_data(self, X, reset=False, allow_nd=True))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -182,8 +173,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
 
         Classes have the type that they were fitted with; those of ``nsvm train`` are integers if all of them
         are, and otherwise text. A model of a table takes a data frame as ``nsvm predict`` takes a file: it
-        may hold text and empty cells. In a column of numbers a bool is 0 or 1; in one of text, numbers and
-        bools stand for the category of their value.
+        may hold text and empty cells.
 
         Raises:
             InputError: there is no such file, it is damaged, or of another kind of task.
@@ -222,11 +212,9 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
             InputError: a parameter is wrong, or does not suit the data; it is a ValueError.
             RunError: training diverged; it is a RuntimeError.
         """
-        X, y = validate_data(self, _of_numbers(X), _detached(y), allow_nd=True)
+        X, y = validate_data(self, X, y, allow_nd=True)
         check_classification_targets(y)
         self.classes_, index = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise InputError(f"expected at least 2 classes, got 1 class: {self.classes_[0]}")
         self._train(X, encode(index, range(len(self.classes_))), self.classes_)
         return self
 
@@ -253,17 +241,8 @@ class NSVMRegressor(RegressorMixin, _NSVM):  # type: ignore[misc]
     _task = "regression"
 
     def fit(self, X: Any, y: Any) -> NSVMRegressor:
-        """Train on samples X of shape (m, n), or (m, channels, height, width) for images, and targets y.
-
-        Bytes of more than two dimensions are pixels, and are divided by 255, here and in prediction.
-
-        Raises:
-            InputError: a parameter is wrong, or does not suit the data; it is a ValueError.
-            RunError: training diverged; it is a RuntimeError.
-        """
-        X, y = validate_data(
-            self, _of_numbers(X), _of_numbers(y, "y"), allow_nd=True, y_numeric=True, ensure_min_samples=2
-        )
+        """Train on samples X and targets y; see ``NSVMClassifier.fit``."""
+        X, y = validate_data(self, X, y, allow_nd=True, y_numeric=True, ensure_min_samples=2)
         self._train(X, np.asarray(y, np.float64))
         return self
 
@@ -282,61 +261,10 @@ def load_model(path: str | Path) -> SavedModel:
         return open_model(path)[1]
 
 
-def _detached(values: Any) -> Any:
-    """Return tensors as NumPy can read them: on the CPU, and without a gradient."""
-    return values.detach().cpu() if isinstance(values, torch.Tensor) else values
-
-
-def _of_numbers(values: Any, name: str = "X", or_text: bool = False) -> Any:
-    """Return samples or targets for scikit-learn to check, without cells that it would misread.
-
-    It would convert text as Python does, 1_0 to 10, and times to nanoseconds. Other cells of an array that
-    are not numbers, and arrays of text as samples, it refuses itself.
-
-    Raises:
-        InputError: two columns have the same name, or a cell is not a number, nor text where that is allowed.
-    """
-    values = _detached(values)
-    parts = {}
-    if (columns := getattr(values, "columns", None)) is not None:
-        expect_different([*map(str, columns)], name)
-        parts = {f" in column {column}": np.asarray(values[column]) for column in columns}
-    for where, cells in (parts or {"": np.asarray(values)}).items():
-        if cells.ndim == 0 or cells.dtype.kind in ("biufSU" if name == "X" else "biuf"):
-            continue
-        for cell in cells.flat:
-            text = isinstance(cell, str)
-            wrong = not _may_be_number(cell) if parts else isinstance(cell, MISTAKABLE)
-            if wrong and not (text and or_text):
-                got = f"text such as {shown(cell)}" if text else shown(cell)
-                advice = "convert these to numbers, such as dates to days"
-                advice = "see nsvm train dataset=csv" if text and name == "X" else advice
-                raise InputError(f"{name}: expected numbers, got {got}{where}; {advice}")
-    return values
-
-
-def _may_be_number(cell: object) -> bool:
-    """Return whether a cell of a data frame is a number, a bool or missing."""
-    import pandas as pd
-
-    if isinstance(cell, (Real, Decimal, np.bool_)):
-        return not isinstance(cell, np.timedelta64)  # which NumPy derives from its integers
-    return pd.api.types.is_scalar(cell) and bool(pd.isna(cell))  # type: ignore[call-overload]
-
-
 def _numbers(x: np.ndarray) -> np.ndarray:
     """Return samples as float64, or as the bytes of images, which the model scales to 0..1."""
     dtype = np.uint8 if x.dtype == np.uint8 and x.ndim > 2 else np.float64
     return np.require(x, dtype, ["C", "W"])  # torch rejects read-only arrays and negative strides
-
-
-def _without_numpy(value: Any) -> Any:
-    """Return a value in JSON's types: NumPy's numbers and arrays as Python's, and tuples as lists."""
-    if isinstance(value, Mapping):
-        return {key: _without_numpy(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [*map(_without_numpy, value)]
-    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
 
 
 def _as_labels(names: Sequence[str], kind: str | None) -> np.ndarray:
@@ -358,8 +286,8 @@ def _parameters(settings: Settings) -> dict[str, Any]:
     inner = {f"{part}.{key}": value for part in parts for key, value in values[part].items() if key != "name"}
     short = {name: inner.pop(key) for name, key in SHORT.items() if inner.get(key) is not None}
     how = {name: values[name] for name in HOW}
-    others = {"multiclass": values["multiclass"]}
-    return {**parts, **short, **how, "random_state": settings.seed, "settings": {**inner, **others}}
+    inner |= {name: values[name] for name in ("multiclass", "memory_budget")}
+    return {**parts, **short, **how, "random_state": settings.seed, "settings": inner}
 
 
 @functools.lru_cache(maxsize=64)

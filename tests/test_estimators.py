@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -164,13 +163,6 @@ def test_bytes_are_pixels_as_for_nsvm_predict(tmp_path: Path) -> None:
     assert [line.split(",")[1] for line in done.stdout.splitlines()[1:]] == [*map(str, y)]
 
 
-def test_a_tensor_with_a_gradient() -> None:
-    X = np.random.default_rng(0).normal(size=(30, 2))
-    fitted = NSVMRegressor(**QUICK).fit(torch.tensor(X, requires_grad=True), torch.tensor(X[:, 0]))
-    expected = NSVMRegressor(**QUICK).fit(X, X[:, 0]).predict(X)
-    np.testing.assert_array_equal(fitted.predict(torch.tensor(X, requires_grad=True)), expected)
-
-
 def test_a_loaded_model_of_a_table_takes_text_and_empty_cells(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"colour": rng.choice(["red", "blue"], 60), "size": rng.normal(size=60)})
@@ -185,93 +177,6 @@ def test_a_loaded_model_of_a_table_takes_text_and_empty_cells(tmp_path: Path) ->
     assert [line.split(",")[0] for line in done.stdout.splitlines()[1:]] == loaded.predict(table).tolist()
     with pytest.raises(ValueError, match="feature names"):
         loaded.predict(table.rename(columns={"size": "weight"}))
-
-
-def test_columns_of_one_name_and_text_are_refused() -> None:
-    x = np.random.default_rng(0).normal(size=(20, 2))
-    table, y = pd.DataFrame(x, columns=["a", "b"]), [0, 1] * 10
-    twice = table.rename(columns={"b": "a"})
-    text = table.astype({"b": object}).assign(b=["1_0", "12E3"] * 10)
-    fitted = NSVMClassifier(**QUICK).fit(table, y)
-    for call in (lambda X: NSVMClassifier(**QUICK).fit(X, y), fitted.predict):
-        with pytest.raises(
-            InputError, match="X: 2 columns are called 'a': expected a name of its own for each"
-        ):
-            call(twice)
-        for X in (text, text.to_numpy()):
-            with pytest.raises(InputError, match="X: expected numbers, got text such as '1_0'"):
-                call(X)
-
-
-DAYS = pd.date_range("2020-01-01", periods=20)
-NO_NUMBERS: dict[str, Any] = {
-    "bytes": [b"12"] * 20,
-    "datetimes": DAYS,
-    "datetimes with a time zone": DAYS.tz_localize("UTC"),
-    "timedeltas": DAYS - DAYS[0],
-    "periods": pd.period_range("2000", periods=20, freq="Y"),
-    "datetimes of NumPy": np.array([np.datetime64(n, "s") for n in range(20)] + [0], object)[:20],
-    "timedeltas of NumPy": np.array([np.timedelta64(n, "s") for n in range(20)] + [0], object)[:20],
-    "complex": np.arange(20) + 0j,
-    "lists": [[n] for n in range(20)],
-}
-
-
-Pair = tuple[NSVMClassifier, NSVMClassifier]
-
-
-def quick(X: Any) -> NSVMClassifier:
-    return NSVMClassifier(**QUICK).fit(X, [0, 1] * 10)
-
-
-@pytest.fixture(scope="module")
-def of_two_columns(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """Return a fitted classifier, and that of its file, which takes data frames as nsvm predict does."""
-    file = tmp_path_factory.mktemp("fitted") / "model.safetensors"
-    fitted = quick(pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["a", "b"]))
-    fitted.save(file)
-    return fitted, NSVMClassifier.load(file)
-
-
-@pytest.mark.parametrize("cells", NO_NUMBERS.values(), ids=NO_NUMBERS)
-def test_a_column_is_numbers_only_if_its_cells_are(cells: Any, of_two_columns: Pair) -> None:
-    fitted, loaded = of_two_columns
-    both = pd.DataFrame({"a": range(20), "b": cells})
-    refused = r"^X: expected numbers, got .* in column [ab]; convert these to numbers"
-    for table in (both, both[["b"]].assign(a=both["b"])[["a", "b"]]):
-        for call in (quick, fitted.predict, loaded.predict):
-            with pytest.raises(InputError, match=refused):
-                call(table)
-
-
-@pytest.mark.parametrize("kind", ["bytes", "datetimes", "timedeltas", "datetimes of NumPy", "text"])
-def test_targets_and_arrays_are_numbers_only_if_their_cells_are(kind: str) -> None:
-    cells = np.asarray({**NO_NUMBERS, "text": ["1_0"] * 20}[kind])
-    X = np.random.default_rng(0).normal(size=(20, 2))
-    for targets in (cells, cells.astype(object) if kind in ("bytes", "text") else pd.Series(cells)):
-        with pytest.raises(InputError, match=r"^y: expected numbers, got .*; convert these to numbers"):
-            NSVMRegressor(**QUICK).fit(X, targets)
-    if kind != "text":
-        cells = cells.astype(object) if kind == "bytes" else cells
-        with pytest.raises(InputError, match=r"^X: expected numbers, got .*; convert these to numbers"):
-            NSVMRegressor(**QUICK).fit(np.stack([cells, cells], 1), X[:, 0])
-
-
-@pytest.mark.parametrize(
-    "cells",
-    [
-        pd.Series([*range(5)] * 4).astype("category"),
-        pd.Series([*range(5)] * 4, dtype="Int64"),
-        pd.Series([Decimal(n) for n in range(5)] * 4),
-        pd.Series([False, True] * 10),
-    ],
-    ids=["categories", "Int64", "Decimal", "bools"],
-)
-def test_numbers_of_any_type_are_numbers(cells: Any, of_two_columns: Pair) -> None:
-    table = pd.DataFrame({"a": np.linspace(-1, 1, 20), "b": cells})
-    plain = table.assign(b=cells.astype(float))
-    for ours, theirs in [(quick(table), quick(plain)), *zip(of_two_columns, of_two_columns, strict=True)]:
-        np.testing.assert_array_equal(ours.decision_function(table), theirs.decision_function(plain))
 
 
 def test_parameters() -> None:

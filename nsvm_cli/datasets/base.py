@@ -62,6 +62,8 @@ class Samples:
         x, y = (getattr(array, "dtype", type(array).__name__) for array in (self.x, self.y))
         if x not in ("float64", "uint8") or getattr(y, "kind", None) not in ("f", "i", "u"):
             raise ValueError(f"expected arrays x of float64 or uint8 and y of numbers, got {x} and {y}")
+        if len(self.x) != len(self.y):
+            raise ValueError(f"expected as many samples as labels, got {len(self.x)} and {len(self.y)}")
         if not np.isfinite(self.x).all():
             row = int(np.argwhere(~np.isfinite(self.x.reshape(len(self.x), -1)))[0, 0])
             raise InputError(f"{self.source}: sample {row + 1} holds NaN or an infinite value")
@@ -69,7 +71,7 @@ class Samples:
             row = int(np.flatnonzero(~np.isfinite(self.y))[0])
             raise InputError(f"{self.source}: the target of sample {row + 1} is NaN or infinite")
         if len(self.classes) == 1:
-            raise InputError(f"{self.source}: expected at least 2 classes, got {self.classes[0]} alone")
+            raise InputError(f"{self.source}: expected at least 2 classes, got 1 class: {self.classes[0]}")
         for name in self.classes:
             if not name.isprintable():
                 raise InputError(f"{self.source}: expected a printable name of a class, got {name!r}")

@@ -167,7 +167,7 @@ def test_a_trained_model_takes_what_there_is(y: list[float], validation: int | f
 
 
 def test_what_cannot_be_split() -> None:
-    with pytest.raises(InputError, match="expected at least 2 classes, got yes alone"):
+    with pytest.raises(InputError, match="expected at least 2 classes, got 1 class: yes"):
         Samples(np.zeros((2, 1)), np.zeros(2), ("yes",), "a table")
     with pytest.raises(InputError, match="has classes: expected task=classification, got task=regression"):
         split_data(labelled(50, 50), 0, 0, global_scaling=False, kind="regression")
@@ -175,6 +175,12 @@ def test_what_cannot_be_split() -> None:
     samples = Samples(np.zeros((4, 1)), y, ("no", "yes"), "a table", official_test=2)
     with pytest.raises(InputError, match="no training sample is of class yes: expected some of every class"):
         split_rows(samples, 0, 0)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_samples_without_labels_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected as many samples as labels, got 3 and 2"):
+        Samples(np.zeros((3, 1)), np.zeros(2), ("no", "yes"), "a table")
 
 
 @pytest.mark.parametrize(("negative", "positive"), [(2, 2), (5, 4), (8, 2)])
