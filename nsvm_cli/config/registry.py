@@ -10,8 +10,8 @@ import inspect
 import re
 import reprlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 from pydantic import AfterValidator, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 
@@ -84,18 +84,22 @@ def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping
     for p in accepted.values():
         if p.default is p.empty and p.name not in values:
             raise InputError(f"{kind}.{p.name}: {name} needs a value")
-    _expect_no_booleans(types, f"{kind}.", values)
     if not by_pydantic:
-        own = [key for key in values if key in types]
-        values |= {key: _converted(values[key], types[key], f"{kind}.{key}") for key in own}
+        converted = {
+            key: _converted(values[key], types[key], f"{kind}.{key}") for key in values if key in types
+        }
+        _expect_no_booleans(kind, values, converted)
+        values |= converted
     try:
-        return factory(*args, **values)
+        built = factory(*args, **values)
     except ValidationError as error:
         raise InputError(one_line(error, kind)) from None
     except (TypeError, ValueError) as error:
         if by_pydantic or isinstance(error, InputError):
             raise
         raise InputError(f"{kind}={name}: {error}{location(error)}") from error
+    _expect_no_booleans(kind, values, getattr(built, "__dict__", {}))
+    return built
 
 
 def construct(section: Callable[..., T], kind: str, values: Mapping[str, Any]) -> T:
@@ -105,16 +109,23 @@ def construct(section: Callable[..., T], kind: str, values: Mapping[str, Any]) -
         InputError: a value is rejected, or is true or false where a number belongs, which pydantic would
             take for 1 or 0. The message begins with ``kind``.
     """
-    _expect_no_booleans(setting_types(section), f"{kind}." if kind else "", values)
     try:
-        return section(**values)
+        built = section(**values)
     except ValidationError as error:
         raise InputError(one_line(error, kind)) from None
+    _expect_no_booleans(kind, values, vars(built))
+    return built
 
 
-def setting_types(factory: Any) -> dict[str, Any]:
-    """Return the annotations of the settings of a part, as far as they can be looked up."""
-    return _constructor(factory)[1]
+def _expect_no_booleans(kind: str, given: Mapping[str, Any], taken: Mapping[str, Any]) -> None:
+    """Check that no value of true or false was taken for the number 1 or 0, as pydantic would."""
+    for key, value in given.items():
+        if (
+            isinstance(value, bool)
+            and isinstance(number := taken.get(key), int | float)
+            and number is not value
+        ):
+            raise InputError(f"{kind}.{key}".strip(".") + f" should be a number, got {value}")
 
 
 def _constructor(factory: Any) -> tuple[list[inspect.Parameter], dict[str, Any], bool]:
@@ -152,65 +163,26 @@ def _converted(value: object, annotation: Any, where: str) -> Any:
         raise InputError(one_line(error, where)) from None
 
 
-def _expect_no_booleans(types: Mapping[str, Any], within: str, values: Mapping[str, Any]) -> None:
-    for key, value in values.items():
-        kinds = _kinds(types.get(key))
-        if isinstance(value, dict):
-            for section in filter(is_dataclass, kinds):
-                _expect_no_booleans(setting_types(section), f"{within}{key}.", value)
-        for one in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(one, bool) and kinds & {int, float} and bool not in kinds:
-                raise InputError(f"{within}{key} should be a number, got {one}")
-
-
-def _kinds(hint: Any) -> set[Any]:
-    """Return the types that one such as ``list[int] | None`` is made of, without their annotations."""
-    origin, parts = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return _kinds(parts[0])
-    if origin in (None, Literal, Callable):
-        return {hint}
-    return set().union(*map(_kinds, parts))
-
-
-FOR_PROGRAMMERS = re.compile(r"(, (unable|got) | after validation| or an instance of ).*")
-"""What is left out of pydantic's sentences about a value."""
-
-OF_YAML = {
-    "valid tuple": "list",
-    "valid list": "list",
-    "dictionary": "section of settings",
-    "a valid boolean": "true or false",
-}
-"""What pydantic calls otherwise."""
-
-
 KINDS = ("int", "float", "str", "bool")
 """Where a setting takes several kinds of values, pydantic reports an error for each; the last is shown."""
 
 
 def one_line(error: ValidationError, prefix: str = "") -> str:
     """Return pydantic's findings as one line, such as ``algorithm.lam should be greater than 0, got 0``."""
-    findings, errors = {}, error.errors()
-    places = {finding["loc"][:-1] for finding in errors if finding["loc"]}
-    for finding in errors:
-        if finding["type"] in ("too_short", "too_long") and finding["loc"] in places:
-            continue  # a list is counted without its wrong values
-        places_in = [str(part) for part in finding["loc"] if part not in KINDS and "[" not in str(part)]
-        where = ".".join([prefix, *places_in]).strip(".")
+    findings = {}
+    for finding in error.errors():
+        places = [str(part) for part in finding["loc"] if part not in KINDS and "[" not in str(part)]
+        where = ".".join([prefix, *places]).strip(".")
         if finding["type"] == "value_error":
-            findings[where] = f": {finding['ctx']['error']}"
+            said = f": {finding['ctx']['error']}"
         elif finding["type"].startswith("missing"):
-            findings[where] = " needs a value"
-        elif finding["type"] == "unexpected_keyword_argument":
-            findings[where] = " is not a setting"
+            said = " needs a value"
         else:
-            _, should, what = FOR_PROGRAMMERS.sub("", finding["msg"]).partition(" should")
-            for name, ours in OF_YAML.items():
-                what = what.replace(name, ours)
-            said = should + what or " should be of another kind"
-            findings[where] = f"{said}, got {shown(finding['input'])}"
-    return "; ".join((where + said).removeprefix(": ") for where, said in findings.items())
+            what = re.sub(r"(, unable|, got| after validation).*", "", finding["msg"])
+            said = what.removeprefix("Input") if what.startswith("Input ") else f": {what}"
+            said += f", got {shown(finding['input'])}"
+        findings[where] = (where + said).removeprefix(": ")
+    return "; ".join(findings.values())
 
 
 class _Shown(reprlib.Repr):

@@ -69,7 +69,7 @@ def test_every_data_set_has_a_validation_setting(name: str) -> None:
         ("digits", {"classes": [-1, 2]}, "dataset.classes: there is no class '-1'; did you mean 1? "),
         ("digits", {"classes": [4]}, "dataset.classes: expected two or more different classes, got [4]"),
         ("digits", {"classes": ["zero", 1]}, "dataset.classes: there is no class 'zero'; expected one"),
-        ("digits", {"classes": 5}, "dataset.classes should be a list, got 5"),
+        ("digits", {"classes": 5}, "dataset.classes should be a valid "),
         ("ringnorm", {"augment": ["RandomCrop"]}, "dataset.augment: ringnorm has no such setting"),
         ("ringnorm", {"samples": 19}, "dataset.samples should be greater than or equal to 20, got 19"),
         ("ringnorm", {"samples": 100.5}, "dataset.samples should be a valid integer, got 100.5"),

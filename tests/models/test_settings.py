@@ -37,8 +37,8 @@ def test_of_a_kernel(settings: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "shape", "said"),
     [
-        ({"name": "mlp", "widths": []}, TABLE, "network.widths should have at least 1 item, got "),
-        ({"name": "cnn", "channels": [1, 2, 3]}, MNIST, "network.channels should have at most 2 items, got "),
+        ({"name": "mlp", "widths": []}, TABLE, "network.widths: List should have at least 1 item"),
+        ({"name": "cnn", "channels": [1, 2, 3]}, MNIST, "network.channels: Tuple should have at most 2"),
         ({"name": "mlp", "widths": [4, 0]}, TABLE, "network.widths.1"),
         ({"name": "mlp", "widths": "wide"}, TABLE, "network.widths"),
         ({"name": "mlp"}, TABLE, "network.widths: mlp needs a value"),
