@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
@@ -66,7 +65,7 @@ def compare(options: argparse.Namespace) -> None:
     from nsvm_cli.comparison import compare as study
     from nsvm_cli.comparison.cells import cells, not_counted
     from nsvm_cli.comparison.records import find_runs
-    from nsvm_cli.comparison.table import FORMATS, to_csv
+    from nsvm_cli.comparison.table import notes, to_csv, to_latex, to_markdown
 
     if options.escape_formulas and options.format != "csv":
         raise InputError("--escape-formulas needs --format csv: only in CSV are there cells that it changes")
@@ -79,10 +78,13 @@ def compare(options: argparse.Namespace) -> None:
 
         _expect_writable(options.figures)
         drawn = figures(rows, ranks)
-    write = partial(to_csv, escape=True) if options.escape_formulas else FORMATS[options.format]
-    answer_lines(write(rows, ranks, rest))
-    if rest and options.format == "csv":
-        say(rest)
+    if options.format == "csv":
+        answer_lines(to_csv(rows, options.escape_formulas))
+        if rest:
+            say(rest)
+    else:
+        write = to_latex if options.format == "latex" else to_markdown
+        answer_lines(write(rows, notes(rows, ranks, rest)))
     for name, figure in drawn.items():
         from nsvm_cli.page.plotting import write_figure
 

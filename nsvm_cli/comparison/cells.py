@@ -6,11 +6,20 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import fmean
 from typing import Any, TypeVar
 
-from nsvm_cli.comparison.intervals import Estimate, Scores, recorded_overlap
+import numpy as np
+
+from nsvm_cli.comparison.intervals import (
+    Estimate,
+    Inferred,
+    Values,
+    estimate,
+    mean_test,
+    proportion_interval,
+)
 from nsvm_cli.comparison.records import RunRecord, differing, telling
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError
@@ -18,26 +27,14 @@ from nsvm_cli.output import printable
 from nsvm_cli.storage.run_directory import RESULT, reading
 
 ONLY_HOW = (
-    "seed",
-    "curves",
-    "log_every",
-    "plugins",
-    "memory_budget",
-    "device",
-    "threads",
-    "engine",
+    *("seed", "curves", "log_every", "plugins", "memory_budget", "device", "threads", "engine"),
     "dataset.root",
 )
 """Settings that do not tell candidates apart: repetitions, and how or where a run was computed."""
 
-REPEATED = (
-    *("test_errors", "test_r2", "validation_errors", "validation_r2"),
-    *("support_vectors", "data"),
-)
-"""Figures that are the same if a run is repeated."""
-
 K = TypeVar("K")
 
+R2, PERCENT = "R²", "accuracy, %"
 CAUTION = "These are test scores: to choose settings, hold out samples with dataset.validation=N."
 
 
@@ -50,10 +47,11 @@ class Cell:
         candidate: the settings that tell the candidate from others, in words.
         split: the held-out data that the scores are from, ``test`` or ``validation``.
         runs: those that have finished, by their seeds.
-        repeats: the number of runs that are left out, as they repeat one of these.
-        failed: the seeds whose runs failed, each with the errors or R^2 that guessing has; None if they are
-            left out, or it is not known.
+        repeats: the number of runs that are left out because another has their settings and seed.
+        failed: the seeds whose runs failed.
+        guess: whether failed runs score as guessing does.
         like: the figures of a finished run, on the same data set if there is one; for a cell without runs.
+        counts: whether scores are numbers of errors, rather than accuracies.
     """
 
     dataset: str
@@ -61,40 +59,10 @@ class Cell:
     split: str
     runs: Mapping[int, RunRecord]
     repeats: int = 0
-    failed: Mapping[int, int | None] = field(default_factory=dict)
+    failed: Sequence[int] = ()
+    guess: bool = False
     like: Mapping[str, Any] = field(default_factory=dict)
-
-    @cached_property
-    def scores(self) -> Scores:
-        """The scores of all seeds that have one."""
-        data, errors = self.first["data"], f"{self.split}_errors"
-        overlap = recorded_overlap(data, self.split)
-        guesses = {seed: guess for seed, guess in self.failed.items() if guess is not None}
-        if errors in self.first:
-            values = {seed: int(run.figures[errors]) for seed, run in self.runs.items()}
-            return Scores(values | guesses, int(data["samples"][self.split]), overlap)
-        r2 = {seed: float(run.figures[f"{self.split}_r2"]) for seed, run in self.runs.items()}
-        return Scores(r2 | guesses, None, overlap)
-
-    @property
-    def seeds(self) -> str:
-        """How many seeds have a score, and how many of the runs failed."""
-        if not self.failed:
-            return str(len(self.runs))
-        tried = len(self.runs) + len(self.failed)
-        if len(self.scores) == tried:
-            return f"{tried} ({len(self.failed)} guessed)"
-        return f"{len(self.runs)} of {tried} ({len(self.failed)} failed)"
-
-    @property
-    def title(self) -> str:
-        """What the scores are, and on which data set."""
-        return f"{self.dataset}: {self.split} {self.scores.unit}"
-
-    @property
-    def score(self) -> Estimate:
-        """The mean score over the seeds; NaN if all runs failed."""
-        return self.scores.estimate
+    counts: bool = False
 
     @property
     def first(self) -> Mapping[str, Any]:
@@ -102,62 +70,135 @@ class Cell:
         return next((run.figures for run in self.runs.values()), self.like)
 
     @property
+    def samples(self) -> int | None:
+        """Of how many samples errors are counted; None for R^2."""
+        if f"{self.split}_errors" not in self.first:
+            return None
+        return int(self.first["data"]["samples"][self.split])
+
+    @cached_property
+    def values(self) -> dict[int, Any]:
+        """The number of errors, or R^2, of each seed that has one."""
+        name, number = (f"{self.split}_r2", float) if self.samples is None else (f"{self.split}_errors", int)
+        guess = 0 if self.samples is None else self.first.get("guess_errors")
+        guessed = self.failed if self.guess and guess is not None else ()
+        runs = {seed: number(run.figures[name]) for seed, run in self.runs.items()}
+        return runs | {seed: number(guess) for seed in guessed}
+
+    @property
+    def overlap(self) -> float:
+        """The ratio of held-out to training samples if each seed has its own split of the same, else 0."""
+        data = self.first["data"]
+        alone = data["generated"] or (data["official_split"] and self.split == "test")
+        return 0.0 if alone else float(data["samples"][self.split] / data["samples"]["train"])
+
+    @property
+    def unit(self) -> str:
+        """The unit of the scores."""
+        if self.samples is None:
+            return R2
+        return f"errors of {self.samples}" if self.counts else PERCENT
+
+    @property
+    def scale(self) -> float:
+        """What a score changes by if its value increases by 1."""
+        return 1.0 if self.samples is None or self.counts else -100 / self.samples
+
+    @property
+    def scores(self) -> dict[int, float]:
+        """The score of each seed that has one."""
+        best = 100.0 if self.unit == PERCENT else 0.0
+        return {seed: best + self.scale * value for seed, value in self.values.items()}
+
+    @cached_property
+    def score(self) -> Estimate:
+        """The mean score over the seeds; NaN if all runs failed."""
+
+        def interval(scores: Values) -> Inferred:
+            if self.samples is None:
+                low, high, _ = mean_test(scores, self.overlap)
+                return np.stack([low, np.minimum(high, 1.0)])
+            whole = abs(self.scale) * self.samples
+            return whole * proportion_interval(scores / whole, self.samples, self.overlap)
+
+        return estimate([*self.scores.values()], self.digits, interval)
+
+    @property
+    def digits(self) -> int:
+        """To how many decimals the scores are shown."""
+        return 4 if self.unit == R2 else 2
+
+    def minus(self, other: Cell) -> Estimate:
+        """Estimate the mean score minus the other's, over the seeds that both have."""
+        shared = [seed for seed in self.values if seed in other.values]
+        more = [self.scale * (self.values[seed] - other.values[seed]) for seed in shared]
+        overlap, error = max(self.overlap, other.overlap), 0.0 if self.samples is None else abs(self.scale)
+        return estimate(more, self.digits, partial(mean_test, overlap=overlap, error=error))
+
+    @property
+    def seeds(self) -> str:
+        """How many seeds have a score, and how many of the runs failed."""
+        lost, tried = len(self.failed), len(self.runs) + len(self.failed)
+        if not lost:
+            return str(tried)
+        if len(self.values) == tried:
+            return f"{tried} ({lost} guessed)"
+        return f"{len(self.runs)} of {tried} ({lost} failed)"
+
+    @property
+    def title(self) -> str:
+        """What the scores are, and on which data set."""
+        return f"{self.dataset}: {self.split} {self.unit}"
+
+    @property
     def official_split(self) -> bool:
         """Whether all seeds are scored on the same samples, those of an official test set."""
-        return not self.scores.overlap and not self.first["data"]["generated"]
+        return not self.overlap and not self.first["data"]["generated"]
+
+    @property
+    def sources(self) -> set[str]:
+        """What the samples were chosen from."""
+        data = [run.figures["data"] for run in self.runs.values()]
+        return {name for about in data for name in (about["sha256"], *about["origins"])}
 
     def mean(self, figure: str) -> float:
         """Return the mean of a figure over the finished runs; NaN if one has none, or none has finished."""
         values: list[Any] = [run.figures.get(figure) for run in self.runs.values()]
         return math.nan if None in values or not values else fmean(values)
 
-    @property
-    def origins(self) -> set[tuple[str, int | None]]:
-        """What the samples were chosen from, with the seed of those that were generated for it."""
-        return {
-            (name, seed if data["generated"] else None)
-            for seed, data in ((seed, run.figures["data"]) for seed, run in self.runs.items())
-            for name in (data["sha256"], *data["origins"])
-        }
-
 
 def cells(records: Sequence[RunRecord], guess: bool = False) -> list[Cell]:
     """Return the cells of the finished and failed runs among these, those of a data set together.
 
-    Of runs with the same settings, seed and figures, the first is taken. A run that failed does not count if
-    another with its settings and seed has finished.
+    Of runs with the same settings and seed, the first that has finished is taken.
 
     Args:
         guess: whether to score failed runs as guessing does: with the errors of the most frequent class of
             the training set, as a finished run on the same data set records them, or an R^2 of 0.
 
     Raises:
-        InputError: no run has finished, a result is damaged, or they differ in what must be the same to be
-            compared.
+        InputError: no run has finished, a result is damaged, or runs were not evaluated on the same data.
     """
     finished = [record for record in records if record.status == "finished"]
     if not finished:
         got = _counts(Counter(record.status for record in records)) or "no run"
         raise InputError(f"expected finished runs to compare, got {got}; see nsvm runs")
-    tried = [*finished, *(record for record in records if _has_failed(record))]
-    _expect_one_task(tried)
     split = _split(finished)
     for record in finished:
         _expect_figures(record, split)
-    groups = _grouped(tried, _places(tried))
-    found = {place: _by_seed(group) for place, group in groups.items()}
-    _expect_the_same_data(found)
-    like = {dataset: run.figures for (dataset, _), runs in found.items() for run in runs.values()}
-    guesses = _guesses(found, split) if guess else {}
-    result = []
-    for (dataset, candidate), runs in sorted(found.items(), key=lambda item: item[0][0]):
-        lost = [r.settings["seed"] for r in groups[dataset, candidate] if r.status == "failed"]
-        repeats = len(groups[dataset, candidate]) - len(lost) - len(runs)
-        others = guesses.get((dataset, None))
-        failed = {seed: guesses.get((dataset, seed), others) for seed in sorted({*lost} - runs.keys())}
+    tried = [*finished, *(record for record in records if _has_failed(record))]
+    places = _places(tried)
+    _expect_the_same_data(finished, [dataset for dataset, _ in places[: len(finished)]])
+    like = {dataset: r.figures for (dataset, _), r in zip(places, finished, strict=False)}
+    found = []
+    for (dataset, candidate), group in sorted(_grouped(tried, places).items(), key=lambda item: item[0][0]):
+        done = [record for record in group if record.status == "finished"]
+        runs = {int(record.figures["seed"]): record for record in reversed(done)}
+        failed = sorted({r.settings["seed"] for r in group if r.status == "failed"} - runs.keys())
         about = like.get(dataset, finished[0].figures)
-        result.append(Cell(dataset, candidate, split, runs, repeats, failed, about))
-    return result
+        ordered = dict(sorted(runs.items()))
+        found.append(Cell(dataset, candidate, split, ordered, len(done) - len(runs), failed, guess, about))
+    return found
 
 
 def _has_failed(record: RunRecord) -> bool:
@@ -181,70 +222,18 @@ def _counts(statuses: Counter[str]) -> str:
     return ", ".join(f"{number} {status}" for status, number in statuses.items())
 
 
-def _guesses(
-    found: Mapping[tuple[str, str], Mapping[int, RunRecord]], split: str
-) -> dict[tuple[str, int | None], int]:
-    """Return the errors or R^2 of guessing on each data set for each seed, and for None: any other seed."""
-    guesses: dict[tuple[str, int | None], int] = {}
-    for (dataset, _), runs in found.items():
-        for seed, run in runs.items():
-            guess = run.figures.get("guess_errors") if f"{split}_errors" in run.figures else 0
-            if guess is not None:  # earlier versions did not record it
-                guesses[dataset, seed] = guesses[dataset, None] = int(guess)
-    return guesses
-
-
-def _by_seed(group: Sequence[RunRecord]) -> dict[int, RunRecord]:
-    """Return the first finished run of each seed.
-
-    Expect that others with it repeat its figures, and that the code of plugins was the same for all.
-    """
-    runs: dict[int, RunRecord] = {}
-    finished = [record for record in group if record.status == "finished"]
-    for record in finished:
-        if (code := record.figures.get("plugins_sha256")) != finished[0].figures.get("plugins_sha256"):
-            raise InputError(
-                f"{finished[0].path} and {record.path} have the same settings, but other code of plugins: "
-                f"leave out either, as --filter 'plugins_sha256!={code or 'null'}' does"
-            )
-        first = runs.setdefault(int(record.figures["seed"]), record)
-        same = (first.figures.get(name) == record.figures.get(name) for name in REPEATED)
-        if first is not record and not all(same):
-            raise InputError(
-                f"{first.path} and {record.path} have the same settings and seed, but different results: "
-                f"leave out either, as --filter 'path!={first.path}' does"
-            )
-    return dict(sorted(runs.items()))
-
-
-def _expect_one_task(records: Sequence[RunRecord]) -> None:
-    """Expect that all runs learn the same task with the same loss for several classes."""
-    first = records[0]
-    for record in records:
-        for what in ("task", "multiclass"):
-            ours, theirs = (r.settings.get(what) for r in (first, record))
-            if ours != theirs:
-                raise InputError(
-                    f"{first.path} has {what}={ours} and {record.path} has {what}={theirs}, which cannot be "
-                    f"compared: --filter {what}={ours} takes those"
-                )
-
-
 def _split(records: Sequence[RunRecord]) -> str:
     """Return the held-out data that all runs were evaluated on."""
+    lacking = {}
     for split in ("test", "validation"):
-        if all(_has_scores(record, split) for record in records):
+        names = [f"{split}_errors", f"{split}_r2"]
+        lacking[split] = [r.path for r in records if all(r.figures.get(name) is None for name in names)]
+        if not lacking[split]:
             return split
-    other = next(record for record in records if not _has_scores(record, "test"))
-    if not _has_scores(other, "validation"):
-        raise InputError(f"{other.path} has no score to compare: R² is undefined, or its result is damaged")
     raise InputError(
-        f"{other.path} was evaluated on validation data, others on test data: compare either alone"
+        f"{lacking['test'][0]} has no score on test data, and {lacking['validation'][0]} none on validation "
+        "data: compare runs that were evaluated on either"
     )
-
-
-def _has_scores(record: RunRecord, split: str) -> bool:
-    return any(record.figures.get(f"{split}_{name}") is not None for name in ("errors", "r2"))
 
 
 def _expect_figures(record: RunRecord, split: str) -> None:
@@ -252,11 +241,10 @@ def _expect_figures(record: RunRecord, split: str) -> None:
     cell = Cell("", "", split, {0: record})
     with reading(record.path / RESULT):
         names = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
-        numbers = [int(record.figures["seed"]), cell.scores[0], cell.scores.overlap]
+        numbers = [int(record.figures["seed"]), cell.values[0], cell.overlap]
         numbers += [cell.mean("train_seconds"), record.figures["support_vectors"] or 0]
         numbers += [int(record.figures.get("guess_errors") or 0)]
-        described = [*names, cell.origins, record.figures["data"]["samples"]]
-        if not all(described) or not all(map(math.isfinite, numbers)):
+        if not all([*names, cell.sources]) or not all(map(math.isfinite, numbers)):
             raise ValueError("expected names, samples and finite numbers")
 
 
@@ -291,11 +279,12 @@ def _grouped(records: Sequence[RunRecord], by: Sequence[K]) -> dict[K, list[RunR
 
 
 def _is_of_data(key: str) -> bool:
-    return key.startswith("dataset.") and key not in ONLY_HOW
+    return key.startswith(("dataset.", "task")) and key not in ONLY_HOW
 
 
 def _is_of_candidate(key: str) -> bool:
-    return not key.startswith(("dataset.", "checkpoint.", "logger.", "validation.")) and key not in ONLY_HOW
+    others = ("dataset.", "task", "checkpoint.", "logger.", "validation.")
+    return not key.startswith(others) and key not in ONLY_HOW
 
 
 def _in_words(record: RunRecord, keys: Sequence[str]) -> str:
@@ -313,18 +302,17 @@ def _in_words(record: RunRecord, keys: Sequence[str]) -> str:
     return printable(" ".join(words))
 
 
-def _expect_the_same_data(found: Mapping[tuple[str, str], Mapping[int, RunRecord]]) -> None:
+def _expect_the_same_data(records: Sequence[RunRecord], datasets: Sequence[str]) -> None:
     """Expect that the runs of a data set with the same seed were trained on the same data."""
     first: dict[tuple[str, int], RunRecord] = {}
-    for (dataset, _), runs in found.items():
-        for seed, run in runs.items():
-            other = first.setdefault((dataset, seed), run)
-            ours, theirs = (r.figures["data"] for r in (other, run))
-            if any(ours[about] != theirs[about] for about in ("sha256", "samples")):
-                raise InputError(
-                    f"{other.path} and {run.path} were trained on different data, though both have "
-                    f"dataset={dataset} and seed={seed}"
-                )
+    for dataset, run in zip(datasets, records, strict=True):
+        other = first.setdefault((dataset, run.figures["seed"]), run)
+        ours, theirs = (r.figures["data"] for r in (other, run))
+        if any(ours[about] != theirs[about] for about in ("sha256", "samples")):
+            raise InputError(
+                f"{other.path} and {run.path} were trained on different data, though both have "
+                f"dataset={dataset} and seed={other.figures['seed']}"
+            )
 
 
 def chooses_by_test(found: Sequence[Cell]) -> bool:

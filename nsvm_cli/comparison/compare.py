@@ -63,14 +63,13 @@ def _compared(group: Sequence[Cell], against: str | None) -> list[Comparison]:
     ranks = ranked(group)
     ordered = [cell for cell, _ in ranks]
     reference = next((cell for cell in group if cell.candidate == against), None if against else ordered[0])
-    p = _p_values(reference, [cell for cell in ordered if cell is not reference], named=against is not None)
+    others = [cell for cell in ordered if cell is not reference]
+    minus, p = {}, {}
+    if reference is not None:
+        minus = {cell.candidate: cell.minus(reference) for cell in others}
+        p = _p_values([reference, *others], named=against is not None)
     return [
-        Comparison(
-            cell,
-            None if reference in (None, cell) else cell.scores.minus(reference.scores),
-            p.get(cell.candidate, math.nan),
-            rank,
-        )
+        Comparison(cell, minus.get(cell.candidate), p.get(cell.candidate, math.nan), rank)
         for cell, rank in ranks
     ]
 
@@ -84,18 +83,17 @@ def ranked(group: Sequence[Cell]) -> list[tuple[Cell, float]]:
     return sorted(zip(group, map(float, ranks), strict=True), key=lambda item: (math.isnan(item[1]), item[1]))
 
 
-def _p_values(reference: Cell | None, others: Sequence[Cell], named: bool) -> dict[str, float]:
-    """Return the adjusted p-values of the tests with the reference.
+def _p_values(group: Sequence[Cell], named: bool) -> dict[str, float]:
+    """Return the adjusted p-values of the tests with the reference, which is the first.
 
     The best is the one that chance has favoured most. Some of k equal candidates would seem worse than it
     far too often if the k - 1 tests with it were all that counted; so unless the reference was named, the
     p-values are adjusted for all k (k - 1) / 2 pairs. They then hold for whichever pairs the scores choose.
     """
-    if reference is None:
-        return {}
-    pairs = [(reference, other) for other in others] + ([] if named else [*combinations(others, 2)])
-    adjusted = holm([one.scores.minus(other.scores).p for one, other in pairs])
-    return {other.candidate: p for (_, other), p in zip(pairs[: len(others)], adjusted, strict=False)}
+    others = group[1:]
+    pairs = [(group[0], other) for other in others] if named else [*combinations(group, 2)]
+    adjusted = holm([one.minus(other).p for one, other in pairs])
+    return {other.candidate: p for other, p in zip(others, adjusted, strict=False)}
 
 
 FEWEST_BLOCKS = 3
@@ -129,11 +127,10 @@ class Ranking:
 def ranking(found: Sequence[Cell]) -> Ranking | None:
     """Rank the candidates over the data sets that all were tried on, or over the seeds of a single data set.
 
-    Those of which all runs failed have no rank.
-    None for fewer than three candidates, or fewer than three data sets or seeds that all have, or if these
-    are not independent: see ``shared_samples``.
+    Those of which all runs failed have no rank. None for fewer than three candidates, or fewer than three
+    data sets or seeds that all have, or if these are not independent: see ``shared_samples``.
     """
-    found = [cell for cell in found if len(cell.scores)]
+    found = [cell for cell in found if cell.values]
     if shared_samples(found):
         return None
     names = list(dict.fromkeys(cell.candidate for cell in found))
@@ -142,11 +139,9 @@ def ranking(found: Sequence[Cell]) -> Ranking | None:
     if len(datasets) > 1:
         shared = [d for d in datasets if all((d, name) in table for name in names)]
         scores = [[table[d, name].score.mean for name in names] for d in shared]
-        over = f"{len(shared)} data sets"
     else:
-        seeds = sorted(set.intersection(*(set(cell.scores.values) for cell in found)))
+        seeds = set.intersection(*(set(cell.values) for cell in found))
         scores = [[table[datasets[0], name].scores[seed] for name in names] for seed in seeds]
-        over = f"{len(seeds)} seeds"
     k, n = len(names), len(scores)
     if k < FEWEST_BLOCKS or n < FEWEST_BLOCKS:
         return None
@@ -154,22 +149,20 @@ def ranking(found: Sequence[Cell]) -> Ranking | None:
     ranks = dict(sorted(zip(names, map(float, mean), strict=True), key=lambda item: item[1]))
     p = float(friedmanchisquare(*np.transpose(scores)).pvalue)
     q = float(studentized_range.ppf(LEVEL, k, np.inf)) / math.sqrt(2)
+    over = f"{n} {'data sets' if len(datasets) > 1 else 'seeds'}"
     return Ranking(ranks, over, p, q * math.sqrt(k * (k + 1) / (6 * n)))
 
 
-def shared_samples(found: Sequence[Cell]) -> str:
-    """Return why the blocks that candidates are ranked in are not independent; nothing if they are.
+def shared_samples(found: Sequence[Cell]) -> bool:
+    """Return whether candidates are ranked in blocks that are not independent, as Friedman's test assumes.
 
-    Friedman's test assumes that they are. Seeds that split the same samples are not: a candidate that these
-    samples happen to suit is ranked high with every seed, and the more seeds there are, the surer the test
-    would be of it. Nor are data sets with a source in common, such as one with several sizes of its
+    Seeds that split the same samples are not: a candidate that these samples happen to suit is ranked high
+    with every seed. Nor are data sets with a source in common, such as one with several sizes of its
     validation set, or several choices of its classes.
     """
-    if len({cell.dataset for cell in found}) == 1:
-        return "the seeds split the same samples" if any(cell.scores.overlap for cell in found) else ""
-    owner: dict[tuple[str, int | None], str] = {}
+    sources: dict[str, set[str]] = {}
     for cell in found:
-        for origin in cell.origins:
-            if (other := owner.setdefault(origin, cell.dataset)) != cell.dataset:
-                return f"the samples of {other} and {cell.dataset} are from the same source"
-    return ""
+        sources.setdefault(cell.dataset, set()).update(cell.sources)
+    if len(sources) == 1:
+        return any(cell.overlap for cell in found)
+    return sum(map(len, sources.values())) > len(set().union(*sources.values()))

@@ -1,30 +1,26 @@
 """Means and 95 % intervals over the seeds of a study, of R^2 and of numbers of errors, which may be few.
 
-The seeds of a study stand for all seeds: an interval covers whatever differs between two of them. That is
-always the initial theta and the order of the samples. It includes the choice of the training and test
-samples only if each seed has its own split, and the data themselves only if each seed has its own.
+An interval covers whatever differs between two seeds: always the initial theta and the order of the samples;
+the choice of training and test samples only if each seed has its own split, and the data themselves only if
+each seed has its own.
 
 Scores from several splits of the same samples are correlated. ``overlap``, the ratio of test to training
 samples, corrects for that: c = 1/k + overlap takes the place of 1/k in the variance of a mean over k seeds
 (Nadeau & Bengio, Inference for the generalization error, 2003).
 
-With few errors, the variance between the seeds says little: ten runs without an error do not prove that
-there will never be one. Both intervals, and the test of a difference, therefore assume at least the variance
-of independent errors, where SciPy's ``ttest_rel`` gives NaN. In simulations the intervals hold the true mean
-in at least 95 % of studies if errors are independent, and in 92 to 95 % if the seeds vary several times more
-than that. If errors come in rare bursts, such as one seed in fifty that fails, no interval of ten seeds can
-know it. R^2 counts nothing: its intervals are Student's, and end at 1 at the latest. Below three seeds there
-is none.
+Ten runs without an error do not prove that there will never be one. Both intervals, and the test of a
+difference, therefore assume at least the variance of independent errors, where SciPy's ``ttest_rel`` gives
+NaN. In simulations they hold the true mean in at least 95 % of studies if errors are independent, and in 92
+to 95 % if the seeds vary several times more. R^2 counts nothing: its intervals are Student's. Below three
+seeds there is none.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
 from statistics import fmean, stdev, variance
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Num
@@ -32,7 +28,6 @@ from scipy.special import betaincinv, ndtr, ndtri, stdtr, stdtrit
 
 LEVEL = 0.95
 TAIL, Z = (1 - LEVEL) / 2, float(ndtri((1 + LEVEL) / 2))
-R2, PERCENT = "R²", "accuracy, %"
 FEWEST_SEEDS = 3
 
 Values = Num[np.ndarray, "*studies k"]
@@ -40,13 +35,6 @@ Values = Num[np.ndarray, "*studies k"]
 
 Inferred = Float[np.ndarray, "_ *studies"]
 """Lower and upper ends of intervals, and maybe p-values."""
-
-
-def recorded_overlap(data: Mapping[str, Any], split: str) -> float:
-    """Return how much the splits of two seeds overlap, from ``data`` in a result: see ``Data.overlap``."""
-    if data["generated"] or (data["official_split"] and split == "test"):
-        return 0.0
-    return float(data["samples"][split] / data["samples"]["train"])
 
 
 @dataclass(frozen=True)
@@ -67,13 +55,6 @@ class Estimate:
     high: float = math.nan
     p: float = math.nan
 
-    @classmethod
-    def of(cls, values: Sequence[float], digits: int, infer: Callable[[Values], Inferred]) -> Estimate:
-        """Estimate a mean; ``infer`` returns its interval, and p, from enough seeds."""
-        mean, std = fmean(values) if values else math.nan, stdev(values) if len(values) > 1 else math.nan
-        inferred = infer(np.array(values)) if len(values) >= FEWEST_SEEDS else ()
-        return cls(mean, std, len(values), digits, *map(float, inferred))
-
     @property
     def spread(self) -> str:
         """Mean and standard deviation as text; nothing if there are none."""
@@ -92,70 +73,11 @@ class Estimate:
         return f"{mean} {self.interval('+')}".strip()
 
 
-@dataclass(frozen=True)
-class Scores:
-    """What a method has scored with each seed.
-
-    Attributes:
-        values: R^2, or the number of errors, by the seed.
-        samples: of how many samples errors are counted; None for R^2.
-        overlap: the ratio of test to training samples if each seed has its own split of the same, else 0.
-        counts: whether scores are numbers of errors, rather than accuracies.
-    """
-
-    values: Mapping[int, Any]
-    samples: int | None
-    overlap: float = 0.0
-    counts: bool = False
-
-    @property
-    def unit(self) -> str:
-        """The unit of the scores."""
-        if self.samples is None:
-            return R2
-        return f"errors of {self.samples}" if self.counts else PERCENT
-
-    @property
-    def digits(self) -> int:
-        """To how many decimals the scores are shown."""
-        return 4 if self.samples is None else 2
-
-    @property
-    def scale(self) -> float:
-        """What a score changes by if its value increases by 1."""
-        return 1.0 if self.samples is None or self.counts else -100 / self.samples
-
-    def __len__(self) -> int:
-        """Return the number of seeds."""
-        return len(self.values)
-
-    def __getitem__(self, seed: int) -> float:
-        """Return the score of a seed."""
-        return float(self.scale * self.values[seed] + (100 if self.scale < 0 else 0))
-
-    @property
-    def each(self) -> list[float]:
-        """The scores of all seeds."""
-        return [self[seed] for seed in self.values]
-
-    @cached_property
-    def estimate(self) -> Estimate:
-        """The mean score."""
-        return Estimate.of(self.each, self.digits, self._interval)
-
-    def _interval(self, scores: Values) -> Inferred:
-        if self.samples is None:
-            low, high, _ = mean_test(scores, self.overlap)
-            return np.stack([low, np.minimum(high, 1.0)])
-        whole = abs(self.scale) * self.samples
-        return whole * proportion_interval(scores / whole, self.samples, self.overlap)
-
-    def minus(self, other: Scores) -> Estimate:
-        """Estimate the mean score minus the other's, over the seeds that both have."""
-        more = [self.scale * (self.values[s] - other.values[s]) for s in self.values if s in other.values]
-        error = 0.0 if self.samples is None else abs(self.scale)
-        infer = partial(mean_test, overlap=max(self.overlap, other.overlap), error=error)
-        return Estimate.of(more, self.digits, infer)
+def estimate(values: Sequence[float], digits: int, infer: Callable[[Values], Inferred]) -> Estimate:
+    """Estimate a mean; ``infer`` returns its interval, and maybe p, from enough seeds."""
+    mean, std = fmean(values) if values else math.nan, stdev(values) if len(values) > 1 else math.nan
+    inferred = infer(np.array(values)) if len(values) >= FEWEST_SEEDS else ()
+    return Estimate(mean, std, len(values), digits, *map(float, inferred))
 
 
 def proportion_interval(shares: Values, samples: int, overlap: float = 0.0) -> Inferred:
@@ -163,8 +85,7 @@ def proportion_interval(shares: Values, samples: int, overlap: float = 0.0) -> I
 
     They are those of Clopper and Pearson for the mean p of the seeds' shares s, with Korn and Graubard's
     number of trials (Confidence intervals for proportions with small expected number of positive counts
-    estimated from survey data, 1998). That is all ``samples / c``, if the shares vary no more than those of
-    independent errors would, and fewer in proportion if they vary more:
+    estimated from survey data, 1998), which need not be an integer as for SciPy's ``binomtest``:
 
         n = samples / c / max(1, Var(s) samples / (p (1 - p)) (t_{k-1} / z)^2)
     """
@@ -193,8 +114,7 @@ def mean_test(values: Values, overlap: float = 0.0, error: float = 0.0) -> Infer
     The second root is of the variance of errors that only one of the methods makes, of which a seed has at
     least |d|. To those of all seeds, z^2/2 are added for each method, as Agresti and Coull do for a
     proportion (Approximate is better than "exact" for interval estimation of binomial proportions, 1998). So
-    ten differences of zero errors give +-0.38 rather than +-0: the exact limit of the mean of ten zeros is
-    0.37. The p-value is below 5 % where the interval leaves out 0.
+    ten differences of zero errors give +-0.38. The p-value is below 5 % where the interval leaves out 0.
     """
     k = values.shape[-1]
     c, mean = 1 / k + overlap, values.mean(-1)
@@ -209,8 +129,7 @@ def standard_error(values: Sequence[float], overlap: float = 0.0, samples: int |
     """Return the standard error of the mean over seeds: sqrt(c Var(values)); NaN for a single one.
 
     If the values are accuracies on so many ``samples`` each, their variance is at least that of independent
-    errors, p (1 - p) / samples. p is the accuracy after adding z^2/2 samples with an error and as many
-    without to the ``samples / c``, as Agresti and Coull do: ten times 100 of 100 give 0.0014 rather than 0.
+    errors, p (1 - p) / samples, where p is the accuracy with Agresti and Coull's z^2/2 errors more.
     """
     if len(values) < 2:
         return math.nan

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -15,7 +14,7 @@ from nsvm_cli.comparison.cells import cells, not_counted
 from nsvm_cli.comparison.compare import Comparison, Ranking, compare, ranking
 from nsvm_cli.comparison.figures import figures
 from nsvm_cli.comparison.records import RunRecord, overridden
-from nsvm_cli.comparison.runs_table import RunsTable, runs_table
+from nsvm_cli.comparison.runs_table import runs_table
 from nsvm_cli.comparison.table import HEAD, notes, tables
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError
@@ -35,9 +34,6 @@ from nsvm_cli.page.document import (
 from nsvm_cli.page.plotting import to_svg
 from nsvm_cli.page.sections import run_sections, settings_tables
 from nsvm_cli.storage.run_directory import reading
-
-MOST_RUNS = 1000
-"""The most runs that are listed."""
 
 LABELS = {
     "curves": "Scores during and after training: means over the seeds, and from the lowest to the highest",
@@ -71,22 +67,12 @@ def _run_page(record: RunRecord, runtime: Mapping[str, Any]) -> Page:
     title, settings = os.path.basename(os.path.abspath(record.path)), flat(record.settings)
     if {"algorithm.name", "dataset.name", "seed"} <= settings.keys():
         title = f"{settings['algorithm.name']} on {settings['dataset.name']}, seed {settings['seed']}"
+    date = str(record.figures.get("date", ""))[:16]
+    status = " ".join(filter(None, [record.status, date and f"on {date.replace('T', ' at ')} UTC"]))
     message = record.message and f", {record.message}"
     about = section("Settings", partial(_settings, record))
-    return Page(
-        title,
-        f"{record.path}: {record.status}{_date(record)}{message}",
-        run_sections(record.path, record.figures, about, runtime),
-    )
-
-
-def _date(record: RunRecord) -> str:
-    """Return when a run finished, for the line below its title."""
-    try:
-        date = datetime.fromisoformat(record.figures["date"])
-    except (LookupError, TypeError, ValueError):
-        return ""
-    return f" on {date:%Y-%m-%d at %H:%M} UTC"
+    sections = run_sections(record.path, record.figures, about, runtime)
+    return Page(title, f"{record.path}: {status}{message}", sections)
 
 
 def _settings(record: RunRecord) -> Blocks:
@@ -98,9 +84,9 @@ def _settings(record: RunRecord) -> Blocks:
 
 
 def _comparison_page(records: Sequence[RunRecord]) -> Page:
-    found = runs_table(records)
-    sections = [*_comparison_sections(records), Section("Runs", [_runs(found)])]
-    return Page(found.folder.name, f"{found.folder}: {found.count}", sections)
+    runs = runs_table(records)
+    listed = Section("Runs", [Table(runs.count, runs.head, runs.rows, runs.numbers)])
+    return Page(runs.folder.name, f"{runs.folder}: {runs.count}", [*_comparison_sections(records), listed])
 
 
 def _comparison_sections(records: Sequence[RunRecord]) -> list[Section]:
@@ -111,33 +97,24 @@ def _comparison_sections(records: Sequence[RunRecord]) -> list[Section]:
     except InputError as error:
         return [left_out("Comparison", "This part is", error)]
     parts = {
-        "Comparison": partial(_comparison, rows, ranks, not_counted(records)),
+        "Comparison": partial(_comparison, rows, notes(rows, ranks, not_counted(records))),
         "Figures": partial(_figures, rows, ranks),
     }
     return [of_page for title, make in parts.items() for of_page in section(title, make)]
 
 
-def _comparison(rows: Sequence[Comparison], ranks: Ranking | None, rest: str) -> Blocks:
+def _comparison(rows: Sequence[Comparison], sentences: Sequence[str]) -> Blocks:
     best: dict[str, str] = {}
-    scored = (row for row in rows if len(row.cell.scores))
-    for dataset, group in groupby(scored, lambda row: row.cell.dataset):
+    for title, group in groupby((row for row in rows if row.cell.values), lambda row: row.cell.title):
         first, *others = group
         names = [row.cell.candidate for row in (first, *others) if row.rank == first.rank]
-        best |= {f"{dataset}: best settings": " or ".join(names), first.cell.title: first.cell.score.spread}
+        best |= {f"{first.cell.dataset}: best settings": " or ".join(names), title: first.cell.score.spread}
     yield KeyFigures(best)
     for title, lines in tables(rows):
         yield Table(title, HEAD, lines, range(1, len(HEAD)))
-    yield Note(" ".join(notes(rows, ranks, rest)))
+    yield Note(" ".join(sentences))
 
 
 def _figures(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:
     with reading("what one of these runs has recorded"):
         return [Picture(to_svg(figure, LABELS[name])) for name, figure in figures(rows, ranks).items()]
-
-
-def _runs(found: RunsTable) -> Table:
-    shown = found.rows[:MOST_RUNS]
-    caption = (
-        f"The first {len(shown)} of {len(found.rows)} runs" if len(shown) < len(found.rows) else found.count
-    )
-    return Table(caption, found.head, shown, found.numbers)

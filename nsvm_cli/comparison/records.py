@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
@@ -19,7 +20,6 @@ from nsvm_cli.storage.run_directory import (
     RESULT,
     STATUS,
     config_dir_in,
-    has_run,
     is_finished,
     outcome_of,
     overrides_in,
@@ -76,51 +76,38 @@ def find_runs(paths: Iterable[Path], conditions: Iterable[str] = ()) -> list[Run
     for path in paths:
         if not path.is_dir():
             raise InputError(f"{path}: there is no such folder; expected run directories, or a folder above")
-        runs = sorted(_directories(path), key=_natural)
+        of_a_run = {CONFIG, STATUS, RESULT}
+        runs = [Path(folder) for folder, _, files in os.walk(path) if not of_a_run.isdisjoint(files)]
         if not runs:
             raise InputError(f"{path}: there is no run in or below it; expected what nsvm train has written")
-        found |= dict.fromkeys(runs)
+        found |= dict.fromkeys(sorted(runs, key=_natural))
     records = [read_run(directory) for directory in found]
     for condition in conditions:
         records = matching(records, condition)
     return records
 
 
-def _directories(path: Path) -> Iterator[Path]:
-    for folder, _, files in os.walk(path):
-        if not {CONFIG, STATUS, RESULT}.isdisjoint(files):
-            directory = Path(folder)
-            if has_run(directory) or read_status(directory):
-                yield directory
-
-
-def _natural(path: Path) -> list[tuple[int, str]]:
+def _natural(path: Path) -> list[str | int]:
     """Return a key that sorts ``job 9`` before ``job 10``."""
-    parts = re.split(r"([0-9]+)", str(path))
-    return [(int(part), "") if part.isdecimal() and part.isascii() else (0, part) for part in parts]
+    return [int(part) if n % 2 else part for n, part in enumerate(re.split(r"([0-9]+)", str(path)))]
 
 
 def read_run(path: Path) -> RunRecord:
     """Return the record of the run in a directory. What cannot be read counts as a failure of the run."""
-    status = read_status(path) or {}
-    overrides = overrides_in(status)
+    about = read_status(path) or {}
     try:
         if is_finished(path):
-            return _finished(path, read_result(path))
+            about = read_result(path)
+            if not isinstance(about.get("settings"), dict):
+                raise InputError(f"{path / RESULT} is damaged: expected the settings of the run")
+            own = {"settings": about["settings"], "overrides": overrides_in(about)}
+            figures = {name: figure for name, figure in about.items() if name not in (*own, "config_dir")}
+            return RunRecord(path, "finished", "", **own, figures=figures, config_dir=config_dir_in(about))
         settings = read_config(path) if (path / CONFIG).is_file() else {}
     except InputError as error:
-        return RunRecord(path, "failed", str(error), overrides=overrides)
-    return RunRecord(path, *outcome_of(path, status), settings, overrides, config_dir=config_dir_in(status))
-
-
-def _finished(path: Path, result: dict[str, Any]) -> RunRecord:
-    settings, overrides = result.pop("settings", None), overrides_in(result)
-    config_dir = config_dir_in(result)
-    for name in ("overrides", "config_dir"):
-        result.pop(name, None)
-    if not isinstance(settings, dict):
-        raise InputError(f"{path / RESULT} is damaged: expected the settings of the run")
-    return RunRecord(path, "finished", "", settings, overrides, result, config_dir)
+        return RunRecord(path, "failed", str(error), overrides=overrides_in(about))
+    outcome = outcome_of(path, about)
+    return RunRecord(path, *outcome, settings, overrides_in(about), config_dir=config_dir_in(about))
 
 
 def differing(records: Sequence[RunRecord]) -> list[str]:
@@ -158,12 +145,12 @@ def values_of(records: Sequence[RunRecord], key: str) -> list[Any]:
     Raises:
         InputError: no run has it.
     """
-    rows = [record.values() for record in records]
-    names = {name for row in rows for name in row}
+    rows = rows_of(records)
+    names = rows[0].keys() if rows else ()
     name = setting_of(key, names)
     if name not in names:
         raise InputError(f"{key}: no run has such a setting or figure; {did_you_mean(key, names)}")
-    return [row.get(name) for row in rows]
+    return [row[name] for row in rows]
 
 
 def matching(records: Sequence[RunRecord], condition: str) -> list[RunRecord]:
@@ -181,16 +168,10 @@ def matching(records: Sequence[RunRecord], condition: str) -> list[RunRecord]:
 
 
 def _equal(value: Any, wanted: str) -> bool:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return value == _number(wanted)
+    if type(value) in (int, float):
+        with contextlib.suppress(ValueError):
+            return bool(value == float(wanted))
     return wanted == (value if isinstance(value, str) else json.dumps(value))
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def in_order(records: Sequence[RunRecord], key: str, descending: bool = False) -> list[RunRecord]:
@@ -199,14 +180,14 @@ def in_order(records: Sequence[RunRecord], key: str, descending: bool = False) -
     Raises:
         InputError: no run has it.
     """
-    pairs = [*zip(values_of(records, key), records, strict=True)]
 
     def order(pair: tuple[Any, RunRecord]) -> tuple[float, str]:
         value, _ = pair
         return (value, "") if isinstance(value, (int, float)) else (math.inf, str(value))
 
+    pairs = [*zip(values_of(records, key), records, strict=True)]
     known = sorted((pair for pair in pairs if pair[0] is not None), key=order, reverse=descending)
-    return [*(record for _, record in known), *(record for value, record in pairs if value is None)]
+    return [record for _, record in [*known, *(pair for pair in pairs if pair[0] is None)]]
 
 
 def load_runs(*paths: str | Path) -> pd.DataFrame:

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,8 @@ FIGURE_COLUMNS = (
 )
 """The figures of the table, if any run has them."""
 
-NO_SCORES = ("train_accuracy", "train_r2", "support_vectors", "train_seconds")
-"""Those of them that are no scores on held-out data, without which a row says little."""
-
-FOLDED, MESSAGE = 16, 12
-"""Characters from which on names and settings, and messages, may be folded."""
+NARROW = 16
+"""Characters from which on names and messages may be folded."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +36,7 @@ class RunsTable:
     Attributes:
         folder: the folder above all of them, from which their names lead.
         count: how many have which status.
+        numbers: the columns of figures; the status is before them, and there may be a message after them.
         least: the columns that may be left out, the least important first.
     """
 
@@ -56,96 +54,66 @@ def runs_table(records: Sequence[RunRecord]) -> RunsTable:
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     count = Counter(record.status for record in records)
     rows, settings = [record.values() for record in records], telling(records)
-    figures = {name: [_figure(name, row.get(name)) for row in rows] for name in FIGURE_COLUMNS}
-    figures = _held_out_first({name: cells for name, cells in figures.items() if any(cells)})
+    figures = [name for name in FIGURE_COLUMNS if any(_text(name, row.get(name)) for row in rows)]
     message = ["message"] if any(record.message for record in records) else []
-    names = [name.removesuffix(".name") for name in settings]
-    head = ["run", *names, "status", *figures, *message]
+    columns = [*settings, "status", *figures, *message]
     cells = [
-        (
-            str(path.relative_to(folder)),
-            *(_text(row.get(name)) for name in settings),
-            record.status,
-            *(of_all[n] for of_all in figures.values()),
-            *(str(row[name]) for name in message),
-        )
-        for n, (path, record, row) in enumerate(zip(paths, records, rows, strict=True))
+        (str(path.relative_to(folder)), *(_text(name, row.get(name)) for name in columns))
+        for path, row in zip(paths, rows, strict=True)
     ]
-    first = len(settings) + 2
-    numbers = range(first, first + len(figures))
-    least = sorted(range(len(settings), 0, -1), key=lambda n: _importance(settings[n - 1]))
-    how = sum(_importance(name) == 0 for name in settings)
-    least[how:how] = [n for n in reversed(numbers) if head[n] in NO_SCORES]
+    numbers = range(len(settings) + 2, len(settings) + 2 + len(figures))
+    fixed = ("status", *(name for name in figures if name.startswith(("validation", "test"))))
+    least = [n for n, name in reversed([*enumerate(columns[: numbers.stop - 1], 1)]) if name not in fixed]
+    least.sort(key=lambda n: _importance(columns[n - 1]))
     counted = ", ".join(f"{n} {status}" for status, n in count.most_common())
+    head = ["run", *(name.removesuffix(".name") for name in columns)]
     return RunsTable(folder, counted, head, cells, numbers, least)
 
 
-def _held_out_first(figures: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Return the columns of figures, in which scores on validation and test data, of which a run has one,
-    share a column.
-    """
-    for metric in METRIC_FORMATS:
-        both = [f"{split}_{metric}" for split in ("validation", "test")]
-        if all(name in figures for name in both):
-            validation, test = (figures.pop(name) for name in both)
-            cells = [f"val {a}" if a else b and f"test {b}" for a, b in zip(validation, test, strict=True)]
-            figures = {metric: cells, **figures}
-    return figures
-
-
-FIRST = ("dataset.name", "algorithm.name", "seed")
+LAST = ("seed", "algorithm.name", "dataset.name")
 """The settings that are left out last."""
 
 
-def _importance(setting: str) -> int:
-    """Return 0 for a setting that says how a run was computed, and more for those that say what it is."""
-    if setting in FIRST:
-        return 3 + len(FIRST) - FIRST.index(setting)
-    return 0 if setting in ONLY_HOW else 2 if setting.endswith(".name") else 1
+def _importance(column: str) -> int:
+    """Return how important a column is: those that say how a run was computed are least so."""
+    if column in LAST:
+        return 4 + LAST.index(column)
+    return 0 if column in ONLY_HOW else 1 if column in FIGURE_COLUMNS else 2 + column.endswith(".name")
 
 
 def fitted(table: RunsTable, room: int) -> tuple[list[list[str]], dict[int, int]]:
     """Return the lines of the heads, and the widths of the columns that ``room`` characters have room for.
 
-    Status and figures are never folded. Where the table is too wide, heads take several lines, and names,
-    settings and messages may be folded. If it still is, columns are left out: settings that say how a run was
-    computed, then figures that are no scores, then other settings, and at last data set, algorithm and seed.
+    Where the table is too wide, heads take several lines, and names and messages may be folded. If it still
+    is, settings and figures are left out, but not the status and scores on held-out data.
     """
+    # runs have their names without the folder
+    columns = [*zip(*((os.path.basename(run), *cells) for run, *cells in table.rows), strict=True)]
     heads = [[name] for name in table.head]
-    widths = _widths(heads, table.rows)
-    if sum(widths) > room:
+    if sum(_width([*head, *cells]) for head, cells in zip(heads, columns, strict=True)) > room:
         heads = [re.split(r"(?<=[._])", name) for name in table.head]
-        widths = _widths(heads, table.rows)
-    first = table.numbers.start
-    rigid = {first - 1, *table.numbers}
-    found = {n: width if n in rigid else min(width, FOLDED) for n, width in enumerate(widths)}
-    if (message := table.numbers.stop) in found:
-        found[message] = min(widths[message], MESSAGE)
+    full = [_width([*head, *cells]) for head, cells in zip(heads, columns, strict=True)]
+    foldable = {0, *range(table.numbers.stop, len(full))}
+    widths = {n: min(width, NARROW) if n in foldable else width for n, width in enumerate(full)}
     for least in table.least:
-        if sum(found.values()) > room:
-            del found[least]
-    for n in found:
-        found[n] += max(0, min(widths[n] - found[n], room - sum(found.values())))
-    return heads, found
+        if sum(widths.values()) > room:
+            del widths[least]
+    for n in foldable:
+        widths[n] += max(0, min(full[n] - widths[n], room - sum(widths.values())))
+    return heads, widths
 
 
-def _widths(heads: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return the widths of the columns, in which runs have their names without the folder."""
-    columns = zip(*((os.path.basename(run), *cells) for run, *cells in rows), strict=True)
-    return [
-        GAP + max(cell_len(printable(text)) for text in (*lines, *column))
-        for lines, column in zip(heads, columns, strict=True)
-    ]
+def _width(lines: Iterable[str]) -> int:
+    return GAP + max(cell_len(printable(line)) for line in lines)
 
 
-def _text(value: Any) -> str:
-    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
-
-
-def _figure(name: str, value: Any) -> str:
+def _text(name: str, value: Any) -> str:
+    """Return the text of a setting, or of a figure in its format."""
+    if name not in FIGURE_COLUMNS:
+        return "" if value is None else value if isinstance(value, str) else json.dumps(value)
     if not isinstance(value, (int, float)) or abs(value) > sys.float_info.max:  # 10**400 is valid JSON
         return ""
     metric = name.partition("_")[2]
     if metric in METRIC_FORMATS:
         return METRIC_FORMATS[metric][1](value)
-    return f"{value:.1f}" if name.endswith("seconds") else str(value)
+    return f"{value:.1f}" if name == "train_seconds" else str(value)

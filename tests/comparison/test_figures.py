@@ -17,11 +17,7 @@ from matplotlib.text import Text
 
 from nsvm_cli.comparison.cells import cells
 from nsvm_cli.comparison.compare import Ranking, compare, ranking
-from nsvm_cli.comparison.figures import (
-    figures,
-    groups_within,
-    mean_ranks,
-)
+from nsvm_cli.comparison.figures import figures, groups_within, mean_ranks
 from nsvm_cli.comparison.records import RunRecord
 from nsvm_cli.errors import InputError
 from nsvm_cli.page.plotting import write_figure
@@ -124,16 +120,13 @@ def test_the_best_is_drawn_though_it_recorded_no_curve_and_no_training_accuracy_
     assert len(drawn_in(figure.axes[1])[1]) == 3
 
 
-def test_only_as_many_curves_are_drawn_as_can_be_told_apart(tmp_path: Path) -> None:
+def test_only_as_many_curves_are_drawn_as_there_are_colours(tmp_path: Path) -> None:
     records = validated(written(runs_of({f"alg{n}": [10 * n] for n in range(14)}), tmp_path))
     figure = drawn(records)["curves"]
-    assert [[*map(len, drawn_in(axis))] for axis in figure.axes] == [[12, 12]] * 2, "no support vectors"
-    assert curves_of(figure)[-1] == "the best 12 of 14 settings; "
+    assert [[*map(len, drawn_in(axis))] for axis in figure.axes] == [[10, 10]] * 2, "no support vectors"
+    assert curves_of(figure)[-1] == "the best 10 of 14 settings; "
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names == [f"alg{n}" for n in range(12)], "the best first"
-    lines = figure.legends[0].get_lines()
-    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 12, "no two look alike"
-    assert len({(line.get_color(), line.get_marker()) for line in lines}) == 12
+    assert names == [f"alg{n}" for n in range(10)], "the best first"
 
 
 def test_a_negative_r2_is_drawn_as_0(tmp_path: Path) -> None:
@@ -160,12 +153,6 @@ def test_without_a_course_there_are_points_and_damaged_metrics_are_named(tmp_pat
     (records[0].path / "metrics.jsonl").write_text("nothing\n")
     with pytest.raises(InputError, match=r"ring-alg1-0/metrics\.jsonl, line 1"):
         drawn(records)
-
-
-def test_ranks_are_drawn_where_there_are_any() -> None:
-    found = drawn(runs_of({"alg1": [50, 62, 41], "alg2": [66, 71, 60], "alg3": [52, 60, 47]}))
-    assert [*found] == ["curves", "ranks"]
-    assert found["ranks"].get_suptitle().startswith("mean ranks over 3 seeds; Friedman's test")
 
 
 def texts(figure: Figure) -> list[str]:
@@ -200,12 +187,12 @@ def test_an_axis_is_logarithmic_if_the_curves_differ_much_in_length(steps: int, 
 
 
 def test_bars_join_the_largest_groups_that_do_not_differ() -> None:
-    assert groups_within(1.0, [1.0, 1.5, 2.2, 2.4, 4.0]) == [(1.0, 1.5), (1.5, 2.4)]
+    assert groups_within(1.0, [1.0, 1.5, 2.2, 2.4, 4.0]) == [(0, 1), (1, 3)]
     assert groups_within(1.0, [1.0, 2.0, 3.0]) == [], "the critical difference itself is one"
     for ranks in np.sort(np.random.default_rng(0).uniform(1, 7, size=(50, 7))):
-        groups = groups_within(2.0, [*ranks])
+        groups = groups_within(2.0, ranks.tolist())
         for i, j in itertools.combinations(range(7), 2):
-            joined = any(low <= ranks[i] and ranks[j] <= high for low, high in groups)
+            joined = any(first <= i and j <= last for first, last in groups)
             assert joined == (ranks[j] - ranks[i] < 2.0)
         assert not [a for a, b in itertools.permutations(groups, 2) if b[0] <= a[0] and a[1] <= b[1]]
 
@@ -214,12 +201,12 @@ def test_a_diagram_of_ranks_names_everyone_and_joins_who_does_not_differ() -> No
     ranks = {"alg2": 1.2, "alg1": 2.0, "alg3": 3.1, "a candidate of a long name": 3.7}
     figure = mean_ranks(Ranking(ranks, "8 data sets", 0.5, 1.5))
     (axis,) = figure.axes
-    assert {text.get_text() for text in axis.texts} == {
-        *("alg2  1.20", "alg1  2.00", "3.10  alg3", "3.70  a candidate of a long name"),
-        "critical difference 1.50",
-    }
-    bars = [[*np.asarray(line.get_xdata())] for line in axis.lines if line.get_linewidth() == 4]
-    assert bars == [[1.2, 2.0], [2.0, 3.1], [3.1, 3.7]]
+    names = [label.get_text() for label in axis.get_yticklabels()]
+    assert names == ["alg2  1.20", "alg1  2.00", "alg3  3.10", "a candidate of a long name  3.70"]
+    assert [text.get_text().strip() for text in axis.texts] == ["critical difference 1.50"]
+    bars = [[*np.asarray(line.get_ydata())] for line in axis.lines if line.get_linewidth() == 4]
+    assert bars == [[0, 1], [1, 2], [2, 3]]
+    assert figure.get_suptitle().startswith("mean ranks over 8 data sets; Friedman's test")
 
 
 def test_names_of_anyone_fit_and_are_no_formulas() -> None:
@@ -235,12 +222,9 @@ def test_names_of_anyone_fit_and_are_no_formulas() -> None:
         assert not [text for text in shown if text.get_parse_math()]
 
 
-@pytest.mark.parametrize(("form", "magic"), [("png", b"\x89PNG"), ("pdf", b"%PDF")])
-def test_a_figure_is_written_in_the_format_of_its_name(form: str, magic: bytes, tmp_path: Path) -> None:
-    written = []
-    for _ in range(2):
-        figure = mean_ranks(Ranking({"a": 1.0, "b": 2.0}, "3 seeds", 0.5, 0.5))
-        write_figure(tmp_path / f"figure.{form}", figure)
-        written.append((tmp_path / f"figure.{form}").read_bytes())
-    assert written[0].startswith(magic)
-    assert written[0] == written[1], "without the time of day"
+@pytest.mark.parametrize("form", ["png", "pdf"])
+def test_a_figure_is_written_without_the_time_of_day(form: str, tmp_path: Path) -> None:
+    file = tmp_path / f"figure.{form}"
+    ranks = Ranking({"a": 1.0, "b": 2.0}, "3 seeds", 0.5, 0.5)
+    first, second = (write_figure(file, mean_ranks(ranks)).read_bytes() for _ in range(2))
+    assert first == second
