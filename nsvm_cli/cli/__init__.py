@@ -73,7 +73,10 @@ def _run(argv: list[str]) -> None:
 
         train(argv[1:])
         return
-    options = build_parser(argv[0]).parse_args(argv)
+    parser = build_parser(argv[0])
+    if argv[0] not in parser.commands.choices:
+        parser.parse_args(argv)  # an unknown command, or a flag such as --version
+    options = parser.commands.choices[argv[0]].parse_words(argv[1:])
     load_plugins(getattr(options, "plugins", ()))
     options.run(options)
 

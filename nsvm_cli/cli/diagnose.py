@@ -27,7 +27,6 @@ def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("path", metavar="RUN", type=Path, help=MODEL)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_memory_budget()
     parser.add_plugins()
 
 
@@ -38,8 +37,7 @@ def diagnose(options: argparse.Namespace) -> None:
     from nsvm_cli.terminal.console import show_facts
     from nsvm_cli.terminal.diagnosis import diagnosis_facts
 
-    budget = {} if options.memory_budget is None else {"memory_budget": options.memory_budget}
-    trained = load_trained(options.path, {"device": "auto", **budget}, say=say)
+    trained = load_trained(options.path, {"device": "auto"}, say=say)
     figures = of(trained, records_of(options.path))
     if options.json:
         answer(json.dumps(figures, allow_nan=False))

@@ -110,37 +110,34 @@ class Parser(argparse.ArgumentParser):
     commands: argparse._SubParsersAction[CommandParser]
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        options.setdefault("allow_abbrev", False)
-        super().__init__(*args, **options)
-
-    @property
-    def name(self) -> str:
-        """Return the name of the command, without the program's."""
-        return self.prog.removeprefix("nsvm ")
+        how: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
+        super().__init__(*args, **how, **options)
 
     def error(self, message: str) -> NoReturn:
-        message = message.replace("the following arguments are required:", f"{self.name} needs")
+        name = self.prog.removeprefix("nsvm ")
+        if choice := re.search(r"argument (\S+): invalid choice: '(.*)' \(choose from (.*)\)", message):
+            hint = did_you_mean(choice[2], re.findall(r"[\w-]+", choice[3]))
+            raise InputError(f"there is no {choice[1].lower()} {choice[2]!r}; {hint}")
+        if flag := re.search(r"unrecognized arguments: (-\S+)", message):
+            hint = did_you_mean(flag[1], {*re.findall(r"--[a-z-]+", self.format_help())})
+            raise InputError(f"there is no flag {flag[1]}; {hint}; a setting is written KEY=VALUE")
+        message = message.replace("unrecognized arguments:", f"{name} takes no further")
+        message = message.replace("the following arguments are required:", f"{name} needs")
         raise InputError(f"{message}; see {self.prog} --help")
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is not None and value not in action.choices:
-            hint = did_you_mean(value, action.choices)
-            raise InputError(f"there is no {str(action.metavar).lower()} {value!r}; {hint}")
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse as argparse does, but refuse unknown arguments."""
-        namespace, unknown = super().parse_known_args(args, namespace)
-        if unknown and unknown[0].startswith("-"):
-            hint = did_you_mean(unknown[0], (flag for flag in self._option_string_actions if "--" in flag))
-            raise InputError(f"there is no flag {unknown[0]}; {hint}; a setting is written KEY=VALUE")
-        if unknown:
-            raise InputError(f"{self.name} takes no {unknown[0]!r} here; see {self.prog} --help")
-        return namespace, unknown
 
 
 class CommandParser(Parser):
-    """The parser of one command. Its flags may stand anywhere among its other arguments."""
+    """The parser of one command."""
+
+    def parse_words(self, words: Sequence[str]) -> argparse.Namespace:
+        """Parse the arguments of the command. Flags, and ``plugins=[MODULE]``, may stand anywhere."""
+        plugins = [word for word in words if word.startswith(PLUGINS) and self.get_default("plugins") == []]
+        options = self.parse_intermixed_args([word for word in words if word not in plugins])
+        for word in plugins:
+            if not (names := re.fullmatch(r"\[(.*)\]", word.removeprefix(PLUGINS))):
+                self.error(f"{word}: expected a list, such as {PLUGINS}[my_parts]")
+            options.plugins = [name.strip() for name in names[1].split(",") if name.strip()]
+        return options
 
     def add_keys(
         self, title: str, keys: Sequence[Key], metavar: str = "KEY=VALUE", more: Completer | None = None
@@ -175,46 +172,11 @@ class CommandParser(Parser):
             help="CSV for a spreadsheet: a quote before cells that it would take for formulas",
         )
 
-    def add_memory_budget(self) -> None:
-        """Take ``--memory-budget``, as ``memory_budget``; None leaves it to the model."""
-        self.add_argument(
-            "--memory-budget",
-            metavar="MIB",
-            type=_mebibytes,
-            help="size of the largest table that is read, if more than 1024 MiB",
-        )
-
     def add_plugins(self) -> None:
         """Take ``plugins=[MODULE]`` among the arguments, as ``nsvm train`` does, as the list ``plugins``."""
         self.set_defaults(plugins=[])
         group = self.add_argument_group("your own parts")
         _list(group, {f"{PLUGINS}[MODULE]": "modules of yours that the model's parts come from"})
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse the arguments with the flags in front, because for argparse a flag ends the list of words."""
-        args = list(args or [])
-        plugins = [word for word in args if word.startswith(PLUGINS) and "plugins" in self._defaults]
-        rest = [word for word in args if word not in plugins]
-        namespace, unknown = super().parse_known_args(self._flags_first(rest), namespace)
-        for word in plugins:
-            if not (names := re.fullmatch(r"\[(.*)\]", word.removeprefix(PLUGINS))):
-                self.error(f"{word}: expected a list, such as {PLUGINS}[my_parts]")
-            namespace.plugins = [name.strip() for name in names[1].split(",") if name.strip()]
-        return namespace, unknown
-
-    def _flags_first(self, args: Sequence[str]) -> list[str]:
-        flags: list[str] = []
-        others: list[str] = []
-        rest = iter(args)
-        for word in rest:
-            action = self._option_string_actions.get(word)
-            if action is None or action.nargs is not None:
-                (flags if word.startswith("-") else others).append(word)
-            elif (value := next(rest, None)) is not None:
-                flags += [word, value]
-            else:
-                others.append(word)  # its value is missing: at the end, argparse reports that
-        return flags + others
 
 
 def _list(group: argparse._ArgumentGroup, entries: Mapping[str, str]) -> None:
@@ -224,18 +186,10 @@ def _list(group: argparse._ArgumentGroup, entries: Mapping[str, str]) -> None:
     ]
 
 
-def _complete_key(keys: Sequence[Key], more: Completer | None, prefix: str, **context: Any) -> dict[str, str]:
-    """Return the words that begin with a prefix, with their descriptions; or files, if there are none."""
-    words = dict.fromkeys(more(prefix=prefix, **context) if more else [], "")
-    # a name in capitals is a placeholder
-    words |= {word: key.help for key in keys if key.name.islower() for word in key.words}
-    matching = {word: help for word, help in words.items() if word.startswith(prefix) and word != prefix}
-    key, equals, value = prefix.partition("=")
-    if equals and not matching:
-        from argcomplete.completers import FilesCompleter
-
-        return {f"{key}={file}": "" for file in FilesCompleter()(value)}
-    return matching
+def _complete_key(keys: Sequence[Key], more: Completer | None, **context: Any) -> list[str]:
+    """Return the words that may follow. A name in capitals is a placeholder."""
+    further = more(**context) if more else []
+    return [*further, *(word for key in keys if key.name.islower() for word in key.words)]
 
 
 def build_parser(command: str | None = None) -> Parser:
@@ -260,9 +214,3 @@ def build_parser(command: str | None = None) -> Parser:
         chosen.set_defaults(run=getattr(module, command))
         module.configure(chosen)
     return parser
-
-
-def _mebibytes(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"expected a positive integer, got {text}")
-    return int(text)

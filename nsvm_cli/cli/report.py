@@ -32,7 +32,6 @@ def configure(parser: CommandParser) -> None:
         type=_html_file,
         help=f"file to write; by default {REPORT} in PATH or, for several, in the current folder",
     )
-    parser.add_memory_budget()
     parser.add_plugins()
 
 
@@ -53,9 +52,8 @@ def report(options: argparse.Namespace) -> None:
         raise InputError(f"--filter {' '.join(options.filter)}: no run matches; see nsvm runs")
     from nsvm_cli.comparison.pages import write_report
 
-    budget = {} if options.memory_budget is None else {"memory_budget": options.memory_budget}
     folder = options.paths[0] if len(options.paths) == 1 else Path()
     file = options.output or folder / REPORT
-    for line in write_report(file, records, {"device": "auto", **budget}, named=options.output is not None):
+    for line in write_report(file, records, {"device": "auto"}, named=options.output is not None):
         say(f"warning: {line}")
     answer(file)

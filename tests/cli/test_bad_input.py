@@ -73,7 +73,7 @@ CASES = [
     ("evaluate x y", "expected KEY=VALUE, got 'y'"),
     ("evaluate x --jsn", "there is no flag --jsn; did you mean --json?"),
     ("completion tcsh", "there is no shell 'tcsh'; expected one of: bash, fish, zsh"),
-    ("completion bash zsh", "completion takes no 'zsh' here"),
+    ("completion bash zsh", "completion takes no further zsh"),
     ("tune algorithm=alg3 --config-dir", "argument --config-dir: expected one argument"),
     ("tune dataset.samples=400 dataset.validation=0", "expected dataset.validation above 0"),
     ("tune tune.trails=3", "there is no"),

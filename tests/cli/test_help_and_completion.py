@@ -123,7 +123,7 @@ def completions(line: str) -> set[str]:
         ("nsvm ev", {"evaluate"}),
         ("nsvm train dataset=m", {"dataset=mnist", "dataset=mnist10"}),
         ("nsvm train dataset=mnist algorithm=al", {f"algorithm=alg{i}" for i in (1, 2, 3, 4)}),
-        ("nsvm train seed=1 -m dataset=m", {"dataset=mnist", "dataset=mnist10"}),
+        ("nsvm train -m seed=1 dataset=m", {"dataset=mnist", "dataset=mnist10"}),
         ("nsvm train algorithm=alg3 algorithm.m", {"algorithm.mu="}),
         ("nsvm train optimizer=adam optimizer.b", {"optimizer.beta1=", "optimizer.beta2="}),
         ("nsvm train chec", {"checkpoint.every=", "checkpoint.keep="}),
@@ -144,8 +144,7 @@ def completions(line: str) -> set[str]:
         ("nsvm completion f", {"fish"}),
         ("nsvm evaluate run --j", {"--json"}),
         ("nsvm evaluate run split=t", {"split=test", "split=train"}),
-        ("nsvm evaluate run --json split=t", {"split=test", "split=train"}),
-        ("nsvm evaluate run device=cpu dataset.path=ta", {"dataset.path=table.csv"}),
+        ("nsvm evaluate --json run split=t", {"split=test", "split=train"}),
         ("nsvm report ta", {"table.csv"}),
     ],
 )
