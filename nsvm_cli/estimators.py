@@ -164,7 +164,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
 
             if isinstance(X, pd.DataFrame):
                 cells = validate_data(self, X, reset=False, skip_check_array=True)
-                return self._encoder(Table(cells, pd.Series(dtype=object), ("X",)))
+                return self._encoder(Table(cells, ("X",)))
         return _numbers(validate_data(self, X, reset=False, allow_nd=True))
 
     @classmethod

@@ -18,7 +18,7 @@ from torch import Tensor
 from nsvm_cli.config.registry import STRICT, NonNegative, Positive, shown
 from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.datasets import Known, build_source
-from nsvm_cli.datasets.encoding import MOST_CLASSES, Columns, TableEncoder
+from nsvm_cli.datasets.encoding import MOST_CLASSES, Columns, Name, TableEncoder
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError, RunError, out_of_memory
 from nsvm_cli.memory import MEMORY_BUDGET
@@ -51,7 +51,6 @@ def _of_a_sample(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-Name = Annotated[str, Field(max_length=4096)]
 SHA256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=8), AfterValidator(_of_a_sample)]
 

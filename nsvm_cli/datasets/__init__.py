@@ -15,7 +15,7 @@ from nsvm_cli.datasets.base import Samples, Source, Split, Table, take
 from nsvm_cli.datasets.cifar10 import CIFAR10
 from nsvm_cli.datasets.csv import CSV
 from nsvm_cli.datasets.digits import SklearnDigits
-from nsvm_cli.datasets.encoding import TableEncoder, as_numbers, code_labels, fit_encoder, stray_texts
+from nsvm_cli.datasets.encoding import TableEncoder, as_numbers, code_labels, fit_encoder
 from nsvm_cli.datasets.mnist import KMNIST, MNIST, FashionMNIST
 from nsvm_cli.datasets.openml import OpenML
 from nsvm_cli.datasets.pmlb import PMLB
@@ -128,14 +128,13 @@ class Data:
     def remarks(self) -> list[str]:
         """Return lines about the data that matter for trusting a score."""
         name = self.splits.held_out
-        share = self.duplicates / self.splits.sizes[name]
-        if share < REPORTED_DUPLICATES:
-            return [*self.notes]
-        return [
-            *self.notes,
-            f"{self.duplicates} of {self.splits.sizes[name]} {name} samples have exactly the features of a "
-            "training sample: the score on these says little about new samples",
-        ]
+        lines, size = [*self.notes], self.splits.sizes[name]
+        if self.duplicates / size >= REPORTED_DUPLICATES:
+            lines.append(
+                f"{self.duplicates} of {size} {name} samples have exactly the features of a training sample: "
+                "the score on these says little about new samples"
+            )
+        return lines
 
     def overlap(self, split: Literal["validation", "test"]) -> float:
         """Return the ratio of the samples in a split to the training samples if all seeds draw both from the
@@ -229,8 +228,7 @@ def split_data(
         InputError: there are too few samples for such a split, a table cannot be encoded, or the task does
             not suit the data.
     """
-    expected = samples.kind or kind if isinstance(samples, Table) else samples.task.kind
-    if kind != expected:
+    if isinstance(samples, Samples) and kind != (expected := samples.task.kind):
         what = "classes" if expected == "classification" else "real targets"
         raise InputError(f"{samples.source} has {what}: expected task={expected}, got task={kind}")
     classes = None if known is None else known.task.classes
@@ -240,9 +238,7 @@ def split_data(
     notes: tuple[str, ...] = ()
     if isinstance(samples, Table):
         columns = tuple(map(str, samples.cells))
-        encoder = known.encoder if known else fit_encoder(samples, rows["train"])
-        if known is None and encoder is not None:
-            notes = tuple(stray_texts(samples, rows["train"], encoder))
+        encoder, notes = (known.encoder, ()) if known else fit_encoder(samples, rows["train"])
         labelled = replace(labelled, x=encoder(samples) if encoder else as_numbers(samples))
     return Data(
         Splits(labelled, rows),

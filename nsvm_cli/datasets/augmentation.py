@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 from torch import Tensor, nn
 
 from nsvm_cli.config.registry import build, shown
@@ -36,9 +36,6 @@ TRANSFORMS = (
 )
 """The classes of ``torchvision.transforms.v2`` that a setting may name."""
 
-MAX_TRANSFORMS = 16
-"""The largest number of transforms in a run."""
-
 TRIALS = 16
 """How often a transform is tried before training: some reject an argument only when they draw."""
 
@@ -54,7 +51,6 @@ def _section(value: object) -> Mapping[str, Any]:
 
 Augment = Annotated[
     tuple[Annotated[dict[str, Any], BeforeValidator(_section)], ...],
-    Field(max_length=MAX_TRANSFORMS),
     BeforeValidator(lambda sections: () if sections is None else sections),
 ]
 """The type of the setting ``augment`` of image data sets."""

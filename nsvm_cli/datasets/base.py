@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 import pydantic
 import torch
 from jaxtyping import Float64, UInt8
-from pydantic import AfterValidator, Field
+from pydantic import Field
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT
@@ -96,22 +97,25 @@ class Samples:
 class Table:
     """Labelled rows before encoding: a cell may hold text, or nothing. See ``datasets/encoding.py``.
 
-    They come from one file or, from row ``official_test`` on, from a second one, the official test set.
-    ``unknown`` are names of columns to leave out that the table lacks. ``kind`` is the kind of task that the
-    table is meant for, if any. ``first_row`` is the number of rows of the file before these. ``with_text``
-    reads the files again, with these columns as text. ``origins`` are those of ``Samples``: the checksums of
-    the files.
+    They come from one file or, from row ``official_test`` on, from a second one, the official test set. The
+    column ``label`` holds the labels, if there are any; the columns in ``drop`` are no features.
+    ``first_row`` is the number of rows of the file before these. ``with_text`` reads the files again, with
+    these columns as text. ``origins`` are those of ``Samples``: the checksums of the files.
     """
 
-    cells: pd.DataFrame
-    labels: pd.Series
+    rows: pd.DataFrame
     files: tuple[str, ...]
+    label: str | None = None
+    drop: Sequence[str] = ()
     official_test: int | None = None
-    unknown: tuple[str, ...] = ()
-    kind: str | None = None
     first_row: int = 0
     with_text: Callable[[Sequence[str]], pd.DataFrame] | None = None
     origins: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def cells(self) -> pd.DataFrame:
+        """The features."""
+        return self.rows.drop(columns=[self.label, *self.drop], errors="ignore")
 
     @property
     def source(self) -> str:
@@ -126,15 +130,6 @@ class Table:
         return f"{file}: {'' if column is None else f'column {column}, '}row {self.first_row + row + 1}"
 
 
-def _number_or_share(validation: int | float) -> int | float:
-    """Return a number of samples as an integer, and a share unchanged."""
-    if 0 < validation < 1:
-        return validation
-    if validation != int(validation):
-        raise ValueError(f"expected a number of samples, or a share between 0 and 1, got {validation}")
-    return int(validation)
-
-
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class Source:
     """A data set. To add one, derive from this class and list it in ``DATASETS``.
@@ -147,7 +142,7 @@ class Source:
     global_scaling: ClassVar[bool] = False
     """Standardise with a single mean and standard deviation, rather than with one per feature."""
 
-    validation: Annotated[int | float, Field(ge=0, le=10**12), AfterValidator(_number_or_share)] = 0
+    validation: Annotated[int, Field(ge=0, le=10**12)] | Annotated[float, Field(gt=0, lt=1)] = 0
 
     def load(self, rng: np.random.Generator) -> Samples | Table:
         """Return all samples; ``rng`` is for sources that generate them.

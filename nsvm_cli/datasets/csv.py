@@ -59,6 +59,7 @@ def read_tables(
         return tables
 
     tables = read(())
+    label = next(name for name in labels if name in tables[0])
     different = tables[0].columns.symmetric_difference(tables[-1].columns).difference([*drop])
     if len(different):
         raise InputError(
@@ -67,13 +68,12 @@ def read_tables(
         )
     rows = pd.concat(tables, ignore_index=True)[[*tables[0]]]
     files = (path,) if test_path is None else (path, test_path)
-    label = next(name for name in labels if name in rows)
     return Table(
-        cells=rows.drop(columns=[label, *drop], errors="ignore"),
-        labels=rows[label],
-        files=files,
+        rows,
+        files,
+        label,
+        drop,
         official_test=None if test_path is None else len(tables[0]),
-        unknown=tuple(name for name in drop if name not in rows),
         with_text=lambda text: pd.concat(read(text), ignore_index=True),
         origins=tuple(map(file_sha256, files)),
     )

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from jaxtyping import Float64
-from pydantic import PlainValidator, ValidationError
+from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT, one_line, shown
@@ -36,34 +36,10 @@ MAX_FRACTIONAL_CLASSES = 20
 TRUTH = {"TRUE": "True", "true": "True", "FALSE": "False", "false": "False"}
 """The other spellings of truth values that pandas knows."""
 
-MAX_NAME_LENGTH = 4096
-"""The most characters in the name of a column or of a category."""
+Name = Annotated[str, Field(max_length=4096)]
+"""The name of a column, a category or a class."""
 
-
-def _checked(columns: Any) -> dict[str, float | tuple[str, ...]]:
-    """Return the columns as a model has them.
-
-    Raises:
-        ValueError: the first column that is wrong; pydantic might list millions.
-    """
-    if not isinstance(columns, Mapping):
-        raise ValueError(f"expected columns by their names, got {shown(columns)}")
-    for name, value in columns.items():
-        texts = value if isinstance(value, list | tuple) else None
-        if texts is None:
-            valid = isinstance(value, float | int) and math.isfinite(value)
-        else:
-            valid = all(isinstance(text, str) and len(text) <= MAX_NAME_LENGTH for text in texts)
-            valid = valid and 0 < len({*texts}) == len(texts) <= MOST_CATEGORIES
-        if not valid or len(name) > MAX_NAME_LENGTH:
-            raise ValueError(
-                f"column {name[:40]}: expected a finite number, or up to {MOST_CATEGORIES} different texts, "
-                f"each and the name of at most {MAX_NAME_LENGTH} characters, got {shown(value)}"
-            )
-    return {name: tuple(v) if isinstance(v, list | tuple) else float(v) for name, v in columns.items()}
-
-
-Columns = Annotated[dict[str, float | tuple[str, ...]], PlainValidator(_checked)]
+Columns = dict[Name, float | Annotated[tuple[Name, ...], Field(min_length=1, max_length=MOST_CATEGORIES)]]
 """For each column of a model's table, by name and in the order of the table: the median of numbers, or the
 categories of text, in which "" stands for an empty cell."""
 
@@ -104,14 +80,10 @@ class TableEncoder:
         Raises:
             InputError: a column is missing, or a cell in a column of numbers is not a number.
         """
-        import pandas as pd
-
         cells = table.cells
         if missing := [name for name in self.columns if name not in cells]:
-            more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-            raise InputError(
-                f"{table.source} lacks columns that the model was trained on: {', '.join(missing[:5])}{more}"
-            )
+            names = textwrap.shorten(", ".join(missing), 200, placeholder=" ...")
+            raise InputError(f"{table.source} lacks columns that the model was trained on: {names}")
         numeric = [name for name in self.text if cells[name].dtype.kind in "iuf"]
         if numeric and table.with_text is not None:  # pandas knows 01 and 1 as one number
             cells = table.with_text(numeric)
@@ -120,57 +92,49 @@ class TableEncoder:
             x[:, j] = _numbers(table, cells[name]).fillna(median)
         j = len(self.numbers)
         for name, categories in self.text.items():
-            codes = pd.Index(categories, dtype=object).get_indexer(
-                pd.Index(_texts(cells[name]), dtype=object)
-            )
+            codes = _texts(cells[name]).map({text: r for r, text in enumerate(categories)}).to_numpy()
             x[:, j : j + len(categories)] = codes[:, None] == np.arange(len(categories))
             j += len(categories)
         return x
 
 
-def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
-    """Return the encoder fitted to the training rows; other rows do not influence it.
+def fit_encoder(table: Table, rows: np.ndarray) -> tuple[TableEncoder, tuple[str, ...]]:
+    """Return the encoder fitted to the training rows, and remarks; other rows do not influence it.
 
-    A column holds numbers if all of its cells are numbers: see ``_parsed``.
+    A column holds numbers if all of its cells are numbers: see ``_parsed``. The remarks are about columns of
+    text most of whose cells are numbers.
 
     Raises:
         InputError: a column has no values, or too many different texts, or a number or name that no model
             file can hold.
     """
     _expect_columns(table)
-    training = table.cells.iloc[rows]
-    text = {str(name): _texts(cells) for name, cells in training.items() if _parsed(cells)[1].any()}
-    _expect_categories(table, rows, text)
     columns: dict[str, Any] = {}
+    notes = {}
     for name, cells in table.cells.items():
-        if name in text:
-            columns[str(name)] = sorted(text[str(name)].unique(), key=lambda text: (text == "", text))
-        else:
+        training = cells.iloc[rows]
+        text = _parsed(training)[1].to_numpy()
+        if not text.any():
             columns[str(name)] = _numbers(table, cells).iloc[rows].median()
-    if empty := [name for name, median in columns.items() if median != median]:
+            continue
+        texts = _texts(training)
+        columns[str(name)] = sorted(texts.unique(), key=lambda text: (text == "", text))
+        if 2 * text.sum() < (texts != "").sum():
+            place, got = table.place(int(rows[text.argmax()]), name), shown(training.iloc[text.argmax()])
+            notes[name] = f"{place}: {got} is no number, so the column is text"
+    if empty := [name for name, value in columns.items() if value != value]:
         raise InputError(f"{table.source}: no training row has a value in {_left_out(empty)}")
+    most = min(MOST_CATEGORIES, len(rows) // 2)
+    if many := [name for name, value in columns.items() if isinstance(value, list) and len(value) > most]:
+        stray = [notes[name] for name in many if name in notes]
+        raise InputError(
+            f"{table.source}: expected at most {most} different texts in {len(rows)} training rows, got "
+            f"{len(columns[many[0]])} in {'; '.join([_left_out(many), *stray])}"
+        )
     try:
-        return TableEncoder(columns=columns)
+        return TableEncoder(columns=columns), tuple(notes.values())
     except ValidationError as error:
         raise InputError(f"{table.source}: {one_line(error)}") from None
-
-
-def stray_texts(table: Table, rows: np.ndarray, encoder: TableEncoder) -> Iterator[str]:
-    """Yield a line about each column that is encoded as text although most of its cells are numbers."""
-    for name, categories in encoder.text.items():
-        if stray := _stray(table, rows, name):
-            place, text = stray
-            yield f"{place}: {text} is no number, so the column is text, of {len(categories)} categories"
-
-
-def _stray(table: Table, rows: np.ndarray, name: str) -> tuple[str, str] | None:
-    """Return the place and text of the first cell that is not a number, if most cells of its column are."""
-    cells = table.cells[name].iloc[rows]
-    text = _parsed(cells)[1].to_numpy()
-    if 2 * text.sum() >= (_texts(cells) != "").sum():
-        return None
-    first = int(text.argmax())
-    return table.place(int(rows[first]), name), shown(cells.iloc[first])
 
 
 def _parsed(cells: pd.Series) -> tuple[pd.Series, pd.Series]:
@@ -217,26 +181,12 @@ def _texts(cells: pd.Series) -> pd.Series:
 
 
 def _expect_columns(table: Table) -> None:
-    if table.unknown:
-        hint = did_you_mean(table.unknown[0], map(str, table.cells))
-        raise InputError(f"dataset.drop: {table.source} has no column {table.unknown[0]!r}; {hint}")
+    for name in table.drop:
+        if name not in table.rows:
+            hint = did_you_mean(name, map(str, table.cells))
+            raise InputError(f"dataset.drop: {table.source} has no column {name!r}; {hint}")
     if table.cells.shape[1] == 0:
         raise InputError(f"{table.source}: expected at least one feature beside the label, found none")
-
-
-def _expect_categories(table: Table, rows: np.ndarray, text: Mapping[str, pd.Series]) -> None:
-    most = min(MOST_CATEGORIES, len(rows) // 2)
-    counts = {name: n for name, cells in text.items() if (n := cells.nunique()) > most}
-    for place, got in filter(None, (_stray(table, rows, name) for name in counts)):
-        raise InputError(
-            f"{place}: expected a number, got {got}, as most cells of the column are numbers; "
-            "leave a cell without a value empty"
-        )
-    if counts:
-        raise InputError(
-            f"{table.source}: expected at most {most} different texts in {len(rows)} training rows, got "
-            f"{next(iter(counts.values()))} in {_left_out([*counts])}"
-        )
 
 
 def _left_out(names: Sequence[str]) -> str:
@@ -252,12 +202,11 @@ def as_numbers(table: Table) -> Float64[np.ndarray, "m n"]:
         InputError: a cell is empty or not a number, or there are no columns.
     """
     _expect_columns(table)
-    columns = [_numbers(table, cells) for _, cells in table.cells.items()]
-    for cells in columns:
-        if (empty := cells.isna()).any():
-            place = table.place(int(empty.to_numpy().argmax()), cells.name)
-            raise InputError(f"{place}: expected a number, got an empty cell")
-    return np.column_stack(columns)
+    x = np.column_stack([_numbers(table, cells) for _, cells in table.cells.items()])
+    for row, column in np.argwhere(np.isnan(x))[:1].tolist():
+        place = table.place(row, table.cells.columns[column])
+        raise InputError(f"{place}: expected a number, got an empty cell")
+    return x
 
 
 def code_labels(table: Table, kind: str, classes: tuple[str, ...] | None = None) -> Samples:
@@ -270,33 +219,30 @@ def code_labels(table: Table, kind: str, classes: tuple[str, ...] | None = None)
         InputError: there are no rows, a label is missing or unknown, there is only one class, or a target is
             not a number.
     """
-    labels = table.labels.astype(object)
+    labels = table.rows[table.label].astype(object)
     if labels.empty:
         raise InputError(f"{table.source}: expected rows below its header, found none")
     if (missing := labels.isna() | (labels == "")).any():
         raise InputError(f"{table.place(int(np.flatnonzero(missing)[0]))} has no label")
     if kind == "regression":
-        y = _targets(table, labels)
-        return Samples(np.empty((len(y), 0)), y, (), table.source, table.official_test)
-    named = labels.map(str)
-    classes = classes or _classes(named.iloc[: table.official_test], table.source)
-    if (unknown := ~named.isin(classes)).any():
-        row = int(np.flatnonzero(unknown)[0])
-        expected = " or ".join(classes) if len(classes) < 6 else f"one of the {len(classes)} in training"
-        raise InputError(f"{table.place(row)}: expected label {expected}, got {labels.iloc[row]}")
-    y = encode(named.to_numpy(), classes)
+        y, classes = _targets(table, labels), ()
+    else:
+        named = labels.map(str)
+        classes = classes or _classes(named.iloc[: table.official_test], table.source)
+        if (unknown := ~named.isin(classes)).any():
+            row = int(np.flatnonzero(unknown)[0])
+            expected = " or ".join(classes) if len(classes) < 6 else f"one of the {len(classes)} in training"
+            raise InputError(f"{table.place(row)}: expected label {expected}, got {labels.iloc[row]}")
+        y = encode(named.to_numpy(), classes)
     return Samples(np.empty((len(y), 0)), y, classes, table.source, table.official_test)
 
 
 def _targets(table: Table, labels: pd.Series) -> Float64[np.ndarray, " m"]:
     y: np.ndarray = _parsed(labels)[0].to_numpy()
     for row in np.flatnonzero(~np.isfinite(y)).tolist()[:1]:
-        label = shown(labels.iloc[row])
-        if np.isinf(y[row]):
-            raise InputError(f"{table.place(row)}: expected a finite number, got {label}")
         raise InputError(
-            f"{table.place(row)}: expected a number for task=regression, got {label}; "
-            "to tell classes apart: task=classification"
+            f"{table.place(row)}: expected a finite number for task=regression, got "
+            f"{shown(labels.iloc[row])}; to tell classes apart: task=classification"
         )
     return y
 
@@ -309,11 +255,6 @@ def _classes(labels: pd.Series, source: str) -> tuple[str, ...]:
     values = _parsed(names)[0]
     numbers = bool(np.isfinite(values).all())
     classes = (names[values.argsort(kind="stable")] if numbers else names).tolist()
-    if len(classes) < 2:
-        raise InputError(
-            f"{source}: expected labels of at least 2 classes, found {len(classes)}: "
-            f"{', '.join(classes) or 'no training rows'}"
-        )
     fractions = names[values % 1 != 0].tolist() if numbers else []
     if len(classes) > MOST_CLASSES or (fractions and len(classes) > MAX_FRACTIONAL_CLASSES):
         advice = (

@@ -15,7 +15,7 @@ from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Source, Table
 from nsvm_cli.datasets.csv import Names
 from nsvm_cli.datasets.download import reason
-from nsvm_cli.datasets.tables import read_csv
+from nsvm_cli.datasets.tables import is_number, read_csv
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import say
 from nsvm_cli.storage.files import locked
@@ -43,15 +43,16 @@ class OpenML(Source):
         if self.path is None:
             cells, target = _from_openml(self.id)
         else:
-            cells = read_csv(self.path, "dataset.path", headless=True)
-            target = str(cells.columns[-1])
+            cells = read_csv(self.path, "dataset.path")
+            if any(map(is_number, cells)):
+                names = [f"V{n}" for n in range(1, cells.shape[1] + 1)]
+                cells = read_csv(self.path, "dataset.path", names=names)
+            target = cells.columns[-1]
         label = self.label or target
         if label not in cells:
             known = did_you_mean(str(label), map(str, cells))
             raise InputError(f"dataset.label: {source} has no column {label!r}; {known}")
-        features = cells.drop(columns=[label, *self.drop], errors="ignore")
-        unknown = tuple(name for name in self.drop if name not in cells)
-        return Table(features, cells[label], (source,), unknown=unknown, origins=(f"OpenML {self.id}",))
+        return Table(cells, (source,), label, self.drop, origins=(f"OpenML {self.id}",))
 
 
 def _from_openml(number: int) -> tuple[pd.DataFrame, str | None]:

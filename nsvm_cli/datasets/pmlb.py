@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -51,8 +50,7 @@ class PMLB(Source):
 
     def load(self, rng: np.random.Generator) -> Table:
         file = self._downloaded() if self.root is None else self._found(Path(os.path.expanduser(self.root)))
-        kind = file.parent.name if file.parent.name in KINDS else None
-        return replace(read_tables(str(file), None, "\t", LABELS, self.drop, "dataset.table"), kind=kind)
+        return read_tables(str(file), None, "\t", LABELS, self.drop, "dataset.table")
 
     def _found(self, root: Path) -> Path:
         files = {file.name.split(".")[0]: file for kind in KINDS for file in root.glob(f"{kind}/*.?sv.gz")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Float64, Real
+from jaxtyping import Float, Float64, Real
 from torch import Tensor
 
 from nsvm_cli.datasets.base import BLOCK_ROWS, as_float
@@ -26,8 +26,6 @@ class Scaling:
         scaled = torch.empty(x.shape, dtype=dtype)
         for block, rows in zip(scaled.split(BLOCK_ROWS), x.split(BLOCK_ROWS), strict=True):
             block.copy_((as_float(rows) - self.mean) / self.std)
-            if not block.isfinite().all():
-                raise _too_large(rows, block.isfinite(), "its standardised values are not finite")
         return scaled
 
 
@@ -45,12 +43,9 @@ def fit_scaling(x: Real[Tensor, "m ..."], global_scaling: bool) -> Scaling:
     dim = tuple(range(x.ndim)) if global_scaling else 0
     std, mean = torch.std_mean(as_float(x), dim=dim, correction=1)
     if not (finite := std.isfinite() & mean.isfinite()).all():
-        raise _too_large(x, finite.expand(x.shape), "its standard deviation is not finite")
+        at = 0 if global_scaling else int((~finite).flatten().nonzero()[0])
+        raise InputError(
+            f"feature {at + 1} has values up to {float(x.flatten(1)[:, at].abs().max()):.3g}: its standard "
+            "deviation is not finite; use a larger unit for it"
+        )
     return Scaling(mean, torch.where(std > 0, std, 1.0))
-
-
-def _too_large(x: Real[Tensor, "m ..."], finite: Bool[Tensor, "m ..."], reason: str) -> InputError:
-    """Return the error for the first feature with a value that is not finite once it is scaled."""
-    at = int((~finite).flatten(1).any(0).nonzero()[0])
-    largest = float(x.flatten(1)[:, at].abs().max())
-    return InputError(f"feature {at + 1} has values up to {largest:.3g}: {reason}; use a larger unit for it")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -50,7 +48,7 @@ def split_rows(
         test = _draw(samples, rows, counts, generator(seed, Stream.SPLIT))
         train = np.setdiff1d(rows, test, assume_unique=True)
     if not lenient:
-        _expect_room_for_validation(samples, train, validation)
+        _expect_more_than(validation, samples, train)
     counts = [_validation_count(size, validation) for size in _sizes(samples, train).values()]
     held_out = _draw(samples, train, counts, generator(seed, Stream.SPLIT, 1))
     return {
@@ -63,36 +61,29 @@ def split_rows(
 
 def duplicates(train: Split, held_out: Split) -> int:
     """Return how many held-out samples have exactly the features of a training sample."""
-    keys = [*_keys(held_out)]
-    wanted = {*keys}
-    seen = {key for key in _keys(train) if key in wanted}
-    return sum(key in seen for key in keys)
-
-
-def _keys(part: Split) -> Iterator[bytes]:
-    """Yield a 128-bit hash of the features of each sample, the same for 0.0 and -0.0."""
-    return (hashlib.blake2b((row + 0).tobytes(), digest_size=16).digest() for row in part.x.numpy())
+    seen, rows = (
+        [hash((row + 0).tobytes()) for row in part.x.numpy()] for part in (train, held_out)
+    )  # no -0.0
+    return int(np.isin(rows, seen).sum())
 
 
 def _expect_two_of_each(samples: Samples) -> None:
     sizes = _sizes(samples, np.arange(len(samples.y)))
     for name, size in sizes.items():
         if size < 2:
-            what, numbers = _of_class(name) or "with a target", all(map(is_number, sizes))
-            hint = "; to predict numbers rather than classes: task=regression" if numbers else ""
-            raise InputError(f"{samples.source}: expected at least 2 samples {what}, found {size}{hint}")
-
-
-def _expect_room_for_validation(samples: Samples, train: np.ndarray, validation: int | float) -> None:
-    for name, size in _sizes(samples, train).items():
-        if size == 0:
+            hint = "; to predict numbers rather than classes: task=regression"
             raise InputError(
-                f"{samples.source}: no training sample is {_of_class(name)}: expected some of every class"
+                f"{samples.source}: expected at least 2 samples{_of_class(name)}, found {size}"
+                f"{hint if all(map(is_number, sizes)) else ''}"
             )
+
+
+def _expect_more_than(validation: int | float, samples: Samples, train: np.ndarray) -> None:
+    for name, size in _sizes(samples, train).items():
         if validation >= size:
             raise InputError(
-                f"dataset.validation={validation}: expected less than the {size} training samples "
-                f"{_of_class(name)}".rstrip()
+                f"dataset.validation={validation}: expected less than the {size} training samples"
+                f"{_of_class(name)}"
             )
 
 
@@ -131,7 +122,7 @@ def _test_counts(sizes: list[int]) -> list[int]:
 
 
 def _of_class(name: str) -> str:
-    return f"of class {name}" if name else ""
+    return f" of class {name}" if name else ""
 
 
 def _draw(samples: Samples, rows: np.ndarray, counts: list[int], rng: np.random.Generator) -> np.ndarray:

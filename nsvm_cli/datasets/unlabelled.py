@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,22 +14,10 @@ from torch import Tensor
 
 from nsvm_cli.datasets.base import Table
 from nsvm_cli.datasets.encoding import TableEncoder, as_numbers
-from nsvm_cli.datasets.tables import (
-    MISSING,
-    column_names,
-    expect_different,
-    first_line,
-    is_number,
-    parsing,
-    reading_csv,
-    separator_in,
-)
+from nsvm_cli.datasets.tables import is_number, parsing, reading_csv, separator_in
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import rows_at_a_time
 from nsvm_cli.storage.files import open_regular
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 BLOCK_ROWS = 2**14
 """The most rows of a table to read at a time."""
@@ -72,24 +59,20 @@ def blocks(
     Raises:
         InputError: there are no samples, or they are damaged or have another shape.
     """
-    count = 0
-    for block in _blocks(path, shape, encoder, separator, outputs + math.prod(shape)):
+    if not path.is_file() and not path.is_dir():
+        what = "is not a file" if path.exists() else "does not exist"
+        raise InputError(f"{path} {what}: expected a CSV file, an image or a folder of images")
+    count, numbers = 0, outputs + math.prod(shape)
+    if path.is_dir() or path.suffix.lower() in IMAGES:
+        found = _images(path, shape, numbers)
+    else:
+        found = _rows(path, shape, encoder, separator, numbers)
+    for block in found:
         count += len(block.x)
         if len(block.x):
             yield block
     if count == 0:
         raise InputError(f"{path} holds no samples: expected at least one")
-
-
-def _blocks(
-    path: Path, shape: tuple[int, ...], encoder: TableEncoder | None, separator: str, numbers: int
-) -> Iterator[Block]:
-    if not path.is_file() and not path.is_dir():
-        what = "is not a file" if path.exists() else "does not exist"
-        raise InputError(f"{path} {what}: expected a CSV file, an image or a folder of images")
-    if path.is_dir() or path.suffix.lower() in IMAGES:
-        return _images(path, shape, numbers)
-    return _rows(path, shape, encoder, separator, numbers)
 
 
 def _rows(
@@ -98,37 +81,22 @@ def _rows(
     import pandas as pd
 
     with reading_csv(str(path)):
-        header = first_line(path, separator)
-        _expect_cells(header, math.prod(shape) if encoder is None else len(encoder.columns), path)
-        if encoder is None:
-            _expect_names(header, path)
-        else:
-            expect_different(header, str(path), encoder.columns)
-        names = column_names(header)
-        options = parsing(names, separator, (), encoder.text if encoder else ())
+        header = [*pd.read_csv(path, sep=separator, nrows=0)]
+        n = math.prod(shape) if encoder is None else len(encoder.columns)
+        if n > 1 and (other := separator_in(header)):
+            raise InputError(f"{path} has 1 column, expected {n}: is --separator '{other}' meant?")
+        if encoder is None and all(map(is_number, header)) and header != [*map(str, range(len(header)))]:
+            raise InputError(  # pandas names columns 0, 1, 2, ...
+                f"{path}: expected a header line, got numbers: put the names of the columns above them"
+            )
+        options = parsing(separator, text=encoder.text if encoder else ())
         rows = min(BLOCK_ROWS, rows_at_a_time(PER_NUMBER * (numbers + len(header))))
         first = 0
         with pd.read_csv(path, **options, chunksize=rows) as chunks:
             for cells in chunks:
-                cells = cells.set_axis(names, axis=1)
-                table = Table(cells, pd.Series(dtype=object), (str(path),), first_row=first)
+                table = Table(cells, (str(path),), first_row=first)
                 yield Block(_features(table, shape, encoder))
                 first += len(cells)
-
-
-def _expect_cells(header: Sequence[str], n: int, path: Path) -> None:
-    """Raise an InputError if a header is a single name that seems to hold several."""
-    if len(header) == 1 < n and (other := separator_in(header[0])):
-        raise InputError(f"{path} has 1 column, expected {n}: is --separator '{other}' meant?")
-
-
-def _expect_names(header: Sequence[str], path: Path) -> None:
-    """Raise an InputError if a header looks like a sample; pandas names columns 0, 1, 2, ..."""
-    numbers = all(cell in MISSING or is_number(cell) for cell in header)
-    if numbers and header != [*map(str, range(len(header)))]:
-        raise InputError(
-            f"{path}: expected a header line, got numbers: put the names of the columns above them"
-        )
 
 
 def _features(table: Table, shape: tuple[int, ...], encoder: TableEncoder | None) -> Tensor:
@@ -159,40 +127,30 @@ def _images(path: Path, shape: tuple[int, ...], numbers: int) -> Iterator[Block]
 
 
 def _image(file: Path, shape: tuple[int, ...]) -> Tensor:
-    from PIL import Image, UnidentifiedImageError
+    """Return an image, turned by its EXIF orientation; one of another size is not decoded.
 
-    c, h, w = shape
+    Raises:
+        InputError: it has another size, pixels that cannot be converted exactly, or is damaged.
+    """
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    c, *size = shape
     try:
         with open_regular(file) as content, Image.open(content) as image:
-            pixels = np.array(_upright(image, file, (w, h)).convert(MODES[c]))
+            mode = image.mode + " with transparency" * ("transparency" in image.info)
+            if mode not in EXACT:
+                raise InputError(
+                    f"{file} has pixels of mode {mode}: save it as 8-bit grey or RGB, without transparency"
+                )
+            turned = ImageOps.exif_transpose(image) if {*image.size} == {*size} else image
+            if [turned.height, turned.width] != size:
+                raise InputError(
+                    f"{file} has {turned.width} x {turned.height} pixels, expected {size[1]} x {size[0]}"
+                )
+            pixels = np.array(turned.convert(MODES[c]))
     except InputError:
         raise
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         reason = "it does not begin like one" if isinstance(error, UnidentifiedImageError) else error
         raise InputError(f"{file} cannot be read as an image: {reason}") from None
-    return torch.from_numpy(pixels).reshape(h, w, c).permute(2, 0, 1)
-
-
-def _upright(image: Image.Image, file: Path, size: tuple[int, int]) -> Image.Image:
-    """Return an image, turned by its EXIF orientation; an unsuitable one is not decoded.
-
-    Raises:
-        InputError: it has another size, several frames, or pixels that cannot be converted exactly.
-    """
-    from PIL import ImageOps
-
-    mode = image.mode + " with transparency" * ("transparency" in image.info)
-    if mode not in EXACT:
-        raise InputError(
-            f"{file} has pixels of mode {mode}: save it as 8-bit grey or RGB, without transparency"
-        )
-    if (frames := getattr(image, "n_frames", 1)) != 1:
-        raise InputError(f"{file} has {frames} frames, expected one: save each as an image of its own")
-    turned = image
-    if image.size in (size, size[::-1]):
-        turned = ImageOps.exif_transpose(image)
-    if turned.size != size:
-        raise InputError(
-            f"{file} has {turned.width} x {turned.height} pixels, expected {size[0]} x {size[1]}"
-        )
-    return turned
+    return torch.from_numpy(pixels).reshape(*size, c).permute(2, 0, 1)

@@ -91,24 +91,6 @@ def test_a_header_alone_is_no_success(folder: Path, output: list[str]) -> None:
     assert not [*folder.glob("*none.txt*")]
 
 
-def test_a_column_that_is_there_twice(folder: Path, tmp_path: Path) -> None:
-    table = TABLE[["age", "colour", "income"]]
-    expected = predicted(folder, "table.csv")
-    (tmp_path / "others.csv").write_text(
-        table.assign(x=1, y=2).to_csv(index=False).replace("x,y", "id,id", 1)
-    )
-    assert predicted(folder, tmp_path / "others.csv") == expected
-    (tmp_path / "twice.csv").write_text(table.assign(x=1).to_csv(index=False).replace("x", "age", 1))
-    says = refusal("predict", folder / "run", "twice.csv", cwd=tmp_path)
-    assert says == "twice.csv: 2 columns are called 'age': expected a name of its own for each"
-    rows = "1,red,2,a\n1,blue,2,b\n" * 9
-    (tmp_path / "named.csv").write_text(f"x,colour,x.1,label\n{rows}")
-    (tmp_path / "same.csv").write_text(f"x,colour,x,label\n{rows}")
-    trained(*PEGASOS, "dataset.path=named.csv", cwd=tmp_path)
-    says = nsvm("predict", "run", "same.csv", cwd=tmp_path).stderr
-    assert "2 columns are called 'x': expected" in says, "pandas calls the second one x.1"
-
-
 def test_formulas_are_escaped_if_asked(tmp_path: Path) -> None:
     """Cells stay as they are by default, so that what is read is what was written."""
     names = ["=HYPERLINK(1)", "-1"]

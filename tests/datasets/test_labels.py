@@ -76,14 +76,14 @@ def test_real_targets(write: Write) -> None:
 @pytest.mark.parametrize(
     ("label", "says"),
     [
-        ("inf", "row 40: expected a finite number, got"),
-        ("9" * 400, "row 40: expected a finite number, got"),
+        ("inf", "row 40: expected a finite number for task=regression, got"),
+        ("9" * 400, "row 40: expected a finite number for task=regression, got"),
         ("", "row 40 has no label"),
-        ("1_0", "row 40: expected a number for task=regression, got '1_0'"),
-        ("True", "row 40: expected a number for task=regression, got 'True'"),
+        ("1_0", "row 40: expected a finite number for task=regression, got '1_0'"),
+        ("True", "row 40: expected a finite number for task=regression, got 'True'"),
         (
             "low",
-            "expected a number for task=regression, got 'low'; to tell classes apart: task=classification",
+            "got 'low'; to tell classes apart: task=classification",
         ),
     ],
 )

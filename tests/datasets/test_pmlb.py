@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nsvm_cli.datasets import load_data, pmlb
-from nsvm_cli.errors import InputError
+from nsvm_cli.datasets import pmlb
 from tests.conftest import real
 from tests.datasets.helpers import load, refusal
 from tests.datasets.https_server import Authority, reply
@@ -76,18 +75,6 @@ def test_a_root_without_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.chdir(tmp_path)
     says = f"dataset.table: {root} has no table 'letter'"
     assert refusal("pmlb", table="letter", root=root).startswith(says)
-
-
-def test_the_folder_decides_the_kind_of_task(tmp_path: Path) -> None:
-    section = {"name": "pmlb", "root": str(tmp_path)}
-    write(tmp_path, "classification/letter.csv.gz", table("class"))
-    write(tmp_path, "regression/537_houses.tsv.gz", table("target"))
-    with pytest.raises(InputError, match=r"letter.csv.gz has classes: expected task=classification, got"):
-        load_data({**section, "table": "letter"}, 0, "regression")
-    with pytest.raises(InputError, match=r"houses.tsv.gz has real targets: expected task=regression, got"):
-        load_data({**section, "table": "537_houses"}, 0)
-    houses = load_data({**section, "table": "537_houses"}, 0, "regression")
-    np.testing.assert_array_equal(houses.splits["all"].y, KINDS)
 
 
 @pytest.mark.parametrize(
