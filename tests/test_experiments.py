@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nsvm_cli.cli.reproduce import ALGORITHMS, BEYOND, CELLS, MORE, QUICK_CELLS, Request, _compose
+from nsvm_cli.cli.reproduce import ALGORITHMS, BEYOND, CELLS, MORE, QUICK_CELLS, Request, entry_of
 from nsvm_cli.cli.tune import USUAL
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import parse_settings
@@ -184,7 +184,7 @@ def test_the_command_that_found_the_values_can_be_typed(name: str) -> None:
 
 @pytest.mark.parametrize("cell", ["mnist_alg4", "ringnorm_alg4_wide"])
 def test_nsvm_reproduce_runs_these_values(cell: str) -> None:
-    entry = _compose(cell, Request(mnist="data", ringnorm="it's, here.csv"))
+    entry = entry_of(cell, Request(mnist="data", ringnorm="it's, here.csv"))
     location = {"mnist": {"root": "data"}, "ringnorm_openml": {"path": "it's, here.csv"}}
     for settings, experiment in ((entry.nsvm, cell), (entry.network, f"baseline/{cell}")):
         expected = compose(experiment, f"dataset={entry.dataset}")
@@ -202,7 +202,7 @@ def test_nsvm_reproduce_runs_these_values(cell: str) -> None:
 )
 def test_what_nsvm_reproduce_runs_beyond_the_paper(cell: str, dataset: dict[str, Any], task: str) -> None:
     assert cell in MORE
-    nsvm = _compose(cell, Request(pmlb="tables")).nsvm
+    nsvm = entry_of(cell, Request(pmlb="tables")).nsvm
     assert nsvm.dataset.items() >= dataset.items()
     assert (nsvm.task, nsvm.algorithm["name"]) == (task, cell[-4:])
 

@@ -6,13 +6,12 @@ import argparse
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pydantic
 from pydantic import PositiveInt, ValidationError
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from nsvm_cli.cli.parser import CommandParser, described, keys_of, split_words
 from nsvm_cli.compose.composition import compose_settings, conf_folder, quoted
@@ -20,11 +19,10 @@ from nsvm_cli.config.registry import STRICT, one_line
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import answer, printable, say
-from nsvm_cli.paper.entries import Entry
-from nsvm_cli.terminal.console import Console
+from nsvm_cli.terminal.console import show_ranking
 
 if TYPE_CHECKING:
-    from nsvm_cli.paper.reproduce import Row
+    from nsvm_cli.paper.reproduce import Entry, Row
 
 DESCRIPTION = """\
 Run the experiments of the paper over many seeds, and baselines on the same
@@ -103,12 +101,12 @@ def reproduce(options: argparse.Namespace) -> None:
     for name in (chosen := dict.fromkeys(request.cells or usual)):
         if name not in (names := usual + more):
             raise InputError(f"cells={name}: there is no such experiment here; {did_you_mean(name, names)}")
-    entries = [_compose(name, request) for name in chosen]
-    # torch takes seconds to import: compose the configuration first
+    # torch takes seconds to import
     from nsvm_cli.paper.reproduce import reproduce as run
     from nsvm_cli.parallel.workers import cores
     from nsvm_cli.runs.experiment import versions
 
+    entries = [entry_of(name, request) for name in chosen]
     directory = request.directory or Path("outputs/reproduce_quick" if request.quick else "outputs/reproduce")
     seeds = request.seeds or (2 if request.quick else 10)
     rows = run(entries, seeds, directory, jobs := request.jobs or cores(), _progress)
@@ -161,8 +159,10 @@ QUICK_FAMILIES = {
 }
 
 
-def _compose(name: str, request: Request) -> Entry:
+def entry_of(name: str, request: Request) -> Entry:
     """Compose an experiment, and the same network without an SVM if conf/ has it."""
+    from nsvm_cli.paper.reproduce import Entry
+
     start, _, algorithm = name.removesuffix(WIDE).rpartition("_")
     family = (QUICK_FAMILIES if request.quick else FAMILIES)[start]
     words = [*family.words]
@@ -187,34 +187,26 @@ def _parse(words: Sequence[str]) -> Request:
         raise InputError(one_line(error)) from None
 
 
-def _progress(row: Row, done: int, total: int) -> None:
-    """Print a line for a row, whether it has just been run or was there already; on stderr."""
-    line = f"{done:3d} of {total}  {row.cell}  {row.method}  seed {row.seed}: "
-    if row.accuracy is None:
-        line += f"R² {row.r2:.4f}, RMSE {row.rmse:.4g}, MAE {row.mae:.4g}"
-    else:
-        line += f"{100 * row.accuracy:.2f} %, {row.errors} of {row.samples} wrong"
-    say(line)
+def _progress(rows: Sequence[Row], done: int, total: int) -> None:
+    """Print a line for each row of a task, whether it has just been run or was there already; on stderr."""
+    for row in rows:
+        line = f"{done:3d} of {total}  {row.cell}  {row.method}  seed {row.seed}: "
+        if row.accuracy is None:
+            line += f"R² {row.r2:.4f}, RMSE {row.rmse:.4g}, MAE {row.mae:.4g}"
+        else:
+            line += f"{100 * row.accuracy:.2f} %, {row.errors} of {row.samples} wrong"
+        say(line)
 
 
 def _show(rows: Sequence[Row], directory: Path, full: bool, description: str) -> None:
-    """Write the tables and the figure, and print a table of the scores."""
-    from nsvm_cli.paper.figure import draw_results  # takes a while to import
-    from nsvm_cli.paper.statistics import groups, markdown, score_of, summarise
+    """Write the tables and the figure, and print the scores."""
+    from nsvm_cli.paper.results import compared, draw_results, markdown
     from nsvm_cli.storage.files import write_atomically
 
-    summaries = summarise(rows)
-    write_atomically(directory / "table.md", f"{markdown(summaries, full)}\n{description}\n".encode())
-    draw_results(summaries, full, directory / "figure.png")
-    console = Console()
-    for group in groups(summaries):
-        console.print(f"{group.unit}: mean ± standard deviation")
-        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-        table.add_column("", min_width=max(map(len, group.cells)))
-        methods = ["nsvm", *group.baselines]
-        for method in methods:
-            table.add_column(group.name(method))
-        for cell, by_method in group.cells.items():
-            table.add_row(cell, *(score_of(by_method.get(method)) for method in methods))
-        console.print(table)
+    found = compared(rows, full)
+    write_atomically(directory / "table.md", f"{markdown(found)}\n{description}\n".encode())
+    draw_results(found, directory / "figure.png")
+    for title, group in groupby(found, lambda row: row.cell.title):
+        cells = [(f"{row.rank:g}", row.cell) for row in group]
+        show_ranking(title, [(rank, cell.candidate, cell.seeds, cell.score.spread) for rank, cell in cells])
     answer(f"Written to {directory}: runs.csv, table.md, figure.png")

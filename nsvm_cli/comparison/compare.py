@@ -79,7 +79,8 @@ def ranked(group: Sequence[Cell]) -> list[tuple[Cell, float]]:
 
     Ties share the mean of their ranks.
     """
-    ranks = rankdata([-cell.score.mean for cell in group], nan_policy="omit")
+    of_best = [cell.score.mean if cell.counts else -cell.score.mean for cell in group]
+    ranks = rankdata(of_best, nan_policy="omit")
     return sorted(zip(group, map(float, ranks), strict=True), key=lambda item: (math.isnan(item[1]), item[1]))
 
 

@@ -6,20 +6,20 @@ import csv
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import as_completed
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import pydantic
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from nsvm_cli.comparison.intervals import recorded_overlap
+from nsvm_cli.comparison.cells import Cell
+from nsvm_cli.comparison.records import read_run
 from nsvm_cli.config.registry import STRICT, NonNegative
 from nsvm_cli.config.settings import Section, Settings, is_record_of, plain
 from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.paper.baselines import bayes, svc_on_features, svc_on_inputs, tuned_boosting, tuned_svc
-from nsvm_cli.paper.entries import Entry
 from nsvm_cli.parallel.workers import Workers, outcome
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
@@ -27,6 +27,23 @@ from nsvm_cli.storage.files import locked, write_atomically, write_csv
 from nsvm_cli.storage.run_directory import RunDirectory, has_run, is_finished, read_config, reading
 from nsvm_cli.trainers import build_trainer
 from nsvm_cli.trainers.svc import SVC, DirectSolver
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The settings of a neural SVM, and what it is compared with.
+
+    Entries with the same name of the data set share the methods that need no network, ``baselines``: names in
+    ``BASELINES``. ``network`` are the settings of the same network without an SVM, None if there is none. It
+    runs with the steps in its settings, since it was tuned for that number of steps.
+    """
+
+    name: str
+    dataset: str
+    nsvm: Settings
+    network: Settings | None
+    baselines: Sequence[str]
+
 
 SCORES = (("accuracy", "errors"), ("r2", "rmse", "mae"))
 """Of classes, and of real targets."""
@@ -66,101 +83,8 @@ class Row:
             raise ValueError(f"expected the scores {' or '.join(map(str, SCORES))}")
 
 
-def reproduce(
-    entries: Iterable[Entry],
-    seeds: int,
-    directory: Path,
-    jobs: int,
-    observe: Callable[[Row, int, int], None],
-) -> list[Row]:
-    """Run every entry and its baselines with the seeds 0, 1, ..., except for runs that are already finished.
-
-    Args:
-        directory: holds the runs, and their results as ``runs.csv``.
-        observe: called with each new row, the number of rows so far, and the total.
-
-    Raises:
-        InputError: data or settings are wrong, or the directory is in use or holds runs with other settings.
-        RunError: a run failed; the others were completed nevertheless.
-    """
-    with locked(directory):
-        return _reproduce(list(entries), seeds, directory, jobs, observe)
-
-
-def _reproduce(
-    entries: list[Entry], seeds: int, directory: Path, jobs: int, observe: Callable[[Row, int, int], None]
-) -> list[Row]:
-    shared = {entry.dataset: entry for entry in entries}
-    every = range(seeds)
-    alike = {
-        name: [every] if _has_official_split(entry) else [[seed] for seed in every]
-        for name, entry in shared.items()
-    }
-    rows: list[Row] = []
-    failures: list[RunError] = []
-    with Workers(jobs) as workers:
-        futures = {
-            workers.submit(_rows, entry, seed, directory / entry.name): (entry.name, seed)
-            for seed in every
-            for entry in entries
-        }
-        futures |= {
-            workers.submit(_baseline, entry, method, same, directory / name): (name, same[0])
-            for name, entry in shared.items()
-            for same in alike[name]
-            for method in entry.baselines
-        }
-        total = seeds * sum(len(methods_of(entry)) for entry in entries)
-        total += seeds * sum(len(entry.baselines) for entry in shared.values())
-        for future in as_completed(futures):
-            try:
-                for row in outcome(future):
-                    rows.append(row)
-                    observe(row, len(rows), total)
-            except RunError as error:  # the other runs may still succeed
-                name, seed = futures[future]
-                failures.append(RunError(f"{name}, seed {seed}: {error}"))
-    if failures:
-        raise failures[0]
-    order = [entry.name for entry in entries] + list(shared)
-    rows.sort(key=lambda row: (order.index(row.cell), [*METHODS].index(row.method), row.seed))
-    write_csv(directory / "runs.csv", [asdict(row) for row in rows])
-    return rows
-
-
-def methods_of(entry: Entry) -> list[str]:
-    """Return the methods that take its network. SVC on its features may be the neural SVM itself."""
-    itself = isinstance(build_trainer(entry.nsvm.algorithm).parts[-1], SVC)
-    others = {"svc_on_features": not itself, "frozen": True, "network": entry.network is not None}
-    return ["nsvm", *(method for method, there in others.items() if there)]
-
-
-def _has_official_split(entry: Entry) -> bool:
-    """Return whether its data have an official split, such that every seed has the same training samples.
-
-    A download happens here, before several processes need it.
-    """
-    return load_data(entry.nsvm.dataset, 0, entry.nsvm.task).official_split
-
-
-def read_rows(file: Path) -> list[Row]:
-    """Return the rows of ``runs.csv``."""
-    with file.open(newline="") as lines:
-        cells = [{key: text or None for key, text in line.items()} for line in csv.DictReader(lines)]
-    return pydantic.TypeAdapter(list[Row]).validate_python(cells)
-
-
-METHODS = {
-    "nsvm": "neural SVM",
-    "svc_on_features": "SVC on its features",
-    "frozen": "frozen features",
-    "network": "same network, no SVM",
-    "svc": "SVC on the inputs",
-    "svc_tuned": "SVC on the inputs, tuned",
-    "boosting": "boosted trees, tuned",
-    "bayes": "Bayes rule",
-}
-"""The methods with their names in tables, in the order of the columns."""
+METHODS = ("nsvm", "svc_on_features", "frozen", "network", "svc", "svc_tuned", "boosting", "bayes")
+"""The methods, in the order of the rows."""
 
 BASELINES: dict[str, Callable[[Data], dict[str, Any]]] = {
     "svc": svc_on_inputs,
@@ -171,10 +95,83 @@ BASELINES: dict[str, Callable[[Data], dict[str, Any]]] = {
 """The methods that need no network."""
 
 
+def reproduce(
+    entries: Iterable[Entry],
+    seeds: int,
+    directory: Path,
+    jobs: int,
+    observe: Callable[[Sequence[Row], int, int], None],
+) -> list[Row]:
+    """Run every entry and its baselines with the seeds 0, 1, ..., except for runs that are already finished.
+
+    Args:
+        directory: holds the runs, and their results as ``runs.csv``.
+        observe: called with the rows of each task, the number of tasks that are done, and of all.
+
+    Raises:
+        InputError: data or settings are wrong, or the directory is in use or holds runs with other settings.
+        RunError: a run failed; the others were completed nevertheless.
+    """
+    with locked(directory):
+        return _reproduce([*entries], seeds, directory, jobs, observe)
+
+
+def _reproduce(
+    entries: list[Entry],
+    seeds: int,
+    directory: Path,
+    jobs: int,
+    observe: Callable[[Sequence[Row], int, int], None],
+) -> list[Row]:
+    shared = {entry.dataset: entry for entry in entries}
+    tasks: list[tuple[Any, ...]] = [
+        (_rows, entry, seed, directory / entry.name) for seed in range(seeds) for entry in entries
+    ]
+    tasks += [
+        (_baseline, entry, alike, method, directory / name)
+        for name, entry in shared.items()
+        for alike in _seeds_alike(entry, seeds)
+        for method in entry.baselines
+    ]
+    rows: list[Row] = []
+    failures: list[RunError] = []
+    with Workers(jobs) as workers:
+        futures = {workers.submit(*task): f"{task[1].name}, seed {task[2]}" for task in tasks}
+        for done, future in enumerate(as_completed(futures), 1):
+            try:
+                rows += (found := outcome(future))
+                observe(found, done, len(futures))
+            except RunError as error:  # the other runs may still succeed
+                failures.append(RunError(f"{futures[future]}: {error}"))
+    if failures:
+        raise failures[0]
+    order = [entry.name for entry in entries] + list(shared)
+    rows.sort(key=lambda row: (order.index(row.cell), METHODS.index(row.method), row.seed))
+    write_csv(directory / "runs.csv", [asdict(row) for row in rows])
+    return rows
+
+
+def _seeds_alike(entry: Entry, seeds: int) -> list[Sequence[int]]:
+    """Return groups of seeds that have the same training samples: all of them if the split is official.
+
+    A download happens here, before several processes need it.
+    """
+    official = load_data(entry.nsvm.dataset, 0, entry.nsvm.task).official_split
+    return [range(seeds)] if official else [[seed] for seed in range(seeds)]
+
+
+def read_rows(file: Path) -> list[Row]:
+    """Return the rows of ``runs.csv``."""
+    with file.open(newline="") as lines:
+        cells = [{key: text or None for key, text in line.items()} for line in csv.DictReader(lines)]
+    return pydantic.TypeAdapter(list[Row]).validate_python(cells)
+
+
 def _rows(entry: Entry, seed: int, directory: Path) -> list[Row]:
+    """Return the rows of the methods that take the network of an entry."""
     at, about = directory / f"seed_{seed}", {"cell": entry.name, "dataset": entry.dataset, "seed": seed}
     rows = [_run(replace(entry.nsvm, seed=seed), at / "nsvm", method="nsvm", **about)]
-    if "svc_on_features" in methods_of(entry):
+    if not isinstance(build_trainer(entry.nsvm.algorithm).parts[-1], SVC):  # else it would be the same
         model, kept = at / "nsvm" / "final.safetensors", at / "nsvm" / "svc_on_features.json"
         rows.append(_kept(kept, {}, lambda: svc_on_features(model), method="svc_on_features", **about))
     still = _run(frozen(replace(entry.nsvm, seed=seed)), at / "frozen", method="frozen", **about)
@@ -202,7 +199,7 @@ def frozen(settings: Settings) -> Settings:
     )
 
 
-def _baseline(entry: Entry, method: str, seeds: Sequence[int], directory: Path) -> list[Row]:
+def _baseline(entry: Entry, seeds: Sequence[int], method: str, directory: Path) -> list[Row]:
     """Return the rows of a method that needs no network, with seeds whose data are the same."""
     section, seed, name = dict(entry.nsvm.dataset), seeds[0], entry.dataset
 
@@ -221,23 +218,22 @@ def _run(settings: Settings, directory: Path, **about: Any) -> Row:
     if not is_finished(directory):
         with RunDirectory(directory, plain(settings), "resume") as run:
             train_run(prepare(settings), run)
-    with reading(file := directory / "result.json", REMOVE_IT):
-        result = json.loads(file.read_bytes())
-        data, sizes = result["data"], result["data"]["samples"]
+    with reading(directory / "result.json", REMOVE_IT):
+        result = (record := read_run(directory)).figures
         return Row(
             **{name: result.get(f"test_{name}") for scores in SCORES for name in scores},
-            samples=sizes["test"],
-            overlap=recorded_overlap(data, "test"),
-            generated=data["generated"],
+            samples=result["data"]["samples"]["test"],
+            overlap=Cell("", "", "test", {0: record}).overlap,
+            generated=result["data"]["generated"],
             seconds=result["train_seconds"],
             support_vectors=result["support_vectors"],
             theta_steps=result["theta_steps"],
-            trained=_has_trained(result),
+            trained=has_trained(result),
             **about,
         )
 
 
-def _has_trained(result: Mapping[str, Any]) -> bool:
+def has_trained(result: Mapping[str, Any]) -> bool:
     """Return whether a run is at least halfway from chance to perfect on its own training samples.
 
     For real targets that is between predicting their mean, with R^2 = 0, and 1.
