@@ -16,7 +16,7 @@ from nsvm_cli.cli.tune import USUAL
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.trainers import build_trainer
-from nsvm_cli.tuning.space import parse_search, placed
+from nsvm_cli.tuning.space import holds, parse_search, placed
 
 ROOT = Path(__file__).parents[1]
 KINDS = ("ringnorm", "images_of_two", "images_of_more")
@@ -176,9 +176,9 @@ def test_the_command_that_found_the_values_can_be_typed(name: str) -> None:
     parts = [word for word in words if re.match(r"dataset|algorithm=|experiment=", word)]
     own = [name.replace("/", "=", 1)] if name == f"experiment/{BEYOND[0]}" else []
     composed = compose_settings([*parts, *own])
-    for key, choices in parse_search(search).ranges().items():
+    for key, distribution in parse_search(search).ranges().items():
         section, name = key.split(".")
-        assert composed[section][name] in choices, key
+        assert holds(distribution, composed[section][name]), key
     assert placed(values, {"optimizer.lr": composed["optimizer"]["lr"]})["algorithm"] == composed["algorithm"]
 
 

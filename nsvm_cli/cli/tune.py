@@ -77,9 +77,13 @@ def tune(options: argparse.Namespace) -> None:
     # torch takes seconds to import: compose the configuration first
     from nsvm_cli.datasets import SampleCache
     from nsvm_cli.tasks import TASKS
-    from nsvm_cli.tuning.search import suited_validation
-    from nsvm_cli.tuning.search import tune as run
-    from nsvm_cli.tuning.space import parse_search
+
+    try:
+        from nsvm_cli.tuning.search import suited_validation
+        from nsvm_cli.tuning.search import tune as run
+        from nsvm_cli.tuning.space import parse_search
+    except ImportError:
+        raise InputError("tune needs Optuna: pip install 'optuna>=5,<6'") from None
 
     search = parse_search(section)
     metric = TASKS[values["task"]].metric
@@ -87,7 +91,7 @@ def tune(options: argparse.Namespace) -> None:
     try:
         if values["dataset"]["validation"] is None:
             values["dataset"]["validation"], reason = suited_validation(values, usual, samples)
-        progress = Progress(_first_lines(values, search, reason), search.seeds, metric)
+        progress = Progress(values, search, reason, metric)
         begin = functools.partial(load_plugins, plugins)
         finalists = run(values, search, _suggested_space(), begin, progress.show, samples)
     except InputError as error:
@@ -97,14 +101,6 @@ def tune(options: argparse.Namespace) -> None:
     _show(finalists, metric)
     answer(f"Search: {search.directory}")
     answer(_train_command(options, values, finalists[0]))
-
-
-def _first_lines(values: Mapping[str, Any], search: Search, reason: str) -> list[str]:
-    """Return a title, and the reason for the size of the validation set if that is not the usual one."""
-    algorithm, dataset = values["algorithm"]["name"], values["dataset"]
-    how = f"trials={search.trials} seeds={search.seeds} validation={dataset['validation']}"
-    title = f"tune {algorithm} on {dataset['name']}: {how}, in {search.directory}"
-    return [title, f"validation={dataset['validation']}, {reason}"] if reason else [title]
 
 
 def _suggested_space() -> dict[str, Any]:
@@ -135,9 +131,13 @@ def _written(value: Value) -> str:
 class Progress:
     """Print a line for each candidate that beats those before it, on stderr."""
 
-    def __init__(self, first_lines: list[str], seeds: int, metric: str) -> None:
-        self.first_lines, self.seeds, self.best = first_lines, seeds, 0.0
-        _, self.written = METRIC_FORMATS[metric]
+    def __init__(self, values: Mapping[str, Any], search: Search, reason: str, metric: str) -> None:
+        algorithm, dataset = values["algorithm"]["name"], values["dataset"]
+        validation = f"validation={dataset['validation']}"
+        how = f"trials={search.trials} seeds={search.seeds} {validation}"
+        self.first_lines = [f"tune {algorithm} on {dataset['name']}: {how}, in {search.directory}"]
+        self.first_lines += [f"{validation}, {reason}"] if reason else []
+        self.seeds, self.best, self.written = search.seeds, 0.0, METRIC_FORMATS[metric][1]
 
     def show(self, candidate: Candidate) -> None:
         """Show a candidate that has just been tried."""
@@ -151,11 +151,8 @@ class Progress:
 def _show(finalists: Sequence[Candidate], metric: str) -> None:
     seeds, (name, written) = len(finalists[0].final), METRIC_FORMATS[metric]
     table = Table(
-        title=f"the best {len(finalists)} on {seeds} fresh seeds",
-        title_justify="left",
-        show_lines=True,
+        "", title=f"the best {len(finalists)} on {seeds} fresh seeds", title_justify="left", show_lines=True
     )
-    table.add_column("")
     table.add_column(f"validation {name}", no_wrap=True)
     table.add_column("standard error")
     table.add_column("overrides")

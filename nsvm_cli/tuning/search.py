@@ -9,13 +9,17 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import optuna
 import torch
+from optuna.distributions import distribution_to_json
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
 
 from nsvm_cli.comparison.intervals import standard_error
 from nsvm_cli.config.settings import flat, is_record_of, parse_settings
@@ -28,10 +32,7 @@ from nsvm_cli.runs.experiment import Experiment, load, prepare, train_in_memory
 from nsvm_cli.runs.loop import OnLog, Record
 from nsvm_cli.storage.files import locked, write_csv
 from nsvm_cli.storage.run_directory import reading
-from nsvm_cli.tuning.space import Point, Search, Space, placed
-
-if TYPE_CHECKING:
-    import optuna
+from nsvm_cli.tuning.space import Point, Search, Space, Value, ends, holds, placed
 
 
 @dataclass(frozen=True)
@@ -141,18 +142,26 @@ def tune(
     experiment = prepare(parse_settings(values), samples)
     if not experiment.data.splits.sizes["validation"]:
         raise InputError("tune chooses on validation data: expected dataset.validation above 0")
-    space = _suited(search, suggested, values, experiment)
+    settings = effective(values, experiment)
+    space = search.suited(suggested, settings)
     for corner in (0, -1):
-        prepare(parse_settings(placed(values, {key: r.ends[corner] for key, r in space.items()})), samples)
+        prepare(parse_settings(placed(values, {key: ends(d)[corner] for key, d in space.items()})), samples)
     directory = Path(search.directory)
     with locked(directory):
         study = _study(values, search, space, directory / "study.log")
         if not study.get_trials(deepcopy=False):
-            settings = flat(values)
-            _enqueue(study, space, {key: settings[key] for key in space if key in settings})
+            study.enqueue_trial({key: settings[key] for key in space if holds(space[key], settings.get(key))})
         with Workers(jobs := search.jobs or cores(), begin) as workers:
-            objective = partial(_score, values, search, space, workers, observe)
-            _optimize(study, search, space, objective, jobs, workers)
+
+            def attempt() -> None:
+                trial = study.ask(space)
+                point = {key: _rounded(v, settings.get(key)) for key, v in trial.params.items()}
+                trial.set_user_attr("point", point)
+                scores = _scores(values, search, workers, trial, point)
+                study.tell(trial, mean(scores))
+                observe(Candidate(trial.number, point, scores, []))
+
+            _optimize(study, search, attempt, jobs, workers)
             finalists = _final(study, search, values, workers, experiment.data)
     if not finalists or finalists[0].mean == 0:
         raise RunError("no candidate completed training with every seed: expected a smaller tune.space")
@@ -160,34 +169,27 @@ def tune(
     return finalists
 
 
-def _suited(
-    search: Search, suggested: Mapping[str, Any], values: Mapping[str, Any], experiment: Experiment
-) -> Space:
-    """Return the space for these settings: where no step moves theta, no rate or dropout has an effect."""
+def effective(values: Mapping[str, Any], experiment: Experiment) -> dict[str, Any]:
+    """Return the settings that have an effect, by dotted keys, with the number that ``kernel.gamma=null``
+    stands for: where no step moves theta, no rate or dropout has one.
+    """
     settings, F = flat(values), experiment.F
-    moves_theta = experiment.trainer.moves_theta and any(True for _ in F.network.parameters())
-    unused = () if moves_theta else [key for key in settings if key.startswith(("optimizer.", "network."))]
     if settings.get("kernel.gamma", 0) is None:
         settings["kernel.gamma"] = or_one_over_n(None, F(experiment.problem.x[:1]))
-    return search.suited(suggested, settings, unused)
+    if experiment.trainer.moves_theta and any(True for _ in F.network.parameters()):
+        return settings
+    return {key: v for key, v in settings.items() if not key.startswith(("optimizer.", "network."))}
 
 
-def _score(
-    values: Mapping[str, Any],
-    search: Search,
-    space: Space,
-    workers: Workers,
-    observe: Callable[[Candidate], None],
-    trial: optuna.Trial,
-) -> float:
-    """Return the mean score over the seeds of the search, or over those before the trial was pruned."""
-    point = trial.user_attrs.get("point")
-    if point is None:
-        point = {key: r.suggest(trial, key) for key, r in space.items()}
-        trial.set_user_attr("point", point)
-    else:
-        for key in _held(space, point):
-            space[key].suggest(trial, key)
+def _rounded(value: Value, setting: Value) -> Value:
+    """Return a float with two digits, so that it can be reported exactly, unless it is the setting itself."""
+    return float(f"{value:.2g}") if isinstance(value, float) and value != setting else value
+
+
+def _scores(
+    values: Mapping[str, Any], search: Search, workers: Workers, trial: optuna.Trial, point: Point
+) -> list[float]:
+    """Return the scores with the seeds of the search, or with those before the trial was pruned."""
     scores: list[float] = []
     for n, seed in enumerate(range(search.first_seed, search.first_seed + search.seeds)):
         future = workers.submit(validation_score, placed(values, point), seed, search.seconds)
@@ -195,38 +197,16 @@ def _score(
         trial.report(scores[-1], n)
         if trial.should_prune():
             break
-    observe(Candidate(trial.number, point, scores, []))
-    return mean(scores)
-
-
-def _enqueue(study: optuna.Study, space: Space, point: Point) -> None:
-    """Let a trial be of this point. Optuna is not told the values that the space does not hold."""
-    study.enqueue_trial(_held(space, point), user_attrs={"point": point})
-
-
-def _held(space: Space, point: Point) -> Point:
-    return {key: point[key] for key, r in space.items() if key in point and point[key] in r}
+    return scores
 
 
 def _optimize(
-    study: optuna.Study,
-    search: Search,
-    space: Space,
-    objective: Callable[[optuna.Trial], float],
-    jobs: int,
-    workers: Workers,
+    study: optuna.Study, search: Search, attempt: Callable[[], None], jobs: int, workers: Workers
 ) -> None:
-    from optuna.trial import TrialState
-
+    """Try what was interrupted, and further candidates until there are enough."""
     for trial in study.get_trials(states=[TrialState.RUNNING]):  # interrupted
         study.tell(trial.number, state=TrialState.FAIL)
-        if "point" in trial.user_attrs:
-            _enqueue(study, space, trial.user_attrs["point"])
-
-    def attempt() -> None:
-        trial = study.ask()
-        study.tell(trial, objective(trial))
-
+        study.enqueue_trial(trial.params)
     left = search.trials - len(study.get_trials(states=[TrialState.COMPLETE]))
     with ThreadPoolExecutor(jobs) as threads:
         running = [threads.submit(attempt) for _ in range(left)]
@@ -243,14 +223,8 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
     """Return the study in a file, which is created if it is missing.
 
     Raises:
-        InputError: Optuna is not installed, or the file is damaged or holds another search.
+        InputError: the file is damaged or holds another search.
     """
-    try:
-        import optuna  # slow to import, and needed only here
-        from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend
-    except ImportError:
-        raise InputError("tune needs Optuna: pip install 'optuna>=5,<6'") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # about the pruner below
     with reading(file, "; search again in a new folder: tune.directory=FOLDER"):
@@ -268,7 +242,7 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
         seed = len(study.get_trials(deepcopy=False))
         study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True)
         asked = {key: getattr(search, key) for key in ("first_seed", "seeds", "seconds")}
-        asked["space"] = {key: asdict(r) for key, r in space.items()}
+        asked["space"] = {key: distribution_to_json(d) for key, d in space.items()}
         question = json.dumps({"settings": dict(values), **asked}, sort_keys=True)
         known = json.loads(study.user_attrs.setdefault("question", question))
         if not is_record_of(known.pop("settings"), parse_settings(values)) or known != asked:

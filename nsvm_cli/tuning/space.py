@@ -1,82 +1,24 @@
-"""The search space of ``nsvm tune``: ranges and lists of values, nested like the settings."""
+"""The search space of ``nsvm tune``: Optuna's distributions, nested like the settings."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 import pydantic
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from nsvm_cli.config.registry import STRICT, Positive, construct
 from nsvm_cli.config.settings import with_values
 from nsvm_cli.errors import InputError
 
-if TYPE_CHECKING:
-    import optuna
-
 Value = float | int | str | bool | None
 Point = dict[str, Value]
 """A value for each dotted key, such as ``optimizer.lr``."""
 
-
-@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Range:
-    """Numbers from ``low`` to ``high``; integers if both are integers."""
-
-    low: int | float
-    high: int | float
-    log: bool = False
-
-    def __post_init__(self) -> None:
-        if self.low >= self.high or (self.log and self.low <= 0):
-            raise ValueError(f"expected low < high, and 0 < low with log, got {self.low} and {self.high}")
-
-    @property
-    def ends(self) -> tuple[Value, Value]:
-        return self.low, self.high
-
-    def __contains__(self, value: object) -> bool:
-        return isinstance(value, (int, float)) and self.low <= value <= self.high
-
-    def holding(self, value: Value) -> Range:
-        """Return the range that holds a value too: on a logarithmic scale, with a decade on either side."""
-        if not isinstance(value, (int, float)) or (self.log and value <= 0):
-            return self
-        low, high = (value / 10, value * 10) if self.log else (value, value)
-        return replace(self, low=min(self.low, low), high=max(self.high, high))
-
-    def suggest(self, trial: optuna.Trial, key: str) -> Value:
-        """Suggest an integer, or a float rounded to two digits, so that it can be reported exactly."""
-        if isinstance(self.low, int) and isinstance(self.high, int):
-            return trial.suggest_int(key, self.low, self.high, log=self.log)
-        return float(f"{trial.suggest_float(key, self.low, self.high, log=self.log):.2g}")
-
-
-@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Choice:
-    """Any of these values."""
-
-    values: Annotated[list[Value], Field(min_length=1)]
-
-    @property
-    def ends(self) -> tuple[Value, Value]:
-        return self.values[0], self.values[-1]
-
-    def __contains__(self, value: object) -> bool:
-        return value in self.values
-
-    def holding(self, value: Value) -> Choice:
-        """Return the choice that has a value too."""
-        return self if value in self else Choice([*self.values, value])
-
-    def suggest(self, trial: optuna.Trial, key: str) -> Value:
-        value: Value = trial.suggest_categorical(key, self.values)
-        return value
-
-
-Space = dict[str, Range | Choice]
+Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
+Space = dict[str, Distribution]
 """The values to search for each dotted key."""
 
 
@@ -84,10 +26,11 @@ Space = dict[str, Range | Choice]
 class Search:
     """The search space and budget of a search.
 
-    ``space`` is nested like the settings; its leaves are lists of values or ranges ``{low, high, log}``.
-    Each of ``trials`` candidates is trained with ``seeds`` seeds from ``first_seed`` on; hopeless ones are
-    pruned, and a run that takes longer than ``seconds`` counts as accuracy 0. The best ``finalists`` are then
-    trained with ``final_seeds`` further seeds. Each seed has its own split.
+    ``space`` is nested like the settings; its leaves are lists of values or ranges ``{low, high, log}``, of
+    integers if both ends are. Each of ``trials`` candidates is trained with ``seeds`` seeds from
+    ``first_seed`` on; hopeless ones are pruned, and a run that takes longer than ``seconds`` counts as
+    accuracy 0. The best ``finalists`` are then trained with ``final_seeds`` further seeds. Each seed has its
+    own split.
     """
 
     directory: str
@@ -104,16 +47,13 @@ class Search:
         """Return the space by dotted keys."""
         return dict(_leaves(self.space, ""))
 
-    def suited(
-        self, suggested: Mapping[str, Any], settings: Mapping[str, Any], unused: Container[str]
-    ) -> Space:
+    def suited(self, suggested: Mapping[str, Any], settings: Mapping[str, Any]) -> Space:
         """Return the space with what is suggested suited to the settings; what differs from it stays.
 
         Args:
             suggested: the space that is searched unless the user asks for another one.
-            settings: the values of the settings by dotted keys. A suggested range is widened to hold its
+            settings: those that have an effect, by dotted keys. A suggested range is widened to hold its
                 setting, and left out if there is none.
-            unused: the settings that have no effect, whose suggested ranges are left out too.
 
         Raises:
             InputError: nothing is left to search.
@@ -122,8 +62,8 @@ class Search:
         for key, found in self.ranges().items():
             if found != offered.get(key):
                 space[key] = found
-            elif key in settings and key not in unused:
-                space[key] = found.holding(settings[key])
+            elif key in settings:
+                space[key] = _holding(found, settings[key])
         if not space:
             raise InputError("tune.space has nothing that these settings use: expected +tune.space.KEY=[A,B]")
         return space
@@ -141,17 +81,53 @@ def parse_search(values: Mapping[str, Any]) -> Search:
     return search
 
 
-def _leaves(space: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Range | Choice]]:
+def holds(distribution: Distribution, value: object) -> bool:
+    """Return whether a distribution has a value."""
+    if isinstance(distribution, CategoricalDistribution):
+        return value in distribution.choices
+    return isinstance(value, (int, float)) and distribution.low <= value <= distribution.high
+
+
+def ends(distribution: Distribution) -> tuple[Value, Value]:
+    """Return the first and the last value of a distribution."""
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices[0], distribution.choices[-1]
+    return distribution.low, distribution.high
+
+
+def _holding(found: Distribution, value: Any) -> Distribution:
+    """Return the distribution that holds a value too: on a log scale with a decade on either side."""
+    if holds(found, value):
+        return found
+    if isinstance(found, CategoricalDistribution):
+        return CategoricalDistribution([*found.choices, value])
+    if not isinstance(value, (int, float)) or (found.log and value <= 0):
+        return found
+    factor = 10 if found.log else 1
+    low, high = min(found.low, value / factor), max(found.high, value * factor)
+    return FloatDistribution(low, high, log=found.log)
+
+
+def _leaves(space: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Distribution]]:
     for key, value in space.items():
         where = f"{prefix}{key}"
-        if isinstance(value, list):
-            yield where, construct(Choice, f"tune.space.{where}", {"values": value})
-        elif isinstance(value, Mapping) and {"low", "high"} & value.keys():
-            yield where, construct(Range, f"tune.space.{where}", value)
-        elif isinstance(value, Mapping):
+        if isinstance(value, Mapping) and not {"low", "high"} & value.keys():
             yield from _leaves(value, f"{where}.")
-        else:
-            raise InputError(f"tune.space.{where}: expected a list or {{low, high, log}}, got {value!r}")
+            continue
+        try:
+            found = _distribution(value)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"tune.space.{where}: {error}") from None
+        yield where, found
+
+
+def _distribution(value: Any) -> Distribution:
+    if isinstance(value, list):
+        return CategoricalDistribution(value)
+    if not isinstance(value, Mapping) or not {"low", "high"} <= value.keys() <= {"low", "high", "log"}:
+        raise ValueError(f"expected a list or {{low, high, log}}, got {value!r}")
+    integers = all(type(value[end]) is int for end in ("low", "high"))
+    return (IntDistribution if integers else FloatDistribution)(**value)
 
 
 def placed(values: Mapping[str, Any], point: Point) -> dict[str, Any]:

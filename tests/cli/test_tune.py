@@ -109,13 +109,17 @@ def test_the_command_that_it_ends_with_runs_though_its_words_need_validation_dat
     """Algorithm 0 on the raw data: no rate, no momentum and no dropout has an effect."""
     words = ["algorithm=pegasos", "dataset.samples=400", "algorithm.steps=40", "calibration=sigmoid"]
     words += ["tune.validation=40", "tune.seeds=2", "tune.finalists=1", "tune.final_seeds=2", "tune.trials=3"]
-    more = ["tune.jobs=1", "+tune.space.kernel.gamma={low:0.1,high:2}", "+tune.space.kernel.bias=[null,true]"]
+    more = [
+        "tune.jobs=1",
+        "+tune.space.kernel.gamma={low:0.01,high:9}",
+        "+tune.space.kernel.bias=[null,true]",
+    ]
     done = nsvm("tune", *words, *more, HERE, cwd=tmp_path, code=0)
     keys = {"algorithm.lam", "kernel.gamma", "kernel.bias"}
     assert all(trial.user_attrs["point"].keys() == keys for trial in trials(tmp_path))
     first = trials(tmp_path)[0].user_attrs["point"]
     settings = flat(compose_settings(words[:3]))
-    assert first == {key: settings[key] for key in keys}, "the settings as they are"
+    assert first == {**{key: settings[key] for key in keys}, "kernel.gamma": 1 / 20}, "null is 1/n"
     command = done.stdout.splitlines()[-1]
     assert "dataset.validation=40" in command
     done = nsvm(*shlex.split(command)[1:], "curves=false", cwd=tmp_path, code=0)
@@ -179,7 +183,7 @@ def test_the_standard_error_allows_for_validation_sets_that_overlap_and_are_smal
 
 def test_a_stored_value_cannot_steer_the_terminal(searched: Path) -> None:
     journal = searched / "search" / "study.log"
-    journal.write_text(journal.read_text().replace(':"constant"', ':"\\u001b[31m"'))
+    journal.write_text(journal.read_text().replace(':"linear"', ':"\\u001b[31m"'))
     done = nsvm(*SMALL, cwd=searched)
     assert "optimizer.schedule=" in done.stdout.splitlines()[-1]
     assert "\\x1b[31m" in done.stdout.splitlines()[-1]
