@@ -13,12 +13,12 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import hydra
 import jaxtyping
 import pytest
 import torch
 from torch import Tensor, nn
 
-from nsvm_cli.compose.hydra_private import OLD
 from nsvm_cli.engines import Engine, taken_by
 from nsvm_cli.engines.numba.code import code_folder
 from nsvm_cli.models.feature_map import FeatureMap
@@ -49,7 +49,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.fixture(scope="session", autouse=OLD)
+@pytest.fixture(scope="session", autouse=hydra.__version__.startswith("1.3."))
 def composition() -> Iterator[None]:
     """Compose once from the files that do not change; later versions of Hydra do so by themselves."""
     with composed_once():

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 from nsvm_cli.cli.job import RunOptions
 from nsvm_cli.compose.composition import compose_settings, search_folder
-from nsvm_cli.compose.hydra_private import asks_for_sweep
 from nsvm_cli.config.settings import parse_settings
-from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, flash, say
 from nsvm_cli.plugins import load_plugins
 
@@ -18,14 +16,8 @@ if TYPE_CHECKING:
     from nsvm_cli.runs.experiment import Experiment
 
 
-def estimate(options: RunOptions, words: Sequence[str]) -> None:
-    """Train for two seconds, and print an estimate for the whole run. Writes no file.
-
-    Raises:
-        InputError: the words are those of a sweep, or of a run to resume.
-    """
-    if options.resume or asks_for_sweep([*words]):
-        raise InputError("--estimate is for one run from its start: leave out -m and resume=, try one job")
+def estimate(options: RunOptions) -> None:
+    """Train for two seconds, and print an estimate for the whole run. Writes no file."""
     folders = [] if options.config_dir is None else [search_folder(options.config_dir)]
     settings = parse_settings(compose_settings([*folders, *options.changes]))
     load_plugins(settings.plugins)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shlex
 import shutil
 import signal
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -19,13 +20,10 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from nsvm_cli.cli.job import refusals
-from nsvm_cli.compose.composition import LAUNCHERS
-from nsvm_cli.compose.hydra_private import jobs_of
+from nsvm_cli.cli.pictures import draw_missing
 from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
 from nsvm_cli.output import answer, say
-
-if TYPE_CHECKING:
-    from nsvm_cli.terminal.sweep_progress import JobView
+from nsvm_cli.storage.run_directory import KILLED, STATUS, outcome_of, overrides_in, read_result, read_status
 
 
 class SweepDirectory(Callback):
@@ -41,31 +39,26 @@ class SweepDirectory(Callback):
 
 
 def _swept(hydra: DictConfig) -> tuple[int | None, set[str]]:
-    """Return the number of jobs, None if a sweeper decides them, and the keys with several values."""
+    """Return the number of jobs, None if a sweeper decides it, and the keys with several values."""
     params = [f"{key}={values}" for key, values in (hydra.sweeper.get("params") or {}).items()]
     try:
         overrides = OverridesParser.create().parse_overrides([*params, *hydra.overrides.task])
-        keys = {override.get_key_element() for override in overrides if override.is_sweep_override()}
+        swept = [override for override in overrides if override.is_sweep_override()]
+        keys = {override.get_key_element() for override in swept}
         if not hydra.sweeper._target_.endswith(".BasicSweeper"):
             return None, keys
-        return len(jobs_of(overrides)), keys
+        return math.prod(len([*override.sweep_string_iterator()]) for override in swept), keys
     except (HydraException, ValueError):  # a mistake that Hydra reports, or glob(*)
         return None, set()
 
 
-ENDED_WITH_SWEEP = "ended with its sweep"
-"""The message of a job that had no time to write one."""
-
-
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one job.
+    """What is known of one job from the status in its directory.
 
     Attributes:
         message: what happened, in one line, unless it has finished or is running.
-        steps: the steps that it takes in all, while it runs.
         notices: what it has to say meanwhile, a line each.
-        was_killed: whether its process ended without a word.
     """
 
     directory: Path
@@ -74,18 +67,7 @@ class Outcome:
     status: str
     message: str
     exit_code: int | None
-    steps: int | None = None
-    notices: Sequence[str] = ()
-    was_killed: bool = False
-
-    def interrupted(self, sweep: str) -> Outcome:
-        """Write the status of a job that ended with a signal to its sweep, and return its outcome."""
-        from nsvm_cli.storage.run_directory import write_status
-
-        fields = {"job": self.job, "sweep": sweep, "overrides": self.overrides}
-        with contextlib.suppress(OSError):  # the disk may be full
-            write_status(self.directory, "interrupted", ENDED_WITH_SWEEP, **fields)
-        return replace(self, status="interrupted", message=ENDED_WITH_SWEEP, exit_code=None, was_killed=False)
+    notices: Sequence[str]
 
 
 @dataclass
@@ -103,7 +85,8 @@ class Sweep:
     jobs: int | None = None
     keys: set[str] = field(default_factory=set)
     _before: dict[Path, int] = field(default_factory=dict)
-    _ended: dict[Path, JobView] = field(default_factory=dict)
+    _ended: dict[Path, int] = field(default_factory=dict)
+    _noticed: Counter[Path] = field(default_factory=Counter)
     _watching: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def start(self, directory: Path, jobs: int | None, keys: set[str]) -> None:
@@ -112,7 +95,7 @@ class Sweep:
 
         self.directory, self.jobs, self.keys = directory, jobs, keys
         self._forget_refusals()  # of a command that was killed
-        self._before = {path: _written(path) for path in _directories(directory)}
+        self._before = {path: _written(path) for path in self._paths()}
         self._watching.enter_context(SweepProgress(self.look, jobs))
 
     @contextlib.contextmanager
@@ -140,66 +123,61 @@ class Sweep:
             if self.directory is None:
                 raise
             self._report()
-            raise RunError(f"the sweep ended early: {_reason(error, self.directory)}") from error
+            raise RunError(f"the sweep ended early: {_reason(error)}") from error
         finally:
             SweepDirectory.sweep = None
         if failed := [outcome for outcome in self._report() if outcome.status == "failed"]:
             raise _failure(failed)
 
-    def look(self) -> list[JobView]:
-        """Return the current state of the jobs that have started."""
-        from nsvm_cli.storage.metrics_file import last_record
-        from nsvm_cli.storage.run_directory import METRICS
-        from nsvm_cli.terminal.sweep_progress import JobView
-
-        assert self.directory is not None
-        running = []
-        for path in _directories(self.directory):
-            if path in self._ended or (outcome := self._outcome_now(path)) is None:
+    def look(self) -> tuple[list[str], int]:
+        """Return a line for each new notice and job that has ended, and how many jobs have ended."""
+        lines = []
+        for path in self._paths():
+            if path in self._ended or (one := outcome(path, self.name)) is None or one.message == KILLED:
                 continue
-            view = JobView(outcome.job, self._label(outcome), outcome.status, notices=outcome.notices)
-            if outcome.status == "running":
-                running.append(replace(view, steps=outcome.steps, record=last_record(path / METRICS)))
-            else:
-                self._ended[path] = replace(view, result=_result(path), earlier=self._is_earlier(path))
-        by_number = {job.number: job for job in (*running, *self._ended.values())}
-        return [by_number[number] for number in sorted(by_number)]
+            if self._is_earlier(path):
+                if one.status == "finished" and not self.overwrite:
+                    self._ended[path] = one.job
+                continue
+            label = self._label(one)
+            lines += [f"{label}: {notice}" for notice in one.notices[self._noticed[path] :]]
+            self._noticed[path] = len(one.notices)
+            if one.status != "running":
+                self._ended[path] = one.job
+                count = len({*self._ended.values()})
+                of_all = f"{count}/{self.jobs}" if self.jobs else str(count)
+                lines.append(f"{label}: {one.status}{_score(path)}; {of_all} ended")
+        return lines, len({*self._ended.values()})
 
-    def _outcome_now(self, path: Path) -> Outcome | None:
-        """Return the outcome of a job; None before it is started again, or while it is ending."""
-        earlier, outcome = self._is_earlier(path), self._outcome(path)
-        if outcome is None or outcome.was_killed:
-            return None
-        kept = outcome.status == "finished" and not self.overwrite
-        return outcome if kept or not earlier else None
-
-    def _outcome(self, path: Path) -> Outcome | None:
-        """Return the outcome of a job; None if the directory does not belong to a job of this sweep."""
-        job = outcome(path, self.name)
-        return None if job is None or (self.jobs is not None and job.job >= self.jobs) else job
+    def _paths(self) -> list[Path]:
+        """Return the directories of jobs, and those of refusals after them."""
+        assert self.directory is not None
+        paths = [file.parent for file in self.directory.rglob(STATUS)]
+        return sorted(paths, key=lambda path: path.parent == self._refusals)
 
     def _is_earlier(self, path: Path) -> bool:
         """Return whether the status of a job is still the one from before the sweep."""
         return self._before.get(path) == _written(path)
 
-    def _label(self, outcome: Outcome) -> str:
-        """Return the overrides that distinguish a job from the others."""
-        return " ".join(word for word in outcome.overrides if word.partition("=")[0] in self.keys)
+    def _label(self, one: Outcome) -> str:
+        """Return the number of a job and the overrides that distinguish it from the others."""
+        settings = self._settings(one)
+        return f"job {one.job} ({settings})" if settings else f"job {one.job}"
+
+    def _settings(self, one: Outcome) -> str:
+        return " ".join(word for word in one.overrides if word.partition("=")[0] in self.keys)
 
     def _report(self, interrupted: bool = False) -> list[Outcome]:
-        from nsvm_cli.cli.pictures import draw_all, lacks_pictures
-
         if self.directory is None:
             return []
-        outcomes = self._one_per_job(filter(None, map(self._outcome, _directories(self.directory))))
+        found = filter(None, (outcome(path, self.name, interrupted) for path in self._paths()))
+        by_job = {one.job: one for one in found}  # its refusal, if any, rather than what is in its directory
+        outcomes = [by_job[job] for job in sorted(by_job)]
         self._forget_refusals()
-        if interrupted:  # jobs that were running had no time to write it
-            outcomes = [one.interrupted(self.name) if one.was_killed else one for one in outcomes]
         if outcomes:
             self._show(outcomes)
         if not interrupted:  # a signal means to stop now; the next start draws the pictures
-            finished = [one.directory for one in outcomes if one.status == "finished"]
-            draw_all([directory for directory in finished if lacks_pictures(directory)])
+            draw_missing([one.directory for one in outcomes if one.status == "finished"])
         return outcomes
 
     @property
@@ -210,17 +188,11 @@ class Sweep:
     def _forget_refusals(self) -> None:
         shutil.rmtree(self._refusals, ignore_errors=True)
 
-    def _one_per_job(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
-        """Return one outcome for each job: its refusal, if any, rather than the one in its directory."""
-        by_job = sorted(outcomes, key=lambda one: (one.job, one.directory.parent == self._refusals))
-        return [*{one.job: one for one in by_job}.values()]
-
     def _show(self, outcomes: Sequence[Outcome]) -> None:
         from rich.table import Table
 
         from nsvm_cli.terminal.console import Console
 
-        assert self.directory is not None
         count = Counter(one.status for one in outcomes)
         shown = [f"{count[status]} {status}" for status in ("finished", "failed", "interrupted")]
         shown += [f"{count['running']} running"] if count["running"] else []
@@ -235,7 +207,7 @@ class Sweep:
             table.add_column(column, overflow="fold")
         for one in outcomes:
             if one.status != "finished":
-                table.add_row(str(one.job), self._label(one), one.status, one.message)
+                table.add_row(str(one.job), self._settings(one), one.status, one.message)
         if table.row_count:
             Console().print(table)
         if table.row_count or lacking > 0:
@@ -243,58 +215,50 @@ class Sweep:
             answer(f"What is left: nsvm train {shlex.join(words)}")
 
 
-def outcome(path: Path, sweep: str) -> Outcome | None:
-    """Return the outcome of the job in a directory; None if it does not belong to this sweep."""
-    from nsvm_cli.storage.run_directory import KILLED, outcome_of, overrides_in, read_status
+def outcome(path: Path, sweep: str, interrupted: bool = False) -> Outcome | None:
+    """Return the outcome of the job in a directory; None if it does not belong to this sweep.
 
+    Args:
+        interrupted: whether a signal has ended the sweep, and with it jobs that had no time to say so.
+    """
     record = read_status(path) or {}
     if record.get("sweep") != sweep:
         return None
     status, message = outcome_of(path, record)
-    code = 1 if (was_killed := message == KILLED) else record.get("exit_code")
-    words = overrides_in(record)
-    steps, notices = record.get("steps"), record.get("notices", ())
-    return Outcome(path, record["job"], words, status, message, code, steps, notices, was_killed)
-
-
-def _directories(directory: Path) -> Iterator[Path]:
-    from nsvm_cli.storage.run_directory import STATUS
-
-    return (file.parent for file in directory.rglob(STATUS))
+    if interrupted and message == KILLED:
+        status, message = "interrupted", "ended with its sweep"
+    code, notices = record.get("exit_code", 1), record.get("notices", ())
+    return Outcome(path, record["job"], overrides_in(record), status, message, code, notices)
 
 
 def _written(path: Path) -> int:
     """Return the time at which the status of a job was written, in nanoseconds; 0 if it has none."""
-    from nsvm_cli.storage.run_directory import STATUS
-
     try:
         return (path / STATUS).stat().st_mtime_ns
     except OSError:
         return 0
 
 
-def _result(path: Path) -> dict[str, Any]:
-    from nsvm_cli.storage.run_directory import read_result
+def _score(path: Path) -> str:
+    """Return the score of a job that has ended, if it has one, as it stands in a line."""
+    from nsvm_cli.terminal.console import METRIC_FORMATS, score_of
 
-    try:
-        return read_result(path)
-    except InputError:
-        return {}
+    with contextlib.suppress(InputError):
+        if score := score_of(read_result(path)):
+            split, metric, value = score
+            name, shown = METRIC_FORMATS[metric]
+            return f", {split} {name} {shown(value)}"
+    return ""
 
 
-def _reason(error: Exception, directory: Path) -> str:
+def _reason(error: Exception) -> str:
     """Return the reason why a sweep ended early, and what to do about it."""
-    from nsvm_cli.storage.files import with_filename
-
-    if isinstance(error, OSError) and error.strerror and not error.filename:
-        # as when the disk has no room for Hydra's multirun.yaml
-        error = with_filename(error, directory)
     reason = next(iter(message_of(error).splitlines()))
-    if isinstance(error, ModuleNotFoundError) and error.name in LAUNCHERS:
-        reason += f"; pip install {LAUNCHERS[error.name]}"
-    if "srun" in reason:
-        reason += "; hydra/launcher=submitit_local tries a sweep on this machine"
-    return reason
+    return (
+        f"{reason}; hydra/launcher=submitit_local tries a sweep on this machine"
+        if "srun" in reason
+        else reason
+    )
 
 
 def _failure(failed: Sequence[Outcome]) -> InputError | RunError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import re
@@ -10,57 +11,100 @@ from pathlib import Path
 from typing import Any
 
 from nsvm_cli.cli.job import Job, RunOptions
+from nsvm_cli.cli.parser import CommandParser, Key
 from nsvm_cli.cli.sweep import Sweep
-from nsvm_cli.compose.composition import quoted, run_app
-from nsvm_cli.compose.hydra_private import ESTIMATE, asks_for_sweep, parsed
+from nsvm_cli.compose.composition import complete_overrides, quoted, run_app
 from nsvm_cli.errors import InputError
+from nsvm_cli.storage.run_directory import read_config
 
-FLAGS = ("allow_mismatch", "overwrite")
-"""Words that are true or false."""
+KEYS = [
+    Key("resume", "RUN", ""),
+    *(Key(name, "true", "", ["true"]) for name in ("allow_mismatch", "overwrite")),
+]
+SWITCHES = {
+    "--help": "-h",
+    "--hydra-help": "",
+    "--version": "",
+    "--resolve": "",
+    "--run": "-r",
+    "--multirun": "-m",
+}
+WITH_VALUE = {
+    "--cfg": "-c",
+    "--info": "-i",
+    "--package": "-p",
+    "--config-path": "-cp",
+    "--config-name": "-cn",
+}
+WITH_VALUE |= {"--config-dir": "-cd", "--experimental-rerun": ""}
+"""The flags that Hydra documents."""
 
-FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")
+CHOICES = {"--cfg": ("job", "hydra", "all")}
+ESTIMATE = "--estimate"
+"""The flag that Hydra does not know."""
+
 WHERE_AND_HOW = ("hydra/launcher", "hydra.launcher", "hydra.sweep.", "hydra.job.")
 """Words that may differ when a sweep is started again without making it another sweep."""
 
 
+def configure(parser: CommandParser) -> None:
+    """Add the flags, most of which are Hydra's, and the overrides."""
+    for flag, short in SWITCHES.items():
+        parser.add_argument(*filter(None, (flag, short)), action="store_true")
+    for flag, short in WITH_VALUE.items():
+        parser.add_argument(*filter(None, (flag, short)), choices=CHOICES.get(flag), metavar=flag[2:].upper())
+    parser.add_argument(ESTIMATE, action="store_true")
+    parser.add_keys("overrides", KEYS, more=complete_overrides)
+
+
 def train(arguments: list[str]) -> None:
     """Train one model, or with ``-m`` one for each combination of overrides."""
-    options, words = _options(arguments)
-    if ESTIMATE in words:
+    parser = CommandParser("nsvm train", add_help=False)
+    configure(parser)
+    # the value of --info is optional, and would be the next override
+    line = parser.parse_args([f"{word}=all" if word in ("--info", "-i") else word for word in arguments])
+    options, words = _options(line)
+    sweep = _sweep_name([*filter(None, (line.config_dir, line.config_name)), *words])
+    several = line.multirun or any(re.match(r"\+*hydra.mode=['\"]?MULTIRUN", word) for word in words)
+    if several and options.resume:
+        raise InputError("resume=RUN is for one run: the same sweep, started again, resumes by itself")
+    if line.estimate:
+        if several or options.resume:
+            raise InputError(
+                "--estimate is for one run from its start: leave out -m and resume=, try one job"
+            )
         from nsvm_cli.cli.estimate import estimate  # which imports this module
 
-        estimate(options, [word for word in words if word != ESTIMATE])
+        estimate(options)
         return
-    sweep = _sweep_name(words)
-    if asks_for_sweep(words):
-        if options.resume:
-            raise InputError("resume=RUN is for one run: the same sweep, started again, resumes by itself")
-        if not _names(words, "hydra.job.name"):
-            words.append(f"hydra.job.name={quoted(sweep)}")
+    if several and not _names(words, "hydra.job.name"):
+        words.append(f"hydra.job.name={quoted(sweep)}")
     elif options.resume:
         words = _composed_like(options.resume, words)
     job = Job(options, sweep)
     with Sweep(sweep, arguments, options.overwrite).reported():
-        run_app(job, words)
+        run_app(job, [*_flags(line), *words])
     if job.error:
         raise job.error
 
 
-def _options(arguments: Iterable[str]) -> tuple[RunOptions, list[str]]:
+def _flags(line: argparse.Namespace) -> list[str]:
+    """Return the flags for Hydra, whose parser accepts none after an override."""
+    given = {flag: getattr(line, flag[2:].replace("-", "_")) for flag in (*SWITCHES, *WITH_VALUE)}
+    return [flag if value is True else f"{flag}={value}" for flag, value in given.items() if value]
+
+
+def _options(line: argparse.Namespace) -> tuple[RunOptions, list[str]]:
     """Return the options about run directories, and the other words."""
     values: dict[str, Any] = {}
     words = []
-    for word in arguments:
+    for word in line.words:
         key, _, value = word.partition("=")
-        if key in FLAGS:
+        if key in ("allow_mismatch", "overwrite"):
             if value.lower() not in ("true", "false"):
                 raise InputError(f"{key}: expected true or false, got {value!r}")
             values[key] = value.lower() == "true"
-        elif key == "optimized_metric":
-            if value.startswith("test_"):
-                raise InputError(f"{word}: nothing is chosen on a test set; use validation_{value[5:]}")
-            values[key] = value
-        elif key in FOLDERS and value.strip("'\"") in ("", "null"):
+        elif key in ("hydra.run.dir", "hydra.sweep.dir") and value.strip("'\"") in ("", "null"):
             raise InputError(f"{word}: expected a folder; without {key} nsvm makes one in outputs")
         elif key == "resume":
             values[key] = Path(value if Path(value).is_dir() else value.strip("'\"")).absolute()
@@ -68,8 +112,7 @@ def _options(arguments: Iterable[str]) -> tuple[RunOptions, list[str]]:
                 raise InputError(f"resume={value}: expected the directory of a run, with its config.yaml")
         else:
             words.append(word)
-    flags = parsed([word for word in words if word != ESTIMATE])
-    options = RunOptions(**values, changes=tuple(flags.overrides), config_dir=flags.config_dir)
+    options = RunOptions(**values, changes=tuple(words), config_dir=line.config_dir)
     if options.resume and options.overwrite:
         raise InputError("resume=RUN resumes a run, overwrite=true starts it over: expected one of them")
     return options, words
@@ -77,10 +120,8 @@ def _options(arguments: Iterable[str]) -> tuple[RunOptions, list[str]]:
 
 def _composed_like(run: Path, words: list[str]) -> list[str]:
     """Return words that compose the settings to change in a run, along with others that are not used."""
-    from nsvm_cli.storage.run_directory import read_config
-
     for word in words:
-        if word.startswith(("-", "hydra.")) and not word.startswith(("--config-dir", "-cd")):
+        if word.startswith("hydra."):
             raise InputError(f"{word} does not go with resume=RUN, whose settings are in its config.yaml")
         if re.match(r"[+~]*(experiment|values)\b", word):
             raise InputError(f"{word} does not go with resume=RUN: name what changes, as in optimizer.lr=0.1")
@@ -108,9 +149,9 @@ def _names(words: Sequence[str], key: str) -> bool:
     return any(word.lstrip("+").startswith(f"{key}=") for word in words)
 
 
-def _sweep_name(words: Sequence[str]) -> str:
+def _sweep_name(words: Iterable[str]) -> str:
     """Return the same name for the same words, so that a sweep started again resumes in its directory."""
-    named = [word for word in words if not word.startswith(("-", *WHERE_AND_HOW))]
+    named = [word for word in words if not word.startswith(WHERE_AND_HOW)]
     readable = re.sub(r"[^\w.=,-]+", "_", " ".join(named))[:60].strip("_=,.") or "sweep"
     mark = hashlib.sha256(os.fsencode("\0".join(named))).hexdigest()[:8]
     return f"{readable.replace('=', '_').replace(',', '_')}-{mark}"

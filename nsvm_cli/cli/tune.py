@@ -12,9 +12,14 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from rich.table import Table
 
-from nsvm_cli.cli.completion import complete_overrides
 from nsvm_cli.cli.parser import CommandParser, Key
-from nsvm_cli.compose.composition import compose_settings, conf_folder, quoted, search_folder
+from nsvm_cli.compose.composition import (
+    complete_overrides,
+    compose_settings,
+    conf_folder,
+    quoted,
+    search_folder,
+)
 from nsvm_cli.config.settings import flat, parse_settings
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, printable, say
@@ -47,7 +52,7 @@ USUAL = "+tune.usual_validation=${experiment.tune.validation}"
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("--config-dir", metavar="FOLDER", help="folder of your own configurations")
-    more = functools.partial(complete_overrides, ["+tune=default"])
+    more = functools.partial(complete_overrides, given=["+tune=default"])
     parser.add_keys("overrides (and those of nsvm train)", [*_keys()], "OVERRIDE", more)
 
 

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import textwrap
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import hydra
 import pytest
 import yaml
-from hydra._internal import hydra as hydra_application
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.utils import create_config_search_path
 from hydra.core.global_hydra import GlobalHydra
-from hydra.types import RunMode
-from hydra.version import getbase
-from omegaconf import DictConfig, OmegaConf
 
-from nsvm_cli.cli.train import _composed_like
-from nsvm_cli.compose.composition import compose, compose_settings, conf_folder, plain_values
-from nsvm_cli.compose.hydra_private import OLD, composing_once
+from nsvm_cli.compose.composition import COMPOSE_OPTIONS, compose_settings
 from nsvm_cli.errors import InputError
-from nsvm_cli.storage.run_directory import write_config
-from tests.cli.process import nsvm, trained
-from tests.composition import HYDRAS
+from tests.cli.process import nsvm
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -131,7 +118,6 @@ def test_each_job_of_a_sweep_has_its_own_values(
 
 
 def test_a_primary_configuration_may_ask_for_a_sweep(tmp_path: Path) -> None:
-    """Although Hydra is made to compose a single run first."""
     primary = """\
         defaults: [train, _self_]
         algorithm: {steps: 1, solver_steps: 1}
@@ -146,21 +132,6 @@ def test_a_primary_configuration_may_ask_for_a_sweep(tmp_path: Path) -> None:
     nsvm("train", "--config-dir", "conf", "--config-name", "primary", cwd=tmp_path, code=0)
     seeds = [yaml.safe_load((tmp_path / "my_sweep" / n / "config.yaml").read_text())["seed"] for n in "01"]
     assert seeds == [1, 2]
-
-
-def test_a_run_is_composed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    composed = []
-    compose = ConfigLoaderImpl._load_configuration_impl
-
-    def counted(loader: ConfigLoaderImpl, *arguments: Any, **options: Any) -> DictConfig:
-        composed.append(options["overrides"])
-        return compose(loader, *arguments, **options)
-
-    monkeypatch.setattr(ConfigLoaderImpl, "_load_configuration_impl", counted)
-    trained(
-        "algorithm.steps=1", "algorithm.solver_steps=1", "dataset.samples=300", "curves=false", cwd=tmp_path
-    )
-    assert len(composed) == 1
 
 
 def test_an_environment_variable_on_the_command_line(tmp_path: Path) -> None:
@@ -179,7 +150,10 @@ def test_an_environment_variable_on_the_command_line(tmp_path: Path) -> None:
         ("[1, 2]", r"In 'experiment/mine': ConfigTypeError raised .*: Cannot merge "),
         ("defaults: [mine]", "the configurations lead back to themselves, or too deep"),
         ("defaults: [nothing]", "In 'experiment/mine': Could not load 'experiment/nothing'"),
-        ("defaults: [mnist_alg3@experiment]", "names what chooses parts|Invalid Defaults List override"),
+        (
+            "defaults: [mnist_alg3@experiment]",
+            "Could not override 'dataset@experiment.dataset'|Invalid Defaults List override",
+        ),
         ("seed: ${nothing}", "Interpolation key 'nothing' not found"),
         ("kernel: {gamma: 1, c: '${.d}'}", r"Interpolation key '\.?d' not found.* \(in kernel.c\)"),
     ],
@@ -215,99 +189,13 @@ def test_a_run_directory_resolves_nothing_and_imports_nothing(tmp_path: Path) ->
     assert not (tmp_path / "imported").exists()
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["algorithm=alg1", "dataset=digits"],
-        ["algorithm=alg1", "dataset=digits", "dataset.classes=null"],
-        ["dataset=csv", "dataset.path=t.csv"],
-    ],
-)
-def test_another_part_of_a_resumed_run_has_the_settings_of_its_own_pair(
-    words: list[str], tmp_path: Path
-) -> None:
-    values = compose_settings(words)
-    write_config(tmp_path, values)
-    composed = compose(_composed_like(tmp_path, ["optimizer=sgd", "kernel=rbf"])[:-1])
-    changed = plain_values(composed, complete=False)  # the file of a table is not named again
-    assert (changed["optimizer"], changed["kernel"]) == (values["optimizer"], values["kernel"])
-    assert _composed_like(tmp_path, ["checkpoint.every=5"]) == ["checkpoint.every=5", "hydra.run.dir=."]
-    write_config(tmp_path, {"kernel": values["kernel"]})  # it may be anyone's
-    assert _composed_like(tmp_path, ["kernel=rbf"]) == ["kernel=rbf", "hydra.run.dir=."]
-
-
-@pytest.mark.skipif(not OLD, reason="later versions compose by themselves")
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["seed=3"],
-        ["algorithm=alg2", "algorithm.lam=1e-3", "seed=4"],
-        ["dataset=digits", "loss=squared_hinge", "++kernel.gamma=2", "+hydra.job.env_set.SOME=thing"],
-        ["dataset=csv", "dataset.path='a,b.csv'", "~experiment.tune.validation"],
-        ["curves=false", "threads=null", "task=regression", "plugins=[a,b]"],
-        ["validation.every=7", "validation={every: 5}"],
-        ["checkpoint.every=1", "~checkpoint"],
-    ],
-)
-def test_a_job_of_a_sweep_is_composed_as_hydra_does(
-    words: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    search_path = create_config_search_path(str(conf_folder()))
-    master = ConfigLoaderImpl(search_path).load_configuration(
-        "train", ["hydra.job.chdir=false"], RunMode.MULTIRUN
-    )
-    with composing_once():
-        ours = hydra_application.ConfigLoaderImpl(search_path)  # type: ignore[attr-defined]
-        theirs = ConfigLoaderImpl(search_path)
-        for seed in ("seed=0", "seed=1"):
-            job = [*words, seed]
-            composed = [loader.load_sweep_config(master, job) for loader in (ours, theirs)]
-            assert composed[0] == composed[1]
-            assert OmegaConf.to_yaml(composed[0]) == OmegaConf.to_yaml(composed[1])
-
-
-@pytest.mark.skipif(not OLD, reason="later versions compose by themselves")
-def test_a_sweep_over_many_parts_is_composed_once_and_each_file_is_read_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Hydra composes a job before the sweep, to check it, and when it runs."""
-    for where, name, function in HYDRAS:
-        monkeypatch.setattr(where, name, function)
-    search_path = create_config_search_path(str(conf_folder()))
-    master = ConfigLoaderImpl(search_path).load_configuration("train", [], RunMode.MULTIRUN)
-    read: Counter[str] = Counter()
-    composed: Counter[str] = Counter()
-    load, create = OmegaConf.load, ConfigLoaderImpl._load_configuration_impl
-
-    def counted(file: Any) -> Any:
-        read[file.name] += 1
-        return load(file)
-
-    def created(self: ConfigLoaderImpl, *, overrides: list[str], **how: Any) -> Any:
-        composed[overrides[-1]] += 1
-        if len(composed) > 2:  # the others are as slow to compose, and counted only
-            return copy.deepcopy(master)
-        return create(self, overrides=overrides, **how)
-
-    monkeypatch.setattr(OmegaConf, "load", counted)
-    monkeypatch.setattr(ConfigLoaderImpl, "_load_configuration_impl", created)
-    jobs = [f"kernel={kernel}" for kernel in ("rbf", "linear", *map(str, range(22)))]
-    with composing_once():
-        loader = hydra_application.ConfigLoaderImpl(search_path)  # type: ignore[attr-defined]
-        for job in [*jobs, *jobs]:
-            loader.load_sweep_config(master, [job])
-    assert composed == dict.fromkeys(jobs, 1)
-    assert {*read.values()} == {1}
-
-
 def test_composing_leaves_hydra_as_a_program_that_uses_it_has_it(tmp_path: Path) -> None:
     write(tmp_path, theirs="answer: 42\n")
-    with hydra.initialize_config_dir(str(tmp_path), **({"version_base": "1.2"} if OLD else {})):
-        before, version = GlobalHydra.instance().hydra, getbase()
+    with hydra.initialize_config_dir(str(tmp_path), **COMPOSE_OPTIONS):
+        before = GlobalHydra.instance().hydra
         compose_settings([])
         with pytest.raises(InputError):
             compose_settings(["kernel=rbff"])
         assert GlobalHydra.instance().hydra is before
-        assert getbase() == version
         assert hydra.compose("theirs").answer == 42
     assert not GlobalHydra.instance().is_initialized()

@@ -92,7 +92,7 @@ MOONS = "did you mean dataset.noise? (known: dataset.name, dataset.noise, datase
         ("train kernel=cauchy kernel.gama=3", "kernel.gamma? (known: kernel.gamma, kernel.name)"),
         (
             "train dataset=moons dataset.validation=10",
-            "the YAML file of dataset moons lacks it: add it there, or write +dataset.validation=VALUE",
+            "; a part of your own takes +dataset.validation=VALUE",
         ),
     ],
 )

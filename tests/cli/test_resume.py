@@ -185,7 +185,10 @@ def test_a_finished_run_is_trained_for_longer(algorithm: str, tmp_path: Path) ->
     nsvm(*words, "algorithm.steps=60", "hydra.run.dir=run", cwd=tmp_path, code=0)
     for change, said in (
         (LONGER[:1], "algorithm.steps was 60 and is 120: to train it for longer, add allow_mismatch=true"),
-        (["algorithm=alg1", *LONGER], f"finished with algorithm={algorithm}, and goes on with no other"),
+        (
+            ["algorithm=alg1", *LONGER],
+            f"finished with algorithm={algorithm}; to train with another algorithm, start a new run",
+        ),
     ):
         refused = nsvm("train", "resume=run", *change, cwd=tmp_path, code=2)
         assert refused.stderr.count("\n") == 1
@@ -205,7 +208,7 @@ def test_a_finished_run_is_trained_for_longer(algorithm: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("words", "longer", "said"),
     [
-        (["algorithm=pegasos", "checkpoint.keep=none"], LONGER, "and has no checkpoint to go on from"),
+        (["algorithm=pegasos", "checkpoint.keep=none"], LONGER, "and has no checkpoint to resume from"),
         (["algorithm=alg4", "algorithm.solver_steps=40"], LONGER, "steps of Part 1, which now has 120"),
     ],
 )
@@ -214,7 +217,7 @@ def test_a_finished_run_that_cannot_go_on(
 ) -> None:
     short = ["algorithm.steps=60", "dataset.samples=300", "curves=false"]
     nsvm("train", *words, *short, "hydra.run.dir=run", cwd=tmp_path, code=0)
-    names = ("result.json", "final.safetensors", "config.yaml", "metrics.jsonl")
+    names = ("result.json", "final.safetensors", "config.yaml", "metrics.jsonl", "status.json")
     before = [(tmp_path / "run" / name).read_bytes() for name in names]
     refused = nsvm("train", "resume=run", *longer, cwd=tmp_path, code=2)
     assert said in refused.stderr.splitlines()[-1]

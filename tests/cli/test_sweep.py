@@ -13,7 +13,6 @@ import pytest
 
 from nsvm_cli.cli.job import refusals
 from nsvm_cli.cli.sweep import Sweep, outcome
-from nsvm_cli.comparison.records import find_runs
 from nsvm_cli.errors import InputError, Interrupted, RunError
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.run_directory import KILLED, Status, write_config, write_json, write_status
@@ -55,14 +54,14 @@ def test_what_jobs_leave_behind(tmp_path: Path) -> None:
     """One that ended well, one that was killed, one of another sweep, one that another process works on."""
     finished, killed = job(tmp_path, 1, "finished"), job(tmp_path, 0, "running")
     other = job(tmp_path, 2, "failed", "no", sweep="other", exit_code=2)
-    held = job(tmp_path, 3, "running", steps=50)
+    held = job(tmp_path, 3, "running")
     with locked(held):
         found = [outcome(path, "mine") for path in (finished, killed, other, held)]
-    assert [one and (one.status, one.message, one.exit_code, one.steps) for one in found] == [
-        ("finished", "", None, None),
-        ("failed", KILLED, 1, None),
+    assert [one and (one.status, one.message) for one in found] == [
+        ("finished", ""),
+        ("failed", KILLED),
         None,
-        ("running", "", None, 50),
+        ("running", ""),
     ]
     (tmp_path / "4").mkdir()
     (tmp_path / "4" / "status.json").write_text("{")
@@ -72,13 +71,12 @@ def test_what_jobs_leave_behind(tmp_path: Path) -> None:
 def test_only_what_has_happened_since_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number, status in enumerate(("finished", "failed", "failed", "running")):
         job(tmp_path, number, status, exit_code=1)  # type: ignore[arg-type]
-    job(tmp_path, 9, "failed", "of a longer sweep of the same name", exit_code=1)
 
     def meanwhile() -> None:
         job(tmp_path, 1, "failed", "no", exit_code=1)
         job(tmp_path, 2, "finished")
         with locked(tmp_path / "3"):
-            job(tmp_path, 3, "running", steps=9)
+            job(tmp_path, 3, "running")
         job(tmp_path, 3, "finished")
 
     with pytest.raises(RunError, match=r"job 1 \(a=1 b=0\): no"):
@@ -107,8 +105,6 @@ def test_what_is_started_over_counts_once_it_has_ended(
     out, errors = capsys.readouterr()
     assert lines(errors) == ["job 1 (a=1): finished; 1/2 ended"]
     assert lines(out)[0] == f"{tmp_path}: 1 finished, 0 failed, 1 interrupted"
-    ended = find_runs([tmp_path])[0]
-    assert (ended.status, ended.message) == ("interrupted", "ended with its sweep")
     assert any(line.endswith("│ interrupted │ ended with its sweep │") for line in lines(out))
     assert lines(out)[-1] == "What is left: nsvm train -m a=0,1,2,3 b=0"
 
@@ -132,11 +128,7 @@ def test_a_refusal_counts_once_and_is_forgotten(tmp_path: Path, capsys: pytest.C
     [
         (TimeoutError(), "TimeoutError"),
         (RuntimeError("no cluster\nat all"), "RuntimeError: no cluster"),
-        (OSError(errno.ENOSPC, "No space left on device"), "FOLDER: No space left on device"),
-        (
-            ModuleNotFoundError("No module named 'submitit'", name="submitit"),
-            "ModuleNotFoundError: No module named 'submitit'; pip install 'nsvm[slurm]'",
-        ),
+        (OSError(errno.ENOSPC, "No space left on device"), "[Errno 28] No space left on device"),
         (
             RuntimeError('Could not detect "srun"'),
             'RuntimeError: Could not detect "srun"; '
@@ -150,7 +142,7 @@ def test_an_error_of_the_launcher_is_one_line(error: Exception, said: str, tmp_p
 
     with pytest.raises(RunError) as raised:
         swept(tmp_path, 4, meanwhile)
-    assert str(raised.value) == f"the sweep ended early: {said.replace('FOLDER', str(tmp_path))}"
+    assert str(raised.value) == f"the sweep ended early: {said}"
 
 
 def test_the_settings_are_ranked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,9 +176,9 @@ def test_failed_seeds_are_counted_beside_the_ranks(
 def test_settings_that_cannot_be_compared_are_not_ranked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for number, accuracy in ((0, 0.9), (2, 0.8)):
-        result(tmp_path, number, "alg1", accuracy)
-    swept(tmp_path, 3, lambda: None)
-    assert re.search(
-        "the settings cannot be ranked: .* have the same settings and seed", capsys.readouterr().err
-    )
+    for number in range(2):
+        result(tmp_path, number, "alg1", 0.9)
+    file = tmp_path / "1" / "result.json"
+    file.write_text(file.read_text().replace('"sha256": "0"', '"sha256": "1"'))
+    swept(tmp_path, 2, lambda: None)
+    assert "the settings cannot be ranked: " in capsys.readouterr().err
