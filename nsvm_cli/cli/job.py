@@ -77,7 +77,8 @@ class Job:
         place = _place(self)
         try:
             _train(composed_settings(config, self.options), place, self)
-            return _validation_score(place.directory)
+            result = read_result(place.directory)
+            return result.get("validation_accuracy", result.get("validation_r2"))
         except Exception as raised:
             error = explain(raised)
             recorded = _record_failure(error, place, self.full_error)
@@ -166,8 +167,9 @@ def _train(settings: Settings, place: Place, job: Job) -> None:
     if sweep and not options.overwrite:
         _check_same_run(directory, settings, options.allow_mismatch)
     resuming = sweep or options.resume is not None
-    longer = resuming and is_finished(directory) and _trains_longer(directory, settings, options)
-    if resuming and is_finished(directory) and not (options.overwrite or longer):
+    done = resuming and is_finished(directory)
+    longer = done and _trains_longer(directory, settings, options)
+    if done and not (options.overwrite or longer):
         _leave_alone(place)
         return
     if not sweep:
@@ -197,29 +199,20 @@ def _trains_longer(directory: Path, settings: Settings, options: RunOptions) -> 
     """Return whether to continue a finished run with other settings, such as more steps.
 
     Raises:
-        InputError: it cannot, or not without ``allow_mismatch``.
+        InputError: it cannot.
     """
-    if not (options.resume and options.changes):
-        return False
     from nsvm_cli.runs.checkpoint import identity, mismatches
 
     recorded = read_config(directory)
-    if not (changes := mismatches(identity(recorded, {}), plain(settings))):
+    if not (options.resume and options.changes and mismatches(identity(recorded, {}), plain(settings))):
         return False
-    said = f"{directory} has finished"
     if (was := recorded["algorithm"]["name"]) != settings.algorithm["name"]:
-        raise InputError(f"{said} with algorithm={was}; to train with another algorithm, start a new run")
-    if not checkpoints_in(directory):
-        raise InputError(f"{said} and has no checkpoint to resume from (checkpoint.keep): start a new run")
-    if not options.allow_mismatch:
-        raise InputError(f"{said}, and {'; '.join(changes)}: to train it for longer, add allow_mismatch=true")
-    return True
-
-
-def _validation_score(directory: Path) -> float | None:
-    result = read_result(directory)
-    score = result.get("validation_accuracy", result.get("validation_r2"))
-    return None if score is None else float(score)
+        why = f"with algorithm={was}; to train with another algorithm"
+    elif not checkpoints_in(directory):
+        why = "and has no checkpoint to resume from (checkpoint.keep)"
+    else:
+        return True
+    raise InputError(f"{directory} has finished {why}: start a new run")
 
 
 def _check_same_run(directory: Path, settings: Settings, allow_mismatch: bool) -> None:

@@ -52,14 +52,12 @@ def _swept(hydra: DictConfig) -> tuple[int | None, set[str]]:
         return None, set()
 
 
+TRY_LOCALLY = "; hydra/launcher=submitit_local tries a sweep on this machine"
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """What is known of one job from the status in its directory.
-
-    Attributes:
-        message: what happened, in one line, unless it has finished or is running.
-        notices: what it has to say meanwhile, a line each.
-    """
+    """What is known of one job from the status in its directory."""
 
     directory: Path
     job: int
@@ -94,7 +92,7 @@ class Sweep:
         from nsvm_cli.terminal.sweep_progress import SweepProgress
 
         self.directory, self.jobs, self.keys = directory, jobs, keys
-        self._forget_refusals()  # of a command that was killed
+        shutil.rmtree(refusals(directory, self.name), ignore_errors=True)  # of a command that was killed
         self._before = {path: _written(path) for path in self._paths()}
         self._watching.enter_context(SweepProgress(self.look, jobs))
 
@@ -123,7 +121,9 @@ class Sweep:
             if self.directory is None:
                 raise
             self._report()
-            raise RunError(f"the sweep ended early: {_reason(error)}") from error
+            reason = next(iter(message_of(error).splitlines()))
+            reason += TRY_LOCALLY if "srun" in reason else ""
+            raise RunError(f"the sweep ended early: {reason}") from error
         finally:
             SweepDirectory.sweep = None
         if failed := [outcome for outcome in self._report() if outcome.status == "failed"]:
@@ -139,7 +139,8 @@ class Sweep:
                 if one.status == "finished" and not self.overwrite:
                     self._ended[path] = one.job
                 continue
-            label = self._label(one)
+            settings = self._settings(one)
+            label = f"job {one.job} ({settings})" if settings else f"job {one.job}"
             lines += [f"{label}: {notice}" for notice in one.notices[self._noticed[path] :]]
             self._noticed[path] = len(one.notices)
             if one.status != "running":
@@ -153,18 +154,14 @@ class Sweep:
         """Return the directories of jobs, and those of refusals after them."""
         assert self.directory is not None
         paths = [file.parent for file in self.directory.rglob(STATUS)]
-        return sorted(paths, key=lambda path: path.parent == self._refusals)
+        return sorted(paths, key=lambda path: path.parent == refusals(self.directory, self.name))
 
     def _is_earlier(self, path: Path) -> bool:
         """Return whether the status of a job is still the one from before the sweep."""
         return self._before.get(path) == _written(path)
 
-    def _label(self, one: Outcome) -> str:
-        """Return the number of a job and the overrides that distinguish it from the others."""
-        settings = self._settings(one)
-        return f"job {one.job} ({settings})" if settings else f"job {one.job}"
-
     def _settings(self, one: Outcome) -> str:
+        """Return the overrides that distinguish a job from the others."""
         return " ".join(word for word in one.overrides if word.partition("=")[0] in self.keys)
 
     def _report(self, interrupted: bool = False) -> list[Outcome]:
@@ -172,21 +169,13 @@ class Sweep:
             return []
         found = filter(None, (outcome(path, self.name, interrupted) for path in self._paths()))
         by_job = {one.job: one for one in found}  # its refusal, if any, rather than what is in its directory
-        outcomes = [by_job[job] for job in sorted(by_job)]
-        self._forget_refusals()
+        outcomes = [one for _, one in sorted(by_job.items())]
+        shutil.rmtree(refusals(self.directory, self.name), ignore_errors=True)
         if outcomes:
             self._show(outcomes)
         if not interrupted:  # a signal means to stop now; the next start draws the pictures
             draw_missing([one.directory for one in outcomes if one.status == "finished"])
         return outcomes
-
-    @property
-    def _refusals(self) -> Path:
-        assert self.directory is not None
-        return refusals(self.directory, self.name)
-
-    def _forget_refusals(self) -> None:
-        shutil.rmtree(self._refusals, ignore_errors=True)
 
     def _show(self, outcomes: Sequence[Outcome]) -> None:
         from rich.table import Table
@@ -249,16 +238,6 @@ def _score(path: Path) -> str:
             name, shown = METRIC_FORMATS[metric]
             return f", {split} {name} {shown(value)}"
     return ""
-
-
-def _reason(error: Exception) -> str:
-    """Return the reason why a sweep ended early, and what to do about it."""
-    reason = next(iter(message_of(error).splitlines()))
-    return (
-        f"{reason}; hydra/launcher=submitit_local tries a sweep on this machine"
-        if "srun" in reason
-        else reason
-    )
 
 
 def _failure(failed: Sequence[Outcome]) -> InputError | RunError:

@@ -13,7 +13,7 @@ from typing import Any
 from nsvm_cli.cli.job import Job, RunOptions
 from nsvm_cli.cli.parser import CommandParser, Key
 from nsvm_cli.cli.sweep import Sweep
-from nsvm_cli.compose.composition import complete_overrides, quoted, run_app
+from nsvm_cli.compose.composition import REFERRED_TO, complete_overrides, quoted, run_app
 from nsvm_cli.errors import InputError
 from nsvm_cli.storage.run_directory import read_config
 
@@ -120,29 +120,31 @@ def _options(line: argparse.Namespace) -> tuple[RunOptions, list[str]]:
 
 def _composed_like(run: Path, words: list[str]) -> list[str]:
     """Return words that compose the settings to change in a run, along with others that are not used."""
-    for word in words:
-        if word.startswith("hydra."):
-            raise InputError(f"{word} does not go with resume=RUN, whose settings are in its config.yaml")
-        if re.match(r"[+~]*(experiment|values)\b", word):
-            raise InputError(f"{word} does not go with resume=RUN: name what changes, as in optimizer.lr=0.1")
     parts = {group: part for group, part in read_config(run).items() if isinstance(part, dict)}
-    # a setting exists with the right option of its group only
-    groups = {word.lstrip("+~").partition(".")[0] for word in words if "." in word.partition("=")[0]}
+    composing = []
+    for word in words:
+        key = word.lstrip("+~").partition("=")[0]
+        if key.startswith("hydra"):
+            raise InputError(f"{word} does not go with resume=RUN, whose settings are in its config.yaml")
+        if key.partition(".")[0] in REFERRED_TO:
+            raise InputError(f"{word} does not go with resume=RUN: name what changes, as in optimizer.lr=0.1")
+        # the usual part may lack a setting that the run's has
+        composing.append(f"++{word.lstrip('+')}" if "." in key and not word.startswith("~") else word)
     if any(_names(words, group) for group in parts):
-        # the settings of another part depend on the run's data set and algorithm
-        groups |= {"dataset", "algorithm"}
-    kinds = {group: str(parts[group]["name"]) for group in groups & parts.keys() if "name" in parts[group]}
-    for group, kind in kinds.items():
-        # the run may come from someone else, and Hydra would follow a path or an interpolation
-        if not re.fullmatch(r"\w[\w-]*", kind):
-            raise InputError(f"{run / 'config.yaml'}: {group}.name: expected a name, got {kind!r}")
-    kept = [f"{group}={kind}" for group, kind in sorted(kinds.items()) if not _names(words, group)]
-    dataset = parts.get("dataset", {})
-    if "dataset" in kinds and "classes" in dataset and not _names(words, "dataset.classes"):
-        # values depend only on whether there are two classes
-        two = isinstance(dataset["classes"], list) and len(dataset["classes"]) == 2
-        kept.append(f"++dataset.classes={'[0,1]' if two else 'null'}")
-    return [*words, *kept, "hydra.run.dir=."]
+        # the settings of another part depend on the run's data set, its classes and algorithm
+        for group in ("dataset", "algorithm"):
+            name = parts.get(group, {}).get("name")
+            if name is None or _names(words, group):
+                continue
+            # the run may come from someone else, and Hydra would follow a path or an interpolation
+            if not re.fullmatch(r"\w[\w-]*", str(name)):
+                raise InputError(f"{run / 'config.yaml'}: {group}.name: expected a name, got {name!r}")
+            composing.append(f"{group}={name}")
+        classes = parts.get("dataset", {}).get("classes", ())
+        if classes != () and not _names(words, "dataset.classes"):
+            two = isinstance(classes, list) and len(classes) == 2
+            composing.append(f"++dataset.classes={'[0,1]' if two else 'null'}")
+    return [*composing, "hydra.run.dir=."]
 
 
 def _names(words: Sequence[str], key: str) -> bool:

@@ -72,14 +72,13 @@ def run_app(task: Callable[[DictConfig], float | None], arguments: Sequence[str]
         InputError: an unknown group, option or key, or an override that cannot be read.
     """
     app = hydra.main(config_path=str(conf_folder()), config_name=CONFIG_NAME, **MAIN_OPTIONS)(task)
-    argv, sys.argv = sys.argv, ["nsvm train", *arguments]
+    sys.argv = ["nsvm train", *arguments]
     wish = os.environ.get(FULL_ERROR)
     os.environ[FULL_ERROR] = "1"  # Hydra then raises its errors instead of printing them
     try:
         with _in_one_line(arguments):
             app()
     finally:
-        sys.argv = argv
         del os.environ[FULL_ERROR]
         if wish is not None:
             os.environ[FULL_ERROR] = wish

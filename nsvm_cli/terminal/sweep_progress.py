@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 
 from rich.progress import (
@@ -19,11 +18,8 @@ from rich.table import Column
 
 from nsvm_cli.terminal.console import Console
 
-MIN_INTERVAL = 0.5
+INTERVAL = 0.5
 """Seconds between two looks at the jobs."""
-
-MAX_LOOK_SHARE = 0.02
-"""The share of the time that looking may take."""
 
 
 class SweepProgress:
@@ -65,20 +61,16 @@ class SweepProgress:
             self.bar.stop()  # which shows the cursor again
 
     def _watch(self) -> None:
-        pause = 0.0
-        while not self.over.wait(pause):
-            pause = max(MIN_INTERVAL, self._show() / MAX_LOOK_SHARE)
+        self._show()
+        while not self.over.wait(INTERVAL):
+            self._show()
         self._show()
 
-    def _show(self) -> float:
-        """Show what is new, and return the seconds that it took to look at the jobs."""
-        began = time.monotonic()
+    def _show(self) -> None:
         try:
             lines, ended = self.look()
         except OSError:  # a directory was removed while it was read: there is a next time
-            return 0.0
-        took = time.monotonic() - began
+            return
         for line in lines:
             self.console.print(line, soft_wrap=True)
         self.bar.update(self.task, completed=ended)
-        return took

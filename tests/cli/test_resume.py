@@ -184,15 +184,14 @@ def test_a_finished_run_is_trained_for_longer(algorithm: str, tmp_path: Path) ->
     words += ["optimizer.schedule=constant", "optimizer.warmup=0"]
     nsvm(*words, "algorithm.steps=60", "hydra.run.dir=run", cwd=tmp_path, code=0)
     for change, said in (
-        (LONGER[:1], "algorithm.steps was 60 and is 120: to train it for longer, add allow_mismatch=true"),
+        (LONGER[:1], "algorithm.steps was 60 and is 120; restore these, or accept a different result"),
         (
             ["algorithm=alg1", *LONGER],
             f"finished with algorithm={algorithm}; to train with another algorithm, start a new run",
         ),
     ):
         refused = nsvm("train", "resume=run", *change, cwd=tmp_path, code=2)
-        assert refused.stderr.count("\n") == 1
-        assert said in refused.stderr
+        assert said in refused.stderr.splitlines()[-1]
     done = nsvm("train", "resume=run", *LONGER, cwd=tmp_path, code=0)
     assert "resuming after step 60 of 120" in done.stderr
     nsvm(*words, "algorithm.steps=120", "hydra.run.dir=whole", cwd=tmp_path, code=0)

@@ -179,6 +179,6 @@ def test_settings_that_cannot_be_compared_are_not_ranked(
     for number in range(2):
         result(tmp_path, number, "alg1", 0.9)
     file = tmp_path / "1" / "result.json"
-    file.write_text(file.read_text().replace('"sha256": "0"', '"sha256": "1"'))
+    file.write_text(file.read_text().replace('"test_accuracy"', '"other"'))
     swept(tmp_path, 2, lambda: None)
     assert "the settings cannot be ranked: " in capsys.readouterr().err
