@@ -11,7 +11,7 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 
@@ -52,7 +52,7 @@ def flash(text: str) -> None:
     if sys.stderr.isatty():
         sys.stderr.write(f"{text} ...\r")
         sys.stderr.flush()
-        _Unfailing.flashed = len(text) + 4
+        _Unfailing.flashed = True
 
 
 @contextlib.contextmanager
@@ -63,57 +63,46 @@ def standard_streams() -> Iterator[list[OSError]]:
     Characters that the encoding lacks are written as escapes. Yields the errors of standard output, for
     commands whose output is their result.
     """
-    before = sys.stdout, sys.stderr
+    before: Any = sys.stdout, sys.stderr
     errors: list[OSError] = []
-    sys.stdout, sys.stderr = _unfailing(sys.stdout, errors), _unfailing(sys.stderr, [])
+    streams: Any = _Unfailing(sys.stdout, errors), _Unfailing(sys.stderr, [])
+    sys.stdout, sys.stderr = streams
     try:
         yield errors
     finally:
         sys.stdout.flush()
-        if _Unfailing.flashed:
-            sys.stderr.write("\r")
+        sys.stderr.write("")  # removes the line of ``flash``
         sys.stderr.flush()
-        _Unfailing.flashed = 0
         sys.stdout, sys.stderr = before
 
 
-class _Unfailing(io.FileIO):
-    """A raw file that notes errors of writing instead of raising them.
+class _Unfailing:
+    """A text stream that writes to nowhere after an error, which it notes."""
 
-    ``flashed`` is the length of a line on the terminal that the next one replaces.
-    """
+    flashed: ClassVar[bool] = False
 
-    flashed: ClassVar[int] = 0
-
-    def __init__(self, file: int | str, errors: list[OSError]) -> None:
-        super().__init__(file, "w", closefd=isinstance(file, str))
+    def __init__(self, stream: Any, errors: list[OSError]) -> None:
+        self.stream = stream or open(os.devnull, "w")  # noqa: SIM115  # it was closed before Python started
         self.errors = errors
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
-    def write(self, data: Any) -> int:
-        written = None
+    def write(self, text: str) -> int:
+        if _Unfailing.flashed and self.stream.isatty():
+            _Unfailing.flashed, text = False, f"\x1b[K{text}"
+        self._try(self.stream.write, text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._try(self.stream.flush)
+
+    def _try(self, action: Callable[..., object], *arguments: str) -> None:
         try:
-            if _Unfailing.flashed and self.isatty():
-                super().write(b" " * _Unfailing.flashed + b"\r")
-                _Unfailing.flashed = 0
-            written = super().write(data)
+            action(*arguments)
         except OSError as error:
             self.errors.append(error)
-        return memoryview(data).nbytes if written is None else written
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self.stream.fileno())
 
-
-def _unfailing(stream: Any, errors: list[OSError]) -> Any:
-    if stream is None:  # it was closed before Python started; the next opened file would take its descriptor
-        return io.TextIOWrapper(io.BufferedWriter(_Unfailing(os.devnull, errors)))
-    try:
-        number = stream.fileno()
-    except (OSError, ValueError):  # not a file of the system
-        return stream
-    if isinstance(getattr(getattr(stream, "buffer", None), "raw", None), _Unfailing):
-        return stream
-    return io.TextIOWrapper(
-        io.BufferedWriter(_Unfailing(number, errors)),
-        encoding=stream.encoding,
-        errors="backslashreplace",
-        line_buffering=getattr(stream, "line_buffering", True),
-        write_through=getattr(stream, "write_through", False),
-    )
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
