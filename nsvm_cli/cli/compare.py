@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from nsvm_cli.cli.parser import CommandParser
@@ -76,7 +75,7 @@ def compare(options: argparse.Namespace) -> None:
     if options.figures is not None:
         from nsvm_cli.comparison.figures import figures
 
-        _expect_writable(options.figures)
+        options.figures.mkdir(parents=True, exist_ok=True)
         drawn = figures(rows, ranks)
     if options.format == "csv":
         answer_lines(to_csv(rows, options.escape_formulas))
@@ -92,11 +91,3 @@ def compare(options: argparse.Namespace) -> None:
         say(write_figure(file, figure))
     if options.figures is not None and not drawn:
         say(f"{options.figures}: no figure applies to these runs; see nsvm compare --help")
-
-
-def _expect_writable(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise InputError(f"--figures {folder}: expected a folder to write to: {error.strerror}") from None

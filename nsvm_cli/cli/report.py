@@ -29,18 +29,10 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument(
         "--output",
         metavar="HTML",
-        type=_html_file,
+        type=output_file,
         help=f"file to write; by default {REPORT} in PATH or, for several, in the current folder",
     )
     parser.add_plugins()
-
-
-def _html_file(text: str) -> Path:
-    """Return a file to write, as a type of argparse; its name protects results and models."""
-    file = output_file(text)
-    if file.resolve().suffix not in (".html", ".htm") and (file.is_file() or not file.exists()):
-        raise argparse.ArgumentTypeError(f"expected a name that ends in .html, got {text}")
-    return file
 
 
 def report(options: argparse.Namespace) -> None:

@@ -185,10 +185,5 @@ def one_line(error: ValidationError, prefix: str = "") -> str:
     return "; ".join(findings.values())
 
 
-class _Shown(reprlib.Repr):
-    def repr_int(self, x: int, level: int) -> str:  # Python refuses to print thousands of digits
-        return super().repr_int(x, level) if x.bit_length() < 1000 else f"an integer of {x.bit_length()} bits"
-
-
-shown = _Shown().repr
+shown = reprlib.repr
 """Return a value as it is shown in a message: on one line, and shortened."""

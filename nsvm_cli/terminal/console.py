@@ -195,19 +195,13 @@ def _in_units(error: float) -> str:
     return f"{error:.0f}" if 1000 <= error < 1e12 else f"{error:#.4g}"
 
 
-HARDLY = 0.01
-"""A feature change below this leaves the kernel matrix as it was before training, but for 1 %."""
-
 Fact = tuple[str, str, str]
 """A figure: its name, its value, and in a few words what it is."""
 
 
 def facts_of(figures: Mapping[str, Any]) -> list[Fact]:
     """Return what else the figures of a result or an evaluation say of a model and its training."""
-    theta, features = figures["theta_change"], figures["feature_change"]
-    kernel = "of the kernel matrix: 0 none, 1 all of it"
-    if theta is not None and features is not None and features < HARDLY:
-        kernel = "of the kernel matrix (0 none, 1 all): random"
+    theta = figures["theta_change"]
     facts = [
         ("steps", figures["steps"], "{}", "iterations of the algorithm"),
         ("violations", figures.get("violations"), "{}", "drawn samples that were inside the margin"),
@@ -224,13 +218,13 @@ def facts_of(figures: Mapping[str, Any]) -> list[Fact]:
             "{:.3g} %",
             "how far theta has moved, relative to its norm",
         ),
-        ("feature change", features, "{:.4f}", kernel),
+        ("feature change", figures["feature_change"], "{:.4f}", "of the kernel matrix: 0 none, 1 all of it"),
     ]
-    found = [(name, form.format(value), meaning) for name, value, form, meaning in facts if value is not None]
+    shown = [(name, form.format(value), meaning) for name, value, form, meaning in facts if value is not None]
     if "alignment" in figures:
         meaning = "of the kernel with the labels, from -1 to 1"
-        found.append(("kernel alignment", _number(figures["alignment"]), meaning))
-    return found
+        shown.append(("kernel alignment", _number(figures["alignment"]), meaning))
+    return shown
 
 
 def _number(value: float | None) -> str:
@@ -273,7 +267,7 @@ RECORD_FIGURES: tuple[tuple[str, str, str, Callable[[Any], str]], ...] = (
 
 
 OF_SVM = ("violations", "support_vectors")
-"""What is 0 where there is no SVM, or not yet, and then is not shown."""
+"""Figures hidden while zero."""
 
 
 def clock(seconds: int | float | None) -> str:

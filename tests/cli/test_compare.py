@@ -77,11 +77,3 @@ def test_bad_input(tmp_path: Path) -> None:
     assert "there is no run in or below it" in refusal("compare", "empty", cwd=tmp_path)
     assert "there is no such folder" in refusal("compare", "missing", cwd=tmp_path)
     assert "there is no format 'pdf'" in refusal("compare", "empty", "--format", "pdf", cwd=tmp_path)
-
-
-@pytest.mark.parametrize("folder", ["file", "file/below"])
-def test_a_folder_that_cannot_be_written_to(folder: str, sweep: Path) -> None:
-    (sweep.parent / "file").touch()
-    done = nsvm("compare", "sweep", "--figures", folder, cwd=sweep.parent)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"nsvm: --figures {folder}: expected a folder to write to: ")

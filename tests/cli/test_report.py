@@ -173,20 +173,6 @@ def test_bad_input(sweep: Path, tmp_path: Path) -> None:
         assert f"expected a file in a folder that exists, got {file}" in message
 
 
-def test_no_file_but_a_page_is_replaced(sweep: Path, tmp_path: Path) -> None:
-    (tmp_path / "result").write_text("kept")
-    assert "expected a name that ends in .html, got result" in refusal(
-        "report", sweep, "--output", "result", cwd=tmp_path
-    )
-    (tmp_path / "link.html").symlink_to("result")
-    assert "expected a name that ends in .html" in refusal(
-        "report", sweep, "--output", "link.html", cwd=tmp_path
-    )
-    assert (tmp_path / "result").read_text() == "kept"
-    (tmp_path / "page.htm").write_text("old")
-    report(sweep / "2", "--output", "page.htm", cwd=tmp_path)
-
-
 LOOK = """
 (() => {
     const root = document.documentElement;

@@ -90,19 +90,6 @@ def test_balanced_accuracy_is_shown_where_it_differs(shown: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("theta", "features", "said"),
-    [
-        (0.0, 0.0, "feature change       0.0000  of the kernel matrix (0 none, 1 all): random"),
-        (0.001, 0.0002, "feature change       0.0002  of the kernel matrix (0 none, 1 all): random"),
-        (0.5, 0.25, "feature change       0.2500  of the kernel matrix: 0 none, 1 all of it"),
-        (0.5, 0.25, "theta change           50 %  how far theta has moved"),
-    ],
-)
-def test_random_features_are_called_so(theta: float, features: float, said: str, shown: Any) -> None:
-    assert said in shown({**classified(2), "theta_change": theta, "feature_change": features})
-
-
 def test_few_figures_come_first_and_each_of_the_others_with_a_word(shown: Any) -> None:
     title, *lines = shown({**classified(2), "alignment": 0.5}).splitlines()
     assert title == "alg4 on mine, seed 0"
