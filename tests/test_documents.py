@@ -8,7 +8,6 @@ import json
 import os
 import pkgutil
 import re
-import runpy
 import shlex
 import signal
 import threading
@@ -16,18 +15,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
-import furo
 import pytest
 import yaml
-from myst_nb.core.config import NbParserConfig
 
 import nsvm_cli
 from docs._ext import generated
 from nsvm_cli.compose.composition import compose_settings
 from tests.cli.process import nsvm
-from tests.page.browser import chromium
 
 ROOT = Path(__file__).parents[1]
 RUN = ("README.md", "docs/tutorial.md")
@@ -219,40 +214,3 @@ def test_the_page_on_development_lists_every_folder() -> None:
 def test_the_citation_is_of_this_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert (citation["version"], citation["license"]) == (nsvm_cli.__version__, "MIT")
-
-
-def test_every_kind_of_code_block_wraps_or_shows_that_it_scrolls() -> None:
-    """The theme cuts long lines at the right, with nothing to show that they go on."""
-    css = (ROOT / "docs" / "_static" / "nsvm.css").read_text()
-    shown = {language for page in PAGES for _, language, _ in BLOCK.findall((ROOT / page).read_text())}
-    for language in shown:
-        assert f".highlight-{language} pre" in css, language
-
-
-def test_nothing_is_built_beside_the_pages() -> None:
-    """By default myst-nb writes to the folder above them."""
-    setup = runpy.run_path(str(ROOT / "docs" / "conf.py"))["setup"]
-    app, config = Mock(doctreedir=f"{ROOT}/docs/_build/html/.doctrees"), NbParserConfig()
-    app.env.mystnb_config = config.copy(output_folder=f"{ROOT}/docs/_build/jupyter_execute")
-    setup(app)
-    ((event, move), how) = app.connect.call_args
-    assert (event, how) == ("builder-inited", {"priority": 600})
-    move(app)
-    assert Path(app.env.mystnb_config.output_folder).is_relative_to(app.doctreedir)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("width", [390, 1280])
-def test_a_long_command_can_be_read_in_a_browser(width: int, tmp_path: Path) -> None:
-    theme = Path(furo.__file__).parent / "theme" / "furo" / "static" / "styles" / "furo.css"
-    styles = theme.read_text() + (ROOT / "docs" / "_static" / "nsvm.css").read_text()
-    block = '<div class="highlight-sh"><div class="highlight"><pre>nsvm {}</pre></div></div>'.format(
-        "word " * 99
-    )
-    page = tmp_path / "page.html"
-    page.write_text(f'<!doctype html><style>{styles}</style><article role="main">{block}</article>')
-    with chromium(tmp_path / "browser") as browser:
-        browser.open(page, width, "light")
-        assert (
-            browser.evaluate("(pre => pre.scrollWidth - pre.clientWidth)(document.querySelector('pre'))") == 0
-        )
