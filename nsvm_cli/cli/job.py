@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from nsvm_cli.cli.pictures import draw, draw_missing
 from nsvm_cli.compose.composition import FULL_ERROR, plain_values
-from nsvm_cli.config.settings import Settings, is_record_of, parse_settings, plain
+from nsvm_cli.config.settings import Settings, is_record_of, parse_settings, plain, with_values
 from nsvm_cli.errors import InputError, RunError, message_of
 from nsvm_cli.output import answer, details, flash
 from nsvm_cli.plugins import code_sha256, explain, load_plugins
@@ -134,32 +134,19 @@ def composed_settings(config: DictConfig, options: RunOptions) -> Settings:
     values = composed
     if options.resume:
         values = read_config(options.resume)
-        for key in (word.lstrip("+~").partition("=")[0].partition("@")[0] for word in options.changes):
-            _copy(composed, values, key.replace("/", ".").split("."))
-    settings = parse_settings(values)
-    own = parse_settings(composed)
+        for key in (word.lstrip("+").partition("=")[0] for word in options.changes):
+            value = functools.reduce(lambda section, name: section[name], key.split("."), composed)
+            values = with_values(values, {key: value})
+    settings, own = parse_settings(values), parse_settings(composed)
     load_plugins(own.plugins)  # never those of a run directory, which may come from someone else
-    asked = []
+    asked, logger = [], settings.logger.get("name", "none")
     if settings.memory_budget > own.memory_budget:
         asked.append(f"memory_budget={settings.memory_budget}")
-    logger = settings.logger.get("name", "none")
     if logger != "none" and settings.logger != own.logger:  # it may write or send data anywhere
         asked.append(f"logger={logger}")
-    if asked:
-        words = " ".join(asked)
+    if words := " ".join(asked):
         raise InputError(f"{options.resume} asks for {words}: if that is intended, add {words}")
     return settings
-
-
-def _copy(source: dict[str, Any], target: dict[str, Any], names: list[str]) -> None:
-    """Copy the value at a dotted key; remove it if the source has none."""
-    name, *below = names
-    if name not in source:
-        target.pop(name, None)
-    elif below and isinstance(target.get(name), dict) and isinstance(source[name], dict):
-        _copy(source[name], target[name], below)
-    else:
-        target[name] = source[name]
 
 
 def _train(settings: Settings, place: Place, job: Job) -> None:
@@ -168,7 +155,7 @@ def _train(settings: Settings, place: Place, job: Job) -> None:
         _check_same_run(directory, settings, options.allow_mismatch)
     resuming = sweep or options.resume is not None
     done = resuming and is_finished(directory)
-    longer = done and _trains_longer(directory, settings, options)
+    longer = done and bool(options.resume and options.changes) and _trains_longer(directory, settings)
     if done and not (options.overwrite or longer):
         _leave_alone(place)
         return
@@ -195,19 +182,15 @@ def _train(settings: Settings, place: Place, job: Job) -> None:
         draw_missing([directory])
 
 
-def _trains_longer(directory: Path, settings: Settings, options: RunOptions) -> bool:
-    """Return whether to continue a finished run with other settings, such as more steps.
-
-    Raises:
-        InputError: it cannot.
-    """
+def _trains_longer(directory: Path, settings: Settings) -> bool:
+    """Return whether the settings of a finished run have changed, as for more steps, and it can go on."""
     from nsvm_cli.runs.checkpoint import identity, mismatches
 
     recorded = read_config(directory)
-    if not (options.resume and options.changes and mismatches(identity(recorded, {}), plain(settings))):
+    if not mismatches(identity(recorded, {}), plain(settings)):
         return False
     if (was := recorded["algorithm"]["name"]) != settings.algorithm["name"]:
-        why = f"with algorithm={was}; to train with another algorithm"
+        why = f"with algorithm={was}, and cannot be resumed with another"
     elif not checkpoints_in(directory):
         why = "and has no checkpoint to resume from (checkpoint.keep)"
     else:

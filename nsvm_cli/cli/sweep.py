@@ -10,7 +10,6 @@ import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,7 +21,7 @@ from omegaconf import DictConfig
 from nsvm_cli.cli.job import refusals
 from nsvm_cli.cli.pictures import draw_missing
 from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
-from nsvm_cli.output import answer, say
+from nsvm_cli.output import answer
 from nsvm_cli.storage.run_directory import KILLED, STATUS, outcome_of, overrides_in, read_result, read_status
 
 
@@ -190,7 +189,8 @@ class Sweep:
         earlier = sum(one.status == "finished" and self._is_earlier(one.directory) for one in outcomes)
         before = f"; {earlier} had finished before" if earlier else ""
         answer(f"{self.directory}: {', '.join(shown)}{before}")
-        _show_best([one.directory for one in outcomes])
+        if count["finished"] > 1:
+            answer(f"To compare the settings: nsvm compare {shlex.quote(str(self.directory))}")
         table = Table()
         for column in ("job", "overrides", "", "message"):
             table.add_column(column, overflow="fold")
@@ -245,25 +245,3 @@ def _failure(failed: Sequence[Outcome]) -> InputError | RunError:
     line = f"job {first.job} ({' '.join(first.overrides)}): {first.message}"
     line += f"; {more} more of the sweep's jobs failed" if more else ""
     return InputError(line) if all(outcome.exit_code == 2 for outcome in failed) else RunError(line)
-
-
-def _show_best(runs: Sequence[Path]) -> None:
-    """Print the best settings on each data set, by their mean scores over the seeds."""
-    from nsvm_cli.comparison.cells import CAUTION, cells, chooses_by_test
-    from nsvm_cli.comparison.compare import ranked
-    from nsvm_cli.comparison.records import read_run
-    from nsvm_cli.terminal.console import show_ranking
-
-    records = [read_run(path) for path in runs]
-    if sum(record.status == "finished" for record in records) < 2:
-        return
-    try:
-        cells_of_runs = [cell for cell in cells(records) if cell.runs]
-    except InputError as error:
-        say(f"the settings cannot be ranked: {error}")
-        return
-    for title, group in groupby(cells_of_runs, lambda cell: cell.title):
-        rows = [(f"{r:g}", cell.candidate, cell.seeds, cell.score.spread) for cell, r in ranked([*group])]
-        show_ranking(title, rows)
-    if chooses_by_test(cells_of_runs):
-        answer(CAUTION)

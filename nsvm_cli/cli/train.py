@@ -123,13 +123,13 @@ def _composed_like(run: Path, words: list[str]) -> list[str]:
     parts = {group: part for group, part in read_config(run).items() if isinstance(part, dict)}
     composing = []
     for word in words:
-        key = word.lstrip("+~").partition("=")[0]
-        if key.startswith("hydra"):
+        key = word.lstrip("+").partition("=")[0]
+        if word.startswith(("~", "hydra")):
             raise InputError(f"{word} does not go with resume=RUN, whose settings are in its config.yaml")
         if key.partition(".")[0] in REFERRED_TO:
             raise InputError(f"{word} does not go with resume=RUN: name what changes, as in optimizer.lr=0.1")
         # the usual part may lack a setting that the run's has
-        composing.append(f"++{word.lstrip('+')}" if "." in key and not word.startswith("~") else word)
+        composing.append(f"++{word.lstrip('+')}" if "." in key else word)
     if any(_names(words, group) for group in parts):
         # the settings of another part depend on the run's data set, its classes and algorithm
         for group in ("dataset", "algorithm"):

@@ -73,15 +73,13 @@ def run_app(task: Callable[[DictConfig], float | None], arguments: Sequence[str]
     """
     app = hydra.main(config_path=str(conf_folder()), config_name=CONFIG_NAME, **MAIN_OPTIONS)(task)
     sys.argv = ["nsvm train", *arguments]
-    wish = os.environ.get(FULL_ERROR)
+    wish = os.environ.get(FULL_ERROR, "0")
     os.environ[FULL_ERROR] = "1"  # Hydra then raises its errors instead of printing them
     try:
         with _in_one_line(arguments):
             app()
     finally:
-        del os.environ[FULL_ERROR]
-        if wish is not None:
-            os.environ[FULL_ERROR] = wish
+        os.environ[FULL_ERROR] = wish
 
 
 def compose_section(group: str, option: str) -> dict[str, Any]:
@@ -104,15 +102,10 @@ def compose_settings(overrides: list[str]) -> dict[str, Any]:
 
 
 def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
-    """Return the configuration as plain values, every interpolation resolved.
-
-    The sections that the interpolations refer to, ``REFERRED_TO``, are left out.
-
-    Args:
-        complete: whether every mandatory value must be there.
+    """Return the settings in a configuration, every interpolation resolved.
 
     Raises:
-        InputError: a value is missing or refers to one that does not exist.
+        InputError: a value is missing, if it must be ``complete``, or refers to one that does not exist.
     """
     with _in_one_line([]):
         values = OmegaConf.to_container(config, resolve=True, throw_on_missing=complete)
@@ -127,8 +120,7 @@ COMPOSING_LOCK = threading.RLock()
 def compose(overrides: list[str]) -> DictConfig:
     """Return the configuration of ``nsvm train`` with these overrides, its interpolations unresolved.
 
-    Hydra is initialised with conf/ for one thread at a time, and left as it was: the caller's program may use
-    Hydra as well.
+    Hydra is left as it was: the caller's program may use it as well.
     """
     with COMPOSING_LOCK:
         before = GlobalHydra.instance().hydra
@@ -226,35 +218,31 @@ def _no_such_setting(key: str, arguments: Sequence[str]) -> str:
     section, _, name = key.rpartition(".")
     if section.startswith("hydra"):
         return f"{key}: Hydra has no such setting; nsvm train --cfg hydra shows what it has"
-    keys = {other for other in flat(_chosen_parts(arguments)) if not other.startswith(REFERRED_TO)}
     pattern = re.compile(rf"^ *{re.escape(name)}:", re.MULTILINE)
     files = sorted((conf_folder() / section).glob("*.yaml")) if section else []
     if options := [f"{section}={file.stem}" for file in files if pattern.search(file.read_text())]:
         own = f"a part of your own takes +{key}=VALUE"
         return f"{key}: there is no such setting here, but with {' or '.join(options)}; {own}"
-    here = {other for other in keys if other.rpartition(".")[0] == section}
-    here |= set() if section else _groups()
+    keys = _keys(arguments)
+    here = {other for other in keys if other.rpartition(".")[0] == section} | (
+        set() if section else _groups()
+    )
     return f"{key}: there is no such setting; {did_you_mean(MEANT.get(name, key), here or _groups(), keys)}"
 
 
 def _groups() -> set[str]:
-    """Return the groups that nsvm train chooses from, apart from Hydra's."""
-    return {folder.name for folder in conf_folder().iterdir() if folder.is_dir()} - {
-        "hydra",
-        "tune",
-        "values",
-    }
+    """Return the groups that a user chooses from."""
+    folders = {folder.name for folder in conf_folder().iterdir() if folder.is_dir()}
+    return folders - {"hydra", "tune", "values"}
 
 
-def _chosen_parts(arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of the parts that the arguments choose, or the usual ones, without their values."""
+def _keys(arguments: Sequence[str]) -> set[str]:
+    """Return the settings of the parts that the arguments choose or, if that fails, of the usual ones."""
     options = [word.partition(",")[0] for word in arguments if word.partition("=")[0] in _groups()]
     folders = [search_folder(word[13:]) for word in arguments if word.startswith("--config-dir=")]
     folders += [word for word in arguments if word.startswith("hydra.searchpath=")]
     try:
-        config = compose([*folders, *options])
+        values: Any = OmegaConf.to_container(compose([*folders, *options]))
     except COMPOSING:
-        config = compose([])
-    values = OmegaConf.to_container(config)
-    assert isinstance(values, dict)
-    return {str(key): value for key, value in values.items()}
+        values = OmegaConf.to_container(compose([]))
+    return {key for key in flat(values) if not key.startswith(REFERRED_TO)}

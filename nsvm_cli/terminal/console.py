@@ -122,24 +122,6 @@ def held_out(result: Mapping[str, Any]) -> str:
     return "validation" if result["data"]["samples"]["validation"] else "test"
 
 
-RANKED = 10
-"""The most settings in a ranking."""
-
-
-def show_ranking(title: str, rows: Sequence[tuple[str, str, str, str]]) -> None:
-    """Print the best settings, the best first: rank, settings, number of seeds, and mean and standard
-    deviation of the scores of each.
-    """
-    table = Table(title=title, title_justify="left")
-    for column in ("rank", "settings", "seeds", "mean ± std"):
-        table.add_column(column, overflow="fold", justify="left" if column == "settings" else "right")
-    for row in rows[:RANKED]:
-        table.add_row(*row)
-    Console().print(table)
-    if len(rows) > RANKED:
-        answer(f"and {len(rows) - RANKED} more, see nsvm compare")
-
-
 GAP = 2
 """Blanks after a column of a table without lines between its columns."""
 

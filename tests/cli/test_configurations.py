@@ -169,7 +169,7 @@ def test_a_mistake_in_a_file_is_one_line(text: str, said: str, tmp_path: Path) -
 def test_a_run_directory_names_parts_and_no_files(name: str, tmp_path: Path) -> None:
     """What a resumed run records of its parts chooses among the configurations; the run may be another's."""
     write(tmp_path, evil="# @package _global_\nhydra: {callbacks: {evil: {_target_: evil.Evil}}}\n")
-    write(tmp_path, run__config=yaml.safe_dump({"dataset": {"name": name}, "seed": 1}))
+    write(tmp_path, run__config=yaml.safe_dump({"dataset": {"name": name}, "kernel": {}}))
     done = nsvm("train", "resume=run", "kernel=rbf", cwd=tmp_path, code=2)
     assert done.stderr.count("\n") == 1
     assert f"run/config.yaml: dataset.name: expected a name, got {name!r}" in done.stderr

@@ -187,7 +187,7 @@ def test_a_finished_run_is_trained_for_longer(algorithm: str, tmp_path: Path) ->
         (LONGER[:1], "algorithm.steps was 60 and is 120; restore these, or accept a different result"),
         (
             ["algorithm=alg1", *LONGER],
-            f"finished with algorithm={algorithm}; to train with another algorithm, start a new run",
+            f"finished with algorithm={algorithm}, and cannot be resumed with another: start a new run",
         ),
     ):
         refused = nsvm("train", "resume=run", *change, cwd=tmp_path, code=2)

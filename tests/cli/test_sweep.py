@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from nsvm_cli.cli.job import refusals
 from nsvm_cli.cli.sweep import Sweep, outcome
 from nsvm_cli.errors import InputError, Interrupted, RunError
 from nsvm_cli.storage.files import locked
-from nsvm_cli.storage.run_directory import KILLED, Status, write_config, write_json, write_status
+from nsvm_cli.storage.run_directory import KILLED, Status, write_status
 
 WORDS = ["-m", "a=0,1,2,3", "b=0"]
 
@@ -24,18 +23,6 @@ def job(folder: Path, number: int, status: Status, message: str = "", **more: An
     about = {"job": number, "sweep": "mine", "overrides": [f"a={number}", "b=0"]} | more
     write_status(folder / str(number), status, message, **about)
     return folder / str(number)
-
-
-def result(folder: Path, number: int, algorithm: str, accuracy: float) -> None:
-    """Let a job have finished with a result, of a test set of 200 samples."""
-    settings = {"algorithm": {"name": algorithm}, "dataset": {"name": "digits"}, "seed": number % 2}
-    data = {"sha256": "0", "samples": {"train": 500, "validation": 0, "test": 200}, "official_split": True}
-    data |= {"generated": False, "origins": []}
-    figures = {"test_accuracy": accuracy, "test_errors": round(200 * (1 - accuracy)), "support_vectors": 7}
-    figures |= {"train_seconds": 1.0, "seed": number % 2, "dataset": "digits"}
-    overrides = [f"algorithm={algorithm}"]
-    about = {"settings": settings | {"task": "classification"}, "overrides": overrides}
-    write_json(job(folder, number, "finished") / "result.json", figures | about | {"data": data})
 
 
 def swept(folder: Path, jobs: int, meanwhile: Callable[[], object], overwrite: bool = False) -> None:
@@ -85,7 +72,10 @@ def test_only_what_has_happened_since_is_told(tmp_path: Path, capsys: pytest.Cap
     assert sorted(line.partition(";")[0] for line in lines(errors))[:3] == [
         *("job 1 (a=1): failed", "job 2 (a=2): finished", "job 3 (a=3): finished")
     ]
-    assert lines(out)[0] == f"{tmp_path}: 3 finished, 1 failed, 0 interrupted; 1 had finished before"
+    assert lines(out)[:2] == [
+        f"{tmp_path}: 3 finished, 1 failed, 0 interrupted; 1 had finished before",
+        f"To compare the settings: nsvm compare {tmp_path}",
+    ]
     assert lines(out)[-1] == "What is left: nsvm train -m a=0,1,2,3 b=0"
 
 
@@ -143,42 +133,3 @@ def test_an_error_of_the_launcher_is_one_line(error: Exception, said: str, tmp_p
     with pytest.raises(RunError) as raised:
         swept(tmp_path, 4, meanwhile)
     assert str(raised.value) == f"the sweep ended early: {said}"
-
-
-def test_the_settings_are_ranked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By their means over the seeds; ties share their ranks."""
-    for number, (algorithm, accuracy) in enumerate(
-        [("alg1", 0.9), ("alg1", 0.8), ("alg2", 0.95), ("alg2", 0.95), ("alg3", 0.8), ("alg3", 0.9)]
-    ):
-        result(tmp_path, number, algorithm, accuracy)
-    swept(tmp_path, 6, lambda: None)
-    rows = [re.sub(r"[│┃ ]+", " ", line).strip() for line in capsys.readouterr().out.splitlines()]
-    assert [row for row in rows if "alg" in row] == [
-        *("1 alg2 2 95.00 ± 0.00", "2.5 alg1 2 85.00 ± 7.07", "2.5 alg3 2 85.00 ± 7.07")
-    ]
-    assert (
-        rows[-1] == "These are test scores: to choose settings, hold out samples with dataset.validation=N."
-    )
-
-
-def test_failed_seeds_are_counted_beside_the_ranks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for number, algorithm in enumerate(("alg1", "alg1", "alg2")):
-        result(tmp_path, number, algorithm, 0.9)
-    settings = {"algorithm": {"name": "alg2"}, "dataset": {"name": "digits"}, "seed": 1}
-    write_config(job(tmp_path, 3, "failed", "it diverged"), settings | {"task": "classification"})
-    with pytest.raises(RunError, match="it diverged"):
-        swept(tmp_path, 4, lambda: None)
-    assert "1 of 2 (1 failed)" in capsys.readouterr().out
-
-
-def test_settings_that_cannot_be_compared_are_not_ranked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for number in range(2):
-        result(tmp_path, number, "alg1", 0.9)
-    file = tmp_path / "1" / "result.json"
-    file.write_text(file.read_text().replace('"test_accuracy"', '"other"'))
-    swept(tmp_path, 2, lambda: None)
-    assert "the settings cannot be ranked: " in capsys.readouterr().err
