@@ -84,10 +84,13 @@ def _overrides(words: Sequence[str]) -> dict[str, Any]:
     """Return ``dataset.root=x split=all`` as values; text stays text, to be converted by the settings."""
     dataset_keys = (key for key in (word.partition("=")[0] for word in words) if key.startswith("dataset."))
     given = split_words(words, [*(key.name for key in KEYS), *dataset_keys])
-    values = {
-        key: _parse(value) if value.startswith("[") or value == "null" else value
-        for key, value in given.items()
-    }
+    try:
+        values = {
+            key: yaml.safe_load(value) if value.startswith("[") or value == "null" else value
+            for key, value in given.items()
+        }
+    except yaml.YAMLError:
+        raise InputError("cannot read a value: expected null or a list such as [0,1]") from None
     if values.get("split", "test") not in SPLITS:
         raise InputError(
             f"split={values['split']}: there is no such split; {did_you_mean(values['split'], SPLITS)}"
@@ -95,10 +98,3 @@ def _overrides(words: Sequence[str]) -> dict[str, Any]:
     if not isinstance(values.get("dataset", ""), str):
         raise InputError(f"dataset={values['dataset']}: expected the name of a data set")
     return values
-
-
-def _parse(value: str) -> Any:
-    try:
-        return yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise InputError(f"cannot read the value {value!r}: expected null or a list such as [0,1]") from None

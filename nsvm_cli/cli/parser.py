@@ -109,9 +109,9 @@ class Parser(argparse.ArgumentParser):
 
     commands: argparse._SubParsersAction[CommandParser]
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        how: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
-        super().__init__(*args, **how, **options)
+    def __init__(self, prog: str, **options: Any) -> None:
+        options["formatter_class"] = argparse.RawDescriptionHelpFormatter
+        super().__init__(prog, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         name = self.prog.removeprefix("nsvm ")

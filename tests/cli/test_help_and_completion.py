@@ -100,13 +100,6 @@ def test_what_needs_no_torch_imports_none(words: str) -> None:
     assert imported(*words.split()) == LIGHT[words]
 
 
-def test_training_and_evaluation_import_what_they_use(tmp_path: Path) -> None:
-    words = ["algorithm.steps=1", "algorithm.solver_steps=1", "dataset.samples=300", "curves=false"]
-    packages = imported("train", *words, f"hydra.run.dir='{tmp_path}/run'")
-    assert packages == ["hydra", "pydantic", "rich", "torch"]
-    assert imported("evaluate", tmp_path / "run") == ["pydantic", "rich", "torch"]
-
-
 def completions(line: str) -> set[str]:
     """Return what may stand in place of the last word of a command line."""
     finder = argcomplete.CompletionFinder(parser_for(line), always_complete_options=False)
@@ -154,20 +147,3 @@ def test_completion(line: str, expected: set[str], tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(sys, "argv", [*sys.argv])
     assert completions(line) == expected
     assert [file.name for file in tmp_path.iterdir()] == ["table.csv"]
-
-
-def test_completion_in_a_real_bash(tmp_path: Path) -> None:
-    """The function that bash calls, with what bash sets, with "=" breaking words and not."""
-    (tmp_path / "nsvm").write_text(f'#!/bin/sh\nexec {sys.executable} -m nsvm_cli "$@"\n')
-    (tmp_path / "nsvm").chmod(0o755)
-    script = """
-        PATH=$PWD:$PATH; eval "$(nsvm completion bash)"
-        complete -p nsvm
-        COMP_LINE="nsvm train dataset=dig"; COMP_POINT=${#COMP_LINE}
-        _python_argcomplete nsvm; echo ${COMPREPLY[@]}
-        COMP_WORDBREAKS=" "; _python_argcomplete nsvm; echo ${COMPREPLY[@]}
-    """
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    how, *found = done.stdout.splitlines()
-    assert "-o default" in how, "the shell completes files"
-    assert found == ["digits digits10", "dataset=digits dataset=digits10"]
