@@ -147,40 +147,23 @@ def _scale(axis: Axes, lengths: Sequence[float]) -> None:
 
 
 def mean_ranks(ranking: Ranking) -> Figure:
-    """Return a critical-difference diagram (after Demsar, Statistical comparisons of classifiers over
-    multiple data sets, 2006): candidates by mean rank, a line each, and bars that join those whose mean ranks
-    differ by less than the critical difference.
+    """Return a critical-difference diagram: the mean ranks, in bars as long as the critical difference.
+
+    Two candidates differ if their bars do not overlap (Nemenyi's test; Demsar, Statistical comparisons of
+    classifiers over multiple data sets, 2006).
     """
-    names, ranks, critical = [*ranking.ranks], [*ranking.ranks.values()], ranking.critical
-    with new_figure(
-        5.0 + LETTER * max(len(_shown(name)) for name in names), 1.2 + LINE * len(names)
-    ) as figure:
+    names = [f"{_shown(name)}  {rank:.2f}" for name, rank in ranking.ranks.items()]
+    with new_figure(5.0 + LETTER * max(map(len, names)), 1.2 + LINE * len(names)) as figure:
         axis = figure.subplots()
-        axis.plot(ranks, range(len(names)), "o", color=BLUE)
-        for n, (first, last) in enumerate(groups_within(critical, ranks)):
-            axis.plot([len(names) + 0.2 * (n + 1)] * 2, [first, last], color=BLUE, linewidth=4)
-        axis.plot([1, 1 + critical], [-1, -1], color="black", marker="|")
-        axis.text(1 + critical, -1, f"  critical difference {critical:.2f}", fontsize=SMALL, va="center")
-        axis.set(yticks=range(len(names)), ylim=(len(names) - 0.5, -1.5), xlabel="mean rank")
-        axis.set_yticklabels([f"{_shown(n)}  {rank:.2f}" for n, rank in zip(names, ranks, strict=True)])
-        axis.set_xticks(range(1, len(names) + 1, math.ceil(len(names) / 12)))
+        places, half = range(len(names)), ranking.critical / 2
+        axis.errorbar([*ranking.ranks.values()], places, xerr=half, fmt="o", capsize=3, color=BLUE)
+        axis.set(ylim=(len(names) - 0.5, -0.5), xlabel=f"bars: critical difference, {2 * half:.2f}")
+        axis.set_yticks(places, names)
         axis.grid(alpha=0.3)
         style_axis(axis, "")
         caption = f"mean ranks over {ranking.over}; {ranking.test}"
         figure.suptitle(caption, fontsize=SMALL, color=GRAY)
     return figure
-
-
-def groups_within(critical: float, ranks: Sequence[float]) -> list[tuple[int, int]]:
-    """Return the largest groups of ascending ranks that all differ by less than the critical difference, each
-    as the places of its first and its last.
-    """
-    groups: list[tuple[int, int]] = []
-    for first, low in enumerate(ranks):
-        last = sum(rank - low < critical for rank in ranks) - 1
-        if last > first and (not groups or last > groups[-1][1]):
-            groups.append((first, last))
-    return groups
 
 
 def _shown(name: str) -> str:

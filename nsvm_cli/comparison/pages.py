@@ -37,7 +37,7 @@ from nsvm_cli.storage.run_directory import reading
 
 LABELS = {
     "curves": "Scores during and after training: means over the seeds, and from the lowest to the highest",
-    "ranks": "Mean ranks of the settings, with bars that join those that do not differ",
+    "ranks": "Mean ranks of the settings, in bars that overlap where they do not differ",
 }
 """What the figures of a comparison show."""
 
