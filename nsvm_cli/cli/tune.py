@@ -98,7 +98,8 @@ def tune(options: argparse.Namespace) -> None:
             values["dataset"]["validation"], reason = suited_validation(values, usual, samples)
         progress = Progress(values, search, reason, metric)
         begin = functools.partial(load_plugins, plugins)
-        finalists = run(values, search, _suggested_space(), begin, progress.show, samples)
+        suggested = yaml.safe_load(DEFAULT.read_text())["space"]
+        finalists = run(values, search, suggested, begin, progress.show, samples)
     except InputError as error:
         if not any(word.startswith("dataset.validation=") for word in words):
             error.args = (str(error).replace("dataset.validation", "tune.validation"),)
@@ -106,12 +107,6 @@ def tune(options: argparse.Namespace) -> None:
     _show(finalists, metric)
     answer(f"Search: {search.directory}")
     answer(_train_command(options, values, finalists[0]))
-
-
-def _suggested_space() -> dict[str, Any]:
-    """Return the space that is searched unless the user asks for another one."""
-    space: dict[str, Any] = yaml.safe_load(DEFAULT.read_text())["space"]
-    return space
 
 
 def _train_command(options: argparse.Namespace, values: Mapping[str, Any], best: Candidate) -> str:

@@ -7,9 +7,9 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -46,7 +46,7 @@ class Candidate:
     number: int
     point: Point
     scores: list[float]
-    final: list[float]
+    final: list[float] = field(default_factory=list)
     overlap: float = 0.0
     samples: int | None = None
 
@@ -64,6 +64,11 @@ class Candidate:
         """The point as overrides for ``nsvm train``. It comes from a file: control characters are escaped."""
         words = (f"{key}={'null' if value is None else value}" for key, value in self.point.items())
         return printable(" ".join(words))
+
+    def row(self, metric: str) -> dict[str, Any]:
+        """Return the line of ``finalists.csv``."""
+        scores = {metric: self.mean, "standard_error": self.error, f"search_{metric}": mean(self.scores)}
+        return {"candidate": self.number, **scores, "overrides": self.overrides}
 
 
 def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None = None) -> float:
@@ -94,14 +99,8 @@ SHARE = 0.25
 
 
 def suited_validation(values: Mapping[str, Any], usual: int, samples: SampleCache) -> tuple[int | float, str]:
-    """Return how many samples of each class are for validation: a usual number, or where these would be more
-    than ``SHARE`` of the training samples of a class, that share of all.
-
-    Args:
-        usual: the number of samples of each class, or of real targets in all.
-
-    Returns:
-        the setting ``dataset.validation``, and the reason for a share; empty without one.
+    """Return the setting ``dataset.validation``, and the reason for a share: a usual number of samples of
+    each class, or of real targets in all, or ``SHARE`` of all where that would be more of any class.
 
     Raises:
         InputError: the data are missing or damaged.
@@ -126,7 +125,7 @@ def tune(
 ) -> list[Candidate]:
     """Start or resume the search in ``search.directory``, and return the finalists, best first.
 
-    The first candidate is the settings as they are, even where the space does not hold them.
+    The first candidate is the settings, as far as the space holds them.
 
     Args:
         suggested: the space that is searched unless the user asks for another one; see ``Search.suited``.
@@ -153,19 +152,27 @@ def tune(
             study.enqueue_trial({key: settings[key] for key in space if holds(space[key], settings.get(key))})
         with Workers(jobs := search.jobs or cores(), begin) as workers:
 
+            def score(point: Point, seed: int) -> Future[float]:
+                return workers.submit(validation_score, placed(values, point), seed, search.seconds)
+
             def attempt() -> None:
-                trial = study.ask(space)
+                trial, scores = study.ask(space), list[float]()
                 point = {key: _rounded(v, settings.get(key)) for key, v in trial.params.items()}
                 trial.set_user_attr("point", point)
-                scores = _scores(values, search, workers, trial, point)
+                for n in range(search.seeds):
+                    scores.append(outcome(score(point, search.first_seed + n)))
+                    trial.report(scores[-1], n)
+                    if trial.should_prune():
+                        break
                 study.tell(trial, mean(scores))
-                observe(Candidate(trial.number, point, scores, []))
+                observe(Candidate(trial.number, point, scores))
 
-            _optimize(study, search, attempt, jobs, workers)
-            finalists = _final(study, search, values, workers, experiment.data)
+            _optimize(study, search.trials, attempt, jobs, workers)
+            finalists = _final(study, search, score, experiment.data)
     if not finalists or finalists[0].mean == 0:
         raise RunError("no candidate completed training with every seed: expected a smaller tune.space")
-    _write(finalists, experiment.data.task.metric, directory / "finalists.csv")
+    metric = experiment.data.task.metric
+    write_csv(directory / "finalists.csv", [candidate.row(metric) for candidate in finalists])
     return finalists
 
 
@@ -186,28 +193,14 @@ def _rounded(value: Value, setting: Value) -> Value:
     return float(f"{value:.2g}") if isinstance(value, float) and value != setting else value
 
 
-def _scores(
-    values: Mapping[str, Any], search: Search, workers: Workers, trial: optuna.Trial, point: Point
-) -> list[float]:
-    """Return the scores with the seeds of the search, or with those before the trial was pruned."""
-    scores: list[float] = []
-    for n, seed in enumerate(range(search.first_seed, search.first_seed + search.seeds)):
-        future = workers.submit(validation_score, placed(values, point), seed, search.seconds)
-        scores.append(outcome(future))
-        trial.report(scores[-1], n)
-        if trial.should_prune():
-            break
-    return scores
-
-
 def _optimize(
-    study: optuna.Study, search: Search, attempt: Callable[[], None], jobs: int, workers: Workers
+    study: optuna.Study, trials: int, attempt: Callable[[], None], jobs: int, workers: Workers
 ) -> None:
     """Try what was interrupted, and further candidates until there are enough."""
-    for trial in study.get_trials(states=[TrialState.RUNNING]):  # interrupted
+    for trial in study.get_trials(states=[TrialState.RUNNING]):
         study.tell(trial.number, state=TrialState.FAIL)
         study.enqueue_trial(trial.params)
-    left = search.trials - len(study.get_trials(states=[TrialState.COMPLETE]))
+    left = trials - len(study.get_trials(states=[TrialState.COMPLETE]))
     with ThreadPoolExecutor(jobs) as threads:
         running = [threads.submit(attempt) for _ in range(left)]
         try:
@@ -228,7 +221,11 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # about the pruner below
     with reading(file, "; search again in a new folder: tune.directory=FOLDER"):
-        _remove_unfinished_line(file)
+        if (
+            file.exists()
+        ):  # a kill or a full disk may have cut off the last line, to which Optuna would append
+            with file.open("rb+") as journal:
+                journal.truncate(journal.read().rfind(b"\n") + 1)
         # the directory is locked already, so that a lock for the threads of this process is enough
         backend = JournalFileBackend(str(file), lock_obj=threading.Lock())  # type: ignore[arg-type]
         study = optuna.create_study(
@@ -238,9 +235,9 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
             direction="maximize",
             pruner=optuna.pruners.WilcoxonPruner(p_threshold=0.1, n_startup_steps=4),
         )
-        # a resumed search must not draw the same candidates again; group: the first one may lack some values
+        # a resumed search must not draw the same candidates again
         seed = len(study.get_trials(deepcopy=False))
-        study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True)
+        study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True)
         asked = {key: getattr(search, key) for key in ("first_seed", "seeds", "seconds")}
         asked["space"] = {key: distribution_to_json(d) for key, d in space.items()}
         question = json.dumps({"settings": dict(values), **asked}, sort_keys=True)
@@ -253,60 +250,36 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
     return study
 
 
-def _remove_unfinished_line(file: Path) -> None:
-    """Remove what a kill or a full disk has left of the last line, to which Optuna would append."""
-    if file.exists():
-        with file.open("rb+") as journal:
-            journal.truncate(journal.read().rfind(b"\n") + 1)
-
-
 def _final(
-    study: optuna.Study, search: Search, values: Mapping[str, Any], workers: Workers, data: Data
+    study: optuna.Study, search: Search, score: Callable[[Point, int], Future[float]], data: Data
 ) -> list[Candidate]:
     """Return the best candidates, ranked with further seeds: the first ones favour lucky candidates."""
-    seeds = range(search.first_seed + search.seeds, search.first_seed + search.seeds + search.final_seeds)
+    first = search.first_seed + search.seeds
+    seeds = range(first, first + search.final_seeds)
     known: dict[str, float] = dict(study.user_attrs.get("final", {}))
     finalists = [c for c in candidates(study) if len(c.scores) == search.seeds][: search.finalists]
-    futures = {
-        workers.submit(validation_score, placed(values, c.point), seed, search.seconds): f"{c.number} {seed}"
-        for c in finalists
-        for seed in seeds
-        if f"{c.number} {seed}" not in known
-    }
+    names = {f"{c.number} {seed}": (c.point, seed) for c in finalists for seed in seeds}
+    futures = {score(*names[name]): name for name in names if name not in known}
     for future in as_completed(futures):
         known[futures[future]] = outcome(future)
         study.set_user_attr("final", known)
+    overlap, samples = data.overlap("validation"), data.splits.sizes["validation"]
     finals = [
         replace(
             c,
             final=[known[f"{c.number} {seed}"] for seed in seeds],
-            overlap=data.overlap("validation"),
-            samples=data.splits.sizes["validation"] if data.task.classes else None,
+            overlap=overlap,
+            samples=samples if data.task.classes else None,
         )
         for c in finalists
     ]
     return sorted(finals, key=lambda c: c.mean, reverse=True)
 
 
-def _write(finalists: Sequence[Candidate], metric: str, file: Path) -> None:
-    rows = [
-        {
-            "candidate": c.number,
-            metric: c.mean,
-            "standard_error": c.error,
-            f"search_{metric}": mean(c.scores),
-            "overrides": c.overrides,
-        }
-        for c in finalists
-    ]
-    write_csv(file, rows)
-
-
 def candidates(study: optuna.Study) -> list[Candidate]:
     """Return all completed candidates of a study, best first."""
     tried = [
-        Candidate(t.number, t.user_attrs["point"], [*t.intermediate_values.values()], [])
-        for t in study.get_trials(deepcopy=False)
-        if t.state.name == "COMPLETE"
+        Candidate(t.number, t.user_attrs["point"], [*t.intermediate_values.values()])
+        for t in study.get_trials(deepcopy=False, states=[TrialState.COMPLETE])
     ]
     return sorted(tried, key=lambda c: c.mean, reverse=True)
