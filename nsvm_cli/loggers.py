@@ -26,7 +26,6 @@ from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.plugins import location
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.run_directory import (
-    EVENTS,
     KEPT_BY_LOGGERS,
     Status,
     numbers_in,
@@ -91,8 +90,8 @@ class TensorBoard(Logger):
         """Open a file whose events replace all after the step that the run resumes from."""
         from torch.utils.tensorboard import SummaryWriter  # slow to import
 
-        self._settings, suffix = run.settings, EVENTS.rpartition("*")[2]
-        self._writer = SummaryWriter(str(run.directory), purge_step=run.step + 1, filename_suffix=suffix)
+        self._settings = run.settings
+        self._writer = SummaryWriter(str(run.directory), purge_step=run.step + 1)
         return None
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
@@ -126,7 +125,7 @@ class MLflow(Logger):
     experiment: Name = "nsvm"
 
     def start(self, run: TrackedRun) -> str | None:
-        """Create a run, or continue the one that was created before, whose steps are not logged again."""
+        """Create a run, or continue the one that was created before."""
         # by default it retries for minutes, while training waits, and waits for a telemetry server at the end
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "3")
@@ -145,22 +144,17 @@ class MLflow(Logger):
             params = [Param(name, str(value)) for name, value in flat(run.settings).items()]
             self._client.log_batch(run_id, params=params)
         self._client.update_run(run_id, "RUNNING")
-        logged = self._client.get_metric_history(run_id, "violations")
-        self._run, self._logged = run_id, max((metric.step for metric in logged), default=0)
+        self._run = run_id
         return run_id
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
-        if step > self._logged:
-            self._send(step, figures)
-
-    def _send(self, step: int, figures: Mapping[str, float]) -> None:
         from mlflow.entities import Metric
 
         now = int(1000 * time.time())
         self._client.log_batch(self._run, [Metric(name, value, now, step) for name, value in figures.items()])
 
     def finish(self, status: Status, step: int, figures: Mapping[str, float], files: Sequence[Path]) -> None:
-        self._send(step, figures)
+        self.log(step, figures)
         for file in files:
             self._client.log_artifact(self._run, str(file))
         names = {"finished": "FINISHED", "interrupted": "KILLED"}
@@ -188,8 +182,6 @@ class WandB(Logger):
             disable_git=True,
             disable_code=True,
             x_disable_stats=True,
-            finish_timeout=60.0,  # seconds to wait for uploads; what is left can be uploaded later
-            finish_timeout_raises=True,
         )
         self._run = wandb.init(
             project=self.project,
@@ -207,13 +199,10 @@ class WandB(Logger):
         self._run.log(dict(figures), step=step)  # which leaves out steps that W&B has already
 
     def finish(self, status: Status, step: int, figures: Mapping[str, float], files: Sequence[Path]) -> None:
-        import wandb
-
         for file in files:  # in a folder of their own: W&B has a config.yaml too
             self._run.save(str(file), base_path=str(file.parents[1]), policy="now")
         self._run.summary.update({**figures, "status": status})
         self._run.finish(exit_code=0 if status == "finished" else 1)
-        wandb.teardown()  # ends its process
 
 
 LOGGERS: dict[str, type[Logger]] = {

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import struct
-import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
 
 import pytest
-from PIL import Image
 
 from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.errors import InputError, Interrupted, RunError
@@ -38,7 +34,7 @@ VALUES: dict[str, Any] = {
     "device": "cpu",
     "engine": "torch",
 }
-FILES = ["config.yaml", "result.json", "curves.png", "final.safetensors"]
+FILES = ["config.yaml", "result.json", "final.safetensors"]
 
 
 class Stop(Callback):
@@ -68,18 +64,11 @@ def settings_with(logger: str, **changes: Any) -> Settings:
 
 
 def go(path: Path, settings: Settings, *callbacks: Stop, said: list[str] | None = None) -> dict[str, Any]:
-    """Train in a directory, from the last checkpoint if there is one, as a job of the sweep ``a-sweep``.
-
-    The picture of its curves is a pixel.
-    """
-
-    def draw() -> None:
-        Image.new("RGB", (1, 1), "red").save(path / "curves.png")
-
+    """Train in a directory, from the last checkpoint if there is one, as a job of the sweep ``a-sweep``."""
     signals: Any = callbacks[0] if callbacks else None
     say = [].append if said is None else said.append
     with RunDirectory(path, plain(settings), "resume") as run:
-        return train_run(prepare(settings), run, callbacks, signals, say, sweep="a-sweep", draw=draw)
+        return train_run(prepare(settings), run, callbacks, signals, say, sweep="a-sweep")
 
 
 def go_until_killed(path: Path, settings: Settings, step: int) -> None:
@@ -198,15 +187,13 @@ def test_a_damaged_record_of_a_tracked_run_is_refused(damaged: str, tmp_path: Pa
         _ = TrackedRun(tmp_path, {"logger": {"name": "notebook"}}, None, 0).id
 
 
-def test_a_job_of_a_sweep_names_the_sweep_and_has_its_picture(notebook: list[Any], tmp_path: Path) -> None:
-    """Pictures of other sweeps are drawn once all jobs have ended."""
+def test_a_job_of_a_sweep_names_the_sweep(notebook: list[Any], tmp_path: Path) -> None:
     words = ["dataset=ringnorm", "dataset.samples=300", "algorithm=pegasos", "algorithm.steps=2"]
     words += ["engine=torch", "logger.name=notebook", "hydra.sweep.dir=sweep"]
     nsvm("train", "-m", *words, cwd=tmp_path, code=0)
-    (_, run, _), *_, (*_, files) = notebook
+    (_, run, _), *_ = notebook
     assert run.sweep.startswith("dataset_ringnorm_dataset.samples_300_algorithm_pegasos")
     assert run.name == "sweep/0"
-    assert files == FILES
 
 
 @pytest.mark.parametrize(
@@ -251,9 +238,8 @@ def test_tensorboard(tmp_path: Path) -> None:
     hparams = HParamsPluginData.FromString(data).session_start_info.hparams
     assert hparams["optimizer.lr"].number_value == 0.01
     assert hparams["network.widths"].string_value == "[4]"
-    (run / "events.out.tfevents.1.host.2.0").write_bytes(b"of another program")
     with RunDirectory(run, plain(settings), "overwrite"):
-        assert [file.name for file in run.glob("events.*")] == ["events.out.tfevents.1.host.2.0"]
+        assert not [*run.glob("events.*")]
 
 
 @pytest.fixture
@@ -281,7 +267,6 @@ def test_mlflow(tmp_path: Path, mlflow_run: Any) -> None:
         go(tmp_path / "run", settings, Stop(30))
     _, run, steps = mlflow_run()
     assert (run.info.status, steps) == ("KILLED", [10, 20, 30])
-    go_until_killed(tmp_path / "run", settings, step=50)  # after the checkpoint of step 40
     result = go(tmp_path / "run", settings)
     client, run, steps = mlflow_run()
     assert (run.info.status, steps) == ("FINISHED", [10, 20, 30, 40, 50])
@@ -293,34 +278,6 @@ def test_mlflow(tmp_path: Path, mlflow_run: Any) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore")
-def test_a_server_that_cannot_be_reached_ends_the_run(
-    tmp_path: Path, mlflow_run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with pytest.raises(RunError, match=r"logger=mlflow could not start: .*127\.0\.0\.1"):
-        go(tmp_path / "run", settings_with("mlflow"))
-
-
-def wandb_records(file: Path) -> Iterator[Any]:
-    """Yield the records of a file in the format of LevelDB's log, which follows seven bytes of a header."""
-    from wandb.proto.wandb_internal_pb2 import Record as WandbRecord
-
-    data, at, entry = file.read_bytes(), 7, b""
-    while at + 7 <= len(data):
-        if (left := 2**15 - at % 2**15) < 7:
-            at += left
-            continue
-        _, size, kind = struct.unpack("<IHB", data[at : at + 7])
-        entry += data[at + 7 : at + 7 + size]
-        at += 7 + size
-        if kind in (1, 4):  # a whole entry, or the last part of one
-            yield WandbRecord.FromString(entry)
-            entry = b""
-
-
-@pytest.mark.thorough
 def test_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """Offline, where a resumed run has two folders."""
     pytest.importorskip("wandb")
@@ -328,41 +285,10 @@ def test_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Ca
     monkeypatch.setenv("WANDB_MODE", "offline")
     with pytest.raises(Interrupted):
         go(tmp_path / "run", settings_with("wandb"), Stop(30))
-    result = go(tmp_path / "run", settings_with("wandb"))
-    ids, statuses, steps = set(), [], []
-    for file in sorted(Path("wandb").glob("offline-run-*/*.wandb"), key=os.path.getmtime):
-        summary: dict[str, Any] = {}
-        for record in wandb_records(file):
-            kind = record.WhichOneof("record_type")
-            if kind == "run":
-                ids.add((record.run.run_id, record.run.project, record.run.run_group))
-                settings = {item.key: json.loads(item.value_json) for item in record.run.config.update}
-            elif kind == "history":
-                steps.append(record.history.step.num)
-            elif kind == "summary":
-                summary |= {item.key: json.loads(item.value_json) for item in record.summary.update}
-            elif kind == "exit":
-                statuses.append((summary["status"], record.exit.exit_code))
-    ((_, *names),) = ids
-    assert names == ["nsvm", "a-sweep"]
-    assert settings["optimizer"]["lr"] == 0.01
-    assert steps == [10, 20, 30, 40, 50]
-    assert summary["train_accuracy"] == result["train_accuracy"]
-    assert statuses == [("interrupted", 1), ("finished", 0)]
+    go(tmp_path / "run", settings_with("wandb"))
+    first, second = (folder.name.rpartition("-")[2] for folder in Path("wandb").glob("offline-run-*"))
+    assert first == second, "the id of the run"
     (kept,) = Path("wandb").glob("offline-run-*/files/run")
     for name in FILES:
         assert (kept / name).read_bytes() == (tmp_path / "run" / name).read_bytes(), name
     assert capfd.readouterr() == ("", ""), "it keeps silent"
-    command = ["ps", "-o", "args", "--ppid", str(os.getpid())]
-    children = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "wandb-core" not in children, "its process has ended"
-
-
-@pytest.mark.thorough
-def test_wandb_without_an_account_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb")
-    for name in ("WANDB_MODE", "WANDB_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(RunError, match="logger=wandb could not start: No API key configured"):
-        go(tmp_path / "run", settings_with("wandb"))

@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, NonNegative, Positive, shown
+from nsvm_cli.config.registry import STRICT, NonNegative, Positive
 from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.datasets import Known, build_source
 from nsvm_cli.datasets.encoding import MOST_CLASSES, Columns, Name, TableEncoder
@@ -31,14 +31,11 @@ from nsvm_cli.parallel.device import select_device
 from nsvm_cli.parts import build_parts
 from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.storage import tensor_file
-from nsvm_cli.storage.run_directory import CONFIG_BYTES
 from nsvm_cli.storage.tensor_file import DTYPES, Spec, TensorFile, spec, unusable
 from nsvm_cli.tasks import Regression, Task, task_for
 
-MODEL = "nsvm-model-2"
+MODEL = "nsvm-model-3"
 THETA = "theta."
-SETTINGS_BYTES = 4 * CONFIG_BYTES
-"""The most that the settings take as JSON, which config.yaml holds too."""
 
 
 SAMPLE_VALUES = 2**22
@@ -129,13 +126,11 @@ def _content(saved: SavedModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return the JSON and the tensors of a model file."""
     model, e = saved.model, saved.model.expansion
     tensors = {THETA + name: tensor for name, tensor in model.network.state_dict().items()}
-    tensors |= {"z": e.z, "mean": model.scaling.mean, "std": model.scaling.std}
+    tensors |= {"z": e.z, "alpha": e.alpha, "mean": model.scaling.mean, "std": model.scaling.std}
     optional = {"i": e.i, "sigmoids": model.sigmoids}
     tensors |= {name: tensor for name, tensor in optional.items() if tensor is not None}
-    if e.alpha.ndim == 1:
-        tensors |= {"alpha": e.alpha.abs(), "y": torch.where(e.alpha < 0, -1, 1).to(e.alpha)}
-    else:
-        tensors |= {"alpha": e.alpha, "bias": torch.zeros_like(e.alpha[:1].sum(0)) + e.bias}
+    if e.alpha.ndim > 1:
+        tensors["bias"] = torch.zeros_like(e.alpha[:1].sum(0)) + e.bias
     return {"settings": plain(saved.settings), "facts": asdict(saved.facts)}, tensors
 
 
@@ -197,19 +192,9 @@ def _understood(content: Mapping[str, Any]) -> tuple[Settings, Facts]:
     found = {key: value for key, value in content.items() if key != "sha256"}
     if found.keys() != {"settings", "facts"}:
         raise ValueError(f"expected settings and facts, got {', '.join(found) or 'nothing'}")
-    given = {key: _mapping(value) for key, value in found.items()}
-    # checked first, for pydantic makes a list of all that is wrong
-    size = len(json.dumps(given["settings"]))
-    _expect(size <= SETTINGS_BYTES, f"its settings have {size} bytes, expected at most {SETTINGS_BYTES}")
-    for name in sorted(given["facts"].keys() - {field.name for field in fields(Facts)})[:1]:
-        raise ValueError(f"there should be no fact {shown(name)}")
-    return parse_settings(given["settings"]), Facts(**given["facts"])
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
+    if not all(isinstance(value, dict) for value in found.values()):
         raise ValueError("expected JSON objects for settings and facts")
-    return value
+    return parse_settings(found["settings"]), Facts(**found["facts"])
 
 
 def _check_specs(specs: Mapping[str, Spec], settings: Settings, facts: Facts) -> None:
@@ -240,7 +225,7 @@ def _specs(settings: Settings, facts: Facts, got: Mapping[str, Spec]) -> dict[st
         raise ValueError(f"z should be a matrix, got shape {list(z)}")
     specs = {THETA + name: spec(tensor) for name, tensor in theta.items()}
     shapes = {"z": z, "alpha": (*z[:1], *facts.outputs)}
-    shapes |= {"bias": facts.outputs} if facts.outputs else {"y": z[:1]}
+    shapes |= {"bias": facts.outputs} if facts.outputs else {}
     specs |= {name: (DTYPES[dtype], shape) for name, shape in shapes.items()}
     if "i" in got:
         specs["i"] = (DTYPES[torch.int64], z[:1])
@@ -254,14 +239,7 @@ def _model(file: TensorFile, settings: Settings, facts: Facts, kernel: Kernel, d
     tensors = file.tensors()
     _expect(all(bool(t.isfinite().all()) for t in tensors.values()), "a tensor holds NaN or infinity")
     z, alpha, mean, std = (tensors[name] for name in ("z", "alpha", "mean", "std"))
-    bias: float | Tensor = facts.bias
-    if facts.outputs:
-        bias = tensors["bias"].to(device)
-    else:
-        y = tensors["y"]
-        _expect(bool((y.abs() == 1).all()), "y holds values that are not labels")
-        _expect(bool((alpha > 0).all()), "alpha is not positive")
-        alpha = alpha * y
+    bias = tensors["bias"].to(device) if facts.outputs else facts.bias
     if (i := tensors.get("i")) is not None:
         _expect(bool((i >= 0).all()), "i holds values that are not indices of samples")
         i = i.to(device)

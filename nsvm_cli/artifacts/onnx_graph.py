@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import warnings
-from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor, nn
 
-from nsvm_cli import __version__
 from nsvm_cli.artifacts.model_file import Facts, SavedModel
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.calibration import probabilities
 from nsvm_cli.models.nsvm import NSVM, votes
 from nsvm_cli.plugins import location
 from nsvm_cli.tasks import Classification
-
-MOST_BYTES = 2**31 - 2**20
-"""The most bytes in the tensors of a graph: protobuf writes no message of 2 GiB."""
-
-DIFFERENCES = 2**16
-"""Numbers for each sample that a Laplacian kernel holds at a time."""
 
 
 class Graph(nn.Module):
@@ -62,15 +53,15 @@ class Graph(nn.Module):
         return scores, prediction, probabilities(sigmoids, scores).to(self.z.dtype)
 
 
-def onnx_graph(path: Path, saved: SavedModel) -> bytes:
-    """Return a model, which comes from a file, as an ONNX graph.
+def onnx_graph(saved: SavedModel) -> bytes:
+    """Return a model as an ONNX graph.
 
     Its input ``x`` is a batch of raw samples in float64, which keeps the digits of a large offset, such as
     that of a year. Its outputs are those of ``Graph``, in the model's dtype, except predictions: an index is
     an int64, a target a float64.
 
     Raises:
-        InputError: the model is too large, or the exporter is not installed.
+        InputError: the exporter is not installed.
         RunError: ONNX cannot express the network or the kernel.
     """
     try:
@@ -79,16 +70,9 @@ def onnx_graph(path: Path, saved: SavedModel) -> bytes:
     except ImportError:
         raise InputError("export --onnx needs ONNX Script: pip install 'nsvm[onnx]'") from None
     graph = Graph(saved.model)
-    if (size := sum(tensor.nbytes for tensor in graph.state_dict().values())) > MOST_BYTES:
-        raise InputError(
-            f"{path} has {size / 2**20:,.0f} MiB of tensors, and an ONNX graph holds less than 2,048: train "
-            f"a model with fewer support vectors than its {len(graph.z)}"
-        )
     program = _exported(graph, torch.zeros(2, *saved.facts.shape, dtype=torch.float64))
     ClearMetadataAndDocStringPass()(program.model)  # removes the paths of the code on this computer
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    program.model.metadata_props.update({"model_sha256": digest, **_metadata(saved.facts)})
+    program.model.metadata_props.update(_metadata(saved.facts))
     content: bytes = program.model_proto.SerializeToString()
     return content
 
@@ -118,25 +102,17 @@ def _exported(graph: Graph, example: Tensor) -> torch.onnx.ONNXProgram:
 
 
 def _distances(a: Any, b: Any, p: float, compute_mode: int | None) -> Any:
-    """Return operators for ||a_i - b_j||_p, for all i and some j at a time: ONNX has no such operator."""
+    """Return operators for ||a_i - b_j||_p, for all i and j: ONNX has no such operator."""
     from onnxscript import opset18
 
     op: Any = opset18
     norm = {1.0: op.ReduceL1, 2.0: op.ReduceL2}[p]
-    s, n = b.shape
-    rows = max(1, DIFFERENCES // n)
-    parts = (op.Slice(b, [first], [first + rows], [0]) for first in range(0, s, rows))
-    return op.Concat(*(norm(op.Sub(op.Unsqueeze(a, [1]), b_j), [-1], keepdims=0) for b_j in parts), axis=1)
+    return norm(op.Sub(op.Unsqueeze(a, [1]), op.Unsqueeze(b, [0])), [-1], keepdims=0)
 
 
 def _metadata(facts: Facts) -> dict[str, str]:
     """Return what a user of the graph has to know, as text or JSON."""
-    properties = {
-        "nsvm_version": __version__,
-        "data_sha256": facts.sha256,
-        "task": facts.task.kind,
-        "classes": json.dumps(facts.classes),
-    }
+    properties = {"classes": json.dumps(facts.classes)}
     if (encoder := facts.known.encoder) is None:
         return properties
     text = [f"{name}={value}" for name, values in encoder.text.items() for value in values]

@@ -66,7 +66,7 @@ def evaluate(options: argparse.Namespace) -> None:
     split = overrides.pop("split", None)
     samples, rows = SampleCache(), []
     for path in (options.path, *further):
-        file, saved = open_model(path, overrides, say, samples)
+        file, saved = open_model(path, overrides, say, samples, changes if dataset is None else None)
         rows.append(figures := evaluate_model(file, saved, split, dataset, changes, say, samples))
         if options.json:
             answer(json.dumps(figures, allow_nan=False))

@@ -38,10 +38,8 @@ def export(options: argparse.Namespace) -> None:
     from nsvm_cli.artifacts.onnx_graph import onnx_graph
     from nsvm_cli.runs.open_model import open_model
     from nsvm_cli.storage.files import write_atomically
-    from nsvm_cli.storage.run_directory import expect_no_loss
 
     source, saved = open_model(options.model, {"device": "cpu"}, say)
     target = options.file or source.with_suffix(".onnx")
-    expect_no_loss(target, source)
-    write_atomically(target, onnx_graph(source, saved), named=options.file is not None)
+    write_atomically(target, onnx_graph(saved), named=options.file is not None)
     answer(f"ONNX graph: {target}")

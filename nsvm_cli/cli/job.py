@@ -16,7 +16,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from nsvm_cli.cli.pictures import draw, draw_missing
+from nsvm_cli.cli.pictures import draw_missing
 from nsvm_cli.compose.composition import FULL_ERROR, plain_values
 from nsvm_cli.config.settings import Settings, is_record_of, parse_settings, plain, with_values
 from nsvm_cli.errors import InputError, RunError, message_of
@@ -249,7 +249,6 @@ def _train_run(
             [*by_key.values()],
             place.fields["config_dir"],
             place.fields["sweep"],
-            functools.partial(draw, place.directory) if settings.curves else lambda: None,
         )
 
 

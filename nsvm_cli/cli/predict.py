@@ -44,12 +44,9 @@ def predict(options: argparse.Namespace) -> None:
     """Write a row for each sample."""
     from nsvm_cli.artifacts.prediction import predictions
     from nsvm_cli.runs.open_model import open_model
-    from nsvm_cli.storage.run_directory import expect_no_loss
 
     runtime = {name: value for name in ("device", "threads") if (value := getattr(options, name)) is not None}
-    source, saved = open_model(options.model, runtime, say)
-    if options.output is not None:
-        expect_no_loss(options.output, source, options.file)
+    _, saved = open_model(options.model, runtime, say)
     blocks = predictions(saved, options.file, options.separator)
     if options.output is None:
         for number, columns in enumerate(blocks):

@@ -10,7 +10,6 @@ import inspect
 import re
 import reprlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 from pydantic import AfterValidator, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
@@ -46,21 +45,15 @@ def lookup(registry: Mapping[str, T], kind: str, name: object) -> T:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class EntryCheck:
-    """Checks that a name is in a registry, to which a plugin may have added."""
+def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
+    """Return a pydantic validator for a setting that names an entry of the registry, as it is by then."""
 
-    registry: Mapping[str, Any]
-
-    def __call__(self, name: str) -> str:
-        if name not in self.registry:
-            raise ValueError(f"there is no {name!r}; {did_you_mean(name, self.registry)}")
+    def checked(name: str) -> str:
+        if name not in registry:
+            raise ValueError(f"there is no {name!r}; {did_you_mean(name, registry)}")
         return name
 
-
-def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
-    """Return a pydantic validator for a setting that names an entry of the registry."""
-    return AfterValidator(EntryCheck(registry))
+    return AfterValidator(checked)
 
 
 def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping[str, Any], *args: Any) -> T:
@@ -152,15 +145,11 @@ def _constructor(factory: Any) -> tuple[list[inspect.Parameter], dict[str, Any],
 def _converted(value: object, annotation: Any, where: str) -> Any:
     """Return the value of a setting in the type that it is annotated with."""
     try:
-        adapter = TypeAdapter(
-            annotation, config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
-        )
-    except PydanticUserError:  # a class with a configuration of its own
-        adapter = TypeAdapter(annotation)
-    try:
-        return adapter.validate_python(value)
+        return TypeAdapter(annotation).validate_python(value)
     except ValidationError as error:
         raise InputError(one_line(error, where)) from None
+    except PydanticUserError:  # a type that pydantic does not know
+        return value
 
 
 KINDS = ("int", "float", "str", "bool")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,35 +27,14 @@ def select_device(name: str, threads: int | None) -> torch.device:
     return torch.device("cuda")
 
 
-class _Threads:
-    """How many contexts of ``own_threads`` are open, and torch's number of threads outside of them."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.contexts, self.outside = 0, 0
-
-
-_threads = _Threads()
-
-
 @contextmanager
 def own_threads() -> Iterator[None]:
-    """Let the code within the context set torch's number of threads, and restore it afterwards.
-
-    A new thread starts with the number that any thread set last. So contexts that overlap in time all start
-    with the number from before the first of them, and restore that.
-    """
-    with _threads.lock:
-        if _threads.contexts == 0:
-            _threads.outside = torch.get_num_threads()
-        _threads.contexts += 1
-        torch.set_num_threads(_threads.outside)
+    """Let the code within the context set torch's number of threads, and restore it afterwards."""
+    before = torch.get_num_threads()
     try:
         yield
     finally:
-        with _threads.lock:
-            _threads.contexts -= 1
-            torch.set_num_threads(_threads.outside)
+        torch.set_num_threads(before)
 
 
 def take_turns(job: int) -> None:

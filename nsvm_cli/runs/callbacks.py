@@ -10,14 +10,13 @@ from typing import Any
 
 from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.config.settings import plain
-from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.kernel_gradients import WithGradient
 from nsvm_cli.models.objectives import full_objective
 from nsvm_cli.parallel.signals import Signals
 from nsvm_cli.runs.checkpoint import (
     Checkpoint,
-    check_values,
     environment,
     expect_same_columns,
     identity,
@@ -29,13 +28,9 @@ from nsvm_cli.runs.checkpoint import (
 )
 from nsvm_cli.runs.experiment import Experiment, calibrated, movement, saved_model, uncalibrated
 from nsvm_cli.runs.loop import Callback, Record, record
-from nsvm_cli.storage.metrics_file import START
-from nsvm_cli.storage.run_directory import RunDirectory, checkpoints_in, is_finished
-from nsvm_cli.storage.state_dict import StateDict
+from nsvm_cli.storage.metrics_file import START, check_metrics
+from nsvm_cli.storage.run_directory import METRICS, RunDirectory, checkpoints_in, is_finished
 from nsvm_cli.trainers import State
-
-WORTH_SAVING = 1.0
-"""Seconds of training since the last checkpoint that justify another one at the end of training."""
 
 Say = Callable[[str], object]
 """Shows a message to the user."""
@@ -122,11 +117,9 @@ class CheckpointManager(Callback):
         self.every = experiment.settings.checkpoint
         self.step_every = self.every.steps
         self.resumed, self.bitwise = 0, True
-        self.failure: Exception | None = None
         self.began = self.saved = time.monotonic()
         self.train_seconds = self._seconds_before = 0.0
         self._saved_step: int | None = None
-        self._first_call = True
 
     def restore(self, allow_mismatch: bool) -> State | None:
         """Return the state of the newest intact checkpoint; None if there is no checkpoint yet.
@@ -164,7 +157,7 @@ class CheckpointManager(Callback):
         """Return the newest intact checkpoint; None if there is none."""
         paths = checkpoints_in(self.path)
         try:
-            found = newest_intact(paths, self.say, lambda c: self.directory.check_metrics(c.metrics))
+            found = newest_intact(paths, self.say, lambda c: check_metrics(self.path / METRICS, c.metrics))
         except ValueError as error:
             raise InputError(f"{error}; start over with overwrite=true") from None
         return found[1] if found else None
@@ -186,37 +179,18 @@ class CheckpointManager(Callback):
 
     def on_step_end(self, state: State) -> None:
         e = self.experiment
-        if self._first_call and self.every.every is not None:  # fail early if the state cannot be saved
-            check_values(self._values(state))
-        self._first_call = False
         due = bool(self.every.steps and state.t % self.every.steps == 0) or (
             self.every.seconds is not None and time.monotonic() - self.saved >= self.every.seconds
         )
-        asked = self.every.every is not None and self._asked()
-        if due or asked:
+        asked = self.signals is not None and self.signals.take_checkpoint_request()
+        if due or (asked and self.every.every is not None):
             self.save(state)
-        if asked:
-            self.say(f"checkpoint after step {state.t} of {e.trainer.total}")
-
-    def _asked(self) -> bool:
-        return self.signals is not None and self.signals.take_checkpoint_request()
+            if asked:
+                self.say(f"checkpoint after step {state.t} of {e.trainer.total}")
 
     def on_train_end(self, state: State, stopped: bool) -> None:
         self.train_seconds = self.seconds
-        if self.every.every is None:
-            return
-        if stopped:
-            try:
-                if self._saved_step != state.t:  # or the previous checkpoint is overwritten by a duplicate
-                    self.save(state)
-            except (OSError, RunError) as error:  # stopping takes precedence
-                self.failure = error
-        elif time.monotonic() - self.saved > WORTH_SAVING:
-            self.save(state)
-
-    def keep(self, state: State) -> None:
-        """Write a checkpoint of the last step, once there is a model, if any is to stay and it is missing."""
-        if self.every.every is not None and self.every.kept and self._saved_step != state.t:
+        if self.every.every is not None and self._saved_step != state.t:  # no duplicate takes a place
             self.save(state)
 
     def save(self, state: State) -> None:
@@ -236,16 +210,12 @@ class CheckpointManager(Callback):
             metrics=self.directory.metrics.position(),
             settings=plain(e.settings),
             environment=environment(e),
-            values=self._values(state),
+            values={"F": e.F.state_dict(), "state": e.trainer.save(e.problem, state)},
             columns=None if e.data.encoder is None else e.data.encoder.sha256,
         )
         write = partial(save_checkpoint, checkpoint=checkpoint)
         self.directory.add_checkpoint(write, state.t, self.every)
         self.saved, self._saved_step = time.monotonic(), state.t
-
-    def _values(self, state: State) -> StateDict:
-        e = self.experiment
-        return {"F": e.F.state_dict(), "state": e.trainer.save(e.problem, state)}
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of the result about time and resuming."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -23,13 +22,9 @@ from nsvm_cli.plugins import code_sha256
 from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.metrics_file import Position
-from nsvm_cli.storage.run_directory import CONFIG_BYTES
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, flatten, unflatten
 from nsvm_cli.storage.tensor_file import unusable
 from nsvm_cli.trainers import State
-
-ABOUT_BYTES = 8 * CONFIG_BYTES
-"""The most that the JSON of a checkpoint takes, apart from its numbers; config.yaml holds most of it too."""
 
 KIND = "nsvm-checkpoint-3"
 
@@ -157,21 +152,6 @@ def restore_state(experiment: Experiment, checkpoint: Checkpoint) -> State:
     return state
 
 
-def check_values(values: StateDict) -> None:
-    """Check that a checkpoint can hold the state dicts of theta and of the trainer's state.
-
-    Raises:
-        InputError: it cannot.
-    """
-    tensors, numbers = flatten(values)
-    try:
-        tensor_file.check(KIND, {"numbers": numbers}, tensors)
-    except ValueError as error:
-        raise InputError(
-            f"no checkpoint can hold this run: {error}; checkpoint.every=null trains without"
-        ) from None
-
-
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint atomically.
 
@@ -194,11 +174,6 @@ def load_checkpoint(path: Path) -> Checkpoint:
     fields: dict[str, Any] = dict(file.content)
     try:
         numbers = NUMBERS.validate_python(fields.pop("numbers", None))
-        # checked first, because pydantic lists every error
-        if (size := len(json.dumps(fields))) > ABOUT_BYTES:
-            raise ValueError(
-                f"its settings and circumstances have {size} bytes, expected at most {ABOUT_BYTES}"
-            )
         names = unflatten({**dict.fromkeys(file.specs), **numbers})
         checkpoint = Checkpoint(**fields, values=names)  # checks everything before tensors are read
     except (ValueError, TypeError, RecursionError) as error:

@@ -18,7 +18,7 @@ from nsvm_cli import __version__
 from nsvm_cli.artifacts import model_file
 from nsvm_cli.artifacts.model_file import Facts, SavedModel
 from nsvm_cli.config.registry import construct, one_line
-from nsvm_cli.config.settings import Settings, plain
+from nsvm_cli.config.settings import Settings
 from nsvm_cli.datasets import Data, SampleCache, load_data
 from nsvm_cli.datasets.augmentation import build_augmentation
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
@@ -40,7 +40,6 @@ from nsvm_cli.parts import Parts, build_parts
 from nsvm_cli.plugins import code_sha256
 from nsvm_cli.randomness import Stream, derived_seed
 from nsvm_cli.runs.loop import Callback, run
-from nsvm_cli.storage.run_directory import config_text
 from nsvm_cli.tasks import Classification, Regression
 from nsvm_cli.trainers import Problem, State, Trainer
 
@@ -162,7 +161,6 @@ def check_storable(experiment: Experiment) -> None:
         sigmoids = z.new_zeros(2, *e.data.task.outputs).double() if e.settings.calibration else None
         model = replace(uncalibrated(e, expansion), sigmoids=sigmoids)
         model_file.check(saved_model(e, model, steps=0))
-        config_text(plain(e.settings))
     except (ValueError, TypeError, RecursionError) as error:
         reason = one_line(error) if isinstance(error, ValidationError) else error
         raise InputError(f"the files of this run could not be read: {reason}") from None

@@ -15,9 +15,6 @@ Record = dict[str, Any]
 PAUSE_SECONDS = 0.25
 """Approximate time between two calls of ``on_step_end``."""
 
-CHECKED_SAMPLES = 5
-"""Number of samples whose features and kernel values are checked before the first step."""
-
 
 class Callback:
     """Base class of callbacks, which observe training without affecting its result.
@@ -71,12 +68,11 @@ def run(
     means, so that requesting them does not change the others.
 
     Raises:
-        RunError: theta, g or the objective is no longer finite, or the kernel overflows from the start.
+        RunError: theta, g or the objective is no longer finite.
     """
     for callback in callbacks:
         callback.on_train_start()
     if state is None:
-        _expect_finite_kernel(trainer, problem, F)
         state = trainer.start(problem, F)
         if state.t == trainer.total:
             _log(state, callbacks, means=True)
@@ -108,27 +104,6 @@ def _steps(
         if any(callback.should_stop(state) for callback in callbacks):
             return True
     return False
-
-
-def _expect_finite_kernel(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> None:
-    """Check that features and kernel values are finite before the first step, so that training is not blamed.
-
-    Raises:
-        RunError: they are not.
-    """
-    if not trainer.trains_svm:
-        return
-    z = F(problem.x[:CHECKED_SAMPLES])
-    if not z.isfinite().all():
-        what, advice = "features", "lower network.scale, or set network.normalize=true"
-    elif not problem.K(z, z).isfinite().all():
-        what, advice = (
-            "kernel values",
-            "lower kernel.gamma or kernel.degree, or keep features small with network.normalize",
-        )
-    else:
-        return
-    raise RunError(f"the {what} of training samples overflow {z.dtype} before the first step; {advice}")
 
 
 def _next_multiple(t: int, n: int) -> int:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from nsvm_cli.artifacts.model_file import SavedModel, find_model_file, load_model, within_means
-from nsvm_cli.config.settings import parse_settings
+from nsvm_cli.config.settings import parse_settings, with_values
 from nsvm_cli.datasets import SampleCache
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.checkpoint import (
+    DATA_PATHS,
     KIND,
     Checkpoint,
     expect_same_columns,
@@ -30,6 +31,7 @@ def open_model(
     runtime: Mapping[str, Any] | None = None,
     say: Callable[[str], object] = lambda line: None,
     samples: SampleCache | None = None,
+    dataset: Mapping[str, Any] | None = None,
 ) -> tuple[Path, SavedModel]:
     """Return a trained model and the file that it comes from, which may come from an untrusted source.
 
@@ -41,6 +43,7 @@ def open_model(
         runtime: ``device``, ``threads`` and ``memory_budget`` that override those of the file.
         say: shows which step a checkpoint is of.
         samples: keeps the data, which a checkpoint needs, for the next one.
+        dataset: where the data of a checkpoint are, if they have moved: see ``checkpoint.DATA_PATHS``.
 
     Raises:
         InputError: the file, or the data of a checkpoint, are missing, damaged or inconsistent.
@@ -54,6 +57,9 @@ def open_model(
     found = newest_intact(files, say)
     assert found is not None  # there are files
     number, checkpoint = found
+    moved = {f"dataset.{key}": value for key, value in (dataset or {}).items()}
+    moved = {key: value for key, value in moved.items() if key in DATA_PATHS}
+    checkpoint = replace(checkpoint, settings=with_values(checkpoint.settings, moved))
     return files[number], _model_of(checkpoint, files[number], runtime, say, samples)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -47,7 +47,6 @@ def train_run(
     overrides: Sequence[str] = (),
     config_dir: str | None = None,
     sweep: str | None = None,
-    draw: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
     """Train, evaluate the model once on held-out data, save it, and return the result.
 
@@ -65,7 +64,6 @@ def train_run(
         overrides: those of the command line, for the result.
         config_dir: the folder of the user's own configurations, for the result.
         sweep: the name of the sweep that the run belongs to, for its logger.
-        draw: draws the pictures of the finished run; called if there is a logger to show them.
 
     Raises:
         InputError: the checkpoint does not belong to this run, every checkpoint is damaged, or the package of
@@ -91,7 +89,6 @@ def train_run(
         began = time.monotonic()
         model = model_of(experiment, trainer.finish(problem, state))
         checkpoints.train_seconds += time.monotonic() - began  # a solver without steps trains here
-        checkpoints.keep(state)
         moved = movement(experiment)
         result = {
             **figures_of(experiment, state, model),
@@ -108,8 +105,6 @@ def train_run(
         save_model(directory.final, saved_model(experiment, model, state.t, moved))
         best.finish()
         directory.finish(result, experiment.settings.checkpoint)
-        if tracking.name != "none":
-            draw()
         tracking.result = result
     return result
 
@@ -134,7 +129,5 @@ def _train(
     every = [*callbacks, checkpoints, stop]
     state = run(trainer, problem, experiment.F, log_every(experiment), every, state)
     if stop.signum:
-        if checkpoints.failure is not None:
-            hint = f"; no checkpoint was written: {checkpoints.failure}"
         raise Interrupted(stop.signum, f"interrupted after step {state.t} of {trainer.total}{hint}")
     return state

@@ -7,8 +7,6 @@ import csv
 import fcntl
 import io
 import os
-import re
-import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,17 +14,13 @@ from typing import Any
 
 from nsvm_cli.errors import InputError
 
-TEMPORARY = ".tmp"
-ORPHAN = re.compile(r"\..+\.(json|jsonl|yaml|png|safetensors|csv|md|html|onnx)\.[0-9]+\.tmp")
+ORPHANS = ".*.*.[0-9]*.tmp"
 """Temporary files that ``write_atomically`` leaves behind if its process is killed."""
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""Beginnings of cells that a spreadsheet may take for formulas; the last four are full-width = + - @."""
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""Beginnings of cells that a spreadsheet may take for formulas."""
 LINE_END = "\r\n\0"
 """The end of lines for ``csv``, which then quotes any \\r and \\n; names of files hold no \\0."""
-DESCRIPTOR = re.compile(r"/dev/(fd/|std)|/proc/")
-"""Beginnings of the names of files that are already open, and are continued rather than replaced."""
-
 PROBE_SECONDS = 0.2
 """Longer than a probe of the lock takes; see ``is_locked``."""
 
@@ -48,14 +42,13 @@ def write_atomically(path: Path, content: bytes | bytearray, named: bool = False
 def writing(path: Path) -> Iterator[io.BufferedWriter]:
     """Yield a file to write to a path that the user has named.
 
-    Links are followed. What is not a regular file, such as /dev/null or a pipe, is written to; a regular file
-    is replaced atomically at the end of the context, unless it raises. For a file in a folder that may be
-    somebody else's, use ``replacing``.
+    A pipe or device is written to; any other file is replaced atomically at the end of the context, unless it
+    raises. Links are followed. For a file in a folder that may be somebody else's, use ``replacing``.
 
     Raises:
         OSError: the system refused; its ``filename`` is ``path``.
     """
-    if DESCRIPTOR.match(os.path.abspath(path)) or (path.exists() and not path.is_file()):
+    if path.exists() and not path.is_file():
         with path.open("ab") as file:
             yield file
     else:
@@ -70,10 +63,9 @@ def replacing(path: Path) -> Iterator[io.BufferedWriter]:
     Raises:
         OSError: the system refused; its ``filename`` is ``path``.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.unlink(missing_ok=True)
-        with temporary.open("xb") as file:
+        with temporary.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -82,14 +74,9 @@ def replacing(path: Path) -> Iterator[io.BufferedWriter]:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, str(temporary)):
-            raise with_filename(error, path) from None
+            error.filename = str(path)  # a name that the user knows
         raise
     fsync_folder(path.parent)
-
-
-def with_filename(error: OSError, path: Path) -> OSError:
-    """Return the same error with a file name that the user knows."""
-    return OSError(error.errno, error.strerror, str(path))
 
 
 def fsync_folder(path: Path) -> None:
@@ -115,26 +102,22 @@ def open_regular(path: Path) -> io.BufferedReader:
         OSError: it cannot be opened.
         ValueError: it is no regular file.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for a writer
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
+    if path.exists() and not path.is_file():
         raise ValueError("it is not a regular file")
-    return os.fdopen(descriptor, "rb")
+    return path.open("rb")
 
 
 def read_regular(path: Path, limit: int) -> bytes:
     """Return the content of a regular file of at most ``limit`` bytes.
-
-    The files of /proc, whose size is 0 but which may be endless, read as empty.
 
     Raises:
         OSError: it cannot be read.
         ValueError: it is no regular file, or longer.
     """
     with open_regular(path) as file:
-        if (size := os.fstat(file.fileno()).st_size) > limit:
+        if (size := path.stat().st_size) > limit:
             raise ValueError(f"it has {size} bytes, expected at most {limit}")
-        return file.read(size)
+        return file.read(limit)
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -166,20 +149,6 @@ def escape_formula(cell: Any) -> Any:
     return cell
 
 
-def open_for_append(path: Path) -> io.FileIO:
-    """Open a file for reading and appending; create it if it is missing.
-
-    Raises:
-        InputError: ``path`` is a link, symbolic or hard, whose other end could be outside the folder.
-    """
-    with contextlib.suppress(FileNotFoundError):
-        status = path.lstat()
-        if stat.S_ISLNK(status.st_mode) or status.st_nlink > 1:
-            raise InputError(f"{path} is a link to another file, which would change: put a copy in its place")
-    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    return io.FileIO(descriptor, "a+b")
-
-
 @contextlib.contextmanager
 def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     """Lock a folder within the context, and remove temporary files of killed processes from it.
@@ -195,21 +164,16 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _opened(folder) as descriptor:
-        _lock(descriptor, folder, wait)
-        for orphan in folder.glob(f".*{TEMPORARY}"):
-            if ORPHAN.fullmatch(orphan.name) and orphan.is_file():
-                orphan.unlink()
+        if wait:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        until = time.monotonic() + PROBE_SECONDS
+        while not _try_lock(descriptor):
+            if time.monotonic() > until:
+                raise InputError(f"{folder} is in use by another nsvm: wait for it, or name another folder")
+            time.sleep(PROBE_SECONDS / 20)
+        for orphan in folder.glob(ORPHANS):
+            orphan.unlink()
         yield
-
-
-def _lock(descriptor: int, folder: Path, wait: bool) -> None:
-    if wait:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    until = time.monotonic() + PROBE_SECONDS
-    while not _try_lock(descriptor):
-        if time.monotonic() > until:
-            raise InputError(f"{folder} is in use by another nsvm: wait for it, or name another folder")
-        time.sleep(PROBE_SECONDS / 20)
 
 
 def _try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:

@@ -18,13 +18,10 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT, shown
 from nsvm_cli.errors import InputError
-from nsvm_cli.storage.files import open_for_append, open_regular, read_regular, with_filename
+from nsvm_cli.storage.files import read_regular
 
 METRICS_BYTES = 2**26
 """The largest metrics that are read as a whole: some hundred thousand records."""
-
-RECORD_BYTES = 4096
-"""More than a record has."""
 
 LARGEST, PARTS = 1e300, 9
 """The largest number in a record, so that an axis around it is finite, and the most parts of an algorithm."""
@@ -42,24 +39,27 @@ START = Position(0, hashlib.sha256().hexdigest())
 
 
 class JSONLines:
-    """A file of records, continued at its end."""
+    """A file of records, continued at its end.
+
+    Raises:
+        InputError: ``path`` is a symbolic link, whose other end could be outside the folder.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = open_for_append(path)
-        self._bytes = self._file.seek(0, os.SEEK_END)
+        if path.is_symlink():
+            raise InputError(f"{path} is a link to another file, which would change: put a copy in its place")
+        self._file = path.open("a+b", buffering=0)
 
-    def append(self, record: Mapping[str, Any]) -> memoryview:
-        """Append and return one line of strict JSON; if the disk is full, append nothing and raise."""
-        line = memoryview(json.dumps(record, allow_nan=False).encode() + b"\n")
+    def append(self, record: Mapping[str, Any]) -> bytes:
+        """Append and return one line of strict JSON."""
+        line = json.dumps(record, allow_nan=False).encode() + b"\n"
+        left = memoryview(line)
         try:
-            left = line
             while left:
                 left = left[self._file.write(left) :]
         except OSError as error:
-            self._file.truncate(self._bytes)
-            raise with_filename(error, self.path) from None
-        self._bytes += len(line)
+            error.filename = self._file.name
+            raise
         return line
 
     def close(self) -> None:
@@ -75,17 +75,17 @@ class MetricsFile(JSONLines):
     def __init__(self, path: Path, at: Position = START) -> None:
         super().__init__(path)
         self._file.seek(0)
-        self._bytes, self._digest = at.bytes, _sha256(self._file, at.bytes)
+        self._digest = _sha256(self._file, at.bytes)
         self._file.truncate(at.bytes)
 
-    def append(self, record: Mapping[str, Any]) -> memoryview:
+    def append(self, record: Mapping[str, Any]) -> bytes:
         self._digest.update(line := super().append(record))
         return line
 
     def position(self) -> Position:
         """Flush the metrics to disk and return their end."""
         os.fsync(self._file.fileno())
-        return Position(self._bytes, self._digest.hexdigest())
+        return Position(self._file.seek(0, os.SEEK_END), self._digest.hexdigest())
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -123,17 +123,6 @@ def _lines(path: Path) -> list[bytes]:
         return read_regular(path, METRICS_BYTES).split(b"\n")[:-1]
     except ValueError as error:
         raise InputError(f"{path} cannot be read: {error}") from None
-
-
-def last_record(path: Path) -> dict[str, Any]:
-    """Return the last complete record of a run in progress, or an empty one if none can be read."""
-    try:
-        with open_regular(path) as file:
-            file.seek(max(0, path.stat().st_size - RECORD_BYTES))
-            lines = file.read(RECORD_BYTES).split(b"\n")[:-1]
-    except (OSError, ValueError):
-        return {}
-    return (lines and _parsed(lines[-1], after=0)) or {}
 
 
 def _parsed(line: bytes, after: int, positive: str = "violations") -> dict[str, Any] | None:

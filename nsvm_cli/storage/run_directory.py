@@ -15,7 +15,7 @@ from nsvm_cli.config.registry import shown
 from nsvm_cli.config.settings import Checkpoints
 from nsvm_cli.errors import InputError, plainly
 from nsvm_cli.storage.files import fsync_folder, is_locked, locked, read_regular, write_atomically
-from nsvm_cli.storage.metrics_file import START, JSONLines, MetricsFile, Position, check_metrics
+from nsvm_cli.storage.metrics_file import START, JSONLines, MetricsFile, Position
 
 METRICS = "metrics.jsonl"
 TIMES = "times.jsonl"
@@ -25,8 +25,8 @@ STATUS = "status.json"
 RESULT = "result.json"
 CONFIG = "config.yaml"
 TRACKING = "tracking.json"
-EVENTS = "events.out.tfevents.*.nsvm"
-"""The names of TensorBoard's files that nsvm has written; other programs may have written others."""
+EVENTS = "events.out.tfevents.*"
+"""The names of TensorBoard's files."""
 
 CHECKPOINTS = ("next.safetensors", "last.safetensors", "previous.safetensors")
 """The newest first. ``next`` is renamed to ``last`` right after it is written, unless nsvm is killed."""
@@ -46,8 +46,8 @@ FILES = (
 the rest is still a run.
 """
 
-KEPT_BY_LOGGERS = (CONFIG, RESULT, CURVES, "final.safetensors")
-"""The files of a finished run that its logger gets, if there are any."""
+KEPT_BY_LOGGERS = (CONFIG, RESULT, "final.safetensors")
+"""The files of a finished run that its logger gets."""
 
 RUN_ID = re.compile(r"[^/\\#?%:\s]{1,128}")
 """The ids that a logger may give a run: all that W&B allows."""
@@ -132,10 +132,6 @@ class RunDirectory:
             file.unlink(missing_ok=True)
         fsync_folder(self.path)
 
-    def check_metrics(self, at: Position) -> None:
-        """Raise a ValueError unless the metrics up to a position are unchanged."""
-        check_metrics(self.path / METRICS, at)
-
     def open_metrics(self, at: Position = START) -> None:
         """Continue the metrics from a position."""
         self.metrics = self._open.enter_context(contextlib.closing(MetricsFile(self.path / METRICS, at)))
@@ -145,19 +141,8 @@ class RunDirectory:
         """Write the result, which marks the run as finished, and remove the checkpoints that do not stay."""
         self.metrics.position()
         write_json(self.path / RESULT, result)
-        remove_checkpoints(self.path, how)
-
-
-def expect_no_loss(output: Path, model: Path, *inputs: Path) -> None:
-    """Raise an InputError if writing to ``output`` would replace what a command reads.
-
-    Args:
-        model: the model file that is read; the other files of its run are kept too, except graphs.
-    """
-    names = (model.with_name(name) for name in FILES if not name.endswith(".onnx"))
-    kept = [model, *inputs, *checkpoints_in(model.parent), *names]
-    if output.exists() and any(file.exists() and output.samefile(file) for file in kept):
-        raise InputError(f"{output} is an input or a file of the run: expected another file to write to")
+        for file in checkpoints_in(self.path)[how.kept :]:
+            file.unlink(missing_ok=True)
 
 
 def checkpoints_in(path: Path) -> list[Path]:
@@ -165,12 +150,6 @@ def checkpoints_in(path: Path) -> list[Path]:
     named = {int(match[1]): file for file in path.glob("step-*") if (match := STEP.fullmatch(file.name))}
     files = [*(path / name for name in CHECKPOINTS), *(named[step] for step in sorted(named, reverse=True))]
     return [file for file in files if file.is_file()]
-
-
-def remove_checkpoints(path: Path, how: Checkpoints) -> None:
-    """Remove the checkpoints of a finished run, except those that stay."""
-    for file in checkpoints_in(path)[how.kept :]:
-        file.unlink(missing_ok=True)
 
 
 def has_run(path: Path) -> bool:
@@ -292,25 +271,19 @@ def _holds_a_run(path: Path) -> str:
     )
 
 
-CONFIG_BYTES, JSON_BYTES = 2**16, 2**24
-DIGITS, LEVELS = 100, 16
-
-
-def config_text(settings: Mapping[str, Any]) -> bytes:
-    """Return what ``config.yaml`` holds for these settings.
-
-    Raises:
-        ValueError: ``read_config`` would refuse it.
-    """
-    text = yaml.dump(dict(settings), Dumper=_Plain, sort_keys=False, allow_unicode=True).encode()
-    if len(text) > CONFIG_BYTES:
-        raise ValueError(f"config.yaml would have {len(text)} bytes, expected at most {CONFIG_BYTES}")
-    return text
+CONFIG_BYTES, JSON_BYTES, LEVELS = 2**16, 2**24, 16
 
 
 def write_config(path: Path, settings: Mapping[str, Any]) -> None:
-    """Write the settings of a run to ``config.yaml``."""
-    write_atomically(path / CONFIG, config_text(settings))
+    """Write the settings of a run to ``config.yaml``.
+
+    Raises:
+        InputError: ``read_config`` would refuse them.
+    """
+    text = yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True).encode()
+    if len(text) > CONFIG_BYTES:
+        raise InputError(f"config.yaml would have {len(text)} bytes, expected at most {CONFIG_BYTES}")
+    write_atomically(path / CONFIG, text)
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -331,23 +304,7 @@ def read_config(path: Path) -> dict[str, Any]:
     return {str(key): value for key, value in values.items()}
 
 
-class _Plain(yaml.SafeDumper):
-    """Writes repeated values in full, since anchors are refused on reading."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Reads plain values, but no integers that are too long for Python to print."""
-
-    def construct_yaml_int(self, node: Any) -> int:
-        if len(node.value) > DIGITS:
-            raise yaml.YAMLError(f"expected integers of at most {DIGITS} digits, got {shown(node.value)}")
-        return int(super().construct_yaml_int(node))
-
-
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _plain_values(text: str) -> Any:

@@ -55,16 +55,12 @@ def _saved(name: str, value: Any) -> Any:
         return value.state_dict()
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value.copy())
-    if value is None or (isinstance(value, Tensor | int | float) and not isinstance(value, bool)):
-        return value
-    raise _unsaved(name, value)
-
-
-def _unsaved(name: str, value: object) -> InputError:
-    return InputError(
-        f"the state's field {name} cannot be saved: expected a number, a tensor, or an object with "
-        f"state_dict and load_state_dict, got {type(value).__name__}; checkpoint.every=null avoids that"
-    )
+    if isinstance(value, bool) or not isinstance(value, Tensor | int | float | None):
+        raise InputError(
+            f"the state's field {name} cannot be saved: expected a number, a tensor, or an object with "
+            f"state_dict and load_state_dict, got {type(value).__name__}; checkpoint.every=null avoids that"
+        )
+    return value
 
 
 def _loaded(name: str, now: Any, saved: Any) -> Any:
@@ -116,10 +112,8 @@ def flatten(saved: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, int 
             numbers |= {f"{name}{SEPARATOR}{path}": number for path, number in below[1].items()}
         elif isinstance(value, Tensor):
             tensors[name] = value
-        elif value is None or isinstance(value, int | float):
-            numbers[name] = value
         else:
-            raise _unsaved(name, value)
+            numbers[name] = value
     return tensors, numbers
 
 

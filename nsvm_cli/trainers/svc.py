@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,33 +38,6 @@ MAX_EPOCHS = 10_000
 MAX_ITERATIONS = 10**6
 """The most iterations of LIBSVM, each of which changes two coefficients, or 10 m if that is more. Without a
 limit it would not end for C = 1e9."""
-
-WAIT_SECONDS = 0.1
-"""How long a signal may wait before Python handles it."""
-
-_ONE_AT_A_TIME = threading.Lock()
-"""All threads share LIBLINEAR's random generator and Python's filters of warnings."""
-
-
-def _wait_for(work: Callable[[], object]) -> None:
-    """Do the work in another thread, so that Ctrl-C ends the wait: compiled solvers cannot be interrupted.
-
-    An abandoned thread runs on to the iteration limit of its solver, and Python exits after it.
-    """
-    raised: list[BaseException] = []
-
-    def do() -> None:
-        try:
-            work()
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=do)
-    thread.start()
-    while thread.is_alive():
-        thread.join(WAIT_SECONDS)
-    if raised:
-        raise raised[0]
 
 
 class DirectSolver(Trainer[State]):
@@ -106,9 +77,9 @@ class DirectSolver(Trainer[State]):
         """Return scikit-learn's machine, fitted; warn if it stopped before it converged."""
         from sklearn.exceptions import ConvergenceWarning
 
-        with _ONE_AT_A_TIME, warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            _wait_for(lambda: machine.fit(x, problem.y.cpu().numpy()))
+            machine.fit(x, problem.y.cpu().numpy())
         if np.max(machine.n_iter_) >= machine.max_iter:
             say(
                 f"algorithm.solver={self.name} stopped after {machine.max_iter} iterations, before it "

@@ -14,7 +14,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from nsvm_cli.artifacts import onnx_graph as module
 from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.artifacts.onnx_graph import onnx_graph
 from nsvm_cli.datasets.base import as_float
@@ -82,16 +81,10 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(tmp_path_factory.mktemp("onnx"), **TABLE)[0]
 
 
-def test_a_graph_of_2_gib_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_BYTES", 100)
-    with pytest.raises(InputError, match="an ONNX graph holds less than 2,048"):
-        onnx_graph(file, load_model(file))
-
-
 def test_a_missing_package_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(InputError, match=r"pip install 'nsvm\[onnx\]'"):
-        onnx_graph(file, load_model(file))
+        onnx_graph(load_model(file))
 
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -135,14 +128,7 @@ MODELS: dict[str, dict[str, Any]] = {
 )
 def test_every_kind_of_model(name: str, tmp_path: Path) -> None:
     file, x = trained(tmp_path, **MODELS[name])
-    expect_same(file, x[:500], onnx_graph(file, load_model(file)))
-
-
-@pytest.mark.thorough
-def test_the_laplacian_kernel_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "DIFFERENCES", 100)
-    file, x = trained(tmp_path, **small_table("three classes", tmp_path), kernel={"name": "laplacian"})
-    expect_same(file, x, onnx_graph(file, load_model(file)))
+    expect_same(file, x[:500], onnx_graph(load_model(file)))
 
 
 @pytest.mark.thorough
@@ -153,7 +139,7 @@ def test_real_targets_in_their_units(tmp_path: Path) -> None:
     cells["label"] = 1.7e9 + 60 + cells["label"]
     cells.to_csv(table["dataset"]["path"], index=False)
     file, x = trained(tmp_path, **table, algorithm={"name": "pegasos", "steps": 200})
-    expect_same(file, x, onnx_graph(file, load_model(file)))
+    expect_same(file, x, onnx_graph(load_model(file)))
 
 
 @dataclass(frozen=True)
@@ -169,5 +155,5 @@ def test_what_onnx_cannot_say_is_one_line(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setitem(KERNELS, "bessel", Bessel)
     file, _ = trained(tmp_path, **TABLE, kernel={"name": "bessel"})
     with pytest.raises(RunError, match=r"cannot be written as ONNX: .*bessel_i0") as error:
-        onnx_graph(file, load_model(file))
+        onnx_graph(load_model(file))
     assert "\n" not in str(error.value)

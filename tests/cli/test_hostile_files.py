@@ -100,7 +100,6 @@ REFUSED_CONTENT: dict[str, Change] = {
     "degree": lambda t, c: c["settings"].update(kernel={"name": "polynomial", "degree": 10**18}),
     "image": fact(shape=[1, 2**20, 2**20]),
     "shape": fact(shape=[2**62]),
-    "escape": fact(source="\x1b]0;owned\x07"),
     "long": fact(source="x" * 500_000),
     "passwd": lambda t, c: c["settings"].update(dataset={"name": "csv", "path": "../../../../etc/passwd"}),
     "endless": lambda t, c: c["settings"].update(dataset={"name": "csv", "path": "/dev/zero"}),
@@ -135,7 +134,7 @@ REFUSED_FILES = {
     "gigantic": lambda: header_of(json.dumps({"z": entry([10**9, 10**9], 0, 4 * 10**18)})),
     "negative": lambda: header_of(json.dumps({"z": entry([-4, -4], 0, 64)}), bytes(64)),
     "overlapping": lambda: header_of(json.dumps({"a": entry([4], 0, 16), "b": entry([4], 0, 16)}), bytes(16)),
-    "twice": lambda: header_of('{"__metadata__": {}, "__metadata__": {"nsvm-model-2": "{}"}}'),
+    "twice": lambda: header_of('{"__metadata__": {}, "__metadata__": {"nsvm-model-3": "{}"}}'),
     "wide_text": lambda: header_of("{}").replace(b"{}", "{}".encode("utf-16")),
     "digits": lambda: header_of(f'{{"a": {"9" * 100_000}}}'),
 }
@@ -178,11 +177,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_files(here: Path, model: Path) -> None:
     for name, change in REFUSED_CONTENT.items():
         tensors, metadata = contents(model)
-        content = json.loads(metadata["nsvm-model-2"])
+        content = json.loads(metadata["nsvm-model-3"])
         del content["sha256"]
         change(tensors, content)
         text = json.dumps({"sha256": BLANK, **content})
-        write_with_checksum(here / f"{name}.safetensors", save(tensors, {"nsvm-model-2": text}))
+        write_with_checksum(here / f"{name}.safetensors", save(tensors, {"nsvm-model-3": text}))
     for name, make in REFUSED_FILES.items():
         (here / f"{name}.safetensors").write_bytes(make())
     with (here / "sparse.safetensors").open("wb") as sparse:

@@ -184,19 +184,6 @@ def test_images(tmp_path: Path) -> None:
     assert "99.png cannot be read as an image" in nsvm("predict", "run", "odd", cwd=tmp_path, code=2).stderr
 
 
-def test_no_input_is_replaced(folder: Path) -> None:
-    run, before = folder / "run", {path: path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}
-    (folder / "link.csv").symlink_to("table.csv")
-    for file in ("table.csv", "link.csv", run / "final.safetensors", run / "result.json"):
-        done = nsvm("predict", "run", "table.csv", "--output", file, cwd=folder)
-        line = f"nsvm: {file} is an input or a file of the run: expected another file to write to\n"
-        assert (done.returncode, done.stderr) == (2, line)
-    assert all(path.read_bytes() == content for path, content in before.items())
-    for _ in range(2):  # what predict has written may be replaced, beside the run's own files too
-        words = ["predict", run / "final.safetensors", "table.csv", "--output", run / "predictions.csv"]
-        assert nsvm(*words, cwd=folder).returncode == 0
-
-
 def test_bad_input(folder: Path, tmp_path: Path) -> None:
     def says(*words: str | Path) -> str:
         return refusal("predict", *words, cwd=tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import pydantic
 import pytest
@@ -75,14 +75,4 @@ def test_what_a_constructor_refuses_is_one_line_about_the_part() -> None:
 
 
 def test_a_part_may_be_any_callable() -> None:
-    """Also one whose types cannot be looked up."""
     assert build({"mine": partial(function, size=3)}, "dataset", {"name": "mine"}) == Standard(size=3)
-
-
-def test_a_number_of_ones_own_part_is_neither_true_nor_false() -> None:
-    def chosen(rate: Annotated[float, pydantic.Field(gt=0)] | None = None) -> object:
-        return rate
-
-    with pytest.raises(InputError, match=r"^kernel\.rate should be a number, got True$"):
-        build({"mine": chosen}, "kernel", {"name": "mine", "rate": True})
-    assert build({"mine": chosen}, "kernel", {"name": "mine", "rate": "2"}) == 2

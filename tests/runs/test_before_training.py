@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import KERNELS, Kernel
 from nsvm_cli.runs.experiment import prepare
-from tests.small_runs import SETTINGS, small_run, small_settings
+from tests.small_runs import SETTINGS, small_settings
 
 
 def refused(**changes: Any) -> str:
@@ -37,52 +36,10 @@ def test_the_name_of_a_class_that_a_model_file_cannot_hold(tmp_path: Path) -> No
 
 def test_what_the_files_of_a_run_cannot_hold(tmp_path: Path) -> None:
     assert "source should be a valid string" in refused(dataset=table(tmp_path / "t\udcff.csv"))
-    assert "config.yaml would have 7" in refused(plugins=["x" * 70_000])
     assert "log_every should be less than or equal to" in refused(log_every=10**30)
     assert "steps should be less than or equal to" in refused(
         algorithm={**SETTINGS["algorithm"], "steps": 10**30}
     )
-
-
-@pytest.fixture
-def with_option(monkeypatch: pytest.MonkeyPatch) -> Callable[[object], str]:
-    """Return what is said about a run with a user's kernel that takes any option."""
-
-    class Mine(Kernel):
-        def __init__(self, option: object) -> None:
-            pass
-
-        def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-            return a @ b.mT
-
-    monkeypatch.setitem(KERNELS, "mine", Mine)
-    return lambda option: refused(kernel={"name": "mine", "option": option})
-
-
-@pytest.mark.parametrize(
-    ("value", "said"), [("x" * 2**13, "header would have"), (10**40, "more than 20 digits")]
-)
-def test_settings_that_a_model_file_cannot_hold(
-    value: object, said: str, with_option: Callable[[object], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nsvm_cli.storage.tensor_file.HEADER_BYTES", 2**13)
-    assert said in with_option(value)
-
-
-def test_settings_that_are_nested_too_deeply(with_option: Callable[[object], str]) -> None:
-    option: list[Any] = []
-    for _ in range(30):
-        option = [option]
-    assert "nested deeper than 16 levels" in with_option(option)
-
-
-def test_a_network_of_more_tensors_than_a_checkpoint_can_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Adam keeps three for each of theta's."""
-    monkeypatch.setattr("nsvm_cli.storage.tensor_file.TENSORS", 12)
-    with pytest.raises(InputError, match=r"tensors, expected at most 12; checkpoint.every=null"):
-        small_run(tmp_path / "run", optimizer={"name": "adam"})
 
 
 @pytest.mark.parametrize("normalize", [False, True])

@@ -93,10 +93,10 @@ def test_a_damaged_file_is_refused(
     del tensors["sigmoids"]
     if sigmoids is not None:
         tensors["sigmoids"] = sigmoids
-    content = json.loads(metadata["nsvm-model-2"])
+    content = json.loads(metadata["nsvm-model-3"])
     header = json.dumps({**content, "sha256": BLANK})
     file = tmp_path / "damaged.safetensors"
-    write_with_checksum(file, save(tensors, {"nsvm-model-2": header}))
+    write_with_checksum(file, save(tensors, {"nsvm-model-3": header}))
     with pytest.raises(InputError, match=said):
         load_model(file)
 

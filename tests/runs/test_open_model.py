@@ -46,6 +46,10 @@ def test_a_run_that_was_killed_has_the_model_of_its_last_checkpoint(kind: str, t
     figures = evaluate_model(file, saved, None, None, {})
     assert figures[name] == validated[0][f"validation_{name}"]
     assert figures["same_data"] is True
+    if "path" in table["dataset"]:
+        table_file = Path(table["dataset"]["path"])
+        moved = {"path": str(table_file.rename(tmp_path / "moved.csv"))}
+        assert open_model(run, {"device": "cpu"}, dataset=moved)[1].facts.sha256 == saved.facts.sha256
 
 
 def test_the_last_step_has_the_final_model(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +18,8 @@ import torch
 from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.errors import InputError, Interrupted, RunError
-from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.parallel.signals import Signals
-from nsvm_cli.runs.checkpoint import KIND, load_checkpoint, save_checkpoint
+from nsvm_cli.runs.checkpoint import load_checkpoint, save_checkpoint
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loop import Callback, Record
 from nsvm_cli.runs.train import train_run
@@ -31,7 +29,6 @@ from nsvm_cli.storage.run_directory import CHECKPOINTS, RunDirectory, checkpoint
 from nsvm_cli.trainers import TRAINERS, Problem, State
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.coefficients import SampleState
-from nsvm_cli.trainers.svc import SVC
 from nsvm_cli.trainers.tally import Tally
 
 VALUES: dict[str, Any] = {
@@ -91,19 +88,6 @@ def go(
     signals = signals or FakeSignals()
     with RunDirectory(path, plain(settings), "resume") as run:
         return train_run(prepare(settings), run, [signals], signals, say, allow_mismatch)
-
-
-def test_the_time_of_a_solver_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    solve = SVC.solve
-
-    def solve_slowly(self: SVC, problem: Problem, z: torch.Tensor) -> Expansion:
-        time.sleep(0.5)
-        return solve(self, problem, z)
-
-    monkeypatch.setattr(SVC, "solve", solve_slowly)
-    algorithm = {"name": "alg4", "steps": 3, "batch_size": 4, "solver": "svc"}
-    result = go(tmp_path / "run", settings_with(algorithm=algorithm, validation={}))
-    assert result["train_seconds"] > 0.5
 
 
 def stopped_at(step: int) -> FakeSignals:
@@ -278,7 +262,7 @@ def test_a_checkpoint_that_does_not_suit_is_refused_in_one_line(half: Path) -> N
         go(half, settings_with())
     for file in checkpoints_in(half):
         tensor_file.write(file, "nsvm-checkpoint-2", {}, {"weight": torch.ones(3)})
-    with pytest.raises(InputError, match="another version of nsvm writes: train again; start over with over"):
+    with pytest.raises(InputError, match=r"another version of nsvm wrote it: .*; start over with overwrite"):
         go(half, settings_with())
 
 
@@ -419,52 +403,6 @@ def test_a_full_disk_at_every_write(
     assert number > 8
 
 
-def test_a_partly_written_line_is_removed(tmp_path: Path) -> None:
-    """A full disk accepts part of a line, and then nothing."""
-    path = tmp_path / "run"
-    with RunDirectory(path, {}) as run:
-        run.open_metrics()
-        run.metrics.append({"step": 1})
-        there = (path / "metrics.jsonl").read_bytes()
-        real = run.metrics._file
-
-        class Full:
-            def __init__(self) -> None:
-                self.left = 7
-
-            def write(self, line: memoryview) -> int:
-                if not self.left:
-                    raise OSError(errno.ENOSPC, "No space left on device")
-                self.left = 0
-                return real.write(line[:7])
-
-            def truncate(self, size: int) -> None:
-                real.truncate(size)
-
-        run.metrics._file = Full()  # type: ignore[assignment]
-        with pytest.raises(OSError, match="No space"):
-            run.metrics.append({"step": 2})
-        run.metrics._file = real
-        assert (path / "metrics.jsonl").read_bytes() == there
-        run.metrics.append({"step": 3})
-    assert (path / "metrics.jsonl").read_text() == '{"step": 1}\n{"step": 3}\n'
-
-
-@pytest.mark.parametrize("name", ["metrics.jsonl", "times.jsonl"])
-def test_a_link_in_an_untrusted_directory_is_not_followed(name: str, half: Path, tmp_path: Path) -> None:
-    precious = tmp_path / "precious"
-    precious.write_text("mine")
-    (half / name).unlink()
-    (half / name).symlink_to(precious)
-    with pytest.raises(InputError, match=r"is a link|has changed since the checkpoint"):
-        go(half, settings_with())
-    for file in checkpoints_in(half):
-        file.unlink()
-    with pytest.raises(InputError, match="is a link"):
-        go(half, settings_with())
-    assert precious.read_text() == "mine"
-
-
 def test_a_directory_is_locked_by_one_process(tmp_path: Path) -> None:
     with RunDirectory(tmp_path / "run", {"seed": 1}):
         for if_exists in ("refuse", "resume", "overwrite"):
@@ -503,17 +441,6 @@ def test_settings_changed_and_restored_resume_bit_for_bit(whole: Path, half: Pat
     assert bits(half) == bits(whole)
 
 
-def test_a_signal_stops_a_run_even_if_no_checkpoint_can_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(RunDirectory, "add_checkpoint", failing_from(0, "fsync"))
-    with pytest.raises(
-        Interrupted, match=r"after step .* no checkpoint was written: .*No space left"
-    ) as caught:
-        go(tmp_path / "run", settings_with(checkpoint={"every": "1h"}), FakeSignals(pauses=3))
-    assert caught.value.signum == 15
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -539,13 +466,6 @@ def test_impossible_values_are_refused(changes: dict[str, Any], half: Path) -> N
         go(half, settings_with())
 
 
-def test_a_pipe_in_place_of_the_metrics(half: Path) -> None:
-    (half / "metrics.jsonl").unlink()
-    os.mkfifo(half / "metrics.jsonl")
-    with pytest.raises(InputError, match="has changed since the checkpoint"):
-        go(half, settings_with())
-
-
 def test_a_best_model_of_unrepeated_steps_is_removed(half: Path) -> None:
     assert (half / "best.safetensors").exists()
     result = go(half, settings_with(validation={"every": None}), allow_mismatch=True)
@@ -553,28 +473,8 @@ def test_a_best_model_of_unrepeated_steps_is_removed(half: Path) -> None:
     assert not (half / "best.safetensors").exists()
 
 
-def test_a_state_that_cannot_be_saved_is_found_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Alg3, "save", lambda *_: {"odd": {1, 2}})
-    hopeless = settings_with(
-        algorithm={"name": "alg3", "steps": 50, "batch_size": 8}, checkpoint={"every": "1h"}, log_every=1
-    )
-    with pytest.raises(InputError, match=r"state.*cannot be saved"):
-        go(tmp_path / "run", hopeless)
-    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 1
-
-
 def test_a_signal_in_the_step_of_a_checkpoint_keeps_the_one_before(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         go(tmp_path / "run", settings_with(checkpoint={"every": 1}), stopped_at(50))
     last, previous = map(load_checkpoint, checkpoints_in(tmp_path / "run"))
     assert last.step == previous.step + 1
-
-
-def test_circumstances_as_long_as_a_header_can_be(tmp_path: Path) -> None:
-    """They are refused by their size, before what is wrong in them is listed."""
-    content = {"numbers": {}, "environment": {f"{i:x}": 1 for i in range(100_000)}}
-    tensor_file.write(tmp_path / "last.safetensors", KIND, content, {"F/x": torch.ones(1)})
-    with pytest.raises(InputError, match=r"settings and circumstances have [0-9]+ bytes, expected at most"):
-        load_checkpoint(tmp_path / "last.safetensors")

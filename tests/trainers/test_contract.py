@@ -124,35 +124,6 @@ def test_divergence_stops_the_run(trainer: Trainer[Any], small: MakeSmall) -> No
     assert "lower optimizer.lr" in str(caught.value) or not trainer.moves_theta
 
 
-@pytest.mark.parametrize(
-    ("K", "scale", "said"),
-    [
-        (RBF(1e300), 1.0, r"the kernel values of .* overflow torch.float\d\d before .*; lower kernel.gamma"),
-        (
-            Polynomial(5, 1e300),
-            1.0,
-            "the kernel values of .* overflow .* lower kernel.gamma or kernel.degree",
-        ),
-        (
-            RBF(1.0),
-            float("inf"),
-            "the features of .* overflow .* lower network.scale, or set network.normalize",
-        ),
-    ],
-)
-def test_what_overflows_before_the_first_step_is_not_blamed_on_training(
-    K: Kernel, scale: float, said: str, small: MakeSmall
-) -> None:
-    s = small(1, K=K)
-    s.problem = replace(s.problem, x=s.problem.x.float())
-    F = s.theta()
-    F.network.float()
-    with torch.no_grad():
-        next(F.network.parameters()).mul_(scale)
-    with pytest.raises(RunError, match=said):
-        run(build_trainer({"name": "alg1", "steps": 5}), s.problem, F, 10)
-
-
 @pytest.mark.parametrize("steps", [0, -3, "many", 2.5, []])
 def test_impossible_steps_are_refused(algorithm: str, steps: object) -> None:
     with pytest.raises(InputError, match=r"^algorithm\.steps [^\n]*$"):

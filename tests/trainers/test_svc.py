@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -27,7 +25,6 @@ from nsvm_cli.models.losses import (
 )
 from nsvm_cli.models.nsvm import votes
 from nsvm_cli.tasks import MulticlassClassification
-from nsvm_cli.trainers import svc
 from nsvm_cli.trainers.svc import SVC, LinearSVM
 from tests.conftest import LOSSES, MakeSmall, train
 
@@ -147,16 +144,3 @@ def test_what_a_solver_cannot_do_is_refused(
     s = small(1, K=K, loss=loss)
     with pytest.raises(InputError, match=said):
         solver.check(s.problem, s.theta())
-
-
-def test_ctrl_c_does_not_wait_for_a_solver() -> None:
-    ended = threading.Event()
-    threading.Timer(0.2, lambda: signal.raise_signal(signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
-        svc._wait_for(lambda: ended.wait(60))
-    ended.set()
-
-
-def test_an_error_of_a_solver_is_raised() -> None:
-    with pytest.raises(ZeroDivisionError):
-        svc._wait_for(lambda: 1 / 0)
