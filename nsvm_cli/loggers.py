@@ -90,8 +90,8 @@ class TensorBoard(Logger):
         """Open a file whose events replace all after the step that the run resumes from."""
         from torch.utils.tensorboard import SummaryWriter  # slow to import
 
-        self._settings = run.settings
         self._writer = SummaryWriter(str(run.directory), purge_step=run.step + 1)
+        self._writer.add_text("settings", "\n".join(f"    {k}={v}" for k, v in flat(run.settings).items()))
         return None
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
@@ -100,17 +100,9 @@ class TensorBoard(Logger):
         self._writer.flush()
 
     def finish(self, status: Status, step: int, figures: Mapping[str, float], files: Sequence[Path]) -> None:
-        """Log the status, and if the run has finished its settings; the files are beside the events."""
-        from torch.utils.tensorboard.summary import hparams
-
+        """Log the figures and the status; the files are beside the events."""
         self.log(step, figures)
         self._writer.add_text("status", status, step)
-        if status == "finished":
-            values = flat(self._settings).items()
-            settings = {k: v if isinstance(v, int | float | str) else str(v) for k, v in values}
-            # no summary of the experiment: TensorBoard would take one run's for all and hide the others'
-            for summary in hparams(settings, {})[1:]:
-                self._writer.file_writer.add_summary(summary)  # type: ignore[attr-defined]  # None once closed
         self._writer.close()
 
 
@@ -177,12 +169,6 @@ class WandB(Logger):
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb  # slow to import
 
-        quietly = wandb.Settings(
-            console="off",
-            disable_git=True,
-            disable_code=True,
-            x_disable_stats=True,
-        )
         self._run = wandb.init(
             project=self.project,
             id=run.id,
@@ -191,7 +177,7 @@ class WandB(Logger):
             group=run.sweep,
             config=dict(run.settings),
             allow_val_change=True,
-            settings=quietly,
+            settings=wandb.Settings(console="off"),
         )
         return self._run.id
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -13,7 +12,6 @@ from typing import Annotated, Any
 import torch
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass
-from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, NonNegative, Positive
 from nsvm_cli.config.settings import Settings, parse_settings, plain
@@ -119,11 +117,6 @@ def save_model(path: Path, saved: SavedModel, named: bool = False) -> None:
     Raises:
         RunError: it would be too large.
     """
-    tensor_file.write(path, MODEL, *_content(saved), named)
-
-
-def _content(saved: SavedModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the JSON and the tensors of a model file."""
     model, e = saved.model, saved.model.expansion
     tensors = {THETA + name: tensor for name, tensor in model.network.state_dict().items()}
     tensors |= {"z": e.z, "alpha": e.alpha, "mean": model.scaling.mean, "std": model.scaling.std}
@@ -131,19 +124,8 @@ def _content(saved: SavedModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
     tensors |= {name: tensor for name, tensor in optional.items() if tensor is not None}
     if e.alpha.ndim > 1:
         tensors["bias"] = torch.zeros_like(e.alpha[:1].sum(0)) + e.bias
-    return {"settings": plain(saved.settings), "facts": asdict(saved.facts)}, tensors
-
-
-def check(saved: SavedModel) -> None:
-    """Check that a file can hold a model, and be read again; its tensors are not copied.
-
-    Raises:
-        ValueError: it cannot.
-    """
-    content, tensors = _content(saved)
-    text = tensor_file.check(MODEL, content, tensors)
-    settings, facts = _understood(json.loads(text))
-    _check_specs({name: spec(tensor) for name, tensor in tensors.items()}, settings, facts)
+    content = {"settings": plain(saved.settings), "facts": asdict(saved.facts)}
+    tensor_file.write(path, MODEL, content, tensors, named)
 
 
 def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> SavedModel:

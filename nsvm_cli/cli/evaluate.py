@@ -63,10 +63,11 @@ def evaluate(options: argparse.Namespace) -> None:
     from nsvm_cli.terminal.console import show_evaluation, show_evaluations
 
     dataset = None if name is None else _dataset(name)
+    root = changes.get("root") if dataset is None else None
     split = overrides.pop("split", None)
     samples, rows = SampleCache(), []
     for path in (options.path, *further):
-        file, saved = open_model(path, overrides, say, samples, changes if dataset is None else None)
+        file, saved = open_model(path, overrides, say, samples, root)
         rows.append(figures := evaluate_model(file, saved, split, dataset, changes, say, samples))
         if options.json:
             answer(json.dumps(figures, allow_nan=False))

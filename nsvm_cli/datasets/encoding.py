@@ -5,8 +5,6 @@ What the training rows say of each column is plain data, ``Columns``, which a mo
 
 from __future__ import annotations
 
-import hashlib
-import json
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,11 +66,6 @@ class TableEncoder:
     def width(self) -> int:
         """The number of features."""
         return len(self.numbers) + sum(map(len, self.text.values()))
-
-    @property
-    def sha256(self) -> str:
-        """The SHA-256 of the meaning of each feature."""
-        return hashlib.sha256(json.dumps([[*self.numbers], self.text]).encode()).hexdigest()
 
     def __call__(self, table: Table) -> Float64[np.ndarray, "m n"]:
         """Return the features of all rows. Columns are matched by name, others are ignored.

@@ -18,7 +18,6 @@ from nsvm_cli.parallel.signals import Signals
 from nsvm_cli.runs.checkpoint import (
     Checkpoint,
     environment,
-    expect_same_columns,
     identity,
     mismatches,
     newest_intact,
@@ -130,10 +129,8 @@ class CheckpointManager(Callback):
         """
         e = self.experiment
         checkpoint = self._newest()
-        if checkpoint is not None:
-            expect_same_columns(e, checkpoint)
-            if e.settings.engine == "auto":  # which depends on what is compiled already
-                self.experiment = e = with_engine_of(checkpoint, e)
+        if checkpoint is not None and e.settings.engine == "auto":  # depends on compiled code
+            self.experiment = e = with_engine_of(checkpoint, e)
         changes = self._mismatches(checkpoint)
         if changes and not allow_mismatch:
             raise InputError(
@@ -211,7 +208,6 @@ class CheckpointManager(Callback):
             settings=plain(e.settings),
             environment=environment(e),
             values={"F": e.F.state_dict(), "state": e.trainer.save(e.problem, state)},
-            columns=None if e.data.encoder is None else e.data.encoder.sha256,
         )
         write = partial(save_checkpoint, checkpoint=checkpoint)
         self.directory.add_checkpoint(write, state.t, self.every)

@@ -51,7 +51,6 @@ class Checkpoint:
         bitwise: whether settings and environment were the same throughout.
         metrics: the end of the metrics at this step.
         values: the state dicts of theta ("F") and of the trainer's state ("state").
-        columns: the SHA-256 of the meaning of a table's features; None for arrays.
     """
 
     step: NonNegativeInt
@@ -63,7 +62,6 @@ class Checkpoint:
     settings: dict[str, Any]
     environment: dict[str, str]
     values: StateDict = Field(repr=False)
-    columns: str | None = None
 
 
 def with_engine_of(checkpoint: Checkpoint, experiment: Experiment) -> Experiment:
@@ -119,17 +117,6 @@ def identity(recorded: Mapping[str, Any], environment: Mapping[str, str]) -> dic
         InputError: this version does not have the recorded settings.
     """
     return {**plain(parse_settings(recorded)), **environment}
-
-
-def expect_same_columns(experiment: Experiment, checkpoint: Checkpoint) -> None:
-    """Raise an InputError if the features of the checkpoint's table mean something else in this run."""
-    encoder = experiment.data.encoder
-    if encoder is not None and checkpoint.columns != encoder.sha256:
-        raise InputError(
-            f"{experiment.data.source} has other columns or categories of text, or the same in another "
-            f"order, than when training stopped after step {checkpoint.step}: "
-            "restore them, or start over with overwrite=true"
-        )
 
 
 def restore_state(experiment: Experiment, checkpoint: Checkpoint) -> State:

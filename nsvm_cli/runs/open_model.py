@@ -12,10 +12,8 @@ from nsvm_cli.config.settings import parse_settings, with_values
 from nsvm_cli.datasets import SampleCache
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.checkpoint import (
-    DATA_PATHS,
     KIND,
     Checkpoint,
-    expect_same_columns,
     newest_intact,
     restore_state,
     with_engine_of,
@@ -31,7 +29,7 @@ def open_model(
     runtime: Mapping[str, Any] | None = None,
     say: Callable[[str], object] = lambda line: None,
     samples: SampleCache | None = None,
-    dataset: Mapping[str, Any] | None = None,
+    root: str | None = None,
 ) -> tuple[Path, SavedModel]:
     """Return a trained model and the file that it comes from, which may come from an untrusted source.
 
@@ -43,7 +41,7 @@ def open_model(
         runtime: ``device``, ``threads`` and ``memory_budget`` that override those of the file.
         say: shows which step a checkpoint is of.
         samples: keeps the data, which a checkpoint needs, for the next one.
-        dataset: where the data of a checkpoint are, if they have moved: see ``checkpoint.DATA_PATHS``.
+        root: the folder of the data of a checkpoint, if it has moved.
 
     Raises:
         InputError: the file, or the data of a checkpoint, are missing, damaged or inconsistent.
@@ -57,8 +55,7 @@ def open_model(
     found = newest_intact(files, say)
     assert found is not None  # there are files
     number, checkpoint = found
-    moved = {f"dataset.{key}": value for key, value in (dataset or {}).items()}
-    moved = {key: value for key, value in moved.items() if key in DATA_PATHS}
+    moved = {} if root is None else {"dataset.root": root}
     checkpoint = replace(checkpoint, settings=with_values(checkpoint.settings, moved))
     return files[number], _model_of(checkpoint, files[number], runtime, say, samples)
 
@@ -84,7 +81,6 @@ def _model_of(
     e = with_engine_of(checkpoint, build(settings, load(settings, samples)))
     if e.data.sha256 != checkpoint.environment.get("data"):
         raise InputError(f"{file}: {e.data.source} or its test set has changed since the run")
-    expect_same_columns(e, checkpoint)
     state = restore_state(e, checkpoint)
     step = f"step {state.t} of {e.trainer.total}"
     if not e.trainer.classifies(state) and e.trainer.part_steps[-1]:

@@ -289,12 +289,8 @@ class Trainer(ABC, Generic[S]):
             ValueError: the saved state is of another algorithm or problem.
         """
         state = self.start(problem, F)
-        self.load(problem, state, saved)
-        return state
-
-    def load(self, problem: Problem, state: S, saved: Mapping[str, Any]) -> None:
-        """Load the saved state into one that has just been started; part of ``restore``."""
         state.load_state_dict(saved)
+        return state
 
 
 def limited(steps: int, k: int, epochs: float | None, m: int) -> tuple[int, int]:

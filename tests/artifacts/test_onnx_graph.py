@@ -107,19 +107,12 @@ MODELS: dict[str, dict[str, Any]] = {
         "dtype": "float64",  # rounding may turn a vote
         "algorithm": {"name": "alg4", "steps": 20, "solver": "svc"},
     },
-    "head": {
-        **TEN_CLASSES,
-        "network": {"name": "mlp", "widths": [10], "head": True},
-        "kernel": {"name": "linear"},
-        "algorithm": {"name": "cross_entropy", "steps": 50},
-    },
     "two calibrated classes": {**VALIDATED, "calibration": "sigmoid", "dtype": "float64"},
     "ten calibrated classes": {
         "dataset": {"name": "digits", "classes": None, "validation": 100},
         "calibration": "sigmoid",
         "dtype": "float64",
     },
-    "float64": {**TABLE, "dtype": "float64"},
 }
 
 

@@ -79,7 +79,7 @@ def test_a_table_is_encoded_as_by_scikit_learn(write: Write, seed: int) -> None:
     assert known["columns"]["city"][-1] == ""
     assert list(known["columns"]) == [*TABLE.columns[:-1]]
     again = type(data.encoder)(**known)
-    assert (again, again.sha256) == (data.encoder, data.encoder.sha256)
+    assert again == data.encoder
 
 
 def test_rows_outside_the_training_set_have_no_influence(write: Write) -> None:

@@ -7,7 +7,6 @@ import pickle
 import signal
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -58,30 +57,6 @@ def test_a_request_for_a_checkpoint_stops_nothing(monkeypatch: pytest.MonkeyPatc
         send(signals)
         assert (signals.noted, at_once) == (None, [])
         assert not signals.take_checkpoint_request(), "it is taken once"
-
-
-def test_what_nohup_or_a_launcher_handles_stays_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = {signal.SIGHUP: signal.SIG_IGN, signal.SIGUSR1: signal.default_int_handler}
-    restore = {signum: signal.signal(signum, handler) for signum, handler in before.items()}
-    try:
-        with Signals():
-            assert {signum: signal.getsignal(signum) for signum in before} == before
-    finally:
-        for signum, handler in restore.items():
-            signal.signal(signum, handler)
-
-
-def test_outside_the_main_thread_none_is_noted() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-
-    def work() -> int | None:
-        with Signals() as signals:
-            assert signal.getsignal(signal.SIGTERM) is before
-            signals.end_at_once("nothing to save")
-            return signals.noted
-
-    with ThreadPoolExecutor(1) as threads:
-        assert threads.submit(work).result() is None
 
 
 def test_what_ends_a_job_crosses_processes() -> None:

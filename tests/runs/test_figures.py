@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,14 +83,10 @@ def test_a_model_file_of_every_algorithm_and_task_scores_as_its_run(
         assert figures[score] == result[f"validation_{score}"]
 
 
-@pytest.mark.parametrize("name", ["theta_change", "feature_change"])
-@pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf"), "\x1b[31m", [0.1], {}])
-def test_a_change_out_of_range_is_refused(name: str, value: Any) -> None:
-    assert Facts(**{**FACTS, name: 0.5}) == replace(Facts(**FACTS), **{name: 0.5})
-    with pytest.raises(ValueError, match=name):
-        Facts(**{**FACTS, name: value})
+@pytest.mark.parametrize("value", [-0.1, 2.1, float("nan"), "\x1b[31m"])
+def test_a_change_out_of_range_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="feature_change"):
-        Facts(**{**FACTS, "feature_change": 2.1})
+        Facts(**{**FACTS, "feature_change": value})
 
 
 def test_real_targets_have_errors_in_the_units_of_the_data(tmp_path: Path) -> None:

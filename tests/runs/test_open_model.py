@@ -46,10 +46,6 @@ def test_a_run_that_was_killed_has_the_model_of_its_last_checkpoint(kind: str, t
     figures = evaluate_model(file, saved, None, None, {})
     assert figures[name] == validated[0][f"validation_{name}"]
     assert figures["same_data"] is True
-    if "path" in table["dataset"]:
-        table_file = Path(table["dataset"]["path"])
-        moved = {"path": str(table_file.rename(tmp_path / "moved.csv"))}
-        assert open_model(run, {"device": "cpu"}, dataset=moved)[1].facts.sha256 == saved.facts.sha256
 
 
 def test_the_last_step_has_the_final_model(tmp_path: Path) -> None:
@@ -70,7 +66,10 @@ def test_a_checkpoint_that_is_damaged_or_a_strangers(tmp_path: Path) -> None:
         ({"settings": {**checkpoint.settings, "kernel": {"name": "os.system"}}}, "there is no kernel"),
         ({"settings": {"seed": 1}}, "dataset"),
         ({"environment": {**checkpoint.environment, "data": "0" * 64}}, "has changed since the run"),
-        ({"environment": {**checkpoint.environment, "plugins_sha256": "x"}}, "plugins_sha256 should match"),
+        (
+            {"environment": {**checkpoint.environment, "plugins_sha256": "x"}},
+            "plugins_sha256: String should match",
+        ),
     ):
         save_checkpoint(last, replace(checkpoint, **changes))
         with pytest.raises(InputError, match=refused):
