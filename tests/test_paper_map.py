@@ -22,7 +22,7 @@ from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.page.diagnosis import diagnose
 from nsvm_cli.parts import build_parts
 from tests.cli.process import nsvm
-from tests.page.test_model_sections import load
+from tests.page.models import load
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 

@@ -33,12 +33,12 @@ def configure(parser: CommandParser) -> None:
 def diagnose(options: argparse.Namespace) -> None:
     """Print the figures and the verdict. Writes no file."""
     from nsvm_cli.page.diagnosis import diagnose as of
-    from nsvm_cli.page.trained import load_trained, records_of
+    from nsvm_cli.page.trained import load_trained
     from nsvm_cli.terminal.console import show_facts
     from nsvm_cli.terminal.diagnosis import diagnosis_facts
 
     trained = load_trained(options.path, {"device": "auto"}, say=say)
-    figures = of(trained, records_of(options.path))
+    figures = of(trained)
     if options.json:
         answer(json.dumps(figures, allow_nan=False))
     else:

@@ -20,19 +20,18 @@ from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError
 from nsvm_cli.page.document import (
     Blocks,
-    Code,
     KeyFigures,
     Note,
     Page,
-    Picture,
     Section,
     Table,
     left_out,
+    render,
     section,
-    write_page,
 )
-from nsvm_cli.page.plotting import to_svg
+from nsvm_cli.page.plotting import to_picture
 from nsvm_cli.page.sections import run_sections, settings_tables
+from nsvm_cli.storage.files import write_atomically
 from nsvm_cli.storage.run_directory import reading
 
 LABELS = {
@@ -49,7 +48,7 @@ def write_report(
 
     Args:
         file: the file, which is replaced.
-        named: whether the user has named the file; see ``nsvm_cli.storage.files.writing``.
+        named: whether the user has named the file; see ``write_atomically``.
         runtime: ``device`` and ``memory_budget``, for the model of a single run.
 
     Returns:
@@ -59,8 +58,8 @@ def write_report(
         OSError: the file cannot be written.
     """
     page = _run_page(records[0], runtime) if len(records) == 1 else _comparison_page(records)
-    write_page(file, page, named)
-    return page.lacks
+    write_atomically(file, render(page).encode(), named)
+    return [f"{section.title}: {section.lacks}" for section in page.sections if section.lacks]
 
 
 def _run_page(record: RunRecord, runtime: Mapping[str, Any]) -> Page:
@@ -79,7 +78,11 @@ def _settings(record: RunRecord) -> Blocks:
     if not record.settings:
         return []
     folder = [] if record.config_dir is None else ["--config-dir", record.config_dir]
-    command = [Code(shlex.join(["nsvm", "train", *folder, *record.overrides]))] if record.overrides else []
+    command = (
+        [Note(shlex.join(["nsvm", "train", *folder, *record.overrides]), command=True)]
+        if record.overrides
+        else []
+    )
     return [*command, settings_tables(record.settings, overridden([record]))]
 
 
@@ -117,4 +120,4 @@ def _comparison(rows: Sequence[Comparison], sentences: Sequence[str]) -> Blocks:
 
 def _figures(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:
     with reading("what one of these runs has recorded"):
-        return [Picture(to_svg(figure, LABELS[name])) for name, figure in figures(rows, ranks).items()]
+        return [to_picture(figure, LABELS[name]) for name, figure in figures(rows, ranks).items()]

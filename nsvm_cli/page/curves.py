@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from statistics import mean, median
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import shortened
-from nsvm_cli.page.plotting import BLUE, GRAY, ORANGE, new_figure, style_axis, write_figure
+from nsvm_cli.page.plotting import BLUE, ORANGE, new_figure, style_axis, write_figure
 from nsvm_cli.storage.metrics_file import read_metrics
 from nsvm_cli.storage.run_directory import (
     CURVES,
@@ -24,33 +24,31 @@ from nsvm_cli.storage.run_directory import (
     read_result,
     reading,
 )
-from nsvm_cli.terminal.console import percent, score_of
+from nsvm_cli.terminal.console import score_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Records = Sequence[Mapping[str, Any]]
-Points = Sequence[tuple[int, float | int]]
+Score = tuple[str, str, float]
 
 WINDOW = 11
-"""Records in the moving average over a noisy curve."""
-
-MARKED_POINTS = 2 * WINDOW
-"""Points of a curve that are drawn as they are, and marked."""
-
-LOG_TICKS = 5
-"""About as many labels as a panel with a logarithmic axis has room for."""
+"""Records in the moving average over a noisy curve, if it is at least twice as long."""
 
 
 @dataclass(frozen=True)
 class Curve:
     """A line in a panel; a ``noisy`` one is drawn pale, with its moving average."""
 
-    points: Points
+    points: Sequence[tuple[int, float | int]]
     noisy: bool = False
     label: str | None = None
     color: str = BLUE
+
+    @property
+    def smoothed(self) -> bool:
+        """Whether it is drawn pale: noisy and long."""
+        return self.noisy and len(self.points) > 2 * WINDOW
 
 
 @dataclass(frozen=True)
@@ -59,8 +57,8 @@ class Panel:
 
     title: str
     curves: Sequence[Curve]
-    first: int = 0
-    last: int = field(kw_only=True)
+    first: int
+    last: int
 
 
 def draw_curves(run: Path) -> Path:
@@ -69,10 +67,15 @@ def draw_curves(run: Path) -> Path:
     Raises:
         InputError: it is not the directory of a run, or its metrics are damaged or there are none yet.
     """
-    panels = panels_of(run)
-    title = _title(run)
-    with new_figure(7.0, 1.9 * len(panels) + 0.6) as figure:
-        plot_panels(panels, title, figure)
+    panels, settings = panels_of(run), parse_settings(read_config(run))
+    algorithm, dataset = (shortened(str(part["name"]), 25) for part in (settings.algorithm, settings.dataset))
+    end = "" if is_finished(run) else ": not finished"
+    title = f"{algorithm} on {dataset}, seed {settings.seed}{end}"
+    with new_figure(7.0, 2.2 * len(panels) + 0.3) as figure:
+        figure.suptitle(title, fontsize=11)
+        axes: list[Axes] = list(figure.subplots(len(panels), 1, squeeze=False)[:, 0])
+        for axis, panel in zip(axes, panels, strict=True):
+            plot_panel(panel, axis)
     return write_figure(run / CURVES, figure)
 
 
@@ -82,59 +85,22 @@ def panels_of(run: Path) -> list[Panel]:
     Raises:
         InputError: it is not the directory of a run, or its metrics are damaged or there are none yet.
     """
-    with reading(run / RESULT):
-        score = score_of(read_result(run)) if is_finished(run) else None
-        end = (score[0], 100 * float(score[2])) if score and score[1] == "accuracy" else None
-    if not (panels := _panels(_records(run), end)):
-        raise InputError(f"{run / METRICS} holds nothing but zeros: expected a record of later steps")
-    return panels
-
-
-def _records(run: Path) -> list[dict[str, Any]]:
     file = run / METRICS
     if not file.is_file():
         raise InputError(f"{run} has no metrics.jsonl: expected the directory of a run")
-    records = read_metrics(file)
-    if not records:
-        raise InputError(f"{file} is empty: expected a run with at least one record")
-    return records
-
-
-def _title(run: Path) -> str:
-    """Return what was trained and, once it is finished, its score."""
-    settings = parse_settings(read_config(run))
-    algorithm, dataset = (shortened(str(part["name"]), 25) for part in (settings.algorithm, settings.dataset))
-    title = f"{algorithm} on {dataset}, seed {settings.seed}"
-    if not is_finished(run):
-        return f"{title}: not finished"
     with reading(run / RESULT):
-        if (score := score_of(read_result(run))) is None:  # R^2 is undefined
-            return title
-        split, metric, value = score
-        return f"{title}: {SCORE_TITLES[metric](value)}{'' if split == 'test' else ' (validation)'}"
-
-
-SCORE_TITLES: Mapping[str, Callable[[float], str]] = {"accuracy": percent, "r2": "R² = {:.4f}".format}
-"""How the metric of a task is written in a title."""
-
-
-def _panels(records: Records, end: tuple[str, float] | None) -> list[Panel]:
-    """Return the panels of each part of the algorithm, over the steps of that part.
-
-    Args:
-        end: the split that the model was evaluated on after the last step, and its accuracy there.
-    """
-    ordered = sorted(records, key=_part)  # a file of others may have them mixed
-    parts = [(part, list(of_part)) for part, of_part in groupby(ordered, _part)]
+        score = score_of(read_result(run)) if is_finished(run) else None
+    ordered = sorted(read_metrics(file), key=_part)  # a file of others may have them mixed
+    parts = [[*records] for _, records in groupby(ordered, _part)]
     panels, first = [], 0
-    for part, of_part in parts:
-        prefix, last = f"Part {part}: " if len(parts) > 1 else "", of_part[-1]["step"]
-        at_end = end if of_part is parts[-1][1] else None
-        for title, curves in _curves(of_part, at_end).items():
-            shown = [curve for curve in curves if any(value for _, value in curve.points)]
-            if shown:
-                panels.append(Panel(f"{prefix}{title}", shown, first, last=last))
+    for records in parts:
+        prefix, last = f"Part {_part(records[0])}: " if len(parts) > 1 else "", records[-1]["step"]
+        for title, curves in _curves(records, score if records is parts[-1] else None).items():
+            if shown := [curve for curve in curves if any(value for _, value in curve.points)]:
+                panels.append(Panel(f"{prefix}{title}", shown, first, last))
         first = last
+    if not panels:
+        raise InputError(f"{file} holds nothing to draw yet: expected a record with a value other than 0")
     return panels
 
 
@@ -142,74 +108,65 @@ def _part(record: Mapping[str, Any]) -> int:
     return int(record.get("part") or 0)
 
 
-def _curves(records: Records, end: tuple[str, float] | None) -> dict[str, list[Curve]]:
-    """Return the curves of each panel; those without a value other than 0 are not shown."""
-    rates, running = (_percent(records, key) for key in ("violation_rate", "running_accuracy"))
-    validation, last = _percent(records, "validation_accuracy"), records[-1]["step"]
+def _curves(records: Records, score: Score | None) -> dict[str, list[Curve]]:
+    """Return the curves of each panel; those without a value other than 0 are not shown.
+
+    Args:
+        score: the score after the last of these steps, if they end with the training.
+    """
+
+    def points(key: str, unit: int = 1) -> list[tuple[int, float | int]]:
+        return [(r["step"], unit * r[key]) for r in records if r.get(key) is not None]
+
+    running, validation = points("running_accuracy", 100), points("validation_accuracy", 100)
     held_out = Curve(validation, label="validation", color=ORANGE)
-    if end is not None and running and not validation:
-        split, accuracy = end
-        held_out = Curve([(last, accuracy)], label=f"{split}, after training", color=ORANGE)
+    if score and score[1] == "accuracy" and running and not validation:
+        after = [(records[-1]["step"], 100 * score[2])]
+        held_out = Curve(after, label=f"{score[0]}, after training", color=ORANGE)
     return {
-        "objective": [Curve(_series(records, "objective"), noisy=True)],
-        "full objective": [Curve(_series(records, "full_objective"))],
-        "violations, % of the samples drawn": [Curve(rates, noisy=True)],
-        "support vectors": [Curve(_series(records, "support_vectors"))],
+        "objective": [Curve(points("objective"), noisy=True)],
+        "full objective": [Curve(points("full_objective"))],
+        "violations, % of the samples drawn": [Curve(points("violation_rate", 100), noisy=True)],
+        "support vectors": [Curve(points("support_vectors"))],
         "accuracy, %": [
             Curve(running, noisy=True, label="training samples, before they are learnt"),
             held_out,
         ],
-        "R² on validation data": [Curve(_series(records, "validation_r2"), color=ORANGE)],
+        "R² on validation data": [Curve(points("validation_r2"), color=ORANGE)],
     }
 
 
-def _series(records: Records, key: str) -> Points:
-    return [(r["step"], r[key]) for r in records if r.get(key) is not None]
-
-
-def _percent(records: Records, key: str) -> Points:
-    return [(step, 100 * value) for step, value in _series(records, key)]
-
-
-def plot_panels(panels: Sequence[Panel], title: str, figure: Figure) -> None:
-    """Plot panels one below the other."""
-    figure.suptitle(title, fontsize=11)
-    axes: list[Axes] = list(figure.subplots(len(panels), 1, squeeze=False)[:, 0])
-    for n, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
-        for curve in panel.curves:
-            _plot_curve(axis, curve)
-        style_axis(axis, panel.title)
-        axis.set_xlim(panel.first, panel.last + 0.01 * (panel.last - panel.first))
-        axis.grid(alpha=0.3)
-        if panel is panels[-1] or panels[n + 1].first != panel.first:
-            axis.set_xlabel("step")
-        else:
-            axis.tick_params(labelbottom=False)
-        if any(curve.label for curve in panel.curves):
-            axis.legend(frameon=False, fontsize=8, loc="best")
-    if any(curve.noisy and len(curve.points) > MARKED_POINTS for panel in panels for curve in panel.curves):
-        figure.supxlabel(f"thick: the mean of {WINDOW} records around each", fontsize=8, color=GRAY)
+def plot_panel(panel: Panel, axis: Axes) -> None:
+    """Plot the curves of a panel."""
+    for curve in panel.curves:
+        _plot_curve(axis, curve)
+    smoothed = any(curve.smoothed for curve in panel.curves)
+    style_axis(axis, panel.title, f"step; thick: the mean of {WINDOW} records" if smoothed else "step")
+    axis.set_xlim(panel.first, panel.last + 0.01 * (panel.last - panel.first))
+    axis.grid(alpha=0.3)
+    if any(curve.label for curve in panel.curves):
+        axis.legend(frameon=False, fontsize=8, loc="best")
 
 
 def _plot_curve(axis: Axes, curve: Curve) -> None:
     steps, values = zip(*curve.points, strict=True)
-    marker = "o" if len(values) == 1 else "." if len(values) <= MARKED_POINTS else ""
-    if curve.noisy and len(values) > MARKED_POINTS:
+    style: dict[str, Any] = {"color": curve.color, "label": curve.label, "linewidth": 1.2}
+    if curve.smoothed:
         axis.plot(steps, values, color=curve.color, linewidth=0.7, alpha=0.35)
-        axis.plot(steps, moving_mean(values), color=curve.color, linewidth=1.6, label=curve.label)
+        axis.plot(steps, moving_mean(values), **style | {"linewidth": 1.6})
+    elif len(values) == 1:  # a point has no line in the legend either
+        axis.plot(steps, values, "o", **style)
     else:
-        width = 1.2 if len(values) > 1 else 0.0  # a point has no line in the legend either
-        axis.plot(steps, values, color=curve.color, linewidth=width, marker=marker, label=curve.label)
+        axis.plot(steps, values, marker="." if len(values) <= 2 * WINDOW else "", **style)
     if all(isinstance(value, int) for value in values):
         axis.locator_params(axis="y", integer=True)
-    sizes = [abs(value) for value in values]
-    usual, largest = median(sizes), max(sizes)
+    usual, largest = median(map(abs, values)), max(map(abs, values))
     if largest > 50 * usual > 0:  # Algorithms 1 and 2 start at 1/lambda
         linear = 10 ** math.ceil(math.log10(usual))
         # the more decades, the wider the linear part, whose labels would overlap otherwise
         axis.set_yscale("symlog", linthresh=linear, linscale=max(1, math.log10(largest / linear) / 3))
         locator: Any = axis.yaxis.get_major_locator()
-        locator.set_params(numticks=LOG_TICKS)
+        locator.set_params(numticks=5)  # as many as a panel has room for
         axis.yaxis.set_major_formatter("{x:g}")
 
 

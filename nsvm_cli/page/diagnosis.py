@@ -2,106 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nsvm_cli.datasets import Split
 from nsvm_cli.datasets.scaling import Scaling
-from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import Biased, kernel_sums
 from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Hinge, Loss, build_loss
-from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.models.objectives import dataset_alignment, full_objective, random_subset, squared_norm
+from nsvm_cli.models.nsvm import NSVM, Expansion
+from nsvm_cli.models.objectives import dataset_alignment, full_objective, squared_norm
 from nsvm_cli.models.penalties import distance_identity, distance_ones, entropy
 from nsvm_cli.page.trained import Trained
 from nsvm_cli.page.verdict import EXTREME, better, overfitted, verdict
+from nsvm_cli.terminal.diagnosis import SCORES
 from nsvm_cli.trainers import Problem
 from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.svc import SVC
 
 Figures = dict[str, Any]
-Records = Sequence[Mapping[str, Any]]
 
-IN_MATRIX, IN_FIT = 1000, 5000
-"""The most samples of a kernel matrix whose spectrum is computed; and of those that scores and alignments are
-measured on, and that an SVM is trained on anew."""
-
-KERNEL_VALUES = 3 * 10**8
-"""The most kernel values that the objective may take, of its terms with samples and one another."""
-
-LEAST_SCALE = 1e-6
-"""The least differences of kernel values that are scaled up: those below are lost in rounding."""
-
-ZERO = 1e-3
-"""A share of the largest value of theta, up to which others are as good as 0."""
-
-EIGENVALUES = 10
-"""The largest eigenvalues of the kernel matrix that are given."""
-
-NO_SVM = "there is no SVM"
-
-UNSCALED = Scaling(torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
+MOST_IN_MATRIX, MOST_SAMPLES, MOST_KERNEL_VALUES = 1000, 5000, 3 * 10**8
+"""The most samples of a kernel matrix whose spectrum is computed, and of all other figures; and the most
+kernel values that the objective may take."""
 
 
-@dataclass(frozen=True)
-class Samples:
-    """Samples of a split, and their features under some theta."""
+class Samples(NamedTuple):
+    """Features of samples under some theta, and their labels."""
 
-    split: Split
     z: Float[Tensor, "p n"]
+    y: Float[Tensor, " p"]
 
 
-def diagnose(trained: Trained, records: Records = (), most: int = IN_FIT) -> Figures:
+def diagnose(trained: Trained, most: int = MOST_SAMPLES) -> Figures:
     """Return the figures of a model on its data, and a verdict on them; those that do not apply are None.
 
     Scores are those on the held-out samples (``split``): the accuracy, or R^2 for real targets. Of many
-    samples, random ones stand in for all: ``samples`` and ``fitted_samples`` say of how many held-out and
-    training samples scores and alignments are, of ``held_out_samples`` and ``train_samples``, and
-    ``matrix_samples`` of how many the figures of the kernel matrix are. ``missing`` says why figures are
-    None.
+    samples, random ones stand in for all. ``missing`` says why figures are None.
 
     Args:
-        trained: the model.
-        records: those of metrics.jsonl, if they are there.
-        most: the most samples of a split that figures are based on.
+        most: the most samples of a split that scores and alignments are based on, and an exact SVM is.
 
     Raises:
-        InputError: the model file names training samples that there are not.
         RunError: a kernel value or a decision value is not finite.
     """
-    e, m = trained.model.expansion, len(trained.data.splits["train"])
-    if e.i is not None and len(e.i) and (last := int(e.i.max())) >= m:
-        raise InputError(f"the model file names training sample {last}, and there are {m}")
-    train, held_out = (
-        Samples(split, trained.model.features(split.x))
-        for split in (_some(trained, part, most) for part in (trained.data.splits["train"], trained.held_out))
-    )
+    train, held_out = _samples(trained, trained.model, most)
+    initial = _samples(trained, trained.before, most) if _moves(trained) and trained.before else None
+    e, metric, has_svm = trained.model.expansion, trained.model.task.metric, trained.algorithm.trains_svm
+    missing = _missing(trained, train)
     figures = {
         "split": trained.split,
         "held_out_samples": len(trained.held_out),
-        "train_samples": m,
+        "train_samples": len(trained.train),
+        "samples": len(held_out.y),
+        "fitted_samples": len(train.y),
+        "metric": metric,
         **_kernel_figures(trained, train, held_out),
-        **_support_figures(trained, records),
-        **_objective(trained, train),
-        **_movement(trained),
+        "support_vectors": len(e.alpha) if has_svm else None,
+        "support_share": len(e.i.unique()) / len(trained.train) if has_svm and e.i is not None else None,
+        "objective": None,
+        "duality_gap": None,
+        **dict.fromkeys(("theta_change", "feature_change", "theta_zeros")),
     }
-    figures |= _scores(trained, train, held_out, figures["distance_ones"])
-    figures["missing"] = _missing(trained, figures)
+    if "objective" not in missing:  # the mean loss is that of these samples, ||f||^2 that of the model
+        y, loss = trained.model.task.targets(train.y), _loss(trained)
+        figures["objective"] = full_objective(e, trained.model.kernel, train.z, y, loss, _lam(trained))
+    if "duality_gap" not in missing:
+        figures["duality_gap"] = max(0.0, figures["objective"] - _lower_bound(trained))
+    if initial:
+        theta = torch.cat([p.detach().abs().flatten() for p in trained.model.network.parameters()])
+        figures |= {name: getattr(trained.saved.facts, name) for name in ("theta_change", "feature_change")}
+        figures["theta_zeros"] = float((theta <= 1e-3 * theta.max()).double().mean())
+    undefined = [name for name in ("alignment_train", "alignment_test") if figures[name] is None]
+    figures["missing"] = missing | dict.fromkeys(undefined, "undefined: equal kernel values")
+    fits = f"refit_{metric}" not in missing
+    figures |= _scores(trained, train, held_out, initial, fits, figures["distance_ones"] < EXTREME)
     return figures | verdict(figures)
 
 
-def _some(trained: Trained, split: Split, most: int) -> Split:
-    """Return up to so many samples, chosen at random."""
-    if len(split) <= most:
-        return split
-    rows = random_subset(len(split), most, trained.saved.settings.seed, torch.device("cpu"))
-    return Split(split.x[rows], split.y[rows])
+def _samples(trained: Trained, model: NSVM, most: int) -> tuple[Samples, Samples]:
+    """Return some of the training and the held-out samples."""
+    train, held_out = (trained.some(split, most) for split in (trained.train, trained.held_out))
+    return Samples(model.features(train.x), train.y), Samples(model.features(held_out.x), held_out.y)
+
+
+def _missing(trained: Trained, train: Samples) -> dict[str, str]:
+    """Return why figures are not computed, of those that are expected of every model."""
+    task, e, loss = trained.model.task, trained.model.expansion, _loss(trained)
+    exact, frozen = f"refit_{task.metric}", f"frozen_{task.metric}"
+    if not trained.algorithm.trains_svm:
+        return dict.fromkeys(("objective", "duality_gap", exact, frozen), "there is no SVM")
+    missing = {}
+    if e.one_vs_one:
+        missing["objective"] = "pairs of classes have an SVM each"
+    elif (len(train.y) + len(e.alpha)) * len(e.alpha) > MOST_KERNEL_VALUES:
+        missing["objective"] = missing["duality_gap"] = "would take too many kernel values"
+    if not isinstance(loss, Binary) or not isinstance(loss.l, Hinge):
+        missing["duality_gap"] = "only for two classes and hinge loss"
+    elif e.i is None:
+        missing["duality_gap"] = "its terms are not training samples"
+    if len(train.y.unique()) < max(2, len(task.classes)):
+        missing[exact] = missing[frozen] = "some class has no training sample"
+    if not _moves(trained):
+        missing[frozen] = "there is no theta that is trained"
+    return missing
+
+
+def _loss(trained: Trained) -> Loss:
+    settings = trained.saved.settings
+    return build_loss(settings.loss, settings.multiclass, trained.model.task)
+
+
+def _lam(trained: Trained) -> float:
+    return float(trained.algorithm.parts[-1].lam)
+
+
+def _moves(trained: Trained) -> bool:
+    return trained.algorithm.moves_theta and trained.before is not None
 
 
 def _kernel_figures(trained: Trained, train: Samples, held_out: Samples) -> Figures:
@@ -110,128 +129,52 @@ def _kernel_figures(trained: Trained, train: Samples, held_out: Samples) -> Figu
     The matrix is that of the cosines K(a, b) / sqrt(K(a, a) K(b, b)), for which the distances are defined,
     of K without the 1 that a bias adds.
     """
-    model, seed = trained.model, trained.saved.settings.seed
-    aligned = {}
-    for name, some in {"train": train, "test": held_out}.items():
-        c = model.task.code(model.task.targets(some.split.y).to(some.z))
-        found = dataset_alignment(model.kernel, some.z, c, seed, model.task.centred)
-        aligned[f"alignment_{name}"] = found["alignment"]
-    z = train.z[:IN_MATRIX]
-    K = model.kernel.without(Biased)(z, z).double()
+    task, kernel, seed = trained.model.task, trained.model.kernel, trained.saved.settings.seed
+    alignments = [
+        dataset_alignment(kernel, z, task.code(task.targets(y).to(z)), seed, task.centred)["alignment"]
+        for z, y in (train, held_out)
+    ]
+    z = train.z[:MOST_IN_MATRIX]
+    K = kernel.without(Biased)(z, z).double()
     size = K.diagonal().clamp_min(torch.finfo(K.dtype).tiny).sqrt()
     K = (K / size / size[:, None]).fill_diagonal_(1)
-    spectrum = torch.linalg.eigvalsh(K / len(K)).flip(0)
     return {
-        **aligned,
+        **dict(zip(("alignment_train", "alignment_test"), alignments, strict=True)),
         "entropy": float(entropy(K)),
         "distance_identity": float(distance_identity(K)),
         "distance_ones": float(distance_ones(K)),
-        "spectrum": spectrum[:EIGENVALUES].tolist(),
+        "spectrum": torch.linalg.eigvalsh(K / len(K)).flip(0)[:10].tolist(),
         "matrix_samples": len(z),
     }
 
 
-def _movement(trained: Trained) -> Figures:
-    """Return how far training has moved theta and the kernel matrix, if it was to move them, and the share
-    of theta that is as good as 0.
-    """
-    if not _moves(trained):
-        return dict.fromkeys(("theta_change", "feature_change", "theta_zeros"))
-    facts = trained.saved.facts
-    theta = torch.cat([p.detach().abs().flatten() for p in trained.model.network.parameters()])
-    zeros = float((theta <= ZERO * theta.max()).double().mean())
-    return {"theta_change": facts.theta_change, "feature_change": facts.feature_change, "theta_zeros": zeros}
+def _lower_bound(trained: Trained) -> float:
+    """Return a lower bound of the objective, for two classes and the hinge loss.
 
-
-def _moves(trained: Trained) -> bool:
-    return trained.algorithm.moves_theta and trained.before is not None
-
-
-def _support_figures(trained: Trained, records: Records) -> Figures:
-    """Return the number of terms, the share of training samples among them, and how long ago those of
-    Algorithm 1 were added, which a budget leaves unknown.
-    """
-    m, e = len(trained.data.splits["train"]), trained.model.expansion
-    algorithm = trained.algorithm
-    dated = isinstance(algorithm, Alg1) and algorithm.budget is None
-    return {
-        "support_vectors": len(e.alpha) if algorithm.trains_svm else None,
-        "support_share": len(e.i.unique()) / m if algorithm.trains_svm and e.i is not None else None,
-        "support_age": support_age(e, records) if dated else None,
-    }
-
-
-def support_age(e: Expansion, records: Records) -> float | None:
-    """Return the median number of steps since the terms of Algorithm 1 were added, which are in that order.
-
-    A term is as old as the first record that counts it. None if the records do not tell: without them, or
-    where terms have been removed.
-    """
-    counts = np.array([record.get("support_vectors") or 0 for record in records], np.int64)
-    if not len(e.alpha) or not len(counts) or counts[-1] != len(e.alpha) or (np.diff(counts) < 0).any():
-        return None
-    steps = np.array([record["step"] for record in records])
-    joined = steps[np.searchsorted(counts, np.arange(1, len(e.alpha) + 1))]
-    return float(np.median(steps[-1] - joined))
-
-
-def _loss(trained: Trained) -> Loss:
-    settings = trained.saved.settings
-    return build_loss(settings.loss, settings.multiclass, trained.model.task)
-
-
-def _no_objective(trained: Trained) -> str | None:
-    """Return why the objective is not computed."""
-    e, m = trained.model.expansion, min(IN_FIT, len(trained.data.splits["train"]))
-    reasons = {
-        NO_SVM: not trained.algorithm.trains_svm,
-        "pairs of classes have an SVM each": e.one_vs_one,
-        "would take too many kernel values": (m + len(e.alpha)) * len(e.alpha) > KERNEL_VALUES,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), None)
-
-
-def _no_gap(trained: Trained) -> str | None:
-    """Return why there is no lower bound of the objective."""
-    loss = _loss(trained)
-    reasons = {
-        NO_SVM: not trained.algorithm.trains_svm,
-        "only for two classes and hinge loss": not isinstance(loss, Binary) or not isinstance(loss.l, Hinge),
-        "its terms are not training samples": trained.model.expansion.i is None,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), _no_objective(trained))
-
-
-def _objective(trained: Trained, train: Samples) -> Figures:
-    """Return the objective of the SVM, and how far it is from a bound from below.
-
-    The mean loss is that of these samples, ||f||^2 and the bound are those of the whole model.
-
-    With two classes and the hinge loss, any beta in [0, 1]^m has the bound mean(beta) - ||h||^2 / (2 lambda),
-    with h = 1/m sum_j beta_j y_j K(z_j, .). For h = lambda f, beta_j is y_j alpha_j m / T; clipped to [0, 1].
+    Any beta in [0, 1]^m has the bound mean(beta) - ||h||^2 / (2 lambda), with
+    h = 1/m sum_j beta_j y_j K(z_j, .). For h = lambda f, beta_j is y_j alpha_j m / T; clipped to [0, 1].
     With a bias, sum_j beta_j y_j is 0, as SVC has it. 0 is a bound, too.
     """
-    figures: Figures = {"objective": None, "duality_gap": None}
-    if _no_objective(trained):
-        return figures
-    model, e, split = trained.model, trained.model.expansion, trained.data.splits["train"]
-    lam, K, loss = trained.algorithm.parts[-1].lam, model.kernel, _loss(trained)
-    y = model.task.targets(train.split.y).double()
-    figures["objective"] = full_objective(e, K, train.z, y, loss, lam)
-    if e.i is not None and not _no_gap(trained):
-        y = split.y.double()
-        beta = torch.zeros(len(y), dtype=torch.float64).index_add(0, e.i.cpu(), e.alpha.cpu().double())
-        beta = (beta * y * lam * len(y) / e.scale).clamp(0, 1)
-        j = beta.nonzero().flatten()
-        z_j = model.features(split.x[j]).double() if len(j) else e.z.double()[:0]
-        alpha_j = (beta * y)[j].to(z_j)
-        h = float(squared_norm(alpha_j, kernel_sums(K, z_j, z_j, alpha_j))) / len(y) ** 2
-        bound = max(0.0, float(beta.mean()) - h / (2 * lam))
-        figures["duality_gap"] = max(0.0, figures["objective"] - bound)  # but for rounding and chance
-    return figures
+    model, e, train, lam = trained.model, trained.model.expansion, trained.train, _lam(trained)
+    assert e.i is not None
+    y, m = train.y.double(), len(train)
+    beta = torch.zeros(m, dtype=torch.float64).index_add(0, e.i.cpu(), e.alpha.cpu().double())
+    beta = (beta * y * lam * m / e.scale).clamp(0, 1)
+    j = beta.nonzero().flatten()
+    z_j = model.features(train.x[j]).double() if len(j) else e.z.double()[:0]
+    alpha_j = (beta * y)[j].to(z_j)
+    h = float(squared_norm(alpha_j, kernel_sums(model.kernel, z_j, z_j, alpha_j))) / m**2
+    return max(0.0, float(beta.mean()) - h / (2 * lam))
 
 
-def _scores(trained: Trained, train: Samples, held_out: Samples, distance_ones: float) -> Figures:
+def _scores(
+    trained: Trained,
+    train: Samples,
+    held_out: Samples,
+    initial: tuple[Samples, Samples] | None,
+    fits: bool,
+    flat: bool,
+) -> Figures:
     """Return the score of the model on training and held-out samples, and those of others in its place.
 
     ``beats_guess`` says whether its errors are significantly smaller than those of one answer for all,
@@ -239,99 +182,60 @@ def _scores(trained: Trained, train: Samples, held_out: Samples, distance_ones: 
     those of an exact SVM on its features, and ``overfitted`` whether they are larger on held-out samples than
     on training samples.
     """
-    task, own, split = trained.model.task, trained.model.expansion, held_out.split
-    others = {"refit": refit(trained, train), "refreshed": refreshed(trained)}
-    if distance_ones < EXTREME:
-        others["rescaled"] = refit(trained, train, rescaled=True)
-    answers = {name: decide(trained, e, held_out.z) for name, e in {"test": own, **others}.items() if e}
-    answers["guess"] = guess(trained, split)
-    if trained.before and _moves(trained):
-        frozen = refit(trained, Samples(train.split, trained.before.features(train.split.x)))
-        if frozen:
-            answers["frozen"] = decide(trained, frozen, trained.before.features(split.x))
-    scores = {
-        f"{name}_{task.metric}": task.score(split.y, answers[name])[task.metric] if name in answers else None
-        for name in ("test", "refit", "refreshed", "frozen", "rescaled", "guess")
-    }
-    errors = {name: _errors(trained, split, decided) for name, decided in answers.items()}
-    test, frozen_errors = errors["test"], errors.get("frozen")
-    seen = decide(trained, own, train.z)
+    model, task, e = trained.model, trained.model.task, trained.model.expansion
+    y = trained.train.y
+    guess = y.mode().values if trained.classifies else y.mean()
+    answers = {"test": decide(model, e, held_out.z), "guess": guess.expand(len(held_out.y))}
+    if fits:
+        answers["refit"] = decide(model, refit(trained, train), held_out.z)
+    if fits and flat:
+        answers["rescaled"] = decide(model, refit(trained, train, rescaled=True), held_out.z)
+    if fits and initial:
+        answers["frozen"] = decide(model, refit(trained, initial[0]), initial[1].z)
+    if isinstance(trained.algorithm, Alg1) and e.i is not None:
+        # its terms keep the features of the step that added them
+        refreshed = replace(e, z=model.features(trained.train.x[e.i.cpu()]))
+        answers["refreshed"] = decide(model, refreshed, held_out.z)
+    seen = decide(model, e, train.z)
+    scores = {name: task.score(held_out.y, answer)[task.metric] for name, answer in answers.items()}
+    scores["train"] = task.score(train.y, seen)[task.metric]
+    errors = {name: _errors(trained, held_out.y, answer) for name, answer in answers.items()}
+    frozen = errors.get("frozen")
     return {
-        "metric": task.metric,
-        "samples": len(split),
-        "fitted_samples": len(train.split),
-        f"train_{task.metric}": task.score(train.split.y, seen)[task.metric],
-        **scores,
-        "beats_guess": better(test, errors["guess"]),
-        "worse_features": frozen_errors is not None
-        and all(better(frozen_errors, errors[name]) for name in ("test", "refit")),
-        "overfitted": overfitted(_errors(trained, train.split, seen), test),
+        **{f"{name}_{task.metric}": scores.get(name) for name in SCORES},
+        "beats_guess": better(errors["test"], errors["guess"]),
+        "worse_features": frozen is not None
+        and all(better(frozen, errors[name]) for name in ("test", "refit")),
+        "overfitted": overfitted(_errors(trained, train.y, seen), errors["test"]),
     }
 
 
-def decide(trained: Trained, e: Expansion, z: Float[Tensor, "p n"]) -> Tensor:
+def decide(model: NSVM, e: Expansion, z: Float[Tensor, "p n"]) -> Tensor:
     """Return the predictions of an SVM for features."""
-    model = replace(trained.model, scaling=UNSCALED, network=nn.Identity(), expansion=e, sigmoids=None)
-    return model.predict(z).cpu()
+    unscaled = Scaling(torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
+    svm = replace(model, scaling=unscaled, network=nn.Identity(), expansion=e, sigmoids=None)
+    return svm.predict(z).cpu()
 
 
-def _errors(trained: Trained, split: Split, decided: Tensor) -> Float[Tensor, " p"]:
+def _errors(trained: Trained, y: Float[Tensor, " p"], decided: Tensor) -> Float[Tensor, " p"]:
     """Return for each sample whether its class is wrong, or the square of its error."""
-    if trained.classifies:
-        return (decided != split.y).double()
-    return (decided - split.y).double().square()
+    return (decided != y).double() if trained.classifies else (decided - y).double().square()
 
 
-def guess(trained: Trained, split: Split) -> Tensor:
-    """Return one answer for all samples: the most frequent class of the training samples, or their mean."""
-    y = trained.data.splits["train"].y
-    one = y.mode().values if trained.classifies else y.double().mean()
-    return one.expand(len(split))
-
-
-def refit(trained: Trained, train: Samples, rescaled: bool = False) -> Expansion | None:
+def refit(trained: Trained, train: Samples, rescaled: bool = False) -> Expansion:
     """Return an SVM on the features of samples that is solved to precision, with the hinge or the
-    epsilon-insensitive loss; None if the model has no SVM, or some class no sample.
+    epsilon-insensitive loss.
 
     ``rescaled`` is as if the kernel, less its mean, were scaled to 1 for equal samples: with a bias the mean
     has no effect, and the scale is that of 1/lambda.
     """
     settings, task, K = trained.saved.settings, trained.model.task, trained.model.kernel
-    split, z = train.split, train.z
-    if not trained.algorithm.trains_svm or len(split.y.unique()) < max(2, len(task.classes)):
-        return None
+    z, lam = train.z, _lam(trained)
     loss = build_loss(settings.loss, "crammer_singer", task)
     if not isinstance(loss.l, EpsilonInsensitive):
         loss = build_loss(None, "crammer_singer", task)
-    problem = Problem(z, task.targets(split.y).to(z), K, settings.seed, task=task, loss=loss)
-    lam = trained.algorithm.parts[-1].lam
     if rescaled:
-        K_zz = K(z[:IN_MATRIX], z[:IN_MATRIX]).double()
-        lam *= float((K_zz.diagonal().mean() - K_zz.mean()).clamp_min(LEAST_SCALE))
+        K_zz = K(z[:MOST_IN_MATRIX], z[:MOST_IN_MATRIX]).double()
+        lam *= float((K_zz.diagonal().mean() - K_zz.mean()).clamp_min(1e-6))  # less is lost in rounding
+    problem = Problem(z, task.targets(train.y).to(z), K, settings.seed, task=task, loss=loss)
     return SVC(lam).solve(problem, z)
-
-
-def refreshed(trained: Trained) -> Expansion | None:
-    """Return the SVM of Algorithm 1 with the features of its terms computed with the final theta; None for
-    others, and if the terms are no samples.
-    """
-    e = trained.model.expansion
-    if e.i is None or not isinstance(trained.algorithm, Alg1):
-        return None
-    return replace(e, z=trained.model.features(trained.data.splits["train"].x[e.i.cpu()]))
-
-
-def _missing(trained: Trained, figures: Figures) -> dict[str, str]:
-    """Return why figures are None, of those that are expected of every model."""
-    metric = trained.model.task.metric
-    no_fit = "some class has no training sample" if trained.algorithm.trains_svm else NO_SVM
-    undefined = "undefined: equal kernel values"
-    reasons = {
-        "alignment_train": undefined,
-        "alignment_test": undefined,
-        "objective": _no_objective(trained),
-        "duality_gap": _no_gap(trained),
-        f"refit_{metric}": no_fit,
-        f"frozen_{metric}": no_fit if _moves(trained) else "there is no theta that is trained",
-    }
-    return {name: reason for name, reason in reasons.items() if figures[name] is None and reason}

@@ -6,54 +6,35 @@ either, such as a change of the direction of writing, are shown as escapes.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from markupsafe import Markup
 
 from nsvm_cli import __version__
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.output import printable
-from nsvm_cli.storage.files import write_atomically
-
-TEMPLATES = Path(__file__).parent / "templates"
-
-
-class Block:
-    """A part of a section."""
-
-    @property
-    def kind(self) -> str:
-        """The name of the macro of the template that writes it."""
-        return type(self).__name__.lower()
 
 
 @dataclass(frozen=True)
-class KeyFigures(Block):
+class KeyFigures:
     """The most important figures, by their names."""
 
     values: Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Note(Block):
-    """A paragraph; ``lacks`` says that it stands in place of what cannot be had."""
+class Note:
+    """A paragraph, or a command."""
 
     text: str
-    lacks: bool = False
+    command: bool = False
 
 
 @dataclass(frozen=True)
-class Code(Block):
-    """A command."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Table(Block):
+class Table:
     """A table, each row of which begins with its name.
 
     Attributes:
@@ -71,46 +52,42 @@ class Table(Block):
 
 
 @dataclass(frozen=True)
-class Picture(Block):
-    """A drawing, and what there is to say about it."""
+class Picture:
+    """A PNG file, what it shows, and for a figure its width in pixels of the page."""
 
-    svg: Markup
-    caption: str = ""
+    png: bytes
+    text: str
+    width: int = 0
 
-
-@dataclass(frozen=True)
-class Image:
-    """An image whose pixels are in its address, and what it shows."""
-
-    address: str
-    caption: str
+    @property
+    def address(self) -> str:
+        """The address of the picture, which holds all of it."""
+        return f"data:image/png;base64,{base64.b64encode(self.png).decode()}"
 
 
 @dataclass(frozen=True)
-class Images(Block):
-    """Images in rows; the ``first`` may stand apart from the others."""
+class Images:
+    """Pictures of samples in rows; the ``first`` may stand apart from the others."""
 
     caption: str
-    images: Sequence[Image]
+    images: Sequence[Picture]
     first: bool = False
 
 
-@dataclass(frozen=True)
-class Grid(Block):
-    """Blocks side by side, as many as there is room for."""
+Block: TypeAlias = KeyFigures | Note | Table | Picture | Images
+"""What blocks.html.jinja has a macro of the same name for."""
 
-    blocks: Sequence[Block]
+Blocks: TypeAlias = Iterable[Block | list[Block]]
+"""What a section shows: blocks one below the other, and lists of those that stand side by side."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page under a heading."""
+    """A part of a page under a heading; ``lacks`` is the sentence in place of what cannot be had."""
 
     title: str
-    blocks: Sequence[Block]
-
-
-Blocks = Iterable[Block]
+    blocks: Sequence[Block | list[Block]]
+    lacks: str = ""
 
 
 def section(title: str, make: Callable[[], Blocks]) -> list[Section]:
@@ -124,7 +101,8 @@ def section(title: str, make: Callable[[], Blocks]) -> list[Section]:
 
 def left_out(title: str, what: str, error: Exception) -> Section:
     """Return a section with nothing but a sentence that says what is left out, and why."""
-    return Section(title, [Note(f"{what} left out: {error}.", lacks=True)])
+    sentence = f"{what} left out: {error}."
+    return Section(title, [Note(sentence)], sentence)
 
 
 @dataclass(frozen=True)
@@ -135,37 +113,18 @@ class Page:
     subtitle: str
     sections: Sequence[Section]
 
-    @property
-    def lacks(self) -> list[str]:
-        """The sentences in place of what cannot be had, with the headings of their sections."""
-        return [
-            f"{section.title}: {block.text}"
-            for section in self.sections
-            for block in section.blocks
-            if isinstance(block, Note) and block.lacks
-        ]
-
-
-def write_page(file: Path, page: Page, named: bool = False) -> None:
-    """Write a page; see ``nsvm_cli.storage.files.write_atomically``.
-
-    Raises:
-        OSError: the system refused.
-    """
-    write_atomically(file, render(page).encode(), named)
-
 
 def render(page: Page) -> str:
     """Return a page as HTML."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # slow to import
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to import
 
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         finalize=_shown,
-        undefined=StrictUndefined,
-        trim_blocks=True,
+        loader=PackageLoader("nsvm_cli.page"),
         lstrip_blocks=True,
+        trim_blocks=True,
+        undefined=StrictUndefined,
     )
     return environment.get_template("page.html.jinja").render(page=page, version=__version__)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import io
 import logging
@@ -11,13 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
-
-from nsvm_cli.output import printable
+from nsvm_cli.page.document import Picture
 from nsvm_cli.storage.files import write_atomically
 
 if TYPE_CHECKING:
-    from matplotlib import RcParams
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -28,14 +24,11 @@ SERIES = (
 )
 """The colours of series and classes."""
 
-POINT, SMALLEST, LARGEST = 4 / 3, 0.75, 1.2
-"""A point in pixels, and the scale of a figure that its page may choose: below, it scrolls."""
-
 
 @contextlib.contextmanager
 def new_figure(width: float, height: float) -> Iterator[Figure]:
     """Yield a figure of this size, in inches, to draw on within the context."""
-    with plain_matplotlib():
+    with _plain_matplotlib():
         from matplotlib.figure import Figure
 
         yield Figure(figsize=(width, height), dpi=150, layout="constrained")
@@ -45,53 +38,42 @@ def write_figure(file: Path, figure: Figure) -> Path:
     """Write a figure as PNG or PDF, as the name of the file ends, and return the file; see
     ``write_atomically``.
     """
-    form, buffer = file.suffix[1:], io.BytesIO()
-    with plain_matplotlib() as parameters:
-        from matplotlib.backend_bases import get_registered_canvas_class
-
-        parameters["pdf.fonttype"] = 42  # text, where the default would be drawings of letters
-        canvas: Any = get_registered_canvas_class(form)(figure)
-        # figure.savefig would draw twice, for the layout first
-        getattr(canvas, f"print_{form}")(buffer, metadata={"CreationDate": None})
-    write_atomically(file, buffer.getvalue())
+    write_atomically(file, _drawn(figure, format=file.suffix[1:]))
     return file
 
 
-def to_svg(figure: Figure, label: str) -> Markup:
-    """Return a figure as an ``img`` element that holds its SVG, without a background.
+def to_picture(figure: Figure, text: str) -> Picture:
+    """Return a figure as a picture of a page, without a background.
 
     Args:
-        label: what it shows, for those who cannot see it.
+        text: what it shows, for those who cannot see it.
     """
-    written = io.BytesIO()
-    with plain_matplotlib() as parameters:
-        parameters.update({"svg.fonttype": "none", "svg.hashsalt": label})
-        no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(written, format="svg", transparent=True, metadata=no_metadata)
-    width = 72 * POINT * figure.get_figwidth()
-    style = f"min-width: {SMALLEST * width:.0f}px; width: {LARGEST * width:.0f}px"
-    content = base64.b64encode(written.getvalue()).decode()
-    element = '<img class="drawing" src="data:image/svg+xml;base64,{}" alt="{}" style="{}">'
-    return Markup(element).format(content, printable(label), style)
+    png = _drawn(figure, format="png", dpi=200, transparent=True)
+    return Picture(png, text, round(96 * figure.get_figwidth()))
+
+
+def _drawn(figure: Figure, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    with _plain_matplotlib():
+        figure.savefig(buffer, metadata={"CreationDate": None}, **options)
+    return buffer.getvalue()
 
 
 @contextlib.contextmanager
-def plain_matplotlib() -> Iterator[RcParams]:
-    """Use matplotlib's default style, take a $ in a text for a $, and keep its messages to itself.
-
-    Yields matplotlib's parameters, which may be changed within the context.
-    """
+def _plain_matplotlib() -> Iterator[None]:
+    """Use matplotlib's default style, take a $ in a text for a $, and keep its messages to itself."""
     log = logging.getLogger("matplotlib")
     level = log.level
     log.setLevel(logging.CRITICAL + 1)  # it tells of fonts and caches, which Hydra's logging would print
     try:
-        with contextlib.chdir(Path(__file__).parent):  # importing it reads ./matplotlibrc
-            import matplotlib
+        import matplotlib
+
         with warnings.catch_warnings(), matplotlib.rc_context():
             warnings.simplefilter("ignore")  # of characters that the font does not have
             matplotlib.rcdefaults()
-            matplotlib.rcParams["text.parse_math"] = False
-            yield matplotlib.rcParams
+            # PDF files hold text, where the default would be drawings of letters
+            matplotlib.rcParams.update({"text.parse_math": False, "pdf.fonttype": 42})
+            yield
     finally:
         log.setLevel(level)
 

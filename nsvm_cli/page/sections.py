@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from nsvm_cli.config.settings import flat
+from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.output import shortened
-from nsvm_cli.page.curves import Panel, panels_of, plot_panels
-from nsvm_cli.page.document import Blocks, Grid, KeyFigures, Picture, Section, Table, section
-from nsvm_cli.page.model_sections import model_sections
-from nsvm_cli.page.plotting import new_figure, to_svg
+from nsvm_cli.page import pictures
+from nsvm_cli.page.curves import panels_of, plot_panel
+from nsvm_cli.page.diagnosis import diagnose
+from nsvm_cli.page.document import Block, Blocks, Images, KeyFigures, Note, Section, Table, left_out, section
+from nsvm_cli.page.plotting import new_figure, to_picture
+from nsvm_cli.page.support_vectors import explain
+from nsvm_cli.page.trained import Trained, load_trained
 from nsvm_cli.storage.run_directory import RESULT, checkpoints_in, reading
+from nsvm_cli.tasks import Classification
 from nsvm_cli.terminal.confusion import MOST_CLASSES, class_cells, frequent_cells, matrix_cells
 from nsvm_cli.terminal.console import facts_of, held_out, scores_of
+from nsvm_cli.terminal.diagnosis import diagnosis_facts
 
 MAX_VALUE_LENGTH = 120
 """Characters of a value that are shown."""
 
+MOST_MISTAKES, MOST_COLUMNS, EXPLAINED = 24, 30, 5
+"""The most mistakes, features of a sample in a table, and predictions that are explained."""
+
+MOST_IN_DIAGNOSIS = 1000
+"""The most samples of a split that a diagnosis is based on, so that it takes no longer than the rest."""
+
 
 def run_sections(
-    run: Path,
-    result: Mapping[str, Any],
-    settings: Sequence[Section],
-    runtime: Mapping[str, Any],
+    run: Path, result: Mapping[str, Any], settings: Sequence[Section], runtime: Mapping[str, Any]
 ) -> list[Section]:
     """Return what there is to show of a run: settings and curves, its model once it has a checkpoint, and
     its result once it has finished.
@@ -36,85 +48,169 @@ def run_sections(
         result: its result; empty before it has finished.
         runtime: see ``load_trained``.
     """
-    curves = section("Training", partial(_curves, run))
-    model = model_sections(run, runtime) if result or checkpoints_in(run) else []
-    if not result:
-        return [*settings, *curves, *model]
+
+    def of_result(title: str, make: Callable[[Mapping[str, Any]], Blocks]) -> list[Section]:
+        def read() -> Blocks:
+            with reading(run / RESULT):
+                return [*make(result)]
+
+        return section(title, read) if result else []
+
     return [
-        *section("Result", partial(_result, run, result)),
+        *of_result("Result", _result),
         *settings,
-        *curves,
-        *section("Confusion", partial(_confusion, run, result)),
-        *model,
-        *section("Data and computation", partial(_circumstances, run, result)),
+        *section("Training", partial(_curves, run)),
+        *of_result("Confusion", confusion_tables),
+        *(model_sections(run, runtime) if result or checkpoints_in(run) else []),
+        *of_result("Data and computation", data_and_computation),
     ]
 
 
-def _result(run: Path, result: Mapping[str, Any]) -> Blocks:
-    with reading(run / RESULT):
-        first, more = KeyFigures(scores_of(result)), facts_of(result)
-        return [first, Table("What training did", ("figure", "value", "meaning"), more, range(1, 2))]
+def _result(result: Mapping[str, Any]) -> Blocks:
+    yield KeyFigures(scores_of(result))
+    yield Table("What training did", ("figure", "value", "meaning"), facts_of(result), range(1, 2))
 
 
-def settings_tables(settings: Mapping[str, Any], overridden: Container[str]) -> Grid:
+def settings_tables(settings: Mapping[str, Any], overridden: Container[str]) -> list[Block]:
     """Return the settings of a run, a table for each part, in which those that were overridden are marked."""
     parts: dict[str, dict[str, Any]] = {}
+    marks: dict[str, dict[int, str]] = {}
     for key, value in flat(settings).items():
         part, _, name = key.rpartition(".")
-        parts.setdefault(part or "run", {})[name] = value
-    return Grid([_settings_table(part, values, overridden) for part, values in parts.items()])
+        values = parts.setdefault(part or "run", {})
+        if key in overridden:
+            marks.setdefault(part or "run", {})[len(values)] = "overridden"
+        values[name] = value
+    return [_pairs(part, values, marks.get(part)) for part, values in parts.items()]
 
 
-def _settings_table(part: str, values: Mapping[str, Any], overridden: Container[str]) -> Table:
-    marks = {
-        row: "overridden"
-        for row, name in enumerate(values)
-        if (name if part == "run" else f"{part}.{name}") in overridden
-    }
-    rows = [(name, _text(value)) for name, value in values.items()]
-    return Table(part, ("setting", "value"), rows, marks=marks)
-
-
-def _text(value: Any) -> str:
-    """Return a value of a JSON file as text."""
-    return shortened(value if isinstance(value, str) else json.dumps(value), MAX_VALUE_LENGTH)
+def _pairs(caption: str, values: Mapping[str, Any], marks: Mapping[int, str] | None = None) -> Table:
+    """Return values of a JSON file as a table of two columns."""
+    texts = [value if isinstance(value, str) else json.dumps(value) for value in values.values()]
+    rows = [(name, shortened(text, MAX_VALUE_LENGTH)) for name, text in zip(values, texts, strict=True)]
+    return Table(caption, ("name", "value"), rows, marks=marks or {})
 
 
 def _curves(run: Path) -> Blocks:
-    yield Grid([_picture(panel) for panel in panels_of(run)])
+    drawn: list[Block] = []
+    for panel in panels_of(run):
+        with new_figure(4.6, 2.5) as figure:
+            plot_panel(panel, figure.subplots())
+        drawn.append(to_picture(figure, f"{panel.title}, over the steps of training"))
+    yield drawn
 
 
-def _picture(panel: Panel) -> Picture:
-    with new_figure(4.6, 2.5) as figure:
-        plot_panels([panel], "", figure)
-    return Picture(to_svg(figure, f"{panel.title}, over the steps of training"))
-
-
-def _confusion(run: Path, result: Mapping[str, Any]) -> Blocks:
+def confusion_tables(result: Mapping[str, Any]) -> Blocks:
+    """Show which classes were taken for which, and precision, recall and F1 of each."""
     if "confusion" not in result:
-        return []
-    with reading(run / RESULT):
-        confusion, classes = result["confusion"], [shortened(str(name)) for name in result["data"]["classes"]]
-        split = held_out(result)
-        head, *rows = class_cells(confusion, classes)
-        few = f"the {MOST_CLASSES} classes of the lowest F1" if len(classes) > MOST_CLASSES else "each class"
-        of_classes = Table(f"Precision, recall and F1 of {few}", head, rows, range(1, len(head)))
-        if len(classes) > MOST_CLASSES:
-            head, *rows = frequent_cells(confusion, result["recall"], classes)
-            caption = f"The most frequent confusions of {split} samples"
-            return [Grid([Table(caption, head, rows, range(2, 4)), of_classes])]
+        return
+    confusion, split = result["confusion"], held_out(result).capitalize()
+    classes = [shortened(str(name)) for name in result["data"]["classes"]]
+    if len(classes) > MOST_CLASSES:
+        head, *rows = frequent_cells(confusion, result["recall"], classes)
+        table = Table(f"{split} samples: the most frequent confusions", head, rows, range(2, 4))
+        few = f"the {MOST_CLASSES} classes of the lowest F1"
+    else:
         head, *rows = matrix_cells(confusion, result["recall"], classes)
         shades = [[*(math.sqrt(count / (sum(row) or 1)) for count in row), 0.0] for row in confusion]
-        caption = f"{split.capitalize()} samples: classes by row, decisions by column"
-        return [Grid([Table(caption, head, rows, range(1, len(head)), shades=shades), of_classes])]
+        caption = f"{split} samples: classes by row, decisions by column"
+        table = Table(caption, head, rows, range(1, len(head)), shades=shades)
+        few = "each class"
+    head, *rows = class_cells(confusion, classes)
+    yield [table, Table(f"Precision, recall and F1 of {few}", head, rows, range(1, len(head)))]
 
 
-def _circumstances(run: Path, result: Mapping[str, Any]) -> Blocks:
-    with reading(run / RESULT):
-        how = {key: result[key] for key in ("device", "dtype", "engine", "threads")}
-        values = {"data": result["data"], "computation": {**how, **flat(result["versions"])}}
-        return [Grid([_values_table(name, of_name) for name, of_name in values.items()])]
+def data_and_computation(result: Mapping[str, Any]) -> Blocks:
+    """Show what was read, and what it was computed with."""
+    how = {key: result[key] for key in ("device", "dtype", "engine", "threads")} | flat(result["versions"])
+    yield [_pairs("data", flat(result["data"])), _pairs("computation", how)]
 
 
-def _values_table(caption: str, values: Mapping[str, Any]) -> Table:
-    return Table(caption, ("", ""), [(name, _text(value)) for name, value in flat(values).items()])
+def model_sections(run: Path, runtime: Mapping[str, Any]) -> list[Section]:
+    """Return what there is to show of the model of a run; see ``load_trained``."""
+    said: list[str] = []
+    try:
+        trained = load_trained(run, runtime, said.append)
+    except (InputError, RunError) as error:
+        return [left_out("Model", "Mistakes, support vectors, kernel matrix and features are", error)]
+    parts: dict[str, Callable[[Trained], Blocks]] = {
+        "Diagnosis": _diagnosis,
+        "Predictions": pictures.predictions,
+        "Worst mistakes": mistakes,
+        "Strongest support vectors": support_vectors,
+        "Kernel matrix": pictures.kernel_matrices,
+        "Features": pictures.features,
+    }
+    sections = [part for title, make in parts.items() for part in section(title, partial(make, trained))]
+    return [*([Section("Model", [*map(Note, said)])] if said else []), *sections]
+
+
+def _diagnosis(trained: Trained) -> Blocks:
+    if trained.algorithm.trains_svm:
+        figures = diagnose(trained, MOST_IN_DIAGNOSIS)
+        yield Note(f"{figures['verdict'].capitalize()}: {figures['why']}.")
+        yield Table("A look inside", ("figure", "value", "meaning"), diagnosis_facts(figures), range(1, 2))
+
+
+def mistakes(trained: Trained) -> Blocks:
+    """Show the held-out samples with the largest g_decided - g_true (with two classes, 2 |g|), the worst
+    first.
+    """
+    task, split = trained.model.task, trained.held_out
+    if not isinstance(task, Classification):
+        return
+    g = trained.model.decision_function(split.x).double().cpu()
+    true, decided = task.index(split.y).long(), task.index(task.decide(g)).long()
+    g = torch.stack([-g, g], 1) if g.ndim == 1 else g
+    margin = (g.gather(1, decided[:, None]) - g.gather(1, true[:, None]))[:, 0]
+    wrong = (true != decided).nonzero().flatten()
+    worst = wrong[margin[wrong].argsort(descending=True, stable=True)][:MOST_MISTAKES]
+    if not len(wrong):
+        yield Note(f"There are none: all {len(split)} {trained.split} samples are decided rightly.")
+        return
+    names = [*map(shortened, task.classes)]
+    count = f"worst {len(worst)} of {len(wrong)} mistakes" if len(wrong) > 1 else "only mistake"
+    caption = f"The {count} on the {trained.split} set: class → decision"
+    yield _samples(
+        trained, caption, split.x[worst], [f"{names[true[i]]} → {names[decided[i]]}" for i in worst]
+    )
+
+
+def _samples(
+    trained: Trained, caption: str, x: Sequence[Tensor] | Tensor, texts: Sequence[str], first: bool = False
+) -> Images | Table:
+    """Return samples with a text beside each: as images, or as rows of a table."""
+    if trained.are_images:
+        return Images(caption, [*map(trained.image, x, texts)], first)
+    head = ["", *trained.columns[:MOST_COLUMNS]]
+    values = [sample.flatten()[:MOST_COLUMNS].tolist() for sample in x]
+    rows = [(text, *map("{:.10g}".format, row)) for text, row in zip(texts, values, strict=True)]
+    return Table(caption, head, rows, range(1, len(head)))
+
+
+def support_vectors(trained: Trained) -> Blocks:
+    """Explain a few predictions by the support vectors with the largest terms."""
+    e, train, label = trained.model.expansion, trained.train, trained.label
+    if not trained.algorithm.trains_svm:
+        return
+    if not len(e.z):
+        yield Note("There are none.")
+        return
+    what = "decision follows from sums" if trained.classifies else "prediction is the mean target plus a sum"
+    yield Note(
+        f"A {what} over the support vectors xⱼ with terms proportional to αⱼ yⱼ K(xⱼ, x). For a few samples "
+        "x, these are the xⱼ with the largest terms."
+    )
+    some = trained.some(trained.held_out, EXPLAINED)
+    blocks: list[Block] = []
+    bias = " and the bias" if torch.as_tensor(e.bias).any() else ""
+    for x, y, (decided, total, terms) in zip(some.x, some.y, explain(trained, some.x), strict=True):
+        answer = f"decided {label(decided)}" if trained.classifies else f"predicted {decided:.7g}"
+        caption = (
+            f"{label(float(y))}, {answer}: score {total:+.3g}, the sum of all {len(e.z)} terms{bias}; "
+            f"these add up to {sum(value for value, _ in terms):+.3g}"
+        )
+        texts = [f"{label(float(train.y[j]))}: {value:+.3g}" for value, j in terms]
+        rows = [x, *(train.x[j] for _, j in terms)]
+        blocks.append(_samples(trained, caption, rows, ["x", *texts], first=True))
+    yield from blocks if trained.are_images else [blocks]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
-from nsvm_cli.terminal.diagnosis import sample_counts
+from nsvm_cli.terminal.diagnosis import SCORES, sample_counts
 
 EXTREME = 0.1
 """A distance below which a kernel matrix may be as good as the identity, or as constant."""
@@ -30,10 +29,8 @@ matrix is to blame for it."""
 STANDARD_ERRORS = 2.0
 """Standard errors by which means have to differ to be called different."""
 
-SCORES = ("test", "train", "refit", "refreshed", "frozen", "rescaled", "guess")
-"""Those that the sentences name."""
-
 Errors = Float[Tensor, " p"]
+Scores = Mapping[str, float | None]
 
 
 def better(one: Errors, other: Errors) -> bool:
@@ -51,101 +48,59 @@ def overfitted(train: Errors, held_out: Float[Tensor, " q"]) -> bool:
     return float(held_out.mean() - train.mean()) > STANDARD_ERRORS * math.sqrt(variance)
 
 
+SENTENCES = {
+    "worse than the initial features": "an exact SVM on the trained features has {refit} on {held_out}, and "
+    "one on the initial features {frozen}; lower optimizer.lr, or set optimizer.weight_decay or penalties",
+    "identity-like kernel": "the kernel matrix is {distance_identity:.2g} from the identity, with {train} on "
+    "{fitted} and {test} on {held_out}: orthogonal samples fit any labels; lower kernel.gamma or "
+    "network.scale, or set penalties.identity where theta is trained",
+    "constant kernel": "the kernel matrix is {distance_ones:.2g} from all ones, with {test} on {held_out}, "
+    "where one answer for all has {guess} and a kernel of larger differences {rescaled}; raise kernel.gamma "
+    "or network.scale, or set penalties.ones where theta is trained",
+    "frozen features": "training has not moved them; an SVM on them has {frozen} on {held_out}, and the "
+    "model {test}; raise optimizer.lr, if they are to be learnt",
+}
+UNFINISHED = (
+    "on {held_out} an exact SVM on the features of {fitted} has {refit}, but the model {test}; take more "
+    "steps"
+)
+COMPARED = "; an exact SVM on the features of {fitted} has {refit}, and on the initial ones {frozen}"
+"""What is said of each verdict, and of a healthy model that an exact SVM surpasses or that has features to
+compare with."""
+
+
 def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
     """Return in a few words what is the matter, the worst first, and a sentence with the figures."""
-    matter = next(matter for matter in MATTERS if matter.holds(figures))
-    texts = {**{name: _score(figures, name) for name in SCORES}, **sample_counts(figures)}
-    return {"verdict": matter.name, "why": matter.why.format(**figures, **texts)}
+    scores = {name: figures[f"{name}_{figures['metric']}"] for name in SCORES}
+    name = _worst(figures, scores)
+    compared = "" if scores["frozen"] is None else COMPARED
+    healthy = UNFINISHED if _much_better(scores, "refit", "test") else "{test} on {held_out}" + compared
+    texts = {name: "no score" if score is None else f"{score:.4f}" for name, score in scores.items()}
+    why = SENTENCES.get(name, healthy).format(**figures, **texts, **sample_counts(figures))
+    return {"verdict": name, "why": why}
 
 
-def _score(figures: Mapping[str, Any], name: str) -> str:
-    """Return a score as text."""
-    score = figures[f"{name}_{figures['metric']}"]
-    return "no score" if score is None else f"{score:.4f}"
+def _worst(figures: Mapping[str, Any], scores: Scores) -> str:
+    """Return the worst that is the matter.
 
-
-@dataclass(frozen=True)
-class Matter:
-    """What may be the matter: its name, whether it holds for some figures, and a sentence to fill in."""
-
-    name: str
-    holds: Callable[[Mapping[str, Any]], bool]
-    why: str
-
-
-def _like_identity(figures: Mapping[str, Any]) -> bool:
-    """Return whether samples are orthogonal, and the SVM learns them by heart.
-
-    A kernel matrix near the identity that generalises is no trouble.
+    A kernel matrix near the identity is no trouble if it generalises, nor is one near all ones whose
+    differences an SVM makes use of, be it the exact one.
     """
-    near = figures["distance_identity"] < EXTREME and figures["entropy"] > ORTHOGONAL
-    by_heart = figures["overfitted"] and _much_better(figures, "train", "test")
-    return near and figures["support_vectors"] is not None and by_heart
+    svm = figures["support_vectors"] is not None
+    orthogonal = figures["distance_identity"] < EXTREME and figures["entropy"] > ORTHOGONAL
+    useless = not figures["beats_guess"] and not _much_better(scores, "refit", "test")
+    too_flat = all(_much_better(scores, "rescaled", other) for other in ("test", "refit"))
+    changes = [figures[name] for name in ("feature_change", "theta_change") if figures[name] is not None]
+    if figures["worse_features"]:
+        return "worse than the initial features"
+    if svm and orthogonal and figures["overfitted"] and _much_better(scores, "train", "test"):
+        return "identity-like kernel"
+    if svm and figures["distance_ones"] < EXTREME and (useless or too_flat):
+        return "constant kernel"
+    return "frozen features" if changes and changes[0] < STILL else "healthy"
 
 
-def _constant(figures: Mapping[str, Any]) -> bool:
-    """Return whether samples are alike, and no SVM can tell them apart.
-
-    A kernel matrix near all ones whose differences an SVM makes use of, be it the exact one, is no trouble.
-    """
-    if figures["distance_ones"] >= EXTREME or figures["support_vectors"] is None:
-        return False
-    if not figures["beats_guess"] and not _much_better(figures, "refit", "test"):
-        return True
-    return all(_much_better(figures, "rescaled", other) for other in ("test", "refit"))
-
-
-def _much_better(figures: Mapping[str, Any], one: str, other: str) -> bool:
+def _much_better(scores: Scores, one: str, other: str) -> bool:
     """Return whether a score is higher than another by ``MUCH``; not if one of them is missing."""
-    a, b, guess = (figures[f"{name}_{figures['metric']}"] for name in (one, other, "guess"))
-    return None not in (a, b, guess) and a - b > MUCH * (1 - guess)
-
-
-def _still(figures: Mapping[str, Any]) -> bool:
-    """Return whether there are features that training was to move, and has not, whatever theta did."""
-    changes = (figures["feature_change"], figures["theta_change"])
-    return next((change < STILL for change in changes if change is not None), False)
-
-
-MATTERS = (
-    Matter(
-        "worse than the initial features",
-        lambda figures: figures["worse_features"],
-        "an exact SVM on the trained features has {refit} on {held_out}, and one on the initial features "
-        "{frozen}; lower optimizer.lr, or set optimizer.weight_decay or penalties",
-    ),
-    Matter(
-        "identity-like kernel",
-        _like_identity,
-        "the kernel matrix is {distance_identity:.2g} from the identity, with {train} on {fitted} and {test} "
-        "on {held_out}: orthogonal samples fit any labels; lower kernel.gamma or network.scale, or set "
-        "penalties.identity where theta is trained",
-    ),
-    Matter(
-        "constant kernel",
-        _constant,
-        "the kernel matrix is {distance_ones:.2g} from all ones, with {test} on {held_out}, where one answer "
-        "for all has {guess} and a kernel of larger differences {rescaled}; raise kernel.gamma or "
-        "network.scale, or set penalties.ones where theta is trained",
-    ),
-    Matter(
-        "frozen features",
-        _still,
-        "training has not moved them; an SVM on them has {frozen} on {held_out}, and the model {test}; raise "
-        "optimizer.lr, if they are to be learnt",
-    ),
-    Matter(
-        "healthy",
-        lambda figures: _much_better(figures, "refit", "test"),
-        "on {held_out} an exact SVM on the features of {fitted} has {refit}, but the model {test}; take more "
-        "steps",
-    ),
-    Matter(
-        "healthy",
-        lambda figures: figures[f"frozen_{figures['metric']}"] is not None,
-        "{test} on {held_out}; an exact SVM on the features of {fitted} has {refit}, and on the initial ones "
-        "{frozen}",
-    ),
-    Matter("healthy", lambda figures: True, "{test} on {held_out}"),
-)
-"""The worst first, of which the first that holds is the verdict."""
+    a, b, guess = scores[one], scores[other], scores["guess"]
+    return a is not None and b is not None and guess is not None and a - b > MUCH * (1 - guess)

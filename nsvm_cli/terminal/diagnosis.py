@@ -25,7 +25,6 @@ MEANINGS = {
     "spectrum": "largest eigenvalues, of a sum of 1",
     "support_vectors": "terms of the decision",
     "support_share": "share of the training samples",
-    "support_age": "steps since they joined, the median",
     "objective": "of the SVM, on training samples",
     "duality_gap": "the objective minus a lower bound",
     "theta_change": "relative to its initial norm",

@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsvm_cli.page.document import Grid, Table
-from nsvm_cli.page.sections import _circumstances
+from nsvm_cli.page.sections import data_and_computation
 from tests.cli.process import evaluated, nsvm, trained
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -112,11 +111,8 @@ def test_rows_that_are_in_both_splits_are_said_once(tmp_path: Path) -> None:
     assert result["data"]["origins"] == [hashlib.sha256((tmp_path / "table.csv").read_bytes()).hexdigest()]
     said = "30 of 30 test samples have exactly the features of a training sample"
     assert (done.stderr.count(said), done.stdout.count(said)) == (1, 0)
-    [grid] = _circumstances(tmp_path / "run", result)
-    assert isinstance(grid, Grid)
-    assert ("duplicates", "30") in [
-        row for table in grid.blocks if isinstance(table, Table) for row in table.rows
-    ]
+    [[data, _]] = data_and_computation(result)
+    assert ("duplicates", "30") in data.rows
 
 
 def test_a_test_file_stays_with_its_table(tmp_path: Path) -> None:

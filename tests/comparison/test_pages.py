@@ -59,7 +59,7 @@ def test_damaged_metrics_cost_the_figures_and_nothing_else(tmp_path: Path) -> No
     records = written(runs_of({"alg1": [50, 62], "alg2": [66, 71]}), tmp_path)
     page, lines = report(records, tmp_path)
     assert [*page.sections] == ["Comparison", "Figures", "Runs"]
-    assert (len(page.all("svg")), lines) == (1, [])
+    assert (len(page.all("img")), lines) == (1, [])
     (records[0].path / "metrics.jsonl").write_text("nothing\n")
     page, lines = report(records, tmp_path)
     assert best(page)[0] == "alg1"

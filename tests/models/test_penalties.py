@@ -23,7 +23,7 @@ from nsvm_cli.page.diagnosis import Figures, diagnose
 from nsvm_cli.runs.experiment import prepare, train_in_memory
 from nsvm_cli.trainers import TRAINERS
 from tests.conftest import LOSSES, MakeSmall, parameters, short, train
-from tests.page.test_model_sections import load
+from tests.page.models import load
 from tests.small_runs import small_settings
 
 EYE, ONES = torch.eye(5, dtype=torch.float64), torch.ones(5, 5, dtype=torch.float64)

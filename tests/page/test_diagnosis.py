@@ -15,11 +15,11 @@ from sklearn.svm import SVC
 from nsvm_cli.datasets import Split
 from nsvm_cli.errors import InputError
 from nsvm_cli.estimators import NSVMClassifier
-from nsvm_cli.page.diagnosis import Figures, diagnose, support_age
-from nsvm_cli.page.trained import load_trained, records_of
+from nsvm_cli.page.diagnosis import diagnose
+from nsvm_cli.page.trained import load_trained
 from nsvm_cli.page.verdict import better, overfitted, verdict
 from nsvm_cli.terminal.diagnosis import diagnosis_facts
-from tests.page.test_model_sections import load
+from tests.page.models import load
 from tests.small_tables import small_table
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -47,13 +47,12 @@ MADE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("made", MADE)
 def test_made_cases_are_told_apart(made: str, tmp_path: Path) -> None:
-    figures = diagnose(load(tmp_path, **MADE[made]), records_of(tmp_path / "run"))
+    figures = diagnose(load(tmp_path, **MADE[made]))
     assert figures["verdict"] == made, figures["why"]
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
     has_theta = MADE[made].get("network") != RINGNORM["network"]
     assert (figures["theta_change"] is not None) == (figures["frozen_accuracy"] is not None) == has_theta
     assert (figures["refreshed_accuracy"] is not None) == (made == "frozen features")
-    assert (figures["support_age"] is not None) == (made == "frozen features")
     assert figures["duality_gap"] >= 0
     assert (figures["duality_gap"] < 1e-3) == (MADE[made]["algorithm"] == ALG4), "others have not converged"
     for name, _, meaning in diagnosis_facts(figures):
@@ -131,7 +130,7 @@ def test_what_does_not_apply_is_null(case: str, tmp_path: Path) -> None:
     figures = diagnose(load(tmp_path, **CASES[case]))
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
     unknown = {name for name, value in figures.items() if value is None}
-    always = {"refreshed_accuracy", "rescaled_accuracy", "support_age"}
+    always = {"refreshed_accuracy", "rescaled_accuracy"}
     svm = {"support_vectors", "support_share", "refit_accuracy", "frozen_accuracy", "objective"}
     expected = {
         "cross_entropy": {*svm, "duality_gap"},
@@ -167,27 +166,11 @@ def test_tables(table: str, solver: str, tmp_path: Path) -> None:
     assert len(shown) == len(figures["missing"])
 
 
-def test_terms_that_are_no_samples_of_the_data(tmp_path: Path) -> None:
-    found = load(tmp_path)
-
-    def of(i: torch.Tensor | None) -> Figures:
-        model = replace(found.model, expansion=replace(found.model.expansion, i=i))
-        return diagnose(replace(found, saved=replace(found.saved, model=model)))
-
-    assert of(None)["support_share"] is None
-    i = found.model.expansion.i
-    assert i is not None
-    with pytest.raises(InputError, match="names training sample 1000000"):
-        of(torch.full_like(i, 10**6))
-
-
 @pytest.mark.parametrize("maintenance", ["removal", "merging"])
-def test_a_budget_leaves_the_age_of_terms_unknown(maintenance: str, tmp_path: Path) -> None:
+def test_terms_of_a_budget(maintenance: str, tmp_path: Path) -> None:
     budget = {"budget": 10, "maintenance": maintenance}
-    trained = load(tmp_path, algorithm={"name": "alg1", "steps": 60, "lam": 0.01, **budget})
-    figures = diagnose(trained, records_of(tmp_path / "run"))
+    figures = diagnose(load(tmp_path, algorithm={"name": "alg1", "steps": 60, "lam": 0.01, **budget}))
     assert figures["support_vectors"] <= 10
-    assert figures["support_age"] is None
     sampled = maintenance == "removal"
     assert (figures["refreshed_accuracy"] is not None) == sampled
     assert ("duality_gap" in figures["missing"]) == (not sampled)
@@ -208,16 +191,6 @@ def test_equal_features_and_a_class_without_samples(left_out: int, tmp_path: Pat
     assert figures["missing"]["alignment_train"] == "undefined: equal kernel values"
     assert (figures["refit_accuracy"] is None) == bool(left_out)
     assert ("refit_accuracy" in figures["missing"]) == bool(left_out)
-
-
-def test_the_age_of_terms(tmp_path: Path) -> None:
-    e = load(tmp_path).model.expansion
-    e = replace(e, z=e.z[:4], alpha=e.alpha[:4])
-    records = [{"step": t, "support_vectors": s} for t, s in ((10, 1), (20, 1), (30, 3), (40, 4))]
-    assert support_age(e, records) == 10  # 30, 10, 10 and 0 steps ago
-    assert support_age(e, records[:3]) is None
-    assert support_age(e, [*records, {"step": 50, "support_vectors": 3}]) is None
-    assert support_age(e, []) is None
 
 
 def test_chance_makes_no_difference() -> None:

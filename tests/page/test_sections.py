@@ -1,106 +1,102 @@
-"""Sections of a report, for a model and a result that are written down."""
+"""What a report shows of a run: compared with scikit-learn, and with sums written out."""
 
 from __future__ import annotations
 
-import base64
 import io
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image as Pictures
+from PIL import Image
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
-from torch import Tensor
 
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.change import theta_change
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.page.document import Grid, Image, Images, Note, Table
-from nsvm_cli.page.model_sections import _mistakes, _support_vectors, _worst_predictions
-from nsvm_cli.page.sections import _confusion
-from nsvm_cli.page.support_vectors import predictions
+from nsvm_cli.page.document import Images, Note, Picture, Section, Table
+from nsvm_cli.page.sections import confusion_tables, mistakes, model_sections, support_vectors
+from nsvm_cli.page.support_vectors import explain
 from nsvm_cli.page.trained import Trained
-from nsvm_cli.terminal.confusion import class_cells
-from nsvm_cli.trainers.alg1 import Alg1
-from tests.page.stub import split, stub
+from tests.page.models import load, split, stub, trained
+from tests.small_tables import small_table
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 IMAGES = torch.tensor([[0.0, 255.0], [255.0, 0.0], [51.0, 102.0]], dtype=torch.float64).reshape(3, 1, 1, 2)
 OTHERS = split([[[[0.0, 255.0]]], [[[204.0, 0.0]]]], [-1, 1])
-CELLS = "An empty cell of numbers shows the median of its column, which the model takes in its place."
 
 
-@pytest.fixture(autouse=True)
-def of_algorithm_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsvm_cli.page.trained.build_trainer", lambda _: Alg1(steps=1))
+def pixels(image: Picture) -> Any:
+    return np.asarray(Image.open(io.BytesIO(image.png))).tolist()
 
 
-def pixels(image: Image) -> list[int]:
-    """The pixels in the address of an image."""
-    png = base64.b64decode(image.address.removeprefix("data:image/png;base64,"))
-    pixels: list[int] = np.asarray(Pictures.open(io.BytesIO(png))).ravel().tolist()
-    return pixels
-
-
-def left_minus_right(x: Tensor) -> Tensor:
+def left_minus_right(x: torch.Tensor) -> torch.Tensor:
     return x[:, 0, 0, 0] - x[:, 0, 0, 1]
 
 
 def test_a_mistake_is_shown_with_its_class_its_decision_and_its_image() -> None:
-    found = stub(IMAGES, [1, -1, -1], ["hen", "owl"], left_minus_right, train=OTHERS)
-    (block,) = _mistakes(found)
+    (block,) = mistakes(stub(IMAGES, [1, -1, -1], ["hen", "owl"], left_minus_right, train=OTHERS))
     assert isinstance(block, Images)
     assert block.caption == "The worst 2 of 2 mistakes on the test set: class → decision"
-    assert [image.caption for image in block.images] == ["owl → hen", "hen → owl"]
-    assert [pixels(image) for image in block.images] == [[0, 255], [255, 0]]
+    assert [image.text for image in block.images] == ["owl → hen", "hen → owl"]
+    assert [pixels(image) for image in block.images] == [[[0, 255]], [[255, 0]]]
+
+
+def test_an_image_in_colour_keeps_its_channels() -> None:
+    x = torch.arange(60.0).double().reshape(1, 3, 5, 4)
+    picture = stub(x, [1], "ab", train=split(x, [1])).image(x[0], "x")
+    assert np.shape(pixels(picture)) == (5, 4, 3)
+    assert pixels(picture)[0][0] == [0, round(255 * 20 / 59), round(255 * 40 / 59)]
+
+
+@pytest.mark.parametrize(
+    ("g", "y", "classes", "worst"),
+    [
+        ([0.5, -3.0, 2.0, 1.0], [-1, 1, 1, -1], "ab", ["1 b → a", "3 a → b", "0 a → b"]),
+        ([[1.0, 2.0, 0.0], [5.0, 0.0, 4.0], [0.0, 1.0, 0.0]], [0, 2, 1], "abc", ["0 a → b", "1 c → a"]),
+        ([1.0] * 40, [-1] * 40, "ab", [f"{n} a → b" for n in range(24)]),
+    ],
+)
+def test_the_worst_mistakes_are_those_decided_by_the_most(
+    g: list[Any], y: list[int], classes: str, worst: list[str]
+) -> None:
+    x = torch.arange(len(y)).reshape(-1, 1)
+    (table,) = mistakes(stub(x, y, classes, lambda x: torch.tensor(g)))
+    assert isinstance(table, Table)
+    assert [f"{row[1]} {row[0]}" for row in table.rows] == worst
 
 
 def test_a_prediction_and_its_support_vectors_are_shown_with_their_own_images() -> None:
-    expansion = Expansion(
-        OTHERS.x.flatten(1), torch.tensor([-2.0, 1.0]).double(), 255.0**2, i=torch.arange(2)
-    )
-    found = stub(
-        *(IMAGES[1:2], [-1], ["hen", "owl"], left_minus_right),
-        *(lambda x: x.flatten(1), expansion, OTHERS),
-    )
-    _, block = _support_vectors(found)
+    alpha = torch.tensor([-2.0, 1.0]).double()
+    expansion = Expansion(OTHERS.x.flatten(1), alpha, 255.0**2, i=torch.arange(2))
+    one = IMAGES[1:2], [-1], ["hen", "owl"]
+    _, block = support_vectors(stub(*one, left_minus_right, lambda x: x.flatten(1), expansion, OTHERS))
     assert isinstance(block, Images)
     assert block.caption == "hen, decided owl: score +0.8, the sum of all 2 terms; these add up to +0.8"
-    assert [image.caption for image in block.images] == ["x", "owl: +0.8"]
-    assert [pixels(image) for image in block.images] == [[255, 0], [204, 0]]
+    assert [image.text for image in block.images] == ["x", "owl: +0.8"]
+    assert [pixels(image) for image in block.images] == [[[255, 0]], [[204, 0]]]
 
 
-def test_a_table_says_what_stands_in_empty_cells() -> None:
-    x = [[1.7e9, 0.5], [1.7e9 + 1, -2.0]]
-    found = stub(x, [1, 1], "ab", lambda x: 1.7e9 - x[:, 0])
-    table, note = _mistakes(found)
+def test_a_row_of_a_table_has_the_names_of_its_features() -> None:
+    x = [[1.7e9, 0.0, 1.0], [1.7e9 + 1, 1.0, 0.0]]
+    (table,) = mistakes(stub(x, [1, 1], "ab", lambda x: 1.7e9 - x[:, 0]))
     assert isinstance(table, Table)
-    assert (table.caption, note) == ("The only mistake on the test set", Note(CELLS))
-    assert table.rows == [("b → a", "1700000001", "-2")]
-    table, note = _worst_predictions(stub(x, [0.0, 1.7e9], g=lambda x: x[:, 0]))
-    assert isinstance(table, Table)
-    assert [row[0] for row in table.rows] == ["0", "1700000000"]
-    assert note == Note(CELLS)
-    two = [[1.0, 0.5], [2.0, -2.0]]
-    expansion = Expansion(torch.tensor(two).double(), torch.ones(2).double(), 1.0, i=torch.arange(2))
-    explained = stub(two, [1, 1], "ab", expansion=expansion, train=split(two, [1, 1]))
-    _, grid, note = _support_vectors(explained)
-    assert isinstance(grid, Grid)
-    assert note == Note(CELLS)
+    assert table.caption == "The only mistake on the test set: class → decision"
+    assert table.head == ["", "size", "kind: b", "kind: c"]
+    assert table.rows == [("b → a", "1700000001", "1", "0")]
+    assert stub(torch.zeros(2, 784), [1, 1], "ab").columns[-1] == "feature 784"
 
 
 def test_a_cell_of_the_confusion_matrix_is_as_dark_as_its_share_of_the_row() -> None:
-    result = {
-        "confusion": [[3, 1], [0, 0]],
-        "recall": [0.75, None],
-        "data": {"classes": ["a", "b"], "samples": {"validation": 0}},
-    }
-    (grid,) = _confusion(Path(), result)
-    assert isinstance(grid, Grid)
-    table, of_classes = grid.blocks
-    assert isinstance(table, Table)
-    assert isinstance(of_classes, Table)
-    assert of_classes.rows == [("a", "4", "100.0 %", "75.0 %", "85.7 %"), ("b", "0", "0.0 %", "", "0.0 %")]
+    data = {"classes": ["a", "b"], "samples": {"validation": 0}}
+    [[table, by_class]] = confusion_tables(
+        {"confusion": [[3, 1], [0, 0]], "recall": [0.75, None], "data": data}
+    )
+    assert by_class.rows == [("a", "4", "100.0 %", "75.0 %", "85.7 %"), ("b", "0", "0.0 %", "", "0.0 %")]
     assert table.shades == [[np.sqrt(0.75), 0.5, 0.0], [0.0, 0.0, 0.0]]
     assert [row[:3] for row in table.rows] == [("a", "3", "1"), ("b", ".", ".")]
 
@@ -109,32 +105,129 @@ def test_precision_recall_and_f1_are_those_of_scikit_learn_and_of_many_classes_t
     rng = np.random.default_rng(0)
     y, decided = rng.integers(0, 14, 500), rng.integers(0, 14, 500)
     decided[y != 7] = y[y != 7]
-    head, *rows = class_cells(confusion_matrix(y, decided).tolist(), [f"c{r}" for r in range(14)])
+    data = {"classes": [f"c{r}" for r in range(14)], "samples": {"validation": 0}}
+    confusion = confusion_matrix(y, decided).tolist()
+    [[_, table]] = confusion_tables({"confusion": confusion, "recall": [0.5] * 14, "data": data})
     scores = precision_recall_fscore_support(y, decided)
     expected = {f"c{r}": [f"{100 * of_all[r]:.1f} %" for of_all in scores[:3]] for r in range(14)}
-    assert head == ("class", "samples", "precision", "recall", "F1")
-    assert (len(rows), rows[0][0], rows[0][1]) == (12, "c7", str((y == 7).sum()))
-    assert {row[0]: [*row[2:]] for row in rows}.items() <= expected.items()
-    f1 = [float(row[4].split()[0]) for row in rows]
+    assert (len(table.rows), *table.rows[0][:2]) == (12, "c7", str((y == 7).sum()))
+    assert {row[0]: [*row[2:]] for row in table.rows}.items() <= expected.items()
+    f1 = [float(row[4].split()[0]) for row in table.rows]
     assert f1 == sorted(f1)
-
-
-def with_terms(i: list[int], z: list[list[float]], alpha: list[float]) -> Trained:
-    """Return a model with these terms; the feature of x is x // 2."""
-    expansion = Expansion(torch.tensor(z).reshape(-1, 1), torch.tensor(alpha), 2.0, i=torch.tensor(i).long())
-    train = split([[2], [6], [0], [5]], [1, 1, 1, -1])
-    some = [[2.0], [4.0]], [1, -1]
-    return stub(*some, "ab", features=lambda x: x.float() // 2, expansion=expansion, train=train)
 
 
 def test_the_terms_of_a_sample_are_added_up_and_zeros_left_out() -> None:
     """Algorithm 1 adds a term whenever a sample violates the margin."""
     z, alpha = [[1.0]] * 4 + [[3.0], [0.0], [2.0]], [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, -1.0]
-    for prediction in predictions(with_terms([0, 0, 0, 0, 1, 2, 3], z, alpha)):
-        x = float(prediction.x[0]) / 2
-        assert prediction.terms == [(4 * x / 2, 0), (3 * x / 2, 1), (-2 * x / 2, 3)]
-        assert prediction.total == 5 * x / 2
+    expansion = Expansion(torch.tensor(z), torch.tensor(alpha), 2.0, i=torch.tensor([0, 0, 0, 0, 1, 2, 3]))
+    train = split([[2], [6], [0], [5]], [1, 1, 1, -1])
+    found = stub(
+        [[2.0], [4.0]], [1, -1], "ab", features=lambda x: x.float() // 2, expansion=expansion, train=train
+    )
+    for z_x, (_, total, terms) in zip((1, 2), explain(found, found.held_out.x), strict=True):
+        assert terms == [(4 * z_x / 2, 0), (3 * z_x / 2, 1), (-2 * z_x / 2, 3)]
+        assert total == 5 * z_x / 2
 
 
-def test_without_support_vectors_there_is_a_note() -> None:
-    assert [*_support_vectors(with_terms([], [], []))] == [Note("There are none.")]
+def check_terms(found: Trained, alpha: Callable[[float], np.ndarray]) -> list[tuple[float, float]]:
+    """Compare the terms of predictions with all of them, and return the predictions with their totals.
+
+    Args:
+        alpha: the coefficients that speak for a decision.
+    """
+    e, model, some = found.model.expansion, found.model, found.some(found.held_out, 5)
+    assert e.i is not None
+    explained = explain(found, some.x)
+    for x, (decided, _, terms) in zip(some.x, explained, strict=True):
+        expected = alpha(decided) * model.kernel(model.features(x[None]), e.z)[0].numpy() / e.scale
+        largest = -np.sort(-np.abs(expected))[:6]
+        sizes = np.abs([value for value, _ in terms])
+        np.testing.assert_allclose(sizes, largest[largest > 0], rtol=1e-4, atol=1e-5)
+        for value, row in terms:
+            (s,) = (e.i == row).nonzero()
+            torch.testing.assert_close(model.features(found.train.x[row][None]), e.z[s])
+            assert value == pytest.approx(expected[s], rel=1e-4, abs=1e-5)
+    return [(decided, total) for decided, total, _ in explained]
+
+
+@pytest.fixture(scope="module")
+def found(unchecked: None, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A model of two classes."""
+    return load(tmp_path_factory.mktemp("found"))
+
+
+def test_the_strongest_support_vectors_of_two_classes(found: Trained) -> None:
+    totals = [total for _, total in check_terms(found, lambda _: found.model.expansion.alpha.numpy())]
+    g = found.model.decision_function(found.some(found.held_out, 5).x)
+    assert totals == pytest.approx(g.tolist(), rel=1e-4)
+
+
+@pytest.mark.parametrize("solver", ["pegasos", "svc"])
+def test_the_strongest_support_vectors_of_more_classes(solver: str, tmp_path: Path) -> None:
+    algorithm = {"name": "alg4", "steps": 20, "solver_steps": 100, "lam": 0.01, "solver": solver}
+    found = load(tmp_path, **small_table("three classes", tmp_path), algorithm=algorithm)
+    expansion = found.model.expansion
+    alpha, bias = expansion.alpha.numpy(), np.zeros(3) + np.asarray(expansion.bias)
+    if solver == "svc":  # the columns are the pairs (0, 1), (0, 2), (1, 2)
+        signs = np.array([[1, 1, 0], [-1, 0, 1], [0, -1, -1]])
+        alpha, bias = alpha @ signs.T, signs @ bias
+    K = found.model.kernel(found.model.features(found.some(found.held_out, 5).x), expansion.z).numpy()
+    g = K @ alpha / expansion.scale + bias
+    for g_x, (decided, total) in zip(g, check_terms(found, lambda r: alpha[:, int(r)]), strict=True):
+        assert total == pytest.approx(g_x[int(decided)], rel=1e-3)
+
+
+def test_the_strongest_support_vectors_of_real_targets(tmp_path: Path) -> None:
+    algorithm = {"name": "alg4", "steps": 20, "solver": "svc", "lam": 0.01}
+    found = load(tmp_path, **small_table("regression", tmp_path), algorithm=algorithm)
+    task = found.model.task
+    for decided, total in check_terms(found, lambda _: task.std * found.model.expansion.alpha.numpy()):
+        assert task.mean + total == pytest.approx(decided, rel=1e-4)
+
+
+def test_terms_that_are_no_samples_or_none_at_all(found: Trained) -> None:
+    def with_terms(**changes: Any) -> Trained:
+        expansion = replace(found.model.expansion, **changes)
+        return replace(found, saved=replace(found.saved, model=replace(found.model, expansion=expansion)))
+
+    with pytest.raises(InputError, match="does not say which"):
+        [*support_vectors(with_terms(i=None))]
+    with pytest.raises(InputError, match="names training sample 1000000000"):
+        with_terms(i=torch.full((len(found.model.expansion.z),), 10**9))
+    e = found.model.expansion
+    assert e.i is not None
+    none = with_terms(z=e.z[:0], alpha=e.alpha[:0], i=e.i[:0])
+    assert [*support_vectors(none)] == [Note("There are none.")]
+    settings = replace(found.saved.settings, algorithm={"name": "cross_entropy", "steps": 1})
+    assert not [*support_vectors(replace(found, saved=replace(found.saved, settings=settings)))]
+
+
+def test_before_training_theta_is_what_the_seed_makes_it(found: Trained, tmp_path: Path) -> None:
+    assert found.before is not None
+    moved = theta_change(found.before.network, found.model.network)
+    assert moved == pytest.approx(found.saved.facts.theta_change)
+    assert moved > 0
+    assert load(tmp_path, network={"name": "identity"}).before is None
+
+
+def sections(run: Path) -> dict[str, Section]:
+    return {section.title: section for section in model_sections(run, {"device": "cpu"})}
+
+
+def test_the_sections_of_a_table_of_real_targets(tmp_path: Path) -> None:
+    run = trained(tmp_path, **small_table("regression", tmp_path), algorithm={"name": "pegasos", "steps": 40})
+    assert [*sections(run)] == [
+        *("Diagnosis", "Predictions", "Strongest support vectors", "Kernel matrix", "Features")
+    ]
+
+
+def test_data_that_are_gone_or_have_changed(tmp_path: Path) -> None:
+    run = trained(tmp_path, **small_table("three classes", tmp_path))
+    table = tmp_path / "classification.csv"
+    text = table.read_text()
+    for change, reason in (
+        (lambda: table.write_text(text.replace("fox", "owl", 1)), "has changed since the run"),
+        (table.unlink, "does not exist"),
+    ):
+        change()
+        assert reason in sections(run)["Model"].lacks

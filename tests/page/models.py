@@ -1,0 +1,74 @@
+"""Trained models: small ones from real runs, and one whose decisions and features a test writes down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import torch
+from torch import Tensor
+
+from nsvm_cli.config.settings import parse_settings, plain
+from nsvm_cli.datasets import Split
+from nsvm_cli.datasets.encoding import TableEncoder
+from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.page.trained import Trained, load_trained
+from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.train import train_run
+from nsvm_cli.storage.run_directory import RunDirectory
+from nsvm_cli.tasks import Regression, task_for
+
+Values = Sequence[Any] | Tensor
+
+
+def trained(folder: Path, **changes: Any) -> Path:
+    """Return the directory of a small run with these settings."""
+    values = {
+        "dataset": {"name": "ringnorm", "samples": 200},
+        "network": {"name": "mlp", "widths": [8, 6], "normalize": True},
+        "kernel": {"name": "rbf", "gamma": 1.0},
+        "optimizer": {"name": "sgd", "lr": 0.01},
+        "algorithm": {"name": "alg2", "steps": 60, "lam": 0.01},
+        "engine": "torch",
+        **changes,
+    }
+    settings = parse_settings(values)
+    with RunDirectory(folder / "run", plain(settings)) as directory:
+        train_run(prepare(settings), directory)
+    return folder / "run"
+
+
+def load(folder: Path, **changes: Any) -> Trained:
+    """Return the model of such a run."""
+    return load_trained(trained(folder, **changes), {"device": "cpu"})
+
+
+def split(x: Values, y: Values) -> Split:
+    """Return samples and their labels."""
+    return Split(torch.as_tensor(x, dtype=torch.float64), torch.as_tensor(y, dtype=torch.float64))
+
+
+def stub(
+    x: Values,
+    y: Values,
+    classes: Sequence[str] = (),
+    g: Callable[[Tensor], Tensor] = lambda x: x[:, 0],
+    features: Callable[[Tensor], Tensor] = lambda x: x,
+    expansion: Expansion | None = None,
+    train: Split | None = None,
+) -> Trained:
+    """Return a model of real targets, unless there are classes, and its held-out samples."""
+    held_out = split(x, y)
+    task: Any = task_for(list(classes)) if classes else Regression(0.0, 1.0)
+    model = Mock(task=task, decision_function=g, features=features, parameters=[])
+    model.expansion = expansion or Expansion(held_out.x, held_out.y, 1.0)
+    model.predict = lambda x: task.decide(g(x))
+    model.kernel = lambda z, other: z @ other.mT
+    shape = (*held_out.x.shape[1:],)
+    encoder = TableEncoder({"kind": ("b", "c"), "size": 0.0}) if shape == (3,) else None
+    facts = Mock(shape=shape, known=Mock(encoder=encoder))
+    splits = {"train": train or Split(held_out.x + 100, held_out.y), "test": held_out}
+    settings = Mock(seed=0, algorithm={"name": "alg1", "steps": 1})
+    return Trained(Mock(model=model, facts=facts, settings=settings), Mock(splits=splits), "test")
