@@ -127,10 +127,6 @@ class Linear(Kernel):
     def __call__(self, a: Points, b: Others) -> Gram:
         return a @ b.mT
 
-    def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
-        """Return sum_j G_ij b_j for all i."""
-        return G @ b
-
 
 @dataclass(frozen=True, config=STRICT)
 class Polynomial(Kernel):
@@ -141,15 +137,7 @@ class Polynomial(Kernel):
     c: NonNegativeFloat = 1.0
 
     def __call__(self, a: Points, b: Others) -> Gram:
-        return self._base(a, b) ** self.degree
-
-    def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
-        """Return sum_j G_ij degree (gamma <a_i, b_j> + c)^(degree - 1) gamma b_j for all i."""
-        slope = self.degree * self._base(a, b) ** (self.degree - 1)
-        return or_one_over_n(self.gamma, a) * ((G * slope) @ b)
-
-    def _base(self, a: Points, b: Others) -> Gram:
-        return or_one_over_n(self.gamma, a) * a @ b.mT + self.c
+        return (or_one_over_n(self.gamma, a) * a @ b.mT + self.c) ** self.degree
 
 
 @dataclass(frozen=True, config=ConfigDict(**STRICT, arbitrary_types_allowed=True))

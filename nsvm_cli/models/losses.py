@@ -184,9 +184,6 @@ class Loss(ABC):
 
     l: Formula  # noqa: E741  # the letter of the formulas
 
-    compiled: ClassVar[int | None] = None
-    """The number by which compiled steps on the hinge loss know the class; see ``engines.numba.losses``."""
-
     @property
     def curvature(self) -> float:
         """The curvature of the formula along the direction of a step in f(x_i)."""
@@ -200,11 +197,6 @@ class Loss(ABC):
     def of(self, y: Tensor, g: Tensor) -> Tensor:
         """Return the loss of each sample, to be differentiated by its decision value."""
 
-    def violated(self, y: Labels, g: Decisions) -> np.ndarray:
-        """Return which samples change alpha: a mask of shape (p,)."""
-        acts: np.ndarray = self.step(y, g) != 0
-        return any_output(acts)
-
 
 def any_output(mask: np.ndarray) -> np.ndarray:
     """Return for which samples a mask of shape ``(p, *outputs)`` holds at any output."""
@@ -214,7 +206,7 @@ def any_output(mask: np.ndarray) -> np.ndarray:
 class Binary(Loss):
     """Two classes, y = -1 or +1, and the margin m = y g: alpha_i += -l'(m) y_i."""
 
-    compiled = 0
+    compiled: ClassVar[bool] = True
 
     def step(self, y: Labels, g: Decisions) -> Decisions:
         return self.l.slope(y * g) * y
@@ -241,7 +233,7 @@ class CrammerSinger(Loss):
     classes g_2 = -g_1 and m = 2 g_y: these are the steps of ``Binary`` with lambda / 2.
     """
 
-    compiled = 1
+    compiled: ClassVar[bool] = True
 
     @property
     def curvature(self) -> float:
@@ -267,8 +259,6 @@ class OneVsRest(Loss):
 
     The losses are summed. With two classes these are the binary problem and its mirror image.
     """
-
-    compiled = 2
 
     def step(self, y: Labels, g: Decisions) -> Decisions:
         signs = self._signs(y, g)

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from pydantic import ConfigDict, Field, validate_call
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
-from torch.nn import functional, grad
+from torch.nn import functional
 
 from nsvm_cli.config.registry import STRICT, Fraction, Positive, build, construct
 from nsvm_cli.errors import InputError, out_of_memory
@@ -62,75 +62,15 @@ class MLP(nn.Module):
         return z
 
 
-class _Maximum2x2(torch.autograd.Function):
-    """The maximum of each 2x2 square, with bitwise the same gradient as max_pool2d."""
-
-    @staticmethod
-    def forward(ctx: Any, h: Tensor) -> Tensor:
-        ctx.save_for_backward(h)
-        rows = torch.maximum(h[:, :, ::2], h[:, :, 1::2])
-        return torch.maximum(rows[..., ::2], rows[..., 1::2])
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        """Pass the gradient to the largest of the four values, or to the first of equal ones, row by row."""
-        (h,) = ctx.saved_tensors
-        upper, lower = h[:, :, ::2], h[:, :, 1::2]
-        down = (lower - upper).sign_().clamp_min_(0)
-        rows = torch.maximum(upper, lower)
-        right = (rows[..., 1::2] - rows[..., ::2]).sign_().mul_(2)
-        right = right.add_(down[..., ::2]).sub_(down[..., 1::2]).sign_().clamp_min_(0)
-        to_rows = torch.empty_like(rows)
-        to_rows[..., 1::2] = to_right = gradient * right
-        to_rows[..., ::2] = gradient - to_right
-        to_lower = to_rows * down
-        return torch.cat([to_rows - to_lower, to_lower], -1).view(h.shape)
-
-
 class MaxPool(nn.Module):
-    """The maximum of each 2x2 square; a trailing odd row or column is dropped.
-
-    Except for the smallest batches, torch's max pooling would take most of a small network's time on a CPU.
-    """
+    """The maximum of each 2x2 square; a trailing odd row or column is dropped."""
 
     def forward(self, h: Float[Tensor, "batch c p q"]) -> Float[Tensor, "batch c r s"]:
-        if torch.is_grad_enabled() and len(h) <= 16:
+        if torch.is_grad_enabled():
             return functional.max_pool2d(h, 2)
-        p, q = h.shape[-2:]
-        pool: Callable[[Tensor], Tensor] = _Maximum2x2.apply
-        return pool(h[..., : p // 2 * 2, : q // 2 * 2])
-
-
-class _Convolution(torch.autograd.Function):
-    """A convolution whose gradient by the weights is a convolution too, of samples by gradients.
-
-    With the batch in the place of the channels: dl/dW_oc = sum_b x_bc * (dl/dh)_bo.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        return functional.conv2d(x, weight, bias)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
-        x, weight = ctx.saved_tensors
-        by_x = None
-        if ctx.needs_input_grad[0]:
-            by_x = grad.conv2d_input(x.shape, weight, gradient)
-        by_weight = functional.conv2d(x.transpose(0, 1), gradient.transpose(0, 1)).transpose(0, 1)
-        return by_x, by_weight, gradient.sum((0, 2, 3))
-
-
-class Convolution(nn.Conv2d):
-    """A convolution without padding. On a CPU torch takes twice as long for the gradient by 5x5 weights."""
-
-    def forward(self, x: Float[Tensor, "batch c p q"]) -> Float[Tensor, "batch d r s"]:
-        # len last: ONNX export has no gradients, and would take a length that is asked for as fixed
-        if x.is_cuda or not torch.is_grad_enabled() or len(x) == 0:
-            return super().forward(x)
-        convolution: Callable[..., Tensor] = _Convolution.apply
-        return convolution(x, self.weight, self.bias)
+        p, q = (side // 2 * 2 for side in h.shape[-2:])  # on a CPU, torch's pooling would take twice as long
+        rows = torch.maximum(h[:, :, :p:2, :q], h[:, :, 1:p:2, :q])
+        return torch.maximum(rows[..., ::2], rows[..., 1::2])
 
 
 class CNN(nn.Sequential):
@@ -159,7 +99,7 @@ class CNN(nn.Sequential):
             nn.Conv2d(shape[0], c1, 5),
             MaxPool(),
             nn.ReLU(),
-            Convolution(c1, c2, 5),
+            nn.Conv2d(c1, c2, 5),
             Dropout(dropout, bool(shared_dropout)),
             MaxPool(),
             nn.ReLU(),
@@ -208,7 +148,7 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 
 _MODELESS = {nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.MaxPool2d}
 _MODELESS |= {nn.GroupNorm, nn.AdaptiveAvgPool2d, nn.Hardswish, nn.Hardsigmoid, nn.ReLU6, nn.Identity}
-_MODELESS |= {Identity, MLP, CNN, Convolution, MaxPool, Normalize, Dropout}
+_MODELESS |= {Identity, MLP, CNN, MaxPool, Normalize, Dropout}
 
 
 def has_modes(network: nn.Module) -> bool:

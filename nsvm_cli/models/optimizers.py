@@ -48,24 +48,6 @@ class OptimizerConfig(Protocol):
     def __call__(self, parameters: Sequence[Tensor]) -> Optimizer: ...
 
 
-def _laid_out_like(parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Return the gradients with the strides of their parameters, as the fused functions require."""
-    return [
-        gradient if gradient.stride() == p.stride() else torch.empty_like(p).copy_(gradient)
-        for p, gradient in zip(parameters, gradients, strict=True)
-    ]
-
-
-def _by_number(tensors: Sequence[Tensor | None]) -> StateDict:
-    return {str(n): tensor for n, tensor in enumerate(tensors)}
-
-
-def _loaded(like: Sequence[Tensor], saved: Mapping[str, Any]) -> list[Tensor]:
-    """Return the saved tensors, each checked against its counterpart in ``like``."""
-    expect_keys(saved, _by_number(like))
-    return [loaded_like(tensor, saved[str(n)], str(n)) for n, tensor in enumerate(like)]
-
-
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda progress: 1.0,
     "linear": lambda progress: 1.0 - progress,
@@ -93,42 +75,61 @@ class Rate:
         return self.lr * rise * SCHEDULES[self.schedule](progress)
 
 
+class _Updates:
+    """The steps of a rule, and what it keeps: a tensor for each parameter, by name."""
+
+    def __init__(self, rule: SGD | Adam, parameters: Sequence[Tensor]) -> None:
+        self.settings, self.parameters = rule, list(parameters)
+        self.kept = {name: [like(p) for p in parameters] for name, like in rule.kept.items()}
+
+    def state_dict(self) -> StateDict:
+        return {name: _by_number(tensors) for name, tensors in self.kept.items()}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        expect_keys(saved, self.kept)
+        for name, tensors in self.kept.items():
+            expect_keys(saved[name], _by_number(tensors))
+            self.kept[name] = [loaded_like(p, saved[name][str(n)], str(n)) for n, p in enumerate(tensors)]
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor], progress: float) -> None:
+        laid_out = [  # with the strides of the parameters, as the fused functions require
+            gradient if gradient.stride() == p.stride() else torch.empty_like(p).copy_(gradient)
+            for p, gradient in zip(self.parameters, gradients, strict=True)
+        ]
+        self.settings.update(self.parameters, laid_out, self.kept, self.settings.rate(progress))
+
+
+def _by_number(tensors: Sequence[Tensor]) -> StateDict:
+    return {str(n): tensor for n, tensor in enumerate(tensors)}
+
+
+Kept = Mapping[str, list[Tensor]]
+
+
 @dataclass(frozen=True, config=STRICT)
 class SGD(Rate):
     """Gradient descent with momentum and L2 regularisation, as in the paper's experiments."""
 
     compiled: ClassVar[bool] = True
+    kept: ClassVar = {"momenta": torch.zeros_like}
+
     momentum: Fraction = 0.0
     weight_decay: NonNegative = 0.0
 
     def __call__(self, parameters: Sequence[Tensor]) -> Optimizer:
-        return _SGDOptimizer(self, parameters)
+        return _Updates(self, parameters)
 
-
-class _SGDOptimizer:
-    def __init__(self, settings: SGD, parameters: Sequence[Tensor]) -> None:
-        self.settings, self.parameters = settings, list(parameters)
-        self.momenta: list[Tensor | None] = [None] * len(parameters)
-
-    def state_dict(self) -> StateDict:
-        return {"momenta": _by_number(self.momenta)}
-
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        expect_keys(saved, ["momenta"])
-        expect_keys(saved["momenta"], _by_number(self.parameters))
-        if any(momentum is not None for momentum in saved["momenta"].values()):  # at least one step was taken
-            self.momenta = [*_loaded(self.parameters, saved["momenta"])]
-
-    @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor], progress: float) -> None:
+    def update(self, theta: list[Tensor], by_theta: list[Tensor], kept: Kept, lr: float) -> None:
+        """Take a step in theta at the rate ``lr``."""
         sgd(
-            self.parameters,
-            _laid_out_like(self.parameters, gradients),
-            self.momenta,
+            theta,
+            by_theta,
+            kept["momenta"],  # type: ignore[arg-type]  # a list of optional tensors
             fused=True,
-            lr=self.settings.rate(progress),
-            momentum=self.settings.momentum,
-            weight_decay=self.settings.weight_decay,
+            lr=lr,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
             dampening=0.0,
             nesterov=False,
             maximize=False,
@@ -139,44 +140,34 @@ class _SGDOptimizer:
 class Adam(Rate):
     """Adam with L2 regularisation."""
 
-    compiled: ClassVar[bool] = True
+    kept: ClassVar = {
+        "means": torch.zeros_like,
+        "squares": torch.zeros_like,
+        "steps": lambda p: torch.zeros((), device=p.device),
+    }
+
     lr: NonNegative = 1e-3
     beta1: Fraction = 0.9
     beta2: Fraction = 0.999
     weight_decay: NonNegative = 0.0
 
     def __call__(self, parameters: Sequence[Tensor]) -> Optimizer:
-        return _AdamOptimizer(self, parameters)
+        return _Updates(self, parameters)
 
-
-class _AdamOptimizer:
-    def __init__(self, settings: Adam, parameters: Sequence[Tensor]) -> None:
-        self.settings, self.parameters = settings, list(parameters)
-        self.means, self.squares = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
-        self.steps = [torch.zeros((), device=p.device) for p in parameters]
-
-    def state_dict(self) -> StateDict:
-        return {name: _by_number(getattr(self, name)) for name in ("means", "squares", "steps")}
-
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        expect_keys(saved, ["means", "squares", "steps"])
-        for name in ("means", "squares", "steps"):
-            setattr(self, name, _loaded(getattr(self, name), saved[name]))
-
-    @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor], progress: float) -> None:
+    def update(self, theta: list[Tensor], by_theta: list[Tensor], kept: Kept, lr: float) -> None:
+        """Take a step in theta at the rate ``lr``."""
         adam(
-            self.parameters,
-            _laid_out_like(self.parameters, gradients),
-            self.means,
-            self.squares,
+            theta,
+            by_theta,
+            kept["means"],
+            kept["squares"],
             [],
-            self.steps,
+            kept["steps"],
             fused=True,
-            lr=self.settings.rate(progress),
-            beta1=self.settings.beta1,
-            beta2=self.settings.beta2,
-            weight_decay=self.settings.weight_decay,
+            lr=lr,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            weight_decay=self.weight_decay,
             eps=1e-8,
             amsgrad=False,
             maximize=False,

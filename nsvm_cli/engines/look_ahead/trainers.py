@@ -110,11 +110,11 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
         state.coefficients.add(at.i, at.increments)
 
     def _support(self, problem: Problem, state: SampleState) -> Support:
-        def compute() -> Support:
+        ahead, now = state.engine, version(state)
+        if ahead.support is None or ahead.support[0] != now:
             j, alpha = state.terms(problem)
-            return Support(j, alpha, state.engine.evaluate(problem[j][0], whole=True))
-
-        support: Support = state.engine.support.get(version(state), compute)
+            ahead.support = now, Support(j, alpha, ahead.evaluate(problem[j][0], whole=True))
+        support: Support = ahead.support[1]
         return support
 
 

@@ -12,7 +12,6 @@ from nsvm_cli.engines.numba.forms import (
     BAD_G,
     BAD_OBJECTIVE,
     DONE,
-    SQUARED,
     Network,
     Optimizer,
     Progress,
@@ -54,7 +53,7 @@ def stretch(
         for v in range(k):
             add(support, A[v], steps[v], k)
         alpha_A, y_A = alpha_of(support, A, F.theta), samples.y[A]
-        if not descend_on_batch(F, K, o, progress, A, x_A, y_A, alpha_A, t, C, centred, mu, SQUARED):
+        if not descend_on_batch(F, K, o, progress, A, x_A, y_A, alpha_A, t, C, centred, mu):
             return BAD_OBJECTIVE
     return DONE
 

@@ -28,7 +28,6 @@ def stretch(
     until: int,
     classes: int,
     centred: bool,
-    loss: int,
     mean: Any,
     averaged: int,
 ) -> int:
@@ -42,7 +41,7 @@ def stretch(
         A = drawn[t - first].copy()
         x_A, y_A = rows_of(samples.x, A), samples.y[A]
         progress.t[0] = t
-        if not descend_on_batch(F, K, o, progress, A, x_A, y_A, none, t, classes, centred, 0.0, loss):
+        if not descend_on_batch(F, K, o, progress, A, x_A, y_A, none, t, classes, centred, 0.0):
             return BAD_OBJECTIVE
         n = t - (o.T - averaged)
         if n > 0 and averaged > 0:

@@ -31,9 +31,6 @@ COMPILES = "NSVM_COMPILES"
 
 CODE, CHECKSUM = "code", "sha256"
 
-IMITATED = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX")
-"""Environment variables with which Numba compiles for another processor than this one."""
-
 
 @cache
 def code_folder() -> Path:
@@ -61,19 +58,21 @@ def _key() -> str:
     package = here.parents[1]
     versions = f"{platform.python_version()} {version('numba')} {version('numpy')}"
     key = hashlib.sha256(f"{versions} {_processor()}".encode())
-    for file in [*sorted(here.rglob("*.py")), package / "randomness.py", package / "models" / "losses.py"]:
+    for file in [*sorted(here.rglob("*.py")), package / "randomness.py"]:
         key.update(f"{file}\0{file.stat().st_mtime_ns}\0".encode() + file.read_bytes())
     return key.hexdigest()[:16]
 
 
 def _processor() -> str:
-    """Return the kind of processor for which code is compiled."""
+    """Return the kind of processor for which code is compiled: this one, or the one that Numba is told of."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = [platform.processor()]
     kind = {line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))}
-    return "\n".join([*sorted(kind or lines), *(os.environ.get(name, "") for name in IMITATED)])
+    return "\n".join(
+        [*sorted(kind or lines), *(os.environ.get(f"NUMBA_CPU_{name}", "") for name in ("NAME", "FEATURES"))]
+    )
 
 
 def unit_folder(unit: str) -> Path:

@@ -196,7 +196,7 @@ def column_gradient(K: RBF, a: Any, b: Columns, block: int, K_ab: Any, G: Any, o
     for i in range(len(a)):
         total = a.dtype.type(0)
         for j in range(G.shape[1]):
-            G[i, j] *= factor * (K_ab[i, j] - K.bias)
+            G[i, j] *= factor * K_ab[i, j]
             total += G[i, j]
         _add_columns(a, b.z, block, G, i, total, out)
 

@@ -8,14 +8,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from nsvm_cli.engines.look_ahead import trainers as look_ahead
-from nsvm_cli.engines.numba import forms
+from nsvm_cli.engines.numba.forms import SCHEDULES
 from nsvm_cli.models.dropout import Dropout
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernel_gradients import WithGradient
-from nsvm_cli.models.kernels import Biased
 from nsvm_cli.models.networks import CNN, MLP, Normalize
 from nsvm_cli.trainers import Problem, Trainer
-from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.pegasos import Pegasos
 
@@ -40,20 +38,16 @@ def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | N
 def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterator[str]:
     if beyond := look_ahead.uncovered(trainer, problem):
         yield beyond
-    if not has_compiled_form(trainer):
-        yield f"algorithm {type(trainer).__name__}"
     if problem.x.device.type != "cpu":
         yield f"device={problem.x.device.type}"
-    if isinstance(problem.K, WithGradient):
-        yield "kernel.gradient"
-    if not has_compiled_form(problem.K.without(Biased)):
-        yield f"kernel {type(problem.K).__name__}"
-    if not isinstance(trainer, Alg4) and not covers_loss(problem):
-        yield "losses other than hinge"
-    if isinstance(trainer, Alg4) and trainer.loss not in forms.ALIGNMENT_LOSSES:
-        yield f"algorithm.loss={trainer.loss}"
-    if isinstance(trainer, Alg3) and trainer.objective != "replaced":
-        yield f"algorithm.objective={trainer.objective}"
+    for name, part in (("algorithm", trainer), ("kernel", problem.K)):
+        if not has_compiled_form(part):
+            yield "kernel.gradient" if isinstance(part, WithGradient) else f"{name} {type(part).__name__}"
+    for option, value in COVERED:
+        if getattr(trainer, option, value) != value:
+            yield f"algorithm.{option}={getattr(trainer, option)}"
+    if not (has_compiled_form(problem.loss) and has_compiled_form(problem.loss.l)):
+        yield "losses other than hinge, of two classes or by crammer_singer"
     if problem.penalties:
         yield "penalties"
     if isinstance(trainer, Pegasos):
@@ -66,22 +60,22 @@ def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterat
         yield "parameters that do not move"
     settings: Any = getattr(F.optimizer, "settings", None)
     if not has_compiled_form(settings):
-        yield f"optimizer {type(F.optimizer).__name__}"
-    elif settings.schedule not in forms.SCHEDULES:
+        yield f"optimizer {type(settings).__name__}"
+    elif settings.schedule not in SCHEDULES:
         yield f"optimizer.schedule={settings.schedule}"
+
+
+COVERED = (("objective", "replaced"), ("loss", "squared"))
+"""The only values of settings of Algorithms 3 and 4 that are covered."""
 
 
 def units(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> list[str]:
     """Return the units of compiled code that take the steps of a run, which is covered; see ``code``."""
     if isinstance(trainer, Pegasos):
         return [unit("pegasos", problem.x)]
-    part_2 = isinstance(trainer, Alg4) and trainer.solver == "pegasos" and covers_loss(problem)
-    return [unit(name_of(trainer), problem.x, F), *([unit("pegasos", problem.x)] if part_2 else [])]
-
-
-def name_of(trainer: Trainer[Any]) -> str:
-    """Return the name of an algorithm that compiled functions cover."""
-    return type(trainer).__name__.lower()
+    part_2 = isinstance(trainer, Alg4) and trainer.solver == "pegasos"
+    name = type(trainer).__name__.lower()
+    return [unit(name, problem.x, F), *([unit("pegasos", problem.x)] if part_2 else [])]
 
 
 def unit(algorithm: str, x: Tensor, F: FeatureMap | None = None) -> str:
@@ -100,17 +94,10 @@ def drops(network: MLP | CNN, dropout: Dropout) -> bool:
     return dropout.p > 0 and (isinstance(network, CNN) or len(network.layers) > 1)
 
 
-def covers_loss(problem: Problem) -> bool:
-    """Return whether compiled functions cover the loss of the SVM."""
-    return has_compiled_form(problem.loss) and has_compiled_form(problem.loss.l)
-
-
 def parts_of(network: nn.Module) -> tuple[MLP | CNN, Dropout, Normalize | None] | None:
     """Return a network that compiled functions cover, its dropout, and what normalises its features; None for
     another one.
     """
-    if any(module._forward_hooks or module._forward_pre_hooks for module in network.modules()):
-        return None
     parts: list[Any] = [*network] if type(network) is nn.Sequential else [network]
     if not all(map(has_compiled_form, parts)) or [*map(type, parts[1:])] not in ([], [Normalize]):
         return None
@@ -132,6 +119,6 @@ def pays_off(trainer: Trainer[Any], F: FeatureMap, compiled_before: bool) -> boo
     """Return whether a run is long enough for compiled functions to be loaded, or to be compiled first, and
     its network small enough for them to be faster.
     """
-    name = name_of(trainer)
+    name = type(trainer).__name__.lower()
     small = name == "pegasos" or sum(p.numel() for p in F.network.parameters()) <= TRAINED
     return small and trainer.total >= (SHORT if compiled_before else LONG)[name]

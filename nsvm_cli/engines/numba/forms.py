@@ -11,10 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 CONSTANT, LINEAR_SCHEDULE, COSINE = range(3)
-SQUARED, LINEAR_LOSS = range(2)
 
 SCHEDULES = {"constant": CONSTANT, "linear": LINEAR_SCHEDULE, "cosine": COSINE}
-ALIGNMENT_LOSSES = {"squared": SQUARED, "linear": LINEAR_LOSS}
 """Numbers for the names that settings have."""
 
 Real = Any
@@ -69,29 +67,23 @@ class Convolutions(Network):
 
 
 class Optimizer(NamedTuple):
-    """SGD with momentum ``beta1``, or Adam, and their state: ``first`` and ``second`` moments like theta, and
-    the number of ``steps`` taken.
-    """
+    """SGD, and its state: ``momenta``, like theta, and the number of ``steps`` taken."""
 
-    adam: bool
     lr: float
-    beta1: float
-    beta2: float
+    momentum: float
     weight_decay: float
     schedule: int
     warmup: float
     T: int
-    first: np.ndarray
-    second: np.ndarray
+    momenta: np.ndarray
     steps: np.ndarray
 
 
 class Samples(NamedTuple):
-    """The training samples x, their labels y, and how the loss tells classes apart."""
+    """The training samples x and their labels y."""
 
     x: np.ndarray
     y: np.ndarray
-    loss: int
     lam: float
 
 

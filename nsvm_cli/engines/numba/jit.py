@@ -6,7 +6,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, TypeVar, cast
 
 import numba
 import numba.core.config
@@ -39,17 +39,7 @@ def jit_in_order(function: Function) -> Function:
     return cast(Function, numba.njit(**{**INNER, "fastmath": False})(inspect.unwrap(function)))
 
 
-@runtime_checkable
-class ByType(Protocol):
-    """A function with an implementation for each class of its first argument."""
-
-    def __call__(self, *arguments: Any) -> Any: ...
-
-    def register(self, kind: type) -> Callable[[Function], Function]:
-        """Return the decorator of the implementation for a class."""
-
-
-def by_type(generic: Function) -> ByType:
+def by_type(generic: Callable[..., Any]) -> Any:
     """Let the class of the first argument choose an implementation, as ``functools.singledispatch`` does.
 
     Compiled functions call the one for the type that they have, and nothing else is compiled for them.
@@ -60,7 +50,7 @@ def by_type(generic: Function) -> ByType:
     def chosen(first: Any, *others: Any) -> Any:
         return inspect.unwrap(choice.dispatch(first.instance_class))
 
-    return cast(ByType, choice)
+    return choice
 
 
 class KeptCode(FunctionCache):

@@ -17,10 +17,9 @@ COLUMNS = 768
 
 
 class RBF(NamedTuple):
-    """The kernel of features of the same length, plus the constant ``bias``."""
+    """The kernel of features of the same length."""
 
     gamma: Real
-    bias: Real
 
 
 class FarRBF(RBF):
@@ -41,9 +40,6 @@ def of_exponents(K: RBF, P: Any, i: int) -> None:
     """Replace the exponents of 2 in row i by K(a_i, b_j)."""
     for j in range(P.shape[1]):
         P[i, j] = exp2(P[i, j])
-    if K.bias != P.dtype.type(0):
-        for j in range(P.shape[1]):
-            P[i, j] += K.bias
 
 
 @jit
@@ -101,7 +97,7 @@ def _weights(K: RBF, K_ab: Any, G: Any) -> Any:
     GK = np.empty_like(K_ab)
     for i in range(GK.shape[0]):
         for j in range(GK.shape[1]):
-            GK[i, j] = K_ab.dtype.type(2) * K.gamma * G[i, j] * (K_ab[i, j] - K.bias)
+            GK[i, j] = K_ab.dtype.type(2) * K.gamma * G[i, j] * K_ab[i, j]
     return GK
 
 

@@ -7,44 +7,34 @@ from typing import Any
 
 from nsvm_cli.engines.numba.forms import Progress, Samples
 from nsvm_cli.engines.numba.jit import jit
-from nsvm_cli.models.losses import Binary, CrammerSinger
-
-BINARY, CRAMMER_SINGER = Binary.compiled, CrammerSinger.compiled
 
 
 @jit
-def step(loss: int, y: float, g: Any, row: int, out: Any) -> bool:
+def step(y: float, g: Any, row: int, out: Any) -> bool:
     """Write what an explicit step adds to alpha_i at decision values g_row to the same row of ``out``, and
     return whether it is not 0.
     """
     C = g.shape[1]
-    if loss == BINARY:
+    if C == 1:
         out[row, 0] = y if y * g[row, 0] < 1 else 0.0
         return bool(out[row, 0] != 0)
     own, acts = int(y), False
     for r in range(C):
         out[row, r] = 0.0
-    if loss == CRAMMER_SINGER:
-        rival = -1
-        for r in range(C):
-            if r != own and (rival < 0 or g[row, r] > g[row, rival]):
-                rival = r
-        if g[row, own] - g[row, rival] < 1:
-            out[row, own], out[row, rival] = 1.0, -1.0
-            acts = True
-        return acts
+    rival = -1
     for r in range(C):
-        sign = 1.0 if r == own else -1.0
-        if sign * g[row, r] < 1:
-            out[row, r] = sign
-            acts = True
+        if r != own and (rival < 0 or g[row, r] > g[row, rival]):
+            rival = r
+    if g[row, own] - g[row, rival] < 1:
+        out[row, own], out[row, rival] = 1.0, -1.0
+        acts = True
     return acts
 
 
 @jit
-def is_correct(loss: int, y: float, g: Any, row: int) -> bool:
+def is_correct(y: float, g: Any, row: int) -> bool:
     """Return whether the prediction at decision values g_row is the label."""
-    if loss == BINARY:
+    if g.shape[1] == 1:
         return bool((g[row, 0] >= 0) == (y > 0))
     best = 0
     for r in range(1, g.shape[1]):
@@ -74,8 +64,8 @@ def decide(
                 if not math.isfinite(g[row, r]):
                     progress.t[0] = t
                     return -1, 0
-            violations += step(samples.loss, y[i[at]], g, row, steps)
-            correct += is_correct(samples.loss, y[i[at]], g, row)
+            violations += step(y[i[at]], g, row, steps)
+            correct += is_correct(y[i[at]], g, row)
         decided[0] += k
         decided[1] += correct
     decided[2] += violations

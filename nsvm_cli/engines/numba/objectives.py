@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nsvm_cli.engines.numba.elements import add_matrix, inner, scale
-from nsvm_cli.engines.numba.forms import SQUARED, Network, Optimizer, Progress
+from nsvm_cli.engines.numba.forms import Network, Optimizer, Progress
 from nsvm_cli.engines.numba.jit import jit
 from nsvm_cli.engines.numba.kernels import RBF, gradient, values
 from nsvm_cli.engines.numba.masks import masks_for
@@ -90,7 +90,7 @@ def alignment(K: Any, y: Any, classes: int, centred: bool) -> Any:
     H_K_H = _centred(K)
     if (y == y[0]).all() or not H_K_H.any():
         return K.dtype.type(0), np.zeros_like(K)
-    if classes == 1:  # real targets may be close: their differences keep more digits than their products
+    if classes == 1:
         c = y - y[0]
         return cosine(H_K_H, unit(ideal(c - c.mean(), 1, K)))
     return cosine(H_K_H, unit(_centred(ideal(y, classes, K))))
@@ -116,10 +116,9 @@ def descend_on_batch(
     classes: int,
     centred: bool,
     mu: float,
-    loss: int,
 ) -> bool:
     """Descend in theta on a batch: on ``mu`` times the surrogate minus the alignment (Algorithm 3), or with
-    mu = 0 on ``loss`` of the alignment (Algorithm 4). Return whether the objective is finite.
+    mu = 0 on the square of 1 minus it (Algorithm 4). Return whether the objective is finite.
     """
     real, k = F.theta.dtype.type, len(x)
     passed, z = room_for(F, k), np.empty((k, width(F)), F.theta.dtype)
@@ -132,12 +131,9 @@ def descend_on_batch(
         scale(slope, real(-1))
         scale(slope_norm, real(mu))
         add_matrix(slope, slope_norm)
-    elif loss == SQUARED:
+    else:
         value = (real(1) - aligned) ** 2
         scale(slope, real(-2) * (real(1) - aligned))
-    else:
-        value = -aligned
-        scale(slope, real(-1))
     scale(slope, real(2))  # due to the symmetry of K_A
     by_z = gradient(K, z, z, K_A, slope)
     return theta_step(F, o, progress, passed, by_z, value, t)

@@ -27,21 +27,10 @@ def descend(o: Optimizer, theta: Any, by_theta: Any, t: int) -> None:
     """Move theta against its gradient, in step t."""
     real = theta.dtype.type
     o.steps[0] += 1
-    lr, decay = rate(o, t), real(o.weight_decay)
-    beta1, beta2 = real(o.beta1), real(o.beta2)
-    if o.adam:
-        size = real(lr / (1 - o.beta1 ** o.steps[0]))
-        spread = real(math.sqrt(1 - o.beta2 ** o.steps[0]))
-        for k in range(len(theta)):
-            slope = by_theta[k] + decay * theta[k]
-            o.first[k] += (real(1) - beta1) * (slope - o.first[k])
-            o.second[k] = beta2 * o.second[k] + (real(1) - beta2) * slope * slope
-            theta[k] -= size * o.first[k] / (real(math.sqrt(o.second[k])) / spread + real(1e-8))
-    else:
-        size = real(lr)
-        for k in range(len(theta)):
-            o.first[k] = beta1 * o.first[k] + by_theta[k] + decay * theta[k]
-            theta[k] -= size * o.first[k]
+    size, decay, momentum = real(rate(o, t)), real(o.weight_decay), real(o.momentum)
+    for k in range(len(theta)):
+        o.momenta[k] = momentum * o.momenta[k] + by_theta[k] + decay * theta[k]
+        theta[k] -= size * o.momenta[k]
 
 
 @jit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,28 +13,19 @@ from torch import Tensor, nn
 from nsvm_cli.engines.numba import forms
 from nsvm_cli.engines.numba.coverage import drops, parts_of
 from nsvm_cli.engines.numba.kernels import RBF, FarRBF
+from nsvm_cli.models import kernels as models
 from nsvm_cli.models.dropout import dropped_below
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import Biased, Kernel, or_one_over_n
+from nsvm_cli.models.kernels import Kernel, or_one_over_n
 from nsvm_cli.models.networks import CNN, MLP
-from nsvm_cli.models.optimizers import SGD, Adam
-from nsvm_cli.trainers import Problem
+from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.trainers.coefficients import SampleState
 
 
 def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> RBF:
     """Return an RBF kernel on features like z, which may be ``normalized`` to the same length."""
-    formula: Any = K.without(Biased)
-    real = z.numpy().dtype.type
-    kind = RBF if normalized else FarRBF
-    return kind(real(or_one_over_n(formula.gamma, z)), real(isinstance(K, Biased)))
-
-
-def samples_form(problem: Problem, x: Tensor, lam: float) -> forms.Samples:
-    """Return the training samples, as they are or by their features x."""
-    # Part 1 of Algorithm 4 has no loss of the SVM
-    loss = problem.loss.compiled or 0
-    return forms.Samples(x.flatten(1).contiguous().numpy(), problem.host_y, loss, lam)
+    kind, formula = RBF if normalized else FarRBF, cast(models.RBF, K)
+    return kind(z.numpy().dtype.type(or_one_over_n(formula.gamma, z)))
 
 
 def support_form(state: SampleState) -> forms.Support:
@@ -105,7 +96,7 @@ class Theta:
             real(normalize.eps if normalize else 1),
             masks if drops(network, dropout) else None,
         )
-        return cls(F, form, _optimizer_form(F, theta, T))
+        return cls(F, form, _optimizer_form(F, T))
 
     def kernel(self, K: Kernel) -> RBF:
         """Return a kernel on the features."""
@@ -121,37 +112,20 @@ class Theta:
         rule: Any = self.F.optimizer
         parameters = [p.data for p in self.F.network.parameters()]
         fill(parameters, self.network.theta)
-        if self.optimizer.adam:
-            fill(rule.means, self.optimizer.first)
-            fill(rule.squares, self.optimizer.second)
-            for count in rule.steps:
-                count.fill_(taken)
-        elif taken and self.optimizer.beta1 > 0:
-            rule.momenta = [torch.empty_like(p) for p in parameters]
-            fill(rule.momenta, self.optimizer.first)
+        fill(rule.kept["momenta"], self.optimizer.momenta)
         self.F.theta_steps = taken
 
 
-def _optimizer_form(F: FeatureMap, theta: np.ndarray, T: int) -> forms.Optimizer:
+def _optimizer_form(F: FeatureMap, T: int) -> forms.Optimizer:
     rule: Any = F.optimizer
-    settings: SGD | Adam = rule.settings
-    if isinstance(settings, Adam):
-        beta1, beta2 = settings.beta1, settings.beta2
-        first, second = vector(rule.means), vector(rule.squares)
-    else:
-        beta1, beta2 = settings.momentum, 0.0
-        begun = rule.momenta[0] is not None
-        first, second = vector(rule.momenta) if begun else np.zeros_like(theta), theta[:0].copy()
+    settings: SGD = rule.settings
     return forms.Optimizer(
-        isinstance(settings, Adam),
         settings.lr,
-        beta1,
-        beta2,
+        settings.momentum,
         settings.weight_decay,
         forms.SCHEDULES[settings.schedule],
         settings.warmup,
         T,
-        first,
-        second,
+        vector(rule.kept["momenta"]),
         np.array([F.theta_steps]),
     )
