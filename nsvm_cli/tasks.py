@@ -16,9 +16,6 @@ from torch import Tensor
 Values = TypeVar("Values", np.ndarray, Tensor)
 """An array or a tensor; functions return the kind that they get."""
 
-MOST_IN_CONFUSION = 1000
-"""The most classes with a confusion matrix: a result has a number for each pair of them."""
-
 
 class Task(ABC):
     """Everything that depends on the meaning of the labels.
@@ -88,24 +85,21 @@ class Classification(Task):
 
         ``accuracy`` and the number of ``errors``; ``recall``, for each class the share of its samples that
         is decided correctly (None without samples); their mean, ``balanced_accuracy``; and ``confusion``,
-        which counts the samples of each class (row) by the class that was decided for (column), for up to
-        MOST_IN_CONFUSION classes.
+        which counts the samples of each class (row) by the class that was decided for (column).
         """
         errors = int((y != decisions).sum())
         true, decided = (np.asarray(self.index(part)).astype(np.int64) for part in (y, decisions))
         C = len(self.classes)
-        counts, right = (np.bincount(some, minlength=C).tolist() for some in (true, true[true == decided]))
-        recall = [hits / n if n else None for hits, n in zip(right, counts, strict=True)]
+        confusion = np.bincount(C * true + decided, minlength=C * C).reshape(C, C).tolist()
+        recall = [row[r] / sum(row) if any(row) else None for r, row in enumerate(confusion)]
         present = [share for share in recall if share is not None]
-        scores = {
+        return {
             "accuracy": (len(y) - errors) / len(y),
             "errors": errors,
             "balanced_accuracy": sum(present) / len(present),
             "recall": recall,
+            "confusion": confusion,
         }
-        if C > MOST_IN_CONFUSION:
-            return scores
-        return scores | {"confusion": np.bincount(C * true + decided, minlength=C * C).reshape(C, C).tolist()}
 
 
 @dataclass(frozen=True)

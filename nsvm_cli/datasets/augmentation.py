@@ -25,14 +25,8 @@ from nsvm_cli.torchvision_import import import_torchvision
 
 TRANSFORMS = (
     *("RandomCrop", "RandomResizedCrop", "RandomHorizontalFlip", "RandomVerticalFlip", "RandomRotation"),
-    *(
-        "RandomAffine",
-        "RandomPerspective",
-        "ElasticTransform",
-        "ColorJitter",
-        "GaussianBlur",
-        "RandomErasing",
-    ),
+    *("RandomAffine", "RandomPerspective", "RandomErasing"),
+    *("ElasticTransform", "ColorJitter", "GaussianBlur"),
 )
 """The classes of ``torchvision.transforms.v2`` that a setting may name."""
 

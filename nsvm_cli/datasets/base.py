@@ -73,9 +73,6 @@ class Samples:
             raise InputError(f"{self.source}: the target of sample {row + 1} is NaN or infinite")
         if len(self.classes) == 1:
             raise InputError(f"{self.source}: expected at least 2 classes, got 1 class: {self.classes[0]}")
-        for name in self.classes:
-            if not name.isprintable():
-                raise InputError(f"{self.source}: expected a printable name of a class, got {name!r}")
 
     @property
     def task(self) -> Task:

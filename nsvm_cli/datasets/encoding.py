@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 MOST_CATEGORIES = 1000
 """The largest number of categories in a column of text."""
 
-MOST_CLASSES = 10_000
-"""The largest number of classes: each has a coefficient for every support vector."""
+MOST_CLASSES = 1000
+"""The largest number of classes: each has a coefficient for every support vector, and confusions with all."""
 
 MAX_FRACTIONAL_CLASSES = 20
 """Labels with more different numbers than this, some of them not integers, are targets, not classes."""

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 DAMAGED = (EOFError, lzma.LZMAError, zipfile.BadZipFile, zlib.error)
 """Errors from damaged compressed files, beside ValueError and OSError."""
 
+PREFIX = "="
+"""What labels begin with while pandas looks for empty cells."""
+
 
 @contextmanager
 def reading_csv(what: str) -> Iterator[None]:
@@ -52,13 +55,13 @@ def reading_csv(what: str) -> Iterator[None]:
 def parsing(separator: str, labels: Collection[str] = (), text: Collection[str] = ()) -> dict[str, Any]:
     """Return pandas' options for a table.
 
-    Labels are read unchanged, even if they look like empty cells, and columns of text are never taken for
+    Labels get a prefix, or pandas would take NA for an empty cell. Columns of text are never taken for
     numbers or truth values. The end of the file's name says how it is compressed.
     """
     return {
         "sep": separator,
         "dtype": {name: object for name in text if name not in labels},
-        "converters": dict.fromkeys(labels, str),
+        "converters": dict.fromkeys(labels, PREFIX.__add__),
         # low_memory would infer a column's type block by block, and index_col would silently turn the first
         # column into row names
         "low_memory": False,
@@ -106,7 +109,7 @@ def read_csv(
             f"dataset.label: {path} has no column {' or '.join(map(repr, labels))}; "
             f"{did_you_mean(labels[0], table)}{hint}"
         )
-    return table
+    return table.assign(**{name: table[name].str.removeprefix(PREFIX) for name in labels if name in table})
 
 
 def is_number(text: str) -> bool:

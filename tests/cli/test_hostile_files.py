@@ -15,7 +15,7 @@ import yaml
 from safetensors.torch import save
 
 from nsvm_cli.config.settings import plain
-from nsvm_cli.datasets.mnist import MNIST
+from nsvm_cli.datasets.image_files import MNIST
 from nsvm_cli.errors import Interrupted
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run

@@ -131,8 +131,8 @@ SENTENCES = {
         "found 40 different labels, such as 0.14285714285714285, which is too many for classes; to predict",
     ),
     "a word each": (
-        "a,label\n" + "".join(f"1,c{i}\n" for i in range(10_001)),
-        "found 10001 different labels, such as c0, which is too many for classes; name another column",
+        "a,label\n" + "".join(f"1,c{i}\n" for i in range(1001)),
+        "found 1001 different labels, such as c0, which is too many for classes; name another column",
     ),
     "a class with one sample": (table(("ham", "ham")) + "1,2,spam\n", "at least 2 samples of class spam"),
     "text in a feature": (table() + "1,two,ham\n", "column b, row 41: 'two' is no number"),

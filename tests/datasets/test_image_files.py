@@ -14,9 +14,7 @@ import pytest
 import torch
 
 from nsvm_cli.datasets import DATASETS
-from nsvm_cli.datasets.cifar10 import ARCHIVE, CIFAR10
-from nsvm_cli.datasets.image_files import ImageFiles
-from nsvm_cli.datasets.mnist import KMNIST, MNIST, FashionMNIST
+from nsvm_cli.datasets.image_files import ARCHIVE, CIFAR10, KMNIST, MNIST, FashionMNIST, ImageFiles
 from tests.conftest import real
 from tests.datasets.helpers import load, refusal, sizes
 
