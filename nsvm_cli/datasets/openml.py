@@ -44,7 +44,7 @@ class OpenML(Source):
             cells, target = _from_openml(self.id)
         else:
             cells = read_csv(self.path, "dataset.path")
-            if any(map(is_number, cells)):
+            if any(map(is_number, map(str, cells))):
                 names = [f"V{n}" for n in range(1, cells.shape[1] + 1)]
                 cells = read_csv(self.path, "dataset.path", names=names)
             target = cells.columns[-1]

@@ -101,13 +101,14 @@ def read_csv(
         if (size := file.stat().st_size) == 0:
             raise InputError(f"{what} cannot be read as CSV: it is empty")
         expect_room(size, what)  # before it is read: a stranger's settings may name any file
-        table: pd.DataFrame = pd.read_csv(file, **parsing(separator, labels, text), names=names)
+        options = parsing(separator, labels, text) | {"names": names}
+        table: pd.DataFrame = pd.read_csv(file, **options)
     if labels and not {*labels} & {*table}:
         other = separator_in([*table])
         hint = f"; is \"dataset.separator='{other}'\" meant?" if other else ""
         raise InputError(
             f"dataset.label: {path} has no column {' or '.join(map(repr, labels))}; "
-            f"{did_you_mean(labels[0], table)}{hint}"
+            f"{did_you_mean(labels[0], map(str, table))}{hint}"
         )
     return table.assign(**{name: table[name].str.removeprefix(PREFIX) for name in labels if name in table})
 
