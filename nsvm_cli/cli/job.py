@@ -7,7 +7,7 @@ import functools
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -224,7 +224,8 @@ def _train_run(
     settings, total = experiment.settings, experiment.trainer.total
     changes = options.changes if options.resume else ()
     by_key = {word.partition("=")[0]: word for word in (*place.fields["overrides"], *changes)}
-    callbacks, tell = [], functools.partial(_note, place)
+    callbacks: list[Progress] = []
+    tell: Callable[[str], None] = functools.partial(_note, place)
     with contextlib.ExitStack() as stack:
         if place.number is None:
             algorithm, dataset, seed = settings.algorithm["name"], settings.dataset["name"], settings.seed

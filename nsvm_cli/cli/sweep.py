@@ -152,8 +152,9 @@ class Sweep:
     def _paths(self) -> list[Path]:
         """Return the directories of jobs, and those of refusals after them."""
         assert self.directory is not None
+        refused = refusals(self.directory, self.name)
         paths = [file.parent for file in self.directory.rglob(STATUS)]
-        return sorted(paths, key=lambda path: path.parent == refusals(self.directory, self.name))
+        return sorted(paths, key=lambda path: path.parent == refused)
 
     def _is_earlier(self, path: Path) -> bool:
         """Return whether the status of a job is still the one from before the sweep."""
