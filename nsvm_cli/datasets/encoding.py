@@ -37,7 +37,9 @@ TRUTH = {"TRUE": "True", "true": "True", "FALSE": "False", "false": "False"}
 Name = Annotated[str, Field(max_length=4096)]
 """The name of a column, a category or a class."""
 
-Columns = dict[Name, float | Annotated[tuple[Name, ...], Field(min_length=1, max_length=MOST_CATEGORIES)]]
+Categories = Annotated[tuple[Name, ...], Field(min_length=1, max_length=MOST_CATEGORIES, fail_fast=True)]
+
+Columns = dict[Name, float | Categories]
 """For each column of a model's table, by name and in the order of the table: the median of numbers, or the
 categories of text, in which "" stands for an empty cell."""
 

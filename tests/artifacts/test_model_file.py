@@ -242,20 +242,16 @@ FACTS: dict[str, Any] = {
     [
         ({"size": 1.0}, "its columns give 1 features, expected shape"),
         ({}, "its columns give 0 features"),
-        ({"a": 1.0, "b": []}, "column b: expected a finite number, or up to 1000 different texts"),
-        ({"a": 1.0, "b": ["x", "x"]}, "column b: expected a finite number, or up to 1000 different texts"),
-        (
-            {"a": [str(i) for i in range(1001)]},
-            "column a: expected a finite number, or up to 1000 different texts",
-        ),
-        ({"a": ["x" * 5000, "y", "z"]}, "column a: expected .* at most 4096 characters"),
-        ({"x" * 5000: 1.0, "b": ["y", ""]}, "column xxx.* at most 4096 characters"),
+        ({"a": 1.0, "b": []}, "columns.b"),
+        ({"a": [str(i) for i in range(1001)]}, "at most 1000 items"),
+        ({"a": ["x" * 5000, "y", "z"]}, "at most 4096 characters"),
+        ({"x" * 5000: 1.0, "b": ["y", ""]}, "at most 4096 characters"),
         ({"a": float("inf")}, "finite number"),
-        ({"a": [1] * 300_000}, r"column a: expected .* texts, .* got \[1, 1, 1"),
+        ({"a": [1] * 300_000}, r"^\d validation errors"),
         ({"a": {"b": 1}}, "columns"),
         ({"a": [["x"]]}, "columns"),
         (["a", "b", "c"], "columns"),
-        ({"a": ["x", None]}, "column a"),
+        ({"a": ["x", None]}, "columns.a"),
     ],
 )
 def test_columns_that_contradict_themselves_are_refused(columns: Any, said: str) -> None:
