@@ -79,11 +79,13 @@ class Cell:
     @cached_property
     def values(self) -> dict[int, Any]:
         """The number of errors, or R^2, of each seed that has one."""
-        name, number = (f"{self.split}_r2", float) if self.samples is None else (f"{self.split}_errors", int)
-        guess = 0 if self.samples is None else self.first.get("guess_errors")
-        guessed = self.failed if self.guess and guess is not None else ()
-        runs = {seed: number(run.figures[name]) for seed, run in self.runs.items()}
-        return runs | {seed: number(guess) for seed in guessed}
+        counted = self.samples is not None
+        name, number = (f"{self.split}_errors", int) if counted else (f"{self.split}_r2", float)
+        values = {seed: number(run.figures[name]) for seed, run in self.runs.items()}
+        guess = self.first.get("guess_errors") if counted else 0.0
+        if self.guess and guess is not None:
+            values |= dict.fromkeys(self.failed, number(guess))
+        return values
 
     @property
     def overlap(self) -> float:

@@ -79,7 +79,11 @@ def to_latex(rows: Sequence[Comparison], notes: Sequence[str] = ()) -> str:
     return "\n".join(parts)
 
 
-ESCAPES = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+ESCAPES: dict[str, str | int | None] = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
 ESCAPES |= {c: f"\\{c}" for c in "&%$#_{}"}
 ESCAPES |= {"±": r"$\pm$", "²": "$^2$", "<": "$<$", ">": "$>$", "|": r"\textbar{}"}
 """What pandas escapes, and what the usual fonts of LaTeX lack."""

@@ -220,8 +220,9 @@ def _run(settings: Settings, directory: Path, **about: Any) -> Row:
             train_run(prepare(settings), run)
     with reading(directory / "result.json", REMOVE_IT):
         result = (record := read_run(directory)).figures
+        scores: dict[str, Any] = {name: result.get(f"test_{name}") for kind in SCORES for name in kind}
         return Row(
-            **{name: result.get(f"test_{name}") for scores in SCORES for name in scores},
+            **scores,
             samples=result["data"]["samples"]["test"],
             overlap=Cell("", "", "test", {0: record}).overlap,
             generated=result["data"]["generated"],

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from nsvm_cli.comparison.cells import CAUTION, Cell
 from nsvm_cli.comparison.compare import Comparison, compare
@@ -86,7 +87,11 @@ def _cells(rows: Sequence[Row], full: bool) -> Iterator[Cell]:
 def _record(row: Row) -> RunRecord:
     """Return a row as a comparison expects it, with the figures of a ``result.json``."""
     train = round(row.samples / row.overlap) if row.overlap else 0
-    data = {"samples": {"test": row.samples, "train": train}, "sha256": row.dataset, "origins": []}
+    data: dict[str, Any] = {
+        "samples": {"test": row.samples, "train": train},
+        "sha256": row.dataset,
+        "origins": [],
+    }
     data |= {"generated": row.generated, "official_split": not (row.generated or row.overlap)}
     score = {"test_r2": row.r2} if row.errors is None else {"test_errors": row.errors}
     figures = {**score, "data": data, "support_vectors": row.support_vectors, "train_seconds": row.seconds}

@@ -156,7 +156,7 @@ def tune(
                 return workers.submit(validation_score, placed(values, point), seed, search.seconds)
 
             def attempt() -> None:
-                trial, scores = study.ask(space), list[float]()
+                trial, scores = study.ask({**space}), list[float]()
                 point = {key: _rounded(v, settings.get(key)) for key, v in trial.params.items()}
                 trial.set_user_attr("point", point)
                 for n in range(search.seeds):
