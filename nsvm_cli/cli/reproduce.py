@@ -6,7 +6,6 @@ import argparse
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,7 @@ from nsvm_cli.compose.composition import compose_settings, conf_folder, quoted
 from nsvm_cli.config.registry import STRICT, one_line
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError, did_you_mean
-from nsvm_cli.output import answer, printable, say
-from nsvm_cli.terminal.console import show_ranking
+from nsvm_cli.output import answer, answer_lines, printable, say
 
 if TYPE_CHECKING:
     from nsvm_cli.paper.reproduce import Entry, Row
@@ -199,14 +197,13 @@ def _progress(rows: Sequence[Row], done: int, total: int) -> None:
 
 
 def _show(rows: Sequence[Row], directory: Path, full: bool, description: str) -> None:
-    """Write the tables and the figure, and print the scores."""
+    """Write the tables and the figure, and print the tables."""
     from nsvm_cli.paper.results import compared, draw_results, markdown
     from nsvm_cli.storage.files import write_atomically
 
     found = compared(rows, full)
-    write_atomically(directory / "table.md", f"{markdown(found)}\n{description}\n".encode())
+    tables = markdown(found)
+    write_atomically(directory / "table.md", f"{tables}\n{description}\n".encode())
     draw_results(found, directory / "figure.png")
-    for title, group in groupby(found, lambda row: row.cell.title):
-        cells = [(f"{row.rank:g}", row.cell) for row in group]
-        show_ranking(title, [(rank, cell.candidate, cell.seeds, cell.score.spread) for rank, cell in cells])
+    answer_lines(tables)
     answer(f"Written to {directory}: runs.csv, table.md, figure.png")
