@@ -29,9 +29,6 @@ from nsvm_cli.terminal.console import score_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Records = Sequence[Mapping[str, Any]]
-Score = tuple[str, str, float]
-
 WINDOW = 11
 """Records in the moving average over a noisy curve, if it is at least twice as long."""
 
@@ -70,9 +67,8 @@ def draw_curves(run: Path) -> Path:
     panels, settings = panels_of(run), parse_settings(read_config(run))
     algorithm, dataset = (shortened(str(part["name"]), 25) for part in (settings.algorithm, settings.dataset))
     end = "" if is_finished(run) else ": not finished"
-    title = f"{algorithm} on {dataset}, seed {settings.seed}{end}"
     with new_figure(7.0, 2.2 * len(panels) + 0.3) as figure:
-        figure.suptitle(title, fontsize=11)
+        figure.suptitle(f"{algorithm} on {dataset}, seed {settings.seed}{end}", fontsize=11)
         axes: list[Axes] = list(figure.subplots(len(panels), 1, squeeze=False)[:, 0])
         for axis, panel in zip(axes, panels, strict=True):
             plot_panel(panel, axis)
@@ -80,11 +76,7 @@ def draw_curves(run: Path) -> Path:
 
 
 def panels_of(run: Path) -> list[Panel]:
-    """Return what there is to draw of the ``metrics.jsonl`` of a run directory.
-
-    Raises:
-        InputError: it is not the directory of a run, or its metrics are damaged or there are none yet.
-    """
+    """Return what there is to draw of the ``metrics.jsonl`` of a run directory; see ``draw_curves``."""
     file = run / METRICS
     if not file.is_file():
         raise InputError(f"{run} has no metrics.jsonl: expected the directory of a run")
@@ -108,12 +100,10 @@ def _part(record: Mapping[str, Any]) -> int:
     return int(record.get("part") or 0)
 
 
-def _curves(records: Records, score: Score | None) -> dict[str, list[Curve]]:
-    """Return the curves of each panel; those without a value other than 0 are not shown.
-
-    Args:
-        score: the score after the last of these steps, if they end with the training.
-    """
+def _curves(
+    records: Sequence[Mapping[str, Any]], score: tuple[str, str, float] | None
+) -> dict[str, list[Curve]]:
+    """Return the curves of each panel, given the score after the last of these steps if there is one."""
 
     def points(key: str, unit: int = 1) -> list[tuple[int, float | int]]:
         return [(r["step"], unit * r[key]) for r in records if r.get(key) is not None]
@@ -171,9 +161,8 @@ def _plot_curve(axis: Axes, curve: Curve) -> None:
 
 
 def moving_mean(values: Sequence[float]) -> list[float]:
-    """Return the mean of ``WINDOW`` values around each, and of fewer near the ends.
-
-    The first ones have as many values on both sides, so that a steep start is not averaged away.
+    """Return the mean of ``WINDOW`` values around each, or of fewer: at the beginning as many on both sides,
+    so that a steep start is not averaged away.
     """
     halves = [min(WINDOW // 2, n) for n in range(len(values))]
     return [mean(values[n - half : n + half + 1]) for n, half in enumerate(halves)]

@@ -48,17 +48,16 @@ def diagnose(trained: Trained, most: int = MOST_SAMPLES) -> Figures:
     Raises:
         RunError: a kernel value or a decision value is not finite.
     """
-    train, held_out = _samples(trained, trained.model, most)
-    initial = _samples(trained, trained.before, most) if _moves(trained) and trained.before else None
-    e, metric, has_svm = trained.model.expansion, trained.model.task.metric, trained.algorithm.trains_svm
-    missing = _missing(trained, train)
+    train, held_out = now = _samples(trained, trained.model, most)
+    before = _samples(trained, trained.before, most) if _moves(trained) and trained.before else []
+    e, has_svm, missing = trained.model.expansion, trained.algorithm.trains_svm, _missing(trained, train)
     figures = {
         "split": trained.split,
         "held_out_samples": len(trained.held_out),
         "train_samples": len(trained.train),
         "samples": len(held_out.y),
         "fitted_samples": len(train.y),
-        "metric": metric,
+        "metric": trained.model.task.metric,
         **_kernel_figures(trained, train, held_out),
         "support_vectors": len(e.alpha) if has_svm else None,
         "support_share": len(e.i.unique()) / len(trained.train) if has_svm and e.i is not None else None,
@@ -71,21 +70,20 @@ def diagnose(trained: Trained, most: int = MOST_SAMPLES) -> Figures:
         figures["objective"] = full_objective(e, trained.model.kernel, train.z, y, loss, _lam(trained))
     if "duality_gap" not in missing:
         figures["duality_gap"] = max(0.0, figures["objective"] - _lower_bound(trained))
-    if initial:
+    if before:
         theta = torch.cat([p.detach().abs().flatten() for p in trained.model.network.parameters()])
         figures |= {name: getattr(trained.saved.facts, name) for name in ("theta_change", "feature_change")}
         figures["theta_zeros"] = float((theta <= 1e-3 * theta.max()).double().mean())
     undefined = [name for name in ("alignment_train", "alignment_test") if figures[name] is None]
     figures["missing"] = missing | dict.fromkeys(undefined, "undefined: equal kernel values")
-    fits = f"refit_{metric}" not in missing
-    figures |= _scores(trained, train, held_out, initial, fits, figures["distance_ones"] < EXTREME)
+    figures |= _scores(trained, now, before, figures)
     return figures | verdict(figures)
 
 
-def _samples(trained: Trained, model: NSVM, most: int) -> tuple[Samples, Samples]:
-    """Return some of the training and the held-out samples."""
-    train, held_out = (trained.some(split, most) for split in (trained.train, trained.held_out))
-    return Samples(model.features(train.x), train.y), Samples(model.features(held_out.x), held_out.y)
+def _samples(trained: Trained, model: NSVM, most: int) -> list[Samples]:
+    """Return some of the training and of the held-out samples."""
+    some = (trained.some(split, most) for split in (trained.train, trained.held_out))
+    return [Samples(model.features(split.x), split.y) for split in some]
 
 
 def _missing(trained: Trained, train: Samples) -> dict[str, str]:
@@ -167,31 +165,23 @@ def _lower_bound(trained: Trained) -> float:
     return max(0.0, float(beta.mean()) - h / (2 * lam))
 
 
-def _scores(
-    trained: Trained,
-    train: Samples,
-    held_out: Samples,
-    initial: tuple[Samples, Samples] | None,
-    fits: bool,
-    flat: bool,
-) -> Figures:
+def _scores(trained: Trained, now: list[Samples], before: list[Samples], figures: Figures) -> Figures:
     """Return the score of the model on training and held-out samples, and those of others in its place.
 
     ``beats_guess`` says whether its errors are significantly smaller than those of one answer for all,
     ``worse_features`` whether those of an exact SVM on the initial features are smaller than its own and than
-    those of an exact SVM on its features, and ``overfitted`` whether they are larger on held-out samples than
-    on training samples.
+    those of an exact SVM on its features, and ``overfitted`` whether those on training samples are smaller.
     """
-    model, task, e = trained.model, trained.model.task, trained.model.expansion
-    y = trained.train.y
+    model, task, e, y = trained.model, trained.model.task, trained.model.expansion, trained.train.y
+    train, held_out = now
     guess = y.mode().values if trained.classifies else y.mean()
     answers = {"test": decide(model, e, held_out.z), "guess": guess.expand(len(held_out.y))}
-    if fits:
+    if f"refit_{task.metric}" not in figures["missing"]:
         answers["refit"] = decide(model, refit(trained, train), held_out.z)
-    if fits and flat:
-        answers["rescaled"] = decide(model, refit(trained, train, rescaled=True), held_out.z)
-    if fits and initial:
-        answers["frozen"] = decide(model, refit(trained, initial[0]), initial[1].z)
+        if figures["distance_ones"] < EXTREME:
+            answers["rescaled"] = decide(model, refit(trained, train, rescaled=True), held_out.z)
+        if before:
+            answers["frozen"] = decide(model, refit(trained, before[0]), before[1].z)
     if isinstance(trained.algorithm, Alg1) and e.i is not None:
         # its terms keep the features of the step that added them
         refreshed = replace(e, z=model.features(trained.train.x[e.i.cpu()]))
@@ -200,12 +190,11 @@ def _scores(
     scores = {name: task.score(held_out.y, answer)[task.metric] for name, answer in answers.items()}
     scores["train"] = task.score(train.y, seen)[task.metric]
     errors = {name: _errors(trained, held_out.y, answer) for name, answer in answers.items()}
-    frozen = errors.get("frozen")
+    others = [errors["test"], errors["refit"]] if "frozen" in errors else []
     return {
         **{f"{name}_{task.metric}": scores.get(name) for name in SCORES},
         "beats_guess": better(errors["test"], errors["guess"]),
-        "worse_features": frozen is not None
-        and all(better(frozen, errors[name]) for name in ("test", "refit")),
+        "worse_features": bool(others) and all(better(errors["frozen"], other) for other in others),
         "overfitted": overfitted(_errors(trained, train.y, seen), errors["test"]),
     }
 

@@ -24,23 +24,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-POINTS, ROWS = 1000, 200
+MOST_POINTS, MOST_ROWS = 1000, 200
 """The most samples in a picture of points, and in one of a kernel matrix."""
 
 SIZE = (4.6, 3.9)
 """Inches; a page on a phone is about 4.8 wide."""
 
-MARKERS = "osD^vPX*<>"
-"""Classes differ in these too, for those who cannot tell colours apart."""
-
-COLORMAP = "viridis"
+MARKERS, COLORMAP = "osD^vPX*<>", "viridis"
+"""Classes have markers for those who cannot tell colours apart."""
 
 
 def features(trained: Trained) -> Blocks:
     """Draw held-out samples in the plane of the two principal components of their features."""
-    some, drawn = trained.some(trained.held_out, POINTS), list[Block]()
+    some, drawn = trained.some(trained.held_out, MOST_POINTS), list[Block]()
+    count = counted(len(some), len(trained.held_out), trained.split)
     ring = "; a ring marks a mistake" if trained.classifies else ""
-    yield Note(f"The first two principal components of the features of {_counted(trained, some)}{ring}.")
+    yield Note(f"The first two principal components of the features of {count}{ring}.")
     for stage, z in _features(trained, some):
         points, share = principal_components(z)
         title = f"{stage}: {share:.0%} of the variance"
@@ -51,10 +50,6 @@ def features(trained: Trained) -> Blocks:
             _plot_points(trained, some, points, axis, figure)
         drawn.append(to_picture(figure, f"Features of {len(some)} samples, {title}"))
     yield drawn
-
-
-def _counted(trained: Trained, some: Split) -> str:
-    return counted(len(some), len(trained.held_out), trained.split)
 
 
 def _features(trained: Trained, some: Split) -> Iterator[tuple[str, Float[Tensor, "m n"]]]:
@@ -77,11 +72,12 @@ def principal_components(z: Float[Tensor, "m n"]) -> tuple[Float64[np.ndarray, "
 
 def kernel_matrices(trained: Trained) -> Blocks:
     """Draw the kernel matrix of some held-out samples, in the order of their classes or targets."""
-    some, drawn = trained.some(trained.held_out, ROWS), list[Block]()
+    some, drawn = trained.some(trained.held_out, MOST_ROWS), list[Block]()
     order = some.y.argsort(stable=True)  # the codes of classes are in their order
     some = Split(some.x[order], some.y[order])
+    count = counted(len(some), len(trained.held_out), trained.split)
     sorted_by = "classes, with lines between the classes" if trained.classifies else "targets"
-    yield Note(f"K on {_counted(trained, some)}, in the order of their {sorted_by}.")
+    yield Note(f"K on {count}, in the order of their {sorted_by}.")
     for stage, z in _features(trained, some):
         K = trained.model.kernel(z, z).double().cpu().numpy()
         with new_figure(*SIZE) as figure:
@@ -136,7 +132,7 @@ def predictions(trained: Trained) -> Blocks:
     """Draw the predictions of real targets against the targets of some held-out samples."""
     if trained.classifies:
         return
-    some = trained.some(trained.held_out, POINTS)
+    some = trained.some(trained.held_out, MOST_POINTS)
     with new_figure(*SIZE) as figure:
         axis = figure.subplots()
         style_axis(axis, "prediction against target", "target", "prediction")

@@ -35,19 +35,13 @@ def new_figure(width: float, height: float) -> Iterator[Figure]:
 
 
 def write_figure(file: Path, figure: Figure) -> Path:
-    """Write a figure as PNG or PDF, as the name of the file ends, and return the file; see
-    ``write_atomically``.
-    """
+    """Write a figure as PNG or PDF, as the name of the file ends, and return the file."""
     write_atomically(file, _drawn(figure, format=file.suffix[1:]))
     return file
 
 
 def to_picture(figure: Figure, text: str) -> Picture:
-    """Return a figure as a picture of a page, without a background.
-
-    Args:
-        text: what it shows, for those who cannot see it.
-    """
+    """Return a figure as a picture of a page; ``text`` says what it shows to those who cannot see it."""
     png = _drawn(figure, format="png", dpi=200, transparent=True)
     return Picture(png, text, round(96 * figure.get_figwidth()))
 

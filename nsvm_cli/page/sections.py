@@ -20,33 +20,23 @@ from nsvm_cli.page.curves import panels_of, plot_panel
 from nsvm_cli.page.diagnosis import diagnose
 from nsvm_cli.page.document import Block, Blocks, Images, KeyFigures, Note, Section, Table, left_out, section
 from nsvm_cli.page.plotting import new_figure, to_picture
-from nsvm_cli.page.support_vectors import explain
-from nsvm_cli.page.trained import Trained, load_trained
+from nsvm_cli.page.trained import Trained, explain, load_trained
 from nsvm_cli.storage.run_directory import RESULT, checkpoints_in, reading
 from nsvm_cli.tasks import Classification
 from nsvm_cli.terminal.confusion import MOST_CLASSES, class_cells, frequent_cells, matrix_cells
 from nsvm_cli.terminal.console import facts_of, held_out, scores_of
 from nsvm_cli.terminal.diagnosis import diagnosis_facts
 
-MAX_VALUE_LENGTH = 120
-"""Characters of a value that are shown."""
-
-MOST_MISTAKES, MOST_COLUMNS, EXPLAINED = 24, 30, 5
-"""The most mistakes, features of a sample in a table, and predictions that are explained."""
-
-MOST_IN_DIAGNOSIS = 1000
-"""The most samples of a split that a diagnosis is based on, so that it takes no longer than the rest."""
+MOST_CHARACTERS, MOST_COLUMNS, MOST_MISTAKES, EXPLAINED, MOST_IN_DIAGNOSIS = 120, 30, 24, 5, 1000
+"""The most characters of a value, features of a sample in a table, mistakes, and predictions explained that
+are shown; and the most samples of a split for a diagnosis, so that it takes no longer than the rest."""
 
 
 def run_sections(
     run: Path, result: Mapping[str, Any], settings: Sequence[Section], runtime: Mapping[str, Any]
 ) -> list[Section]:
     """Return what there is to show of a run: settings and curves, its model once it has a checkpoint, and
-    its result once it has finished.
-
-    Args:
-        result: its result; empty before it has finished.
-        runtime: see ``load_trained``.
+    its result, which is empty before it has finished. For ``runtime`` see ``load_trained``.
     """
 
     def of_result(title: str, make: Callable[[Mapping[str, Any]], Blocks]) -> list[Section]:
@@ -87,7 +77,7 @@ def settings_tables(settings: Mapping[str, Any], overridden: Container[str]) -> 
 def _pairs(caption: str, values: Mapping[str, Any], marks: Mapping[int, str] | None = None) -> Table:
     """Return values of a JSON file as a table of two columns."""
     texts = [value if isinstance(value, str) else json.dumps(value) for value in values.values()]
-    rows = [(name, shortened(text, MAX_VALUE_LENGTH)) for name, text in zip(values, texts, strict=True)]
+    rows = [(name, shortened(text, MOST_CHARACTERS)) for name, text in zip(values, texts, strict=True)]
     return Table(caption, ("name", "value"), rows, marks=marks or {})
 
 
@@ -169,11 +159,9 @@ def mistakes(trained: Trained) -> Blocks:
         yield Note(f"There are none: all {len(split)} {trained.split} samples are decided rightly.")
         return
     names = [*map(shortened, task.classes)]
-    count = f"worst {len(worst)} of {len(wrong)} mistakes" if len(wrong) > 1 else "only mistake"
-    caption = f"The {count} on the {trained.split} set: class → decision"
-    yield _samples(
-        trained, caption, split.x[worst], [f"{names[true[i]]} → {names[decided[i]]}" for i in worst]
-    )
+    count = f"{len(worst)} of {len(wrong)} mistakes on the {trained.split} set"
+    texts = [f"{names[true[i]]} → {names[decided[i]]}" for i in worst]
+    yield _samples(trained, f"The worst {count}: class → decision", split.x[worst], texts)
 
 
 def _samples(
@@ -191,10 +179,7 @@ def _samples(
 def support_vectors(trained: Trained) -> Blocks:
     """Explain a few predictions by the support vectors with the largest terms."""
     e, train, label = trained.model.expansion, trained.train, trained.label
-    if not trained.algorithm.trains_svm:
-        return
-    if not len(e.z):
-        yield Note("There are none.")
+    if not trained.algorithm.trains_svm or not len(e.z):
         return
     what = "decision follows from sums" if trained.classifies else "prediction is the mean target plus a sum"
     yield Note(

@@ -1,4 +1,4 @@
-"""A trained model with the data of its run, and how samples are shown: as images, or in columns."""
+"""A trained model with the data of its run: how samples are shown, and what predictions are sums of."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Real
+from jaxtyping import Float, Real
 from torch import Tensor
 
 from nsvm_cli.artifacts.evaluation import checked_split
@@ -26,11 +26,11 @@ from nsvm_cli.output import shortened
 from nsvm_cli.page.document import Picture
 from nsvm_cli.runs.experiment import initial_network
 from nsvm_cli.runs.open_model import open_model
-from nsvm_cli.tasks import Classification
+from nsvm_cli.tasks import Classification, Regression
 from nsvm_cli.trainers import Trainer, build_trainer
 
-CHANNELS = (1, 3)
-"""Samples of shape (channels, height, width) are images if they have so many: grey, or red, green, blue."""
+Terms = list[tuple[float, int]]
+"""Terms of a decision value, and the training samples that they belong to."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ class Trained:
     @cached_property
     def before(self) -> NSVM | None:
         """The model with theta as it was before training; None if there is no theta."""
-        settings, facts, z = self.saved.settings, self.saved.facts, self.model.expansion.z
         if not self.model.parameters:
             return None
-        initial = initial_network(settings, facts.shape, facts.task.outputs).to(z)
-        return replace(self.model, network=initial)
+        facts = self.saved.facts
+        initial = initial_network(self.saved.settings, facts.shape, facts.task.outputs)
+        return replace(self.model, network=initial.to(self.model.expansion.z))
 
     @property
     def classifies(self) -> bool:
@@ -86,8 +86,8 @@ class Trained:
     @property
     def are_images(self) -> bool:
         """Whether the samples are images."""
-        shape = self.saved.facts.shape
-        return len(shape) == 3 and shape[0] in CHANNELS
+        shape = self.saved.facts.shape  # (channels, height, width), grey or in colour
+        return len(shape) == 3 and shape[0] in (1, 3)
 
     def image(self, x: Real[Tensor, "channels height width"], text: str) -> Picture:
         """Return a sample as a picture that is black at the least value of any training sample."""
@@ -107,9 +107,9 @@ class Trained:
     @property
     def columns(self) -> list[str]:
         """The names of the features of samples that are no images, as the network gets them."""
-        encoder, width = self.saved.facts.known.encoder, math.prod(self.saved.facts.shape)
+        encoder = self.saved.facts.known.encoder
         if encoder is None:
-            return [f"feature {n}" for n in range(1, width + 1)]
+            return [f"feature {n}" for n in range(1, math.prod(self.saved.facts.shape) + 1)]
         texts = [f"{name}: {text}" for name, categories in encoder.text.items() for text in categories]
         return [*encoder.numbers, *texts]
 
@@ -122,8 +122,8 @@ class Trained:
 
     def some(self, split: Split, most: int) -> Split:
         """Return up to so many samples, chosen at random."""
-        m = len(split)
-        rows = random_subset(m, min(m, most), self.saved.settings.seed, torch.device("cpu"))
+        size = min(len(split), most)
+        rows = random_subset(len(split), size, self.saved.settings.seed, torch.device("cpu"))
         return Split(split.x[rows], split.y[rows])
 
 
@@ -149,3 +149,41 @@ def load_trained(run: Path, runtime: Mapping[str, Any], say: Callable[[str], obj
         raise InputError(f"{data.source} or its test set has changed since the run")
     checked_split(facts, data, data.splits.held_out)
     return Trained(saved, data, data.splits.held_out)
+
+
+def explain(trained: Trained, x: Real[Tensor, "p ..."], most: int = 6) -> list[tuple[float, float, Terms]]:
+    """Return the predictions for raw samples, each with what the decision value is a sum of.
+
+    That is the sum of all terms and the bias: g for two classes, that of the decision for more (or the sum of
+    those of its pairs), and for real targets the difference from their mean. The ``most`` largest terms
+    alpha_j y_j K(x_j, x) / scale, summed over equal j, come with their j, unless they are 0.
+
+    Raises:
+        InputError: the model file does not say which training samples the support vectors are.
+    """
+    model, e = trained.model, trained.model.expansion
+    if e.i is None:
+        raise InputError("the model file does not say which training samples its terms are")
+    decided = model.predict(x)
+    terms = model.kernel(model.features(x), e.z) * _for_decisions(model, decided, e.alpha) / e.scale
+    bias = torch.as_tensor(e.bias).to(e.alpha).expand_as(e.alpha[:1])
+    totals = terms.sum(1) + _for_decisions(model, decided, bias)[:, 0]
+    samples, group = e.i.unique(return_inverse=True)
+    sums = terms.new_zeros(len(x), len(samples)).index_add(1, group, terms)
+    explained = []
+    for n, strongest in enumerate(sums.abs().topk(min(most, len(samples))).indices):
+        pairs = [(float(sums[n, s]), int(samples[s])) for s in strongest if sums[n, s]]
+        explained.append((float(decided[n]), float(totals[n]), pairs))
+    return explained
+
+
+def _for_decisions(model: NSVM, decided: Tensor, c: Float[Tensor, " s *outputs"]) -> Float[Tensor, "p s"]:
+    """Return the parts of coefficients of g that speak for each decision, in the units of the data."""
+    task = model.task
+    if c.ndim == 1:
+        return (task.std if isinstance(task, Regression) else 1.0) * c.expand(len(decided), -1)
+    if model.expansion.one_vs_one:  # summed by classes first: there may be many decisions and pairs
+        C = len(task.classes)
+        i, j = torch.triu_indices(C, C, 1, device=c.device)
+        c = c.new_zeros(len(c), C).index_add_(1, i, c).index_add_(1, j, -c)
+    return c[:, decided.long()].mT

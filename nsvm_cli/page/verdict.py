@@ -22,12 +22,9 @@ entropy log C / log k."""
 STILL = 1e-3
 """A change of theta or of the kernel matrix below which training has not moved the features."""
 
-MUCH = 0.1
-"""The difference between two scores, as a share of what one answer for all lacks to 1, from which a kernel
-matrix is to blame for it."""
-
-STANDARD_ERRORS = 2.0
-"""Standard errors by which means have to differ to be called different."""
+MUCH, STANDARD_ERRORS = 0.1, 2.0
+"""How far scores have to differ for a kernel matrix to be to blame, as a share of what one answer for all
+lacks to 1; and standard errors by which means have to differ to be called different."""
 
 Errors = Float[Tensor, " p"]
 Scores = Mapping[str, float | None]
@@ -60,10 +57,7 @@ SENTENCES = {
     "frozen features": "training has not moved them; an SVM on them has {frozen} on {held_out}, and the "
     "model {test}; raise optimizer.lr, if they are to be learnt",
 }
-UNFINISHED = (
-    "on {held_out} an exact SVM on the features of {fitted} has {refit}, but the model {test}; take more "
-    "steps"
-)
+UNFINISHED = "{test} on {held_out}, but an exact SVM on the features of {fitted} has {refit}; take more steps"
 COMPARED = "; an exact SVM on the features of {fitted} has {refit}, and on the initial ones {frozen}"
 """What is said of each verdict, and of a healthy model that an exact SVM surpasses or that has features to
 compare with."""
