@@ -35,7 +35,6 @@ ONLY_HOW = (
 K = TypeVar("K")
 
 R2, PERCENT = "R²", "accuracy, %"
-CAUTION = "These are test scores: to choose settings, hold out samples with dataset.validation=N."
 
 
 @dataclass(frozen=True)
@@ -315,8 +314,3 @@ def _expect_the_same_data(records: Sequence[RunRecord], datasets: Sequence[str])
                 f"{other.path} and {run.path} were trained on different data, though both have "
                 f"dataset={dataset} and seed={other.figures['seed']}"
             )
-
-
-def chooses_by_test(found: Sequence[Cell]) -> bool:
-    """Return whether these are several candidates with test scores, so that ``CAUTION`` is due."""
-    return any(cell.split == "test" for cell in found) and len({cell.candidate for cell in found}) > 1

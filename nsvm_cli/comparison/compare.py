@@ -60,7 +60,9 @@ def compare(found: Sequence[Cell], against: str | None = None) -> list[Compariso
 
 
 def _compared(group: Sequence[Cell], against: str | None) -> list[Comparison]:
-    ranks = ranked(group)
+    of_best = [cell.score.mean if cell.counts else -cell.score.mean for cell in group]
+    means = zip(group, map(float, rankdata(of_best, nan_policy="omit")), strict=True)
+    ranks = sorted(means, key=lambda item: (math.isnan(item[1]), item[1]))  # ties share the mean of theirs
     ordered = [cell for cell, _ in ranks]
     reference = next((cell for cell in group if cell.candidate == against), None if against else ordered[0])
     others = [cell for cell in ordered if cell is not reference]
@@ -72,16 +74,6 @@ def _compared(group: Sequence[Cell], against: str | None) -> list[Comparison]:
         Comparison(cell, minus.get(cell.candidate), p.get(cell.candidate, math.nan), rank)
         for cell, rank in ranks
     ]
-
-
-def ranked(group: Sequence[Cell]) -> list[tuple[Cell, float]]:
-    """Return the candidates of a data set with their ranks, the best first, and last those without a score.
-
-    Ties share the mean of their ranks.
-    """
-    of_best = [cell.score.mean if cell.counts else -cell.score.mean for cell in group]
-    ranks = rankdata(of_best, nan_policy="omit")
-    return sorted(zip(group, map(float, ranks), strict=True), key=lambda item: (math.isnan(item[1]), item[1]))
 
 
 def _p_values(group: Sequence[Cell], named: bool) -> dict[str, float]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from nsvm_cli.comparison.cells import CAUTION, chooses_by_test
 from nsvm_cli.comparison.compare import FEWEST_BLOCKS, Comparison, Ranking, shared_samples
 from nsvm_cli.comparison.intervals import FEWEST_SEEDS
 from nsvm_cli.comparison.records import RunRecord
@@ -34,10 +33,7 @@ def _figures(row: Comparison) -> dict[str, Any]:
         "unit": cell.unit,
         "seeds": score.seeds,
         "failed": len(cell.failed),
-        "mean": score.mean,
-        "std": score.std,
-        "low": score.low,
-        "high": score.high,
+        **{name: getattr(score, name) for name in ("mean", "std", "low", "high")},
         "minus_reference": minus and minus.mean,
         "minus_low": minus and minus.low,
         "minus_high": minus and minus.high,
@@ -121,6 +117,7 @@ def _known(value: float, form: str) -> str:
 
 
 SENTENCES = {
+    "test": "These are test scores: to choose settings, hold out samples with dataset.validation=N.",
     "failed": "Failed runs are left out of means and tests, which favours settings that fail; nsvm compare "
     "--failed guess scores them as guessing, where a finished run on the same data has guess_errors.",
     "guessed": "Guessed: failed runs, scored as the most frequent class of the training set, or R² = 0.",
@@ -143,7 +140,7 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "") -> 
     runs = [run for cell in cells for run in cell.runs.values()]
     repeats, code = sum(cell.repeats for cell in cells), _paths_by_code(runs)
     found = {
-        CAUTION: chooses_by_test(cells),
+        SENTENCES["test"]: cells[0].split == "test" and len({cell.candidate for cell in cells}) > 1,
         f"Left out, as they repeat another run's settings and seed: {repeats}.": repeats,
         printable(f"The code of the plugins differs, as between {' and '.join(code[:2])}."): len(code) > 1,
         SENTENCES["failed"]: any(len(cell.values) == len(cell.runs) for cell in lost),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -83,8 +83,17 @@ class Row:
             raise ValueError(f"expected the scores {' or '.join(map(str, SCORES))}")
 
 
-METHODS = ("nsvm", "svc_on_features", "frozen", "network", "svc", "svc_tuned", "boosting", "bayes")
-"""The methods, in the order of the rows."""
+METHODS = {
+    "nsvm": "neural SVM",
+    "svc_on_features": "SVC on its features",
+    "frozen": "frozen features",
+    "network": "same network, no SVM",
+    "svc": "SVC on the inputs",
+    "svc_tuned": "SVC on the inputs, tuned",
+    "boosting": "boosted trees, tuned",
+    "bayes": "Bayes rule",
+}
+"""The methods with their names in tables, in the order of the rows."""
 
 BASELINES: dict[str, Callable[[Data], dict[str, Any]]] = {
     "svc": svc_on_inputs,
@@ -96,7 +105,7 @@ BASELINES: dict[str, Callable[[Data], dict[str, Any]]] = {
 
 
 def reproduce(
-    entries: Iterable[Entry],
+    entries: Sequence[Entry],
     seeds: int,
     directory: Path,
     jobs: int,
@@ -113,42 +122,32 @@ def reproduce(
         RunError: a run failed; the others were completed nevertheless.
     """
     with locked(directory):
-        return _reproduce([*entries], seeds, directory, jobs, observe)
-
-
-def _reproduce(
-    entries: list[Entry],
-    seeds: int,
-    directory: Path,
-    jobs: int,
-    observe: Callable[[Sequence[Row], int, int], None],
-) -> list[Row]:
-    shared = {entry.dataset: entry for entry in entries}
-    tasks: list[tuple[Any, ...]] = [
-        (_rows, entry, seed, directory / entry.name) for seed in range(seeds) for entry in entries
-    ]
-    tasks += [
-        (_baseline, entry, alike, method, directory / name)
-        for name, entry in shared.items()
-        for alike in _seeds_alike(entry, seeds)
-        for method in entry.baselines
-    ]
-    rows: list[Row] = []
-    failures: list[RunError] = []
-    with Workers(jobs) as workers:
-        futures = {workers.submit(*task): f"{task[1].name}, seed {task[2]}" for task in tasks}
-        for done, future in enumerate(as_completed(futures), 1):
-            try:
-                rows += (found := outcome(future))
-                observe(found, done, len(futures))
-            except RunError as error:  # the other runs may still succeed
-                failures.append(RunError(f"{futures[future]}: {error}"))
-    if failures:
-        raise failures[0]
-    order = [entry.name for entry in entries] + list(shared)
-    rows.sort(key=lambda row: (order.index(row.cell), METHODS.index(row.method), row.seed))
-    write_csv(directory / "runs.csv", [asdict(row) for row in rows])
-    return rows
+        shared = {entry.dataset: entry for entry in entries}
+        tasks: list[tuple[Any, ...]] = [
+            (_rows, entry, seed, directory / entry.name) for seed in range(seeds) for entry in entries
+        ]
+        tasks += [
+            (_baseline, entry, alike, method, directory / name)
+            for name, entry in shared.items()
+            for alike in _seeds_alike(entry, seeds)
+            for method in entry.baselines
+        ]
+        rows: list[Row] = []
+        failures: list[RunError] = []
+        with Workers(jobs) as workers:
+            futures = {workers.submit(*task): f"{task[1].name}, seed {task[2]}" for task in tasks}
+            for done, future in enumerate(as_completed(futures), 1):
+                try:
+                    rows += (found := outcome(future))
+                    observe(found, done, len(futures))
+                except RunError as error:  # the other runs may still succeed
+                    failures.append(RunError(f"{futures[future]}: {error}"))
+        if failures:
+            raise failures[0]
+        order = [entry.name for entry in entries] + list(shared)
+        rows.sort(key=lambda row: (order.index(row.cell), [*METHODS].index(row.method), row.seed))
+        write_csv(directory / "runs.csv", [asdict(row) for row in rows])
+        return rows
 
 
 def _seeds_alike(entry: Entry, seeds: int) -> list[Sequence[int]]:

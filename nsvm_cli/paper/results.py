@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.comparison.cells import CAUTION, Cell
+from nsvm_cli.comparison.cells import Cell
 from nsvm_cli.comparison.compare import Comparison, compare
 from nsvm_cli.comparison.records import RunRecord
 from nsvm_cli.comparison.table import SENTENCES, notes, to_markdown
@@ -29,17 +29,7 @@ PAPER = {
 }
 """The results that the paper reports (Section 5), for one run each: % on Ringnorm, errors on MNIST."""
 
-NSVM, FROZEN = "neural SVM", "frozen features"
-NAMES = dict(
-    zip(
-        METHODS,
-        (
-            *(NSVM, "SVC on its features", FROZEN, "same network, no SVM", "SVC on the inputs"),
-            *("SVC on the inputs, tuned", "boosted trees, tuned", "Bayes rule"),
-        ),
-        strict=True,
-    )
-)
+NSVM, FROZEN = METHODS["nsvm"], METHODS["frozen"]
 CHOSEN = "from cross-validation on training samples"
 NOTES = {
     "SVC on its features": "scikit-learn's SVC (for real targets SVR) on the trained features, with the "
@@ -79,7 +69,7 @@ def _cells(rows: Sequence[Row], full: bool) -> Iterator[Cell]:
         of_cell = [row for row in rows if row.cell in (cell, dataset)]
         for method in dict.fromkeys(row.method for row in of_cell):
             found = [row for row in of_cell if row.method == method]
-            name = NAMES[method] + ("" if all(row.trained for row in found) else " (not trained)")
+            name = METHODS[method] + ("" if all(row.trained for row in found) else " (not trained)")
             runs = {row.seed: _record(row) for row in found}
             yield Cell(title, name, "test", runs, counts=dataset in IN_ERRORS)
 
@@ -100,11 +90,12 @@ def _record(row: Row) -> RunRecord:
 
 def markdown(rows: Sequence[Comparison]) -> str:
     """Return a Markdown table for each experiment, and what the columns and methods are."""
-    sentences = [s for s in notes(rows, None) if s not in (CAUTION, SENTENCES["shared"])]
+    sentences = [s for s in notes(rows, None) if s not in (SENTENCES["test"], SENTENCES["shared"])]
     names = {row.cell.candidate for row in rows}
     sentences += [f"{name[0].upper()}{name[1:]}: {NOTES[name]}." for name in NOTES if name in names]
-    tables, _, _ = to_markdown(rows).rpartition("\n\n")
-    return f"{tables}\n\n{textwrap.fill(' '.join(sentences), 110, break_on_hyphens=False)}\n"
+    return (
+        f"{to_markdown(rows).strip()}\n\n{textwrap.fill(' '.join(sentences), 110, break_on_hyphens=False)}\n"
+    )
 
 
 def draw_results(rows: Sequence[Comparison], file: Path) -> None:
