@@ -237,9 +237,8 @@ def read_tracking(path: Path) -> dict[str, str]:
     """
     file = path / TRACKING
     runs = _read_json(file) if file.exists() else {}
-    for run in runs.values():
-        if not (isinstance(run, str) and RUN_ID.fullmatch(run)):
-            raise InputError(f"{file} cannot be read: expected names of runs, got {shown(run)}")
+    if not all(isinstance(run, str) and RUN_ID.fullmatch(run) for run in runs.values()):
+        raise InputError(f"{file} cannot be read: expected names of runs, got {shown(runs)}")
     return runs
 
 

@@ -69,9 +69,8 @@ class DirectSolver(Trainer[State]):
         """Return the SVM trained on the features z, (m, n), of the training samples."""
 
     def C(self, m: int) -> float:
-        """Return 1/(lambda m) for m samples, as a positive and finite number."""
-        limits = np.finfo(np.float64)
-        return float(np.clip(1 / (self.lam * m), limits.tiny, limits.max))
+        """Return 1/(lambda m) for m samples."""
+        return 1 / (self.lam * m)
 
     def fit(self, problem: Problem, machine: Any, x: np.ndarray) -> Any:
         """Return scikit-learn's machine, fitted; warn if it stopped before it converged."""

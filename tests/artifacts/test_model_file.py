@@ -20,7 +20,6 @@ from nsvm_cli.artifacts.model_file import Facts, find_model_file, load_model, sa
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.storage import tensor_file
-from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.storage.tensor_file import BLANK
 from tests.small_runs import SETTINGS, small_run, small_settings
 
@@ -74,33 +73,11 @@ def test_the_loaded_model_has_the_same_decision_function(run: Run, dtype: str, s
     assert str(again.dtype) == f"torch.{dtype}"
 
 
-def test_a_run_directory_holds_what_the_readme_says(run: Run) -> None:
-    path, result = run()
-    assert {file.name for file in path.iterdir()} == {
-        *("config.yaml", "metrics.jsonl", "times.jsonl", "result.json"),
-        *("final.safetensors", "last.safetensors"),
-    }
-    assert json.loads((path / "result.json").read_text()) == result
-    keys = "test_accuracy test_errors train_accuracy train_errors steps violations support_vectors alignment"
-    assert set(f"{keys} train_seconds seed device threads versions data".split()) <= set(result)
-    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines] == list(range(1, 121))
-    assert find_model_file(path) == path / "final.safetensors"
-
-
 def test_validation_keeps_the_test_set_closed(run: Run) -> None:
     _, result = run(dataset={**SETTINGS["dataset"], "validation": 20})
     assert result["test_accuracy"] is None
     assert result["test_errors"] is None
     assert result["validation_errors"] == round(40 * (1 - result["validation_accuracy"]))
-
-
-def test_a_directory_holds_one_run(run: Run) -> None:
-    path, _ = run()
-    before = {file: file.read_bytes() for file in path.iterdir()}
-    with pytest.raises(InputError, match="already holds a run"):
-        RunDirectory(path, {})
-    assert before == {file: file.read_bytes() for file in path.iterdir()}
 
 
 def refused(path: Path, said: str) -> None:

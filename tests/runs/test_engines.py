@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("numba")
 
 import nsvm_cli.engines
-from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.config.settings import parse_settings, plain, with_values
 from nsvm_cli.errors import InputError, Interrupted
 from nsvm_cli.runs.checkpoint import load_checkpoint
@@ -27,21 +26,6 @@ def settings(**changes: Any) -> Any:
 def interrupt(path: Path, **changes: Any) -> None:
     with pytest.raises(Interrupted):
         go(path, settings(**changes), stopped_at(150))
-
-
-def test_the_engines_give_the_same_figures(tmp_path: Path) -> None:
-    results = {
-        engine: go(tmp_path / engine, settings(engine=engine)) for engine in ("literal", "torch", "numba")
-    }
-    for name, result in results.items():
-        assert result["engine"] == name
-        assert load_model(tmp_path / name / "final.safetensors").settings.engine == name
-    for figure in ("violations", "support_vectors", "theta_steps", "validation_accuracy", "train_accuracy"):
-        assert results["torch"][figure] == results["numba"][figure]
-    for figure in ("alignment", "theta_change", "feature_change"):
-        assert results["torch"][figure] == pytest.approx(results["numba"][figure], rel=1e-7)
-    text = (tmp_path / "numba" / "metrics.jsonl").read_text()
-    assert len(text.splitlines()) == len((tmp_path / "torch" / "metrics.jsonl").read_text().splitlines())
 
 
 def test_a_compiled_run_resumes_to_the_bit(tmp_path: Path) -> None:

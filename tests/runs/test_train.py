@@ -230,13 +230,6 @@ def test_other_settings_are_refused_or_change_the_result(
         assert go(half, settings_with(**changes), allow_mismatch=True)["exact"] is False
 
 
-def test_a_mismatch_is_remembered(half: Path) -> None:
-    faster = settings_with(optimizer={"name": "sgd", "lr": 0.02, "momentum": 0.9})
-    with pytest.raises(Interrupted):
-        go(half, faster, FakeSignals(pauses=6), allow_mismatch=True)
-    assert go(half, faster)["exact"] is False
-
-
 def test_another_environment_is_refused(half: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", "9.9.0")
     with pytest.raises(InputError, match=r"torch was .* and is 9\.9\.0; restore these, or accept"):
@@ -301,12 +294,6 @@ def test_the_time_of_each_record_is_kept_through_a_resume(whole: Path, half: Pat
     assert seconds == sorted(seconds)
     assert times[steps[0]] == before[steps[0]]
     assert 0 < seconds[-1] <= result["train_seconds"] + 1e-3
-
-
-def test_without_checkpoints_a_signal_still_ends_a_run(tmp_path: Path) -> None:
-    with pytest.raises(Interrupted):
-        go(tmp_path / "run", settings_with(checkpoint={"every": None}), FakeSignals(pauses=3))
-    assert checkpoints_in(tmp_path / "run") == []
 
 
 def test_a_checkpoint_on_request_and_the_run_goes_on(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import RBF, Biased, Kernel, Linear, Normalized, Polynomial
+from nsvm_cli.models.kernels import RBF, Biased, Kernel, Linear
 from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Loss, Residual, Squared, SquaredHinge
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.trainers.alg1 import Alg1
@@ -70,16 +70,6 @@ def test_algorithm_1_refreshed_at_every_move_is_algorithm_2_with_its_objective(
     torch.testing.assert_close(f(s.problem.K, z), g(s.problem.K, z), rtol=0, atol=1e-10)
     stale, _ = train(Alg1(120, 0.05, 2), s.problem, s.theta(2e-3))
     assert (parameters(stale.F.network) - parameters(ours.F.network)).abs().max() > 1e-6
-
-
-@pytest.mark.parametrize("K", [Linear(), Normalized(Linear()), Polynomial(2, c=0.0)], ids=type)
-@pytest.mark.parametrize("how", sorted(MAINTENANCE))
-@pytest.mark.parametrize("dead", [False, True])
-def test_maintenance_of_features_without_a_norm_is_finite(K: Kernel, how: str, dead: bool) -> None:
-    """K(z, z) is 0 where features cancel halfway between two points, or where every unit is dead."""
-    z = torch.tensor([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [2.0, 1.0]], dtype=torch.float64) * (not dead)
-    alpha = torch.tensor([0.5, 1.0, 1.0, 0.3], dtype=torch.float64)
-    assert all(values.isfinite().all() for values in MAINTENANCE[how](K, Terms(torch.arange(4), z, alpha)))
 
 
 def test_merging_several_classes_degrades_f_least_among_its_places() -> None:
@@ -160,14 +150,6 @@ def test_projection_is_the_nearest_function_of_the_span() -> None:
     found = projection(RBF(0.5), Terms(torch.arange(6), z, alpha))
     assert found.i.tolist() == kept
     torch.testing.assert_close(found.alpha, expected, rtol=1e-5, atol=1e-5)
-
-
-def test_merging_equal_points_adds_their_coefficients() -> None:
-    z = torch.tensor([[0.0, 1.0], [2.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
-    terms = Terms(torch.arange(3), z, torch.tensor([0.5, 3.0, 1.0], dtype=torch.float64))
-    merged = merging(RBF(1.0), terms)
-    torch.testing.assert_close(merged.z, z[1:])
-    torch.testing.assert_close(merged.alpha, torch.tensor([3.0, 1.5], dtype=torch.float64))
 
 
 @pytest.mark.parametrize("loss", [*LOSSES.values(), Binary(SquaredHinge()), Residual(Squared())], ids=repr)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from nsvm_cli.runs.loop import Callback, OnLog, run
+from nsvm_cli.runs.loop import OnLog, run
 from nsvm_cli.trainers import TRAINERS
 from nsvm_cli.trainers.tally import Tally
 from tests.conftest import LOSSES, MakeSmall, short
@@ -44,22 +44,6 @@ def test_a_record_holds_means_since_the_record_before(
             assert record["running_accuracy"] is None
         elif record["violation_rate"] is not None:
             assert 0 <= 1 - record["running_accuracy"] <= record["violation_rate"] + 1e-12
-
-
-@pytest.mark.parametrize("name", ["pegasos", "alg1", "alg2"])
-def test_the_running_accuracy_is_that_of_g_before_each_step(name: str, small: MakeSmall) -> None:
-    s = small(1)
-    right: list[bool] = []
-
-    class Watch(Callback):
-        def on_log(self, state: Any, record: dict[str, Any]) -> None:
-            if record["running_accuracy"] is not None:
-                y = float(s.problem.y[state.sampler(state.t)[0]])
-                right.append(record["running_accuracy"] == float((state.g >= 0) == (y > 0)))
-
-    run(short(name, STEPS), s.problem, s.theta(), 1, [Watch()])
-    assert len(right) == STEPS - 1
-    assert all(right)
 
 
 def test_means_of_a_tally() -> None:
