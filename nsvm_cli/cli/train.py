@@ -62,7 +62,7 @@ def train(arguments: list[str]) -> None:
     parser = CommandParser("nsvm train", add_help=False)
     configure(parser)
     # the value of --info is optional, and would be the next override
-    line = parser.parse_args([f"{word}=all" if word in ("--info", "-i") else word for word in arguments])
+    line = parser.parse_words([f"{word}=all" if word in ("--info", "-i") else word for word in arguments])
     options, words = _options(line)
     sweep = _sweep_name([*filter(None, (line.config_dir, line.config_name)), *words])
     several = line.multirun or any(re.match(r"\+*hydra.mode=['\"]?MULTIRUN", word) for word in words)
