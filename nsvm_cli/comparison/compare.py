@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, groupby
@@ -42,15 +41,8 @@ def compare(found: Sequence[Cell], against: str | None = None) -> list[Compariso
         against: the name of the reference; without it, the best candidate of each data set.
 
     Raises:
-        InputError: there is no such candidate, or each of several data sets has a single one.
+        InputError: there is no such candidate.
     """
-    datasets, scored = Counter(cell.dataset for cell in found), {cell.dataset for cell in found if cell.runs}
-    if len(scored) > 1 and max(datasets.values()) == 1:
-        raise InputError(
-            f"there is nothing to compare: on each of {len(datasets)} data sets ({', '.join(datasets)}) the "
-            "runs have a single choice of settings; expected several on one of them, or a single data set: "
-            "--filter dataset=NAME"
-        )
     names = sorted({cell.candidate for cell in found})
     if against is not None and against not in names:
         raise InputError(f"--against {against}: there is no such candidate; {did_you_mean(against, names)}")

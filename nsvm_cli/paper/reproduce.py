@@ -78,10 +78,6 @@ class Row:
     rmse: NonNegative | None = None
     mae: NonNegative | None = None
 
-    def __post_init__(self) -> None:
-        if not any(all(getattr(self, name) is not None for name in scores) for scores in SCORES):
-            raise ValueError(f"expected the scores {' or '.join(map(str, SCORES))}")
-
 
 METHODS = {
     "nsvm": "neural SVM",

@@ -93,9 +93,8 @@ def markdown(rows: Sequence[Comparison]) -> str:
     sentences = [s for s in notes(rows, None) if s not in (SENTENCES["test"], SENTENCES["shared"])]
     names = {row.cell.candidate for row in rows}
     sentences += [f"{name[0].upper()}{name[1:]}: {NOTES[name]}." for name in NOTES if name in names]
-    return (
-        f"{to_markdown(rows).strip()}\n\n{textwrap.fill(' '.join(sentences), 110, break_on_hyphens=False)}\n"
-    )
+    below = textwrap.fill(" ".join(sentences), 110, break_on_hyphens=False)
+    return f"{to_markdown(rows).strip()}\n\n{below}\n"
 
 
 def draw_results(rows: Sequence[Comparison], file: Path) -> None:

@@ -126,8 +126,3 @@ def test_a_test_file_stays_with_its_table(tmp_path: Path) -> None:
     assert evaluated(run, cwd=tmp_path)["errors"] == result["test_errors"]
     assert evaluated(run, "dataset.path=other.csv", "split=all", cwd=tmp_path)["samples"] == 100
     assert evaluated(run, "dataset.test_path=other.csv", cwd=tmp_path)["samples"] == 100
-
-
-def test_data_that_are_refused_are_not_remarked_upon(folder: Path) -> None:
-    done = nsvm("evaluate", "run", "dataset=ringnorm", "dataset.samples=100", cwd=folder, code=2)
-    assert done.stderr.startswith("nsvm: the model expects samples of shape ")

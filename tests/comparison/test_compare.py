@@ -304,14 +304,9 @@ def test_runs_of_other_code_are_told_of() -> None:
         assert (note in page(found)) is noted
 
 
-def test_a_single_choice_of_settings_on_each_data_set_is_nothing_to_compare() -> None:
-    records = runs_of({"alg1": [50, 62]}) + runs_of({"alg2": [3, 4]}, "moons")
-    with pytest.raises(InputError, match=r"nothing to compare: on each of 2 data sets \(moons, ring\) .*--f"):
-        compare(cells(records))
-    assert len(compare(cells(records[:2]))) == 1, "the mean of a single data set, and its interval"
-    assert len(compare(cells([*records, *runs_of({"alg2": [1, 2]})]))) == 3
+def test_an_unknown_reference() -> None:
     with pytest.raises(InputError, match="did you mean alg1"):
-        compare(cells(records[:2]), "alg11")
+        compare(cells(runs_of(ERRORS)), "alg11")
 
 
 STRANGE = [

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from sklearn.compose import TransformedTargetRegressor
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 
 from nsvm_cli.config.settings import parse_settings, plain
-from nsvm_cli.datasets import Data, load_data
+from nsvm_cli.datasets import load_data
 from nsvm_cli.datasets.ringnorm import bayes_accuracy, bayes_rule
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.paper.baselines import bayes, svc_on_features, svc_on_inputs, tuned_boosting, tuned_svc
@@ -35,15 +33,6 @@ def test_svc_on_inputs_is_what_a_user_would_write() -> None:
     figures = svc_on_inputs(data)
     assert figures["accuracy"] == pytest.approx(theirs)
     assert figures["errors"] == round((1 - theirs) * 100)
-
-
-@pytest.mark.parametrize("baseline", [svc_on_inputs, tuned_svc])
-def test_libsvm_does_not_run_forever(
-    baseline: Callable[[Data], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nsvm_cli.paper.baselines.MOST_ITERATIONS", 1, raising=False)
-    with pytest.warns(ConvergenceWarning, match=r"max_iter=1\b"):
-        baseline(load_data({"name": "ringnorm", "samples": 100}, 3))
 
 
 def test_svc_on_features_is_scikit_learns_on_what_the_network_computes(tmp_path: Path) -> None:

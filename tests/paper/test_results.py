@@ -102,6 +102,3 @@ def test_rows_are_written_and_read(tmp_path: Path) -> None:
     file = tmp_path / "runs.csv"
     write_csv(file, [asdict(row) for row in [*ROWS, *REAL]])
     assert read_rows(file) == [*ROWS, *REAL]
-    file.write_text(file.read_text().replace(",10,740", ",,740"))
-    with pytest.raises(ValueError, match="expected the scores"):
-        read_rows(file)
