@@ -54,8 +54,9 @@ def features(trained: Trained) -> Blocks:
 
 def _features(trained: Trained, some: Split) -> Iterator[tuple[str, Float[Tensor, "m n"]]]:
     """Yield the features before and after training; those of the inputs if there is no theta."""
-    stages = {"before training": trained.before, "after training": trained.model}
-    for stage, model in stages.items() if trained.before else [("the inputs themselves", trained.model)]:
+    before = {"before training": trained.before} if trained.before else {}
+    last = "after training" if before else "the inputs themselves"
+    for stage, model in {**before, last: trained.model}.items():
         z = model.features(some.x)
         if not z.isfinite().all():
             raise RunError("features of these samples are not finite")

@@ -85,7 +85,7 @@ def test_a_run(folder: Path) -> None:
     assert (folder / "run" / "report.html").is_file()
 
 
-def test_a_sweep(sweep: Path) -> None:
+def test_a_sweep_and_some_of_several_folders(sweep: Path, tmp_path: Path) -> None:
     page = report(sweep, cwd=sweep)
     assert (sweep / "report.html").is_file()
     assert page.all("h1")[0].text == sweep.name
@@ -94,9 +94,6 @@ def test_a_sweep(sweep: Path) -> None:
     assert "Figures" not in page.sections, "a single setting, whose runs recorded no score on held-out data"
     assert "training diverged" in page.sections["Runs"]
     assert [cell.text for cell in page.all("th") if cell.attributes["scope"] == "row"][-3:] == ["0", "1", "2"]
-
-
-def test_some_of_several_folders(sweep: Path, tmp_path: Path) -> None:
     page = report(sweep / "0", sweep / "1", sweep / "2", "--filter", "status=finished", cwd=tmp_path)
     assert (tmp_path / "report.html").is_file()
     assert "failed" not in page.sections["Runs"]
@@ -111,14 +108,6 @@ def test_a_run_whose_data_are_gone(folder: Path, tmp_path: Path) -> None:
         "dataset.path=FILE."
     )
     assert {"Result", "Settings", "Training", "Confusion"} <= {*page.sections}
-
-
-def test_no_command_repeats_a_run_whose_overrides_are_unknown(folder: Path, tmp_path: Path) -> None:
-    """The Python API and ``nsvm reproduce`` record none."""
-    shutil.copytree(folder / "run", tmp_path / "run")
-    result = json.loads((folder / "run" / "result.json").read_text())
-    write_json(tmp_path / "run" / "result.json", {**result, "overrides": []})
-    assert not report("run", cwd=tmp_path).all("code")
 
 
 def test_runs_that_have_not_finished(folder: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -128,60 +127,44 @@ def test_the_terms_of_a_sample_are_added_up_and_zeros_left_out() -> None:
         assert total == 5 * z_x / 2
 
 
-def check_terms(found: Trained, alpha: Callable[[float], np.ndarray]) -> list[tuple[float, float]]:
-    """Compare the terms of predictions with all of them, and return the predictions with their totals.
-
-    Args:
-        alpha: the coefficients that speak for a decision.
-    """
-    e, model, some = found.model.expansion, found.model, found.some(found.held_out, 5)
-    assert e.i is not None
-    explained = explain(found, some.x)
-    for x, (decided, _, terms) in zip(some.x, explained, strict=True):
-        expected = alpha(decided) * model.kernel(model.features(x[None]), e.z)[0].numpy() / e.scale
-        largest = -np.sort(-np.abs(expected))[:6]
-        sizes = np.abs([value for value, _ in terms])
-        np.testing.assert_allclose(sizes, largest[largest > 0], rtol=1e-4, atol=1e-5)
-        for value, row in terms:
-            (s,) = (e.i == row).nonzero()
-            torch.testing.assert_close(model.features(found.train.x[row][None]), e.z[s])
-            assert value == pytest.approx(expected[s], rel=1e-4, abs=1e-5)
-    return [(decided, total) for decided, total, _ in explained]
-
-
 @pytest.fixture(scope="module")
 def found(unchecked: None, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """A model of two classes."""
     return load(tmp_path_factory.mktemp("found"))
 
 
-def test_the_strongest_support_vectors_of_two_classes(found: Trained) -> None:
-    totals = [total for _, total in check_terms(found, lambda _: found.model.expansion.alpha.numpy())]
-    g = found.model.decision_function(found.some(found.held_out, 5).x)
-    assert totals == pytest.approx(g.tolist(), rel=1e-4)
-
-
-@pytest.mark.parametrize("solver", ["pegasos", "svc"])
-def test_the_strongest_support_vectors_of_more_classes(solver: str, tmp_path: Path) -> None:
-    algorithm = {"name": "alg4", "steps": 20, "solver_steps": 100, "lam": 0.01, "solver": solver}
-    found = load(tmp_path, **small_table("three classes", tmp_path), algorithm=algorithm)
-    expansion = found.model.expansion
-    alpha, bias = expansion.alpha.numpy(), np.zeros(3) + np.asarray(expansion.bias)
-    if solver == "svc":  # the columns are the pairs (0, 1), (0, 2), (1, 2)
+@pytest.mark.parametrize(
+    ("table", "solver"),
+    [("three classes", "pegasos"), ("three classes", "svc"), ("regression", "svc"), ("", "")],
+)
+def test_the_strongest_support_vectors(table: str, solver: str, found: Trained, tmp_path: Path) -> None:
+    """The terms are compared with all of them, and their sum with g."""
+    if table:
+        algorithm = {"name": "alg4", "steps": 20, "solver_steps": 100, "lam": 0.01, "solver": solver}
+        found = load(tmp_path, **small_table(table, tmp_path), algorithm=algorithm)
+    e, model, some = found.model.expansion, found.model, found.some(found.held_out, 5)
+    assert e.i is not None
+    alpha, bias = e.alpha.numpy() / e.scale, np.asarray(e.bias)
+    if table == "three classes" and solver == "svc":  # the columns are the pairs (0, 1), (0, 2), (1, 2)
         signs = np.array([[1, 1, 0], [-1, 0, 1], [0, -1, -1]])
         alpha, bias = alpha @ signs.T, signs @ bias
-    K = found.model.kernel(found.model.features(found.some(found.held_out, 5).x), expansion.z).numpy()
-    g = K @ alpha / expansion.scale + bias
-    for g_x, (decided, total) in zip(g, check_terms(found, lambda r: alpha[:, int(r)]), strict=True):
-        assert total == pytest.approx(g_x[int(decided)], rel=1e-3)
-
-
-def test_the_strongest_support_vectors_of_real_targets(tmp_path: Path) -> None:
-    algorithm = {"name": "alg4", "steps": 20, "solver": "svc", "lam": 0.01}
-    found = load(tmp_path, **small_table("regression", tmp_path), algorithm=algorithm)
-    task = found.model.task
-    for decided, total in check_terms(found, lambda _: task.std * found.model.expansion.alpha.numpy()):
-        assert task.mean + total == pytest.approx(decided, rel=1e-4)
+    if table == "regression":
+        alpha, bias = model.task.std * alpha, model.task.std * bias
+    for x, (decided, total, terms) in zip(some.x, explain(found, some.x), strict=True):
+        K = model.kernel(model.features(x[None]), e.z)[0].numpy()
+        column = (slice(None), int(decided)) if alpha.ndim == 2 else slice(None)
+        expected = alpha[column] * K
+        largest = -np.sort(-np.abs(expected))[:6]
+        sizes = np.abs([value for value, _ in terms])
+        np.testing.assert_allclose(sizes, largest[largest > 0], rtol=1e-4, atol=1e-5)
+        g = expected.sum() + (bias.flat[int(decided)] if bias.ndim and alpha.ndim == 2 else float(bias))
+        assert total == pytest.approx(g, rel=1e-3, abs=1e-5)
+        for value, row in terms:
+            (s,) = (e.i == row).nonzero()
+            torch.testing.assert_close(model.features(found.train.x[row][None]), e.z[s])
+            assert value == pytest.approx(expected[s], rel=1e-4, abs=1e-5)
+        if table == "regression":
+            assert model.task.mean + total == pytest.approx(decided, rel=1e-4)
 
 
 def test_terms_that_are_no_samples_or_none_at_all(found: Trained) -> None:
