@@ -142,11 +142,15 @@ def uncovered(trainer: Trainer[Any], problem: Problem) -> str | None:
     options = next((names for kind, names in OPTIONS.items() if isinstance(trainer, kind)), None)
     if options is None:
         return None
-    defaults = {field.name: field.default for field in fields(trainer)}  # type: ignore[arg-type]  # a dataclass
-    for name in options:
-        if (value := getattr(trainer, name)) != defaults[name]:
-            return f"algorithm.{name}={value}"
-    return "penalties" if problem.penalties else None
+    return changed(trainer, options) or ("penalties" if problem.penalties else None)
+
+
+def changed(trainer: Trainer[Any], options: tuple[str, ...]) -> str | None:
+    """Return the first of these settings, where the algorithm has them, that is not at its default."""
+    for field in fields(trainer):  # type: ignore[arg-type]  # a dataclass
+        if field.name in options and (value := getattr(trainer, field.name)) != field.default:
+            return f"algorithm.{field.name}={value}"
+    return None
 
 
 TRAINERS: dict[type[Trainer[Any]], type[Trainer[Any]]] = {

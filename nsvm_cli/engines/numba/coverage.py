@@ -43,9 +43,8 @@ def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterat
     for name, part in (("algorithm", trainer), ("kernel", problem.K)):
         if not has_compiled_form(part):
             yield "kernel.gradient" if isinstance(part, WithGradient) else f"{name} {type(part).__name__}"
-    for option, value in COVERED:
-        if getattr(trainer, option, value) != value:
-            yield f"algorithm.{option}={getattr(trainer, option)}"
+    if option := look_ahead.changed(trainer, ("objective", "loss")):
+        yield option
     if not (has_compiled_form(problem.loss) and has_compiled_form(problem.loss.l)):
         yield "losses other than hinge, of two classes or by crammer_singer"
     if problem.penalties:
@@ -63,10 +62,6 @@ def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterat
         yield f"optimizer {type(settings).__name__}"
     elif settings.schedule not in SCHEDULES:
         yield f"optimizer.schedule={settings.schedule}"
-
-
-COVERED = (("objective", "replaced"), ("loss", "squared"))
-"""The only values of settings of Algorithms 3 and 4 that are covered."""
 
 
 def units(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> list[str]:

@@ -39,7 +39,7 @@ def jit_in_order(function: Function) -> Function:
     return cast(Function, numba.njit(**{**INNER, "fastmath": False})(inspect.unwrap(function)))
 
 
-def by_type(generic: Callable[..., Any]) -> Any:
+def by_type(generic: Callable[..., Any]) -> functools._SingleDispatchCallable[Any]:
     """Let the class of the first argument choose an implementation, as ``functools.singledispatch`` does.
 
     Compiled functions call the one for the type that they have, and nothing else is compiled for them.

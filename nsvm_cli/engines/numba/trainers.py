@@ -72,7 +72,7 @@ class Stretches:
         _one_thread()
         self.problem, self.state, self.stretch = problem, state, algorithm.stretch
         self.theta = None if T is None else Theta.of(state.F, T, x)
-        self.unit = unit(algorithm.__name__.rpartition(".")[2], x, self.theta and state.F)
+        self.unit = unit(algorithm.__name__.rpartition(".")[2], x, None if T is None else state.F)
         self.samples = forms.Samples(x.flatten(1).contiguous().numpy(), problem.host_y, lam)
         ahead, theta = state.engine, self.theta
         self.read = kernel_form(problem.K, x) if theta is None else theta.kernel(problem.K), self.samples
