@@ -273,5 +273,5 @@ def test_a_header_that_promises_more_than_the_file_holds(file: Path) -> None:
 def test_no_pickle_anywhere() -> None:
     package = Path(__file__).parents[2] / "nsvm_cli"
     for file in package.rglob("*.py"):
-        found = re.search(r"\bpickle\b|torch\.load|np\.load|instantiate\(|(?<!\")joblib", file.read_text())
+        found = re.search(r"\bpickle\b|torch\.load|np\.load|instantiate\(|import joblib", file.read_text())
         assert not found or "No pickle" in file.read_text(), f"{file.name}: {found}"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nsvm_cli.artifacts.evaluation import evaluate_model
+from nsvm_cli.datasets import DATASETS, Samples
+from nsvm_cli.datasets.digits import SklearnDigits
 from nsvm_cli.errors import InputError, Interrupted
 from nsvm_cli.runs.checkpoint import load_checkpoint, save_checkpoint
 from nsvm_cli.runs.open_model import open_model
@@ -46,6 +49,29 @@ def test_a_run_that_was_killed_has_the_model_of_its_last_checkpoint(kind: str, t
     figures = evaluate_model(file, saved, None, None, {})
     assert figures[name] == validated[0][f"validation_{name}"]
     assert figures["same_data"] is True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moving(SklearnDigits):
+    """Digits that lie in a folder."""
+
+    root: str
+
+    def load(self, rng: np.random.Generator) -> Samples:
+        (Path(self.root) / "digits").read_text()
+        return super().load(rng)
+
+
+def test_the_data_of_a_checkpoint_may_have_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DATASETS, "moving", Moving)
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "digits").write_text("here")
+    dataset = {"name": "moving", "root": str(tmp_path / "old"), "validation": 20}
+    run = killed(tmp_path, dataset=dataset, algorithm={"name": "alg2", "steps": 200})
+    root = str((tmp_path / "old").rename(tmp_path / "new"))
+    with pytest.raises(FileNotFoundError):
+        open_model(run)
+    assert open_model(run, root=root)[1].settings.dataset["root"] == root
 
 
 def test_the_last_step_has_the_final_model(tmp_path: Path) -> None:
