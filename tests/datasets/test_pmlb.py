@@ -59,7 +59,7 @@ def test_columns_may_be_left_out(tmp_path: Path) -> None:
 def test_a_name_is_not_a_path(tmp_path: Path, name: str) -> None:
     write(tmp_path, "letter/letter.tsv.gz", table("target"))
     (tmp_path / "root").mkdir()
-    assert refusal("pmlb", table=name, root=str(tmp_path / "root")).startswith("dataset.table should ")
+    assert refusal("pmlb", table=name, root=str(tmp_path / "root")).startswith("dataset.table: String should ")
 
 
 def test_a_misspelt_table(tmp_path: Path) -> None:
