@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,14 +51,6 @@ def test_what_cannot_be_compiled_is_said_in_a_line(cache: Path, monkeypatch: pyt
     assert not is_compiled(UNIT)
 
 
-def test_code_for_another_processor_is_kept_apart(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_once([UNIT])
-    for name, value in (("NUMBA_CPU_NAME", "haswell"), ("NUMBA_CPU_FEATURES", "+avx2")):
-        monkeypatch.setenv(name, value)
-        code_folder.cache_clear()
-        assert not is_compiled(UNIT)
-
-
 def test_without_a_place_for_code_each_process_has_its_own(cache: Path) -> None:
     cache.touch()
     compile_once([UNIT])
@@ -81,31 +70,6 @@ def test_a_process_that_only_runs_adds_nothing(cache: Path, monkeypatch: pytest.
     monkeypatch.setenv(COMPILES, "1")
     assert stretch(1.5) == 3
     assert [path.suffix for path in sorted(cache.rglob("*.nb?"))] == [".nbc", ".nbi"]
-
-
-@pytest.mark.thorough
-def test_no_process_is_left_when_one_is_killed_that_waits_for_the_compiler(tmp_path: Path) -> None:
-    words = ["train", "algorithm=pegasos", "engine=numba", f"hydra.run.dir={tmp_path / 'run'}"]
-    process = start(*words, cwd=tmp_path, env={"XDG_CACHE_HOME": str(tmp_path)})
-    while not working_in(tmp_path / "nsvm"):
-        assert process.poll() is None
-        time.sleep(0.1)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    deadline = time.monotonic() + 10
-    while working_in(tmp_path / "nsvm") and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not working_in(tmp_path / "nsvm")
-
-
-def working_in(folder: Path) -> list[Path]:
-    """Return the processes whose current folder is below this one."""
-    processes = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if (process / "cwd").readlink().is_relative_to(folder):
-                processes.append(process)
-    return processes
 
 
 @pytest.mark.thorough

@@ -72,16 +72,6 @@ def test_the_mean_of_an_estimate_is_the_gradient(
     assert 0.6 < deviations.square().mean() < 1.6
 
 
-def test_more_samples_have_less_variance(given: tuple[Tensor, Tensor, Tensor]) -> None:
-    K = build_kernel(KERNELS[0])
-
-    def variance(samples: int) -> float:
-        estimated = differentiated(K, {"name": "spsa", "samples": samples})
-        return float(torch.stack([gradients(estimated, *given, t=t)[0] for t in range(200)]).var(0).mean())
-
-    assert 6 < variance(1) / variance(10) < 16
-
-
 def test_directions_depend_on_seed_and_step_alone(given: tuple[Tensor, Tensor, Tensor]) -> None:
     K = differentiated(build_kernel(KERNELS[0]), "spsa")
     first, again, later = (gradients(K, *given, t=t)[0] for t in (3, 3, 4))

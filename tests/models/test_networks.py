@@ -161,16 +161,6 @@ def test_masks_are_independent_of_each_other() -> None:
     assert stats.kstest((rows - 0.5) * 2 * 16, "norm").pvalue > 1e-4
 
 
-def test_dropout_acts_where_there_are_masks_and_never_draws_from_the_global_generator() -> None:
-    x, dropout = torch.ones(2, 3), Dropout(0.5)
-    before = torch.get_rng_state()
-    for mode in (True, False):
-        assert torch.equal(dropout.train(mode)(x), x)
-        with dropout_masks(masks(1, range(2))):
-            assert set(dropout(x).unique().tolist()) <= {0.0, 2.0}
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def test_dropout_drops_whole_channels_and_keeps_the_mean() -> None:
     with dropout_masks(masks(0, range(400))):
         y = Dropout(0.3)(torch.ones(400, 50, 2, 2))
@@ -209,10 +199,3 @@ def test_other_threads_do_not_change_the_initial_theta(monkeypatch: pytest.Monke
         theta = build_network({"name": "two_layers"}, (4,), seed=1).state_dict()
         assert torch.initial_seed() == 99, "nor does a network restore the generator under their feet"
     assert all(torch.equal(theta[name], tensor) for name, tensor in expected.items())
-
-
-def test_a_batch_passes_once_and_others_of_its_samples_again() -> None:
-    F = FeatureMap(build_network(MLP, (5,), seed=0), SGD(0.1), dropout_seed=0)
-    x, training = samples(torch.randn(4, 5)), Training(F, t=1)
-    assert training(x) is training(samples(x.x.clone()))
-    assert not torch.equal(training(samples(-x.x)), training(x))

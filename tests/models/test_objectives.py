@@ -97,13 +97,6 @@ def test_a_batch_of_one_class_has_no_centred_alignment(C: int, k: int) -> None:
     assert (slope == 0).all()
 
 
-def test_a_batch_with_the_same_features_has_no_centred_alignment() -> None:
-    """As where a network's last activations are all 0."""
-    value, slope = sloped(lambda K: alignment(K, codes(3, 5).float(), centred=True), torch.ones(5, 5))
-    assert value == 0
-    assert (slope == 0).all()
-
-
 def test_the_norm_surrogate_takes_inner_products_of_rows(batch: Batch) -> None:
     (K, _), alpha = batch, torch.randn(10, 3, generator=torch.Generator().manual_seed(3)).double()
     A = alpha @ alpha.T

@@ -104,13 +104,6 @@ def test_a_kernel_with_values_below_0_is_not_near_all_ones() -> None:
     assert float(PENALTIES["ones"](torch.outer(y, y))) == 0
 
 
-def test_what_is_not_finite_stays_so() -> None:
-    """LAPACK would end the run with an error of its own."""
-    for name, term in PENALTIES.items():
-        for value in (torch.nan, torch.inf):
-            assert not term(torch.full((4, 4), value)).isfinite(), name
-
-
 TRAINED = sorted(TRAINERS.keys() - {"cross_entropy", "linear_pegasos", "pegasos"})
 
 
@@ -189,11 +182,6 @@ def test_single_samples_have_no_pairs(alg: str) -> None:
 def test_penalties_where_theta_stays_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="theta, which does not move"):
         prepare(small_settings(penalties={"l1": 1e-3}, **changes))
-
-
-def test_compiled_code_leaves_penalties_to_torch() -> None:
-    with pytest.raises(InputError, match=r"engine=numba (does not cover penalties|needs Numba)"):
-        prepare(small_settings(engine="numba", penalties={"l1": 1e-3}))
 
 
 def test_a_diverging_run_with_penalties_ends_with_a_line() -> None:
