@@ -54,7 +54,7 @@ DATASETS: dict[str, type[Source]] = {
 }
 
 REPORTED_DUPLICATES = 0.01
-"""The share of held-out samples equal to training samples from which on a run says so."""
+"""Least share of held-out samples equal to training samples that a run reports."""
 
 
 class Splits(Mapping[str, Split]):
@@ -103,8 +103,7 @@ class Data:
 
     With ``official_split`` the test set is the same for every seed; if ``generated``, each seed has samples
     of its own. Otherwise all seeds split the same samples, each in its own way. For a table, ``columns`` are
-    the names of its columns, ``encoder`` turned them into features, and ``notes`` are lines about how.
-    ``origins`` are those of ``Samples``.
+    the names of its columns, and ``encoder`` turned them into features. ``origins`` are those of ``Samples``.
     """
 
     splits: Splits
@@ -116,7 +115,6 @@ class Data:
     sha256: str
     columns: tuple[str, ...] | None = None
     encoder: TableEncoder | None = None
-    notes: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
 
     @functools.cached_property
@@ -127,13 +125,13 @@ class Data:
     def remarks(self) -> list[str]:
         """Return lines about the data that matter for trusting a score."""
         name = self.splits.held_out
-        lines, size = [*self.notes], self.splits.sizes[name]
-        if self.duplicates / size >= REPORTED_DUPLICATES:
-            lines.append(
-                f"{self.duplicates} of {size} {name} samples have exactly the features of a training sample: "
-                "the score on these says little about new samples"
-            )
-        return lines
+        size = self.splits.sizes[name]
+        if self.duplicates / size < REPORTED_DUPLICATES:
+            return []
+        return [
+            f"{self.duplicates} of {size} {name} samples have exactly the features of a training sample: "
+            "the score on these says little about new samples"
+        ]
 
     def overlap(self, split: Literal["validation", "test"]) -> float:
         """Return the ratio of the samples in a split to the training samples if all seeds draw both from the
@@ -152,30 +150,26 @@ def build_source(settings: Mapping[str, Any]) -> Source:
 class SampleCache:
     """The samples that were loaded last, for further runs on the same: those of a sweep.
 
-    Samples that depend on the seed, generated or with random numbers, are not kept.
+    Samples that are drawn with a seed are not kept.
     """
 
-    def __init__(self) -> None:
-        self._settings: dict[str, Any] | None = None
-        self._samples: Samples | Table | None = None
+    _kept: tuple[dict[str, Any], Samples | Table] | None = None
 
     def load(self, source: Source, settings: Mapping[str, Any], seed: int) -> Samples | Table:
         """Return the samples of a source, which was built from these settings."""
         what = {key: value for key, value in settings.items() if key != "validation"}  # splits come later
-        if self._samples is None or self._settings != what:
-            self._settings = self._samples = None  # not two at a time
-            rng = generator(seed, Stream.DATA)
-            before = rng.bit_generator.state
-            with plugin_errors():
-                samples = source.load(rng)
-            if not isinstance(samples, Samples | Table):
-                got = type(samples).__name__
-                raise InputError(f"dataset {settings['name']} returned {got}, expected Samples or a Table")
-            generated = isinstance(samples, Samples) and samples.generated
-            if generated or rng.bit_generator.state != before:
-                return samples
-            self._settings, self._samples = what, samples
-        return self._samples
+        if self._kept is not None and self._kept[0] == what:
+            return self._kept[1]
+        rng = generator(seed, Stream.DATA)
+        before = rng.bit_generator.state
+        with plugin_errors():
+            samples = source.load(rng)
+        if not isinstance(samples, Samples | Table):
+            got = type(samples).__name__
+            raise InputError(f"dataset {settings['name']} returned {got}, expected Samples or a Table")
+        if rng.bit_generator.state == before:
+            self._kept = what, samples
+        return samples
 
 
 @functools.lru_cache(maxsize=1)
@@ -195,8 +189,8 @@ def load_data(
     """Load and split the data set that a ``dataset:`` section names.
 
     Args:
-        known: what a model knows, if the data are for one that was trained before.
-        cache: takes the samples if it has them, and keeps them.
+        known: the facts of a model, if the data are for one that was trained before.
+        cache: keeps the samples for further runs.
         memory_budget: see ``memory_limit``.
 
     Raises:
@@ -219,9 +213,8 @@ def split_data(
 ) -> Data:
     """Split samples; see ``split_rows`` and ``Source``.
 
-    The encoder of a table and the scale of real targets are fitted to its training set. A model that was
-    trained on arrays matches the columns of a table by position. For a trained model, classes may be absent
-    or rare.
+    The encoder of a table and the scale of real targets are fitted to its training set. For a trained model,
+    classes may be absent or rare.
 
     Raises:
         InputError: there are too few samples for such a split, a table cannot be encoded, or the task does
@@ -234,10 +227,9 @@ def split_data(
     labelled = code_labels(samples, kind, classes) if isinstance(samples, Table) else samples
     rows = split_rows(labelled, validation, seed, lenient=known is not None)
     columns = encoder = None
-    notes: tuple[str, ...] = ()
     if isinstance(samples, Table):
         columns = tuple(map(str, samples.cells))
-        encoder, notes = (known.encoder, ()) if known else fit_encoder(samples, rows["train"])
+        encoder = known.encoder if known else fit_encoder(samples, rows["train"])
         labelled = replace(labelled, x=encoder(samples) if encoder else as_numbers(samples))
     return Data(
         Splits(labelled, rows),
@@ -249,7 +241,6 @@ def split_data(
         labelled.sha256,
         columns,
         encoder,
-        notes,
     )
 
 

@@ -7,7 +7,6 @@ theta step; margins, stored features and predictions are those of the original i
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -29,9 +28,6 @@ TRANSFORMS = (
     *("ElasticTransform", "ColorJitter", "GaussianBlur"),
 )
 """The classes of ``torchvision.transforms.v2`` that a setting may name."""
-
-TRIALS = 16
-"""How often a transform is tried before training: some reject an argument only when they draw."""
 
 
 def _section(value: object) -> Mapping[str, Any]:
@@ -86,9 +82,7 @@ class Augmentation:
 def build_augmentation(
     sections: Sequence[object] | None, scaling: Scaling, shape: tuple[int, ...]
 ) -> Augmentation | None:
-    """Return the augmentation that ``dataset.augment`` lists, for samples of this shape.
-
-    Return None if the list is empty; torchvision is then not imported.
+    """Return the augmentation that ``dataset.augment`` lists for samples of this shape; None for no list.
 
     Raises:
         InputError: an argument is unknown or wrong, or does not suit images of this size.
@@ -101,18 +95,15 @@ def build_augmentation(
 
 
 def _build(section: Mapping[str, Any], shape: tuple[int, ...]) -> nn.Module:
-    """Return a transform that keeps the shape of images; one that crops does so to their size by default."""
+    """Build a transform, and apply it once: torchvision rejects some arguments only then."""
     v2, name = import_torchvision("transforms.v2"), section["name"]
     size = {"size": list(shape[1:])} if name in ("RandomCrop", "RandomResizedCrop") else {}
+    transform: nn.Module = build({name: getattr(v2, name)}, "augmentation", {**size, **section})
     try:
-        with warnings.catch_warnings(action="error", category=UserWarning), DrawingFrom(torch.Generator()):
-            transform: nn.Module = build({name: getattr(v2, name)}, "augmentation", {**size, **section})
-            images = [transform(torch.rand(shape, dtype=torch.float64)) for _ in range(TRIALS)]
-    except InputError:
-        raise
-    except (TypeError, ValueError, RuntimeError, UserWarning) as error:
+        with DrawingFrom(torch.Generator()):
+            image = transform(torch.zeros(shape))
+    except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"dataset.augment: {name}: {str(error).splitlines()[0]}") from None
-    for image in images:
-        if image.shape != shape:
-            raise InputError(f"dataset.augment: {name} makes images of {[*image.shape]}, expected {[*shape]}")
+    if image.shape != shape:
+        raise InputError(f"dataset.augment: {name} makes images of {[*image.shape]}, expected {[*shape]}")
     return transform

@@ -65,11 +65,9 @@ class Samples:
             raise ValueError(f"expected arrays x of float64 or uint8 and y of numbers, got {x} and {y}")
         if len(self.x) != len(self.y):
             raise ValueError(f"expected as many samples as labels, got {len(self.x)} and {len(self.y)}")
-        if not np.isfinite(self.x).all():
-            row = int(np.argwhere(~np.isfinite(self.x.reshape(len(self.x), -1)))[0, 0])
+        for row in np.argwhere(~np.isfinite(self.x))[:1, 0].tolist():
             raise InputError(f"{self.source}: sample {row + 1} holds NaN or an infinite value")
-        if not np.isfinite(self.y).all():
-            row = int(np.flatnonzero(~np.isfinite(self.y))[0])
+        for row in np.flatnonzero(~np.isfinite(self.y))[:1].tolist():
             raise InputError(f"{self.source}: the target of sample {row + 1} is NaN or infinite")
         if len(self.classes) == 1:
             raise InputError(f"{self.source}: expected at least 2 classes, got 1 class: {self.classes[0]}")
@@ -163,10 +161,6 @@ class Split:
 
 
 def take(samples: Samples, rows: np.ndarray) -> Split:
-    """Return these rows in this order; consecutive rows are not copied."""
-    chosen: slice | np.ndarray = rows
-    if len(rows) and np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
-        chosen = slice(rows[0], rows[0] + len(rows))
-    # torch rejects read-only arrays and negative strides
-    x, y = (np.require(array[chosen], requirements=["C", "W"]) for array in (samples.x, samples.y))
+    """Return these rows in this order."""
+    x, y = (np.ascontiguousarray(array[rows]) for array in (samples.x, samples.y))
     return Split(torch.from_numpy(x), torch.from_numpy(y))

@@ -93,11 +93,10 @@ class TableEncoder:
         return x
 
 
-def fit_encoder(table: Table, rows: np.ndarray) -> tuple[TableEncoder, tuple[str, ...]]:
-    """Return the encoder fitted to the training rows, and remarks; other rows do not influence it.
+def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
+    """Return the encoder fitted to the training rows; other rows do not influence it.
 
-    A column holds numbers if all of its cells are numbers: see ``_parsed``. The remarks are about columns of
-    text most of whose cells are numbers.
+    A column holds numbers if all of its cells are numbers: see ``_parsed``.
 
     Raises:
         InputError: a column has no values, or too many different texts, or a number or name that no model
@@ -105,39 +104,33 @@ def fit_encoder(table: Table, rows: np.ndarray) -> tuple[TableEncoder, tuple[str
     """
     _expect_columns(table)
     columns: dict[str, Any] = {}
-    notes = {}
     for name, cells in table.cells.items():
         training = cells.iloc[rows]
         text = _parsed(training)[1].to_numpy()
         if not text.any():
             columns[str(name)] = _numbers(table, cells).iloc[rows].median()
             continue
-        texts = _texts(training)
-        columns[str(name)] = sorted(texts.unique(), key=lambda text: (text == "", text))
-        if 2 * text.sum() < (texts != "").sum():
-            place, got = table.place(int(rows[text.argmax()]), name), shown(training.iloc[text.argmax()])
-            notes[name] = f"{place}: {got} is no number, so the column is text"
+        columns[str(name)] = sorted(_texts(training).unique(), key=lambda text: (text == "", text))
     if empty := [name for name, value in columns.items() if value != value]:
         raise InputError(f"{table.source}: no training row has a value in {_left_out(empty)}")
     most = min(MOST_CATEGORIES, len(rows) // 2)
     if many := [name for name, value in columns.items() if isinstance(value, list) and len(value) > most]:
-        stray = [notes[name] for name in many if name in notes]
+        cells = table.cells.iloc[rows, [*columns].index(many[0])]
+        first = int(_parsed(cells)[1].to_numpy().argmax())
         raise InputError(
             f"{table.source}: expected at most {most} different texts in {len(rows)} training rows, got "
-            f"{len(columns[many[0]])} in {'; '.join([_left_out(many), *stray])}"
+            f"{len(columns[many[0]])} in {_left_out(many)}; "
+            f"{table.place(int(rows[first]), many[0])}: {shown(cells.iloc[first])} is no number"
         )
     try:
-        return TableEncoder(columns=columns), tuple(notes.values())
+        return TableEncoder(columns=columns)
     except ValidationError as error:
         raise InputError(f"{table.source}: {one_line(error)}") from None
 
 
 def _parsed(cells: pd.Series) -> tuple[pd.Series, pd.Series]:
     """Return cells as numbers in float64, NaN where they are not, and which of them are text: neither empty
-    nor a number.
-
-    Text is a number if it is decimal, with or without sign, fraction, exponent and surrounding blanks. True
-    and 1_0 are not numbers. A number too large for float64 is infinite, and so is inf.
+    nor a decimal number. True and 1_0 are text.
     """
     import pandas as pd
     from pandas.api.types import is_bool_dtype, is_numeric_dtype

@@ -114,10 +114,9 @@ class ImageFiles(Source):
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class MNIST(ImageFiles):
-    """MNIST with the official split; pixels in 0..1 (paper, Section 5.2: the classes 0 versus 1).
+    """MNIST with the official split (paper, Section 5.2: the classes 0 versus 1).
 
-    The files are read from ``root`` in torchvision's layout, ``root/MNIST/raw/*-ubyte.gz``, and verified.
-    Without ``root`` they are read from the user's cache folder, and downloaded first if they are missing.
+    The files below ``root`` have torchvision's layout, ``root/MNIST/raw/*-ubyte.gz``.
     """
 
     address: ClassVar[str] = "https://ossci-datasets.s3.amazonaws.com/mnist/"

@@ -102,8 +102,8 @@ def _sizes(samples: Samples, rows: np.ndarray) -> dict[str, int]:
 def _test_counts(sizes: list[int]) -> list[int]:
     """Return the number of test samples of each class.
 
-    Their sum is TEST_FRACTION of all samples, rounded up. It is shared out in proportion to the sizes of the
-    classes, by largest remainders; each class gets at least one, if there are enough.
+    Their sum is TEST_FRACTION of all samples, rounded up, shared out by largest remainders; each class gets
+    at least one, if there are enough.
     """
     total = math.ceil(sum(sizes) * TEST_FRACTION)
     shares = [size * TEST_FRACTION for size in sizes]

@@ -53,7 +53,7 @@ def blocks(
 
     Args:
         path: a CSV file with a header, an image, or a folder of images.
-        encoder: what a model knows of the columns of its table; without it, they are taken in their order.
+        encoder: that of a model of a table with named columns.
         outputs: the decision values of a sample.
 
     Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from tests.datasets.https_server import Authority
@@ -26,8 +27,9 @@ def trusted(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> Authority:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    def to_file(content: str | bytes, name: str = "table.csv") -> str:
+    def to_file(content: str | bytes | pd.DataFrame, name: str = "table.csv") -> str:
         file = tmp_path / name
+        content = content.to_csv(index=False) if isinstance(content, pd.DataFrame) else content
         file.write_bytes(content.encode() if isinstance(content, str) else content)
         return str(file)
 

@@ -9,7 +9,6 @@ import io
 import lzma
 import shlex
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,14 +29,10 @@ def table(
     classes: tuple[str, str] = ("ham", "spam"),
     separator: str = ",",
     header: tuple[str, ...] = ("a", "b", "label"),
-    label_at: int = 2,
 ) -> str:
     """Return the rows of X and Y as CSV."""
-    lines = [list(header)]
-    for (a, b), y in zip(X.tolist(), Y.tolist(), strict=True):
-        cells = [repr(a), repr(b)]
-        cells.insert(label_at, classes[int(y > 0)])
-        lines.append(cells)
+    rows = zip(X.tolist(), Y.tolist(), strict=True)
+    lines = [header, *((repr(a), repr(b), classes[int(y > 0)]) for (a, b), y in rows)]
     return "".join(separator.join(line) + "\n" for line in lines)
 
 
@@ -48,9 +43,7 @@ def assert_the_table(data: Data) -> None:
     np.testing.assert_array_equal(part.y, Y)
 
 
-@pytest.mark.parametrize(
-    "classes", [("ham", "spam"), ("0", "1"), ("-1", "1"), ("9", "10"), ("0.5", "1.5"), ("False", "True")]
-)
+@pytest.mark.parametrize("classes", [("ham", "spam"), ("-1", "1"), ("9", "10"), ("False", "True")])
 def test_the_two_classes_in_ascending_order(write: Write, classes: tuple[str, str]) -> None:
     data = load("csv", path=write(table(classes)))
     assert_the_table(data)
@@ -66,35 +59,22 @@ def test_the_classes_of_a_model_decide_the_code(write: Write) -> None:
     np.testing.assert_array_equal(data.splits["all"].x, X)
 
 
-@pytest.mark.parametrize("typed", [",", ";", "\t", r"\t", "|", " "])
+@pytest.mark.parametrize("typed", [";", "\t", r"\t", " "])
 def test_separators(write: Write, typed: str) -> None:
     separator = "\t" if typed == r"\t" else typed  # as a tab is typed in a shell
     assert_the_table(load("csv", path=write(table(separator=separator)), separator=typed))
 
 
-@pytest.mark.parametrize("separator", ["::", "((", "", r"\n", "\n", "é", '"'])
+@pytest.mark.parametrize("separator", ["::", "", "\n", "é", '"'])
 def test_a_separator_is_one_character(write: Write, separator: str) -> None:
     message = refusal("csv", path=write(table()), separator=separator)
     assert message.startswith("dataset.separator: expected one ASCII character")
-
-
-@pytest.mark.parametrize(("label", "label_at"), [("label", 0), ("kind of mail", 1), ("7", 2), ("größe", 0)])
-def test_the_label_column_may_have_any_name_and_position(write: Write, label: str, label_at: int) -> None:
-    header = ["a", "b"]
-    header.insert(label_at, label)
-    path = write(table(header=tuple(header), label_at=label_at))
-    assert_the_table(load("csv", path=path, label=label))
 
 
 def test_the_checksum_is_that_of_the_numbers_whatever_the_file_format(write: Write) -> None:
     plain = load("csv", path=write(table()))
     other = load("csv", path=write("\ufeff" + table(separator=";").replace("\n", "\r\n")), separator=";")
     assert plain.sha256 == other.sha256 == hashlib.sha256(X.tobytes() + Y.tobytes()).hexdigest()
-
-
-def test_home_is_expanded(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(Path(write(table())).parent))
-    assert_the_table(load("csv", path="~/table.csv"))
 
 
 ELSEWHERE = ", relative to the folder where the command is run; name it with dataset.path=FILE"
@@ -105,11 +85,9 @@ ELSEWHERE = ", relative to the folder where the command is run; name it with dat
     [
         ("/none.csv", "dataset.path=/none.csv does not exist: expected a CSV file"),
         ("none.csv", f"dataset.path=none.csv does not exist: expected a CSV file{ELSEWHERE}"),
-        *(
-            (other, f"dataset.path={other} is not a file: expected a CSV file")
-            for other in ("/", "/dev/zero")
-        ),
-        *((invalid, f"dataset.path={invalid} ") for invalid in ("x" * 300, "~nobody-of-that-name/t.csv")),
+        ("/dev/zero", "dataset.path=/dev/zero is not a file: expected a CSV file"),
+        ("x" * 300, f"dataset.path={'x' * 300} "),
+        ("~nobody-of-that-name/t.csv", "dataset.path=~nobody-of-that-name/t.csv "),
     ],
 )
 def test_a_path_of_no_table(path: str, says: str) -> None:
@@ -134,7 +112,6 @@ SENTENCES = {
         "a,label\n" + "".join(f"1,c{i}\n" for i in range(1001)),
         "found 1001 different labels, such as c0, which is too many for classes; name another column",
     ),
-    "a class with one sample": (table(("ham", "ham")) + "1,2,spam\n", "at least 2 samples of class spam"),
     "text in a feature": (table() + "1,two,ham\n", "column b, row 41: 'two' is no number"),
     "inf in a feature": (table() + "1,inf,ham\n", "column b, row 41: expected a number, got inf"),
     "too large for a float": (table() + "1,1e999,ham\n", "column b, row 41: expected a number, got inf"),
@@ -146,10 +123,7 @@ SENTENCES = {
         table(("Käse", "Wurst")).encode("latin-1"),
         "expected UTF-8, got bytes such as b'K\\xe4se'; convert the file, for instance with iconv -f cp1252",
     ),
-    "Latin-1 in the header": (table(header=("a", "b", "Größe")).encode("latin-1"), "expected UTF-8"),
-    "thousands separators": (table() + '"1,000",2,ham\n', "column a, row 41: '1,000' is no number"),
     "every row longer than the header": ("a,label\n" + "1,2,x\n1,3,y\n" * 20, "cannot be read as CSV"),
-    "a line break in a class": ('a,label\n1,"x\ny"\n', "class"),
     "too few to split": ("a,label\n1,x\n2,x\n3,y\n4,y\n", "more than 10 for 2 classes, found 4"),
 }
 
@@ -179,9 +153,7 @@ PACKED = {
 DAMAGED = [
     *((name, b"no archive") for name in PACKED),
     ("cut.csv.gz", PACKED["t.CSV.GZ"][:-30]),
-    ("cut.zip", PACKED["t.csv.zip"][:-30]),
     ("two.zip", zipped(PLAIN, PLAIN)),
-    ("t.csv.zst", b"\x28\xb5\x2f\xfd" + bytes(20)),
 ]
 
 
@@ -196,26 +168,16 @@ def test_a_damaged_archive_is_refused(write: Write, name: str, content: bytes) -
     assert refusal("csv", path=path).startswith(f"dataset.path={path} cannot be read as CSV: ")
 
 
-def test_columns_without_a_name_are_numbered(write: Write) -> None:
-    """pandas writes its index without a name, and a separator at the end of each line makes another one."""
-    data = load("csv", path=write(",a,,label\n" + "0,1,2,x\n1,2,5,y\n" * 20))
-    assert data.columns == ("Unnamed: 0", "a", "Unnamed: 2")
-
-
-@pytest.mark.parametrize(
-    ("label", "meant"), [("labels", "label"), ("Label", "label"), ("bb", "b"), ("outcome", "")]
-)
+@pytest.mark.parametrize(("label", "meant"), [("Label", "label"), ("outcome", "")])
 def test_an_unknown_label_column_is_refused(write: Write, label: str, meant: str) -> None:
     message = refusal("csv", path=write(table()), label=label)
     assert message.startswith("dataset.label: ")
     assert f"has no column {label!r}" in message
     assert (f"did you mean {meant}?" in message) == bool(meant)
     assert "a, b, label" in message
-    odd = write('"a\nb",label\n1,1\n', "odd.csv")  # the message is one line, though this name is two
-    refusal("csv", path=odd, label=label)
 
 
-@pytest.mark.parametrize(("separator", "typed"), [(";", ";"), ("\t", r"\t"), ("|", "|")])
+@pytest.mark.parametrize(("separator", "typed"), [(";", ";"), ("\t", r"\t")])
 def test_another_separator_is_suggested(write: Write, separator: str, typed: str) -> None:
     path = write(table().replace(",", separator))
     message = refusal("csv", path=path)
@@ -225,13 +187,7 @@ def test_another_separator_is_suggested(write: Write, separator: str, typed: str
     assert compose_settings(["dataset=csv", f"dataset.path={path}", word])["dataset"]["separator"] == typed
 
 
-def test_trailing_commas_are_ignored(write: Write) -> None:
-    header, *rows = table().splitlines()
-    assert_the_table(load("csv", path=write("\n".join([header, *(f"{row}," for row in rows)]))))
-
-
 def test_labels_that_become_text_late_in_the_file(write: Write) -> None:
-    header = ",".join([*(f"f{i}" for i in range(2100)), "label"])
-    cells = "0," * 2100
-    rows = [f"{cells}{label}\n" for label in ["1"] * 600 + ["b"] * 20]
-    assert load("csv", path=write(header + "\n" + "".join(rows))).task.classes == ("1", "b")
+    """pandas would infer the types of a large file's columns part by part."""
+    rows = [f"0,{label}\n" for label in ["1"] * 300_000 + ["b"] * 20]
+    assert load("csv", path=write("a,label\n" + "".join(rows))).task.classes == ("1", "b")

@@ -11,8 +11,7 @@ from tests.datasets.helpers import refusal
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
-        *(("ringnrom", "ringnorm"), ("mnits", "mnist"), ("opnml", "openml"), ("iris", "")),
-        *((no_text, "") for no_text in (None, 3, ["mnist"])),
+        *(("mnits", "mnist"), ("iris", ""), (None, ""), (["mnist"], "")),
     ],
 )
 def test_an_unknown_name(name: str, meant: str) -> None:
@@ -26,11 +25,8 @@ def test_an_unknown_name(name: str, meant: str) -> None:
     ("name", "setting", "meant"),
     [
         ("ringnorm", "sampels", "samples"),
-        ("ringnorm", "valdation", "validation"),
-        ("mnist", "clases", "classes"),
         ("kmnist", "rot", "root"),
         ("digits", "class", "classes"),
-        ("csv", "lable", "label"),
         ("csv", "seperator", "separator"),
         ("pmlb", "tabel", "table"),
         ("openml", "pth", "path"),
@@ -54,29 +50,16 @@ def test_every_data_set_has_a_validation_setting(name: str) -> None:
         ("csv", {}, "dataset.path: csv needs a value"),
         ("pmlb", {}, "dataset.table: pmlb needs a value"),
         ("csv", {"path": None}, "dataset.path should be a valid string, got None"),
-        ("csv", {"path": "t.csv", "separator": ""}, "dataset.separator"),
         ("csv", {"path": "t.csv", "label": 3}, "dataset.label should be a valid string, got 3"),
-        ("mnist", {"root": 3}, "dataset.root should be a valid string, got 3"),
-        (
-            "fashion_mnist",
-            {"classes": [3, 3]},
-            "dataset.classes: expected two or more different classes, got [3, 3]",
-        ),
-        ("openml", {"id": 1, "path": 1496}, "dataset.path should be a valid string, got 1496"),
         ("digits", {"classes": [0, 10]}, "dataset.classes: there is no class '10'; did you mean 1? "),
-        ("digits", {"classes": [-1, 2]}, "dataset.classes: there is no class '-1'; did you mean 1? "),
         ("digits", {"classes": [4]}, "dataset.classes: expected two or more different classes, got [4]"),
+        ("mnist", {"classes": [3, 3]}, "dataset.classes: expected two or more different classes, got [3, 3]"),
         ("digits", {"classes": ["zero", 1]}, "dataset.classes: there is no class 'zero'; expected one"),
         ("digits", {"classes": 5}, "dataset.classes should be a valid "),
         ("ringnorm", {"augment": ["RandomCrop"]}, "dataset.augment: ringnorm has no such setting"),
         ("ringnorm", {"samples": 19}, "dataset.samples should be greater than or equal to 20, got 19"),
         ("ringnorm", {"samples": 100.5}, "dataset.samples should be a valid integer, got 100.5"),
-        ("ringnorm", {"samples": "many"}, "dataset.samples should be a valid integer, got 'many'"),
-        ("ringnorm", {"samples": None}, "dataset.samples should be a valid integer, got None"),
-        ("ringnorm", {"validation": -0.5}, "dataset.validation should be "),
         ("ringnorm", {"validation": 1.5}, "dataset.validation should be less than 1, got 1.5"),
-        ("ringnorm", {"validation": None}, "dataset.validation should be "),
-        ("mnist", {"root": "x" * 300}, "dataset.root="),
         ("mnist", {"root": "~nobody-of-that-name"}, "dataset.root="),
     ],
 )

@@ -75,10 +75,3 @@ def test_no_network(tmp_path: Path) -> None:
         pass
     with pytest.raises(OSError, match=r"Connection refused$"):
         fetch(f"https://127.0.0.1:{port}/a.gz", SUM, tmp_path)
-
-
-def test_a_folder_that_cannot_be_created(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match=str(tmp_path / "file")):
-        fetch(server.address, SUM, tmp_path / "file" / "folder")
-    assert server.asked == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from nsvm_cli.datasets import Data, Known, Table, load_data
 from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.datasets.unlabelled import blocks
 from nsvm_cli.errors import InputError
+from tests.datasets.conftest import Write
 from tests.datasets.helpers import load, refusal
 
 ROWS = 120
@@ -46,21 +46,8 @@ def rows_of(data: Data, split: str) -> np.ndarray:
     return data.splits[split].x[:, 0].numpy().astype(int)
 
 
-Write = Callable[..., str]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def to_file(table: pd.DataFrame, name: str = "table.csv") -> str:
-        table.to_csv(tmp_path / name, index=False)
-        return str(tmp_path / name)
-
-    return to_file
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_table_is_encoded_as_by_scikit_learn(write: Write, seed: int) -> None:
-    data = load("csv", seed=seed, path=write(TABLE), validation=10)
+def test_a_table_is_encoded_as_by_scikit_learn(write: Write) -> None:
+    data = load("csv", path=write(TABLE), validation=10)
     cells = TABLE.astype({"open": str}).astype(dict.fromkeys(NUMBERS, float) | dict.fromkeys(TEXT, object))
     cells[TEXT] = cells[TEXT].where(cells[TEXT].notna(), None)
     theirs = ColumnTransformer(
@@ -78,8 +65,7 @@ def test_a_table_is_encoded_as_by_scikit_learn(write: Write, seed: int) -> None:
     assert known["columns"]["colour"] == ["blue", "green", "red"]
     assert known["columns"]["city"][-1] == ""
     assert list(known["columns"]) == [*TABLE.columns[:-1]]
-    again = type(data.encoder)(**known)
-    assert again == data.encoder
+    assert TableEncoder(**known) == data.encoder
 
 
 def test_rows_outside_the_training_set_have_no_influence(write: Write) -> None:
@@ -117,7 +103,7 @@ def test_categories_are_compared_as_they_are_written(write: Write) -> None:
     assert block.x.equal(trained.splits["all"].x)
 
 
-@pytest.mark.parametrize("cells", [("TRUE", "FALSE"), ("True", "false", ""), ("true", "1", "0")])
+@pytest.mark.parametrize("cells", [("TRUE", "FALSE"), ("true", "1", "False", "")])
 def test_truth_values_are_text_in_one_spelling(write: Write, cells: tuple[str, ...]) -> None:
     path = write(TABLE[["label"]].assign(open=np.resize(cells, ROWS)))
     data = load("csv", path=path)
@@ -133,24 +119,11 @@ def test_truth_values_are_text_in_one_spelling(write: Write, cells: tuple[str, .
         [*blocks(Path(path), (1,), TableEncoder({"open": 0.0}), ",")]
 
 
-@pytest.mark.parametrize("missing", ["", "NA", "NaN", "null"])
-def test_all_of_a_column_of_numbers_is_decimal_numbers(write: Write, missing: str) -> None:
-    cells = np.resize(["1e-05", "12E3", " 7", "+.5", "-2.", "01", missing], ROWS)
+def test_all_of_a_column_of_numbers_is_decimal_numbers(write: Write) -> None:
+    cells = np.resize(["1e-05", "12E3", " 7", "+.5", "-2.", "01", "", "NA"], ROWS)
     data = load("csv", path=write(TABLE[["label"]].assign(x=cells)))
-    values = pd.Series(cells).replace(missing, "nan").astype(float)
+    values = pd.Series(cells).replace(["", "NA"], "nan").astype(float)
     np.testing.assert_array_equal(data.splits["all"].x[:, 0], values.fillna(data.encoder.columns["x"]))
-
-
-def test_a_column_that_few_cells_make_one_of_text_is_named(write: Write) -> None:
-    table = TABLE.assign(month=np.resize([*"1234567"], ROWS)).astype({"month": object})
-    table.loc[[5, 60], "month"] = "X"
-    path = write(table)
-    data = load("csv", path=path)
-    first = next(row for row in (5, 60) if row in rows_of(data, "train"))
-    expected = f"{path}: column month, row {first + 1}: 'X' is no number, so the column is text"
-    assert data.notes == (expected,)
-    assert data.remarks()[0] == expected
-    assert load("csv", path=write(TABLE)).notes == ()
 
 
 def test_numbers_of_a_data_frame_are_the_category_of_their_value() -> None:
@@ -173,10 +146,6 @@ def test_numbers_of_a_data_frame_are_the_category_of_their_value() -> None:
             {"size": ["two", *map(str, ROW[1:])]},
             "column size, row 1: 'two' is no number",
         ),
-        (
-            {"size": [*map(str, ROW[1:]), "two"]},
-            f"column size, row {ROWS}: 'two' is no number",
-        ),
         ({"size": ["9" * 400] + ["1"] * (ROWS - 1)}, "column size, row 1: expected a number, got"),
         ({"colour": ["x" * 5000, *TABLE["colour"][1:]]}, "columns.colour"),
         ({"x" * 5000: ROW}, "should have at most 4096 characters"),
@@ -184,7 +153,7 @@ def test_numbers_of_a_data_frame_are_the_category_of_their_value() -> None:
 )
 def test_columns_that_no_model_can_use_are_refused(write: Write, changes: Any, says: str) -> None:
     path = write(TABLE.assign(**changes))
-    message = refusal("csv", seed=1, path=path) if "colour" in changes else refusal("csv", path=path)
+    message = refusal("csv", seed="colour" in changes, path=path)
     assert message.startswith(f"{path}: ")
     assert says in message
 
@@ -193,7 +162,6 @@ def test_columns_are_left_out(write: Write) -> None:
     whole = load("csv", path=write(TABLE))
     more = TABLE.assign(id=[f"nr {i}" for i in ROW], note="x")
     assert load("csv", path=write(more), drop=["id", "note"]).sha256 == whole.sha256
-    assert load("csv", path=write(TABLE), drop=None).sha256 == whole.sha256
     assert refusal("csv", path=write(more), drop=["ids"]).startswith(
         f"dataset.drop: {write(more)} has no column 'ids'; did you mean id?"
     )
@@ -214,7 +182,6 @@ def test_a_test_set_of_its_own(write: Write, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("test", "says"),
     [
-        (TABLE[90:].drop(columns="size"), "only one of the two has size; leave out"),
         (TABLE[90:].assign(more=1), "only one of the two has more; leave out"),
         (TABLE[90:].assign(label="eggs"), "test.csv: row 1: expected label ham or spam, got eggs"),
         (
@@ -222,13 +189,8 @@ def test_a_test_set_of_its_own(write: Write, tmp_path: Path) -> None:
             "test.csv: column size, row 30: expected a number, got 'x'",
         ),
         (TABLE[90:].drop(columns="label"), "has no column 'label'"),
-        (None, "does not exist: expected a CSV file"),
     ],
 )
-def test_a_test_set_that_does_not_suit_is_refused(
-    write: Write, tmp_path: Path, test: pd.DataFrame | None, says: str
-) -> None:
-    path = str(tmp_path / "test.csv") if test is None else write(test, "test.csv")
-    message = refusal("csv", path=write(TABLE[:90]), test_path=path)
-    assert says in message
-    assert "test.csv" in message
+def test_a_test_set_that_does_not_suit_is_refused(write: Write, test: pd.DataFrame, says: str) -> None:
+    path = write(test, "test.csv")
+    assert says in refusal("csv", path=write(TABLE[:90]), test_path=path)

@@ -10,7 +10,7 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.tasks import Classification, Regression, task_for
 from tests.datasets.conftest import Write
 from tests.datasets.helpers import load, refusal, sizes
-from tests.datasets.test_csv import ROWS, X, table
+from tests.datasets.test_csv import ROWS, X
 
 CLASSES = ("eggs", "ham", "spam")
 
@@ -19,7 +19,6 @@ CLASSES = ("eggs", "ham", "spam")
     ("written", "classes"),
     [
         (("10", "9", "1.5"), ("1.5", "9", "10")),
-        (("1", "01", "1.0"), ("01", "1", "1.0")),
         (("12E3", "12000", "1_0", "10"), ("10", "12000", "12E3", "1_0")),
         (("True", "TRUE", "1"), ("1", "TRUE", "True")),
         (("NA", "nan", "None", "null"), ("NA", "None", "nan", "null")),
@@ -34,27 +33,17 @@ def test_classes_are_told_apart_as_they_are_written(
     assert isinstance(data.task, Classification)
     codes = data.task.index(data.splits["all"].y)
     assert [classes[int(r)] for r in codes] == [*written * 12]
-    rows = len(written) * 12
-    assert refusal("csv", path=write(f"{content}1,\n")).endswith(f"row {rows + 1} has no label")
+    assert refusal("csv", path=write(f"{content}1,\n")).endswith(f"row {len(written) * 12 + 1} has no label")
 
 
-@pytest.mark.parametrize(
-    ("classes", "rows", "label"),
-    [(("eggs", "ham"), 1, "eggs"), (("eggs", "ham"), 3, "ham"), (CLASSES, 1, "ham")],
-)
-def test_a_short_table_for_a_trained_model(
-    write: Write, classes: tuple[str, ...], rows: int, label: str
-) -> None:
-    section = {"name": "csv", "path": write("a,label\n" + f"1,{label}\n" * rows), "validation": 200}
+@pytest.mark.parametrize(("classes", "rows"), [(("eggs", "ham"), 3), (CLASSES, 1)])
+def test_a_short_table_for_a_trained_model(write: Write, classes: tuple[str, ...], rows: int) -> None:
+    section = {"name": "csv", "path": write("a,label\n" + "1,ham\n" * rows), "validation": 200}
     data = load_data(section, 0, known=Known(task_for(classes), None))
     assert data.task == task_for(classes)
     assert sizes(data)["all"] == rows
     with pytest.raises(InputError, match="expected rows below its header, found none"):
         load_data({**section, "path": write("a,label\n")}, 0, known=Known(task_for(classes), None))
-
-
-def test_a_number_among_words_is_no_target(write: Write) -> None:
-    assert refusal("csv", path=write(table() + "1,2,7\n")).endswith("of class 7, found 1")
 
 
 def targets(write: Write, *changed: str) -> dict[str, str]:
@@ -76,15 +65,10 @@ def test_real_targets(write: Write) -> None:
 @pytest.mark.parametrize(
     ("label", "says"),
     [
-        ("inf", "row 40: expected a finite number for task=regression, got"),
         ("9" * 400, "row 40: expected a finite number for task=regression, got"),
         ("", "row 40 has no label"),
-        ("1_0", "row 40: expected a finite number for task=regression, got '1_0'"),
         ("True", "row 40: expected a finite number for task=regression, got 'True'"),
-        (
-            "low",
-            "got 'low'; to tell classes apart: task=classification",
-        ),
+        ("low", "got 'low'; to tell classes apart: task=classification"),
     ],
 )
 def test_broken_targets(write: Write, label: str, says: str) -> None:

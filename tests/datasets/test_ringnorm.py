@@ -40,9 +40,5 @@ def test_classes_are_the_two_normal_distributions(
 
 def test_the_seed_determines_the_draw() -> None:
     first, again, other = (load("ringnorm", seed, samples=100) for seed in (5, 5, 6))
-    for name, part in first.splits.items():
-        assert part.x.equal(again.splits[name].x)
-        assert part.y.equal(again.splits[name].y)
     assert first.sha256 == again.sha256
-    assert first.sha256 != other.sha256
     assert not np.isin(first.splits["all"].x, other.splits["all"].x).any()

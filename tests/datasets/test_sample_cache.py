@@ -7,7 +7,6 @@ import pytest
 
 from nsvm_cli.datasets import SampleCache, load_data
 from nsvm_cli.datasets.digits import SklearnDigits
-from nsvm_cli.datasets.ringnorm import Ringnorm
 
 DIGITS = {"name": "digits", "classes": [0, 1], "validation": 0}
 RINGNORM = {"name": "ringnorm", "samples": 300, "validation": 0}
@@ -33,12 +32,3 @@ def test_samples_that_are_drawn_are_drawn_for_each_seed() -> None:
     for seed in (0, 1):
         data, alone = load_data(RINGNORM, seed, cache=cache), load_data(RINGNORM, seed)
         np.testing.assert_array_equal(data.splits["all"].x, alone.splits["all"].x)
-
-
-def test_samples_that_say_that_they_are_generated_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child of the generator draws without a trace in the generator."""
-    load = Ringnorm.load
-    monkeypatch.setattr(Ringnorm, "load", lambda self, rng: load(self, rng.spawn(1)[0]))
-    cache = SampleCache()
-    first, second = (load_data(RINGNORM, seed, cache=cache) for seed in (0, 1))
-    assert first.sha256 != second.sha256
