@@ -1,4 +1,4 @@
-"""Shared fixtures: a certificate authority for downloads, and tables as files."""
+"""Shared fixtures: tables as files."""
 
 from __future__ import annotations
 
@@ -8,21 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.datasets.https_server import Authority
-
 Write = Callable[..., str]
-
-
-@pytest.fixture(scope="session")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture
-def trusted(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> Authority:
-    """A certificate authority that this process and its children trust."""
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.bundle))
-    return authority
 
 
 @pytest.fixture

@@ -126,13 +126,6 @@ def test_all_of_a_column_of_numbers_is_decimal_numbers(write: Write) -> None:
     np.testing.assert_array_equal(data.splits["all"].x[:, 0], values.fillna(data.encoder.columns["x"]))
 
 
-def test_numbers_of_a_data_frame_are_the_category_of_their_value() -> None:
-    cells = pd.Series([True, 1, 1.0, 2.5, "01", None], dtype=object)
-    table = Table(pd.DataFrame({"a": cells}), ("X",))
-    x = TableEncoder({"a": ("True", "1", "2.5", "01", "")})(table)
-    assert x.argmax(1).tolist() == [0, 1, 1, 2, 3, 4]
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

@@ -16,7 +16,7 @@ import torch
 from nsvm_cli.datasets import DATASETS
 from nsvm_cli.datasets.image_files import ARCHIVE, CIFAR10, KMNIST, MNIST, FashionMNIST, ImageFiles
 from tests.conftest import real
-from tests.datasets.helpers import load, refusal, sizes
+from tests.datasets.helpers import load, refusal
 
 IDX = [*MNIST.sums]
 M, N = 600, 100
@@ -87,20 +87,6 @@ def test_samples_are_what_the_files_hold(
         np.testing.assert_array_equal(data.splits[name].x, pixels(*shape)[rows])
         np.testing.assert_array_equal(data.splits[name].y, LABELS[rows])
     assert (data.task.classes, data.official_split, data.global_scaling) == (tuple(source.names), True, True)
-
-
-@pytest.mark.parametrize("classes", [(8, 3), (2, 0, 5)])
-def test_some_classes(root: Path, classes: tuple[int, ...]) -> None:
-    data = load("fake", root=str(root), classes=classes, validation=2)
-    assert data.task.classes == tuple(map(str, classes))
-    assert sizes(data)["validation"] == 2 * len(classes)
-    labels = [label for label in LABELS.tolist() if label in classes]
-    assert data.task.index(data.splits["all"].y).tolist() == [classes.index(label) for label in labels]
-
-
-def test_classes_by_their_names() -> None:
-    message = refusal("cifar10", classes=["dog", "cta"])
-    assert message.startswith("dataset.classes: there is no class 'cta'; did you mean cat?")
 
 
 @pytest.mark.parametrize(

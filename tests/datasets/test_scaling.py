@@ -49,14 +49,10 @@ def test_a_constant_feature_becomes_0(constant: float, m: int) -> None:
     torch.testing.assert_close(scaling(x)[:, ::2], fit_scaling(x[:, ::2], global_scaling=False)(x[:, ::2]))
 
 
-def write(file: Path, x: np.ndarray) -> Path:
+def fitted(file: Path, x: np.ndarray, validation: int) -> tuple[Scaling, np.ndarray]:
+    """Return the scaling of an experiment on samples x, and its training samples."""
     table = pd.DataFrame(x, columns=["a", "b"])
     table.assign(label=np.arange(len(x)) % 2).to_csv(file, index=False)
-    return file
-
-
-def fitted(file: Path, validation: int) -> tuple[Scaling, np.ndarray]:
-    """Return the scaling of an experiment, and its training samples."""
     data = {"name": "csv", "path": str(file), "validation": validation}
     experiment = prepare(small_settings(dataset=data, algorithm={"name": "pegasos", "steps": 10}))
     return experiment.scaling, experiment.data.splits["train"].x.numpy()
@@ -65,10 +61,10 @@ def fitted(file: Path, validation: int) -> tuple[Scaling, np.ndarray]:
 @pytest.mark.parametrize("validation", [0, 10])
 def test_only_training_samples_count(tmp_path: Path, validation: int) -> None:
     x = np.random.default_rng(0).normal(size=(100, 2))
-    scaling, train = fitted(write(tmp_path / "first.csv", x), validation)
+    scaling, train = fitted(tmp_path / "first.csv", x, validation)
     held_out = ~np.isin(x[:, 0], train[:, 0])
     assert held_out.sum() == 10 + 2 * validation
-    changed, _ = fitted(write(tmp_path / "second.csv", np.where(held_out[:, None], 1e6, x)), validation)
+    changed, _ = fitted(tmp_path / "second.csv", np.where(held_out[:, None], 1e6, x), validation)
     assert changed.mean.equal(scaling.mean)
     assert changed.std.equal(scaling.std)
     np.testing.assert_allclose(scaling.std, train.std(0, ddof=1))
