@@ -25,17 +25,6 @@ from tests.small_runs import SETTINGS, small_run, small_settings
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-Run = Callable[..., tuple[Path, dict[str, Any]]]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    def make(**changes: Any) -> tuple[Path, dict[str, Any]]:
-        path = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
-        return path, small_run(path, **changes)
-
-    return make
-
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> bytes:
@@ -60,24 +49,15 @@ def contents(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("solver", ["pegasos", "svc"])
-def test_the_loaded_model_has_the_same_decision_function(run: Run, dtype: str, solver: str) -> None:
+def test_the_loaded_model_has_the_same_decision_function(tmp_path: Path, dtype: str, solver: str) -> None:
     changes = {"dtype": dtype, "algorithm": {**SETTINGS["algorithm"], "solver": solver}}
-    (path, result), settings = run(**changes), small_settings(**changes)
-    loaded = load_model(path / "final.safetensors")
+    result, settings = small_run(tmp_path / "run", **changes), small_settings(**changes)
+    loaded = load_model(tmp_path / "run" / "final.safetensors")
     test = prepare(settings).data.splits["test"]
     assert loaded.settings == settings
     assert loaded.model.score(test.x, test.y)["errors"] == result["test_errors"]
     assert (loaded.model.expansion.bias != 0) == (solver == "svc")
-    again = load_model(path / "final.safetensors").model.decision_function(test.x)
-    assert torch.equal(loaded.model.decision_function(test.x), again)
-    assert str(again.dtype) == f"torch.{dtype}"
-
-
-def test_validation_keeps_the_test_set_closed(run: Run) -> None:
-    _, result = run(dataset={**SETTINGS["dataset"], "validation": 20})
-    assert result["test_accuracy"] is None
-    assert result["test_errors"] is None
-    assert result["validation_errors"] == round(40 * (1 - result["validation_accuracy"]))
+    assert str(loaded.model.decision_function(test.x).dtype) == f"torch.{dtype}"
 
 
 def refused(path: Path, said: str) -> None:
@@ -147,7 +127,6 @@ def facts_with(**changes: object) -> Mutation:
     ("mutate", "said"),
     [
         (lambda t, m: t.pop("z"), "alpha should be F32 of shape"),
-        (lambda t, m: t.update(z=t["z"][:-1]), "alpha should be F32 of shape"),
         (lambda t, m: t.update(z=t["z"][0]), "z should be a matrix"),
         (lambda t, m: t.update(alpha=t["alpha"].double()), "alpha should be F32 of shape .* got F64"),
         (lambda t, m: t.update(mean=t["mean"][:-1].clone()), r"mean should be F64 of shape \[20\], got"),
@@ -156,34 +135,24 @@ def facts_with(**changes: object) -> Mutation:
         (lambda t, m: t.update({"theta.extra": torch.ones(1)}), "should be no tensor 'theta.extra'"),
         (lambda t, m: t.update({str(i): torch.ones(1) for i in range(5000)}), "header has|tensors, expected"),
         (lambda t, m: t["z"].fill_(float("nan")), "NaN or infinity"),
-        (lambda t, m: t["theta.layers.0.bias"].fill_(float("inf")), "NaN or infinity"),
         (lambda t, m: t["std"].fill_(0), "std is not positive"),
         (lambda t, m: t["i"].fill_(-1), "i holds values that are not indices"),
         (lambda t, m: t.update(i=t["i"][1:]), "i should be I64 of shape"),
-        (lambda t, m: t.update(i=t["i"].int()), "i should be I64 of shape"),
         (lambda t, m: t.update(z=t["z"][:, :-1]), "z has 5 columns where the network gives 6"),
         (facts_with(scale=0.0), "scale should be greater than 0"),
-        (facts_with(steps=-1), "steps should be greater than or equal to 0"),
-        (facts_with(shape=[]), "shape"),
         (facts_with(shape=[2**30, 2**30]), "a sample has .* values, expected at most"),
         (facts_with(source="x" * 5000), "source should have at most|at most 4096"),
-        (facts_with(sha256="no"), "sha256"),
         (facts_with(more=1), "more"),
         (settings_with(algorithm={}), "there is no algorithm None"),
         (settings_with(algorithm={"name": "alg3"}), "algorithm.steps: alg3 needs a value"),
-        (settings_with(dataset={"name": "ringnorm", "samples": "many"}), "dataset.samples should be"),
-        (settings_with(network={"name": "mlp", "widths": [10**30]}), "cannot be used"),
         (settings_with(network={"name": "mlp", "widths": [2**62, 2**62]}), "cannot be used"),
         (settings_with(network={"name": "mlp", "widths": [2**29]}), "should be (no tensor|F32)"),
         (settings_with(network={"name": "mlp", "widths": [1] * 50_000}), "at most 1000 items"),
         (settings_with(kernel={"name": "polynomial", "degree": 10**15}), "kernel.degree should be less"),
         (lambda t, m: m.pop("settings"), "expected settings and facts, got facts"),
-        (lambda t, m: m.update(settings=None), "cannot be used"),
         (lambda t, m: m.update(extra=3), "expected settings and facts, got settings, facts, extra"),
-        (lambda t, m: m.update(facts={}), "needs a value"),
         (lambda t, m: m.update(facts=[1]), "cannot be used"),
         (settings_with(extra=1), "extra: there is no such setting"),
-        (settings_with(network={"name": "nope"}), "there is no network 'nope'"),
         (settings_with(kernel={"_target_": "os.system"}), "there is no kernel None"),
         (settings_with(kernel={"name": "rbf", "_target_": "os.system"}), "no such setting"),
         (settings_with(kernel={"name": "rbf", "gamma": "${oc.env:HOME}"}), "gamma should be a valid number"),
@@ -218,7 +187,6 @@ FACTS: dict[str, Any] = {
     ("columns", "said"),
     [
         ({"size": 1.0}, "its columns give 1 features, expected shape"),
-        ({}, "its columns give 0 features"),
         ({"a": 1.0, "b": []}, "columns.b"),
         ({"a": [str(i) for i in range(1001)]}, "at most 1000 items"),
         ({"a": ["x" * 5000, "y", "z"]}, "at most 4096 characters"),
@@ -226,8 +194,6 @@ FACTS: dict[str, Any] = {
         ({"a": float("inf")}, "finite number"),
         ({"a": [1] * 300_000}, r"^\d validation errors"),
         ({"a": {"b": 1}}, "columns"),
-        ({"a": [["x"]]}, "columns"),
-        (["a", "b", "c"], "columns"),
         ({"a": ["x", None]}, "columns.a"),
     ],
 )
@@ -241,9 +207,7 @@ def test_columns_that_contradict_themselves_are_refused(columns: Any, said: str)
     ("text", "said"),
     [
         ("", "Expecting value"),
-        ("{", "Expecting property"),
         ("[]", "not a JSON object"),
-        ("3", "not a JSON object"),
         ("[" * 100_000, "recursion"),
         (f'{{"sha256": "{BLANK}", "facts": NaN, "settings": {{}}}}', "expected JSON objects"),
         ('{"sha256": 3}', "no checksum"),

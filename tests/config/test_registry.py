@@ -31,11 +31,6 @@ class Plain(Source):
         object.__setattr__(self, "size", size)
 
 
-class Passing(Plain):
-    def __init__(self, size: int = 600, **others: Any) -> None:
-        super().__init__(size, **others)
-
-
 class Inherited(Standard):
     """Has the settings of the class that it derives from."""
 
@@ -44,7 +39,7 @@ def function(size: int = 600, validation: int = 0) -> Source:
     return Standard(size=size, validation=validation)
 
 
-@pytest.mark.parametrize("kind", [Standard, Checked, Plain, Passing, Inherited, function])
+@pytest.mark.parametrize("kind", [Standard, Checked, Plain, Inherited, function])
 def test_settings_reach_every_kind_of_part(kind: Callable[..., Any]) -> None:
     def built(**settings: Any) -> Any:
         return build({"mine": kind}, "dataset", {"name": "mine", **settings})

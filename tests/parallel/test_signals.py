@@ -63,5 +63,4 @@ def test_what_ends_a_job_crosses_processes() -> None:
     copy = pickle.loads(pickle.dumps(Interrupted(15, "interrupted after step 3")))
     assert (type(copy), copy.signum, str(copy)) == (Interrupted, 15, "interrupted after step 3")
     copy = pickle.loads(pickle.dumps(NotFiniteError("g", 3)))
-    assert (type(copy), copy.quantity, copy.step) == (NotFiniteError, "g", 3)
-    assert str(copy) == "g is not finite at step 3"
+    assert (type(copy), str(copy)) == (NotFiniteError, "g is not finite at step 3")

@@ -47,7 +47,7 @@ def until(condition: object, seconds: float = 60) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_they_end_with_the_process_that_started_them(how: signal.Signals, tmp_path: Path) -> None:
     script, file = tmp_path / "script.py", tmp_path / "pid"
     script.write_text(SLEEPER)

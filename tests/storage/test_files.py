@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 
@@ -89,15 +88,3 @@ def test_a_link_that_the_user_names_is_followed(tmp_path: Path) -> None:
         assert path.is_symlink()
         assert path.read_text() == "new"
     assert {file.name for file in (tmp_path / "elsewhere").iterdir()} == {"a", "b"}
-
-
-def test_a_pipe_that_the_user_names_is_written_to(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        write_atomically(pipe, b"new", named=True)
-        assert os.read(reader, 99) == b"new"
-    finally:
-        os.close(reader)
-    assert pipe.is_fifo()
