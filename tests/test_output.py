@@ -115,10 +115,8 @@ def test_an_encoding_that_lacks_characters(run: Path, tmp_path: Path) -> None:
 
 def test_names_that_are_not_utf_8(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"b\xff")
-    words = ["train", *TINY, f"hydra.sweep.dir='{folder}'", "dataset.validation=30", "-m"]
-    for _ in range(2):
-        assert f"{tmp_path}/b\\udcff" in nsvm(*words, cwd=tmp_path, code=0).stdout
-    assert evaluated(folder / "0", cwd=tmp_path)["errors"] >= 0
+    done = nsvm("train", *TINY, f"hydra.run.dir='{folder}'", cwd=tmp_path, code=0)
+    assert f"{tmp_path}/b\\udcff" in done.stdout
 
 
 def test_settings_are_utf_8_whatever_the_locale(tmp_path: Path) -> None:

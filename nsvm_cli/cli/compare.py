@@ -64,7 +64,7 @@ def compare(options: argparse.Namespace) -> None:
     from nsvm_cli.comparison import compare as study
     from nsvm_cli.comparison.cells import cells, not_counted
     from nsvm_cli.comparison.records import find_runs
-    from nsvm_cli.comparison.table import notes, to_csv, to_latex, to_markdown
+    from nsvm_cli.comparison.table import code_note, notes, to_csv, to_latex, to_markdown
 
     if options.escape_formulas and options.format != "csv":
         raise InputError("--escape-formulas needs --format csv: only in CSV are there cells that it changes")
@@ -79,8 +79,8 @@ def compare(options: argparse.Namespace) -> None:
         drawn = figures(rows, ranks)
     if options.format == "csv":
         answer_lines(to_csv(rows, options.escape_formulas))
-        if rest:
-            say(rest)
+        for note in filter(None, (code_note(candidates), rest)):
+            say(note)
     else:
         write = to_latex if options.format == "latex" else to_markdown
         answer_lines(write(rows, notes(rows, ranks, rest)))

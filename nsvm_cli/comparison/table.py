@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+from nsvm_cli.comparison.cells import Cell
 from nsvm_cli.comparison.compare import FEWEST_BLOCKS, Comparison, Ranking, shared_samples
 from nsvm_cli.comparison.intervals import FEWEST_SEEDS
-from nsvm_cli.comparison.records import RunRecord
 from nsvm_cli.output import printable
 from nsvm_cli.storage.files import csv_text
 
@@ -137,12 +137,11 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "") -> 
     cells = [row.cell for row in rows]
     scored = [cell for cell in cells if cell.values]
     lost = [cell for cell in cells if cell.failed]
-    runs = [run for cell in cells for run in cell.runs.values()]
-    repeats, code = sum(cell.repeats for cell in cells), _paths_by_code(runs)
+    repeats, code = sum(cell.repeats for cell in cells), code_note(cells)
     found = {
         SENTENCES["test"]: cells[0].split == "test" and len({cell.candidate for cell in cells}) > 1,
         f"Left out, as they repeat another run's settings and seed: {repeats}.": repeats,
-        printable(f"The code of the plugins differs, as between {' and '.join(code[:2])}."): len(code) > 1,
+        code: code,
         SENTENCES["failed"]: any(len(cell.values) == len(cell.runs) for cell in lost),
         SENTENCES["guessed"]: any(len(cell.values) > len(cell.runs) for cell in lost),
         rest: rest,
@@ -160,6 +159,16 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "") -> 
     return [sentence for sentence, applies in found.items() if applies]
 
 
-def _paths_by_code(runs: Sequence[RunRecord]) -> list[str]:
-    """Return one of the runs for each version of the code of plugins."""
-    return [*{str(code): str(r.path) for r in runs if (code := r.figures.get("plugins_sha256"))}.values()]
+def code_note(cells: Sequence[Cell]) -> str:
+    """Return a sentence on two runs that were trained with different code of plugins, if there are any.
+
+    In one row, where seeds are averaged, a run without plugins counts as well.
+    """
+    rows = [[*cell.runs.values()] for cell in cells]
+    with_plugins = [run for runs in rows for run in runs if run.figures.get("plugins_sha256")]
+    for runs, where in (*((runs, "averaged in one row") for runs in rows), (with_plugins, "compared here")):
+        paths = {str(run.figures.get("plugins_sha256")): str(run.path) for run in runs}
+        if len(paths) > 1:
+            first, second, *_ = paths.values()
+            return printable(f"Runs with different code of plugins are {where}, as {first} and {second}.")
+    return ""

@@ -160,8 +160,8 @@ def one_line(error: ValidationError, prefix: str = "") -> str:
     """Return pydantic's findings as one line, such as ``algorithm.lam should be greater than 0, got 0``."""
     findings = {}
     for finding in error.errors():
-        parts = [str(part) for part in finding["loc"]]
-        places = [p for p in parts if p.removeprefix("constrained-") not in KINDS and "[" not in p]
+        places = [str(part).removeprefix("constrained-") for part in finding["loc"]]
+        places = [part for part in places if part not in KINDS and "[" not in part]
         where = ".".join([prefix, *places]).strip(".")
         if finding["type"] == "value_error":
             said = f": {finding['ctx']['error']}"

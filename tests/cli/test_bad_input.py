@@ -22,7 +22,7 @@ CASES = [
     ("train network.widths=[4", "cannot read the override 'network.widths=[4'"),
     ("train --confg-dir x", "there is no flag --confg-dir; did you mean --config-dir?"),
     ("train --config-dir nowhere", "nowhere' not found"),
-    ("train --cfg everything", "there is no cfg/-c 'everything'; expected one of: all, hydra, job"),
+    ("train --cfg everything", "there is no cfg 'everything'; expected one of: all, hydra, job"),
     ("train seed=1 --config-dir", "argument --config-dir/-cd: expected one argument"),
     ("train steps=10", "steps: there is no such setting; did you mean algorithm.steps? (known: algorithm, "),
     ("train algorithm.lr=0.1", "did you mean optimizer.lr? (known: algorithm.average, "),
