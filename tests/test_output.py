@@ -138,8 +138,8 @@ class Terminal(io.StringIO):
     ("columns", "expected"),
     [
         (40, "peg.*"),
-        (80, "pegasos ringnorm seed 0 ━{10,} 50/50 TIME TIME val SHARE.*"),
-        (150, "pegasos ringnorm seed 0 ━{20,} 50/50 TIME TIME val SHARE viol N acc SHARE SV N"),
+        (80, "pegasos on ringnorm, seed 0 ━{10,} 50/50 TIME TIME val.*"),
+        (150, "pegasos on ringnorm, seed 0 ━{10,} 50/50 TIME TIME validation SHARE violations N .*"),
     ],
 )
 def test_the_bar_shows_what_there_is_room_for(columns: int, expected: str, tmp_path: Path) -> None:

@@ -14,11 +14,9 @@ Print a script that completes commands, flags, groups, options and keys. To have
 it in every new shell:
 
   bash   eval "$(nsvm completion bash)"    in ~/.bashrc
-  zsh    eval "$(nsvm completion zsh)"     in ~/.zshrc
+  zsh    eval "$(nsvm completion zsh)"     in ~/.zshrc, after compinit
   fish   nsvm completion fish | source     in ~/.config/fish/config.fish
 """
-COMPINIT = "(( $+functions[compdef] )) || { autoload -U compinit && compinit -u; }\n"
-"""For a zsh whose start-up file does not turn completion on."""
 
 
 def configure(parser: CommandParser) -> None:
@@ -30,8 +28,7 @@ def completion(options: argparse.Namespace) -> None:
     """Print the script for a shell."""
     from argcomplete.shell_integration import shellcode
 
-    script = shellcode(["nsvm"], shell=options.shell)
-    sys.stdout.write((COMPINIT if options.shell == "zsh" else "") + script)
+    sys.stdout.write(shellcode(["nsvm"], shell=options.shell))
 
 
 def complete() -> None:

@@ -84,11 +84,11 @@ class Job:
             recorded = _record_failure(error, place, self.full_error)
             if place.number is None:
                 self.error = error
-            elif not recorded:  # Hydra passes the error on
+            elif not recorded:  # Hydra passes the error on, once the other jobs have ended
                 raise error from None
             return math.nan
         finally:
-            _remove_if_unused(place.directory, self.started)
+            _remove_if_unused(place.directory)
 
 
 @dataclass
@@ -121,11 +121,6 @@ def _place(job: Job) -> Place:
     fields = {"job": number, "sweep": job.sweep if sweep else None, "overrides": overrides}
     fields["config_dir"] = config_dir
     return Place(job.options.resume or Path(hydra.runtime.output_dir), number, fields)
-
-
-def refusals(directory: Path, sweep: str) -> Path:
-    """Return the folder, while a sweep runs, for jobs that may not write to their directories."""
-    return directory / f".{sweep}"
 
 
 def composed_settings(config: DictConfig, options: RunOptions) -> Settings:
@@ -229,7 +224,7 @@ def _train_run(
     with contextlib.ExitStack() as stack:
         if place.number is None:
             algorithm, dataset, seed = settings.algorithm["name"], settings.dataset["name"], settings.seed
-            title = f"{algorithm} on {dataset}, seed {seed}", f"{algorithm} {dataset} seed {seed}"
+            title = f"{algorithm} on {dataset}, seed {seed}"
             callbacks = [stack.enter_context(Progress(title, total))]
             tell = callbacks[0].say
         signals = stack.enter_context(Signals())
@@ -286,19 +281,14 @@ def _status(place: Place) -> Iterator[None]:
 
 
 def _record_failure(error: Exception, place: Place, full: bool) -> bool:
-    """Write the failure of a job to its directory or, if that holds another run, to ``refusals``; return
-    whether it was written.
+    """Write the failure of a job to its directory, unless that holds another run; return whether it did.
 
     The notices of a sweep's job include the traceback of a bug, or with ``full`` of any error. A finished run
     that cannot be trained for longer stays finished.
     """
     directory, fields, single = place.directory, place.fields, place.number is None
-    if single and not place.held:
+    if not place.held and (single or has_run(directory)):
         return False
-    if not place.held and has_run(directory):
-        hydra = HydraConfig.get()
-        folder = refusals(Path(hydra.runtime.cwd) / hydra.sweep.dir, fields["sweep"])
-        directory = folder / str(place.number)
     full = full or not isinstance(error, (InputError, RunError, OSError))
     if not single and (lines := details(error, full)):
         fields["notices"] = [*fields.get("notices", []), *lines]
@@ -312,14 +302,10 @@ def _record_failure(error: Exception, place: Place, full: bool) -> bool:
     return False
 
 
-def _remove_if_unused(directory: Path, started: float) -> None:
-    """Remove an empty directory that Hydra created for a job, but not one of the user's own.
-
-    With outputs/DATASET_ALGORITHM/TIME, empty folders above it are removed too.
-    """
+def _remove_if_unused(directory: Path) -> None:
+    """Remove the empty directory that Hydra created for a job, and outputs/DATASET_ALGORITHM above it."""
     with contextlib.suppress(OSError):
-        if directory.stat().st_mtime >= started:
-            directory.rmdir()
-            if directory.parent.parent.name == "outputs":
-                directory.parent.rmdir()
-                directory.parent.parent.rmdir()
+        directory.rmdir()
+        if directory.parent.parent.name == "outputs":
+            directory.parent.rmdir()
+            directory.parent.parent.rmdir()

@@ -208,8 +208,6 @@ def build_parser(command: str | None = None) -> Parser:
     parser.commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=CommandParser)
     for name, summary in COMMANDS.items():
         parser.commands.add_parser(name, help=summary, add_help=name != "train")
-    assert parser._subparsers is not None
-    _list(parser._subparsers, COMMANDS)
     if command in COMMANDS and command != "train":
         module, chosen = import_module(f"nsvm_cli.cli.{command}"), parser.commands.choices[command]
         chosen.description, chosen.epilog = module.DESCRIPTION, vars(module).get("EPILOG")

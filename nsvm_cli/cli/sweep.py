@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import shlex
-import shutil
 import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,6 @@ from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from nsvm_cli.cli.job import refusals
 from nsvm_cli.cli.pictures import draw_missing
 from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
 from nsvm_cli.output import answer
@@ -51,9 +49,6 @@ def _swept(hydra: DictConfig) -> tuple[int | None, set[str]]:
         return None, set()
 
 
-TRY_LOCALLY = "; hydra/launcher=submitit_local tries a sweep on this machine"
-
-
 @dataclass(frozen=True)
 class Outcome:
     """What is known of one job from the status in its directory."""
@@ -82,7 +77,7 @@ class Sweep:
     jobs: int | None = None
     keys: set[str] = field(default_factory=set)
     _before: dict[Path, int] = field(default_factory=dict)
-    _ended: dict[Path, int] = field(default_factory=dict)
+    _ended: set[Path] = field(default_factory=set)
     _noticed: Counter[Path] = field(default_factory=Counter)
     _watching: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
@@ -91,7 +86,6 @@ class Sweep:
         from nsvm_cli.terminal.sweep_progress import SweepProgress
 
         self.directory, self.jobs, self.keys = directory, jobs, keys
-        shutil.rmtree(refusals(directory, self.name), ignore_errors=True)  # of a command that was killed
         self._before = {path: _written(path) for path in self._paths()}
         self._watching.enter_context(SweepProgress(self.look, jobs))
 
@@ -120,9 +114,7 @@ class Sweep:
             if self.directory is None:
                 raise
             self._report()
-            reason = next(iter(message_of(error).splitlines()))
-            reason += TRY_LOCALLY if "srun" in reason else ""
-            raise RunError(f"the sweep ended early: {reason}") from error
+            raise RunError(f"the sweep ended early: {message_of(error).splitlines()[0]}") from error
         finally:
             SweepDirectory.sweep = None
         if failed := [outcome for outcome in self._report() if outcome.status == "failed"]:
@@ -134,31 +126,24 @@ class Sweep:
         for path in self._paths():
             if path in self._ended or (one := outcome(path, self.name)) is None or one.message == KILLED:
                 continue
-            if self._is_earlier(path):
+            if self._before.get(path) == _written(path):
                 if one.status == "finished" and not self.overwrite:
-                    self._ended[path] = one.job
+                    self._ended.add(path)
                 continue
             settings = self._settings(one)
             label = f"job {one.job} ({settings})" if settings else f"job {one.job}"
             lines += [f"{label}: {notice}" for notice in one.notices[self._noticed[path] :]]
             self._noticed[path] = len(one.notices)
             if one.status != "running":
-                self._ended[path] = one.job
-                count = len({*self._ended.values()})
-                of_all = f"{count}/{self.jobs}" if self.jobs else str(count)
-                lines.append(f"{label}: {one.status}{_score(path)}; {of_all} ended")
-        return lines, len({*self._ended.values()})
+                self._ended.add(path)
+                of_all = f"/{self.jobs}" if self.jobs else ""
+                lines.append(f"{label}: {one.status}{_score(path)}; {len(self._ended)}{of_all} ended")
+        return lines, len(self._ended)
 
     def _paths(self) -> list[Path]:
-        """Return the directories of jobs, and those of refusals after them."""
+        """Return the directories of jobs."""
         assert self.directory is not None
-        refused = refusals(self.directory, self.name)
-        paths = [file.parent for file in self.directory.rglob(STATUS)]
-        return sorted(paths, key=lambda path: path.parent == refused)
-
-    def _is_earlier(self, path: Path) -> bool:
-        """Return whether the status of a job is still the one from before the sweep."""
-        return self._before.get(path) == _written(path)
+        return [file.parent for file in self.directory.rglob(STATUS)]
 
     def _settings(self, one: Outcome) -> str:
         """Return the overrides that distinguish a job from the others."""
@@ -168,9 +153,7 @@ class Sweep:
         if self.directory is None:
             return []
         found = filter(None, (outcome(path, self.name, interrupted) for path in self._paths()))
-        by_job = {one.job: one for one in found}  # its refusal, if any, rather than what is in its directory
-        outcomes = [one for _, one in sorted(by_job.items())]
-        shutil.rmtree(refusals(self.directory, self.name), ignore_errors=True)
+        outcomes = sorted(found, key=lambda one: one.job)
         if outcomes:
             self._show(outcomes)
         if not interrupted:  # a signal means to stop now; the next start draws the pictures
@@ -187,9 +170,7 @@ class Sweep:
         shown += [f"{count['running']} running"] if count["running"] else []
         lacking = (self.jobs or 0) - len(outcomes)
         shown += [f"{lacking} without a result"] if lacking > 0 else []
-        earlier = sum(one.status == "finished" and self._is_earlier(one.directory) for one in outcomes)
-        before = f"; {earlier} had finished before" if earlier else ""
-        answer(f"{self.directory}: {', '.join(shown)}{before}")
+        answer(f"{self.directory}: {', '.join(shown)}")
         if count["finished"] > 1:
             answer(f"To compare the settings: nsvm compare {shlex.quote(str(self.directory))}")
         table = Table()

@@ -11,7 +11,16 @@ from typing import Any
 
 import rich.console
 from rich.box import SIMPLE_HEAD
-from rich.table import Table
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column, Table
 from rich.text import Text
 
 from nsvm_cli.output import answer, printable
@@ -243,20 +252,16 @@ def score_of(result: Mapping[str, Any]) -> tuple[str, str, float] | None:
     return None
 
 
-Form = tuple[str, str]
-"""A piece of a line, in full and as short as possible."""
-
-RECORD_FIGURES: tuple[tuple[str, str, str, Callable[[Any], str]], ...] = (
-    ("validation_accuracy", "validation", "val", percent),
-    ("validation_r2", "validation R^2", "val", "{:.4f}".format),
-    ("violations", "violations", "viol", str),
-    ("running_accuracy", "running accuracy", "acc", percent),
-    ("support_vectors", "support vectors", "SV", str),
-    ("full_objective", "full objective", "full", "{:.4g}".format),
-    ("objective", "objective", "obj", "{:.3g}".format),
+RECORD_FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("validation_accuracy", "validation", percent),
+    ("validation_r2", "validation R^2", "{:.4f}".format),
+    ("violations", "violations", str),
+    ("running_accuracy", "running accuracy", percent),
+    ("support_vectors", "support vectors", str),
+    ("full_objective", "full objective", "{:.4g}".format),
+    ("objective", "objective", "{:.3g}".format),
 )
-"""What a line shows of a record: field, name, short name and format; the most important first."""
-
+"""What a line shows of a record: field, name and format; the most important first."""
 
 OF_SVM = ("violations", "support_vectors")
 """Figures hidden while zero."""
@@ -271,10 +276,26 @@ def clock(seconds: int | float | None) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def forms(record: Mapping[str, Any]) -> list[Form]:
-    """Return the figures of a record, the most important first."""
+def figures_of(record: Mapping[str, Any]) -> list[str]:
+    """Return the figures of a record in words, the most important first."""
     return [
-        (f"{name} {shown(record[key])}", f"{short} {shown(record[key])}")
-        for key, name, short, shown in RECORD_FIGURES
+        f"{name} {shown(record[key])}"
+        for key, name, shown in RECORD_FIGURES
         if record.get(key) is not None and (record[key] or key not in OF_SVM)
     ]
+
+
+def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:
+    """Return a bar with the counts and times of one task, which only a terminal shows."""
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(table_column=Column(min_width=10, max_width=40, ratio=1)),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(compact=True),
+        *columns,
+        console=console,
+        expand=True,
+        disable=not console.is_terminal,
+        speed_estimate_period=float("inf"),
+    )

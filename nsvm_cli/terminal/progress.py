@@ -5,39 +5,28 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+from rich.progress import TextColumn
 from rich.table import Column
 
 from nsvm_cli.runs.loop import Callback, Record
-from nsvm_cli.terminal.console import Console, Form, clock, forms
+from nsvm_cli.terminal.console import Console, clock, figures_of, progress_bar
 from nsvm_cli.trainers import State
 
 
 class Progress(Callback):
     """A bar with the live figures on a terminal, and about ten plain lines elsewhere; on stderr."""
 
-    def __init__(self, title: Form, total: int) -> None:
+    def __init__(self, title: str, total: int) -> None:
         self.total = total
         self.next_line = 0.0
         self.figures: dict[str, Any] = {}
         self.console = Console(sys.stderr)
         self.live = self.console.is_terminal
-        self.bar = Bar(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(table_column=Column(min_width=10, max_width=40, ratio=1)),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(compact=True),
-            TextColumn("{task.fields[figures]}", table_column=Column(no_wrap=True, ratio=2)),
-            console=self.console,
-            expand=True,
-            disable=not self.live,
-            speed_estimate_period=float("inf"),
-        )
-        self.task = self.bar.add_task(title[1], total=total, figures="")
+        figures = TextColumn("{task.fields[figures]}", table_column=Column(no_wrap=True, ratio=2))
+        self.bar = progress_bar(self.console, figures)
+        self.task = self.bar.add_task(title, total=total, figures="")
         if not self.live:
-            self.say(f"{title[0]}: {total} steps")
+            self.say(f"{title}: {total} steps")
 
     def __enter__(self) -> Progress:
         self.bar.start()
@@ -57,10 +46,10 @@ class Progress(Callback):
         if record.get("part") != self.figures.get("part"):  # the objective of Part 1 is not one of Part 2
             self.figures = {}
         self.figures |= {name: value for name, value in record.items() if value is not None}
-        step, figures = record["step"], forms(self.figures)
-        self.bar.update(self.task, completed=step, figures=" ".join(short for _, short in figures))
+        step, figures = record["step"], figures_of(self.figures)
+        self.bar.update(self.task, completed=step, figures=" ".join(figures))
         if not self.live and (step >= self.next_line or step == self.total):
             self.next_line = step + self.total / 10
             task = self.bar.tasks[0]
             times = f"{clock(task.elapsed)} elapsed, {clock(task.time_remaining)} left"
-            self.say("  ".join([f"step {step}/{self.total}", times, *(name for name, _ in figures)]))
+            self.say("  ".join([f"step {step}/{self.total}", times, *figures]))

@@ -6,17 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Column
-
-from nsvm_cli.terminal.console import Console
+from nsvm_cli.terminal.console import Console, progress_bar
 
 INTERVAL = 0.5
 """Seconds between two looks at the jobs."""
@@ -33,18 +23,8 @@ class SweepProgress:
     def __init__(self, look: Callable[[], tuple[Sequence[str], int]], total: int | None) -> None:
         self.look = look
         self.console = Console(sys.stderr)
-        self.bar = Progress(
-            TextColumn("jobs"),
-            BarColumn(table_column=Column(min_width=10, max_width=40, ratio=1)),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(compact=True),
-            console=self.console,
-            transient=True,
-            disable=not self.console.is_terminal,
-            speed_estimate_period=float("inf"),
-        )
-        self.task = self.bar.add_task("", total=total)
+        self.bar = progress_bar(self.console)
+        self.task = self.bar.add_task("jobs", total=total)
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._watch, daemon=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -146,13 +145,6 @@ def test_a_run_that_diverges_fails_with_1_and_does_not_look_finished(tmp_path: P
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run" / "result.json").exists()
     assert not (tmp_path / "run" / "final.safetensors").exists()
-
-
-def test_a_folder_that_the_user_made_outlives_a_refusal(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    os.utime(tmp_path / "mine", (0, 0))  # it was there before the command started
-    refusal("train", "algorithm.lam=0", "hydra.run.dir=mine", cwd=tmp_path)
-    assert (tmp_path / "mine").is_dir()
 
 
 def test_a_run_directory_that_is_taken(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -16,8 +15,6 @@ from joblib.externals.loky import get_reusable_executor
 from omegaconf import DictConfig
 
 from nsvm_cli.cli.job import Job
-from nsvm_cli.compose.composition import compose_settings
-from nsvm_cli.storage.run_directory import write_config, write_status
 from tests.cli.process import nsvm, refusal
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -44,11 +41,10 @@ def statuses(sweep: Path) -> list[dict[str, Any]]:
     return [status_of(sweep / str(number)) for number in range(len([*sweep.glob("*/status.json")]))]
 
 
-@pytest.mark.parametrize("launcher", [pytest.param("basic", marks=pytest.mark.thorough), "joblib"])
 @pytest.mark.usefixtures("no_idle_workers")
-def test_two_of_eight_jobs_diverge(launcher: str, tmp_path: Path) -> None:
+def test_two_of_eight_jobs_diverge(tmp_path: Path) -> None:
     sweep = tmp_path / "sweep"
-    words = [f"hydra/launcher={launcher}", f"hydra.sweep.dir='{sweep}'", *TINY, "kernel=polynomial"]
+    words = ["hydra/launcher=joblib", f"hydra.sweep.dir='{sweep}'", *TINY, "kernel=polynomial"]
     done = nsvm("train", "-m", *words, QUARTER, "seed=0,1", cwd=tmp_path, env=WIDE, code=1)
     assert f"{sweep}: 6 finished, 2 failed, 0 interrupted" in done.stdout
     table = done.stdout.partition("6 finished")[2]
@@ -81,7 +77,7 @@ def test_the_same_sweep_again_skips_what_is_finished(tmp_path: Path) -> None:
     (sweep,) = (tmp_path / "outputs" / "sweep").iterdir()
     before = {file: file.stat().st_mtime_ns for file in (sweep / "0").iterdir()}
     again = nsvm(*words, "hydra/launcher=basic", cwd=tmp_path, code=1)
-    assert "1 finished, 1 failed, 0 interrupted; 1 had finished before" in again.stdout
+    assert "1 finished, 1 failed, 0 interrupted" in again.stdout
     assert {file: file.stat().st_mtime_ns for file in (sweep / "0").iterdir()} == before
     assert list((tmp_path / "outputs" / "sweep").iterdir()) == [sweep], "a launcher makes no other sweep"
 
@@ -106,13 +102,10 @@ def test_a_directory_of_another_run_stays_as_it_is(tmp_path: Path) -> None:
     assert nsvm(*words, "seed=3", cwd=tmp_path).returncode == 0
     before = (tmp_path / "sweep" / "0" / "status.json").read_bytes()
     other = nsvm(*words, "seed=4,5", cwd=tmp_path, env=WIDE, code=2)
-    assert "1 finished, 1 failed, 0 interrupted\n" in other.stdout
-    assert re.search(r"│ 0 .*│ failed │ .*/sweep/0 holds a run with other settings", other.stdout)
-    assert "Error executing job" not in other.stderr
+    assert "1 finished, 0 failed, 0 interrupted, 1 without a result\n" in other.stdout
     assert sorted(path.name for path in (tmp_path / "sweep").iterdir()) == ["0", "1", "multirun.yaml"]
-    last = other.stderr.splitlines()[-1]
-    assert "holds a run with other settings: name another hydra.sweep.dir, or overwrite=true" in last
-    assert last.startswith("nsvm: job 0 (")
+    said = "sweep/0 holds a run with other settings: name another hydra.sweep.dir, or overwrite=true"
+    assert other.stderr.splitlines()[-1].endswith(said)
     assert (tmp_path / "sweep" / "0" / "status.json").read_bytes() == before
     assert (tmp_path / "sweep" / "1" / "result.json").exists(), "the other jobs go on"
     assert nsvm(*words, "seed=4,5", "overwrite=true", cwd=tmp_path).returncode == 0
@@ -143,12 +136,9 @@ KERNELS["odd"] = Odd
 """
 
 
-IN_TRAINING = "if Path('sweep/0/status.json').exists(): "
-
-
-@pytest.mark.parametrize("when", ["", IN_TRAINING], ids=["before training", "in training"])
-def test_a_bug_in_a_plugin_is_a_failure_of_its_job(when: str, tmp_path: Path) -> None:
-    (tmp_path / "odd.py").write_text(PLUGIN.format(what=f"{when}raise KeyError('no such thing')"))
+def test_a_bug_in_a_plugin_is_a_failure_of_its_job(tmp_path: Path) -> None:
+    in_training = "if Path('sweep/0/status.json').exists(): "
+    (tmp_path / "odd.py").write_text(PLUGIN.format(what=f"{in_training}raise KeyError('no such thing')"))
     words = ["train", "-m", *TINY, "plugins=[odd]", "kernel.name=odd,rbf", "hydra.sweep.dir=sweep"]
     done = nsvm(*words, cwd=tmp_path, env={**WIDE, "HYDRA_FULL_ERROR": "1"}, code=1)
     assert "1 finished, 1 failed, 0 interrupted" in done.stdout
@@ -161,14 +151,8 @@ def test_a_bug_in_a_plugin_is_a_failure_of_its_job(when: str, tmp_path: Path) ->
     assert statuses(tmp_path / "sweep")[0]["message"].startswith(said)
 
 
-@pytest.mark.parametrize(
-    "signum",
-    [
-        signal.SIGTERM,
-        *(pytest.param(signum, marks=pytest.mark.thorough) for signum in (signal.SIGHUP, signal.SIGXCPU)),
-    ],
-)
-def test_a_signal_ends_the_sweep_and_the_job_says_so(signum: int, tmp_path: Path) -> None:
+def test_a_signal_ends_the_sweep_and_the_job_says_so(tmp_path: Path) -> None:
+    signum = int(signal.SIGTERM)
     kill = f"Path('killed').touch(); os.kill(os.getpid(), {signum}); time.sleep(0.2)"
     once = "if Path('sweep/0/status.json').exists() and not Path('killed').exists()"  # in training
     (tmp_path / "odd.py").write_text(PLUGIN.format(what=f"{once}: {kill}"))
@@ -194,41 +178,10 @@ def test_a_single_run_writes_its_status_too(tmp_path: Path) -> None:
     assert status["overrides"] == [*TINY, "kernel=polynomial"]
 
 
-def test_a_resumed_run_rewrites_its_status(tmp_path: Path) -> None:
-    """And despite changes it is resumed only when that is asked for."""
-    run = tmp_path / "run"
-    run.mkdir()
-    write_config(run, compose_settings(TINY))
-    write_status(run, "interrupted", "interrupted after step 0", job=None, sweep=None, overrides=TINY)
-    refused = nsvm("train", "resume=run", "seed=3", cwd=tmp_path, code=2)
-    status = status_of(run)
-    assert (status["status"], status["exit_code"]) == ("failed", 2)
-    assert f"nsvm: {status['message']}" == refused.stderr.splitlines()[-1]
-    assert nsvm("train", "resume=run", "seed=3", "allow_mismatch=true", cwd=tmp_path).returncode == 0
-    status = status_of(run)
-    assert (status["status"], status["message"]) == ("finished", "")
-
-
-@pytest.mark.parametrize(
-    ("word", "package", "installed_by"),
-    [
-        ("hydra/launcher=ray", "hydra-ray-launcher", "'nsvm[ray]'"),
-        ("hydra/launcher=slurm", "hydra-submitit-launcher", "'nsvm[slurm]'"),
-    ],
-)
-def test_a_missing_plugin_is_named(word: str, package: str, installed_by: str, tmp_path: Path) -> None:
-    if find_spec(f"hydra_plugins.{package.replace('-', '_')}"):
-        pytest.skip(f"{package} is installed")
-    says = refusal("train", "-m", word, "seed=0,1", cwd=tmp_path)
-    assert says == f"{word} needs a plugin of Hydra: pip install {installed_by}"
-
-
-def test_a_launcher_without_its_cluster(tmp_path: Path) -> None:
-    pytest.importorskip("submitit")
-    done = nsvm("train", "-m", "hydra/launcher=slurm", "seed=0,1", "hydra.sweep.dir=sweep", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith('nsvm: the sweep ended early: RuntimeError: Could not detect "srun"')
+@pytest.mark.skipif(find_spec("hydra_plugins.hydra_ray_launcher") is not None, reason="it is installed")
+def test_a_missing_plugin_is_named(tmp_path: Path) -> None:
+    says = refusal("train", "-m", "hydra/launcher=ray", "seed=0,1", cwd=tmp_path)
+    assert says == "hydra/launcher=ray needs a plugin of Hydra: pip install 'nsvm[ray]'"
 
 
 def test_a_sweeper_gets_the_validation_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from nsvm_cli.cli.job import refusals
 from nsvm_cli.cli.sweep import Sweep, outcome
-from nsvm_cli.errors import InputError, Interrupted, RunError
+from nsvm_cli.errors import Interrupted, RunError
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.run_directory import KILLED, Status, write_status
 
@@ -73,7 +72,7 @@ def test_only_what_has_happened_since_is_told(tmp_path: Path, capsys: pytest.Cap
         *("job 1 (a=1): failed", "job 2 (a=2): finished", "job 3 (a=3): finished")
     ]
     assert lines(out)[:2] == [
-        f"{tmp_path}: 3 finished, 1 failed, 0 interrupted; 1 had finished before",
+        f"{tmp_path}: 3 finished, 1 failed, 0 interrupted",
         f"To compare the settings: nsvm compare {tmp_path}",
     ]
     assert lines(out)[-1] == "What is left: nsvm train -m a=0,1,2,3 b=0"
@@ -99,31 +98,12 @@ def test_what_is_started_over_counts_once_it_has_ended(
     assert lines(out)[-1] == "What is left: nsvm train -m a=0,1,2,3 b=0"
 
 
-def test_a_refusal_counts_once_and_is_forgotten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also beside a status of the same job, which another process may have written."""
-    job(refusals(tmp_path, "mine"), 1, "failed", "of a command that was killed", exit_code=1)
-
-    def meanwhile() -> None:
-        job(tmp_path, 0, "running")
-        job(refusals(tmp_path, "mine"), 0, "failed", "it is in use", exit_code=2)
-
-    with pytest.raises(InputError, match=r"job 0 \(a=0 b=0\): it is in use$"):
-        swept(tmp_path, 1, meanwhile)
-    assert lines(capsys.readouterr().out)[0] == f"{tmp_path}: 0 finished, 1 failed, 0 interrupted"
-    assert [path.name for path in tmp_path.iterdir()] == ["0"]
-
-
 @pytest.mark.parametrize(
     ("error", "said"),
     [
         (TimeoutError(), "TimeoutError"),
         (RuntimeError("no cluster\nat all"), "RuntimeError: no cluster"),
         (OSError(errno.ENOSPC, "No space left on device"), "[Errno 28] No space left on device"),
-        (
-            RuntimeError('Could not detect "srun"'),
-            'RuntimeError: Could not detect "srun"; '
-            "hydra/launcher=submitit_local tries a sweep on this machine",
-        ),
     ],
 )
 def test_an_error_of_the_launcher_is_one_line(error: Exception, said: str, tmp_path: Path) -> None:
