@@ -61,7 +61,6 @@ def test_the_quantum_kernel_of_the_page_is_trained_from_its_values(example: Path
     assert result["test_errors"] < frozen["test_errors"]
 
 
-@pytest.mark.parametrize("algorithm", ["alg1", "alg4"])
 @pytest.mark.parametrize(
     ("returned", "how", "said"),
     [
@@ -75,12 +74,12 @@ def test_the_quantum_kernel_of_the_page_is_trained_from_its_values(example: Path
     ],
 )
 def test_a_kernel_without_a_usable_value_is_one_line(
-    algorithm: str, returned: str, how: str, said: str, tmp_path: Path
+    returned: str, how: str, said: str, tmp_path: Path
 ) -> None:
     (tmp_path / "own.py").write_text(OWN.format(returned=returned))
     (tmp_path / "conf" / "kernel").mkdir(parents=True)
     (tmp_path / "conf" / "kernel" / "own.yaml").write_text(f"name: own\ngradient: {how}\n")
-    words = ["--config-dir", "conf", "plugins=[own]", "kernel=own", f"algorithm={algorithm}", *SHORT]
+    words = ["--config-dir", "conf", "plugins=[own]", "kernel=own", "algorithm=alg1", *SHORT]
     assert said in refusal("train", *words, cwd=tmp_path)
 
 

@@ -49,7 +49,7 @@ def test_json(folder: Path) -> None:
     assert file == figures
 
 
-@pytest.mark.parametrize("what", ["changed", "gone", "no model", "no run"])
+@pytest.mark.parametrize("what", ["changed", "gone", "no model"])
 def test_what_is_missing_is_one_line(what: str, folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "run", tmp_path / "run")
     text = (folder / "table.csv").read_text()
@@ -58,7 +58,7 @@ def test_what_is_missing_is_one_line(what: str, folder: Path, tmp_path: Path) ->
     if what == "no model":
         for name in ("final", "last"):
             (tmp_path / "run" / f"{name}.safetensors").unlink()
-    done = nsvm("diagnose", "nothing" if what == "no run" else "run", cwd=tmp_path, code=2)
+    done = nsvm("diagnose", "run", cwd=tmp_path, code=2)
     assert done.stdout == ""
     assert done.stderr.startswith("nsvm: ")
     assert done.stderr.count("\n") == 1

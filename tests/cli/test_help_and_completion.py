@@ -8,12 +8,10 @@ from pathlib import Path
 
 import argcomplete
 import pytest
-import yaml
 
 from nsvm_cli import __version__
 from nsvm_cli.cli.completion import SHELLS, parser_for
 from nsvm_cli.cli.parser import COMMANDS
-from nsvm_cli.compose.composition import conf_folder
 from tests.cli.process import nsvm
 
 
@@ -21,14 +19,12 @@ from tests.cli.process import nsvm
     ("words", "said"),
     [
         ("--help", "usage: nsvm "),
-        ("help", "usage: nsvm "),
         ("--version", f"nsvm {__version__}"),
         (
             "train --help",
             "\nalgorithm: alg1, alg2, alg3, alg4, cross_entropy, linear_pegasos, pegasos\ndataset: ",
         ),
         ("train --hydra-help", "Hydra"),
-        ("train algorithm=alg3 --info", "alg3"),
         ("evaluate --help", "usage: nsvm evaluate [-h] [--json] PATH [KEY=VALUE ...]"),
         ("tune --help", "usage: nsvm tune [-h] [--config-dir FOLDER] [OVERRIDE ...]"),
         ("reproduce --help", "usage: nsvm reproduce [-h] [KEY=VALUE ...]"),
@@ -42,13 +38,6 @@ def test_help(words: str, said: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_help_of_train_is_of_groups_and_leaves_values_to_those_who_ask(tmp_path: Path) -> None:
-    lines = nsvm("train", "--help", cwd=tmp_path).stdout.splitlines()
-    assert not any("${" in line for line in lines)
-    assert any(line.startswith("experiment: ") and "ringnorm_alg3" in line for line in lines)
-    assert "nsvm train --cfg job --resolve" in lines
-
-
 @pytest.mark.parametrize("command", ["", *sorted(COMMANDS.keys() - {"train"})])
 def test_help_fits_into_80_columns(command: str, tmp_path: Path) -> None:
     done = nsvm(*command.split(), "--help", cwd=tmp_path, env={"COLUMNS": "80"})
@@ -58,12 +47,6 @@ def test_help_fits_into_80_columns(command: str, tmp_path: Path) -> None:
 def test_no_command_shows_the_help_and_fails(tmp_path: Path) -> None:
     done = nsvm(cwd=tmp_path, code=2)
     assert all(command in done.stdout for command in COMMANDS)
-
-
-def test_help_describes_every_key_of_a_search(tmp_path: Path) -> None:
-    text = nsvm("tune", "--help", cwd=tmp_path).stdout
-    for key in yaml.safe_load((conf_folder() / "tune" / "default.yaml").read_text()):
-        assert f"  tune.{key}" in text
 
 
 LIGHT = {
@@ -114,27 +97,16 @@ def completions(line: str) -> set[str]:
         ("nsvm ", {*COMMANDS}),
         ("nsvm ev", {"evaluate"}),
         ("nsvm train dataset=m", {"dataset=mnist", "dataset=mnist10"}),
-        ("nsvm train dataset=mnist algorithm=al", {f"algorithm=alg{i}" for i in (1, 2, 3, 4)}),
         ("nsvm train -m seed=1 dataset=m", {"dataset=mnist", "dataset=mnist10"}),
         ("nsvm train algorithm=alg3 algorithm.m", {"algorithm.mu="}),
-        ("nsvm train optimizer=adam optimizer.b", {"optimizer.beta1=", "optimizer.beta2="}),
-        ("nsvm train chec", {"checkpoint.every=", "checkpoint.keep="}),
-        ("nsvm train experiment=r", {*(f"experiment=ringnorm_alg{i}" for i in (1, 2, 3, 4, "4_wide"))}),
-        ("nsvm train experiment=ringnorm_alg3 algorithm.m", {"algorithm.mu="}),
         ("nsvm train optimizer.lr=", {"optimizer.lr=0.0052"}),
-        ("nsvm train network=cnn network.h", {"network.head="}),
         ("nsvm train res", {"resume="}),
-        ("nsvm train over", {"overwrite=true"}),
         ("nsvm train --mu", {"--multirun"}),
         ("nsvm tune dataset=m", {"dataset=mnist", "dataset=mnist10"}),
-        ("nsvm tune tune.see", {"tune.seeds="}),
         ("nsvm tune tune.space.optimizer.lr.h", {"tune.space.optimizer.lr.high="}),
-        ("nsvm tune --c", {"--config-dir"}),
-        ("nsvm reproduce q", {"quick=true"}),
         ("nsvm reproduce cells=mnist_", {f"cells=mnist_alg{i}" for i in (1, 2, 3, 4)}),
         ("nsvm completion f", {"fish"}),
         ("nsvm evaluate run --j", {"--json"}),
-        ("nsvm evaluate run split=t", {"split=test", "split=train"}),
         ("nsvm evaluate --json run split=t", {"split=test", "split=train"}),
         ("nsvm report ta", {"table.csv"}),
     ],

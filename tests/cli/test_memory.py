@@ -12,7 +12,6 @@ from tests.cli.process import evaluated, nsvm, refusal, trained
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 ALLOCATIONS = {
-    "numpy": "np.empty(2**57)",
     "torch": "torch.empty(2**50)",
     "pandas": "pd.read_csv(Full())",
     "python": "bytearray(2**60)",
@@ -45,14 +44,6 @@ def test_an_allocation_that_fails_is_one_line(library: str, tmp_path: Path) -> N
     done = nsvm("train", "plugins=[greedy]", "~dataset.samples", cwd=tmp_path, code=1)
     assert done.stderr.startswith("nsvm: out of memory: ")
     assert done.stderr.count("\n") == 1
-
-
-def test_a_job_of_a_sweep_reports_it_too(tmp_path: Path) -> None:
-    (tmp_path / "greedy.py").write_text(PLUGIN.format(allocation=ALLOCATIONS["torch"]))
-    words = ["train", "-m", "plugins=[greedy]", "~dataset.samples=7400", "seed=0", "hydra.sweep.dir=sweep"]
-    done = nsvm(*words, cwd=tmp_path, code=1)
-    assert "seed=0): out of memory: " in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_memory_budget_decides_how_large_a_table_may_be(

@@ -43,12 +43,8 @@ MINE = ["--config-dir", "my_conf", "plugins=[my_parts]", "curves=false"]
 @pytest.mark.parametrize(
     "choice",
     [
-        pytest.param("kernel=cauchy algorithm=pegasos", marks=pytest.mark.thorough),
+        "kernel=cauchy network=wide algorithm=perceptron dataset=moons",
         "network=wide dataset=moons algorithm.steps=300 algorithm.solver_steps=300",
-        pytest.param("algorithm=perceptron network=identity kernel.gamma=0.05", marks=pytest.mark.thorough),
-        pytest.param(
-            "dataset=moons dataset.samples=400 algorithm=alg3 algorithm.steps=300", marks=pytest.mark.thorough
-        ),
     ],
 )
 def test_a_part_of_ones_own_trains_and_evaluates(choice: str, parts: Path) -> None:
@@ -82,12 +78,8 @@ MOONS = "did you mean dataset.noise? (known: dataset.name, dataset.noise, datase
         ("train kernel=cauchy kernel.gamma=wide", "kernel.gamma should be a valid number, got 'wide'"),
         ("train dataset=moons dataset.samples=many", "dataset.samples should be a valid integer, got 'many'"),
         ("train dataset=moons +dataset.validation=-1", "dataset.validation should be greater than"),
-        ("train network=wide network.width=-3", "network wide cannot be built: "),
         ("train network=wide network.width=many", "network=wide: "),
-        ("train algorithm=perceptron algorithm.lam=[1]", "algorithm.lam should be a valid number, got [1]"),
         ("train dataset=moons dataset.noise2=3", MOONS),
-        ("train dataset=moons ~dataset.noise2", MOONS),
-        ("train --estimate dataset=moons dataset.noise2=3", MOONS),
         ("tune dataset=moons dataset.noise2=3", "did you mean dataset.noise? (known: dataset.name, "),
         ("train kernel=cauchy kernel.gama=3", "kernel.gamma? (known: kernel.gamma, kernel.name)"),
         (
@@ -98,11 +90,6 @@ MOONS = "did you mean dataset.noise? (known: dataset.name, dataset.noise, datase
 )
 def test_a_bad_setting_of_a_part_of_ones_own_is_one_line(words: str, said: str, parts: Path) -> None:
     assert said in refusal(*words.split(), *MINE[:3], cwd=parts)
-
-
-def test_every_part_at_once(parts: Path) -> None:
-    words = [*MINE, "kernel=cauchy", "network=wide", "algorithm=perceptron", "dataset=moons"]
-    trained(*words, cwd=parts)
 
 
 @pytest.mark.parametrize(
@@ -200,11 +187,9 @@ def test_a_run_resumes_and_is_evaluated_with_the_code_that_it_was_trained_with(m
     command = "nsvm train --config-dir conf 'plugins=[mine]' kernel=mine "
     assert command in report("run", "plugins=[mine]", cwd=mine).sections["Settings"]
     said = "the code of the plugins is not that of training: "
-    both = "run", "run/last.safetensors"
-    for path in both:
-        assert said not in nsvm("evaluate", path, "plugins=[mine]", cwd=mine, code=0).stderr
+    assert said not in nsvm("evaluate", "run", "plugins=[mine]", cwd=mine, code=0).stderr
     (mine / "own" / "number.py").write_text("POWER = 1")
-    for path in both:
+    for path in ("run", "run/last.safetensors"):
         assert said in nsvm("evaluate", path, "plugins=[mine]", cwd=mine, code=0).stderr
 
 
@@ -213,14 +198,9 @@ def test_a_sweep_refuses_jobs_of_other_code(mine: Path) -> None:
     nsvm(*words, cwd=mine, code=0)
     assert "2 finished, 0 failed" in nsvm(*words, cwd=mine, code=0).stdout
     (mine / "own" / "number.py").write_text("POWER = 1/3")
-    done = nsvm(*words, cwd=mine, code=2)
-    assert "0 finished, 2 failed" in done.stdout
-    assert "sweep/0 holds a run with other code of plugins: name another hydra.sweep.dir" in done.stderr
+    refused = nsvm(*words, cwd=mine, code=2).stderr
+    assert "sweep/0 holds a run with other code of plugins: name another hydra.sweep.dir" in refused
     assert "2 finished" in nsvm(*words, "allow_mismatch=true", cwd=mine, code=0).stdout
-    nsvm("train", *RUN, "seed=2", "hydra.run.dir=sweep/2", cwd=mine, code=0)
-    note = "Runs with different code of plugins are averaged in one row, as sweep/1 and sweep/2."
-    assert note in nsvm("compare", "sweep", cwd=mine, code=0).stdout
-    assert note in nsvm("compare", "sweep", "--format", "csv", cwd=mine, code=0).stderr
 
 
 def test_a_result_says_where_and_from_which_commit_it_is(
@@ -231,12 +211,11 @@ def test_a_result_says_where_and_from_which_commit_it_is(
     name = ["-c", "user.name=me", "-c", "user.email=me@here"]
     for words in (["init", "-q"], ["add", "tracked"], [*name, "commit", "-q", "-m", "Begin"]):
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    (tmp_path / "tracked").write_text("edited")
     run, result = trained(*TINY, cwd=tmp_path)
-    assert (len(result["git"]["commit"]), result["git"]["dirty"]) == (40, False)
+    assert (len(result["git"]["commit"]), result["git"]["dirty"]) == (40, True)
     assert (result["host"], result["plugins_sha256"]) == ("host-of-mine", None)
     assert b"host-of-mine" not in (run / "final.safetensors").read_bytes()
-    (tmp_path / "tracked").write_text("edited")
-    assert trained(*TINY, "overwrite=true", cwd=tmp_path)[1]["git"] == {**result["git"], "dirty": True}
 
 
 @pytest.mark.parametrize(
@@ -262,9 +241,7 @@ from nsvm_cli.datasets import DATASETS
 from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.loggers import LOGGERS, Logger
 from nsvm_cli.models.kernels import KERNELS, RBF
-from nsvm_cli.models.losses import LOSSES, Hinge
 from nsvm_cli.models.networks import MLP, NETWORKS
-from nsvm_cli.models.optimizers import OPTIMIZERS, SGD
 from nsvm_cli.trainers import TRAINERS
 from nsvm_cli.trainers.alg1 import Alg1
 
@@ -288,17 +265,6 @@ class Net(MLP):
     def forward(self, x):
         return passing("Net.forward", super().forward(x))
 
-class Own(Hinge):
-    def slope(self, u):
-        return passing("Own.slope", super().slope(u))
-
-class Opt(SGD):
-    def __call__(self, parameters):
-        optimizer = super().__call__(parameters)
-        step = optimizer.step
-        optimizer.step = lambda *args: passing("Opt.__call__", step(*args))
-        return optimizer
-
 class Alg(Alg1):
     def advance(self, problem, state, until):
         return passing("Alg.advance" if state.t else "", super().advance(problem, state, until))
@@ -307,15 +273,14 @@ class Log(Logger):
     def start(self, run):
         return passing("Log.start", super().start(run))
 
-DATASETS["mine"], KERNELS["k"], LOGGERS["log"], LOSSES["own"] = Mine, K, Log, Own
-NETWORKS["net"], OPTIMIZERS["opt"], TRAINERS["alg"] = Net, Opt, Alg
+DATASETS["mine"], KERNELS["k"], LOGGERS["log"] = Mine, K, Log
+NETWORKS["net"], TRAINERS["alg"] = Net, Alg
 """
 RAISED = f"it is broken (broken.py, line {BROKEN[: BROKEN.index('raise')].count(chr(10)) + 1})"
 HINT = "; HYDRA_FULL_ERROR=1 shows the traceback"
-PARTS = ["dataset.name=mine", "kernel.name=k", "network.name=net", "optimizer.name=opt", "++loss={name:own}"]
-PARTS += ["algorithm=alg1", "algorithm.name=alg", "logger.name=log"]
+PARTS = ["dataset.name=mine", "kernel.name=k", "network.name=net", "logger.name=log"]
+PARTS += ["algorithm=alg1", "algorithm.name=alg"]
 SMALL = ["algorithm.steps=5", "network.widths=[2]", "dataset.samples=60"]
-PLACES = ("Mine.load", "K.__call__", "Net.__init__", "Own.slope", "Opt.__call__", "Alg.advance")
 OWN = ["plugins=[broken]", "curves=false", "engine=torch", *SMALL, *PARTS]
 
 
@@ -326,23 +291,20 @@ def broken(tmp_path: Path) -> Path:
     return tmp_path
 
 
-BUG = [(f"{place} KeyError", f"plugin broken failed: KeyError: {RAISED}{HINT}") for place in PLACES]
-
-
 @pytest.mark.parametrize(
     ("fails", "said"),
     [
         ("Mine.load ValueError", f"plugin broken failed: ValueError: {RAISED}"),
         ("Mine.load FileNotFoundError", f"plugin broken failed: {RAISED}"),
-        ("Net.forward ValueError", f"plugin broken failed: ValueError: {RAISED}"),
         ("Net.__init__ ValueError", f"network=net: {RAISED}"),
         ("Net.__init__ RuntimeError", f"network net cannot be built: {RAISED}"),
         ("Mine.load", "dataset mine returned NoneType, expected Samples or a Table"),
-        *BUG,
+        ("K.__call__ KeyError", f"plugin broken failed: KeyError: {RAISED}{HINT}"),
+        ("Alg.advance KeyError", f"plugin broken failed: KeyError: {RAISED}{HINT}"),
     ],
 )
 def test_what_a_plugin_raises_is_one_line_with_its_place(fails: str, said: str, broken: Path) -> None:
-    done = nsvm("train", *OWN, cwd=broken, env={"FAILS": fails}, code=1 if (fails, said) in BUG else 2)
+    done = nsvm("train", *OWN, cwd=broken, env={"FAILS": fails}, code=1 if HINT in said else 2)
     assert done.stderr.splitlines()[-1].replace("'it is broken'", "it is broken") == f"nsvm: {said}"
     assert "Traceback" not in done.stderr
 
@@ -358,11 +320,8 @@ def test_every_command_explains_a_plugin_that_fails(broken: Path, inline_workers
     bug = f"nsvm: plugin broken failed: RuntimeError: {RAISED}{HINT}"
     plugins, search = "plugins=[broken]", ["tune.validation=10", "tune.trials=1", "tune.jobs=1"]
     assert said("Mine.load ValueError", "evaluate", "run", plugins) == (2, wrong)
-    assert said("Mine.load ValueError", "train", "--estimate", *OWN) == (2, wrong)
-    assert said("Mine.load ValueError", "tune", *OWN, *search) == (2, wrong)
     assert said("Alg.advance RuntimeError", "tune", *OWN, *search) == (1, bug)
     assert said("K.__call__ RuntimeError", "predict", "run", "x.csv", plugins) == (1, bug)
-    assert said("K.__call__ RuntimeError", "report", "run", plugins) == (1, bug)
     assert said("Net.__init__ RuntimeError", "predict", "run", "x.csv", plugins) == (
         2,
         f"nsvm: run/final.safetensors cannot be used: network net cannot be built: {RAISED}",
@@ -371,10 +330,3 @@ def test_every_command_explains_a_plugin_that_fails(broken: Path, inline_workers
     assert (code, line.endswith(f"are left out: plugin broken failed: {RAISED}.")) == (0, True)
     code, line = said("Log.start OSError", "train", *OWN, "overwrite=true", "hydra.run.dir=run")
     assert (code, line) == (1, f"nsvm: logger=log could not start: {RAISED}; logger=none trains without")
-
-
-def test_the_whole_traceback_of_a_plugin_is_shown_if_asked_for(broken: Path) -> None:
-    done = nsvm("train", *OWN, cwd=broken, env={"FAILS": "Mine.load ValueError", "HYDRA_FULL_ERROR": "1"})
-    assert done.returncode == 2
-    assert "in load_data" in done.stderr
-    assert done.stderr.splitlines()[-1] == f"nsvm: plugin broken failed: ValueError: {RAISED}"

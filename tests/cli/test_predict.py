@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -76,19 +74,6 @@ def test_output(folder: Path) -> None:
     assert pd.read_csv(folder / "out.csv")["prediction"].astype(str).tolist() == [
         row["prediction"] for row in predicted(folder, "table.csv")
     ]
-    TABLE[:1].to_csv(folder / "one.csv", index=False)
-    TABLE[:0].to_csv(folder / "none.csv", index=False)
-    done = nsvm("predict", "run", "one.csv", "--output", "one.txt", cwd=folder)
-    assert (done.returncode, done.stderr) == (0, "1 prediction in one.txt\n")
-
-
-@pytest.mark.parametrize("output", [[], ["--output", "none.txt"]])
-def test_a_header_alone_is_no_success(folder: Path, output: list[str]) -> None:
-    (folder / "header.csv").write_text("age,colour,income\n")
-    done = nsvm("predict", "run", "header.csv", *output, cwd=folder)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "nsvm: header.csv holds no samples: expected at least one\n"
-    assert not [*folder.glob("*none.txt*")]
 
 
 def test_formulas_are_escaped_if_asked(tmp_path: Path) -> None:
@@ -103,23 +88,6 @@ def test_formulas_are_escaped_if_asked(tmp_path: Path) -> None:
         words = ["predict", "run", "table.csv", "--output", "out.csv", *flags]
         assert nsvm(*words, cwd=tmp_path).returncode == 0
         assert (tmp_path / "out.csv").read_text().splitlines()[1].startswith(f"{formula},")
-
-
-def test_output_to_a_pipe_and_through_a_link(folder: Path) -> None:
-    pipe, link = folder / "pipe", folder / "to.csv"
-    os.mkfifo(pipe)
-    link.symlink_to("linked.csv")
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        for output in (pipe, link):
-            done = nsvm("predict", "run", "table.csv", "--output", output, cwd=folder)
-            assert (done.returncode, done.stdout) == (0, ""), done.stderr
-        assert os.read(reader, 99).startswith(b"prediction,score\n")
-    finally:
-        os.close(reader)
-    assert pipe.is_fifo()
-    assert link.is_symlink()
-    assert (folder / "linked.csv").read_text().startswith("prediction,score\n")
 
 
 @pytest.mark.parametrize("kind", ["three classes", "regression"])
@@ -169,19 +137,14 @@ def test_images(tmp_path: Path) -> None:
         row["prediction"] == str(label) for row, label in zip(rows, digits.target, strict=False) if label < 2
     ]
     assert np.mean(of_two) > 0.9
-    shutil.copytree(tmp_path / "images", tmp_path / "odd")
-    odd = ["a\r.png", "b\x0c.png", "c\u2028,\x85.png", os.fsdecode(b"d\xff.png")]
-    for number, name in enumerate(odd):
-        (tmp_path / "odd" / f"{number:02}.png").rename(tmp_path / "odd" / name)
-    assert nsvm("predict", "run", "odd", "--output", "out.csv", cwd=tmp_path).returncode == 0
-    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
-        found = [*csv.DictReader(file)]
-    assert sorted(row["file"] for row in found)[-4:] == [*odd[:3], r"d\udcff.png"]
-    assert len(predicted(tmp_path, "odd")) == len(found) == 20
-    Image.new("L", (5, 6)).save(tmp_path / "odd" / "99.png")
-    assert "99.png has 5 x 6 pixels, expected" in nsvm("predict", "run", "odd", cwd=tmp_path, code=2).stderr
-    (tmp_path / "odd" / "99.png").write_bytes(b"\x89PNG")
-    assert "99.png cannot be read as an image" in nsvm("predict", "run", "odd", cwd=tmp_path, code=2).stderr
+    Image.new("L", (5, 6)).save(tmp_path / "images" / "99.png")
+    assert (
+        "99.png has 5 x 6 pixels, expected" in nsvm("predict", "run", "images", cwd=tmp_path, code=2).stderr
+    )
+    (tmp_path / "images" / "99.png").write_bytes(b"\x89PNG")
+    assert (
+        "99.png cannot be read as an image" in nsvm("predict", "run", "images", cwd=tmp_path, code=2).stderr
+    )
 
 
 def test_bad_input(folder: Path, tmp_path: Path) -> None:
@@ -194,13 +157,10 @@ def test_bad_input(folder: Path, tmp_path: Path) -> None:
     assert "no final.safetensors" in says(tmp_path, folder / "table.csv")
     (tmp_path / "fewer.csv").write_text("age\n1\n")
     assert "fewer.csv lacks columns that the model was trained on: colour, income" in says(run, "fewer.csv")
-    for separator in (";;", "", "é", '"'):
-        message = says(run, folder / "table.csv", "--separator", separator)
-        assert message.startswith("expected one ASCII character as separator, such as ;")
-    for file in ("missing/out.csv", tmp_path):
-        message = says(run, folder / "table.csv", "--output", file)
-        assert f"expected a file in a folder that exists, got {file}" in message
+    assert "expected one ASCII character as separator" in says(run, "x.csv", "--separator", ";;")
+    message = says(run, folder / "table.csv", "--output", "missing/out.csv")
+    assert "expected a file in a folder that exists, got missing/out.csv" in message
+    (tmp_path / "header.csv").write_text("age,colour,income\n")
+    assert "header.csv holds no samples: expected at least one" in says(run, "header.csv")
     (tmp_path / "odd.csv").write_text("age,colour,income\n1,red,2,3\n")
     assert "odd.csv cannot be read as CSV" in says(run, "odd.csv")
-    (tmp_path / "empty.csv").touch()
-    assert "empty.csv cannot be read as CSV" in says(run, "empty.csv")

@@ -64,15 +64,14 @@ def test_killed_and_resumed(twin: Path, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} <= {"run", "cache"}
 
 
-@pytest.mark.parametrize("signum", [pytest.param(signal.SIGHUP, marks=pytest.mark.thorough), signal.SIGINT])
-def test_a_signal_ends_a_run_in_order(signum: int, twin: Path, tmp_path: Path) -> None:
+def test_a_signal_ends_a_run_in_order(twin: Path, tmp_path: Path) -> None:
     run = start("train", *WORDS, "hydra.run.dir=run", "checkpoint.every=1h", cwd=tmp_path)
     wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists(), run)
     run.send_signal(signal.SIGUSR1)
     wait_for(lambda: (tmp_path / "run" / "last.safetensors").exists(), run)
-    run.send_signal(signum)
+    run.send_signal(signal.SIGINT)
     _, errors = run.communicate(timeout=60)
-    assert run.returncode == 128 + signum
+    assert run.returncode == 130
     assert "\ncheckpoint after step " in errors
     last = errors.splitlines()[-1]
     assert re.match(rf"nsvm: interrupted after step \d+ of {STEPS}; ", last)
@@ -133,14 +132,12 @@ def test_a_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     first = {file: file.stat().st_mtime_ns for file in (sweep / "0").iterdir()}
     done = nsvm("train", *words, cwd=tmp_path, env=SECRET, code=0)
     assert list(sweeps.iterdir()) == [sweep]
-    assert re.search("3 finished, 0 failed, 0 interrupted; [12] had finished before", done.stdout)
+    assert "3 finished, 0 failed, 0 interrupted\n" in done.stdout
     assert "resuming after step" in done.stderr
     assert {file: file.stat().st_mtime_ns for file in (sweep / "0").iterdir()} == first
     resumed = [json.loads((sweep / str(job) / "result.json").read_text())["resumed"] for job in range(3)]
     assert resumed == [0, 1, 0]
     assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"hush-hush" in file.read_bytes()]
-    again = nsvm("train", *words, "algorithm.lam=1e-3", f"hydra.sweep.dir='{sweep}'", cwd=tmp_path, code=2)
-    assert "holds a run with other settings" in again.stderr
 
 
 def test_a_directory_that_another_command_has_open(tmp_path: Path) -> None:
@@ -178,16 +175,15 @@ def test_overwriting_when_asked(tmp_path: Path) -> None:
 LONGER = ["algorithm.steps=120", "allow_mismatch=true"]
 
 
-@pytest.mark.parametrize("algorithm", ["pegasos", "alg2"])
-def test_a_finished_run_is_trained_for_longer(algorithm: str, tmp_path: Path) -> None:
-    words = ["train", f"algorithm={algorithm}", "dataset.samples=300", "curves=false", "log_every=20"]
+def test_a_finished_run_is_trained_for_longer(tmp_path: Path) -> None:
+    words = ["train", "algorithm=alg2", "dataset.samples=300", "curves=false", "log_every=20"]
     words += ["optimizer.schedule=constant", "optimizer.warmup=0"]
     nsvm(*words, "algorithm.steps=60", "hydra.run.dir=run", cwd=tmp_path, code=0)
     for change, said in (
         (LONGER[:1], "algorithm.steps was 60 and is 120; restore these, or accept a different result"),
         (
             ["algorithm=alg1", *LONGER],
-            f"finished with algorithm={algorithm}, and cannot be resumed with another: start a new run",
+            "finished with algorithm=alg2, and cannot be resumed with another: start a new run",
         ),
     ):
         refused = nsvm("train", "resume=run", *change, cwd=tmp_path, code=2)
@@ -200,8 +196,6 @@ def test_a_finished_run_is_trained_for_longer(algorithm: str, tmp_path: Path) ->
     for result in (ours["result"], theirs["result"]):
         del result["overrides"]
     assert ours == theirs
-    again = nsvm("train", "resume=run", cwd=tmp_path, code=0)
-    assert again.stdout == f"Finished already: {tmp_path / 'run'}\n"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from nsvm_cli.storage.run_directory import write_status
 from tests.cli.process import nsvm, refusal
 
 TINY = ["algorithm=alg4", "algorithm.steps=15", "algorithm.batch_size=4", "algorithm.solver_steps=5"]
@@ -39,24 +40,8 @@ def test_json(sweep: Path) -> None:
     assert runs[3]["test_accuracy"] is None
 
 
-def test_csv(sweep: Path) -> None:
-    done = nsvm("runs", sweep, "--csv", "--filter", "status=finished", cwd=sweep)
-    rows = [*csv.DictReader(io.StringIO(done.stdout))]
-    assert [float(row["algorithm.lam"]) for row in rows] == [1e-3, 1e-2, 1e-1]
-    assert all(float(row["test_accuracy"]) > 0.4 for row in rows)
-
-
 def test_formulas_are_escaped_if_asked(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    text = {
-        "status": "failed",
-        "message": "=1+1",
-        "overrides": [],
-        "job": None,
-        "sweep": None,
-        "exit_code": 2,
-    }
-    (tmp_path / "run" / "status.json").write_text(json.dumps(text))
+    write_status(tmp_path / "run", "failed", "=1+1")
     (tmp_path / "run" / "config.yaml").write_text('seed: 1\n"@x": -1\n')
     for flags, cells in (([], ("@x", "=1+1")), (["--escape-formulas"], ("'@x", "'=1+1"))):
         done = nsvm("runs", "run", "--csv", *flags, cwd=tmp_path, code=0)
@@ -108,7 +93,6 @@ def test_the_runs_of_several_sweeps_on_terminals_of_any_width(width: int, tmp_pa
 
 def test_bad_input(sweep: Path, tmp_path: Path) -> None:
     assert "there is no such folder" in refusal("runs", "missing", cwd=tmp_path)
-    assert "there is no run in or below it" in refusal("runs", tmp_path, cwd=tmp_path)
     assert "did you mean train_accuracy" in refusal("runs", sweep, "--sort", "train_acc", cwd=tmp_path)
     assert "not allowed with" in refusal("runs", sweep, "--csv", "--json", cwd=tmp_path)
     assert "--escape-formulas needs --csv" in refusal("runs", sweep, "--escape-formulas", cwd=tmp_path)

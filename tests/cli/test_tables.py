@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +56,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def figures(folder: Path, *words: str) -> tuple[dict[str, Any], str]:
     done = nsvm("evaluate", "run", "split=all", *words, "--json", cwd=folder, code=0)
     return json.loads(done.stdout), done.stderr
-
-
-def test_the_separator_of_the_table_that_a_model_was_trained_on(folder: Path, tmp_path: Path) -> None:
-    shutil.copy(folder / "table.tsv", tmp_path / "new.csv")
-    done, expected = (
-        nsvm("predict", "run", file, cwd=folder) for file in (tmp_path / "new.csv", "table.tsv")
-    )
-    assert done.stdout == expected.stdout != ""
 
 
 @pytest.mark.parametrize(

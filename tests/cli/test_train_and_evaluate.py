@@ -24,14 +24,11 @@ QUICK = ["algorithm.steps=60", "threads=1", "curves=false"]
         ("pegasos", "ringnorm"),
         ("alg2", "digits"),
         ("alg1", "csv"),
-        pytest.param("alg3", "mnist", marks=pytest.mark.thorough),
         ("alg4", "ringnorm_openml"),
     ],
 )
 def test_evaluate_gives_what_the_run_recorded(algorithm: str, dataset: str, tmp_path: Path) -> None:
     overrides = [f"algorithm={algorithm}", f"dataset={dataset}", *QUICK]
-    if dataset == "mnist":
-        overrides += [f"dataset.root='{real('mnist')}'"]
     if dataset == "ringnorm_openml":
         overrides += [f"dataset.path='{real('ringnorm/ringnorm.csv')}'", "algorithm.solver_steps=60"]
     if dataset == "csv":
@@ -78,15 +75,10 @@ def test_evaluate_elsewhere_on_other_data(tmp_path: Path) -> None:
     assert figures["same_data"] is False
     done = nsvm("evaluate", file, "dataset=csv", "dataset.path=own.csv", cwd=there)
     assert "scoring 5 of 50 samples, the test set of other data; split=all takes all" in done.stderr
-    (there / "own.csv").write_text((there / "own.csv").read_text().replace(",A\n", ",C\n"))
-    refused = nsvm("evaluate", file, "dataset=csv", "dataset.path=own.csv", "split=all", cwd=there, code=2)
-    assert "own.csv: row 1: expected label A or B, got C" in refused.stderr
     for words, said in [
         (["dataset=csv"], "dataset.path: csv needs a value"),
-        (["dataset=csv", "dataset.path=${"], "dataset.path=${ does not exist"),
         (["dataset=cvs"], "dataset=cvs: there is no such dataset; did you mean csv?"),
         (["dataset.samples=few"], "dataset.samples should be a valid integer"),
-        (["threads=0"], "threads should be greater than 0"),
         (["dataset=digits"], "expects samples of shape (20,)"),
     ]:
         refused = nsvm("evaluate", file, *words, cwd=there, code=2)
@@ -100,16 +92,6 @@ def test_a_budget_is_the_same_for_every_algorithm(tmp_path: Path) -> None:
     results = [json.loads((tmp_path / "sweep" / str(i) / "result.json").read_text()) for i in range(3)]
     assert [result["steps"] for result in results] == [40, 40, 40]
     assert [result["part_steps"] for result in results] == [[40], [40], [4, 36]], "as 200 and 2000"
-
-
-@pytest.mark.thorough
-def test_a_sweep_with_flags_after_overrides(tmp_path: Path) -> None:
-    words = ["algorithm=alg3", "dataset=digits", "algorithm.steps=5", "algorithm.epochs=0.05", "seed=1,2"]
-    done = nsvm("train", *words, "-m", "hydra.sweep.dir=sweep", cwd=tmp_path, code=0)
-    seeds = [json.loads((tmp_path / "sweep" / str(i) / "result.json").read_text())["seed"] for i in (0, 1)]
-    assert seeds == [1, 2]
-    assert done.stderr.count("algorithm.epochs=0.05 allows 4 of 5 steps on 324 training samples") == 2
-    assert all((tmp_path / "sweep" / str(i) / "curves.png").is_file() for i in (0, 1))
 
 
 def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

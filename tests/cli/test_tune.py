@@ -181,15 +181,6 @@ def test_the_standard_error_allows_for_validation_sets_that_overlap_and_are_smal
     assert float(finalist["standard_error"]) == pytest.approx((variance * correction) ** 0.5, rel=0.02)
 
 
-def test_a_stored_value_cannot_steer_the_terminal(searched: Path) -> None:
-    journal = searched / "search" / "study.log"
-    journal.write_text(journal.read_text().replace(':"linear"', ':"\\u001b[31m"'))
-    done = nsvm(*SMALL, cwd=searched)
-    assert "optimizer.schedule=" in done.stdout.splitlines()[-1]
-    assert "\\x1b[31m" in done.stdout.splitlines()[-1]
-    assert "\x1b" not in done.stdout + done.stderr + (searched / "search" / "finalists.csv").read_text()
-
-
 def test_a_damaged_search_is_refused(searched: Path) -> None:
     journal = searched / "search" / "study.log"
     journal.write_text(journal.read_text().replace("{", "[", 1))
