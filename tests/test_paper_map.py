@@ -60,14 +60,6 @@ def names() -> dict[str, list[str]]:
 NAMES = names()
 
 
-def test_every_kind_of_name_is_on_the_map() -> None:
-    sizes = {kind: len(of_kind) for kind, of_kind in NAMES.items()}
-    assert sizes.keys() == {"command", "test", "option", "file", "setting", "code", "word"}
-    assert sizes["test"] > 60
-    assert sizes["code"] > 60
-    assert sizes["option"] > 40
-
-
 def test_tests() -> None:
     for name in NAMES["test"]:
         file, function = name.split("::")

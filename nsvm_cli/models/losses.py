@@ -16,9 +16,8 @@ kappa = K(z_i, z_i)/(lambda t)
 
     alpha_i += a,  a = -dl/df(y_i, f(x_i) + kappa a) = -dl/df(y_i, f(x_i)) / (1 + kappa l'')
 
-which tends to the explicit step as t grows. That is not quite the derivative at the decision value after the
-step: it leaves out that the step also shrinks f by 1 - 1/t, the r* of ``CrammerSinger`` is the one before the
-step, and each sample of a batch of k takes the a that it would take alone, and adds a/k.
+which tends to the explicit step as t grows. The derivative is approximate: it leaves out that the step also
+shrinks f by 1 - 1/t, and each sample of a batch of k takes the a that it would take alone, and adds a/k.
 
 theta descends with the same derivative -a, so that its steps are bounded as well: with K(z_i, z_i) held
 fixed, they go down the gradient of
@@ -261,16 +260,12 @@ class OneVsRest(Loss):
     """
 
     def step(self, y: Labels, g: Decisions) -> Decisions:
-        signs = self._signs(y, g)
+        signs = np.where(np.arange(g.shape[-1]) == y[:, None], 1.0, -1.0)
         return self.l.slope(signs * g) * signs
 
     def of(self, y: Tensor, g: Tensor) -> Tensor:
         signs = 2 * functional.one_hot(y.long(), g.shape[-1]).to(g) - 1
         return self.l.value(signs * g).sum(-1)
-
-    @staticmethod
-    def _signs(y: Labels, g: Decisions) -> Decisions:
-        return np.where(np.arange(g.shape[-1]) == y[:, None], 1.0, -1.0)
 
 
 MULTICLASS: dict[str, type[Loss]] = {"crammer_singer": CrammerSinger, "one_vs_rest": OneVsRest}

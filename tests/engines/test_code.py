@@ -51,14 +51,6 @@ def test_what_cannot_be_compiled_is_said_in_a_line(cache: Path, monkeypatch: pyt
     assert not is_compiled(UNIT)
 
 
-def test_without_a_place_for_code_each_process_has_its_own(cache: Path) -> None:
-    cache.touch()
-    compile_once([UNIT])
-    assert is_compiled(UNIT)
-    assert not code_folder().is_relative_to(cache)
-    assert code_folder().stat().st_mode & 0o777 == 0o700
-
-
 def test_a_process_that_only_runs_adds_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def twice(x: int) -> int:
         return 2 * x

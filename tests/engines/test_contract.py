@@ -5,30 +5,22 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import pydantic
 import pytest
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT
 from nsvm_cli.engines import NUMBA, TORCH, Engine, taken_by
 from nsvm_cli.engines.numba import is_usable
 from nsvm_cli.engines.numba.coverage import uncovered
-from nsvm_cli.errors import Interrupted
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernel_gradients import build_gradient, with_gradient
 from nsvm_cli.models.kernels import RBF, Linear
 from nsvm_cli.models.networks import build_network
-from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.storage.state_dict import flatten
-from nsvm_cli.trainers import TRAINERS, Problem, State, Trainer
+from nsvm_cli.trainers import TRAINERS, State
 from tests.conftest import LOSSES, MakeSmall, parameters, short
-from tests.runs.test_train import bits, go, settings_with, stopped_at
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 STEPS = 100
@@ -141,47 +133,3 @@ def assert_same(state: State, twin: State) -> None:
 
 def assert_close(ours: object, theirs: object) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10, check_dtype=False)
-
-
-@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Perceptron(Trainer[State]):
-    """An algorithm of one's own, with nothing but what it has to define: it descends on its mistakes."""
-
-    steps: int
-
-    @property
-    def total(self) -> int:
-        return self.steps
-
-    def start(self, problem: Problem, F: FeatureMap) -> State:
-        return State(F=F, sampler=problem.sampler(), t=0)
-
-    def step(self, problem: Problem, state: State) -> None:
-        x, y = problem[state.sampler(state.t + 1)]
-        state.violations += int((y * state.F(x).sum() < 1).sum())
-        self.descend(problem, state, lambda F: (1 - y * F(x).sum()).clamp_min(0).sum())
-        state.t += 1
-
-    def finish(self, problem: Problem, state: State) -> Expansion:
-        z: Float[Tensor, "m n"] = state.F(problem.x)
-        return Expansion(z, problem.y, 1.0)
-
-
-def test_an_algorithm_of_ones_own_needs_a_step_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is checkpointed, resumed to the bit, validated and recorded, whatever takes its steps."""
-    monkeypatch.setitem(TRAINERS, "perceptron", Perceptron)
-    whole: dict[str, Any] = {}
-    for engine in ("literal", "auto"):
-        settings = settings_with(algorithm={"name": "perceptron", "steps": 200}, engine=engine)
-        with pytest.raises(Interrupted):
-            go(tmp_path / "half", settings, stopped_at(110))
-        assert go(tmp_path / "half", settings)["resumed"] == 1
-        go(tmp_path / "whole", settings)
-        assert bits(tmp_path / "half") == bits(tmp_path / "whole")
-        metrics = (tmp_path / "half" / "metrics.jsonl").read_text()
-        assert whole.setdefault("metrics", metrics) == metrics
-        assert len(metrics.splitlines()) > 200 // 7
-        for path in (tmp_path / "half", tmp_path / "whole"):
-            path.rename(path.with_name(f"{path.name} {engine}"))

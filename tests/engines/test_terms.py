@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 pytest.importorskip("numba")
 
@@ -34,7 +33,7 @@ from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.tasks import BINARY as TWO_CLASSES
 from nsvm_cli.tasks import MulticlassClassification
-from tests.conftest import parameters, sloped
+from tests.conftest import sloped
 
 
 class Called:
@@ -149,10 +148,6 @@ def test_float32_of_few_samples(rows: int) -> None:
     np.testing.assert_allclose(by_a, expected, rtol=1e-5, atol=1e-30)
 
 
-def network(**settings: Any) -> nn.Module:
-    return build_network({"name": "mlp", "widths": [7, 6, 5], **settings}, (4,), seed=1).double()
-
-
 SHAPES = {"mlp": (4,), "cnn": (3, 18, 21)}
 
 
@@ -194,26 +189,6 @@ def test_network(name: str, dropout: float, shared: bool, normalize: bool, rows:
     np.testing.assert_allclose(by_theta, gradient, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
-@pytest.mark.parametrize("warmup", [0.0, 0.4])
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_sgd(momentum: float, schedule: str, warmup: float) -> None:
-    settings = SGD(0.1, momentum, 0.02, schedule=schedule, warmup=warmup)
-    F = FeatureMap(network(), settings, dropout_seed=0)
-    theta, rule, T = Theta.of(F, 12, normal(0, 1, 4)), F.optimizer, 12
-    assert rule is not None
-    for t in range(1, T + 1):
-        slopes = [normal(t, *p.shape) for p in F.network.parameters()]
-        rule.step(slopes, (t - 1) / T)
-        flat = torch.cat([slope.flatten() for slope in slopes]).numpy()
-        optimizers.descend(theta.optimizer, theta.network.theta, flat, t)
-        if t == 5:  # a pause, after which the state is that of the optimizer
-            again = Theta.of(F, T, normal(0, 1, 4))
-            again.optimizer.steps[0] = t
-            theta = again
-    np.testing.assert_allclose(theta.network.theta, parameters(F.network), rtol=1e-10, atol=1e-12)
-
-
 @pytest.mark.parametrize("two", [False, True])
 def test_hinge(two: bool) -> None:
     loss = (Binary if two else CrammerSinger)(Hinge())
@@ -246,15 +221,3 @@ def test_alignment(kind: str, centred: bool) -> None:
     value, slope = objectives.alignment(same.numpy(), y.numpy(), classes, True)
     assert value == 0
     assert not slope.any()
-
-
-@pytest.mark.parametrize("C", [1, 3])
-def test_norm_surrogate(C: int) -> None:
-    z, alpha = normal(9, 8, 4), normal(10, 8, C)
-    alpha[::2] = 0
-    K = RBF(0.5)(z, z)
-    for a in (alpha, alpha * 0):
-        value, slope = objectives.norm_surrogate(K.numpy(), a.numpy())
-        expected = sloped(lambda K, a=a: definitions.norm_surrogate(K, a[:, 0] if C == 1 else a), K)
-        np.testing.assert_allclose(value, expected[0], rtol=1e-12)
-        np.testing.assert_allclose(slope, expected[1], rtol=1e-12, atol=1e-15)

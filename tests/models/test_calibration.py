@@ -11,7 +11,6 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import brier_score_loss, log_loss
 
 from nsvm_cli.models.calibration import fit_sigmoids, probabilities, probability_scores
-from nsvm_cli.tasks import BINARY
 
 
 class Given(ClassifierMixin, BaseEstimator):
@@ -46,17 +45,6 @@ def test_the_probabilities_and_scores_of_scikit_learn(C: int, size: float) -> No
     scores = {name: total / len(y) for name, total in sums.items()}
     assert scores["log_loss"] == pytest.approx(log_loss(y, expected))
     assert scores["brier_score"] == pytest.approx(brier_score_loss(y, expected[:, 1] if C == 2 else expected))
-
-
-def test_the_predicted_class_need_not_be_the_more_probable_one() -> None:
-    """P = 1/2 at g = -b/a, while the decision is at g = 0."""
-    g = torch.tensor([-2.0, -1.0, 0.5, 1.0, 2.0, 3.0], dtype=torch.float64)
-    sigmoids = fit_sigmoids(g, g > 1.5)
-    half = -sigmoids[1] / sigmoids[0]
-    assert half > 0.5
-    torch.testing.assert_close(probabilities(sigmoids, half[None]), torch.full((1, 2), 0.5).double())
-    assert BINARY.decide(half[None] / 2).item() == 1
-    assert probabilities(sigmoids, half[None] / 2)[0, 1] < 0.5
 
 
 def test_extreme_values() -> None:

@@ -25,34 +25,12 @@ def samples(x: Tensor) -> Batch:
     return Batch(x, np.arange(len(x)))
 
 
-def closed(z: Tensor) -> tuple[Tensor, list[Tensor]]:
-    return z.square().sum(), [2 * z]
-
-
-def test_evaluations_give_the_theta_of_autograd() -> None:
-    x = samples(torch.randn(5, 3, generator=torch.Generator().manual_seed(0)).double())
-    F, G, H = theta(), theta(), theta()
-    F.descend(lambda F: F(x).square().sum(), 1, 1)
-    evaluate = Evaluator(G)
-    evaluate.descend([evaluate(x)], closed, 1, 1)
-    torch.testing.assert_close(G(x), F(x))
-    evaluate = Evaluator(H)
-    seen = evaluate(x)
-    two = lambda a, b: (a.sum() * 0, [*closed(a)[1], *closed(b)[1]])  # noqa: E731
-    parts = [seen.rows(np.array([1])), seen.rows(np.array([0, 3]))]
-    evaluate.descend(parts, two, 1, 1)
-    some = theta()
-    some.descend(lambda F: F(x[np.array([0, 1, 3])]).square().sum(), 1, 1)
-    torch.testing.assert_close(H(x), some(x))
-
-
 def test_a_network_without_free_parameters_stays_unchanged() -> None:
     """This includes its buffers, such as running averages."""
     network = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).eval().requires_grad_(False)
     F, x = FeatureMap(network, SGD(0.1), dropout_seed=0), samples(torch.randn(6, 3))
     assert F.fixed
-    before, evaluate = F(x), Evaluator(F)
-    evaluate.descend([evaluate(x)], closed, 1, 1)
+    before = F(x)
     F.descend(lambda F: F(x).square().sum(), 1, 1)
     assert torch.equal(F(x), before)
 

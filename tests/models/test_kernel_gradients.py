@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernel_gradients import (
     build_gradient,
     drawing_directions,
@@ -59,24 +58,17 @@ def test_finite_differences_are_the_gradient(
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("settings", KERNELS[:4])
+@pytest.mark.parametrize("settings", KERNELS[::3])
 def test_the_mean_of_an_estimate_is_the_gradient(
     settings: Mapping[str, Any], given: tuple[Tensor, Tensor, Tensor]
 ) -> None:
-    K, draws = build_kernel(settings), 400
+    K, draws = build_kernel(settings), 200
     estimated = differentiated(K, {"name": "spsa", "samples": 5})
     drawn = [torch.cat(gradients(estimated, *given, t=t)) for t in range(draws)]
     each = torch.stack(drawn)
     deviations = (each.mean(0) - torch.cat(gradients(K, *given))) / (each.std(0) / draws**0.5)
     assert deviations.abs().max() < 4.5, "of 32 numbers"
     assert 0.6 < deviations.square().mean() < 1.6
-
-
-def test_directions_depend_on_seed_and_step_alone(given: tuple[Tensor, Tensor, Tensor]) -> None:
-    K = differentiated(build_kernel(KERNELS[0]), "spsa")
-    first, again, later = (gradients(K, *given, t=t)[0] for t in (3, 3, 4))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, later)
 
 
 def test_directions_are_those_of_the_step_whatever_thread_differentiates(
@@ -101,16 +93,3 @@ def test_the_default_step_suits_single_precision(gamma: float, given: tuple[Tens
     K = build_kernel({"name": "rbf", "gamma": gamma})
     exact, found = gradients(K, a, b, G)[0], gradients(differentiated(K, "finite_difference"), a, b, G)[0]
     assert (found - exact).norm() < 5e-3 * exact.norm()
-
-
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ("spca", r"kernel\.gradient: there is no kernel\.gradient 'spca'; did you mean spsa\?"),
-        ({"name": "spsa", "samples": 0}, r"kernel\.gradient\.samples should be greater than 0, got 0"),
-        ({"name": "spsa", "size": 1}, r"kernel\.gradient\.size: spsa has no such setting"),
-    ],
-)
-def test_wrong_settings(how: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        build_gradient({"gradient": how})

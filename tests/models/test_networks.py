@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
 import numpy as np
@@ -40,13 +39,6 @@ def test_the_papers_networks() -> None:
     ]
     assert cnn(torch.randn(3, 1, 28, 28)).shape == (3, 320)
     assert count(cnn) == 10 * 25 + 10 + 20 * 10 * 25 + 20
-
-
-def test_identity_flattens_and_has_no_theta() -> None:
-    x = torch.randn(3, 1, 4, 4)
-    network = build_network({"name": "identity"}, (1, 4, 4), seed=0)
-    assert torch.equal(network(x), x.reshape(3, 16))
-    assert count(network) == 0
 
 
 @pytest.mark.parametrize("scale", [1.0, 2**0.5])
@@ -174,28 +166,3 @@ def test_torchs_own_dropout_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(NETWORKS, "theirs", lambda shape: nn.Sequential(nn.Flatten(), nn.Dropout(0.5)))
     with pytest.raises(InputError, match=r"use nsvm_cli.models.dropout.Dropout"):
         build_network({"name": "theirs"}, (20,), seed=0)
-
-
-class TwoLayers(nn.Module):
-    """Another thread draws from torch's global generator, and seeds it, before the second layer is made."""
-
-    elsewhere = staticmethod(lambda: None)
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.first = nn.Linear(*shape, 3)
-        with ThreadPoolExecutor(1) as other:
-            other.submit(self.elsewhere).result()
-        self.second = nn.Linear(3, 2)
-
-
-def test_other_threads_do_not_change_the_initial_theta(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(NETWORKS, "two_layers", TwoLayers)
-    expected = build_network({"name": "two_layers"}, (4,), seed=1).state_dict()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)  # the stream is that of torch's global generator
-        assert torch.equal(expected["first.weight"], nn.Linear(4, 3).weight)
-        monkeypatch.setattr(TwoLayers, "elsewhere", staticmethod(lambda: torch.manual_seed(99)))
-        theta = build_network({"name": "two_layers"}, (4,), seed=1).state_dict()
-        assert torch.initial_seed() == 99, "nor does a network restore the generator under their feet"
-    assert all(torch.equal(theta[name], tensor) for name, tensor in expected.items())

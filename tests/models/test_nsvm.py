@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import nn
 
 from nsvm_cli.datasets.scaling import Scaling
-from nsvm_cli.models import nsvm
 from nsvm_cli.models.feature_map import CHUNK
 from nsvm_cli.models.kernels import Linear
-from nsvm_cli.models.nsvm import NSVM, Expansion, votes
-from nsvm_cli.tasks import BINARY, MulticlassClassification
+from nsvm_cli.models.nsvm import NSVM, Expansion
+from nsvm_cli.tasks import BINARY
 
 
 def model(bias: float = 0.0) -> NSVM:
@@ -37,14 +35,6 @@ def test_chunks_change_nothing() -> None:
     torch.testing.assert_close(model().decision_function(x), ((x - 1) / 10).squeeze(1).float())
 
 
-def test_how_many_samples_pass_the_network_at_a_time_does_not_depend_on_how_many_there_are() -> None:
-    passes: list[int] = []
-    ours = model()
-    ours.network.register_forward_hook(lambda _, x, z: passes.append(len(z)))
-    ours.features(torch.zeros(CHUNK, 1).double())
-    assert passes == [CHUNK]
-
-
 def test_a_wide_network_sees_few_samples_at_a_time() -> None:
     seen: list[int] = []
     network = nn.Linear(1, 2**16)
@@ -52,20 +42,7 @@ def test_a_wide_network_sees_few_samples_at_a_time() -> None:
     expansion = Expansion(torch.ones(1, 2**16), torch.ones(1), scale=1.0)
     scaling = Scaling(torch.zeros(1).double(), torch.ones(1).double())
     model = NSVM(BINARY, scaling, network, Linear(), expansion)
-    x = torch.linspace(-1, 1, 3000)[:, None].double()
+    x = torch.linspace(-1, 1, 500)[:, None].double()
     g = model.decision_function(x)
-    assert (sum(seen), max(seen)) == (3000, 128)
+    assert (sum(seen), max(seen)) == (500, 128)
     torch.testing.assert_close(g[-1:], model.decision_function(x[-1:]), rtol=1e-4, atol=0)
-
-
-def test_decision_values_of_pairs_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    monkeypatch.setattr(nsvm, "votes", lambda g: seen.append(g.numel()) or votes(g))
-    classes = tuple(map(str, range(400)))
-    pairs = 400 * 399 // 2
-    expansion = Expansion(torch.ones(0, 1), torch.ones(0, pairs), 1.0, torch.ones(pairs), one_vs_one=True)
-    scaling = Scaling(torch.zeros(()).double(), torch.ones(()).double())
-    model = NSVM(MulticlassClassification(classes), scaling, nn.Flatten(), Linear(), expansion)
-    assert model.predict(torch.ones(30, 1).double()).tolist() == [0.0] * 30
-    assert sum(seen) == 30 * pairs
-    assert max(seen) <= 2**20

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,18 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from nsvm_cli.engines import select, taken_by
-from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import Batch, FeatureMap, Training
 from nsvm_cli.models.kernel_gradients import build_gradient, with_gradient
 from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Polynomial
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.models.penalties import PENALTIES, Penalties, distance_identity, distance_ones, entropy
-from nsvm_cli.page.diagnosis import Figures, diagnose
-from nsvm_cli.runs.experiment import prepare, train_in_memory
-from nsvm_cli.trainers import TRAINERS
-from tests.conftest import LOSSES, MakeSmall, parameters, short, train
-from tests.page.models import load
+from nsvm_cli.runs.experiment import prepare
 from tests.small_runs import small_settings
 
 EYE, ONES = torch.eye(5, dtype=torch.float64), torch.ones(5, 5, dtype=torch.float64)
@@ -99,72 +91,11 @@ def test_a_bias_is_no_part_of_the_kernel_matrix(gradient: str | None) -> None:
         assert objective(Training(F, 1)).item() == pytest.approx(value, abs=1e-9), name
 
 
-def test_a_kernel_with_values_below_0_is_not_near_all_ones() -> None:
-    y = torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
-    assert float(PENALTIES["ones"](torch.outer(y, y))) == 0
-
-
-TRAINED = sorted(TRAINERS.keys() - {"cross_entropy", "linear_pegasos", "pegasos"})
-
-
-@pytest.mark.parametrize("kind", sorted(LOSSES))
-@pytest.mark.parametrize("name", TRAINED)
-def test_a_penalty_moves_theta_and_a_weight_of_0_does_not(name: str, kind: str, small: MakeSmall) -> None:
-    s = small(1, loss=LOSSES[kind])
-
-    def theta_of(**weights: float) -> torch.Tensor:
-        problem, F = replace(s.problem, penalties=Penalties(**weights)), s.theta(1e-3)
-        trainer = short(name, 15, 4, "literal", lam=1e-2)
-        train(taken_by(select("torch", trainer, problem, F), trainer), problem, F)
-        assert F.theta_steps > 0
-        return parameters(F.network)
-
-    none = theta_of()
-    assert torch.equal(theta_of(entropy=0.0, identity=0.0, ones=0.0, l1=0.0), none)
-    for penalty in [*PENALTIES, "l1"]:
-        theta = theta_of(**{penalty: 0.1})
-        assert theta.isfinite().all()
-        assert not torch.equal(theta, none), penalty
-
-
-@pytest.mark.parametrize("name", TRAINED)
-def test_a_resumed_run_with_penalties_has_the_same_bits(name: str, small: MakeSmall) -> None:
-    s = small(1, network={"name": "mlp", "widths": [8, 6], "dropout": 0.3})
-    problem = replace(s.problem, penalties=Penalties(entropy=1, identity=1, ones=1, l1=1e-3))
-    trainer = short(name, 20, 4, "literal" if name in ("alg1", "alg2") else "torch", lam=1e-2)
-    twin, _ = train(trainer, problem, s.theta(1e-3))
-    state, _ = train(trainer, problem, s.theta(1e-3), steps=11)
-    F = s.theta(1e-3)
-    F.load_state_dict(deepcopy(state.F.state_dict()))
-    state = trainer.restore(problem, F, deepcopy(trainer.save(problem, state)))
-    trainer.advance(problem, state, trainer.total)
-    assert torch.equal(parameters(F.network), parameters(twin.F.network))
-
-
-def figures_of(folder: Path, gamma: float, **penalties: float) -> Figures:
-    folder.mkdir()
-    algorithm = {"name": "alg4", "steps": 60, "batch_size": 16, "lam": 1e-3, "solver": "svc"}
-    kernel = {"name": "rbf", "gamma": gamma}
-    return diagnose(load(folder, algorithm=algorithm, kernel=kernel, penalties=penalties))
-
-
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(
-    ("penalty", "weight", "gamma", "figure", "sign"),
-    [
-        ("identity", 10, 10.0, "distance_identity", 1),
-        ("entropy", 10, 10.0, "entropy", -1),
-        ("entropy", 10, 0.1, "entropy", 1),
-        ("ones", 10, 0.1, "distance_ones", 1),
-        ("l1", 0.1, 1.0, "theta_zeros", 1),
-    ],
-)
-def test_each_penalty_moves_its_figure_of_a_diagnosis(
-    penalty: str, weight: float, gamma: float, figure: str, sign: int, tmp_path: Path
-) -> None:
-    without = figures_of(tmp_path / "without", gamma)
-    penalised = figures_of(tmp_path / "with", gamma, **{penalty: weight})
-    assert sign * (penalised[figure] - without[figure]) > 0.03, (penalised[figure], without[figure])
+def test_what_is_not_finite_stays_so() -> None:
+    """LAPACK would end the run with an error of its own."""
+    for name, term in PENALTIES.items():
+        for value in (torch.nan, torch.inf):
+            assert not term(torch.full((4, 4), value)).isfinite(), name
 
 
 @pytest.mark.parametrize("alg", ["alg1", "alg2"])
@@ -182,10 +113,3 @@ def test_single_samples_have_no_pairs(alg: str) -> None:
 def test_penalties_where_theta_stays_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="theta, which does not move"):
         prepare(small_settings(penalties={"l1": 1e-3}, **changes))
-
-
-def test_a_diverging_run_with_penalties_ends_with_a_line() -> None:
-    optimizer = {"name": "sgd", "lr": 1e30}
-    diverging = small_settings(engine="torch", optimizer=optimizer, penalties={"entropy": 1.0})
-    with pytest.raises(RunError, match="the objective is not finite"):
-        train_in_memory(prepare(diverging))

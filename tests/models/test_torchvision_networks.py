@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -10,17 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from nsvm_cli.artifacts.model_file import Facts, SavedModel, load_model, save_model
-from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.models import torchvision_networks
 from nsvm_cli.models.feature_map import Batch, FeatureMap, features
-from nsvm_cli.models.kernels import RBF
 from nsvm_cli.models.networks import build_network, trains_otherwise
-from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.models.torchvision_networks import Model
-from nsvm_cli.tasks import BINARY
-from tests.small_runs import small_settings
 
 QUICK = ("resnet18", "mobilenet_v2", "mobilenet_v3_small")
 MODELS = [
@@ -61,24 +54,3 @@ def test_the_stem_keeps_the_size_of_small_images(model: str, below_64: int, from
         first.register_forward_pre_hook(lambda _, inputs, sizes=sizes: sizes.append(inputs[0].shape[-1]))
         features(built, torch.randn(1, 1, pixels, pixels))
         assert sizes == [-(-pixels // factor)]
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_saved_and_loaded(model: str, tmp_path: Path) -> None:
-    section = {"name": "torchvision", "model": model, "normalize": True, "scale": 2.0}
-    kernel, dataset = {"name": "rbf", "gamma": 0.5}, {"name": "digits", "augment": ["RandomCrop"]}
-    settings = small_settings(network=section, kernel=kernel, dataset=dataset)
-    built, x = build_network(section, COLOUR, seed=3), torch.rand(4, *COLOUR, dtype=torch.float64)
-    scaling = Scaling(torch.tensor(0.1, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64))
-    z = features(built, scaling(x, torch.float32))
-    expansion = Expansion(z, torch.tensor([1.0, -1.0, 1.0, -1.0]), scale=1.0)
-    facts = Facts(
-        scale=1.0, bias=0.0, shape=COLOUR, classes=("0", "1"), steps=1, source="here", sha256="0" * 64
-    )
-    trained = NSVM(BINARY, scaling, built, RBF(0.5), expansion)
-    save_model(tmp_path / "model", SavedModel(trained, settings, facts))
-    loaded = load_model(tmp_path / "model")
-    assert loaded.settings == settings
-    assert torch.equal(loaded.model.decision_function(x), trained.decision_function(x))
-    for key, tensor in built.state_dict().items():
-        assert torch.equal(loaded.model.network.state_dict()[key], tensor), key

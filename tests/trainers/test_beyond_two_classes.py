@@ -175,22 +175,8 @@ def test_a_run_that_begins_within_epsilon_has_no_terms_at_first(
     assert len(trainer.finish(s.problem, state).alpha) > 0
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
-        *(Binary(SquaredHinge()), CrammerSinger(SquaredHinge()), Residual(Squared())),
-        pytest.param(OneVsRest(SquaredHinge()), marks=pytest.mark.thorough),
-    ],
-    ids=name,
-)
-@pytest.mark.parametrize(
-    "trainer",
-    [
-        *(Pegasos(80), Alg1(80), Alg3(80), Pegasos(80, batch_size=8)),
-        *(pytest.param(slow, marks=pytest.mark.thorough) for slow in (Alg2(80), Alg4(5, solver_steps=80))),
-    ],
-    ids=name,
-)
+@pytest.mark.parametrize("loss", [CrammerSinger(SquaredHinge()), Residual(Squared())], ids=name)
+@pytest.mark.parametrize("trainer", [Pegasos(80, batch_size=8), Alg1(80), Alg2(80), Alg3(80)], ids=name)
 def test_squared_losses_do_not_overshoot(trainer: Trainer[Any], loss: Loss, small: MakeSmall) -> None:
     """With the default lambda, explicit steps would overflow: the first are thousands of times too long."""
     s = small(1, loss=loss)

@@ -40,12 +40,6 @@ def test_a_budget_is_kept(small: MakeSmall, how: str, kind: str) -> None:
     assert state.removed > 5
 
 
-def test_a_budget_holds_from_the_first_batch_on(small: MakeSmall) -> None:
-    s = small(0, loss=LOSSES["three classes"])
-    _, g = train(Alg1(1, 0.01, batch_size=8, budget=3), s.problem, s.theta())
-    assert len(g.alpha) == 3
-
-
 @pytest.mark.parametrize("kind", sorted(LOSSES))
 @pytest.mark.parametrize("how", sorted(MAINTENANCE))
 def test_a_budget_that_is_never_reached_changes_no_bit(small: MakeSmall, how: str, kind: str) -> None:
