@@ -5,15 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnxruntime
 import pytest
-import torch
 
-from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.errors import Interrupted
-from nsvm_cli.estimators import NSVMClassifier
-from tests.cli.process import evaluated, nsvm, refusal, trained
+from tests.cli.process import evaluated, refusal, trained
 from tests.cli.test_plugins import PAGE, write_files_of
 from tests.runs.test_train import bits, go, settings_with, stopped_at
 
@@ -83,23 +78,6 @@ def test_a_kernel_without_a_usable_value_is_one_line(
     assert said in refusal("train", *words, cwd=tmp_path)
 
 
-def test_an_exported_model_has_the_kernel_alone(tmp_path: Path) -> None:
-    run, _ = trained("kernel.gradient=spsa", "algorithm=alg1", *SHORT, cwd=tmp_path)
-    nsvm("export", run, "--onnx", cwd=tmp_path, code=0)
-    x = np.random.default_rng(0).normal(size=(5, 20))
-    session = onnxruntime.InferenceSession(run / "final.onnx")
-    (g,) = session.run(["scores"], {"x": x})
-    expected = load_model(run / "final.safetensors").model.decision_function(torch.from_numpy(x))
-    np.testing.assert_allclose(g, expected, rtol=1e-3, atol=1e-3)
-
-
-def test_compiled_code_refuses_an_estimated_gradient(tmp_path: Path) -> None:
-    words = ["kernel.gradient=spsa", "algorithm=alg1", *SHORT, "engine=numba"]
-    assert "engine=numba does not cover kernel.gradient" in refusal("train", *words, cwd=tmp_path)
-    wrong = refusal("train", "kernel.gradient=spca", cwd=tmp_path)
-    assert "there is no kernel.gradient 'spca'; did you mean spsa?" in wrong
-
-
 def test_a_resumed_run_draws_the_same_directions(tmp_path: Path) -> None:
     kernel: dict[str, Any] = {"name": "rbf", "gradient": {"name": "spsa", "samples": 2}}
     settings = settings_with(kernel=kernel, engine="torch", algorithm={"name": "alg2", "steps": 120})
@@ -108,17 +86,3 @@ def test_a_resumed_run_draws_the_same_directions(tmp_path: Path) -> None:
     assert go(tmp_path / "half", settings)["resumed"] == 1
     go(tmp_path / "whole", settings)
     assert bits(tmp_path / "half") == bits(tmp_path / "whole")
-
-
-def test_an_estimator_takes_the_setting() -> None:
-    x = np.random.default_rng(0).normal(size=(40, 3))
-
-    def decisions(how: str | None) -> np.ndarray:
-        settings = {"kernel.gradient": how}
-        machine = NSVMClassifier("alg1", steps=30, widths=[4], engine="torch", settings=settings)
-        found: np.ndarray = machine.fit(x, x[:, 0] > 0).decision_function(x)
-        return found
-
-    exact, estimated, differences = (decisions(how) for how in (None, "spsa", "finite_difference"))
-    assert not np.allclose(exact, estimated, rtol=1e-3)
-    np.testing.assert_allclose(exact, differences, rtol=0.05, atol=0.05)

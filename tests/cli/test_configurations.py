@@ -68,27 +68,6 @@ def test_an_experiment_may_say_what_hydra_documents(mine: Path) -> None:
     assert [recorded[key] for key in recorded_keys] == [7, 2, 4, ["said"]]
 
 
-CALLBACK = """
-from hydra.experimental.callback import Callback
-
-class Greeting(Callback):
-    def on_multirun_start(self, config, **_):
-        print("hello,", config.hydra.sweep.dir)
-"""
-
-
-@pytest.mark.thorough
-def test_a_sweep_goes_where_an_experiment_says(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a callback of the user's own hears of it: Hydra 1.4 would warn of one that nobody has allowed."""
-    (mine / "my_callbacks.py").write_text(CALLBACK)
-    monkeypatch.syspath_prepend(mine)
-    words = ["train", "--config-dir", "conf", "hydra.searchpath=[more]", "experiment=mine"]
-    words += ["+hydra.callbacks.mine._target_=my_callbacks.Greeting"]
-    done = nsvm(*words, "-m", "optimizer.lr=1e-3,2e-3", cwd=mine, env={"SEED": "7"}, code=0)
-    assert done.stdout.startswith("hello, my_sweep\n")
-    assert "my_sweep: 2 finished, 0 failed, 0 interrupted" in done.stdout
-
-
 def test_an_experiment_trains_its_own_algorithm_in_a_folder_of_its_name(tmp_path: Path) -> None:
     words = ["experiment=ringnorm_alg3", "algorithm.steps=2", "dataset.samples=300", "curves=false"]
     assert nsvm("train", *words, cwd=tmp_path).returncode == 0

@@ -99,17 +99,6 @@ def test_a_sweep_and_some_of_several_folders(sweep: Path, tmp_path: Path) -> Non
     assert "failed" not in page.sections["Runs"]
 
 
-def test_a_run_whose_data_are_gone(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(folder / "run", tmp_path / "run")
-    page = report("run", cwd=tmp_path)
-    assert page.sections["Model"] == (
-        "Mistakes, support vectors, kernel matrix and features are left out: dataset.path=table.csv does not "
-        "exist: expected a CSV file, relative to the folder where the command is run; name it with "
-        "dataset.path=FILE."
-    )
-    assert {"Result", "Settings", "Training", "Confusion"} <= {*page.sections}
-
-
 def test_runs_that_have_not_finished(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "run", tmp_path / "run")
     for name in ("result.json", "last.safetensors"):

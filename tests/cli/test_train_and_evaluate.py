@@ -86,14 +86,6 @@ def test_evaluate_elsewhere_on_other_data(tmp_path: Path) -> None:
         assert said in refused.stderr
 
 
-def test_a_budget_is_the_same_for_every_algorithm(tmp_path: Path) -> None:
-    words = ["-m", "algorithm=pegasos,alg1,alg4", "algorithm.steps=40", "dataset=digits", "curves=false"]
-    assert nsvm("train", *words, "hydra.sweep.dir=sweep", cwd=tmp_path).returncode == 0
-    results = [json.loads((tmp_path / "sweep" / str(i) / "result.json").read_text()) for i in range(3)]
-    assert [result["steps"] for result in results] == [40, 40, 40]
-    assert [result["part_steps"] for result in results] == [[40], [40], [4, 36]], "as 200 and 2000"
-
-
 def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit on the size of files stands in for the disk: the first write that hits it fails."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)

@@ -16,11 +16,10 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from nsvm_cli.compose.composition import compose_settings
-from nsvm_cli.config.settings import flat, parse_settings
+from nsvm_cli.config.settings import flat
 from nsvm_cli.datasets import Splits
 from tests.cli.process import nsvm, refusal, start
 from tests.inline_workers import InlineWorkers
-from tests.small_tables import small_table
 
 SHORT = ["algorithm=alg4", "dataset.samples=400", "tune.validation=40", "algorithm.steps=20"]
 SHORT += ["algorithm.solver_steps=100", "tune.seeds=2", "tune.finalists=2", "tune.final_seeds=2"]
@@ -123,23 +122,6 @@ def test_the_command_that_it_ends_with_runs_though_its_words_need_validation_dat
     command = done.stdout.splitlines()[-1]
     assert "dataset.validation=40" in command
     done = nsvm(*shlex.split(command)[1:], "curves=false", cwd=tmp_path, code=0)
-
-
-@pytest.mark.usefixtures("inline_workers")
-def test_a_small_table_is_searched_as_it_is(tmp_path: Path) -> None:
-    """Of a class it has too few for the usual 200; the first lines say what is taken in their place."""
-    table = small_table("three classes", tmp_path)["dataset"]["path"]
-    words = ["algorithm=pegasos", "dataset=csv", f"dataset.path={table}", "algorithm.steps=5", "engine=torch"]
-    words += ["calibration=sigmoid", "tune.trials=1", "tune.seeds=1", "tune.finalists=1"]
-    done = nsvm("tune", *words, "tune.final_seeds=2", HERE, cwd=tmp_path, code=0)
-    title, reason = done.stderr.splitlines()[:2]
-    assert title == "tune pegasos on csv: trials=1 seeds=1 validation=0.25, in search"
-    assert reason.endswith("200 would be more than a quarter of the 67 of class fox")
-    command = shlex.split(done.stdout.splitlines()[-1])
-    assert "dataset.validation=0.25" in command, "calibration needs it"
-    parse_settings(compose_settings(command[2:]))
-    asked = refusal("tune", *words, HERE, "tune.validation=200", cwd=tmp_path)
-    assert "tune.validation=200: expected less than the 67 training samples of class fox" in asked
 
 
 SMALL = ["tune", *(word for word in SHORT if word != "dataset.samples=400"), "dataset=digits", "network=mlp"]
