@@ -43,12 +43,11 @@ ARRAYS = "arrays"
 class Samples:
     """All samples of a source.
 
-    ``x`` is ``(m, *shape)``, numbers or the bytes of images (see ``as_float``). ``y`` is ``(m,)`` and holds
-    the codes of ``classes``, in their order: -1 and +1 for two, 0, 1, 2, ... for more. Without classes, ``y``
-    holds real targets. Rows from ``official_test`` on are the official test set, where there is one.
-    ``generated`` says whether the samples were drawn for this seed: then other seeds have other samples, and
-    their runs are independent. ``origins`` name what the samples were chosen from, so that two choices from
-    one origin do not count as independent data sets; the default is the name of the data set.
+    ``x`` holds numbers, or the bytes of images (see ``as_float``). ``y`` holds the codes of ``classes``, in
+    their order: -1 and +1 for two, 0, 1, 2, ... for more; without classes, real targets. Rows from
+    ``official_test`` on are the official test set. ``generated`` says that the samples were drawn for this
+    seed, so that the runs of other seeds are independent. ``origins`` name what the samples were chosen from:
+    two choices from one origin are no independent data sets. The default is the name of the data set.
     """
 
     x: Float64[np.ndarray, "m ..."] | UInt8[np.ndarray, "m ..."]

@@ -1,11 +1,7 @@
-"""Tables as samples: labels become codes, text becomes one-hot features, and missing numbers are filled.
-
-What the training rows say of each column is plain data, ``Columns``, which a model file holds.
-"""
+"""Tables as samples: labels become codes, text becomes one-hot features, and missing numbers are filled."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,7 +73,7 @@ class TableEncoder:
         """
         cells = table.cells
         if missing := [name for name in self.columns if name not in cells]:
-            names = textwrap.shorten(", ".join(missing), 200, placeholder=" ...")
+            names = ", ".join(missing[:20])
             raise InputError(f"{table.source} lacks columns that the model was trained on: {names}")
         numeric = [name for name in self.text if cells[name].dtype.kind in "iuf"]
         if numeric and table.with_text is not None:  # pandas knows 01 and 1 as one number

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 class OpenML(Source):
     """A data set of OpenML by its number, which the openml package downloads once into its cache.
 
-    The label is ``label``, or the column that OpenML names as the target. The columns in ``drop`` are no
-    features. ``path`` is a copy to read instead: a CSV file with the label in its last column, with or
-    without a header.
+    The label is ``label``, or the column that OpenML names as the target. ``path`` is a copy to read instead:
+    a CSV file with the label in its last column, with or without a header.
     """
 
     id: PositiveInt

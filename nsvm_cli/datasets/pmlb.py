@@ -23,24 +23,21 @@ DATASETS = f"https://media.githubusercontent.com/media/EpistasisLab/pmlb/{REVISI
 """The address of the tables."""
 
 LABELS = ("target", "class")
-"""The names of the column of labels: the current one, and that of the first releases."""
+"""The name of the column of labels, and that in the first releases."""
 
 KINDS = ("classification", "regression")
 
 TableName = Annotated[str, Field(pattern=r"^[_A-Za-z0-9][_A-Za-z0-9.+-]*$", max_length=128)]
-"""The name of a table; as a part of the names of its file and folder, it has these characters only."""
+"""The name of a table, its file and its folder."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class PMLB(Source):
     """A table of the Penn Machine Learning Benchmarks (Olson et al., 2017; Romano et al., 2022).
 
-    Tables are read from ``root``, which has ``TABLE/TABLE.tsv.gz``, like ``datasets`` in PMLB's repository,
-    or, as in its first releases, ``classification/TABLE.csv.gz`` and ``regression/TABLE.tsv.gz``. Without
-    ``root`` they are read from the user's cache folder, and downloaded first if they are missing, from one
-    commit of the repository.
-
-    The column ``target`` or, in the first releases, ``class`` is the label; the columns in ``drop`` are no
+    ``root`` has ``TABLE/TABLE.tsv.gz``, like ``datasets`` in PMLB's repository, or, as in its first releases,
+    ``classification/TABLE.csv.gz`` and ``regression/TABLE.tsv.gz``. Without ``root`` a table is downloaded
+    once into the user's cache folder, from one commit of the repository. The columns in ``drop`` are no
     features.
     """
 
@@ -62,7 +59,7 @@ class PMLB(Source):
         return files[self.table]
 
     def _downloaded(self) -> Path:
-        """Return the file of the table in the cache. It has no known checksum; the commit stands for it."""
+        """Return the file of the table in the cache; the commit in its address stands for a checksum."""
         try:
             return fetch(f"{DATASETS}/{self.table}/{self.table}.tsv.gz", None, cache_folder() / "PMLB")
         except (OSError, ValueError) as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pydantic
@@ -67,7 +66,3 @@ def test_what_a_constructor_refuses_is_one_line_about_the_part() -> None:
         build({"picky": Picky}, "kernel", {"name": "picky", "size": 3})
     with pytest.raises(InputError, match=r"^kernel\.size: picky needs a value$"):
         build({"picky": Picky}, "kernel", {"name": "picky"})
-
-
-def test_a_part_may_be_any_callable() -> None:
-    assert build({"mine": partial(function, size=3)}, "dataset", {"name": "mine"}) == Standard(size=3)

@@ -77,11 +77,9 @@ def test_broken_targets(write: Write, label: str, says: str) -> None:
     assert says in str(caught.value)
 
 
-@pytest.mark.parametrize("label", ["1.5", "1e200"])
-def test_targets_without_a_scale(write: Write, label: str) -> None:
-    changed = [label] * ROWS if label == "1.5" else [label, "-1e200"] * (ROWS // 2)
+def test_targets_without_a_scale(write: Write) -> None:
     with pytest.raises(InputError, match="expected different, finite targets"):
-        load_data(targets(write, *changed), 0, "regression")
+        load_data(targets(write, *["1.5"] * ROWS), 0, "regression")
 
 
 def test_the_scale_of_a_trained_model_stays(write: Write) -> None:

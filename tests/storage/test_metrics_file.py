@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.errors import InputError
-from nsvm_cli.page.curves import draw_curves, panels_of
+from nsvm_cli.page.curves import draw_curves
 from nsvm_cli.storage import metrics_file
-from nsvm_cli.storage.run_directory import write_config
 
 GOOD = b'{"step": 1, "violations": 1, "objective": null}\n'
 DAMAGED = {
@@ -48,11 +46,3 @@ def test_times_have_the_last_word_on_a_step_and_no_torn_lines(tmp_path: Path) ->
     damaged = ['{"step": 4, "sec{"step": 4, "seconds": 9}', '{"step": 5, "seconds": NaN}', '{"step": 6', "[]"]
     file.write_text("\n".join([*lines, *damaged]))
     assert metrics_file.read_times(file) == {1: 0.5, 2: 7.0, 3: 8.0}
-
-
-def test_parts_of_an_algorithm_that_take_turns(tmp_path: Path) -> None:
-    """Panels for each turn would make a picture that takes gigabytes."""
-    write_config(tmp_path, compose_settings([]))
-    lines = [{"step": n, "violations": n, "objective": n, "part": 1 + n % 2} for n in range(1, 200)]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert len(panels_of(tmp_path)) < 8
