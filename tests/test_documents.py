@@ -140,6 +140,18 @@ def first_value(word: str) -> str:
     return f"{key}={'0' if values.startswith('range(') else values.split(',')[0]}"
 
 
+@pytest.mark.usefixtures("unchecked")
+def test_the_example_of_training_on_arrays(tmp_path: Path) -> None:
+    (example,) = (
+        command.words[2] for command in commands("docs/howto/own-data.md") if command.words[0] == "python"
+    )
+    names: dict[str, Any] = {}
+    with contextlib.chdir(tmp_path):
+        exec(example, names)
+    assert names["scores"]["accuracy"] > 0.7
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_pages_name_files_that_are_there() -> None:
     for page in [*PAGES, *(file.name for file in ROOT.glob("*.md"))]:
         for link in re.findall(r"\]\(([^):#]+)(?:#[^)]*)?\)", (ROOT / page).read_text()):

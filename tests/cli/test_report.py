@@ -12,7 +12,6 @@ import pytest
 
 from nsvm_cli.storage.run_directory import write_json, write_status
 from tests.cli.process import nsvm, refusal, trained
-from tests.page.browser import chromium
 from tests.page.reader import Reader
 from tests.page.test_document import HOSTILE
 
@@ -143,41 +142,3 @@ def test_bad_input(sweep: Path, tmp_path: Path) -> None:
     assert "no run matches" in refusal("report", sweep, "--filter", "seed=7", cwd=tmp_path)
     message = refusal("report", sweep / "2", "--output", "empty", cwd=tmp_path)
     assert "expected a file in a folder that exists, got empty" in message
-
-
-LOOK = """
-(() => {
-    const root = document.documentElement;
-    return {
-        wide: root.scrollWidth - root.clientWidth,
-        page: getComputedStyle(document.body).backgroundColor,
-        text: getComputedStyle(document.body).color,
-        images: [...document.images].every(image => image.naturalWidth > 0),
-    };
-})()
-"""
-
-
-@pytest.mark.thorough
-def test_in_a_browser(folder: Path, sweep: Path, tmp_path: Path) -> None:
-    """No error, no request, no sideways scrolling on a phone, and text in the colours of the mode."""
-    digits = ["algorithm=alg4", "dataset=digits10", "algorithm.steps=20", "curves=false"]
-    run, _ = trained(*digits, cwd=tmp_path)
-    pages = [Path(nsvm("report", path, cwd=tmp_path).stdout.strip()) for path in (run, folder / "run", sweep)]
-    with chromium(tmp_path / "browser") as browser:
-        for page in pages:
-            colours = set()
-            for scheme, width in (("light", 390), ("dark", 390), ("light", 1280)):
-                browser.open(page, width, scheme)
-                seen = browser.evaluate(LOOK)
-                assert seen["wide"] == 0, page
-                assert seen["images"]
-                colours.add((seen["page"], seen["text"]))
-                reported = {event["method"] for event in browser.events}
-                assert (
-                    not {"Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown"} & reported
-                )
-                sent = [e["params"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
-                addresses = [request["request"]["url"] for request in sent]
-                assert [url for url in addresses if not url.startswith("data:")] == [page.as_uri()]
-            assert len(colours) == 2

@@ -10,33 +10,26 @@ from unittest.mock import Mock
 import torch
 from torch import Tensor
 
-from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.datasets import Split
 from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.page.trained import Trained, load_trained
-from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.runs.train import train_run
-from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.tasks import Regression, task_for
+from tests.small_runs import small_run
 
 Values = Sequence[Any] | Tensor
 
 
 def trained(folder: Path, **changes: Any) -> Path:
     """Return the directory of a small run with these settings."""
-    values = {
+    parts = {
         "dataset": {"name": "ringnorm", "samples": 200},
         "network": {"name": "mlp", "widths": [8, 6], "normalize": True},
-        "kernel": {"name": "rbf", "gamma": 1.0},
-        "optimizer": {"name": "sgd", "lr": 0.01},
         "algorithm": {"name": "alg2", "steps": 60, "lam": 0.01},
+        "kernel": {"name": "rbf", "gamma": 1.0},
         "engine": "torch",
-        **changes,
     }
-    settings = parse_settings(values)
-    with RunDirectory(folder / "run", plain(settings)) as directory:
-        train_run(prepare(settings), directory)
+    small_run(folder / "run", **{**parts, **changes})
     return folder / "run"
 
 

@@ -37,9 +37,9 @@ def test_the_name_of_a_class_that_a_model_file_cannot_hold(tmp_path: Path) -> No
 def test_what_the_files_of_a_run_cannot_hold(tmp_path: Path) -> None:
     assert "source should be a valid string" in refused(dataset=table(tmp_path / "t\udcff.csv"))
     assert "log_every should be less than or equal to" in refused(log_every=10**30)
-    assert "steps should be less than or equal to" in refused(
-        algorithm={**SETTINGS["algorithm"], "steps": 10**30}
-    )
+    steps = {**SETTINGS["algorithm"], "steps": 10**30}
+    assert "steps should be less than or equal to" in refused(algorithm=steps)
+    assert "needs a validation set: expected dataset.validation" in refused(validation={"every": 5})
 
 
 @pytest.mark.parametrize("normalize", [False, True])

@@ -12,8 +12,6 @@ pytest.importorskip("numba")
 import nsvm_cli.engines
 from nsvm_cli.config.settings import parse_settings, plain, with_values
 from nsvm_cli.errors import InputError, Interrupted
-from nsvm_cli.runs.checkpoint import load_checkpoint
-from nsvm_cli.storage.run_directory import checkpoints_in
 from tests.runs.test_train import bits, go, settings_with, stopped_at
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -28,15 +26,6 @@ def interrupt(path: Path, **changes: Any) -> None:
         go(path, settings(**changes), stopped_at(150))
 
 
-def test_a_compiled_run_resumes_to_the_bit(tmp_path: Path) -> None:
-    whole, half = tmp_path / "whole", tmp_path / "half"
-    go(whole, settings(engine="numba"))
-    interrupt(half, engine="numba")
-    assert load_checkpoint(checkpoints_in(half)[0]).environment["engine"].startswith("numba 0.")
-    assert go(half, settings(engine="numba"))["resumed"] == 1
-    assert bits(half) == bits(whole)
-
-
 @pytest.mark.parametrize(("before", "now"), [("torch", "numba"), ("numba", "torch")])
 def test_another_engine_is_refused(before: str, now: str, tmp_path: Path) -> None:
     interrupt(tmp_path, engine=before)
@@ -47,32 +36,27 @@ def test_another_engine_is_refused(before: str, now: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("before", ["torch", "numba"])
-def test_auto_goes_on_with_the_engine_that_it_began_with(
+def test_auto_resumes_to_the_bit_with_the_engine_that_it_began_with(
     before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    whole, half = tmp_path / "whole", tmp_path / "half"
     monkeypatch.setattr(nsvm_cli.engines, "pays_off", lambda *_: before == "numba")
-    interrupt(tmp_path)
+    go(whole, settings())
+    interrupt(half)
     monkeypatch.setattr(nsvm_cli.engines, "pays_off", lambda *_: before == "torch")
-    result = go(tmp_path, settings())
+    result = go(half, settings())
     assert (result["engine"], result["exact"]) == (before, True)
+    assert bits(half) == bits(whole)
+
+
+NAMED = "engine={} takes the steps: faster ones do not cover {}"
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"penalties.l1": 0.1}, "engine=literal takes the steps: faster ones do not cover penalties"),
-        (
-            {"algorithm.objective": "alg1"},
-            "engine=literal takes the steps: faster ones do not cover algorithm.objective=alg1",
-        ),
-        (
-            {"kernel.gradient": "spsa"},
-            "engine=torch takes the steps: faster ones do not cover kernel.gradient",
-        ),
-        (
-            {"kernel.name": "laplacian"},
-            "engine=torch takes the steps: faster ones do not cover kernel Laplacian",
-        ),
+        ({"penalties.l1": 0.1}, NAMED.format("literal", "penalties")),
+        ({"kernel.name": "laplacian"}, NAMED.format("torch", "kernel Laplacian")),
         ({"kernel.gradient": "spsa", "engine": "torch"}, None),
     ],
 )

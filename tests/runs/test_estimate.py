@@ -7,13 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsvm_cli.config.settings import Settings
 from nsvm_cli.runs import estimate as module
 from nsvm_cli.runs.estimate import continued, estimate, extrapolated
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loop import run
-from nsvm_cli.trainers import TRAINERS
-from nsvm_cli.trainers.alg2 import Alg2
 from tests.small_runs import small_settings
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -35,14 +32,10 @@ RUNS = [
 ]
 
 
-def settings_of(**changes: Any) -> Settings:
-    return small_settings(engine="torch", **changes)
-
-
 @pytest.mark.parametrize("changes", RUNS, ids=lambda changes: changes["algorithm"]["name"])
 def test_a_run_that_was_tried_to_its_end(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SECONDS", 60)
-    settings = settings_of(**changes)
+    settings = small_settings(engine="torch", **changes)
     parts = estimate(prepare(settings))
     e = prepare(settings)
     state = run(e.trainer, e.problem, e.F, log_every=40)
@@ -55,24 +48,10 @@ def test_a_run_that_was_tried_to_its_end(changes: dict[str, Any], monkeypatch: p
 def test_a_run_that_was_tried_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SECONDS", 0.02)
     long = {"name": "alg4", "steps": 10**6, "solver_steps": 10**8}
-    part_1, part_2 = estimate(prepare(settings_of(algorithm=long)))
+    part_1, part_2 = estimate(prepare(small_settings(engine="torch", algorithm=long)))
     assert part_1.steps == 10**6 > part_1.tried
     assert part_2.steps == 10**8 > part_2.tried
     assert part_1.seconds > 1
-
-
-class InParts(Alg2):
-    """An algorithm of someone's own, with two parts."""
-
-    @property
-    def part_steps(self) -> tuple[int, int]:
-        return 10, self.total - 10
-
-
-def test_an_algorithm_of_ones_own_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TRAINERS, "in_parts", InParts)
-    (part,) = estimate(prepare(settings_of(algorithm={"name": "in_parts", **STEPS})))
-    assert (part.steps, part.unit) == (40, "steps")
 
 
 def test_powers_go_on() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from nsvm_cli.artifacts.evaluation import evaluate_model
 from nsvm_cli.artifacts.model_file import Facts, load_model
 from nsvm_cli.runs.open_model import open_model
+from nsvm_cli.storage.metrics_file import read_metrics
 from nsvm_cli.trainers import TRAINERS
 from tests.artifacts.test_model_file import FACTS
 from tests.small_runs import small_run
@@ -37,10 +37,7 @@ def test_without_a_learning_rate_nothing_changes(algorithm: str, tmp_path: Path)
         result = run(tmp_path / str(moved), algorithm=chosen, optimizer=optimizer)
         assert (result["theta_change"] > 0, result["feature_change"] > 0) == (moved, moved)
         assert result["parameters"] == 20 * 8 + 8 + 8 * 6 + 6
-
-
-def test_a_network_without_parameters_has_no_theta_to_change(tmp_path: Path) -> None:
-    result = run(tmp_path / "run", network={"name": "identity"})
+    result = run(tmp_path / "identity", network={"name": "identity"})
     assert (result["parameters"], result["theta_change"], result["feature_change"]) == (0, None, 0)
 
 
@@ -74,11 +71,8 @@ def test_a_model_file_of_every_algorithm_and_task_scores_as_its_run(
     result = run(tmp_path / "run", **table, algorithm={"name": algorithm, "steps": 20})
     figures = evaluate_model(*open_model(tmp_path / "run"), None, None, {})
     assert figures["support_vectors"] == result["support_vectors"]
-    assert (
-        (result["support_vectors"] is None)
-        == (result["violations"] is None)
-        == (algorithm == "cross_entropy")
-    )
+    without_svm = algorithm == "cross_entropy"
+    assert (result["support_vectors"] is None) == (result["violations"] is None) == without_svm
     for score in ("errors",) if kind == "three classes" else ("rmse", "r2"):
         assert figures[score] == result[f"validation_{score}"]
 
@@ -93,19 +87,15 @@ def test_real_targets_have_errors_in_the_units_of_the_data(tmp_path: Path) -> No
     table = small_table("regression", tmp_path)
     algorithm = {"name": "alg4", "steps": 20, "solver_steps": 300, "lam": 1e-2}
     result = run(tmp_path / "run", **table, algorithm=algorithm, validation={"every": 60})
-    assert {key for key in result if key.startswith("test_")} == {"test_r2", "test_rmse", "test_mae"}
     assert result["test_r2"] is None
     assert 0.3 < result["validation_r2"] < 1
     spread = result["validation_rmse"] / (1 - result["validation_r2"]) ** 0.5
     assert 15 < spread < 40, "the standard deviation of targets around 1000"
     assert "confusion" not in result
     figures = evaluate_model(*open_model(tmp_path / "run"), None, None, {})
-    assert figures["task"] == "regression"
     for name in ("r2", "rmse", "mae"):
         assert figures[name] == result[f"validation_{name}"]
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    records = [json.loads(line) for line in lines]
-    assert {record["running_accuracy"] for record in records} == {None}
+    records = read_metrics(tmp_path / "run" / "metrics.jsonl")
     seen = {record["step"]: record["validation_r2"] for record in records if "validation_r2" in record}
     assert result["best_validation_r2"] == max(seen.values()) == seen[result["best_step"]]
 
