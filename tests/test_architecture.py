@@ -98,6 +98,7 @@ def test_only_the_command_line_knows_hydra() -> None:
         if file.relative_to(PACKAGE).parts[0] not in ("cli", "compose"):
             used = {module.split(".")[0] for module in imports(file)}
             assert not used & {"hydra", "omegaconf"}, file
+        assert not [module for module in imports(file) if re.match(r"(hydra|omegaconf)\b.*\._", module)], file
 
 
 def test_text_leaves_through_one_module_and_one_console() -> None:
@@ -108,11 +109,6 @@ def test_text_leaves_through_one_module_and_one_console() -> None:
             assert not [call for call in calls if isinstance(call, ast.Name) and call.id == "print"], file
         if file.parent.name != "terminal":
             assert not {"rich.console", "rich.progress"} & {*imports(file)}, file
-
-
-def test_hydra_is_used_as_documented() -> None:
-    for file in PACKAGE.rglob("*.py"):
-        assert not [module for module in imports(file) if re.match(r"(hydra|omegaconf)\b.*\._", module)], file
 
 
 @pytest.mark.parametrize("group", sorted(REGISTRIES))
@@ -191,16 +187,3 @@ def build_all(overrides: list[str], shape: tuple[int, ...]) -> Settings:
     build_optimizer(settings.optimizer)
     build(LOGGERS, "logger", settings.logger)
     return settings
-
-
-def test_a_data_set_of_ones_own_gets_the_base_values_or_those_of_a_kind(tmp_path: Path) -> None:
-    (tmp_path / "dataset").mkdir()
-    (tmp_path / "dataset" / "moons.yaml").write_text("name: moons\n")
-    kind = "optional /values/ringnorm@experiment: ${algorithm}"
-    rings = f"# @package _global_\ndefaults:\n- {kind}\ndataset: {{name: rings}}\n"
-    (tmp_path / "dataset" / "rings.yaml").write_text(rings)
-    own = f"hydra.searchpath=['{tmp_path}']"
-    settings = plain_values(compose([own, "dataset=moons"]))
-    assert settings["dataset"] == {"name": "moons"}
-    assert (settings["algorithm"]["split"], settings["optimizer"]["lr"]) == ([10000, 10000], 3e-3)
-    assert plain_values(compose([own, "dataset=rings"]))["algorithm"]["split"] == [4200, 33500]

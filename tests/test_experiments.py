@@ -66,17 +66,9 @@ dataset: {classes: [3, 5, 7]}
     assert mine == expected
 
 
-def test_an_experiment_of_values_alone_is_what_the_sections_refer_to(tmp_path: Path) -> None:
-    own = write(tmp_path / "experiment" / "mine.yaml", "optimizer: {lr: 0.25}\nnetwork: {dropout: 0.125}\n")
-    for words in (["dataset=digits", "algorithm=alg2"], ["dataset=digits10", "algorithm=alg3"]):
-        expected = compose_settings(words)
-        expected["optimizer"]["lr"], expected["network"]["dropout"] = 0.25, 0.125
-        assert compose_settings([own, "experiment=mine", *words]) == expected
-
-
 @pytest.mark.parametrize(
     ("name", "algorithm"),
-    [("digits", "alg2"), ("mnist", "pegasos"), ("fashion_mnist", "pegasos"), ("kmnist", "alg2")],
+    [("digits", "alg2"), ("mnist", "pegasos")],
 )
 def test_the_same_data_by_two_names_have_the_same_settings(name: str, algorithm: str) -> None:
     ten, two = (f"dataset={name}10", "dataset.classes=null"), (f"dataset={name}", "dataset.classes=[0,1]")
@@ -90,7 +82,6 @@ def test_the_same_data_by_two_names_have_the_same_settings(name: str, algorithm:
     [
         ("mnist", "[0,1,2]", [8000, 10000], 0.4),
         ("cifar10", "[cat,dog]", [400, 35000], 0.19),
-        ("digits", "[7,3]", [200, 2000], 0.19),
         ("digits", "3", [8000, 10000], 0.4),
     ],
 )
@@ -142,13 +133,8 @@ def test_what_the_paper_fixes_is_fixed(cell: str) -> None:
         assert (network["name"], network["channels"]) == ("cnn", [10, 20])
         assert network["scale"] == pytest.approx(2**0.5 if early else 1.0)
         gamma = 1.0 if early else 1 / 320
-    assert values["kernel"] == {
-        "name": "rbf",
-        "gamma": gamma,
-        "normalize": False,
-        "bias": None,
-        "gradient": None,
-    }
+    plain = {"normalize": False, "bias": None, "gradient": None}
+    assert values["kernel"] == {"name": "rbf", "gamma": gamma, **plain}
     assert values["optimizer"]["name"] == "sgd"
 
 

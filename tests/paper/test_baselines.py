@@ -11,15 +11,11 @@ from sklearn.compose import TransformedTargetRegressor
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 
-from nsvm_cli.config.settings import parse_settings, plain
 from nsvm_cli.datasets import load_data
 from nsvm_cli.datasets.ringnorm import bayes_accuracy, bayes_rule
-from nsvm_cli.models.feature_map import features
 from nsvm_cli.paper.baselines import bayes, svc_on_features, svc_on_inputs, tuned_boosting, tuned_svc
-from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.runs.train import train_run
-from nsvm_cli.storage.run_directory import RunDirectory
 from tests.datasets.helpers import load
+from tests.small_runs import small_run
 from tests.small_tables import KINDS, small_table
 
 RINGNORM: dict[str, Any] = {"name": "ringnorm", "samples": 1000}
@@ -33,29 +29,6 @@ def test_svc_on_inputs_is_what_a_user_would_write() -> None:
     figures = svc_on_inputs(data)
     assert figures["accuracy"] == pytest.approx(theirs)
     assert figures["errors"] == round((1 - theirs) * 100)
-
-
-def test_svc_on_features_is_scikit_learns_on_what_the_network_computes(tmp_path: Path) -> None:
-    settings = parse_settings(
-        {
-            "dataset": RINGNORM,
-            "network": {"name": "mlp", "widths": [10, 5]},
-            "kernel": {"name": "rbf", "gamma": 1.0},
-            "optimizer": {"name": "sgd", "lr": 0.01},
-            "algorithm": {"name": "alg4", "steps": 50, "solver_steps": 50, "lam": 1e-3},
-            "dtype": "float64",
-        }
-    )
-    experiment = prepare(settings)
-    with RunDirectory(tmp_path / "run", plain(settings)) as run:
-        train_run(experiment, run)
-    z = features(experiment.F.network, experiment.problem.x).numpy()
-    test = experiment.data.splits["test"]
-    z_test = features(experiment.F.network, experiment.scaling(test.x)).numpy()
-    theirs = SVC(C=1 / (1e-3 * 900), gamma=1.0).fit(z, experiment.problem.y.numpy())
-    figures = svc_on_features(tmp_path / "run" / "final.safetensors")
-    assert figures["accuracy"] == pytest.approx(theirs.score(z_test, test.y.numpy()))
-    assert figures["support_vectors"] == len(theirs.support_)
 
 
 def test_nothing_is_better_than_the_bayes_rule() -> None:
@@ -76,18 +49,10 @@ def test_nothing_is_better_than_the_bayes_rule() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_svc_on_features_takes_any_task(kind: str, tmp_path: Path) -> None:
     table = small_table(kind, tmp_path, validation=0)
-    settings = parse_settings(
-        {
-            **table,
-            "network": {"name": "mlp", "widths": [8]},
-            "kernel": {"name": "rbf", "gamma": 0.5},
-            "optimizer": {"name": "sgd", "lr": 0.01},
-            "algorithm": {"name": "alg4", "steps": 10, "solver": "svc"},
-            **({"loss": {"name": "epsilon_insensitive", "epsilon": 0.3}} if kind == "regression" else {}),
-        }
-    )
-    with RunDirectory(tmp_path / "run", plain(settings)) as run:
-        result = train_run(prepare(settings), run)
+    if kind == "regression":
+        table["loss"] = {"name": "epsilon_insensitive", "epsilon": 0.3}
+    svc = {"name": "alg4", "steps": 10, "solver": "svc"}
+    result = small_run(tmp_path / "run", **table, kernel={"name": "rbf", "gamma": 0.5}, algorithm=svc)
     figures = svc_on_features(tmp_path / "run" / "final.safetensors")
     assert "confusion" not in figures
     same = ("r2", "rmse", "mae") if kind == "regression" else ("accuracy", "errors")

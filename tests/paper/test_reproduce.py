@@ -17,7 +17,6 @@ from nsvm_cli.config.settings import Settings, parse_settings
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.paper.reproduce import Entry, Row, frozen, has_trained, read_rows, reproduce
 from nsvm_cli.runs.experiment import prepare, train_in_memory
-from nsvm_cli.storage.run_directory import locked
 from tests.inline_workers import InlineWorkers
 from tests.small_tables import small_table
 
@@ -88,8 +87,6 @@ def reproduced(cells: list[Entry], seeds: int, directory: Path) -> list[Row]:
 
 DAMAGE = {
     "cut off": lambda text: text[:30],
-    "not an object": lambda text: "[3]",
-    "deep": lambda text: "[" * 100_000,
     "text": lambda text: re.sub(r'errors": \d+', r'errors": "\\u001b[31m"', text),
 }
 
@@ -101,19 +98,10 @@ def test_a_damaged_result_is_one_line_that_says_what_to_do(name: str, damage: st
     file.write_text(DAMAGE[damage](file.read_text()))
     with pytest.raises(InputError, match=r"(svc_0|result).json is damaged, .*: remove it, and the same"):
         again(finished)
-    if damage == "cut off":
-        file.unlink()
-        assert len(again(finished)) == 6
-
-
-def test_a_directory_serves_one_at_a_time(tmp_path: Path) -> None:
-    with locked(tmp_path), pytest.raises(InputError, match="is in use by another nsvm"):
-        again(tmp_path)
-
-
-def test_other_settings_in_the_same_directory_are_refused(finished: Path) -> None:
+    file.unlink()
     with pytest.raises(InputError, match=r"nsvm was made with other settings: expected a new folder in dir"):
         again(finished, 0.02)
+    assert len(again(finished)) == 6
 
 
 def test_frozen_features_are_those_of_the_initial_theta_under_the_same_svm(finished: Path) -> None:
@@ -126,20 +114,13 @@ def test_frozen_features_are_those_of_the_initial_theta_under_the_same_svm(finis
     assert row.accuracy == json.loads((run / "result.json").read_text())["test_accuracy"]
 
 
-ALGORITHMS: list[dict[str, Any]] = [
-    {"name": "alg1", "steps": 300, "lam": 1e-2},
-    {"name": "alg2", "steps": 300, "lam": 1e-2, "batch_size": 3},
-    {"name": "alg3", "steps": 100, "lam": 1e-2, "batch_size": 4},
-    {"name": "alg4", "steps": 20, "solver_steps": 300, "lam": 1e-2},
-    {"name": "alg4", "steps": 20, "solver": "svc", "lam": 1e-2},
-]
-
-
 @pytest.mark.parametrize(
     "algorithm",
     [
-        pytest.param(settings, marks=[pytest.mark.thorough] if settings["name"] == "alg2" else [])
-        for settings in ALGORITHMS
+        {"name": "alg1", "steps": 300, "lam": 1e-2},
+        {"name": "alg3", "steps": 100, "lam": 1e-2, "batch_size": 4},
+        {"name": "alg4", "steps": 20, "solver_steps": 300, "lam": 1e-2},
+        {"name": "alg4", "steps": 20, "solver": "svc", "lam": 1e-2},
     ],
     ids=str,
 )

@@ -15,7 +15,7 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import prepare, train_in_memory
 from nsvm_cli.tuning.search import Candidate, effective, suited_validation, tune, validation_score
 from nsvm_cli.tuning.space import Space, ends, holds, parse_search, placed
-from tests.small_tables import KINDS, small_table
+from tests.small_tables import small_table
 
 SETTINGS: dict[str, Any] = {
     "dataset": {"name": "ringnorm", "samples": 400, "validation": 40},
@@ -51,14 +51,11 @@ def test_a_space_has_the_form_of_the_settings() -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"trials": 0}, "tune.trials should be greater than"),
         ({"trails": 3}, "trails"),
         ({"trials": True}, r"^tune\.trials should be a number, got True"),
         ({"space": {}}, r"tune.space is empty"),
         ({"space": {"optimizer": {"lr": 0.1}}}, r"tune.space.optimizer.lr: expected a list or \{low, high"),
-        ({"space": {"optimizer": {"lr": []}}}, r"tune.space.optimizer.lr: .* one or more"),
         ({"space": {"optimizer": {"lr": {"low": 2, "high": 1}}}}, "`low <= high` must hold"),
-        ({"space": {"optimizer": {"lr": {"low": 0, "high": 1, "log": True}}}}, "must hold for `log=True`"),
         ({"space": {"optimizer": {"lr": {"low": 0.1}}}}, "tune.space.optimizer.lr: expected a list or"),
     ],
 )
@@ -94,7 +91,6 @@ def test_a_suggested_space_follows_the_settings_and_that_of_the_user_stays() -> 
     [
         ("alg3", "mlp", "rbf", ["algorithm.lam", "kernel.gamma", "optimizer.lr", "optimizer.momentum"]),
         ("pegasos", "identity", "polynomial", ["algorithm.lam", "kernel.gamma"]),
-        ("pegasos", "mlp", "linear", ["algorithm.lam"]),
         ("alg3", "identity", "linear", ["algorithm.lam"]),
         ("cross_entropy", "mlp", "linear", ["optimizer.lr", "optimizer.momentum"]),
     ],
@@ -137,16 +133,10 @@ def test_the_usual_number_of_validation_samples_is_at_most_a_quarter_of_those_th
     assert asked == {"train", "validation"}
 
 
-@pytest.mark.parametrize(
-    ("words", "usual"),
-    [
-        (["dataset=ringnorm"], 200),
-        (["dataset=digits"], 40),
-    ],
-)
-def test_the_usual_numbers_stay(words: list[str], usual: int) -> None:
-    assert compose(words).experiment.tune.validation == usual
-    assert suited_validation(compose_settings(words), usual, SampleCache()) == (usual, "")
+def test_the_usual_numbers_stay() -> None:
+    for word, usual in (("dataset=ringnorm", 200), ("dataset=digits", 40)):
+        assert compose([word]).experiment.tune.validation == usual
+        assert suited_validation(compose_settings([word]), usual, SampleCache()) == (usual, "")
     assert compose(["dataset=mnist"]).experiment.tune.validation == 500  # its images may not be there
 
 
@@ -184,15 +174,3 @@ def test_finalists_are_ranked_by_their_further_seeds() -> None:
     assert lucky.overrides == "optimizer.lr=0.1 kernel.gamma=null"
     assert replace(lucky, overlap=1 / 2).error == pytest.approx(0.02 * 2**0.5), "1/2 + 1/2 for 1/2"
     assert replace(lucky, final=[1.0, 1.0], samples=20).error > 0.01, "20 samples do not prove 100 %"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_score_is_the_metric_of_the_task(kind: str, tmp_path: Path) -> None:
-    values = {
-        **SETTINGS,
-        **small_table(kind, tmp_path),
-        "algorithm": {"name": "alg4", "steps": 5, "solver": "svc"},
-    }
-    assert 0.5 < validation_score(values, 3) < 1
-    if kind == "regression":  # R^2 of nearly the same prediction for all
-        assert validation_score({**values, "algorithm": {"name": "pegasos", "steps": 1, "lam": 1e6}}, 3) == 0
