@@ -16,9 +16,6 @@ from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
 from nsvm_cli.output import details, flash, say, standard_streams
 from nsvm_cli.plugins import explain, load_plugins
 
-GC_THRESHOLD = 50_000
-"""New objects after which Python looks for garbage: importing torch creates 260,000, all of which last."""
-
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 LASTING = ("train", "tune", "reproduce")
 """The commands whose results are files, so that their output may be lost."""
@@ -46,7 +43,7 @@ def _main(argv: list[str]) -> int:
     if not argv or argv[0] == "help":
         build_parser().print_help()
         return 0 if argv else 2
-    gc.set_threshold(GC_THRESHOLD)
+    gc.set_threshold(50_000)  # importing torch creates 260,000 objects, all of which last
     atexit.register(gc.freeze)  # or Python would look for garbage once more, at its end
     for signum in ENDING:
         if signal.getsignal(signum) is not signal.SIG_IGN:

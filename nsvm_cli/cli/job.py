@@ -164,12 +164,8 @@ def _train(settings: Settings, place: Place, job: Job) -> None:
         take_turns(place.number)
     experiment = prepare(settings, shared_samples(job.sweep, job.started) if sweep else None)
     if_exists: IfExists = "overwrite" if options.overwrite else "resume" if resuming else "refuse"
-    with RunDirectory(directory, plain(settings), if_exists) as run:
-        if is_finished(directory) and not longer:  # by another process, meanwhile
-            _leave_alone(place)
-            return
-        with _status(place):
-            result = _train_run(experiment, run, place, options)
+    with RunDirectory(directory, plain(settings), if_exists) as run, _status(place):
+        result = _train_run(experiment, run, place, options)
     if not sweep:
         from nsvm_cli.terminal.console import show_result
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence
+from datetime import timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -268,12 +269,8 @@ OF_SVM = ("violations", "support_vectors")
 
 
 def clock(seconds: int | float | None) -> str:
-    """Return seconds as ``M:SS`` or ``H:MM:SS``."""
-    if seconds is None:
-        return "-:--"
-    minutes, seconds = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+    """Return seconds as ``H:MM:SS``."""
+    return "-:--:--" if seconds is None else str(timedelta(seconds=int(seconds)))
 
 
 def figures_of(record: Mapping[str, Any]) -> list[str]:

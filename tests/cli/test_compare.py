@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nsvm_cli.storage.run_directory import write_config, write_status
-from tests.cli.process import nsvm, refusal
+from tests.cli.process import nsvm
 from tests.comparison.test_compare import runs_of
 from tests.comparison.test_figures import written
 
@@ -66,10 +66,3 @@ def test_latex_has_figures_as_pdf(sweep: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "curves.pdf\nranks.pdf\n")
     assert r"\toprule" in done.stdout
     assert (sweep.parent / "curves.pdf").read_bytes().startswith(b"%PDF")
-
-
-def test_bad_input(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    assert "there is no run in or below it" in refusal("compare", "empty", cwd=tmp_path)
-    assert "there is no such folder" in refusal("compare", "missing", cwd=tmp_path)
-    assert "there is no format 'pdf'" in refusal("compare", "empty", "--format", "pdf", cwd=tmp_path)

@@ -171,15 +171,10 @@ def test_a_finished_run_is_trained_for_longer(tmp_path: Path) -> None:
     words = ["train", "algorithm=alg2", "dataset.samples=300", "curves=false", "log_every=20"]
     words += ["optimizer.schedule=constant", "optimizer.warmup=0"]
     nsvm(*words, "algorithm.steps=60", "hydra.run.dir=run", cwd=tmp_path, code=0)
-    for change, said in (
-        (LONGER[:1], "algorithm.steps was 60 and is 120; restore these, or accept a different result"),
-        (
-            ["algorithm=alg1", *LONGER],
-            "finished with algorithm=alg2, and cannot be resumed with another: start a new run",
-        ),
-    ):
-        refused = nsvm("train", "resume=run", *change, cwd=tmp_path, code=2)
-        assert said in refused.stderr.splitlines()[-1]
+    refused = nsvm("train", "resume=run", LONGER[0], cwd=tmp_path, code=2).stderr
+    assert "algorithm.steps was 60 and is 120; restore these, or accept a different result" in refused
+    refused = nsvm("train", "resume=run", "algorithm=alg1", *LONGER, cwd=tmp_path, code=2).stderr
+    assert "finished with algorithm=alg2, and cannot be resumed with another" in refused
     done = nsvm("train", "resume=run", *LONGER, cwd=tmp_path, code=0)
     assert "resuming after step 60 of 120" in done.stderr
     nsvm(*words, "algorithm.steps=120", "hydra.run.dir=whole", cwd=tmp_path, code=0)

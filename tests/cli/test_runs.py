@@ -70,12 +70,8 @@ def test_the_runs_of_several_sweeps_on_terminals_of_any_width(width: int, tmp_pa
         settings = {"seed": n, "curves": bool(n % 2), "optimizer": {"lr": n / 7, "momentum": n / 3}}
         settings |= {part: {"name": f"{part[:3]}{n}"} for part in ("dataset", "algorithm")}
         settings |= {"kernel": {"name": f"long_kernel_{n}", "gamma": n / 7}}
-        result = {
-            f"{split}_accuracy": score,
-            "train_accuracy": 0.5,
-            "train_seconds": 1.0,
-            "settings": settings,
-        }
+        result = {f"{split}_accuracy": score, "train_accuracy": 0.5, "train_seconds": 1.0}
+        result["settings"] = settings  # type: ignore[assignment]
         (folder := tmp_path / f"{long}{'ab'[n // 2]}" / str(n)).mkdir(parents=True)
         (folder / "result.json").write_text(json.dumps(result))
         expected.append({str(n), f"dat{n}", f"alg{n}", "finished", f"{100 * score:.2f}", "%"})

@@ -79,16 +79,15 @@ def test_it_never_reads_the_test_set_and_ends_with_overrides_that_train_takes(
 
 @pytest.mark.usefixtures("inline_workers")
 @pytest.mark.thorough
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_interrupted_it_continues_where_it_was(how: signal.Signals, tmp_path: Path) -> None:
+def test_interrupted_it_continues_where_it_was(tmp_path: Path) -> None:
     words = ["tune", *SHORT, HERE, "tune.trials=5", "tune.jobs=1"]
     process = start(*words, cwd=tmp_path)
     deadline = time.monotonic() + 100
     while time.monotonic() < deadline and len(trials(tmp_path)) < 2:
         time.sleep(0.02)
-    process.send_signal(how)
+    process.send_signal(signal.SIGINT)
     _, said = process.communicate()
-    assert process.returncode == (130 if how == signal.SIGINT else -9)
+    assert process.returncode == 130
     assert "Traceback" not in said
     before = trials(tmp_path)
     assert 2 <= len(before) < 5
@@ -145,22 +144,15 @@ def searched(search: Path, tmp_path: Path, inline_workers: None) -> Path:
     return Path(shutil.copytree(search, tmp_path, dirs_exist_ok=True))
 
 
-@pytest.mark.parametrize(
-    ("scores", "variance"),
-    [((0.9, 0.8), 0.005), ((1.0, 1.0), 2.344e-4)],  # at least that of independent errors in 80 samples
-    ids=["different", "equal"],
-)
-def test_the_standard_error_allows_for_validation_sets_that_overlap_and_are_small(
-    scores: tuple[float, float], variance: float, searched: Path
-) -> None:
-    final = {f"0 {1002 + n}": score for n, score in enumerate(scores)}
+def test_the_standard_error_allows_for_validation_sets_that_overlap(searched: Path) -> None:
+    final = {"0 1002": 0.9, "0 1003": 0.8}
     with (searched / "search" / "study.log").open("a") as journal:
         entry = {"op_code": 2, "worker_id": "edited", "study_id": 0, "user_attr": {"final": final}}
         journal.write(json.dumps(entry) + "\n")
     assert nsvm(*SMALL, cwd=searched).returncode == 0
     (finalist,) = csv.DictReader((searched / "search" / "finalists.csv").read_text().splitlines())
     correction = 1 / 2 + 80 / 244  # of the 360 digits 36 are for the test, 40 of each class for validation
-    assert float(finalist["standard_error"]) == pytest.approx((variance * correction) ** 0.5, rel=0.02)
+    assert float(finalist["standard_error"]) == pytest.approx((0.005 * correction) ** 0.5, rel=0.02)
 
 
 def test_a_damaged_search_is_refused(searched: Path) -> None:
