@@ -30,15 +30,11 @@ class Plain(Source):
         object.__setattr__(self, "size", size)
 
 
-class Inherited(Standard):
-    """Has the settings of the class that it derives from."""
-
-
 def function(size: int = 600, validation: int = 0) -> Source:
     return Standard(size=size, validation=validation)
 
 
-@pytest.mark.parametrize("kind", [Standard, Checked, Plain, Inherited, function])
+@pytest.mark.parametrize("kind", [Standard, Checked, Plain, function])
 def test_settings_reach_every_kind_of_part(kind: Callable[..., Any]) -> None:
     def built(**settings: Any) -> Any:
         return build({"mine": kind}, "dataset", {"name": "mine", **settings})
@@ -64,5 +60,3 @@ def test_what_a_constructor_refuses_is_one_line_about_the_part() -> None:
         build({"picky": Picky}, "kernel", {"name": "picky", "size": 4})
     with pytest.raises(InputError, match=r"^kernel=picky: object of type 'NoneType' has no len\(\)$"):
         build({"picky": Picky}, "kernel", {"name": "picky", "size": 3})
-    with pytest.raises(InputError, match=r"^kernel\.size: picky needs a value$"):
-        build({"picky": Picky}, "kernel", {"name": "picky"})

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import hashlib
-import io
-import lzma
 import shlex
-import zipfile
 
 import numpy as np
 import pytest
 import torch
 
 from nsvm_cli.compose.composition import compose_settings
-from nsvm_cli.datasets import Data, Known, load_data
-from nsvm_cli.tasks import task_for
+from nsvm_cli.datasets import Data
 from tests.datasets.conftest import Write
 from tests.datasets.helpers import load, refusal
 
@@ -50,18 +45,13 @@ def test_the_two_classes_in_ascending_order(write: Write, classes: tuple[str, st
     assert data.task.classes == classes
 
 
-def test_the_classes_of_a_model_decide_the_code(write: Write) -> None:
-    known = Known(task_for(("spam", "ham")), None)
-    data = load_data({"name": "csv", "path": write(table())}, 0, known=known)
-    assert data.task.classes == ("spam", "ham")
-    np.testing.assert_array_equal(data.splits["all"].y, -Y)
-    np.testing.assert_array_equal(data.splits["all"].x, X)
-
-
 @pytest.mark.parametrize("typed", [";", "\t", r"\t", " "])
 def test_separators(write: Write, typed: str) -> None:
     separator = "\t" if typed == r"\t" else typed  # as a tab is typed in a shell
-    assert_the_table(load("csv", path=write(table(separator=separator)), separator=typed))
+    content = "\ufeff" + table(separator=separator).replace("\n", "\r\n")
+    data = load("csv", path=write(content), separator=typed)
+    assert_the_table(data)
+    assert data.sha256 == hashlib.sha256(X.tobytes() + Y.tobytes()).hexdigest(), "that of the numbers"
 
 
 @pytest.mark.parametrize("separator", ["::", "", "\n", "é", '"'])
@@ -70,27 +60,18 @@ def test_a_separator_is_one_character(write: Write, separator: str) -> None:
     assert message.startswith("dataset.separator: expected one ASCII character")
 
 
-def test_the_checksum_is_that_of_the_numbers_whatever_the_file_format(write: Write) -> None:
-    plain = load("csv", path=write(table()))
-    other = load("csv", path=write("\ufeff" + table(separator=";").replace("\n", "\r\n")), separator=";")
-    assert plain.sha256 == other.sha256 == hashlib.sha256(X.tobytes() + Y.tobytes()).hexdigest()
-
-
-ELSEWHERE = ", relative to the folder where the command is run; name it with dataset.path=FILE"
-
-
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("/none.csv", "dataset.path=/none.csv does not exist: expected a CSV file"),
-        ("none.csv", f"dataset.path=none.csv does not exist: expected a CSV file{ELSEWHERE}"),
-        ("/dev/zero", "dataset.path=/dev/zero is not a file: expected a CSV file"),
-        ("x" * 300, f"dataset.path={'x' * 300} "),
-        ("~nobody-of-that-name/t.csv", "dataset.path=~nobody-of-that-name/t.csv "),
+        ("/none.csv", " does not exist: expected a CSV file"),
+        ("none.csv", " does not exist: expected a CSV file, relative to the folder where the command is run"),
+        ("/dev/zero", " is not a file: expected a CSV file"),
+        ("x" * 300, " "),
+        ("~nobody-of-that-name/t.csv", " "),
     ],
 )
 def test_a_path_of_no_table(path: str, says: str) -> None:
-    assert refusal("csv", path=path).startswith(says)
+    assert refusal("csv", path=path).startswith(f"dataset.path={path}{says}")
 
 
 SENTENCES = {
@@ -130,35 +111,17 @@ def test_broken_tables(write: Write, content: str | bytes, says: str) -> None:
     assert says in message
 
 
-def zipped(*members: bytes) -> bytes:
-    with zipfile.ZipFile(buffer := io.BytesIO(), "w") as archive:
-        for number, content in enumerate(members):
-            archive.writestr(f"{number}.csv", content)
-    return buffer.getvalue()
+def test_a_table_in_an_archive(write: Write) -> None:
+    packed = gzip.compress(table().encode())
+    assert_the_table(load("csv", path=write(packed, "t.CSV.GZ")))
+    for damaged in (b"no archive", packed[:-30]):
+        path = write(damaged, "cut.csv.gz")
+        assert refusal("csv", path=path).startswith(f"dataset.path={path} cannot be read as CSV: ")
 
 
-PLAIN = table().encode()
-PACKED = {
-    "t.csv.zip": zipped(PLAIN),
-    "t.CSV.GZ": gzip.compress(PLAIN),
-    "t.csv.bz2": bz2.compress(PLAIN),
-    "t.csv.xz": lzma.compress(PLAIN),
-}
-DAMAGED = [
-    *((name, b"no archive") for name in PACKED),
-    ("cut.csv.gz", PACKED["t.CSV.GZ"][:-30]),
-    ("two.zip", zipped(PLAIN, PLAIN)),
-]
-
-
-@pytest.mark.parametrize("name", PACKED)
-def test_a_table_in_an_archive(write: Write, name: str) -> None:
-    assert_the_table(load("csv", path=write(PACKED[name], name)))
-
-
-@pytest.mark.parametrize(("name", "content"), DAMAGED, ids=lambda value: str(value)[:12])
-def test_a_damaged_archive_is_refused(write: Write, name: str, content: bytes) -> None:
-    path = write(content, name)
+@pytest.mark.parametrize("name", ["t.zip", "t.bz2", "t.xz"])
+def test_a_damaged_archive_is_refused(write: Write, name: str) -> None:
+    path = write(b"no archive", name)
     assert refusal("csv", path=path).startswith(f"dataset.path={path} cannot be read as CSV: ")
 
 

@@ -51,11 +51,9 @@ def test_a_name_is_not_a_path(tmp_path: Path, name: str) -> None:
 
 
 def test_a_misspelt_table(tmp_path: Path) -> None:
-    for name in ("letter", "pendigits"):
-        write(tmp_path, f"classification/{name}.csv.gz", table("class"))
-    message = refusal("pmlb", table="leter", root=str(tmp_path))
-    said = "has no table 'leter'; did you mean letter? (known: letter, pendigits)"
-    assert message == f"dataset.table: {tmp_path} {said}"
+    write(tmp_path, "classification/letter.csv.gz", table("class"))
+    says = f"dataset.table: {tmp_path} has no table 'leter'; did you mean letter?"
+    assert refusal("pmlb", table="leter", root=str(tmp_path)).startswith(says)
 
 
 def test_a_table_without_labels(tmp_path: Path) -> None:

@@ -16,13 +16,6 @@ def many() -> Split:
     return load("ringnorm", samples=200_000).splits["all"]
 
 
-def test_the_default_size_is_that_of_the_paper() -> None:
-    data = load("ringnorm")
-    sizes = {name: tuple(part.x.shape) for name, part in data.splits.items()}
-    assert sizes == {"train": (6660, 20), "validation": (0, 20), "test": (740, 20), "all": (7400, 20)}
-    assert data.task.classes == ("A", "B")
-
-
 @pytest.mark.parametrize(("label", "mean", "variance"), [(-1, 0.0, 4.0), (1, a, 1.0)])
 def test_classes_are_the_two_normal_distributions(
     many: Split, label: int, mean: float, variance: float

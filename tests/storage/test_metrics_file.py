@@ -14,12 +14,10 @@ from nsvm_cli.storage import metrics_file
 GOOD = b'{"step": 1, "violations": 1, "objective": null}\n'
 DAMAGED = {
     "half": b'{"step": 2, "viol',
-    "empty": b"",
     "bytes": b"\xff\xfe\x00",
     "nested": b"[" * 100_000,
     "nan": b'{"step": 2, "violations": 1, "objective": NaN}',
     "digits": b'{"step": 2, "violations": 1, "objective": 1' + b"0" * 4000 + b"}",
-    "part": b'{"step": 2, "violations": 1, "part": 10}',
     "incomplete": b'{"step": 2}',
     "step": b'{"step": 1, "violations": 1}',
 }
