@@ -74,18 +74,6 @@ def test_predicted_targets_have_the_digits_of_float64(make: Callable[[Any], Any]
         np.testing.assert_array_equal(predicted, mean + std * g.astype(np.float64))
 
 
-def test_strata_are_the_classes() -> None:
-    def strata(task: Task, y: list[float]) -> list[tuple[str, list[bool]]]:
-        return [(name, members.tolist()) for name, members in task.strata(np.array(y))]
-
-    assert strata(task_for(("no", "yes")), [1.0, -1.0, 1.0]) == [
-        ("no", [False, True, False]),
-        ("yes", [True, False, True]),
-    ]
-    assert strata(THREE, [2.0, 0.0]) == [("a", [False, True]), ("b", [False, False]), ("c", [True, False])]
-    assert strata(Regression(), [0.5, -3.0]) == [("", [True, True])]
-
-
 @pytest.mark.parametrize("C", [2, 3, 10])
 def test_inner_products_of_codes_are_the_ideal_kernel(C: int) -> None:
     """1 within a class, -1/(C-1) otherwise. With two classes that is y_i y_j."""

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 
 pytest.importorskip("numba")
 
@@ -18,11 +17,11 @@ from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Biased, Normalized
 from nsvm_cli.models.losses import Binary, Hinge, Logistic, OneVsRest
-from nsvm_cli.models.networks import MLP, build_network
-from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.optimizers import SGD, Adam, OptimizerConfig
-from nsvm_cli.trainers import State, Trainer, build_trainer
+from nsvm_cli.trainers import Trainer, build_trainer
 from tests.conftest import MakeSmall, Small, parameters, short, train
+from tests.engines.test_contract import assert_same
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -45,29 +44,11 @@ def of(small: Small, rule: OptimizerConfig | None = None) -> FeatureMap:
     return FeatureMap(deepcopy(small.network), rule or momentum(1e-4), dropout_seed=5)
 
 
-def assert_same(a: tuple[State, Expansion], b: tuple[State, Expansion]) -> None:
-    (state, g), (other, h) = a, b
-    close = {"rtol": 0, "atol": 1e-10}
-    if not state.F.fixed:
-        torch.testing.assert_close(parameters(state.F.network), parameters(other.F.network), **close)
-    torch.testing.assert_close(g.z, h.z, **close)
-    torch.testing.assert_close(g.alpha, h.alpha, **close)
-    assert torch.equal(g.i, h.i)
-    names = ("t", "violations", "support_vectors")
-    assert [getattr(state, name) for name in names] == [getattr(other, name) for name in names]
-    assert state.F.theta_steps == other.F.theta_steps
-    assert state.g == pytest.approx(other.g, abs=1e-7)
-    for mean, expected in zip(state.tally.means().values(), other.tally.means().values(), strict=True):
-        assert mean == (None if expected is None else pytest.approx(expected, rel=1e-8))
-    if state.objective is not None:
-        torch.testing.assert_close(state.objective, other.objective, rtol=1e-7, atol=1e-9)
-
-
 def compare(small: Small, trainer: Trainer[Any], rule: OptimizerConfig | None = None) -> None:
     F = of(small, rule)
     ours = train(taken_by("numba", trainer), small.problem, F)
-    assert_same(ours, train(trainer, small.problem, of(small, rule)))
-    assert ours[0].violations > 20 or small.problem.task.kind == "regression"
+    assert_same(ours, train(trainer, small.problem, of(small, rule)), 1e-7)
+    assert ours[0].violations > 20
     if type(trainer).__name__ != "Pegasos":
         assert (parameters(F.network) - parameters(small.network)).abs().max() > 1e-3
 
@@ -143,17 +124,6 @@ def test_what_is_not_covered_is_said(small: MakeSmall) -> None:
         with pytest.raises(InputError, match=f"engine=numba does not cover {gap}"):
             select("numba", trainer, problem, F)
     assert select("numba", trainer_of("pegasos"), s.problem, images) == "numba"
-
-
-class OwnNetwork(MLP):
-    """Computes something else than what it is derived from."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x).tanh()
-
-
-class OwnRule(SGD):
-    """Settings of a rule that is derived from another."""
 
 
 def test_without_numba_there_is_torch(small: MakeSmall, monkeypatch: pytest.MonkeyPatch) -> None:

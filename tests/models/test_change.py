@@ -39,11 +39,3 @@ def test_feature_change_is_one_minus_the_centred_alignment(K: RBF) -> None:
     assert feature_change(before, after, K, X, seed=0) == pytest.approx(expected, abs=1e-12)
     assert 0.01 < expected < 1
     assert feature_change(before, linear(0), K, X, seed=0) == 0, "exactly"
-
-
-def test_a_kernel_that_is_nearly_constant_hides_no_change() -> None:
-    """Without centring these two matrices would have an alignment of nearly 1."""
-    K, before, after = RBF(1e-5), linear(0), linear(1)
-    K_0, K_T = (K(network(X), network(X)) for network in (before, after))
-    assert float((K_0 * K_T).sum() / (K_0.norm() * K_T.norm())) > 1 - 1e-8
-    assert feature_change(before, after, K, X, seed=0) > 0.05  # type: ignore[operator]

@@ -62,7 +62,7 @@ def test_finite_differences_are_the_gradient(
 def test_the_mean_of_an_estimate_is_the_gradient(
     settings: Mapping[str, Any], given: tuple[Tensor, Tensor, Tensor]
 ) -> None:
-    K, draws = build_kernel(settings), 200
+    K, draws = build_kernel(settings), 400
     estimated = differentiated(K, {"name": "spsa", "samples": 5})
     drawn = [torch.cat(gradients(estimated, *given, t=t)) for t in range(draws)]
     each = torch.stack(drawn)

@@ -5,7 +5,6 @@ Every trainer is compared with the literal transcription, and with the binary al
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ import torch
 from sklearn.kernel_ridge import KernelRidge
 
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import RBF
 from nsvm_cli.models.losses import (
     Binary,
     CrammerSinger,
@@ -28,7 +26,6 @@ from nsvm_cli.models.losses import (
     SquaredHinge,
 )
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.trainers import Trainer
 from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg2 import Alg2
@@ -182,21 +179,6 @@ def test_squared_losses_do_not_overshoot(trainer: Trainer[Any], loss: Loss, smal
     s = small(1, loss=loss)
     _, g = train(trainer, s.problem, F := s.theta(1e-5))
     assert 0.1 < g(s.problem.K, F(s.problem.x)).abs().max() < 2 * max(1.0, float(s.problem.y.abs().max()))
-
-
-def test_theta_descends_on_the_moreau_envelope_of_a_squared_loss(small: MakeSmall) -> None:
-    """min_a (r - kappa a)^2 / 2 + kappa a^2 / 2 = r^2 / (2 (1 + kappa)), where kappa = 1/(lambda t)."""
-    s, lam, lr = small(1, loss=Residual(Squared()), K=RBF(1.0)), 0.1, 0.05
-    i_1, i_2 = (s.problem.sampler()(t) for t in (1, 2))
-    before = s.network
-    z_1, z_2 = before(s.problem.x[i_1]).detach(), before(s.problem.x[i_2])
-    alpha_1 = s.problem.y[i_1] / (1 + 1 / lam)
-    r = s.problem.y[i_2] - alpha_1 / lam * s.problem.K(z_1, z_2)
-    envelope = (r.square() / (2 * (1 + 1 / (2 * lam)))).sum()
-    gradients = torch.autograd.grad(envelope, [*before.parameters()])
-    train(Alg1(2, lam), s.problem, F := FeatureMap(deepcopy(before), SGD(lr), dropout_seed=5))
-    for p, q, gradient in zip(before.parameters(), F.network.parameters(), gradients, strict=True):
-        torch.testing.assert_close(q, p - lr * gradient, rtol=0, atol=1e-15)
 
 
 def test_the_squared_loss_leads_to_ridge_regression(small: MakeSmall) -> None:
