@@ -77,13 +77,6 @@ def test_code() -> None:
         assert resolved(name), name
 
 
-def test_the_steps_are_shown() -> None:
-    shown = re.findall(r"```{literalinclude} \.\./nsvm_cli/(\S+)\.py\n:pyobject: (\S+)", PAGE)
-    assert len(shown) == 5
-    for file, name in shown:
-        assert resolved(f"{file.replace('/', '.')}.{name}"), name
-
-
 def resolved(name: str) -> Any:
     """Return what a name of a module and its members stands for: an object, or the field of a class."""
     parts, known = name.split("."), None

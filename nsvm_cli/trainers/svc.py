@@ -68,14 +68,11 @@ class DirectSolver(Trainer[State]):
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         """Return the SVM trained on the features z, (m, n), of the training samples."""
 
-    def C(self, m: int) -> float:
-        """Return 1/(lambda m) for m samples."""
-        return 1 / (self.lam * m)
-
     def fit(self, problem: Problem, machine: Any, x: np.ndarray) -> Any:
-        """Return scikit-learn's machine, fitted; warn if it stopped before it converged."""
+        """Return scikit-learn's machine, fitted with C = 1/(lambda m); warn if it has not converged."""
         from sklearn.exceptions import ConvergenceWarning
 
+        machine.set_params(C=1 / (self.lam * len(x)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             machine.fit(x, problem.y.cpu().numpy())
@@ -115,9 +112,9 @@ class SVC(DirectSolver):
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         from sklearn import svm  # slow to import, and needed only here
 
-        m, K = len(z), problem.K.without(WithGradient)
+        K = problem.K.without(WithGradient)
         machine = svm.SVC
-        settings: dict[str, Any] = {"C": self.C(m), "max_iter": max(MAX_ITERATIONS, 10 * m)}
+        settings: dict[str, Any] = {"max_iter": max(MAX_ITERATIONS, 10 * len(z))}
         if isinstance(problem.loss.l, EpsilonInsensitive):
             machine, settings["epsilon"] = svm.SVR, problem.loss.l.epsilon
         if own := _scikit_learns_own(K, z.shape[1]):
@@ -161,7 +158,7 @@ class LinearSVM(DirectSolver):
         from sklearn import svm
 
         l = problem.loss.l  # noqa: E741
-        settings: dict[str, Any] = {"C": self.C(len(z)), "random_state": 0, "max_iter": MAX_EPOCHS}
+        settings: dict[str, Any] = {"random_state": 0, "max_iter": MAX_EPOCHS}
         if isinstance(l, EpsilonInsensitive):
             machine = svm.LinearSVR(epsilon=l.epsilon, **settings)
         elif isinstance(problem.loss, CrammerSinger):
@@ -180,8 +177,7 @@ class LinearSVM(DirectSolver):
 
 def _expect_loss(problem: Problem, solver: str, *supported: type[Formula]) -> None:
     if not isinstance(problem.loss.l, supported):
-        own = type(problem.loss.l)
-        name = next((name for name, formula in LOSSES.items() if own is formula), own.__name__)
+        name = next(name for name, formula in LOSSES.items() if type(problem.loss.l) is formula)
         raise InputError(f"algorithm.solver={solver} has no loss={name}: use algorithm.solver=pegasos")
 
 

@@ -28,10 +28,8 @@ from nsvm_cli.models import objectives as definitions
 from nsvm_cli.models.dropout import Masks, dropout_masks
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Kernel
-from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.optimizers import SGD
-from nsvm_cli.tasks import BINARY as TWO_CLASSES
 from nsvm_cli.tasks import MulticlassClassification
 from tests.conftest import sloped
 
@@ -187,20 +185,6 @@ def test_network(name: str, dropout: float, shared: bool, normalize: bool, rows:
     by_theta = networks.backward(theta.network, passed, by_z.numpy())
     gradient = torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
     np.testing.assert_allclose(by_theta, gradient, rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.parametrize("two", [False, True])
-def test_hinge(two: bool) -> None:
-    loss = (Binary if two else CrammerSinger)(Hinge())
-    g = np.round(normal(7, 400, 1 if two else 3).numpy(), 1)  # with ties, and margins of 1
-    task: Any = TWO_CLASSES if two else MulticlassClassification(("a", "b", "c"))
-    y = np.arange(400) % 2 * 2.0 - 1 if two else np.arange(400) % 3 * 1.0
-    expected, step = loss.step(y, g[:, 0] if two else g), np.empty_like(g)
-    acts = [losses.step(y_i, g, row, step) for row, y_i in enumerate(y)]
-    np.testing.assert_array_equal(step, expected.reshape(step.shape))
-    np.testing.assert_array_equal(acts, step.any(1))
-    correct = sum(losses.is_correct(y_i, g, row) for row, y_i in enumerate(y))
-    assert correct == task.correct(y, g[:, 0] if two else g)
 
 
 @pytest.mark.parametrize("centred", [False, True])

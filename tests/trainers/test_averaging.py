@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any
 
 import pytest
 import torch
 
-from nsvm_cli.models.kernels import Linear
 from nsvm_cli.trainers import build_trainer
-from tests.conftest import LOSSES, MakeSmall, Small, parameters
+from tests.conftest import MakeSmall, parameters
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "alg4": {"steps": 20, "batch_size": 4, "solver_steps": 30},
-    "cross_entropy": {"steps": 20, "batch_size": 4},
-}
+SETTINGS = {"name": "alg4", "steps": 20, "batch_size": 4, "solver_steps": 30}
 
 
-def of(name: str, small: MakeSmall) -> Small:
-    if name == "alg4":
-        return small(1)
-    head = {"name": "mlp", "widths": [8, 6], "head": True}
-    return small(1, K=Linear(), network=head, loss=LOSSES["three classes"])
-
-
-@pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize(("share", "first"), [(0.25, 16), (1.0, 1), (0.01, 20)])
-def test_the_last_theta_becomes_the_mean(name: str, share: float, first: int, small: MakeSmall) -> None:
-    s = of(name, small)
-    plain, averaged = (build_trainer({"name": name, **SETTINGS[name], "average": a}) for a in (None, share))
+def test_the_last_theta_becomes_the_mean(share: float, first: int, small: MakeSmall) -> None:
+    s = small(1)
+    plain, averaged = (build_trainer({**SETTINGS, "average": a}) for a in (None, share))
     F, G = s.theta(), s.theta()
     state, twin = plain.start(s.problem, F), averaged.start(s.problem, G)
     thetas = []
@@ -43,10 +30,9 @@ def test_the_last_theta_becomes_the_mean(name: str, share: float, first: int, sm
     torch.testing.assert_close(parameters(G.network), expected, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_a_resumed_run_has_the_same_mean(name: str, small: MakeSmall) -> None:
-    s = of(name, small)
-    trainer = build_trainer({"name": name, **SETTINGS[name], "average": 0.5})
+def test_a_resumed_run_has_the_same_mean(small: MakeSmall) -> None:
+    s = small(1)
+    trainer = build_trainer({**SETTINGS, "average": 0.5})
     F, G = s.theta(), s.theta()
     state = trainer.start(s.problem, F)
     trainer.advance(s.problem, state, 15)

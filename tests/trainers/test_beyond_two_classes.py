@@ -159,19 +159,6 @@ def test_algorithm_4(kind: str, L: str, centred: bool | None, small: MakeSmall) 
     assert_same(s, literal, F, g, list(zip(g.alpha, g.z, strict=True)))
 
 
-@pytest.mark.parametrize("trainer", [Alg1(60, 0.1), Alg2(60, 0.1), Pegasos(60, 0.1)], ids=name)
-def test_a_run_that_begins_within_epsilon_has_no_terms_at_first(
-    trainer: Trainer[Any], small: MakeSmall
-) -> None:
-    """A sample with |y| <= epsilon adds nothing in step 1: f stays 0, as does theta."""
-    s = small(0, m=12, loss=Residual(EpsilonInsensitive(1.5)))
-    assert abs(float(s.problem.y[s.problem.sampler()(1)[0]])) <= 1.5
-    state = trainer.start(s.problem, s.theta())
-    assert trainer.finish(s.problem, state).alpha.shape == (0,)
-    trainer.advance(s.problem, state, 60)
-    assert len(trainer.finish(s.problem, state).alpha) > 0
-
-
 @pytest.mark.parametrize("loss", [CrammerSinger(SquaredHinge()), Residual(Squared())], ids=name)
 @pytest.mark.parametrize("trainer", [Pegasos(80, batch_size=8), Alg1(80), Alg2(80), Alg3(80)], ids=name)
 def test_squared_losses_do_not_overshoot(trainer: Trainer[Any], loss: Loss, small: MakeSmall) -> None:

@@ -22,21 +22,14 @@ STEPS = 60
 
 @dataclass
 class Case:
-    """A kind of task, how many samples a step draws (None: the algorithm's own number), lambda, and a score
-    that needs learning.
-    """
+    """A kind of task, how many samples a step draws (None: the algorithm's own number), and lambda."""
 
     kind: str
     k: int | None
     lam: float
-    score: float
 
 
-CASES = [
-    Case("two classes", None, 1e-4, 0.85),
-    Case("three classes", 4, 1e-2, 0.6),
-    Case("real targets", None, 1e-2, 0.1),
-]
+CASES = [Case("two classes", None, 1e-4), Case("three classes", 4, 1e-2), Case("real targets", None, 1e-2)]
 
 
 two_classes = pytest.mark.parametrize("case", CASES[:1], ids=lambda case: case.kind, indirect=True)
@@ -64,18 +57,6 @@ def algorithm(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def trainer(algorithm: str, case: Case) -> Trainer[Any]:
     return short(algorithm, STEPS, case.k, lam=case.lam)
-
-
-def test_learns(algorithm: str, case: Case, small: MakeSmall) -> None:
-    """The score is that on unseen samples. With two classes, a single feature decides three in four."""
-    trainer = short(algorithm, 150, case.k, lam=case.lam)
-    s = small(1, m=200, d=8, network={"name": "mlp", "widths": [32]})
-    unseen = small(2, m=400, d=8).problem
-    state, g = train(trainer, s.problem, F := s.theta(1e-3))
-    task = s.problem.task
-    score = task.score(unseen.y, task.decide(g(s.problem.K, F(unseen.x))))
-    assert state.t == trainer.total
-    assert score[task.metric] > case.score
 
 
 def test_terms_are_of_named_samples_and_not_0(trainer: Trainer[Any], small: MakeSmall) -> None:

@@ -48,7 +48,6 @@ def through_a_file(values: dict[str, Any], path: Path) -> dict[str, Any]:
 
 CASES = [
     ("mlp", "sgd", "two classes", None),
-    ("dropout", "adam", "two classes", None),
     ("dropout", "sgd", "three classes", 4),
     ("identity", "plain", "three classes", 3),
     ("mlp", "adam", "real targets", None),
@@ -67,18 +66,14 @@ LITERAL: dict[str, dict[str, Any]] = {
 """Algorithms with options that only their own steps have."""
 
 
-@pytest.mark.parametrize(("network", "optimiser", "kind", "k"), CASES)
-@pytest.mark.parametrize(("name", "engine"), [*product(NAMES, ["torch"]), *product(LITERAL, ["literal"])])
+@pytest.mark.parametrize(
+    ("name", "engine", "case"),
+    [*product(NAMES, ["torch"], CASES), *product(LITERAL, ["literal"], CASES[:2])],
+)
 def test_a_resumed_run_has_the_same_bits(
-    name: str,
-    engine: Engine,
-    network: str,
-    optimiser: str,
-    kind: str,
-    k: int | None,
-    small: MakeSmall,
-    tmp_path: Path,
+    name: str, engine: Engine, case: tuple[str, str, str, int | None], small: MakeSmall, tmp_path: Path
 ) -> None:
+    network, optimiser, kind, k = case
     s = small(1, network=NETWORKS[network], K=RBF(1.0), m=60, loss=LOSSES[kind])
     options = LITERAL[name] if engine == "literal" else {}
     trainer = short(name.split()[0], STEPS if k is None else STEPS // 2, k, engine, lam=1e-2, **options)
