@@ -119,29 +119,3 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "final.safetensors"
     file.write_bytes(b"\x80\x04 not a model")
     assert "cannot be read as a model file" in refusal("evaluate", file, cwd=tmp_path)
-
-
-def test_a_run_that_diverges_fails_with_1_and_does_not_look_finished(tmp_path: Path) -> None:
-    words = ["train", "algorithm=alg1", "optimizer.lr=1e9", "algorithm.steps=500", "hydra.run.dir=run"]
-    done = nsvm(*words, cwd=tmp_path, code=1)
-    assert "nsvm: training diverged at step " in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "run" / "result.json").exists()
-    assert not (tmp_path / "run" / "final.safetensors").exists()
-
-
-def test_a_run_directory_that_is_taken(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.yaml").write_text("seed: 3\n")
-    done = nsvm("train", "algorithm.steps=1", "hydra.run.dir=run", cwd=tmp_path, code=2)
-    assert "already holds a run that is not finished: resume it with nsvm train resume=" in done.stderr
-    assert (tmp_path / "run" / "config.yaml").read_text() == "seed: 3\n"
-    assert {file.name for file in (tmp_path / "run").iterdir()} == {"config.yaml"}
-
-
-def test_a_job_that_fails_does_not_end_the_sweep(tmp_path: Path) -> None:
-    words = ["algorithm.batch_size=1,4", "algorithm.steps=5", "algorithm.solver_steps=5", "-m"]
-    done = nsvm("train", *words, "hydra.sweep.dir=sweep", cwd=tmp_path, code=2)
-    assert "nsvm: job 0 (algorithm.batch_size=1 algorithm.steps=5" in done.stderr
-    assert (tmp_path / "sweep" / "1" / "result.json").is_file()
-    assert {file.name for file in (tmp_path / "sweep" / "0").iterdir()} == {"status.json"}

@@ -68,14 +68,6 @@ def test_an_experiment_may_say_what_hydra_documents(mine: Path) -> None:
     assert [recorded[key] for key in recorded_keys] == [7, 2, 4, ["said"]]
 
 
-def test_an_experiment_trains_its_own_algorithm_in_a_folder_of_its_name(tmp_path: Path) -> None:
-    words = ["experiment=ringnorm_alg3", "algorithm.steps=2", "dataset.samples=300", "curves=false"]
-    assert nsvm("train", *words, cwd=tmp_path).returncode == 0
-    (file,) = tmp_path.glob("outputs/ringnorm_alg3/*/config.yaml")
-    recorded = yaml.safe_load(file.read_text())
-    assert (recorded["algorithm"]["name"], recorded["algorithm"]["batch_size"]) == ("alg3", 16)
-
-
 def test_each_job_of_a_sweep_has_its_own_values(tmp_path: Path) -> None:
     words = ["dataset=digits", "dataset.classes=null,[0,1]", "algorithm=alg1", "algorithm.steps=2"]
     common = ["engine=torch", "curves=false", "hydra.sweep.dir=sweep"]

@@ -59,8 +59,6 @@ def large_samples(tensors: dict[str, torch.Tensor], content: dict[str, Any]) -> 
 TOO_LARGE: dict[str, Change] = {
     "samples": setting("dataset", samples=10**8),
     "samples_and_budget": large_samples,
-    "more_samples": setting("dataset", samples=10**12),
-    "most_samples": setting("dataset", samples=10**30),
     "proc": table("/proc/self/pagemap"),
     "fifo": table("../data/fifo"),
     "folder": table("../data"),
@@ -88,8 +86,6 @@ REFUSED_CONTENT: dict[str, Change] = {
     **TOO_LARGE,
     "target": setting("kernel", _target_="os.system", command="touch marker"),
     "target_name": setting("network", name="os.system"),
-    "target_section": lambda t, c: c["settings"].update(kernel={"_target_": "os.system"}),
-    "call": setting("network", name="torch.load"),
     "resolver": setting("kernel", gamma="${oc.env:SECRET}"),
     "resolver_create": setting("network", widths="${oc.create:{a: 1}}"),
     "plugin": lambda t, c: c["settings"].update(plugins=["evil"], kernel={"name": "evil"}),
@@ -128,9 +124,7 @@ REFUSED_FILES = {
     "bare_pickle": lambda: b"\x80\x04cos\nsystem\n(S'touch marker'\ntR.",
     "endless_header": lambda: (2**63).to_bytes(8, "little") + b"{}",
     "million": lambda: header_of(empty_tensors(1_000_000)),
-    "thousands": lambda: header_of(empty_tensors(12_000)),
     "nested": lambda: header_of('{"a":' * 100_000),
-    "nested_a_little": lambda: header_of('{"a":' * 200 + "1" + "}" * 200),
     "gigantic": lambda: header_of(json.dumps({"z": entry([10**9, 10**9], 0, 4 * 10**18)})),
     "negative": lambda: header_of(json.dumps({"z": entry([-4, -4], 0, 64)}), bytes(64)),
     "overlapping": lambda: header_of(json.dumps({"a": entry([4], 0, 16), "b": entry([4], 0, 16)}), bytes(16)),
@@ -155,7 +149,6 @@ CONFIGS = {
 
 LARGE_SETTINGS: dict[str, dict[str, Any]] = {
     "samples": {"dataset": {"name": "ringnorm", "samples": 10**8}},
-    "more_samples": {"dataset": {"name": "ringnorm", "samples": 10**12}},
     "budget": {"dataset": {"name": "ringnorm", "samples": 10**12}, "memory_budget": 10**7},
     "pagemap": {"dataset": {"name": "csv", "path": "/proc/self/pagemap"}},
 }

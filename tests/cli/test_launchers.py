@@ -114,12 +114,10 @@ def test_a_directory_of_another_run_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_pictures_are_drawn_once_all_jobs_have_ended(tmp_path: Path) -> None:
     """Also those that an earlier sweep left to be drawn."""
-    words = ["train", "-m", *TINY, "curves=true", "seed=0,1", "hydra.sweep.dir=sweep"]
+    words = ["train", "-m", *TINY, "curves=true", "seed=0", "hydra.sweep.dir=sweep"]
     for _ in range(2):
-        assert nsvm(*words, cwd=tmp_path).returncode == 0
-        drawn = sorted((tmp_path / "sweep").glob("*/curves.png"))
-        assert [file.parent.name for file in drawn] == ["0", "1"]
-        drawn[0].unlink()
+        nsvm(*words, cwd=tmp_path, code=0)
+        (tmp_path / "sweep" / "0" / "curves.png").unlink()
 
 
 PLUGIN = """
