@@ -76,14 +76,6 @@ def test_each_job_of_a_sweep_has_its_own_values(tmp_path: Path) -> None:
     assert [job["lam"] for job in jobs] == [1e-5, 1e-4]
 
 
-def test_an_environment_variable_on_the_command_line(tmp_path: Path) -> None:
-    words = ["algorithm=pegasos", "algorithm.steps=5", "dataset.samples=300", "curves=false"]
-    run = "hydra.run.dir=run"
-    nsvm("train", *words, "seed=${oc.env:SEED}", run, cwd=tmp_path, env={"SEED": "5"}, code=0)
-    assert "seed: 5\n" in (tmp_path / "run" / "config.yaml").read_text()
-    assert "seed=${oc.env:SEED}" in (tmp_path / "run" / "status.json").read_text()
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

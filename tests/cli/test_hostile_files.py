@@ -21,7 +21,7 @@ from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.storage.tensor_file import BLANK
-from tests.artifacts.test_model_file import contents, pickle_of_a_file, write_with_checksum
+from tests.artifacts.test_model_file import contents, write_with_checksum
 from tests.cli.witness import Answer, expect_refusal, witnessed
 from tests.runs.test_train import FakeSignals
 from tests.small_runs import small_run, small_settings
@@ -120,8 +120,7 @@ def empty_tensors(number: int) -> str:
 
 
 REFUSED_FILES = {
-    "pickle": pickle_of_a_file,
-    "bare_pickle": lambda: b"\x80\x04cos\nsystem\n(S'touch marker'\ntR.",
+    "pickle": lambda: b"\x80\x04cos\nsystem\n(S'touch marker'\ntR.",
     "endless_header": lambda: (2**63).to_bytes(8, "little") + b"{}",
     "million": lambda: header_of(empty_tensors(1_000_000)),
     "nested": lambda: header_of('{"a":' * 100_000),
