@@ -98,18 +98,14 @@ def test_what_is_not_finite_stays_so() -> None:
             assert not term(torch.full((4, 4), value)).isfinite(), name
 
 
-@pytest.mark.parametrize("alg", ["alg1", "alg2"])
-def test_single_samples_have_no_pairs(alg: str) -> None:
-    algorithm = {"name": alg, "steps": 20}
-    for penalty in PENALTIES:
-        with pytest.raises(InputError, match=f"penalties.{penalty} needs pairs .*batch_size above 1"):
-            prepare(small_settings(algorithm=algorithm, penalties={penalty: 1.0}))
-    prepare(small_settings(algorithm=algorithm, penalties={"l1": 1e-3}))
-
-
 @pytest.mark.parametrize(
-    "changes", [{"algorithm": {"name": "pegasos", "steps": 20}}, {"network": {"name": "identity"}}]
+    ("changes", "said"),
+    [
+        ({"algorithm": {"name": "alg1", "steps": 20}}, "penalties.entropy needs pairs .*batch_size above 1"),
+        ({"algorithm": {"name": "pegasos", "steps": 20}}, "theta, which does not move"),
+        ({"network": {"name": "identity"}}, "theta, which does not move"),
+    ],
 )
-def test_penalties_where_theta_stays_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="theta, which does not move"):
-        prepare(small_settings(penalties={"l1": 1e-3}, **changes))
+def test_penalties_without_pairs_or_where_theta_stays_are_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        prepare(small_settings(penalties={"entropy": 1.0}, **changes))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
-from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Biased, Kernel, Linear
 from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Loss, Residual, Squared, SquaredHinge
-from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg3 import Alg3
@@ -16,7 +16,7 @@ from nsvm_cli.trainers.budget import MAINTENANCE, NO_SAMPLE, PLACES, Terms, merg
 from nsvm_cli.trainers.linear_pegasos import LinearPegasos
 from nsvm_cli.trainers.pegasos import Pegasos
 from tests import reference
-from tests.conftest import LOSSES, MakeSmall, Small, parameters, train
+from tests.conftest import LOSSES, MakeSmall, parameters, train
 from tests.trainers.test_against_paper import Transcribed
 
 
@@ -96,34 +96,27 @@ TRANSCRIBED = [
 
 
 @pytest.mark.parametrize("loss", TRANSCRIBED, ids=[*LOSSES])
-def test_algorithm_3_with_its_derived_objective(small: MakeSmall, loss: Loss) -> None:
-    """lambda/2 ||f||^2 and the mean loss of the batch, with the f that the batch has just updated."""
-    s, T, k, lam, lr = small(0, m=12, loss=loss), 30, 3, 0.1, 2e-3
-    literal = Transcribed(s, lr, k, lam)
-    alpha = reference.derived_algorithm_3(literal.problem, literal.optimizer, T)
-    state, g = train(Alg3(T, lam, batch_size=k, objective="derived"), s.problem, F := s.theta(lr))
-    torch.testing.assert_close(torch.from_numpy(state.coefficients.alpha), alpha, rtol=0, atol=1e-10)  # type: ignore[attr-defined]
-    assert_same(s, literal, F, g, alpha, T, lam)
-
-
-@pytest.mark.parametrize("loss", TRANSCRIBED, ids=[*LOSSES])
-def test_algorithm_2_with_the_exact_projection(small: MakeSmall, loss: Loss) -> None:
-    s, T, k, lam, lr = small(0, m=12, loss=loss), 30, 2, 0.1, 2e-3
-    literal = Transcribed(s, lr, k, lam)
-    alpha = reference.projected_algorithm_2(literal.problem, literal.optimizer, T)
-    _, g = train(Alg2(T, lam, k, projection="exact"), s.problem, F := s.theta(lr))
-    assert_same(s, literal, F, g, alpha, T, lam)
-
-
-def assert_same(
-    s: Small, literal: Transcribed, F: FeatureMap, g: Expansion, alpha: torch.Tensor, T: int, lam: float
+@pytest.mark.parametrize(
+    ("trainer", "transcription"),
+    [
+        (Alg3(30, 0.1, batch_size=2, objective="derived"), reference.derived_algorithm_3),
+        (Alg2(30, 0.1, batch_size=2, projection="exact"), reference.projected_algorithm_2),
+    ],
+    ids=["derived", "exact"],
+)
+def test_algorithms_2_and_3_as_derived(
+    trainer: Alg2 | Alg3, transcription: Any, loss: Loss, small: MakeSmall
 ) -> None:
-    """Compare theta, and f at all samples, with those of the transcription."""
-    theta = parameters(literal.network)
+    """With the exact projection, and with the objective of the f that the batch has just updated."""
+    s = small(0, m=12, loss=loss)
+    literal = Transcribed(s, 2e-3, trainer.k, trainer.lam)
+    alpha = transcription(literal.problem, literal.optimizer, trainer.steps)
+    _, g = train(trainer, s.problem, F := s.theta(2e-3))
+    theta, z = parameters(literal.network), torch.stack(literal.features())
     torch.testing.assert_close(parameters(F.network), theta, rtol=0, atol=1e-8)
     assert (theta - parameters(s.network)).abs().max() > 1e-3
-    z = torch.stack(literal.features())
-    torch.testing.assert_close(g(s.problem.K, z), s.problem.K(z, z) @ alpha / (lam * T), rtol=1e-6, atol=1e-6)
+    expected = s.problem.K(z, z) @ alpha / (trainer.lam * trainer.steps)
+    torch.testing.assert_close(g(s.problem.K, z), expected, rtol=1e-6, atol=1e-6)
 
 
 def test_a_coefficient_projected_to_0_can_be_restored(small: MakeSmall) -> None:
