@@ -175,5 +175,9 @@ def one_line(error: ValidationError, prefix: str = "") -> str:
     return "; ".join(findings.values())
 
 
-shown = reprlib.repr
-"""Return a value as it is shown in a message: on one line, and shortened."""
+def shown(value: object) -> str:
+    """Return a value as it is shown in a message: on one line, and shortened."""
+    try:
+        return reprlib.repr(value)
+    except ValueError:
+        return "an integer of thousands of digits"  # which Python 3.11 refuses to write
