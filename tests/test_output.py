@@ -148,13 +148,6 @@ def test_a_solver_that_has_nothing_to_validate_before_its_end_says_so(tmp_path: 
     assert "validation.every: this solver has an SVM to validate after the last step only" in done.stderr
 
 
-def test_part_2_shows_no_objective_of_part_1(tmp_path: Path) -> None:
-    words = ["algorithm=alg4", "algorithm.steps=40", "dataset.samples=300", "curves=false"]
-    lines = nsvm("train", *words, cwd=tmp_path).stderr.splitlines()
-    first, *_, last = ("objective" in line for line in lines if line.startswith("step "))
-    assert (first, last) == (True, False)
-
-
 BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
 

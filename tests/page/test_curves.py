@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nsvm_cli.errors import InputError
-from nsvm_cli.page.curves import draw_curves, moving_mean, panels_of
+from nsvm_cli.page.curves import draw_curves, panels_of
 from nsvm_cli.storage.metrics_file import read_metrics
 from tests.small_runs import small_run
 from tests.small_tables import small_table
@@ -94,9 +94,3 @@ def test_without_records_there_is_nothing_to_draw(records: str | None, said: str
         (tmp_path / "metrics.jsonl").write_text(records)
     with pytest.raises(InputError, match=said):
         draw_curves(tmp_path)
-
-
-def test_a_curve_is_smooth_from_its_first_value_on() -> None:
-    line = [float(n) for n in range(100)]
-    assert moving_mean(line)[:90] == line[:90]
-    assert moving_mean([8.0] + [0.0] * 50)[:7] == [8.0, 8 / 3, 8 / 5, 8 / 7, 8 / 9, 8 / 11, 0.0]
