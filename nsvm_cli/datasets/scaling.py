@@ -9,6 +9,7 @@ from jaxtyping import Float, Float64, Real
 from torch import Tensor
 
 from nsvm_cli.datasets.base import BLOCK_ROWS, as_float
+from nsvm_cli.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,16 @@ def fit_scaling(x: Real[Tensor, "m ..."], global_scaling: bool) -> Scaling:
 
     Args:
         global_scaling: whether to use one mean and deviation for all features, rather than one for each.
+
+    Raises:
+        InputError: the mean or the deviation of a feature is not finite.
     """
     dim = tuple(range(x.ndim)) if global_scaling else 0
     std, mean = torch.std_mean(as_float(x), dim=dim, correction=1)
+    if not (finite := std.isfinite() & mean.isfinite()).all():
+        at = 0 if global_scaling else int((~finite).flatten().nonzero()[0])
+        raise InputError(
+            f"feature {at + 1} has values up to {float(x.flatten(1)[:, at].abs().max()):.3g}: its standard "
+            "deviation is not finite; use a larger unit for it"
+        )
     return Scaling(mean, torch.where(std > 0, std, 1.0))

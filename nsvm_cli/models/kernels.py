@@ -239,13 +239,24 @@ def build_kernel(settings: Mapping[str, Any]) -> Kernel:
 
 
 def check_shapes(K: Kernel, name: str, a: Float[Tensor, "p n"], b: Float[Tensor, "q n"]) -> None:
-    """Check that a kernel, which may be the user's own, returns (p, q) values.
+    """Check that a kernel, which may be the user's own, returns (p, q) values of the type of its features,
+    with no gradient but theirs.
 
     Raises:
         InputError: it returns something else.
     """
     formula = K.without(Normalized, Biased)
     for rows in (a, a[:1]):  # a single row is a case of its own, as for squeeze()
-        got, expected = tuple(formula(rows, b).shape), (len(rows), len(b))
-        if got != expected:
+        returned, expected = formula(rows.detach(), b.detach()), (len(rows), len(b))
+        if not isinstance(returned, Tensor) or returned.shape != expected:
+            got = tuple(returned.shape) if isinstance(returned, Tensor) else type(returned).__name__
             raise InputError(f"kernel {name} returned {got}, expected {expected}")
+        if (returned.dtype, returned.device) != (a.dtype, a.device):
+            theirs, own = (f"{t.dtype} on {t.device.type}".removeprefix("torch.") for t in (returned, a))
+            raise InputError(f"kernel {name} returned {theirs}, expected {own} as its features: use .to(a)")
+        if returned.requires_grad:
+            where = f"{type(formula).__module__}.{type(formula).__qualname__}"
+            raise InputError(
+                f"kernel {name} ({where}) returned values with a gradient, though its features have none: "
+                "expected fixed parameters, such as floats or detached tensors"
+            )
