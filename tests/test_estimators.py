@@ -200,7 +200,7 @@ VANISHING = "sums of kernel values vanish beside their scale; lower algorithm.la
         (NSVMClassifier, {"lam": 1e300}, VANISHING),
         (
             NSVMClassifier,
-            {"algorithm": "alg4", "lam": 1e300, "settings": {"algorithm.solver": "svc"}},
+            {"algorithm": "alg4", "lam": 1e308, "settings": {"algorithm.solver": "svc"}},
             VANISHING,
         ),
         (NSVMClassifier, {"gamma": 1e-300}, "the kernel of a support vector is the same for all samples"),

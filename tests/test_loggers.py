@@ -165,6 +165,15 @@ def test_a_damaged_record_of_a_tracked_run_is_refused(damaged: str, tmp_path: Pa
         _ = TrackedRun(tmp_path, {"logger": {"name": "notebook"}}, None, 0).id
 
 
+def test_a_job_of_a_sweep_names_the_sweep(notebook: list[Any], tmp_path: Path) -> None:
+    words = ["dataset=ringnorm", "dataset.samples=300", "algorithm=pegasos", "algorithm.steps=2"]
+    words += ["engine=torch", "logger.name=notebook", "hydra.sweep.dir=sweep"]
+    nsvm("train", "-m", *words, cwd=tmp_path, code=0)
+    (_, run, _), *_ = notebook
+    assert run.sweep.startswith("dataset_ringnorm_dataset.samples_300_algorithm_pegasos")
+    assert run.name == "sweep/0"
+
+
 @pytest.mark.parametrize(
     ("logger", "said"),
     [

@@ -72,7 +72,8 @@ class DirectSolver(Trainer[State]):
         """Return scikit-learn's machine, fitted with C = 1/(lambda m); warn if it has not converged."""
         from sklearn.exceptions import ConvergenceWarning
 
-        machine.set_params(C=1 / (self.lam * len(x)))
+        limits = np.finfo(np.float64)  # the quotient may be 0 or infinite, which scikit-learn refuses
+        machine.set_params(C=float(np.clip(1 / (self.lam * len(x)), limits.tiny, limits.max)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             machine.fit(x, problem.y.cpu().numpy())

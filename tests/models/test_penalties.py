@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,13 +11,16 @@ import pytest
 import torch
 from torch import nn
 
-from nsvm_cli.errors import InputError
+from nsvm_cli.engines import select, taken_by
+from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.feature_map import Batch, FeatureMap, Training
 from nsvm_cli.models.kernel_gradients import build_gradient, with_gradient
 from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Polynomial
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.models.penalties import PENALTIES, Penalties, distance_identity, distance_ones, entropy
-from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.experiment import prepare, train_in_memory
+from nsvm_cli.trainers import TRAINERS
+from tests.conftest import LOSSES, MakeSmall, parameters, short, train
 from tests.small_runs import small_settings
 
 EYE, ONES = torch.eye(5, dtype=torch.float64), torch.ones(5, 5, dtype=torch.float64)
@@ -109,3 +114,52 @@ def test_what_is_not_finite_stays_so() -> None:
 def test_penalties_without_pairs_or_where_theta_stays_are_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         prepare(small_settings(penalties={"entropy": 1.0}, **changes))
+
+
+TRAINED = sorted(TRAINERS.keys() - {"cross_entropy", "linear_pegasos", "pegasos"})
+
+
+@pytest.mark.parametrize("kind", sorted(LOSSES))
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_penalty_moves_theta_and_a_weight_of_0_does_not(name: str, kind: str, small: MakeSmall) -> None:
+    s = small(1, loss=LOSSES[kind])
+
+    def theta_of(**weights: float) -> torch.Tensor:
+        problem, F = replace(s.problem, penalties=Penalties(**weights)), s.theta(1e-3)
+        trainer = short(name, 15, 4, "literal", lam=1e-2)
+        train(taken_by(select("torch", trainer, problem, F), trainer), problem, F)
+        assert F.theta_steps > 0
+        return parameters(F.network)
+
+    none = theta_of()
+    assert torch.equal(theta_of(entropy=0.0, identity=0.0, ones=0.0, l1=0.0), none)
+    for penalty in [*PENALTIES, "l1"]:
+        theta = theta_of(**{penalty: 0.1})
+        assert theta.isfinite().all()
+        assert not torch.equal(theta, none), penalty
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_resumed_run_with_penalties_has_the_same_bits(name: str, small: MakeSmall) -> None:
+    s = small(1, network={"name": "mlp", "widths": [8, 6], "dropout": 0.3})
+    problem = replace(s.problem, penalties=Penalties(entropy=1, identity=1, ones=1, l1=1e-3))
+    trainer = short(name, 20, 4, "literal" if name in ("alg1", "alg2") else "torch", lam=1e-2)
+    twin, _ = train(trainer, problem, s.theta(1e-3))
+    state, _ = train(trainer, problem, s.theta(1e-3), steps=11)
+    F = s.theta(1e-3)
+    F.load_state_dict(deepcopy(state.F.state_dict()))
+    state = trainer.restore(problem, F, deepcopy(trainer.save(problem, state)))
+    trainer.advance(problem, state, trainer.total)
+    assert torch.equal(parameters(F.network), parameters(twin.F.network))
+
+
+def test_compiled_code_leaves_penalties_to_torch() -> None:
+    with pytest.raises(InputError, match=r"engine=numba (does not cover penalties|needs Numba)"):
+        prepare(small_settings(engine="numba", penalties={"l1": 1e-3}))
+
+
+def test_a_diverging_run_with_penalties_ends_with_a_line() -> None:
+    optimizer = {"name": "sgd", "lr": 1e30}
+    diverging = small_settings(engine="torch", optimizer=optimizer, penalties={"entropy": 1.0})
+    with pytest.raises(RunError, match="the objective is not finite"):
+        train_in_memory(prepare(diverging))

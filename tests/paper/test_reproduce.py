@@ -87,6 +87,8 @@ def reproduced(cells: list[Entry], seeds: int, directory: Path) -> list[Row]:
 
 DAMAGE = {
     "cut off": lambda text: text[:30],
+    "not an object": lambda text: "[3]",
+    "deep": lambda text: "[" * 100_000,
     "text": lambda text: re.sub(r'errors": \d+', r'errors": "\\u001b[31m"', text),
 }
 

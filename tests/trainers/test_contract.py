@@ -128,19 +128,19 @@ def primal(problem: Problem, g: torch.Tensor, norm: torch.Tensor, lam: float) ->
 
 @two_classes
 def test_pegasos_reaches_the_primal_optimum(small: MakeSmall) -> None:
-    """The optimal objective without a bias, from coordinate ascent on the dual, is reached within 3 %."""
+    """The optimal objective without a bias, from coordinate ascent on the dual, is reached within 2 %."""
     s, lam, m = small(4, m=60, K=RBF(0.5), network={"name": "identity"}), 0.02, 60
     K, y = s.problem.K(s.problem.x, s.problem.x), s.problem.y
     Q, a = torch.outer(y, y) * K, torch.zeros(m, dtype=torch.float64)
-    for _ in range(100):  # coordinate ascent; 0 <= a_i <= 1/(lambda m)
+    for _ in range(200):  # coordinate ascent; 0 <= a_i <= 1/(lambda m)
         for i in range(m):
             a[i] = (a[i] + (1 - Q[i] @ a) / Q[i, i]).clamp(0, 1 / (lam * m))
     optimum = primal(s.problem, K @ (a * y), a @ Q @ a, lam)
-    trainer = build_trainer({"name": "pegasos", "steps": 8000, "lam": lam})
+    trainer = build_trainer({"name": "pegasos", "steps": 20_000, "lam": lam})
     state, g = train(trainer, s.problem, s.theta(), engine="torch")
     beta = s.problem.y * torch.from_numpy(state.coefficients.alpha) / g.scale  # type: ignore[attr-defined]
     reached = primal(s.problem, K @ (beta * y), beta @ Q @ beta, lam)
-    assert optimum <= reached <= 1.03 * optimum
+    assert optimum <= reached <= 1.02 * optimum
 
 
 @two_classes

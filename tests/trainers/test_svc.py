@@ -23,6 +23,7 @@ from nsvm_cli.models.losses import (
     Squared,
     SquaredHinge,
 )
+from nsvm_cli.models.nsvm import votes
 from nsvm_cli.tasks import MulticlassClassification
 from nsvm_cli.trainers.svc import SVC, LinearSVM
 from tests.conftest import LOSSES, MakeSmall, train
@@ -132,3 +133,14 @@ def test_what_a_solver_cannot_do_is_refused(
     s = small(1, K=K, loss=loss)
     with pytest.raises(InputError, match=said):
         solver.check(s.problem, s.theta())
+
+
+def test_votes_of_many_classes_are_scikit_learns() -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 7
+    z = rng.standard_normal((200, 4)) + np.eye(7)[y][:, :4]
+    pairs = svm.SVC(C=1, gamma=0.5, decision_function_shape="ovo").fit(z, y)
+    rest = svm.SVC(C=1, gamma=0.5, decision_function_shape="ovr", break_ties=True).fit(z, y)
+    ours = votes(torch.from_numpy(pairs.decision_function(z)))
+    np.testing.assert_allclose(ours, rest.decision_function(z), atol=1e-12)
+    assert ours.argmax(1).tolist() == rest.predict(z).tolist()
