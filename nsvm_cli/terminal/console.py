@@ -132,16 +132,6 @@ def held_out(result: Mapping[str, Any]) -> str:
     return "validation" if result["data"]["samples"]["validation"] else "test"
 
 
-def show_ranking(title: str, rows: Sequence[tuple[str, str, str, str]]) -> None:
-    """Print rank, settings, number of seeds, and mean and standard deviation of the scores, one row each."""
-    table = Table(title=title, title_justify="left")
-    for column in ("rank", "settings", "seeds", "mean ± std"):
-        table.add_column(column, overflow="fold", justify="left" if column == "settings" else "right")
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
-
-
 GAP = 2
 """Blanks after a column of a table without lines between its columns."""
 

@@ -193,4 +193,4 @@ def test_a_sweeper_gets_the_validation_score(tmp_path: Path, monkeypatch: pytest
     assert returned[0] == result["validation_accuracy"]
     assert math.isnan(returned[1])
     nsvm("train", *words, cwd=tmp_path, code=0)
-    assert returned[2] is None, "nothing is chosen on a test set"
+    assert returned[2] is None, "a sweeper must not optimise on the test set"
