@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nsvm_cli.errors import InputError
-from nsvm_cli.page.curves import draw_curves, panels_of
+from nsvm_cli.page.curves import Curve, Panel, draw_curves, panels_of, plot_panel
+from nsvm_cli.page.plotting import new_figure
 from nsvm_cli.storage.metrics_file import read_metrics
 from tests.small_runs import small_run
 from tests.small_tables import small_table
@@ -57,6 +59,17 @@ def test_a_run_on_real_targets_has_a_panel_for_r2(tmp_path: Path) -> None:
     titles = [panel.title for panel in panels_of(tmp_path / "run")]
     assert "Part 2: R² on validation data" in titles
     assert not [title for title in titles if "accuracy" in title]
+
+
+@pytest.mark.parametrize(("first", "lowest"), [(1e6, -1e4), (3e5, -3e5)])
+def test_labels_of_an_objective_over_many_decades_do_not_overlap(first: float, lowest: float) -> None:
+    values = [first, lowest, *(0.04 * (-1) ** n for n in range(40))]
+    with new_figure(7.0, 2.5) as figure:
+        plot_panel(Panel("objective", [Curve([*enumerate(values)])], 0, 41), axis := figure.subplots())
+        figure.canvas.draw()
+        labels = [label.get_window_extent() for label in axis.get_yticklabels()]
+    assert len(labels) > 3
+    assert all(above.y0 > below.y1 for below, above in pairwise(labels))
 
 
 THOROUGH = [pytest.param(name, marks=pytest.mark.thorough) for name in ("pegasos", "alg2", "alg3")]
