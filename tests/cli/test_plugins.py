@@ -102,6 +102,12 @@ def test_a_bad_setting_of_a_part_of_ones_own_is_one_line(words: str, said: str, 
             "kernel cauchy returned (1, 3, 5), expected (3, 5)",
         ),
         (
+            "kernel=cauchy",
+            "1 / (1",
+            "torch.ones(1, requires_grad=True) / (1",
+            "kernel cauchy (my_parts.Cauchy) returned values with a gradient, though its features have none",
+        ),
+        (
             "dataset=moons",
             "x + rng.normal(0, self.noise, x.shape)",
             "x.astype(str)",
