@@ -190,9 +190,16 @@ def test_a_finished_run_that_cannot_go_on(tmp_path: Path) -> None:
     nsvm("train", *words, "curves=false", "hydra.run.dir=run", cwd=tmp_path, code=0)
     names = ("result.json", "final.safetensors", "config.yaml", "metrics.jsonl", "status.json")
     before = [(tmp_path / "run" / name).read_bytes() for name in names]
-    refused = nsvm("train", "resume=run", *LONGER, cwd=tmp_path, code=2)
-    assert "steps of Part 1, which now has 120" in refused.stderr.splitlines()[-1]
-    assert before == [(tmp_path / "run" / name).read_bytes() for name in names]
+
+    def refused(*changes: str) -> str:
+        done = nsvm("train", "resume=run", *changes, "allow_mismatch=true", cwd=tmp_path, code=2)
+        assert before == [(tmp_path / "run" / name).read_bytes() for name in names]
+        return done.stderr.splitlines()[-1]
+
+    assert "steps of Part 1, which now has 120" in refused(LONGER[0])
+    assert "has taken all 100 steps: expected more of them" in refused("seed=1")
+    (tmp_path / "run" / "last.safetensors").unlink()  # as with checkpoint.keep=none
+    assert "and has no checkpoint to resume from (checkpoint.keep): start a new" in refused(LONGER[0])
 
 
 def test_every_command_takes_the_model_of_a_run_that_was_killed(tmp_path: Path) -> None:
