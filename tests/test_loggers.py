@@ -170,8 +170,8 @@ def test_a_job_of_a_sweep_names_the_sweep(notebook: list[Any], tmp_path: Path) -
     words += ["engine=torch", "logger.name=notebook", "hydra.sweep.dir=sweep"]
     nsvm("train", "-m", *words, cwd=tmp_path, code=0)
     (_, run, _), *_ = notebook
-    assert run.sweep.startswith("dataset_ringnorm_dataset.samples_300_algorithm_pegasos")
-    assert run.name == "sweep/0"
+    assert run.sweep == "sweep"
+    assert run.name.startswith("sweep/pegasos-0-")
 
 
 @pytest.mark.parametrize(

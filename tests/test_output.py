@@ -73,8 +73,8 @@ def test_hostile_names_are_printed_as_they_are(run: Path, tmp_path: Path) -> Non
 def test_hostile_values_of_a_sweep(tmp_path: Path) -> None:
     words = ["dataset=csv", f"dataset.path='{HOSTILE}','b'", "hydra.sweep.dir=sweep"]
     done = nsvm("train", "-m", *words, cwd=tmp_path, env={"COLUMNS": "300"}, code=2)
-    assert SHOWN in done.stdout.partition("2 failed")[2], done
-    assert "\x1b" not in done.stderr.splitlines()[-1]
+    assert SHOWN in done.stderr, done
+    assert "\x1b" not in done.stderr
 
 
 def test_a_table_prints_strings_as_they_are() -> None:
@@ -148,7 +148,7 @@ def test_a_solver_that_has_nothing_to_validate_before_its_end_says_so(tmp_path: 
     assert "validation.every: this solver has an SVM to validate after the last step only" in done.stderr
 
 
-BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+BASIC = "hydra.BasicSweeper"
 
 
 @pytest.mark.parametrize(
@@ -163,9 +163,8 @@ def test_the_number_of_jobs(
     sweeper: str, words: list[str], jobs: int | None, keys: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hydra = {"sweep": {"dir": "."}, "sweeper": {"_target_": sweeper, "params": None}}
-    hydra["launcher"] = {"_target_": "hydra._internal.core_plugins.basic_launcher.BasicLauncher"}
     config = OmegaConf.create({"hydra": {**hydra, "overrides": {"task": words}}})
-    sweep = Sweep("a sweep", [])
+    sweep = Sweep([])
     with sweep.reported():
         SweepDirectory().on_multirun_start(config)
     assert (sweep.jobs, sweep.keys) == (jobs, keys)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from nsvm_cli.cli.job import RunOptions
 from nsvm_cli.compose.composition import compose_settings, search_folder
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.output import answer, flash, say
@@ -16,10 +15,10 @@ if TYPE_CHECKING:
     from nsvm_cli.runs.experiment import Experiment
 
 
-def estimate(options: RunOptions) -> None:
+def estimate(words: Sequence[str], config_dir: str | None) -> None:
     """Train for two seconds, and print an estimate for the whole run. Writes no file."""
-    folders = [] if options.config_dir is None else [search_folder(options.config_dir)]
-    settings = parse_settings(compose_settings([*folders, *options.changes]))
+    folders = [] if config_dir is None else [search_folder(config_dir)]
+    settings = parse_settings(compose_settings([*folders, *words]))
     load_plugins(settings.plugins)
     flash("loading PyTorch and the data")
     from rich.table import Table

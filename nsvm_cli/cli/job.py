@@ -1,13 +1,11 @@
-"""One job of ``nsvm train``: train with the configuration that Hydra composed, and record the outcome."""
+"""One run of ``nsvm train``: train with the configuration that Hydra composed, and record the outcome."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +15,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from nsvm_cli.cli.pictures import draw_missing
-from nsvm_cli.compose.composition import FULL_ERROR, plain_values
-from nsvm_cli.config.settings import Settings, is_record_of, parse_settings, plain, with_values
+from nsvm_cli.compose.composition import FULL_ERROR, OF_RUN_DIRECTORY, plain_values
+from nsvm_cli.config.settings import Settings, is_record_of, parse_settings, plain
 from nsvm_cli.errors import InputError, RunError, message_of
 from nsvm_cli.output import answer, details, flash
 from nsvm_cli.plugins import code_sha256, explain, load_plugins
@@ -27,11 +25,8 @@ from nsvm_cli.storage.run_directory import (
     IfExists,
     RunDirectory,
     Status,
-    checkpoints_in,
-    config_dir_in,
     has_run,
     is_finished,
-    overrides_in,
     read_config,
     read_result,
     read_status,
@@ -42,15 +37,8 @@ if TYPE_CHECKING:  # torch takes seconds to import: not before there is somethin
     from nsvm_cli.runs.experiment import Experiment
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """The words of the command line about run directories; they are not part of a configuration."""
-
-    resume: Path | None = None
-    allow_mismatch: bool = False
-    overwrite: bool = False
-    changes: tuple[str, ...] = ()
-    config_dir: str | None = None
+NO_JOB: dict[str, Any] = {"job": None, "sweep": None}
+"""What the status of a single run says of the sweep that it is part of."""
 
 
 @dataclass
@@ -59,33 +47,41 @@ class Job:
 
     A launcher may do so in another process, with a copy. So a job of a sweep that fails returns normally,
     and the process that started it reads the failure in ``status.json``. A single run, which has no launcher,
-    stores its failure in ``error``, since its directory may be removed already.
+    stores its failure in ``error``, since Hydra would print more than a line.
 
     Args:
-        options: the options about run directories.
-        sweep: the name of the sweep, derived from the words of the command line.
+        sweep: the mark of this start of a sweep, in the statuses of its jobs.
+        config_dir: the folder of the user's own configurations, if one was named.
     """
 
-    options: RunOptions
     sweep: str
-    started: float = field(default_factory=time.time)
+    config_dir: str | None = None
     error: Exception | None = None
     full_error: bool = field(default_factory=lambda: os.environ.get(FULL_ERROR) == "1")
 
     def __call__(self, config: DictConfig) -> float | None:
         """Return the validation score, for sweepers that optimise: NaN if the job fails, None without one."""
-        place = _place(self)
+        hydra = HydraConfig.get()
+        several = hydra.mode == RunMode.MULTIRUN
+        words: Any = OmegaConf.to_container(hydra.overrides.task)  # ${oc.env:X} stays as it was written
+        overrides = [word for word in words if word.partition("=")[0] not in OF_RUN_DIRECTORY]
+        job = {"job": int(hydra.job.num), "sweep": self.sweep} if several else NO_JOB
+        fields = {**job, "overrides": overrides, "config_dir": self.config_dir}
+        place = Place(Path(hydra.runtime.output_dir), fields, self.full_error)
         try:
-            _train(composed_settings(config, self.options), place, self)
+            with place.recorded():
+                settings = parse_settings(plain_values(config))
+                load_plugins(settings.plugins)
+                overwrite, allow_mismatch = (expect_flag(key, config[key]) for key in OF_RUN_DIRECTORY)
+                if_exists: IfExists = "overwrite" if overwrite else "resume" if several else "refuse"
+                train_in(place, settings, if_exists, allow_mismatch)
             result = read_result(place.directory)
             return result.get("validation_accuracy", result.get("validation_r2"))
-        except Exception as raised:
-            error = explain(raised)
-            recorded = _record_failure(error, place, self.full_error)
-            if place.number is None:
+        except Exception as error:
+            if not several:
                 self.error = error
-            elif not recorded:  # Hydra passes the error on, once the other jobs have ended
-                raise error from None
+            elif not place.held:  # Hydra passes the error on, once the other jobs have ended
+                raise
             return math.nan
         finally:
             _remove_if_unused(place.directory)
@@ -93,100 +89,116 @@ class Job:
 
 @dataclass
 class Place:
-    """The directory of a job, whether the job has held it, and the fields of its status.
+    """The directory of a run, the fields of its status, and whether the status is the run's to write.
 
-    ``number`` is None for a single run. The progress and outcome of a job of a sweep are shown by the process
-    that started the sweep, since the job may run anywhere, and beside others.
+    ``changes`` are the words that change the settings of a run that is resumed. The progress and outcome of a
+    job of a sweep are shown by the process that started the sweep, since the job may run anywhere, and beside
+    others.
     """
 
     directory: Path
-    number: int | None
     fields: dict[str, Any]
+    full_error: bool = False
+    changes: Sequence[str] = ()
     held: bool = False
 
+    @property
+    def single(self) -> bool:
+        """Whether this is no job of a sweep."""
+        return self.fields["job"] is None
+
     def write(self, status: Status, message: str = "") -> None:
-        """Write the status of the job."""
+        """Write the status of the run."""
         write_status(self.directory, status, message, **self.fields)
 
+    def note(self, line: str) -> None:
+        """Add a message to the status of a sweep's job, for the process that shows the sweep."""
+        self.fields.setdefault("notices", []).append(line)
+        with contextlib.suppress(OSError):  # the disk may be full
+            self.write("running")
 
-def _place(job: Job) -> Place:
-    hydra = HydraConfig.get()
-    sweep = hydra.mode == RunMode.MULTIRUN
-    number = int(hydra.job.num) if sweep else None
-    overrides = OmegaConf.to_container(hydra.overrides.task)  # ${oc.env:X} stays as it was written
-    config_dir = job.options.config_dir
-    if job.options.resume:  # overrides that only compose the changes are not recorded
-        record = read_status(job.options.resume) or {}
-        overrides, config_dir = overrides_in(record), config_dir or config_dir_in(record)
-    fields = {"job": number, "sweep": job.sweep if sweep else None, "overrides": overrides}
-    fields["config_dir"] = config_dir
-    return Place(job.options.resume or Path(hydra.runtime.output_dir), number, fields)
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Record an error within the context as the failure of the run, and raise what explains it."""
+        try:
+            yield
+        except Exception as raised:
+            error = explain(raised)
+            self._record(error)
+            raise error from None
+
+    def _record(self, error: Exception) -> None:
+        """Write a failure to the directory, unless that holds another run.
+
+        The notices of a sweep's job include the traceback of a bug, or any traceback that is asked for. A
+        finished run that cannot be trained for longer stays finished.
+        """
+        self.held = self.held or not (self.single or has_run(self.directory))
+        if not self.held:
+            return
+        full = self.full_error or not isinstance(error, (InputError, RunError, OSError))
+        if not self.single and (lines := details(error, full)):
+            self.fields["notices"] = [*self.fields.get("notices", []), *lines]
+        self.held = False
+        with contextlib.suppress(InputError, OSError), locked(self.directory):
+            if self.single and is_finished(self.directory):
+                self.write("finished")
+            else:
+                self.fields["exit_code"] = 2 if isinstance(error, InputError) else 1
+                self.write("failed", message_of(error))
+            self.held = True
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Write the status of a run that holds its directory, unless it fails."""
+        self.held = True
+        self.write("running")
+        try:
+            yield
+        except KeyboardInterrupt as error:
+            with contextlib.suppress(OSError):  # the disk may be full
+                self.write("interrupted", str(error))
+            raise
+        self.write("finished")
 
 
-def composed_settings(config: DictConfig, options: RunOptions) -> Settings:
-    """Return the composed settings, or those of the run to resume with what the command line changes."""
-    composed = plain_values(config, complete=options.resume is None)  # the run has the missing values
-    values = composed
-    if options.resume:
-        values = read_config(options.resume)
-        for key in (word.lstrip("+").partition("=")[0] for word in options.changes):
-            value = functools.reduce(lambda section, name: section[name], key.split("."), composed)
-            values = with_values(values, {key: value})
-    settings, own = parse_settings(values), parse_settings(composed)
-    load_plugins(own.plugins)  # never those of a run directory, which may come from someone else
-    asked, logger = [], settings.logger.get("name", "none")
-    if settings.memory_budget > own.memory_budget:
-        asked.append(f"memory_budget={settings.memory_budget}")
-    if logger != "none" and settings.logger != own.logger:  # it may write or send data anywhere
-        asked.append(f"logger={logger}")
-    if words := " ".join(asked):
-        raise InputError(f"{options.resume} asks for {words}: if that is intended, add {words}")
-    return settings
+def expect_flag(key: str, value: object) -> bool:
+    """Return a value that has to be true or false."""
+    if not isinstance(value, bool):
+        raise InputError(f"{key}: expected true or false, got {value!r}")
+    return value
 
 
-def _train(settings: Settings, place: Place, job: Job) -> None:
-    directory, sweep, options = place.directory, place.number is not None, job.options
-    if sweep and not options.overwrite:
-        _check_same_run(directory, settings, options.allow_mismatch)
-    resuming = sweep or options.resume is not None
-    done = resuming and is_finished(directory)
-    longer = done and bool(options.resume and options.changes) and _trains_longer(directory, settings)
-    if done and not (options.overwrite or longer):
-        _leave_alone(place)
+def train_in(
+    place: Place, settings: Settings, if_exists: IfExists, allow_mismatch: bool, longer: bool = False
+) -> None:
+    """Train in a directory, or leave alone what has finished there, unless it is to be trained for longer."""
+    if not place.single and if_exists != "overwrite":
+        _check_same_run(place.directory, settings, allow_mismatch)
+    if if_exists == "resume" and is_finished(place.directory) and not longer:
+        if not place.single or (read_status(place.directory) or {}).get("status") != "finished":
+            place.write("finished")  # also where another sweep, or a single run, has left it
+        if place.single:
+            answer(f"Finished already: {place.directory}")
+            draw_missing([place.directory])
         return
-    if not sweep:
+    place.held = not place.single
+    if place.single:
         flash("loading PyTorch and the data")
     from nsvm_cli.datasets import shared_samples
     from nsvm_cli.parallel.device import take_turns
     from nsvm_cli.runs.experiment import prepare
 
-    if place.number is not None and settings.device != "cpu":
-        take_turns(place.number)
-    experiment = prepare(settings, shared_samples(job.sweep, job.started) if sweep else None)
-    if_exists: IfExists = "overwrite" if options.overwrite else "resume" if resuming else "refuse"
-    with RunDirectory(directory, plain(settings), if_exists) as run, _status(place):
-        result = _train_run(experiment, run, place, options)
-    if not sweep:
+    if not place.single and settings.device != "cpu":
+        take_turns(place.fields["job"])
+    experiment = prepare(settings, None if place.single else shared_samples(place.fields["sweep"]))
+    with RunDirectory(place.directory, plain(settings), if_exists) as run, place.running():
+        result = _train_run(experiment, run, place, allow_mismatch)
+    if place.single:
         from nsvm_cli.terminal.console import show_result
 
-        show_result(result, directory)
-        draw_missing([directory])
-
-
-def _trains_longer(directory: Path, settings: Settings) -> bool:
-    """Return whether the settings of a finished run have changed, as for more steps, and it can go on."""
-    from nsvm_cli.runs.checkpoint import identity, mismatches
-
-    recorded = read_config(directory)
-    if not mismatches(identity(recorded, {}), plain(settings)):
-        return False
-    if (was := recorded["algorithm"]["name"]) != settings.algorithm["name"]:
-        why = f"with algorithm={was}, and cannot be resumed with another"
-    elif not checkpoints_in(directory):
-        why = "and has no checkpoint to resume from (checkpoint.keep)"
-    else:
-        return True
-    raise InputError(f"{directory} has finished {why}: start a new run")
+        show_result(result, place.directory)
+        draw_missing([place.directory])
 
 
 def _check_same_run(directory: Path, settings: Settings, allow_mismatch: bool) -> None:
@@ -204,98 +216,28 @@ def _check_same_run(directory: Path, settings: Settings, allow_mismatch: bool) -
 
 
 def _train_run(
-    experiment: Experiment, run: RunDirectory, place: Place, options: RunOptions
+    experiment: Experiment, run: RunDirectory, place: Place, allow_mismatch: bool
 ) -> dict[str, Any]:
     """Train, with progress on stderr; the first signal to stop ends the run in order."""
     from nsvm_cli.parallel.signals import Signals
     from nsvm_cli.runs.train import train_run
     from nsvm_cli.terminal.progress import Progress
-    from nsvm_cli.trainers import build_trainer
 
-    settings, total = experiment.settings, experiment.trainer.total
-    changes = options.changes if options.resume else ()
-    by_key = {word.partition("=")[0]: word for word in (*place.fields["overrides"], *changes)}
+    settings = experiment.settings
+    title = f"{settings.algorithm['name']} on {settings.dataset['name']}, seed {settings.seed}"
     callbacks: list[Progress] = []
-    tell: Callable[[str], None] = functools.partial(_note, place)
+    tell: Callable[[str], None] = place.note
     with contextlib.ExitStack() as stack:
-        if place.number is None:
-            algorithm, dataset, seed = settings.algorithm["name"], settings.dataset["name"], settings.seed
-            title = f"{algorithm} on {dataset}, seed {seed}"
-            callbacks = [stack.enter_context(Progress(title, total))]
+        if place.single:
+            callbacks = [stack.enter_context(Progress(title, experiment.trainer.total))]
             tell = callbacks[0].say
         signals = stack.enter_context(Signals())
-        epochs, m = settings.algorithm.get("epochs"), len(experiment.problem.y)
-        if epochs and total < (asked := build_trainer(settings.algorithm).total):
-            tell(f"algorithm.epochs={epochs} allows {total} of {asked} steps on {m} training samples")
-        for remark in experiment.data.remarks():
+        for remark in experiment.remarks():
             tell(remark)
-        if settings.validation.every and experiment.trainer.part_steps[-1] == 0:
-            tell("validation.every: this solver has an SVM to validate after the last step only")
-        return train_run(
-            experiment,
-            run,
-            callbacks,
-            signals,
-            tell,
-            options.allow_mismatch,
-            [*by_key.values()],
-            place.fields["config_dir"],
-            place.fields["sweep"],
-        )
-
-
-def _note(place: Place, line: str) -> None:
-    """Add a message to the status of a sweep's job, for the process that shows the sweep."""
-    place.fields.setdefault("notices", []).append(line)
-    with contextlib.suppress(OSError):  # the disk may be full
-        place.write("running")
-
-
-def _leave_alone(place: Place) -> None:
-    """Say that a run is finished; a sweep adopts those that another one, or a single run, has left in it."""
-    status = read_status(place.directory) or {}
-    foreign = place.number is not None and status.get("sweep") != place.fields["sweep"]
-    if status.get("status") != "finished" or foreign:
-        place.write("finished")
-    if place.number is None:
-        answer(f"Finished already: {place.directory}")
-        draw_missing([place.directory])
-
-
-@contextlib.contextmanager
-def _status(place: Place) -> Iterator[None]:
-    """Write the status of a job that holds its directory, unless it fails."""
-    place.held = True
-    place.write("running")
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        with contextlib.suppress(OSError):  # the disk may be full
-            place.write("interrupted", str(error))
-        raise
-    place.write("finished")
-
-
-def _record_failure(error: Exception, place: Place, full: bool) -> bool:
-    """Write the failure of a job to its directory, unless that holds another run; return whether it did.
-
-    The notices of a sweep's job include the traceback of a bug, or with ``full`` of any error. A finished run
-    that cannot be trained for longer stays finished.
-    """
-    directory, fields, single = place.directory, place.fields, place.number is None
-    if not place.held and (single or has_run(directory)):
-        return False
-    full = full or not isinstance(error, (InputError, RunError, OSError))
-    if not single and (lines := details(error, full)):
-        fields["notices"] = [*fields.get("notices", []), *lines]
-    code = 2 if isinstance(error, InputError) else 1
-    with contextlib.suppress(InputError, OSError), locked(directory):
-        if single and is_finished(directory):
-            place.write("finished")
-        else:
-            write_status(directory, "failed", message_of(error), **fields, exit_code=code)
-        return True
-    return False
+        sweep = None if place.single else place.directory.parent.name
+        by_key = {word.partition("=")[0]: word for word in (*place.fields["overrides"], *place.changes)}
+        how = allow_mismatch, [*by_key.values()], place.fields["config_dir"], sweep
+        return train_run(experiment, run, callbacks, signals, tell, *how)
 
 
 def _remove_if_unused(directory: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import shlex
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +17,20 @@ from typing import Any, ClassVar
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from nsvm_cli.cli.pictures import draw_missing
 from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
 from nsvm_cli.output import answer
-from nsvm_cli.storage.run_directory import KILLED, STATUS, outcome_of, overrides_in, read_result, read_status
+from nsvm_cli.storage.run_directory import (
+    KILLED,
+    RESULT,
+    STATUS,
+    outcome_of,
+    overrides_in,
+    read_result,
+    read_status,
+)
 
 
 class SweepDirectory(Callback):
@@ -32,7 +42,14 @@ class SweepDirectory(Callback):
         """Start to watch the directory."""
         if SweepDirectory.sweep is not None:
             jobs, keys = _swept(config.hydra)
-            SweepDirectory.sweep.start(Path(config.hydra.sweep.dir), jobs, keys)
+            SweepDirectory.sweep.start(_above_all_jobs(config.hydra.sweep), jobs, keys)
+
+
+def _above_all_jobs(sweep: DictConfig) -> Path:
+    """Return the folder of a sweep's jobs; those with several data sets have a folder for each in it."""
+    pattern = str(OmegaConf.to_container(sweep)["dir"])  # type: ignore[index, call-overload]
+    above, of_dataset, _ = pattern.partition("${dataset.name}")
+    return Path(above if of_dataset else sweep.dir)
 
 
 def _swept(hydra: DictConfig) -> tuple[int | None, set[str]]:
@@ -67,16 +84,18 @@ class Sweep:
     """The sweep that this process runs, if any: shows its jobs while they run, and reports at the end.
 
     Args:
-        name: the name in the statuses of its jobs; other sweeps may share the directory.
+        words: the arguments of ``nsvm train``.
+
+    Attributes:
+        mark: what the statuses of its jobs name it by: other sweeps may share the directory.
     """
 
-    name: str
     words: Sequence[str]
-    overwrite: bool = False
+    mark: str = field(default_factory=lambda: f"{time.time_ns()}-{os.getpid()}")
     directory: Path | None = None
     jobs: int | None = None
     keys: set[str] = field(default_factory=set)
-    _before: dict[Path, int] = field(default_factory=dict)
+    _before: dict[Path, tuple[int, int]] = field(default_factory=dict)
     _ended: set[Path] = field(default_factory=set)
     _noticed: Counter[Path] = field(default_factory=Counter)
     _watching: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -108,7 +127,9 @@ class Sweep:
             if not self._report(interrupted=True):
                 raise
             signum = error.signum if isinstance(error, Interrupted) else signal.SIGINT
-            same = "the same command without overwrite=true" if self.overwrite else "the same command"
+            same = (
+                "the same command" if self.again == self.words else "the same command without overwrite=true"
+            )
             raise Interrupted(signum, f"interrupted: {same} resumes the sweep") from None
         except Exception as error:  # an error of the launcher: no cluster, or a process was killed
             if self.directory is None:
@@ -124,35 +145,39 @@ class Sweep:
         """Return a line for each new notice and job that has ended, and how many jobs have ended."""
         lines = []
         for path in self._paths():
-            if path in self._ended or (one := outcome(path, self.name)) is None or one.message == KILLED:
+            before, now = self._before.get(path, (0, 0)), _written(path)
+            if path in self._ended or before[0] == now[0]:
                 continue
-            if self._before.get(path) == _written(path):
-                if one.status == "finished" and not self.overwrite:
-                    self._ended.add(path)
+            if (one := outcome(path, self.mark)) is None or one.message == KILLED:
                 continue
-            settings = self._settings(one)
+            if one.status == "finished" and before[1] == now[1] != 0:  # it was finished at the start
+                self._ended.add(path)
+                continue
+            settings = " ".join(word for word in one.overrides if word.partition("=")[0] in self.keys)
             label = f"job {one.job} ({settings})" if settings else f"job {one.job}"
             lines += [f"{label}: {notice}" for notice in one.notices[self._noticed[path] :]]
             self._noticed[path] = len(one.notices)
             if one.status != "running":
                 self._ended.add(path)
                 of_all = f"/{self.jobs}" if self.jobs else ""
-                lines.append(f"{label}: {one.status}{_score(path)}; {len(self._ended)}{of_all} ended")
+                told = f": {one.message}" if one.message else _score(path)
+                lines.append(f"{label}: {one.status}{told}; {len(self._ended)}{of_all} ended")
         return lines, len(self._ended)
+
+    @property
+    def again(self) -> list[str]:
+        """The arguments that resume the sweep."""
+        return [word for word in self.words if not word.startswith("overwrite=")]
 
     def _paths(self) -> list[Path]:
         """Return the directories of jobs."""
         assert self.directory is not None
         return [file.parent for file in self.directory.rglob(STATUS)]
 
-    def _settings(self, one: Outcome) -> str:
-        """Return the overrides that distinguish a job from the others."""
-        return " ".join(word for word in one.overrides if word.partition("=")[0] in self.keys)
-
     def _report(self, interrupted: bool = False) -> list[Outcome]:
         if self.directory is None:
             return []
-        found = filter(None, (outcome(path, self.name, interrupted) for path in self._paths()))
+        found = filter(None, (outcome(path, self.mark, interrupted) for path in self._paths()))
         outcomes = sorted(found, key=lambda one: one.job)
         if outcomes:
             self._show(outcomes)
@@ -161,29 +186,17 @@ class Sweep:
         return outcomes
 
     def _show(self, outcomes: Sequence[Outcome]) -> None:
-        from rich.table import Table
-
-        from nsvm_cli.terminal.console import Console
-
         count = Counter(one.status for one in outcomes)
         shown = [f"{count[status]} {status}" for status in ("finished", "failed", "interrupted")]
         shown += [f"{count['running']} running"] if count["running"] else []
         lacking = (self.jobs or 0) - len(outcomes)
         shown += [f"{lacking} without a result"] if lacking > 0 else []
-        answer(f"{self.directory}: {', '.join(shown)}")
+        above = os.path.commonpath([one.directory.parent for one in outcomes])
+        answer(f"{above}: {', '.join(shown)}")
         if count["finished"] > 1:
-            answer(f"To compare the settings: nsvm compare {shlex.quote(str(self.directory))}")
-        table = Table()
-        for column in ("job", "overrides", "", "message"):
-            table.add_column(column, overflow="fold")
-        for one in outcomes:
-            if one.status != "finished":
-                table.add_row(str(one.job), self._settings(one), one.status, one.message)
-        if table.row_count:
-            Console().print(table)
-        if table.row_count or lacking > 0:
-            words = [word for word in self.words if not word.startswith("overwrite=")]
-            answer(f"What is left: nsvm train {shlex.join(words)}")
+            answer(f"To compare the settings: nsvm compare {shlex.quote(above)}")
+        if count["finished"] < len(outcomes) or lacking > 0:
+            answer(f"What is left: nsvm train {shlex.join(self.again)}")
 
 
 def outcome(path: Path, sweep: str, interrupted: bool = False) -> Outcome | None:
@@ -202,12 +215,10 @@ def outcome(path: Path, sweep: str, interrupted: bool = False) -> Outcome | None
     return Outcome(path, record["job"], overrides_in(record), status, message, code, notices)
 
 
-def _written(path: Path) -> int:
-    """Return the time at which the status of a job was written, in nanoseconds; 0 if it has none."""
-    try:
-        return (path / STATUS).stat().st_mtime_ns
-    except OSError:
-        return 0
+def _written(path: Path) -> tuple[int, int]:
+    """Return the times at which status and result of a job were written, in nanoseconds; 0 if it has none."""
+    files = (path / STATUS, path / RESULT)
+    return tuple(file.stat().st_mtime_ns if file.exists() else 0 for file in files)  # type: ignore[return-value]
 
 
 def _score(path: Path) -> str:

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
-import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.cli.job import Job, RunOptions
+from omegaconf import OmegaConf
+
+from nsvm_cli.cli.estimate import estimate
+from nsvm_cli.cli.job import NO_JOB, Job, Place, expect_flag, train_in
 from nsvm_cli.cli.parser import CommandParser, Key
 from nsvm_cli.cli.sweep import Sweep
-from nsvm_cli.compose.composition import REFERRED_TO, complete_overrides, quoted, run_app
-from nsvm_cli.errors import InputError
-from nsvm_cli.storage.run_directory import read_config
+from nsvm_cli.compose.composition import REFERRED_TO, complete_overrides, run_app
+from nsvm_cli.config.settings import Settings, flat, parse_settings, plain, with_values
+from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.memory import MEMORY_BUDGET
+from nsvm_cli.plugins import load_plugins
+from nsvm_cli.storage.run_directory import (
+    CONFIG,
+    checkpoints_in,
+    config_dir_in,
+    is_finished,
+    overrides_in,
+    read_config,
+    read_status,
+)
 
 KEYS = [
     Key("resume", "RUN", ""),
-    *(Key(name, "true", "", ["true"]) for name in ("allow_mismatch", "overwrite")),
 ]
 SWITCHES = {
     "--help": "-h",
@@ -43,9 +54,6 @@ CHOICES = {"--cfg": ("job", "hydra", "all")}
 ESTIMATE = "--estimate"
 """The flag that Hydra does not know."""
 
-WHERE_AND_HOW = ("hydra/launcher", "hydra.launcher", "hydra.sweep.", "hydra.job.")
-"""Words that may differ when a sweep is started again without making it another sweep."""
-
 
 def configure(parser: CommandParser) -> None:
     """Add the flags, most of which are Hydra's, and the overrides."""
@@ -63,29 +71,31 @@ def train(arguments: list[str]) -> None:
     configure(parser)
     # the value of --info is optional, and would be the next override
     line = parser.parse_words([f"{word}=all" if word in ("--info", "-i") else word for word in arguments])
-    options, words = _options(line)
-    sweep = _sweep_name([*filter(None, (line.config_dir, line.config_name)), *words])
-    several = line.multirun or any(re.match(r"\+*hydra.mode=['\"]?MULTIRUN", word) for word in words)
-    if several and options.resume:
-        raise InputError("resume=RUN is for one run: the same sweep, started again, resumes by itself")
+    for key, _, value in (word.partition("=") for word in line.words):
+        if key in ("hydra.run.dir", "hydra.sweep.dir") and value.strip("'\"") in ("", "null"):
+            raise InputError(f"{key}={value}: expected a folder; without {key} nsvm makes one in outputs")
+    resumed = [word.partition("=")[2] for word in line.words if word.startswith("resume=")]
+    several = line.multirun or any(re.match(r"\+*hydra.mode=['\"]?MULTIRUN", word) for word in line.words)
+    if several and (resumed or line.estimate):
+        raise InputError(
+            "resume=RUN is for one run: the same sweep, started again, resumes by itself"
+            if resumed
+            else "--estimate is for one run: leave out -m, and try one job"
+        )
     if line.estimate:
-        if several or options.resume:
-            raise InputError(
-                "--estimate is for one run from its start: leave out -m and resume=, try one job"
-            )
-        from nsvm_cli.cli.estimate import estimate  # which imports this module
-
-        estimate(options)
-        return
-    if several and not _names(words, "hydra.job.name"):
-        words.append(f"hydra.job.name={quoted(sweep)}")
-    elif options.resume:
-        words = _composed_like(options.resume, words)
-    job = Job(options, sweep)
-    with Sweep(sweep, arguments, options.overwrite).reported():
-        run_app(job, [*_flags(line), *words])
-    if job.error:
-        raise job.error
+        estimate(line.words, line.config_dir)
+    elif resumed:
+        words = [word for word in line.words if not word.startswith("resume=")]
+        if flags := _flags(line):
+            raise InputError(f"{flags[0]} does not go with resume=RUN, whose settings are in its config.yaml")
+        resume(resumed[-1], words)
+    else:
+        sweep = Sweep(arguments)
+        job = Job(sweep.mark, line.config_dir)
+        with sweep.reported():
+            run_app(job, [*_flags(line), *line.words])
+        if job.error:
+            raise job.error
 
 
 def _flags(line: argparse.Namespace) -> list[str]:
@@ -94,66 +104,68 @@ def _flags(line: argparse.Namespace) -> list[str]:
     return [flag if value is True else f"{flag}={value}" for flag, value in given.items() if value]
 
 
-def _options(line: argparse.Namespace) -> tuple[RunOptions, list[str]]:
-    """Return the options about run directories, and the other words."""
-    values: dict[str, Any] = {}
-    words = []
-    for word in line.words:
-        key, _, value = word.partition("=")
-        if key in ("allow_mismatch", "overwrite"):
-            if value.lower() not in ("true", "false"):
-                raise InputError(f"{key}: expected true or false, got {value!r}")
-            values[key] = value.lower() == "true"
-        elif key in ("hydra.run.dir", "hydra.sweep.dir") and value.strip("'\"") in ("", "null"):
-            raise InputError(f"{word}: expected a folder; without {key} nsvm makes one in outputs")
-        elif key == "resume":
-            values[key] = Path(value if Path(value).is_dir() else value.strip("'\"")).absolute()
-            if not value or not (values[key] / "config.yaml").is_file():
-                raise InputError(f"resume={value}: expected the directory of a run, with its config.yaml")
-        else:
-            words.append(word)
-    options = RunOptions(**values, changes=tuple(words), config_dir=line.config_dir)
-    if options.resume and options.overwrite:
-        raise InputError("resume=RUN resumes a run, overwrite=true starts it over: expected one of them")
-    return options, words
+def resume(name: str, words: Sequence[str]) -> None:
+    """Go on with a run, with its own settings but for those that the words change."""
+    run = Path(name if Path(name).is_dir() else name.strip("'\"")).absolute()
+    if not name or not (run / CONFIG).is_file():
+        raise InputError(f"resume={name}: expected the directory of a run, with its config.yaml")
+    recorded, record = read_config(run), read_status(run) or {}
+    changes = _changes(words, recorded)
+    allow_mismatch = expect_flag("allow_mismatch", changes.pop("allow_mismatch", False))
+    fields = {**NO_JOB, "overrides": overrides_in(record), "config_dir": config_dir_in(record)}
+    changed = [word for word in words if not word.startswith("allow_mismatch=")]
+    place = Place(run, fields, changes=changed)
+    with place.recorded():
+        settings = parse_settings(with_values(recorded, changes))
+        load_plugins(changes.get("plugins", ()))  # never those of a run directory, which may be a stranger's
+        asked, logger = [], settings.logger.get("name", "none")
+        if settings.memory_budget > changes.get("memory_budget", MEMORY_BUDGET):
+            asked.append(f"memory_budget={settings.memory_budget}")
+        if logger not in ("none", changes.get("logger.name")):  # it may write or send data anywhere
+            asked.append(f"logger={logger}")
+        if asked:
+            raise InputError(f"{run} asks for {' '.join(asked)}: if that is intended, add {' '.join(asked)}")
+        longer = bool(changes) and is_finished(run) and _trains_longer(run, recorded, settings)
+        train_in(place, settings, "resume", allow_mismatch, longer)
 
 
-def _composed_like(run: Path, words: list[str]) -> list[str]:
-    """Return words that compose the settings to change in a run, along with others that are not used."""
-    parts = {group: part for group, part in read_config(run).items() if isinstance(part, dict)}
-    composing = []
+def _changes(words: Sequence[str], recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of words by their keys; all are settings that a run has.
+
+    Raises:
+        InputError: a word chooses a part, or its key is no setting of the run.
+    """
     for word in words:
-        key = word.lstrip("+").partition("=")[0]
-        if word.startswith(("~", "hydra")):
+        if word.startswith(("~", "hydra")) or "=" not in word:
             raise InputError(f"{word} does not go with resume=RUN, whose settings are in its config.yaml")
-        if key.partition(".")[0] in REFERRED_TO:
-            raise InputError(f"{word} does not go with resume=RUN: name what changes, as in optimizer.lr=0.1")
-        # the usual part may lack a setting that the run's has
-        composing.append(f"++{word.lstrip('+')}" if "." in key else word)
-    if any(_names(words, group) for group in parts):
-        # the settings of another part depend on the run's data set, its classes and algorithm
-        for group in ("dataset", "algorithm"):
-            name = parts.get(group, {}).get("name")
-            if name is None or _names(words, group):
-                continue
-            # the run may come from someone else, and Hydra would follow a path or an interpolation
-            if not re.fullmatch(r"\w[\w-]*", str(name)):
-                raise InputError(f"{run / 'config.yaml'}: {group}.name: expected a name, got {name!r}")
-            composing.append(f"{group}={name}")
-        classes = parts.get("dataset", {}).get("classes", ())
-        if classes != () and not _names(words, "dataset.classes"):
-            two = isinstance(classes, list) and len(classes) == 2
-            composing.append(f"++dataset.classes={'[0,1]' if two else 'null'}")
-    return [*composing, "hydra.run.dir=."]
+    given: Any = OmegaConf.to_container(OmegaConf.from_dotlist([word.lstrip("+") for word in words]))
+    values = flat(given)
+    known = flat(recorded)
+    new = {word.lstrip("+").partition("=")[0] for word in words if word.startswith("+")}
+    if values.pop("overwrite", False):
+        raise InputError("resume=RUN resumes a run, overwrite=true starts it over: expected one of them")
+    for key in [*values]:
+        if key == "logger":
+            values["logger.name"] = values.pop("logger")
+        elif isinstance(recorded.get(key), dict) or key.partition(".")[0] in REFERRED_TO:
+            raise InputError(
+                f"{key}={values[key]} does not go with resume=RUN: name what changes, as in optimizer.lr=0.1"
+            )
+        elif key not in (*known, *new, "allow_mismatch"):
+            raise InputError(f"{key}: the run has no such setting; {did_you_mean(key, known)}")
+    return values
 
 
-def _names(words: Sequence[str], key: str) -> bool:
-    return any(word.lstrip("+").startswith(f"{key}=") for word in words)
+def _trains_longer(run: Path, recorded: Mapping[str, Any], settings: Settings) -> bool:
+    """Return whether the settings of a finished run have changed, as for more steps, and it can go on."""
+    from nsvm_cli.runs.checkpoint import identity, mismatches
 
-
-def _sweep_name(words: Iterable[str]) -> str:
-    """Return the same name for the same words, so that a sweep started again resumes in its directory."""
-    named = [word for word in words if not word.startswith(WHERE_AND_HOW)]
-    readable = re.sub(r"[^\w.=,-]+", "_", " ".join(named))[:60].strip("_=,.") or "sweep"
-    mark = hashlib.sha256(os.fsencode("\0".join(named))).hexdigest()[:8]
-    return f"{readable.replace('=', '_').replace(',', '_')}-{mark}"
+    if not mismatches(identity(recorded, {}), plain(settings)):
+        return False
+    if (was := recorded["algorithm"]["name"]) != settings.algorithm["name"]:
+        why = f"with algorithm={was}, and cannot be resumed with another"
+    elif not checkpoints_in(run):
+        why = "and has no checkpoint to resume from (checkpoint.keep)"
+    else:
+        return True
+    raise InputError(f"{run} has finished {why}: start a new run")

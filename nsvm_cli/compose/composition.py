@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import io
+import json
 import os
 import re
 import sys
@@ -29,6 +31,8 @@ CONFIG_NAME = "train"
 FULL_ERROR = "HYDRA_FULL_ERROR"
 REFERRED_TO = ("experiment", "values")
 """Sections that are not settings, but values that the sections of the parts refer to."""
+OF_RUN_DIRECTORY = ("overwrite", "allow_mismatch")
+"""Keys about what the directory of a run holds already; they are no settings of the run."""
 COMPOSING = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
 """Hydra's errors about arguments and configurations."""
 
@@ -52,7 +56,17 @@ def _two_or_more(classes: object) -> str:
     return "two" if isinstance(classes, ListConfig) and len(classes) == 2 else "more"
 
 
+def _job(*, _root_: DictConfig) -> str:
+    """Return the name of a sweep's job in a configuration, which the same settings have in any sweep."""
+    values = plain_values(
+        OmegaConf.masked_copy(_root_, [str(key) for key in _root_ if key != "hydra"]), False
+    )
+    mark = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
+    return re.sub(r"[^\w.-]+", "_", f"{values['algorithm']['name']}-{values['seed']}-{mark}")
+
+
 register_resolver("nsvm.two_or_more", _two_or_more, replace=True)
+register_resolver("nsvm.job", _job, replace=True)
 
 
 def conf_folder() -> Path:
@@ -110,7 +124,8 @@ def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     with _in_one_line([]):
         values = OmegaConf.to_container(config, resolve=True, throw_on_missing=complete)
     assert isinstance(values, dict)
-    return {str(key): value for key, value in values.items() if key not in REFERRED_TO}
+    no_settings = (*REFERRED_TO, *OF_RUN_DIRECTORY)
+    return {str(key): value for key, value in values.items() if key not in no_settings}
 
 
 COMPOSING_LOCK = threading.RLock()

@@ -40,7 +40,7 @@ from nsvm_cli.plugins import code_sha256
 from nsvm_cli.randomness import Stream, derived_seed
 from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.tasks import Classification, Regression
-from nsvm_cli.trainers import Problem, State, Trainer
+from nsvm_cli.trainers import Problem, State, Trainer, build_trainer
 
 PROBE_SAMPLES = 100
 """Number of training samples of which a trained model has to tell some apart."""
@@ -66,6 +66,16 @@ class Experiment:
     def trainer(self) -> Trainer[Any]:
         """The algorithm, with its steps taken by the engine."""
         return taken_by(self.engine, self.algorithm)
+
+    def remarks(self) -> list[str]:
+        """Return lines about steps, samples and validation that the user may not expect."""
+        epochs, m, total = self.settings.algorithm.get("epochs"), len(self.problem.y), self.trainer.total
+        lines = []
+        if epochs and total < (asked := build_trainer(self.settings.algorithm).total):
+            lines += [f"algorithm.epochs={epochs} allows {total} of {asked} steps on {m} training samples"]
+        if self.settings.validation.every and self.trainer.part_steps[-1] == 0:
+            lines += ["validation.every: this solver has an SVM to validate after the last step only"]
+        return [*lines, *self.data.remarks()]
 
 
 def load(settings: Settings, samples: SampleCache | None = None) -> Data:

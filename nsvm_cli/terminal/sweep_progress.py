@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from nsvm_cli.terminal.console import Console, progress_bar
 
-INTERVAL = 0.5
-"""Seconds between two looks at the jobs."""
+INTERVAL, SHARE = 0.5, 0.02
+"""Seconds between two looks at the jobs, and the most of a core that these may take."""
 
 
 class SweepProgress:
@@ -41,16 +42,19 @@ class SweepProgress:
             self.bar.stop()  # which shows the cursor again
 
     def _watch(self) -> None:
-        self._show()
-        while not self.over.wait(INTERVAL):
-            self._show()
+        took = self._show()
+        while not self.over.wait(max(INTERVAL, took / SHARE)):
+            took = self._show()
         self._show()
 
-    def _show(self) -> None:
+    def _show(self) -> float:
+        """Show what is new, and return the seconds that it took to find it."""
+        began = time.monotonic()
         try:
             lines, ended = self.look()
         except OSError:  # a directory was removed while it was read: there is a next time
-            return
+            return time.monotonic() - began
         for line in lines:
             self.console.print(line, soft_wrap=True)
         self.bar.update(self.task, completed=ended)
+        return time.monotonic() - began

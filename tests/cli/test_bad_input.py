@@ -69,7 +69,7 @@ CASES = [
     ("train --estimate dataset=csv", "dataset.path needs a value"),
     ("train -m hydra/launcher=rya", "hydra/launcher=rya: there is no such hydra/launcher; did you mean ray?"),
     ("train resume=nothing", "resume=nothing: expected the directory of a run, with its config.yaml"),
-    ("train overwrite", "overwrite: expected true or false, got ''"),
+    ("train overwrite=maybe", "overwrite: expected true or false, got 'maybe'"),
     ("compare .", "there is no run in or below it"),
     ("compare . --format pdf", "there is no format 'pdf'"),
     ("report missing", "there is no such folder"),

@@ -37,8 +37,15 @@ def status_of(run: Path) -> dict[str, Any]:
     return status
 
 
+def jobs_of(sweep: Path) -> list[Path]:
+    """Return the directories of the jobs, in the order of their numbers."""
+    return sorted(
+        (file.parent for file in sweep.glob("*/status.json")), key=lambda run: status_of(run)["job"]
+    )
+
+
 def statuses(sweep: Path) -> list[dict[str, Any]]:
-    return [status_of(sweep / str(number)) for number in range(len([*sweep.glob("*/status.json")]))]
+    return [*map(status_of, jobs_of(sweep))]
 
 
 @pytest.mark.usefixtures("no_idle_workers")
@@ -47,20 +54,18 @@ def test_two_of_eight_jobs_diverge(tmp_path: Path) -> None:
     words = ["hydra/launcher=joblib", f"hydra.sweep.dir='{sweep}'", *TINY, "kernel=polynomial"]
     done = nsvm("train", "-m", *words, QUARTER, "seed=0,1", cwd=tmp_path, env=WIDE, code=1)
     assert f"{sweep}: 6 finished, 2 failed, 0 interrupted" in done.stdout
-    table = done.stdout.partition("6 finished")[2]
     for job, seed in ((6, 0), (7, 1)):
-        (row,) = [line for line in table.splitlines() if line.startswith(f"│ {job} ")]
-        assert f"│ optimizer.lr=1e+25 seed={seed} │ failed │ training diverged at step " in row
-        assert "is not finite; lower optimizer.lr" in row
+        label = f"job {job} (optimizer.lr=1e+25 seed={seed}): failed: training diverged at step "
+        (line,) = [line for line in done.stderr.splitlines() if line.startswith(label)]
+        assert "is not finite; lower optimizer.lr" in line
     last = done.stderr.splitlines()[-1]
     assert last.startswith("nsvm: job 6 (algorithm=alg3 algorithm.steps=15 ")
     assert last.endswith("; 1 more of the sweep's jobs failed")
     assert "Traceback" not in done.stderr
     assert [s["status"] for s in statuses(sweep)] == ["finished"] * 6 + ["failed"] * 2
     assert [s["job"] for s in statuses(sweep)] == [*range(8)]
-    for number in range(6):
-        result = json.loads((sweep / str(number) / "result.json").read_text())
-        assert result["seed"] == number % 2
+    for number, run in enumerate(jobs_of(sweep)[:6]):
+        assert json.loads((run / "result.json").read_text())["seed"] == number % 2
 
 
 def test_what_a_job_has_to_say_is_left_to_the_process_that_shows_the_sweep(tmp_path: Path) -> None:
@@ -75,11 +80,26 @@ def test_the_same_sweep_again_skips_what_is_finished(tmp_path: Path) -> None:
     words = ["train", "-m", *TINY, "kernel=polynomial", "optimizer.lr=1e-3,1e25"]
     assert nsvm(*words, cwd=tmp_path).returncode == 1
     (sweep,) = (tmp_path / "outputs" / "sweep").iterdir()
-    before = {file: file.stat().st_mtime_ns for file in (sweep / "0").iterdir()}
+    kept = [file for file in jobs_of(sweep)[0].iterdir() if file.name != "status.json"]
+    before = [file.stat().st_mtime_ns for file in kept]
     again = nsvm(*words, "hydra/launcher=basic", cwd=tmp_path, code=1)
     assert "1 finished, 1 failed, 0 interrupted" in again.stdout
-    assert {file: file.stat().st_mtime_ns for file in (sweep / "0").iterdir()} == before
+    assert "optimizer.lr=0.001" not in again.stderr, "what was finished before is not told"
+    assert [file.stat().st_mtime_ns for file in kept] == before
     assert list((tmp_path / "outputs" / "sweep").iterdir()) == [sweep], "a launcher makes no other sweep"
+
+
+def test_a_sweep_grows(tmp_path: Path) -> None:
+    """With more values, and with its words in another order, it finds the jobs that have finished."""
+    words = ["train", "-m", *TINY]
+    nsvm(*words, "seed=range(2)", "algorithm=alg3,pegasos", cwd=tmp_path, code=0)
+    sweep = tmp_path / "outputs" / "sweep" / "ringnorm"
+    first = {run: (run / "result.json").stat().st_mtime_ns for run in jobs_of(sweep)}
+    done = nsvm(*words, "algorithm=pegasos,alg3,alg2", "seed=range(3)", cwd=tmp_path, code=0)
+    assert f"{Path('outputs/sweep/ringnorm')}: 9 finished, 0 failed" in done.stdout
+    assert len([line for line in done.stderr.splitlines() if " finished, test accuracy " in line]) == 5
+    assert len(jobs_of(sweep)) == 9
+    assert {run: (run / "result.json").stat().st_mtime_ns for run in first} == first
 
 
 def test_bad_input_of_all_jobs_that_failed_is_2_and_can_be_mended(tmp_path: Path) -> None:
@@ -87,18 +107,16 @@ def test_bad_input_of_all_jobs_that_failed_is_2_and_can_be_mended(tmp_path: Path
     done = nsvm(*words, "-m", "seed=-1,0", cwd=tmp_path, env=WIDE, code=2)
     assert "1 finished, 1 failed" in done.stdout
     said = "seed should be greater than or equal to 0, got -1"
-    assert f"│ seed=-1   │ failed │ {said} │" in done.stdout
+    assert f"job 0 (seed=-1): failed: {said}; " in done.stderr
     assert f"What is left: nsvm train {' '.join(words[1:])} -m seed=-1,0\n" in done.stdout
-    assert {"status": "failed", "message": said, "exit_code": 2}.items() <= statuses(tmp_path / "sweep")[
-        0
-    ].items()
+    (failed, _) = statuses(tmp_path / "sweep")
+    assert {"status": "failed", "message": said, "exit_code": 2}.items() <= failed.items()
     mended = nsvm(*words, "-m", "seed=5,0", cwd=tmp_path, code=0)
     assert "2 finished, 0 failed, 0 interrupted" in mended.stdout
-    assert [status["message"] for status in statuses(tmp_path / "sweep")] == ["", ""]
 
 
 def test_a_directory_of_another_run_stays_as_it_is(tmp_path: Path) -> None:
-    words = ["train", *TINY, "hydra.sweep.dir=sweep", "-m"]
+    words = ["train", *TINY, "hydra.sweep.dir=sweep", "hydra.sweep.subdir='${hydra.job.num}'", "-m"]
     assert nsvm(*words, "seed=3", cwd=tmp_path).returncode == 0
     before = (tmp_path / "sweep" / "0" / "status.json").read_bytes()
     other = nsvm(*words, "seed=4,5", cwd=tmp_path, env=WIDE, code=2)
@@ -117,7 +135,7 @@ def test_pictures_are_drawn_once_all_jobs_have_ended(tmp_path: Path) -> None:
     words = ["train", "-m", *TINY, "curves=true", "seed=0", "hydra.sweep.dir=sweep"]
     for _ in range(2):
         nsvm(*words, cwd=tmp_path, code=0)
-        (tmp_path / "sweep" / "0" / "curves.png").unlink()
+        (jobs_of(tmp_path / "sweep")[0] / "curves.png").unlink()
 
 
 PLUGIN = """
@@ -135,7 +153,7 @@ KERNELS["odd"] = Odd
 
 
 def test_a_bug_in_a_plugin_is_a_failure_of_its_job(tmp_path: Path) -> None:
-    in_training = "if Path('sweep/0/status.json').exists(): "
+    in_training = "if [*Path('sweep').glob('*/status.json')]: "
     (tmp_path / "odd.py").write_text(PLUGIN.format(what=f"{in_training}raise KeyError('no such thing')"))
     words = ["train", "-m", *TINY, "plugins=[odd]", "kernel.name=odd,rbf", "hydra.sweep.dir=sweep"]
     done = nsvm(*words, cwd=tmp_path, env={**WIDE, "HYDRA_FULL_ERROR": "1"}, code=1)
@@ -143,7 +161,7 @@ def test_a_bug_in_a_plugin_is_a_failure_of_its_job(tmp_path: Path) -> None:
     assert "nsvm_cli" in done.stderr.partition("odd.py")[0], "the whole traceback, as it is asked for"
     done = nsvm(*words, cwd=tmp_path, env=WIDE, code=1)
     said = "plugin odd failed: KeyError: 'no such thing' (odd.py, line 8); HYDRA_FULL_ERROR=1 shows the "
-    assert f"│ failed │ {said}" in done.stdout
+    assert f"): failed: {said}" in done.stderr
     assert said in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert statuses(tmp_path / "sweep")[0]["message"].startswith(said)
@@ -152,7 +170,7 @@ def test_a_bug_in_a_plugin_is_a_failure_of_its_job(tmp_path: Path) -> None:
 def test_a_signal_ends_the_sweep_and_the_job_says_so(tmp_path: Path) -> None:
     signum = int(signal.SIGTERM)
     kill = f"Path('killed').touch(); os.kill(os.getpid(), {signum}); time.sleep(0.2)"
-    once = "if Path('sweep/0/status.json').exists() and not Path('killed').exists()"  # in training
+    once = "if [*Path('sweep').glob('*/status.json')] and not Path('killed').exists()"  # in training
     (tmp_path / "odd.py").write_text(PLUGIN.format(what=f"{once}: {kill}"))
     words = ["train", "-m", *TINY, "plugins=[odd]", "kernel.name=odd", "seed=0,1", "hydra.sweep.dir=sweep"]
     done = nsvm(*words, cwd=tmp_path, env=WIDE, code=128 + signum)
@@ -189,7 +207,7 @@ def test_a_sweeper_gets_the_validation_score(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(Job, "__call__", recorded)
     words = [*TINY, "kernel=polynomial", f"hydra.sweep.dir='{tmp_path / 'sweep'}'"]
     nsvm("train", "-m", *words, "dataset.validation=20", "optimizer.lr=1e-3,1e25", cwd=tmp_path)
-    result = json.loads((tmp_path / "sweep" / "0" / "result.json").read_text())
+    result = json.loads((jobs_of(tmp_path / "sweep")[0] / "result.json").read_text())
     assert returned[0] == result["validation_accuracy"]
     assert math.isnan(returned[1])
     nsvm("train", *words, cwd=tmp_path, code=0)

@@ -184,7 +184,7 @@ def test_a_run_resumes_and_is_evaluated_with_the_code_that_it_was_trained_with(m
     nsvm("train", *RUN, "hydra.run.dir=run", cwd=mine, env={"CALLS": "40"}, code=2)
     assert (mine / "run" / "last.safetensors").exists()
     (mine / "own" / "number.py").write_text("POWER = 1/3")
-    resume = ["train", "resume=run", "--config-dir", "conf", "plugins=[mine]"]
+    resume = ["train", "resume=run", "plugins=[mine]"]
     refused = nsvm(*resume, cwd=mine, code=2).stderr
     assert re.search(r"cannot be resumed bit for bit: plugins_sha256 was \w+ \.\.\. and is \w+", refused)
     nsvm(*resume, "allow_mismatch=true", cwd=mine, code=0)
@@ -205,7 +205,7 @@ def test_a_sweep_refuses_jobs_of_other_code(mine: Path) -> None:
     assert "2 finished, 0 failed" in nsvm(*words, cwd=mine, code=0).stdout
     (mine / "own" / "number.py").write_text("POWER = 1/3")
     refused = nsvm(*words, cwd=mine, code=2).stderr
-    assert "sweep/0 holds a run with other code of plugins: name another hydra.sweep.dir" in refused
+    assert "holds a run with other code of plugins: name another hydra.sweep.dir" in refused
     assert "2 finished" in nsvm(*words, "allow_mismatch=true", cwd=mine, code=0).stdout
 
 

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
+from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.storage.files import locked
 from tests.cli.process import nsvm, refusal, start
 from tests.runs.test_train import bits
@@ -54,7 +56,7 @@ def test_killed_and_resumed(twin: Path, tmp_path: Path) -> None:
     )
     refused = nsvm("train", "resume=run", "threads=2", cwd=tmp_path, code=2)
     assert "threads was 1 and is 2; restore these, or accept a different result" in refused.stderr
-    done = nsvm("train", "resume=run", "algorithm=alg1", f"algorithm.steps={STEPS}", cwd=tmp_path, code=0)
+    done = nsvm("train", "resume=run", f"algorithm.steps={STEPS}", cwd=tmp_path, code=0)
     assert "resuming after step " in done.stderr
     assert bits(tmp_path / "run") == bits(twin)
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").iterdir()}
@@ -153,12 +155,16 @@ def test_a_directory_that_another_command_has_open(tmp_path: Path) -> None:
         ("experiment.optimizer.lr=1", "does not go with resume=RUN: name what changes"),
         ("-m", "the same sweep, started again, resumes by itself"),
         ("overwrite=true", "expected one of them"),
-        ("allow_mismatch=yes", "allow_mismatch: expected true or false, got 'yes'"),
+        ("allow_mismatch=maybe", "allow_mismatch: expected true or false, got 'maybe'"),
+        ("algorithm=alg1", "algorithm=alg1 does not go with resume=RUN: name what changes"),
+        ("sed=1", "sed: the run has no such setting; did you mean seed?"),
+        ("~seed", "~seed does not go with resume=RUN"),
     ],
 )
 def test_words_that_do_not_go_with_a_run(word: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.yaml").write_text("seed: 1\n")
+    settings = compose_settings(["algorithm=alg2"])
+    (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump(settings))
     done = nsvm("train", "resume=run", word, cwd=tmp_path, code=2)
     assert done.stderr.count("\n") == 1
     assert said in done.stderr
@@ -173,7 +179,7 @@ def test_a_finished_run_is_trained_for_longer(tmp_path: Path) -> None:
     nsvm(*words, "algorithm.steps=60", "hydra.run.dir=run", cwd=tmp_path, code=0)
     refused = nsvm("train", "resume=run", LONGER[0], cwd=tmp_path, code=2).stderr
     assert "algorithm.steps was 60 and is 120; restore these, or accept a different result" in refused
-    refused = nsvm("train", "resume=run", "algorithm=alg1", *LONGER, cwd=tmp_path, code=2).stderr
+    refused = nsvm("train", "resume=run", "algorithm.name=alg1", *LONGER, cwd=tmp_path, code=2).stderr
     assert "finished with algorithm=alg2, and cannot be resumed with another" in refused
     done = nsvm("train", "resume=run", *LONGER, cwd=tmp_path, code=0)
     assert "resuming after step 60 of 120" in done.stderr

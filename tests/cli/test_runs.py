@@ -23,7 +23,9 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four jobs, of which the last fails."""
     folder = tmp_path_factory.mktemp("sweep")
     done = nsvm(
-        "train", "-m", f"hydra.sweep.dir='{folder}'", *TINY, "algorithm.lam=1e-3,1e-2,1e-1,1e-99", cwd=folder
+        *("train", "-m", f"hydra.sweep.dir='{folder}'", "hydra.sweep.subdir='${hydra.job.num}'", *TINY),
+        "algorithm.lam=1e-3,1e-2,1e-1,1e-99",
+        cwd=folder,
     )
     assert done.returncode == 1, done.stderr
     return folder
