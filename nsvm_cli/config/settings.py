@@ -101,7 +101,7 @@ class Settings:
         log_every: steps between two records; None for about a hundred records per run.
         full_objective: whether each record holds lambda/2 ||f||^2 plus the mean loss on the training samples.
         logger: where to show the run, besides its metrics; see ``nsvm_cli.loggers``.
-        curves: whether ``nsvm train`` draws the training curves and, for images, the worst mistakes.
+        curves: whether ``nsvm train`` draws the training curves.
         plugins: the user's modules that were loaded; only a record, from which nothing is imported.
     """
 
