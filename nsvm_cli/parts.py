@@ -8,7 +8,7 @@ from typing import Any
 from nsvm_cli.config.registry import build
 from nsvm_cli.config.settings import Settings
 from nsvm_cli.errors import InputError
-from nsvm_cli.models.kernel_gradients import build_gradient, with_gradient
+from nsvm_cli.models.kernel_gradients import Differences, build_gradient
 from nsvm_cli.models.kernels import Kernel, build_kernel
 from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.optimizers import OptimizerConfig, build_optimizer
@@ -17,13 +17,11 @@ from nsvm_cli.trainers import Trainer, build_trainer
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts that need no data: algorithm, kernel and optimizer.
-
-    The kernel has the gradient that its settings name, if the algorithm needs one; see ``WithGradient``.
-    """
+    """The parts that need no data; ``gradient`` estimates that of the kernel, if its settings ask for it."""
 
     algorithm: Trainer[Any]
     kernel: Kernel
+    gradient: Differences | None
     optimizer: OptimizerConfig
 
 
@@ -34,9 +32,7 @@ def build_parts(settings: Settings) -> Parts:
         InputError: a name or a setting is wrong.
     """
     algorithm, K = build_trainer(settings.algorithm), build_kernel(settings.kernel)
-    gradient = build_gradient(settings.kernel)
-    K = with_gradient(K, gradient) if algorithm.moves_theta else K
-    parts = Parts(algorithm, K, build_optimizer(settings.optimizer))
+    parts = Parts(algorithm, K, build_gradient(settings.kernel), build_optimizer(settings.optimizer))
     if settings.calibration and settings.task == "regression":
         raise InputError("calibration=sigmoid gives probabilities of classes, and task=regression has none")
     if settings.loss is not None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernel_gradients import build_gradient, drawing_directions, with_gradient
+from nsvm_cli.models.kernel_gradients import Directions, WithGradient, build_gradient
 from nsvm_cli.models.kernels import RBF, Kernel, Linear, Normalized, Polynomial
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.objectives import alignment, norm_surrogate
@@ -134,11 +134,12 @@ def test_only_finite_differences_become_expensive_with_many_features(how: str, m
             return RBF(0.5)(a, b)
 
     a, b = random(3, 7), random(4, 7, seed=1)
-    K = with_gradient(Counted(), build_gradient({"gradient": how}))
+    estimate = build_gradient({"gradient": how})
+    assert estimate is not None
+    K = WithGradient(Counted(), estimate, Directions(seed=0, t=1))
     G = K(a, b)
     calls.clear()
-    with drawing_directions(0, 1):
-        K.gradient(a, b, G, G)
+    K.gradient(a, b, G, G)
     assert len(calls) == matrices
 
 

@@ -21,7 +21,6 @@ from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError, RunError, out_of_memory
 from nsvm_cli.memory import MEMORY_BUDGET
 from nsvm_cli.models.feature_map import features
-from nsvm_cli.models.kernel_gradients import WithGradient
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.networks import build_network, empty_network
 from nsvm_cli.models.nsvm import NSVM, Expansion
@@ -144,7 +143,7 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> SavedMod
     file = tensor_file.read(path, MODEL, noun="model file")
     try:
         settings, facts = _understood(file.content)
-        kernel = build_parts(settings).kernel.without(WithGradient)
+        kernel = build_parts(settings).kernel
         build_source(settings.dataset)
         _check_specs(file.specs, settings, facts)
     except (ValueError, TypeError, RuntimeError, OverflowError, RecursionError) as error:

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.dropout import Masks, dropout_masks
-from nsvm_cli.models.kernel_gradients import drawing_directions
+from nsvm_cli.models.kernel_gradients import Differences, Directions, WithGradient
+from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.networks import has_modes
 from nsvm_cli.models.optimizers import OptimizerConfig
 from nsvm_cli.randomness import key_of_step
@@ -77,8 +78,8 @@ class Training:
         return tuple(z[torch.from_numpy(part).to(z.device)] for part in rows)
 
 
-Objective = Callable[[Training], Float[Tensor, ""]]
-"""A function of F_theta, to be differentiated by theta."""
+Objective = Callable[[Training, Kernel], Float[Tensor, ""]]
+"""A function of F_theta and K, to be differentiated by theta."""
 
 
 def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m n"]:
@@ -118,11 +119,12 @@ class FeatureMap:
         dropout_seed: int,
         augment: Augment | None = None,
         augment_seed: int = 0,
+        kernel_gradient: Differences | None = None,
         direction_seed: int = 0,
     ) -> None:
         self.network, self.augment = network, augment
         self.dropout_seed, self.augment_seed = dropout_seed, augment_seed
-        self.direction_seed = direction_seed
+        self.kernel_gradient, self.direction_seed = kernel_gradient, direction_seed
         self.theta_steps = 0
         self.has_modes = has_modes(network)  # to change modes takes as long as a small network's pass
         self.parameters = [p for p in network.parameters() if p.requires_grad]
@@ -162,7 +164,12 @@ class FeatureMap:
             raise ValueError(f"theta_steps: expected int, got {saved['theta_steps']!r}")
         self.theta_steps = saved["theta_steps"]
 
-    def descend(self, objective: Objective, t: int, T: int) -> Float[Tensor, ""]:
+    def differentiable(self, K: Kernel, t: int) -> Kernel:
+        """Return a kernel as the objective of step t differentiates it: by an estimate, if there is one."""
+        how = self.kernel_gradient
+        return K if how is None else WithGradient(K, how, Directions(self.direction_seed, t))
+
+    def descend(self, objective: Objective, K: Kernel, t: int, T: int) -> Float[Tensor, ""]:
         """Take one gradient descent step in theta, and return the objective's value before it.
 
         Dropout and augmentation act in the forward passes of the objective, and in no other. A network
@@ -170,21 +177,19 @@ class FeatureMap:
 
         Args:
             objective: see ``Objective``.
+            K: the kernel.
             t: this step.
             T: the last step in which theta may move; the learning rate may depend on (t - 1) / T.
 
         Raises:
             NotFiniteError: the objective is not finite.
         """
-        with drawing_directions(self.direction_seed, t):
-            value = objective(Training(self, t))
-            if not math.isfinite(value.detach()):
-                raise NotFiniteError("the objective", t)
-            if not self.fixed:
-                by_theta = torch.autograd.grad(
-                    value, self.parameters, allow_unused=True, materialize_grads=True
-                )
-                self.move(by_theta, t, T)
+        value = objective(Training(self, t), self.differentiable(K, t))
+        if not math.isfinite(value.detach()):
+            raise NotFiniteError("the objective", t)
+        if not self.fixed:
+            by_theta = torch.autograd.grad(value, self.parameters, allow_unused=True, materialize_grads=True)
+            self.move(by_theta, t, T)
         return value.detach()
 
     def move(self, by_theta: Sequence[Tensor], t: int, T: int) -> None:

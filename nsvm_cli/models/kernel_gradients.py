@@ -7,13 +7,11 @@ latter has to be estimated, from values at features nearby: K may be any functio
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
@@ -22,6 +20,21 @@ from torch import Tensor
 from nsvm_cli.config.registry import STRICT, Positive, build
 from nsvm_cli.models.kernels import Biased, Gram, Kernel, Normalized, Others, Points
 from nsvm_cli.randomness import Stream, generator
+
+
+@plain_dataclass
+class Directions:
+    """Random directions of a step, which depend on the seed, the step, and how many it has drawn before."""
+
+    seed: int
+    t: int
+    drawn: int = 0
+
+    def signs(self, like: Points) -> Points:
+        """Return the next direction for each point, of signs."""
+        self.drawn += 1
+        drawn = generator(self.seed, Stream.KERNEL, self.t, self.drawn).choice([-1.0, 1.0], like.shape)
+        return torch.from_numpy(drawn).to(like)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -36,7 +49,7 @@ class Differences(ABC):
     step: Positive | None = None
 
     @abstractmethod
-    def __call__(self, K: Kernel, a: Points, b: Others, G: Gram) -> Points:
+    def __call__(self, K: Kernel, a: Points, b: Others, G: Gram, random: Directions) -> Points:
         """Return an estimate of the gradient of sum_ij G_ij K(a_i, b_j) with respect to a."""
 
     def slope(self, K: Kernel, a: Points, b: Others, G: Gram, d: Points) -> Tensor:
@@ -49,7 +62,7 @@ class Differences(ABC):
 class FiniteDifference(Differences):
     """A difference along every axis: 2n matrices of kernel values for n features, and no randomness."""
 
-    def __call__(self, K: Kernel, a: Points, b: Others, G: Gram) -> Points:
+    def __call__(self, K: Kernel, a: Points, b: Others, G: Gram, random: Directions) -> Points:
         axes = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
         return torch.cat([self.slope(K, a, b, G, axis.expand_as(a)) for axis in axes], -1)
 
@@ -64,19 +77,21 @@ class SPSA(Differences):
 
     samples: PositiveInt = 1
 
-    def __call__(self, K: Kernel, a: Points, b: Others, G: Gram) -> Points:
-        drawn = (torch.from_numpy(_next_signs(a.shape)).to(a) for _ in range(self.samples))
+    def __call__(self, K: Kernel, a: Points, b: Others, G: Gram, random: Directions) -> Points:
+        drawn = (random.signs(a) for _ in range(self.samples))
         return sum((self.slope(K, a, b, G, d) * d for d in drawn), torch.zeros_like(a)) / self.samples
 
 
 GRADIENTS: dict[str, type[Differences]] = {"finite_difference": FiniteDifference, "spsa": SPSA}
 
 
+@plain_dataclass
 class WithGradient(Kernel):
-    """K, whose gradient is estimated from its values, also within autograd."""
+    """K within the objective of a step, where its gradient is estimated from its values."""
 
-    def __init__(self, K: Kernel, estimate: Differences) -> None:
-        self.K, self.estimate = K, estimate
+    K: Kernel
+    estimate: Differences
+    random: Directions
 
     def __call__(self, a: Points, b: Others) -> Gram:
         apply: Any = _Value.apply
@@ -85,14 +100,13 @@ class WithGradient(Kernel):
 
     def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
         with torch.no_grad():
-            return self.estimate(self.K, a, b, G)
+            return self.estimate(self.K, a, b, G, self.random)
 
     def diag(self, a: Points) -> Tensor:
         return self.K.diag(a)
 
     def without(self, *wrappers: type[Kernel]) -> Kernel:
-        K = self.K.without(*wrappers)
-        return K if WithGradient in wrappers else WithGradient(K, self.estimate)
+        return replace(self, K=self.K.without(*wrappers))
 
 
 class _Value(torch.autograd.Function):
@@ -101,7 +115,7 @@ class _Value(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, K: WithGradient) -> Tensor:
         value = K.K(a, b)
-        ctx.K, ctx.draws = K, _draws.get()  # for GPUs, autograd calls backward in another thread
+        ctx.K = K
         ctx.save_for_backward(a, b, value)
         return value
 
@@ -109,12 +123,11 @@ class _Value(torch.autograd.Function):
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         a, b, value = ctx.saved_tensors
         by_a, by_b, _ = ctx.needs_input_grad
-        with _drawing(ctx.draws):
-            return (
-                ctx.K.gradient(a, b, value, G) if by_a else None,
-                ctx.K.gradient(b, a, value.mT, G.mT) if by_b else None,  # as K(a, b) = K(b, a)
-                None,
-            )
+        return (
+            ctx.K.gradient(a, b, value, G) if by_a else None,
+            ctx.K.gradient(b, a, value.mT, G.mT) if by_b else None,  # as K(a, b) = K(b, a)
+            None,
+        )
 
 
 def build_gradient(settings: Mapping[str, Any]) -> Differences | None:
@@ -130,52 +143,12 @@ def build_gradient(settings: Mapping[str, Any]) -> Differences | None:
     return None if how is None else build(GRADIENTS, "kernel.gradient", section)
 
 
-def with_gradient(K: Kernel, estimate: Differences | None) -> Kernel:
-    """Return a kernel whose gradient is estimated; None leaves it as it is."""
-    return K if estimate is None else WithGradient(K, estimate)
-
-
 def check_gradient(K: Kernel, a: Points, b: Others) -> None:
-    """Check that a kernel has a gradient, unless it is estimated.
+    """Check that a kernel has a gradient.
 
     Raises:
         InputError: its values carry no gradient.
     """
-    if not isinstance(K, WithGradient):
-        formula = K.without(Normalized, Biased)
-        K_ab = formula(a, b)
-        Kernel.gradient(formula, a, b, K_ab, torch.ones_like(K_ab))
-
-
-@plain_dataclass
-class Draws:
-    """The directions of a step: they depend on the seed, the step, and how many it has drawn before."""
-
-    seed: int
-    t: int
-    count: int = 0
-
-
-_draws: ContextVar[Draws | None] = ContextVar("draws", default=None)
-
-
-def _next_signs(shape: Sequence[int]) -> np.ndarray:
-    draws = _draws.get()
-    if draws is None:
-        raise RuntimeError("random directions are drawn within drawing_directions")
-    draws.count += 1
-    return generator(draws.seed, Stream.KERNEL, draws.t, draws.count).choice([-1.0, 1.0], shape)
-
-
-@contextmanager
-def _drawing(draws: Draws | None) -> Iterator[None]:
-    token = _draws.set(draws)
-    try:
-        yield
-    finally:
-        _draws.reset(token)
-
-
-def drawing_directions(seed: int, t: int) -> AbstractContextManager[None]:
-    """Draw random directions as those of step t within the context."""
-    return _drawing(Draws(seed, t))
+    formula = K.without(Normalized, Biased)
+    K_ab = formula(a, b)
+    Kernel.gradient(formula, a, b, K_ab, torch.ones_like(K_ab))

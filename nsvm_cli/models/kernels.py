@@ -227,7 +227,7 @@ def build_kernel(settings: Mapping[str, Any]) -> Kernel:
     Raises:
         InputError: the kernel or one of its settings is wrong.
     """
-    values = {name: value for name, value in settings.items() if name != "gradient"}  # see with_gradient
+    values = {name: value for name, value in settings.items() if name != "gradient"}  # see build_gradient
     wrappers = {"normalize": Normalized, "bias": Biased}
     wanted = {name: values.pop(name, False) for name in wrappers}
     kernel = build(KERNELS, "kernel", values)

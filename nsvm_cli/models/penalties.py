@@ -96,11 +96,11 @@ class Penalties:
         """The name of a term that needs two samples or more, if there is one."""
         return next((name for name in PENALTIES if getattr(self, name)), None)
 
-    def added_to(self, objective: Objective, K: Kernel, x_A: Batch) -> Objective:
+    def added_to(self, objective: Objective, x_A: Batch) -> Objective:
         """Return an objective plus the weighted terms, for a batch."""
 
-        def penalised(F: Training) -> Value:
-            value = objective(F)
+        def penalised(F: Training, K: Kernel) -> Value:
+            value = objective(F, K)
             if self.of_pairs:
                 z = F(x_A)
                 K_A = K.without(Biased)(z, z)

@@ -12,7 +12,6 @@ from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.config.settings import plain
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import features
-from nsvm_cli.models.kernel_gradients import WithGradient
 from nsvm_cli.models.objectives import full_objective
 from nsvm_cli.parallel.signals import Signals
 from nsvm_cli.runs.checkpoint import (
@@ -95,8 +94,7 @@ class FullObjective(Callback):
         e, problem = self.experiment, self.experiment.problem
         if e.settings.full_objective and e.trainer.classifies(state):
             f, z = e.trainer.finish(problem, state), features(e.F.network, problem.x)
-            K = problem.K.without(WithGradient)
-            value = full_objective(f, K, z, problem.y, problem.loss, e.trainer.lam)
+            value = full_objective(f, problem.K, z, problem.y, problem.loss, e.trainer.lam)
             record["full_objective"] = value if value is not None and math.isfinite(value) else None
 
 

@@ -26,13 +26,12 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.loggers import build_logger
 from nsvm_cli.models.change import feature_change, theta_change
 from nsvm_cli.models.feature_map import FeatureMap, features
-from nsvm_cli.models.kernel_gradients import WithGradient, check_gradient
+from nsvm_cli.models.kernel_gradients import check_gradient
 from nsvm_cli.models.kernels import check_shapes
 from nsvm_cli.models.losses import build_loss
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.models.objectives import dataset_alignment, random_subset
-from nsvm_cli.models.optimizers import OptimizerConfig
 from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.parallel.device import select_device
 from nsvm_cli.parts import Parts, build_parts
@@ -117,25 +116,29 @@ def build(settings: Settings, data: Data, parts: Parts | None = None) -> Experim
     penalties = construct(Penalties, "penalties", settings.penalties)
     how = settings.memory_budget, data.task, loss, penalties
     problem = Problem(x, y, parts.kernel, settings.seed, *how)
-    F = _feature_map(settings, problem, scaling, parts.optimizer)
-    check_shapes(parts.kernel.without(WithGradient), settings.kernel["name"], F(x[:3]), F(x[:5]))
-    if algorithm.moves_theta:
+    F = _feature_map(settings, problem, scaling, parts)
+    check_shapes(parts.kernel, settings.kernel["name"], F(x[:3]), F(x[:5]))
+    if algorithm.moves_theta and parts.gradient is None:
         check_gradient(parts.kernel, F(x[:3]), F(x[:5]))
     algorithm.check(problem, F)
     engine = select(settings.engine, algorithm, problem, F)
     return Experiment(settings, device, data, scaling, problem, F, algorithm, engine)
 
 
-def _feature_map(
-    settings: Settings, problem: Problem, scaling: Scaling, optimizer: OptimizerConfig
-) -> FeatureMap:
+def _feature_map(settings: Settings, problem: Problem, scaling: Scaling, parts: Parts) -> FeatureMap:
     """Return F_theta, freshly initialised, with its optimizer and augmentation."""
     shape = tuple(problem.x.shape[1:])
     seeds = {stream: derived_seed(settings.seed, stream) for stream in Stream}
     network = initial_network(settings, shape, problem.task.outputs).to(problem.x)
     augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
     return FeatureMap(
-        network, optimizer, seeds[Stream.DROPOUT], augment, seeds[Stream.AUGMENT], seeds[Stream.KERNEL]
+        network,
+        parts.optimizer,
+        seeds[Stream.DROPOUT],
+        augment,
+        seeds[Stream.AUGMENT],
+        parts.gradient,
+        seeds[Stream.KERNEL],
     )
 
 
@@ -236,7 +239,7 @@ def model_of(experiment: Experiment, expansion: Expansion) -> NSVM:
 def uncalibrated(experiment: Experiment, expansion: Expansion) -> NSVM:
     """Return the model with the current theta and these terms, without probabilities."""
     e = experiment
-    return NSVM(e.data.task, e.scaling, e.F.network, e.problem.K.without(WithGradient), expansion)
+    return NSVM(e.data.task, e.scaling, e.F.network, e.problem.K, expansion)
 
 
 def calibrated(experiment: Experiment, model: NSVM) -> NSVM:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive, entry_of
 from nsvm_cli.models.feature_map import FeatureMap, Training
+from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, Steps
 from nsvm_cli.trainers.budget import MAINTENANCE, NO_SAMPLE
@@ -57,7 +58,7 @@ class Alg1(BatchTrainer[Alg1State]):
         if len(v):
             x_v = x_t[v]
 
-            def objective(F: Training) -> Tensor:
+            def objective(F: Training, K: Kernel) -> Tensor:
                 return -(alpha_v * (K(F(x_v), z_s) @ alpha_s)).sum() / (lam * (t - 1))
 
             self.descend(problem, state, objective)

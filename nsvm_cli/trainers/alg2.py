@@ -9,6 +9,7 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.models.feature_map import FeatureMap, Training
+from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, Steps
 from nsvm_cli.trainers.coefficients import SampleState, expansion, started
@@ -49,7 +50,7 @@ class Alg2(BatchTrainer[SampleState]):
         if len(v):
             x_v = x_t[v]
 
-            def objective(F: Training) -> Tensor:
+            def objective(F: Training, K: Kernel) -> Tensor:
                 z = (F(x_v), z_j) if self.objective == "alg1" else F(x_v, x_j)
                 return -(alpha_v * (K(*z) @ alpha_j)).sum() / (lam * (t - 1))
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.models.feature_map import FeatureMap, Training
+from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import alignment, norm_surrogate, squared_norm
 from nsvm_cli.trainers.base import BatchTrainer, PairedBatchSize, Problem, Steps
@@ -39,7 +40,7 @@ class Alg3(BatchTrainer[SampleState]):
         return started(problem, F, self.k, self.lam)
 
     def step(self, problem: Problem, state: SampleState) -> None:
-        K, F, lam, t = problem.K, state.F, self.lam, state.t + 1
+        F, lam, t = state.F, self.lam, state.t + 1
         j, alpha_j = state.terms(problem)
         x_j, _ = problem[j]
         A = state.sampler(t)  # choose A_t
@@ -51,12 +52,12 @@ class Alg3(BatchTrainer[SampleState]):
         alpha_A, c_A = state.coefficients.at(A, problem.y), problem.task.code(y_A)
         centred = problem.task.centred if self.centred is None else self.centred
 
-        def objective(F: Training) -> Tensor:
+        def objective(F: Training, K: Kernel) -> Tensor:
             z = F(x_A)
             K_A = K(z, z)
             return self.mu * norm_surrogate(K_A, alpha_A) - alignment(K_A, c_A, centred)
 
-        def derived(F: Training) -> Tensor:
+        def derived(F: Training, K: Kernel) -> Tensor:
             j, alpha_j = state.coefficients.on(problem.y)  # all of them, in every process
             z_A, z_j = F(x_A, problem[j][0])
             f_A, f_j = (K(z, z_j) @ alpha_j / (lam * t) for z in (z_A, z_j))

@@ -13,6 +13,7 @@ from torch import Tensor
 from nsvm_cli.config.registry import STRICT, Positive, entry_of
 from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap, Training
+from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import ALIGNMENT_LOSSES, alignment
 from nsvm_cli.models.penalties import NO_PENALTIES
@@ -151,12 +152,12 @@ class Alg4(Trainer[Alg4State]):
         if state.t >= self.last_theta_step:
             self._advance_part_2(problem, state, state.t + 1)
             return
-        K, L, t = problem.K, ALIGNMENT_LOSSES[self.loss], state.t + 1
+        L, t = ALIGNMENT_LOSSES[self.loss], state.t + 1
         x_A, y_A = problem[state.sampler(t)]  # choose A_t
         c_A = problem.task.code(y_A)
         centred = problem.task.centred if self.centred is None else self.centred
 
-        def objective(F: Training) -> Tensor:
+        def objective(F: Training, K: Kernel) -> Tensor:
             z = F(x_A)
             return L(1.0, alignment(K(z, z), c_A, centred))
 

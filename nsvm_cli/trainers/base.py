@@ -263,11 +263,11 @@ class Trainer(ABC, Generic[S]):
         return v, torch.from_numpy(added).to(y.device)
 
     def descend(self, problem: Problem, state: S, objective: Objective) -> None:
-        """Take a step in theta on an objective of F plus the penalties, as part of step ``state.t + 1``."""
+        """Take a step in theta on an objective plus the penalties, as part of step ``state.t + 1``."""
         t = state.t + 1
         if problem.penalties:
-            objective = problem.penalties.added_to(objective, problem.K, problem[state.sampler(t)][0])
-        state.objective = state.F.descend(objective, t, self.last_theta_step)
+            objective = problem.penalties.added_to(objective, problem[state.sampler(t)][0])
+        state.objective = state.F.descend(objective, problem.K, t, self.last_theta_step)
         state.tally.add_objective(state.objective)
 
     def classifies(self, state: S) -> bool:

@@ -15,8 +15,7 @@ from torch.nn import functional
 from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap, Training
-from nsvm_cli.models.kernel_gradients import WithGradient
-from nsvm_cli.models.kernels import Linear
+from nsvm_cli.models.kernels import Kernel, Linear
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.tasks import BinaryClassification, MulticlassClassification, Regression, Task
 from nsvm_cli.trainers.averaging import AveragedState, MeanTheta, Share
@@ -46,10 +45,10 @@ class CrossEntropy(BatchTrainer[AveragedState]):
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
         n, (expected,) = F(problem.x[:1]).shape[1], problem.task.outputs or (1,)
-        if n != expected or type(problem.K.without(WithGradient)) is not Linear:
+        if n != expected or type(problem.K) is not Linear:
             raise InputError(
                 f"algorithm=cross_entropy expects network.head=true and kernel=linear, got a network with "
-                f"{n} outputs and kernel {type(problem.K.without(WithGradient)).__name__.lower()}"
+                f"{n} outputs and kernel {type(problem.K).__name__.lower()}"
             )
 
     def start(self, problem: Problem, F: FeatureMap) -> AveragedState:
@@ -61,7 +60,7 @@ class CrossEntropy(BatchTrainer[AveragedState]):
         x_A, y_A = problem[state.sampler(t)]
         l = LOSSES[type(problem.task)]  # noqa: E741
 
-        def objective(F: Training) -> Tensor:
+        def objective(F: Training, K: Kernel) -> Tensor:
             losses, correct = l(y_A, F(x_A))
             state.tally.add_decisions(self.k, correct, violations=0)
             return losses.mean()

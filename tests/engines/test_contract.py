@@ -14,7 +14,7 @@ from nsvm_cli.engines import NUMBA, TORCH, Engine, taken_by
 from nsvm_cli.engines.numba import is_usable
 from nsvm_cli.engines.numba.coverage import uncovered
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernel_gradients import build_gradient, with_gradient
+from nsvm_cli.models.kernel_gradients import build_gradient
 from nsvm_cli.models.kernels import RBF, Linear
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.nsvm import Expansion
@@ -126,11 +126,12 @@ def test_kernels_without_gradients_take_the_same_steps(
     name: str, k: int | None, how: str, small: MakeSmall
 ) -> None:
     """Directions depend on seed and step, and on neither the engine nor where a run pauses."""
-    K = with_gradient(RBF(1.0), build_gradient({"gradient": how}))
-    s = small(3, m=60, K=K)
+    s = small(3, m=60, K=RBF(1.0))
     literal = short(name, STEPS, k, "literal", lam=1e-2)
     trainer = taken_by(TORCH, literal)
     state, twin = (t.start(s.problem, s.theta(1e-3)) for t in (trainer, literal))
+    for F in (state.F, twin.F):
+        F.kernel_gradient = build_gradient({"gradient": how})
     for until in (17, 60, literal.total):
         trainer.advance(s.problem, state, until)
         literal.advance(s.problem, twin, until)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from nsvm_cli.engines.look_ahead.features import Evaluator
 from nsvm_cli.models.feature_map import Batch, FeatureMap, Training, distinct
+from nsvm_cli.models.kernels import Kernel, Linear
 from nsvm_cli.models.optimizers import SGD
 
 
@@ -31,7 +32,7 @@ def test_a_network_without_free_parameters_stays_unchanged() -> None:
     F, x = FeatureMap(network, SGD(0.1), dropout_seed=0), samples(torch.randn(6, 3))
     assert F.fixed
     before = F(x)
-    F.descend(lambda F: F(x).square().sum(), 1, 1)
+    F.descend(lambda F, K: F(x).square().sum(), Linear(), 1, 1)
     assert torch.equal(F(x), before)
 
 
@@ -43,13 +44,13 @@ def test_a_pass_takes_each_sample_once() -> None:
     assert torch.equal(whole.x, x.x[[4, 1, 5]])
     assert (first.tolist(), second.tolist()) == ([0, 1], [1, 2, 0])
 
-    def objective(F: Training) -> Tensor:
+    def objective(F: Training, K: Kernel) -> Tensor:
         a, b = F(one, other)
         assert torch.equal(a[0], b[2])
         torch.testing.assert_close(b, F(other))
         return (a.sum() + b.sum()) * 0
 
-    FeatureMap(nn.Linear(3, 2), SGD(0.1), dropout_seed=0).descend(objective, 1, 1)
+    FeatureMap(nn.Linear(3, 2), SGD(0.1), dropout_seed=0).descend(objective, Linear(), 1, 1)
 
 
 def test_augmentation_acts_only_in_the_passes_that_move_theta() -> None:
@@ -58,7 +59,7 @@ def test_augmentation_acts_only_in_the_passes_that_move_theta() -> None:
     def augment(x: Tensor, i: Any, key: int) -> Tensor:
         return x + torch.rand(x.shape, generator=torch.Generator().manual_seed(abs(key)))
 
-    def objective(F: Training) -> Tensor:
+    def objective(F: Training, K: Kernel) -> Tensor:
         seen.append(F(x))
         return seen[-1].sum()
 
@@ -68,9 +69,9 @@ def test_augmentation_acts_only_in_the_passes_that_move_theta() -> None:
     F, again = (FeatureMap(network, SGD(0.0), 0, augment, augment_seed=7) for _ in range(2))
     assert torch.equal(Evaluator(F)(x).z, x.x)
     assert torch.equal(F(x), x.x)
-    F.descend(objective, 1, 2)
+    F.descend(objective, Linear(), 1, 2)
     assert (seen[0] > x.x).all()
     for each in (F, again):
-        each.descend(objective, 2, 2)
+        each.descend(objective, Linear(), 2, 2)
     assert torch.equal(seen[1], seen[2]), "what step 2 sees does not depend on the steps before it"
     assert not torch.equal(seen[0], seen[1])

@@ -10,11 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nsvm_cli.models.kernel_gradients import (
-    build_gradient,
-    drawing_directions,
-    with_gradient,
-)
+from nsvm_cli.models.kernel_gradients import Directions, WithGradient, build_gradient
 from nsvm_cli.models.kernels import Kernel, build_kernel
 
 KERNELS = [
@@ -35,15 +31,16 @@ def given() -> tuple[Tensor, Tensor, Tensor]:
     return a, b, G
 
 
-def differentiated(K: Kernel, how: Any) -> Kernel:
-    return with_gradient(K, build_gradient({"gradient": how}))
+def differentiated(K: Kernel, how: Any, t: int = 1) -> Kernel:
+    estimate = build_gradient({"gradient": how})
+    assert estimate is not None
+    return WithGradient(K, estimate, Directions(seed=0, t=t))
 
 
-def gradients(K: Kernel, a: Tensor, b: Tensor, G: Tensor, t: int = 1) -> tuple[Tensor, Tensor]:
+def gradients(K: Kernel, a: Tensor, b: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of sum_ij G_ij K(a_i, b_j) by a and by b, through autograd."""
     a, b = a.clone().requires_grad_(), b.clone().requires_grad_()
-    with drawing_directions(0, t):
-        by_a, by_b = torch.autograd.grad((G * K(a, b)).sum(), (a, b))
+    by_a, by_b = torch.autograd.grad((G * K(a, b)).sum(), (a, b))
     return by_a, by_b
 
 
@@ -63,8 +60,8 @@ def test_the_mean_of_an_estimate_is_the_gradient(
     settings: Mapping[str, Any], given: tuple[Tensor, Tensor, Tensor]
 ) -> None:
     K, draws = build_kernel(settings), 400
-    estimated = differentiated(K, {"name": "spsa", "samples": 5})
-    drawn = [torch.cat(gradients(estimated, *given, t=t)) for t in range(draws)]
+    how = {"name": "spsa", "samples": 5}
+    drawn = [torch.cat(gradients(differentiated(K, how, t), *given)) for t in range(draws)]
     each = torch.stack(drawn)
     deviations = (each.mean(0) - torch.cat(gradients(K, *given))) / (each.std(0) / draws**0.5)
     assert deviations.abs().max() < 4.5, "of 32 numbers"
@@ -75,11 +72,11 @@ def test_directions_are_those_of_the_step_whatever_thread_differentiates(
     given: tuple[Tensor, Tensor, Tensor],
 ) -> None:
     """On a GPU, autograd calls backward in a thread of its own."""
-    K, (a, b, G) = differentiated(build_kernel(KERNELS[0]), "spsa"), given
-    by_a = gradients(K, a, b, G, t=7)[0]
+    K, again = (differentiated(build_kernel(KERNELS[0]), "spsa", t=7) for _ in range(2))
+    a, b, G = given
+    by_a = gradients(K, a, b, G)[0]
     a = a.clone().requires_grad_()
-    with drawing_directions(0, 7):
-        value = (G * K(a, b)).sum()
+    value = (G * again(a, b)).sum()
     thread = threading.Thread(target=value.backward)
     thread.start()
     thread.join()

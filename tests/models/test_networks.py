@@ -14,6 +14,7 @@ from torch import nn
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.dropout import Dropout, Masks, dropout_masks
 from nsvm_cli.models.feature_map import Batch, FeatureMap, Training
+from nsvm_cli.models.kernels import Kernel, Linear
 from nsvm_cli.models.networks import NETWORKS, MaxPool, build_network, trains_otherwise
 from nsvm_cli.models.optimizers import SGD
 
@@ -68,18 +69,18 @@ def test_dropout_acts_only_while_theta_moves() -> None:
     F, x = FeatureMap(network, SGD(0.0), dropout_seed=3), samples(torch.randn(50, 20))
     seen: list[torch.Tensor] = []
 
-    def objective(F: Training) -> torch.Tensor:
+    def objective(F: Training, K: Kernel) -> torch.Tensor:
         seen.append(F(x))
         return seen[-1].sum()
 
     before = F(x)
     for t in (1, 2):
-        F.descend(objective, t, 2)
+        F.descend(objective, Linear(), t, 2)
     assert torch.equal(F(x), before), "the rate is 0, and dropout is off again"
     assert not torch.equal(seen[0], seen[1])
     assert not torch.equal(seen[0], F(x))
     again = FeatureMap(network, SGD(0.0), dropout_seed=3)
-    again.descend(objective, 2, 2)
+    again.descend(objective, Linear(), 2, 2)
     assert torch.equal(seen[1], seen[2])
 
 
@@ -106,7 +107,7 @@ def test_a_network_that_may_depend_on_the_mode_is_run_in_both() -> None:
     x, seen = torch.randn(4, 3), []
     for network in (plain.eval(), minding.eval()):
         F = FeatureMap(network, SGD(0.0), dropout_seed=0)
-        F.descend(lambda F: (seen.append(F(samples(x))), seen[-1].sum())[1], 1, 1)
+        F.descend(lambda F, K: (seen.append(F(samples(x))), seen[-1].sum())[1], Linear(), 1, 1)
         torch.testing.assert_close(F(x), network(x).detach())
     torch.testing.assert_close(seen[1], -linear(x).detach())
 

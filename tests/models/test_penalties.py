@@ -14,7 +14,7 @@ from torch import nn
 from nsvm_cli.engines import select, taken_by
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.feature_map import Batch, FeatureMap, Training
-from nsvm_cli.models.kernel_gradients import build_gradient, with_gradient
+from nsvm_cli.models.kernel_gradients import build_gradient
 from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Polynomial
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.models.penalties import PENALTIES, Penalties, distance_identity, distance_ones, entropy
@@ -90,10 +90,11 @@ def test_the_scale_of_a_kernel_does_not_matter(name: str) -> None:
 def test_a_bias_is_no_part_of_the_kernel_matrix(gradient: str | None) -> None:
     """K of samples that are far apart is the identity, and with a bias K + 1."""
     x, F = Batch(DEGENERATE["far apart"], np.arange(6)), FeatureMap(nn.Identity(), SGD(0.1), dropout_seed=0)
-    kernel = with_gradient(Biased(RBF(1.0)), build_gradient({"gradient": gradient}))
+    F.kernel_gradient = build_gradient({"gradient": gradient})
+    kernel = F.differentiable(Biased(RBF(1.0)), 1)
     for name, value in {"ones": 0, "identity": 1, "entropy": 1}.items():
-        objective = Penalties(**{name: 1}).added_to(lambda F: torch.zeros(()), kernel, x)
-        assert objective(Training(F, 1)).item() == pytest.approx(value, abs=1e-9), name
+        objective = Penalties(**{name: 1}).added_to(lambda F, K: torch.zeros(()), x)
+        assert objective(Training(F, 1), kernel).item() == pytest.approx(value, abs=1e-9), name
 
 
 def test_what_is_not_finite_stays_so() -> None:

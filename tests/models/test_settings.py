@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nsvm_cli.errors import InputError
-from nsvm_cli.models.kernel_gradients import build_gradient, with_gradient
+from nsvm_cli.models.kernel_gradients import build_gradient
 from nsvm_cli.models.kernels import build_kernel
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.optimizers import build_optimizer
@@ -31,7 +31,7 @@ TABLE, MNIST = (20,), (1, 28, 28)
 )
 def test_of_a_kernel(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=rf"^[^\n]*{re.escape(said)}[^\n]*$"):
-        with_gradient(build_kernel(settings), build_gradient(settings))
+        build_kernel(settings), build_gradient(settings)
 
 
 @pytest.mark.parametrize(

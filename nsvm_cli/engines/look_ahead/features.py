@@ -13,11 +13,11 @@ from torch import Tensor
 
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.feature_map import Batch, FeatureMap, features, rows_at_a_time
-from nsvm_cli.models.kernel_gradients import drawing_directions
+from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.networks import split_at_first_difference, trains_otherwise
 
 Objective = Callable[..., tuple[Float[Tensor, ""], Sequence[Float[Tensor, "_ n"]]]]
-"""A function of features: its value, and its gradient with respect to each of its arguments."""
+"""A function of K and features: its value, and its gradient with respect to each of the features."""
 
 
 @dataclass(frozen=True)
@@ -62,20 +62,21 @@ class Evaluator:
         graph = F.network(x.x)
         return Evaluation(x, graph.detach(), graph)
 
-    def descend(self, at: Sequence[Evaluation], objective: Objective, t: int, T: int) -> Float[Tensor, ""]:
+    def descend(
+        self, at: Sequence[Evaluation], objective: Objective, K: Kernel, t: int, T: int
+    ) -> Float[Tensor, ""]:
         """Take one gradient descent step in theta, and return the objective's value before it.
 
         Args:
             at: the evaluations whose features the objective takes; theta has not moved since.
             objective: see ``Objective``.
-            t, T: as for ``FeatureMap.descend``.
+            K, t, T: as for ``FeatureMap.descend``.
 
         Raises:
             NotFiniteError: the objective is not finite.
         """
         graphs = self._graphs(at, t)
-        with drawing_directions(self.F.direction_seed, t):
-            value, gradients = objective(*(graph.detach() for graph in graphs))
+        value, gradients = objective(self.F.differentiable(K, t), *(graph.detach() for graph in graphs))
         if not math.isfinite(value):
             raise NotFiniteError("the objective", t)
         if not self.F.fixed:

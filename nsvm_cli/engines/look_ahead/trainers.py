@@ -13,6 +13,7 @@ from torch import Tensor
 from nsvm_cli.engines.look_ahead.base import LookAhead, Violations, version
 from nsvm_cli.engines.look_ahead.features import Evaluation
 from nsvm_cli.models.feature_map import Batch
+from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.objectives import products
 from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg2 import Alg2
@@ -50,18 +51,18 @@ class LookAheadAlg1(LookAhead[Alg1State], Alg1):
         return problem.sums(z, state.z.tensor, state.alpha.tensor)
 
     def on_violation(self, problem: Problem, state: Alg1State, t: int, at: Violations) -> None:
-        K, lam = problem.K, self.lam
+        lam = self.lam
         alpha_t = torch.from_numpy(at.increments).to(problem.y)
         z_s, alpha_s = state.z.tensor, state.alpha.tensor
         c = products(-alpha_t / (lam * (t - 1)), alpha_s)
 
-        def objective(z: Tensor) -> tuple[Tensor, list[Tensor]]:
+        def objective(K: Kernel, z: Tensor) -> tuple[Tensor, list[Tensor]]:
             """-alpha_t / (lambda (t-1)) sum_s alpha_s K(z_s, F_theta(x_t)), summed over violations"""
             K_ts = K(z, z_s)
             return (K_ts.reshape(1, -1) @ c.flatten()).sum(), [K.gradient(z, z_s, K_ts, c)]
 
         descend = state.engine.evaluate.descend
-        state.objective = descend([at.evaluation], objective, t, self.last_theta_step)
+        state.objective = descend([at.evaluation], objective, problem.K, t, self.last_theta_step)
         state.add(at.i, at.evaluation.z, alpha_t)
 
 
@@ -83,7 +84,7 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
         return problem.sums(z, at_j.z, alpha)
 
     def on_violation(self, problem: Problem, state: SampleState, t: int, at: Violations) -> None:
-        K, lam = problem.K, self.lam
+        lam = self.lam
         j, alpha_j, at_j = self._support(problem, state)
         alpha_i = torch.from_numpy(at.increments).to(problem.y)
         c = products(alpha_j, -alpha_i / (lam * (t - 1)))
@@ -93,7 +94,7 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
         new = np.setdiff1d(np.arange(len(at.i)), i_shared.cpu().numpy())
         i_new = torch.from_numpy(new).to(c.device)
 
-        def objective(z_j: Tensor, *z_new: Tensor) -> tuple[Tensor, list[Tensor]]:
+        def objective(K: Kernel, z_j: Tensor, *z_new: Tensor) -> tuple[Tensor, list[Tensor]]:
             """-alpha_i / (lambda (t-1)) sum_j alpha_j K(F_theta(x_j), F_theta(x_i)), summed over i"""
             z_i = z_j.new_empty(len(at.i), z_j.shape[1])
             z_i[i_shared] = z_j[j_shared]
@@ -106,7 +107,7 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
 
         batch = [at_j, at.evaluation.rows(new)] if len(new) else [at_j]
         descend = state.engine.evaluate.descend
-        state.objective = descend(batch, objective, t, self.last_theta_step)
+        state.objective = descend(batch, objective, problem.K, t, self.last_theta_step)
         state.coefficients.add(at.i, at.increments)
 
     def _support(self, problem: Problem, state: SampleState) -> Support:

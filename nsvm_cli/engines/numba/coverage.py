@@ -11,7 +11,6 @@ from nsvm_cli.engines.look_ahead import trainers as look_ahead
 from nsvm_cli.engines.numba.forms import SCHEDULES
 from nsvm_cli.models.dropout import Dropout
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernel_gradients import WithGradient
 from nsvm_cli.models.networks import CNN, MLP, Normalize
 from nsvm_cli.trainers import Problem, Trainer
 from nsvm_cli.trainers.alg4 import Alg4
@@ -42,7 +41,7 @@ def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterat
         yield f"device={problem.x.device.type}"
     for name, part in (("algorithm", trainer), ("kernel", problem.K)):
         if not has_compiled_form(part):
-            yield "kernel.gradient" if isinstance(part, WithGradient) else f"{name} {type(part).__name__}"
+            yield f"{name} {type(part).__name__}"
     if option := look_ahead.changed(trainer, ("objective", "loss")):
         yield option
     if not (has_compiled_form(problem.loss) and has_compiled_form(problem.loss.l)):
@@ -51,6 +50,8 @@ def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterat
         yield "penalties"
     if isinstance(trainer, Pegasos):
         return  # which takes the features of any network
+    if F.kernel_gradient is not None:
+        yield "kernel.gradient"
     if parts_of(F.network) is None:
         yield "networks other than mlp and cnn"
     if F.augment is not None:
