@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from nsvm_cli.artifacts.model_file import SavedModel, save_model
+from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
 from nsvm_cli.datasets import Samples, Table, in_memory
@@ -25,7 +25,7 @@ from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.parallel.device import own_threads
-from nsvm_cli.runs.experiment import build, check_storable, saved_model, train_in_memory
+from nsvm_cli.runs.experiment import build, train_in_memory
 from nsvm_cli.runs.open_model import open_model
 from nsvm_cli.tasks import encode
 
@@ -135,22 +135,20 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         data = in_memory(samples, None if names is None else [*map(str, names)])
         with own_threads():
             experiment = build(settings, data)
-            check_storable(experiment)
             model = train_in_memory(experiment)
         kind = None if classes is None else "str" if classes.dtype.kind == "U" else classes.dtype.name
-        self._take(saved_model(experiment, model, experiment.trainer.total, labels=kind))
+        self._take(model.with_facts(labels=kind))
 
-    def _take(self, saved: SavedModel) -> None:
-        self.saved_ = saved
-        self.model_, self.settings_ = saved.model, saved.settings
-        self.n_support_ = len(saved.model.expansion.alpha)
+    def _take(self, model: NSVM) -> None:
+        self.model_, self.settings_ = model, model.settings
+        self.n_support_ = len(model.expansion.alpha)
         self._encoder: TableEncoder | None = None
 
     def _of_model(self, compute: Callable[[NSVM, torch.Tensor], torch.Tensor], X: Any) -> np.ndarray:
         """Return what the model computes for samples."""
         check_is_fitted(self, "model_")
         x = self._samples(X)
-        if x.shape[1:] != (shape := self.saved_.facts.shape):
+        if x.shape[1:] != (shape := self.model_.facts.shape):
             raise InputError(f"expected samples of shape {shape}, got {x.shape[1:]}")
         with own_threads():
             torch.set_num_threads(self.threads or torch.get_num_threads())
@@ -178,14 +176,14 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         Raises:
             InputError: there is no such file, it is damaged, or of another kind of task.
         """
-        saved = load_model(path)
-        if saved.settings.task != cls._task:
-            raise InputError(f"{path} has task={saved.settings.task}: expected task={cls._task}")
-        estimator = cls(**_parameters(saved.settings))
-        estimator._take(saved)
-        estimator._encoder = saved.facts.known.encoder
-        columns = saved.facts.columns
-        estimator.n_features_in_ = saved.facts.shape[0] if columns is None else len(columns)
+        model = load_model(path)
+        settings, facts = model.settings, model.facts
+        if settings.task != cls._task:
+            raise InputError(f"{path} has task={settings.task}: expected task={cls._task}")
+        estimator = cls(**_parameters(settings))
+        estimator._take(model)
+        estimator._encoder, columns = facts.encoder, facts.columns
+        estimator.n_features_in_ = facts.shape[0] if columns is None else len(columns)
         if columns is not None:
             estimator.feature_names_in_ = np.array([*columns], dtype=object)
         return estimator
@@ -193,7 +191,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write the model file, which ``nsvm evaluate`` and ``nsvm predict`` read as well."""
         check_is_fitted(self, "model_")
-        save_model(Path(path), self.saved_, named=True)
+        save_model(Path(path), self.model_, named=True)
 
 
 class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
@@ -218,10 +216,10 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
         self._train(X, encode(index, range(len(self.classes_))), self.classes_)
         return self
 
-    def _take(self, saved: SavedModel) -> None:
-        super()._take(saved)
+    def _take(self, model: NSVM) -> None:
+        super()._take(model)
         if not hasattr(self, "classes_"):
-            self.classes_ = _as_labels(saved.facts.classes, saved.facts.labels)
+            self.classes_ = _as_labels(model.facts.classes, model.facts.labels)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return g(x): of shape (m,), positive for the second of two classes; or (m, classes)."""
@@ -251,8 +249,8 @@ class NSVMRegressor(RegressorMixin, _NSVM):  # type: ignore[misc]
         return self._of_model(NSVM.predict, X)
 
 
-def load_model(path: str | Path) -> SavedModel:
-    """Return the trained model in a file or a run directory, with the settings and facts beside it.
+def load_model(path: str | Path) -> NSVM:
+    """Return the trained model in a file or a run directory.
 
     Raises:
         InputError: there is no such file, or it is damaged.

@@ -63,7 +63,7 @@ def test_the_model_of_nsvm_train_to_the_bit(kind: str, algorithm: str, tmp_path:
     Estimator = NSVMRegressor if kind == "regression" else NSVMClassifier
     steps = 60 if algorithm == "alg1" else None
     ours = Estimator(algorithm, steps=steps, random_state=3).fit(train.x.numpy(), train.y.numpy())
-    theirs = nsvm_cli.load_model(run).model
+    theirs = nsvm_cli.load_model(run)
     assert torch.equal(ours.model_.expansion.alpha, theirs.expansion.alpha)
     assert torch.equal(ours.model_.expansion.z, theirs.expansion.z)
     state = theirs.network.state_dict()

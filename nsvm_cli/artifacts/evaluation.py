@@ -6,17 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.artifacts.model_file import Facts, SavedModel
 from nsvm_cli.config.settings import Section
 from nsvm_cli.datasets import Data, SampleCache, Split, load_data
 from nsvm_cli.errors import InputError
+from nsvm_cli.models.nsvm import NSVM, Facts
 from nsvm_cli.plugins import code_sha256
 from nsvm_cli.trainers import trains_svm
 
 
 def evaluate_model(
     file: Path,
-    saved: SavedModel,
+    model: NSVM,
     split: str | None,
     dataset: Section | None,
     changes: Section,
@@ -27,7 +27,7 @@ def evaluate_model(
 
     Args:
         file: the file that the model comes from.
-        saved: the model.
+        model: the model.
         split: ``test``, ``train``, ``validation`` or ``all``; None for what its run was evaluated on.
         dataset: another data set, as a ``dataset:`` section; None for the run's own.
         changes: settings that override those of the data set.
@@ -37,12 +37,11 @@ def evaluate_model(
     Raises:
         InputError: the data are missing or damaged, or do not match the model.
     """
-    settings, facts = saved.settings, saved.facts
+    settings, facts = model.settings, model.facts
     section = {**(dataset or settings.dataset), **changes}
     if "path" in changes and "test_path" not in changes:
         section.pop("test_path", None)  # it belongs to the table that is replaced
-    how = settings.task, facts.known, samples, settings.memory_budget
-    data = load_data(section, settings.seed, *how)
+    data = data_for(model, section, samples)
     name = split or ("validation" if settings.dataset.get("validation") else "test")
     chosen = checked_split(facts, data, name)
     svm = trains_svm(settings.algorithm["name"])
@@ -59,10 +58,10 @@ def evaluate_model(
         "dataset": (dataset or settings.dataset)["name"],
         "split": name,
         "task": settings.task,
-        **saved.model.score(chosen.x, chosen.y),
+        **model.score(chosen.x, chosen.y),
         "samples": len(chosen),
-        "support_vectors": len(saved.model.expansion.alpha) if svm else None,
-        "parameters": saved.model.parameters,
+        "support_vectors": len(model.expansion.alpha) if svm else None,
+        "parameters": model.parameters,
         "theta_change": facts.theta_change,
         "feature_change": facts.feature_change,
         "steps": facts.steps,
@@ -72,6 +71,13 @@ def evaluate_model(
         "sha256": data.sha256,
         "same_data": data.sha256 == facts.sha256,
     }
+
+
+def data_for(model: NSVM, section: Section, samples: SampleCache | None) -> Data:
+    """Return the data that a ``dataset:`` section names, in the form that a model takes."""
+    settings, facts = model.settings, model.facts
+    how = settings.task, samples, settings.memory_budget, facts.task, facts.encoder
+    return load_data(section, settings.seed, *how)
 
 
 def checked_split(facts: Facts, data: Data, split: str) -> Split:

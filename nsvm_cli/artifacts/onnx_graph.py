@@ -10,10 +10,9 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor, nn
 
-from nsvm_cli.artifacts.model_file import Facts, SavedModel
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.calibration import probabilities
-from nsvm_cli.models.nsvm import NSVM, votes
+from nsvm_cli.models.nsvm import NSVM, Facts, votes
 from nsvm_cli.plugins import location
 from nsvm_cli.tasks import Classification
 
@@ -53,7 +52,7 @@ class Graph(nn.Module):
         return scores, prediction, probabilities(sigmoids, scores).to(self.z.dtype)
 
 
-def onnx_graph(saved: SavedModel) -> bytes:
+def onnx_graph(model: NSVM) -> bytes:
     """Return a model as an ONNX graph.
 
     Its input ``x`` is a batch of raw samples in float64, which keeps the digits of a large offset, such as
@@ -69,10 +68,10 @@ def onnx_graph(saved: SavedModel) -> bytes:
         from onnx_ir.passes.common import ClearMetadataAndDocStringPass
     except ImportError:
         raise InputError("export --onnx needs ONNX Script: pip install 'nsvm[onnx]'") from None
-    graph = Graph(saved.model)
-    program = _exported(graph, torch.zeros(2, *saved.facts.shape, dtype=torch.float64))
+    graph = Graph(model)
+    program = _exported(graph, torch.zeros(2, *model.facts.shape, dtype=torch.float64))
     ClearMetadataAndDocStringPass()(program.model)  # removes the paths of the code on this computer
-    program.model.metadata_props.update(_metadata(saved.facts))
+    program.model.metadata_props.update(_metadata(model.facts))
     content: bytes = program.model_proto.SerializeToString()
     return content
 
@@ -113,7 +112,7 @@ def _distances(a: Any, b: Any, p: float, compute_mode: int | None) -> Any:
 def _metadata(facts: Facts) -> dict[str, str]:
     """Return what a user of the graph has to know, as text or JSON."""
     properties = {"classes": json.dumps(facts.classes)}
-    if (encoder := facts.known.encoder) is None:
+    if (encoder := facts.encoder) is None:
         return properties
     text = [f"{name}={value}" for name, values in encoder.text.items() for value in values]
     return properties | {

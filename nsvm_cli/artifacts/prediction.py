@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.artifacts.model_file import SavedModel
 from nsvm_cli.datasets.tables import parse_separator
 from nsvm_cli.datasets.unlabelled import Block, blocks
 from nsvm_cli.models.nsvm import NSVM
@@ -15,7 +14,7 @@ from nsvm_cli.tasks import Classification
 Predictions = dict[str, list[Any]]
 
 
-def predictions(saved: SavedModel, path: Path, separator: str | None = None) -> Iterator[Predictions]:
+def predictions(model: NSVM, path: Path, separator: str | None = None) -> Iterator[Predictions]:
     """Yield the model's predictions for samples (see ``datasets.unlabelled.blocks``), block by block.
 
     The columns are ``prediction``, a class or a target, and for classes the ``score`` g(x), which is positive
@@ -23,7 +22,7 @@ def predictions(saved: SavedModel, path: Path, separator: str | None = None) -> 
     ``probability_CLASS`` for each class. For a folder there is also ``file``.
 
     Args:
-        saved: the model.
+        model: the model.
         path: the file or folder.
         separator: the separator of the cells of a table; None for that of the table that the model was
             trained on, or a tab for a ``.tsv`` file.
@@ -33,12 +32,12 @@ def predictions(saved: SavedModel, path: Path, separator: str | None = None) -> 
         RunError: a decision value is not finite.
     """
     if separator is None:
-        trained_on = str(saved.settings.dataset.get("separator", ","))
+        trained_on = str(model.settings.dataset.get("separator", ","))
         separator = "\t" if ".tsv" in path.suffixes else trained_on
-    facts = saved.facts
+    facts = model.facts
     separator = parse_separator(separator)
-    for block in blocks(path, facts.shape, facts.known.encoder, separator, len(facts.classes)):
-        yield _columns(saved.model, block)
+    for block in blocks(path, facts.shape, facts.encoder, separator, len(facts.classes)):
+        yield _columns(model, block)
 
 
 def _columns(model: NSVM, block: Block) -> Predictions:

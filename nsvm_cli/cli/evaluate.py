@@ -67,8 +67,8 @@ def evaluate(options: argparse.Namespace) -> None:
     split = overrides.pop("split", None)
     samples, rows = SampleCache(), []
     for path in (options.path, *further):
-        file, saved = open_model(path, overrides, say, samples, root)
-        rows.append(figures := evaluate_model(file, saved, split, dataset, changes, say, samples))
+        file, model = open_model(path, overrides, say, samples, root)
+        rows.append(figures := evaluate_model(file, model, split, dataset, changes, say, samples))
         if options.json:
             answer(json.dumps(figures, allow_nan=False))
     if not options.json:

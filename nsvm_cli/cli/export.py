@@ -39,7 +39,7 @@ def export(options: argparse.Namespace) -> None:
     from nsvm_cli.runs.open_model import open_model
     from nsvm_cli.storage.files import write_atomically
 
-    source, saved = open_model(options.model, {"device": "cpu"}, say)
+    source, model = open_model(options.model, {"device": "cpu"}, say)
     target = options.file or source.with_suffix(".onnx")
-    write_atomically(target, onnx_graph(saved), named=options.file is not None)
+    write_atomically(target, onnx_graph(model), named=options.file is not None)
     answer(f"ONNX graph: {target}")

@@ -46,8 +46,8 @@ def predict(options: argparse.Namespace) -> None:
     from nsvm_cli.runs.open_model import open_model
 
     runtime = {name: value for name in ("device", "threads") if (value := getattr(options, name)) is not None}
-    _, saved = open_model(options.model, runtime, say)
-    blocks = predictions(saved, options.file, options.separator)
+    _, model = open_model(options.model, runtime, say)
+    blocks = predictions(model, options.file, options.separator)
     if options.output is None:
         for number, columns in enumerate(blocks):
             answer_lines(_text(columns, number == 0, options.escape_formulas))

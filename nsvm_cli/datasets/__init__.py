@@ -29,7 +29,6 @@ from nsvm_cli.tasks import Regression, Task
 __all__ = [
     "DATASETS",
     "Data",
-    "Known",
     "SampleCache",
     "Samples",
     "Source",
@@ -87,14 +86,6 @@ class Splits(Mapping[str, Split]):
 
     def __len__(self) -> int:
         return len(self._rows)
-
-
-@dataclass(frozen=True)
-class Known:
-    """The facts that a model keeps about its training data: the task and, for a table, the columns."""
-
-    task: Task
-    encoder: TableEncoder | None
 
 
 @dataclass(frozen=True)
@@ -182,16 +173,17 @@ def load_data(
     settings: Mapping[str, Any],
     seed: int,
     kind: str = "classification",
-    known: Known | None = None,
     cache: SampleCache | None = None,
     memory_budget: int = MEMORY_BUDGET,
+    task: Task | None = None,
+    encoder: TableEncoder | None = None,
 ) -> Data:
     """Load and split the data set that a ``dataset:`` section names.
 
     Args:
-        known: the facts of a model, if the data are for one that was trained before.
         cache: keeps the samples for further runs.
         memory_budget: see ``memory_limit``.
+        task, encoder: those of a model, if the data are for one that was trained before.
 
     Raises:
         InputError: a setting is wrong, or the data are missing or damaged.
@@ -199,7 +191,7 @@ def load_data(
     source = build_source(settings)
     with memory_limit(memory_budget):
         samples = (cache or SampleCache()).load(source, settings, seed)
-        data = split_data(samples, source.validation, seed, source.global_scaling, kind, known)
+        data = split_data(samples, source.validation, seed, source.global_scaling, kind, task, encoder)
     return replace(data, origins=samples.origins or (str(settings["name"]),))
 
 
@@ -209,7 +201,8 @@ def split_data(
     seed: int,
     global_scaling: bool,
     kind: str = "classification",
-    known: Known | None = None,
+    task: Task | None = None,
+    encoder: TableEncoder | None = None,
 ) -> Data:
     """Split samples; see ``split_rows`` and ``Source``.
 
@@ -223,20 +216,20 @@ def split_data(
     if isinstance(samples, Samples) and kind != (expected := samples.task.kind):
         what = "classes" if expected == "classification" else "real targets"
         raise InputError(f"{samples.source} has {what}: expected task={expected}, got task={kind}")
-    classes = None if known is None else known.task.classes
+    classes = None if task is None else task.classes
     labelled = code_labels(samples, kind, classes) if isinstance(samples, Table) else samples
-    rows = split_rows(labelled, validation, seed, lenient=known is not None)
-    columns = encoder = None
+    rows = split_rows(labelled, validation, seed, lenient=task is not None)
+    columns = None
     if isinstance(samples, Table):
         columns = tuple(map(str, samples.cells))
-        encoder = known.encoder if known else fit_encoder(samples, rows["train"])
+        encoder = encoder if task else fit_encoder(samples, rows["train"])
         labelled = replace(labelled, x=encoder(samples) if encoder else as_numbers(samples))
     return Data(
         Splits(labelled, rows),
         labelled.official_test is not None,
         labelled.generated,
         global_scaling,
-        known.task if known and kind == "regression" else _task(labelled, rows["train"]),
+        task if task and kind == "regression" else _task(labelled, rows["train"]),
         labelled.source,
         labelled.sha256,
         columns,

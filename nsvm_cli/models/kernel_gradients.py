@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive, build
-from nsvm_cli.models.kernels import Biased, Gram, Kernel, Normalized, Others, Points
+from nsvm_cli.models.kernels import Gram, Kernel, Others, Points
 from nsvm_cli.randomness import Stream, generator
 
 
@@ -102,9 +102,6 @@ class WithGradient(Kernel):
         with torch.no_grad():
             return self.estimate(self.K, a, b, G, self.random)
 
-    def diag(self, a: Points) -> Tensor:
-        return self.K.diag(a)
-
     def without(self, *wrappers: type[Kernel]) -> Kernel:
         return replace(self, K=self.K.without(*wrappers))
 
@@ -141,14 +138,3 @@ def build_gradient(settings: Mapping[str, Any]) -> Differences | None:
     how = settings.get("gradient")
     section = {"name": how} if not isinstance(how, Mapping) else how
     return None if how is None else build(GRADIENTS, "kernel.gradient", section)
-
-
-def check_gradient(K: Kernel, a: Points, b: Others) -> None:
-    """Check that a kernel has a gradient.
-
-    Raises:
-        InputError: its values carry no gradient.
-    """
-    formula = K.without(Normalized, Biased)
-    K_ab = formula(a, b)
-    Kernel.gradient(formula, a, b, K_ab, torch.ones_like(K_ab))

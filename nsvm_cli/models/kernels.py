@@ -238,9 +238,11 @@ def build_kernel(settings: Mapping[str, Any]) -> Kernel:
     return kernel
 
 
-def check_shapes(K: Kernel, name: str, a: Float[Tensor, "p n"], b: Float[Tensor, "q n"]) -> None:
+def check_kernel(
+    K: Kernel, name: str, a: Float[Tensor, "p n"], b: Float[Tensor, "q n"], differentiable: bool
+) -> None:
     """Check that a kernel, which may be the user's own, returns (p, q) values of the type of its features,
-    with no gradient but theirs.
+    with no gradient but theirs, and with that if it has to be ``differentiable``.
 
     Raises:
         InputError: it returns something else.
@@ -260,3 +262,6 @@ def check_shapes(K: Kernel, name: str, a: Float[Tensor, "p n"], b: Float[Tensor,
                 f"kernel {name} ({where}) returned values with a gradient, though its features have none: "
                 "expected fixed parameters, such as floats or detached tensors"
             )
+    if differentiable:
+        K_ab = formula(a, b)
+        Kernel.gradient(formula, a, b, K_ab, torch.ones_like(K_ab))

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
+import pydantic
 import torch
 from jaxtyping import Bool, Float, Int64, Real
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
+from nsvm_cli.config.registry import STRICT, NonNegative, Positive
+from nsvm_cli.config.settings import Settings
+from nsvm_cli.datasets.encoding import MOST_CLASSES, Columns, Name, TableEncoder
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import RunError
 from nsvm_cli.memory import rows_at_a_time
 from nsvm_cli.models.calibration import Sigmoids, fit_sigmoids, probabilities, probability_scores
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.kernels import Kernel, kernel_sums
-from nsvm_cli.tasks import Task
+from nsvm_cli.tasks import Regression, Task, task_for
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,72 @@ def votes(g: Float[Tensor, "p pairs"]) -> Float[Tensor, "p C"]:
     return won + total / (3 * (total.abs() + 1))
 
 
+SAMPLE_VALUES = 2**22
+"""The most values of a sample."""
+
+
+def _of_a_sample(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if (values := math.prod(shape)) > SAMPLE_VALUES:
+        raise ValueError(f"a sample has {values} values, expected at most {SAMPLE_VALUES}")
+    return shape
+
+
+SHA256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=8), AfterValidator(_of_a_sample)]
+
+
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
+class Facts:
+    """What a trained model knows of its data and its training, as its file holds it.
+
+    ``scale``, ``bias`` and ``one_vs_one`` are those of g (see ``Expansion``); for more than two classes, the
+    bias is a tensor. ``shape`` is that of one sample, and ``sha256`` is the checksum of the data that the
+    model was trained on. ``columns`` is None if these were no table. ``target`` holds mean and standard
+    deviation of real targets, which have no classes. ``labels`` is NumPy's name of the type of the labels
+    that an estimator was given, such as bool; None for other models. ``theta_change`` and
+    ``feature_change`` say how far training has moved the network (see ``nsvm_cli.models.change``), if that is
+    known. ``plugins_sha256`` is the checksum of the code of the user's modules, if there were any.
+    """
+
+    scale: Positive
+    bias: float
+    shape: Shape
+    classes: Annotated[tuple[Name, ...], Field(max_length=MOST_CLASSES)]
+    steps: NonNegativeInt
+    source: Name
+    sha256: SHA256
+    columns: Columns | None = None
+    one_vs_one: bool = False
+    target: tuple[float, Positive] | None = None
+    labels: Name | None = None
+    theta_change: NonNegative | None = None
+    feature_change: Annotated[float, Field(ge=0, le=2)] | None = None
+    plugins_sha256: SHA256 | None = None
+
+    def __post_init__(self) -> None:
+        if (len(self.classes) < 2) == (self.target is None):
+            raise ValueError(f"expected two or more classes, or a target, got {len(self.classes)} classes")
+        if (encoder := self.encoder) and self.shape != (encoder.width,):
+            raise ValueError(f"its columns give {encoder.width} features, expected shape {list(self.shape)}")
+
+    @property
+    def encoder(self) -> TableEncoder | None:
+        """What turns the cells of a table into features; None for other data."""
+        return None if self.columns is None else TableEncoder(self.columns)
+
+    @property
+    def task(self) -> Task:
+        """The task that the model was trained for."""
+        return Regression(*self.target) if self.target else task_for(self.classes)
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The shape of one row of alpha."""
+        if not (outputs := self.task.outputs):
+            return ()
+        return (math.comb(outputs[0], 2),) if self.one_vs_one else outputs
+
+
 OUTPUT_BYTES = 64
 """Bytes that a decision value takes, with what is computed from it."""
 
@@ -73,15 +144,22 @@ OUTPUT_BYTES = 64
 class NSVM:
     """A trained neural support vector machine: raw samples in, predictions out.
 
-    ``sigmoids`` give probabilities of classes; None unless the model is calibrated.
+    ``settings`` are those of its run. ``sigmoids`` give probabilities of classes; None unless the model is
+    calibrated.
     """
 
-    task: Task
+    settings: Settings
+    facts: Facts
     scaling: Scaling
     network: nn.Module
     kernel: Kernel
     expansion: Expansion
     sigmoids: Sigmoids | None = None
+
+    @property
+    def task(self) -> Task:
+        """The task that it was trained for."""
+        return self.facts.task
 
     @property
     def parameters(self) -> int:
@@ -142,6 +220,14 @@ class NSVM:
     def predict(self, x: Real[Tensor, "p ..."]) -> Tensor:
         """Return the predictions for raw samples, of shape (p,): coded classes, or targets in their units."""
         return torch.cat([self.task.decide(self.decision_function(part)) for part in x.split(self._rows)])
+
+    def with_facts(self, **changes: Any) -> NSVM:
+        """Return the same model with other facts.
+
+        Raises:
+            ValueError: a file could not hold them.
+        """
+        return replace(self, facts=replace(self.facts, **changes))
 
     def calibrated(self, x: Real[Tensor, "p ..."], y: Float[Tensor, " p"]) -> NSVM:
         """Return the same model with probabilities fitted to raw samples that it was not trained on."""

@@ -72,7 +72,7 @@ def diagnose(trained: Trained, most: int = MOST_SAMPLES) -> Figures:
         figures["duality_gap"] = max(0.0, figures["objective"] - _lower_bound(trained))
     if before:
         theta = torch.cat([p.detach().abs().flatten() for p in trained.model.network.parameters()])
-        figures |= {name: getattr(trained.saved.facts, name) for name in ("theta_change", "feature_change")}
+        figures |= {name: getattr(trained.model.facts, name) for name in ("theta_change", "feature_change")}
         figures["theta_zeros"] = float((theta <= 1e-3 * theta.max()).double().mean())
     undefined = [name for name in ("alignment_train", "alignment_test") if figures[name] is None]
     figures["missing"] = missing | dict.fromkeys(undefined, "undefined: equal kernel values")
@@ -109,7 +109,7 @@ def _missing(trained: Trained, train: Samples) -> dict[str, str]:
 
 
 def _loss(trained: Trained) -> Loss:
-    settings = trained.saved.settings
+    settings = trained.model.settings
     return build_loss(settings.loss, settings.multiclass, trained.model.task)
 
 
@@ -127,7 +127,7 @@ def _kernel_figures(trained: Trained, train: Samples, held_out: Samples) -> Figu
     The matrix is that of the cosines K(a, b) / sqrt(K(a, a) K(b, b)), for which the distances are defined,
     of K without the 1 that a bias adds.
     """
-    task, kernel, seed = trained.model.task, trained.model.kernel, trained.saved.settings.seed
+    task, kernel, seed = trained.model.task, trained.model.kernel, trained.model.settings.seed
     alignments = [
         dataset_alignment(kernel, z, task.code(task.targets(y).to(z)), seed, task.centred)["alignment"]
         for z, y in (train, held_out)
@@ -218,7 +218,7 @@ def refit(trained: Trained, train: Samples, rescaled: bool = False) -> Expansion
     ``rescaled`` is as if the kernel, less its mean, were scaled to 1 for equal samples: with a bias the mean
     has no effect, and the scale is that of 1/lambda.
     """
-    settings, task, K = trained.saved.settings, trained.model.task, trained.model.kernel
+    settings, task, K = trained.model.settings, trained.model.task, trained.model.kernel
     z, lam = train.z, _lam(trained)
     loss = build_loss(settings.loss, "crammer_singer", task)
     if not isinstance(loss.l, EpsilonInsensitive):

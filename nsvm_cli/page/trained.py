@@ -15,9 +15,8 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from nsvm_cli.artifacts.evaluation import checked_split
-from nsvm_cli.artifacts.model_file import SavedModel
-from nsvm_cli.datasets import Data, SampleCache, Split, load_data
+from nsvm_cli.artifacts.evaluation import checked_split, data_for
+from nsvm_cli.datasets import Data, SampleCache, Split
 from nsvm_cli.datasets.base import ARRAYS
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.nsvm import NSVM
@@ -40,7 +39,7 @@ class Trained:
     ``split`` is the name of the held-out samples: ``validation``, or without these ``test``.
     """
 
-    saved: SavedModel
+    model: NSVM
     data: Data
     split: str
 
@@ -49,15 +48,10 @@ class Trained:
         if i is not None and len(i) and (last := int(i.max())) >= m:
             raise InputError(f"the model file names training sample {last}, and there are {m}")
 
-    @property
-    def model(self) -> NSVM:
-        """The model."""
-        return self.saved.model
-
     @cached_property
     def algorithm(self) -> Trainer[Any]:
         """The algorithm that trained it."""
-        return build_trainer(self.saved.settings.algorithm)
+        return build_trainer(self.model.settings.algorithm)
 
     @property
     def train(self) -> Split:
@@ -74,8 +68,8 @@ class Trained:
         """The model with theta as it was before training; None if there is no theta."""
         if not self.model.parameters:
             return None
-        facts = self.saved.facts
-        initial = initial_network(self.saved.settings, facts.shape, facts.task.outputs)
+        facts = self.model.facts
+        initial = initial_network(self.model.settings, facts.shape, facts.task.outputs)
         return replace(self.model, network=initial.to(self.model.expansion.z))
 
     @property
@@ -86,7 +80,7 @@ class Trained:
     @property
     def are_images(self) -> bool:
         """Whether the samples are images."""
-        shape = self.saved.facts.shape  # (channels, height, width), grey or in colour
+        shape = self.model.facts.shape  # (channels, height, width), grey or in colour
         return len(shape) == 3 and shape[0] in (1, 3)
 
     def image(self, x: Real[Tensor, "channels height width"], text: str) -> Picture:
@@ -107,9 +101,9 @@ class Trained:
     @property
     def columns(self) -> list[str]:
         """The names of the features of samples that are no images, as the network gets them."""
-        encoder = self.saved.facts.known.encoder
+        encoder = self.model.facts.encoder
         if encoder is None:
-            return [f"feature {n}" for n in range(1, math.prod(self.saved.facts.shape) + 1)]
+            return [f"feature {n}" for n in range(1, math.prod(self.model.facts.shape) + 1)]
         texts = [f"{name}: {text}" for name, categories in encoder.text.items() for text in categories]
         return [*encoder.numbers, *texts]
 
@@ -123,7 +117,7 @@ class Trained:
     def some(self, split: Split, most: int) -> Split:
         """Return up to so many samples, chosen at random."""
         size = min(len(split), most)
-        rows = random_subset(len(split), size, self.saved.settings.seed, torch.device("cpu"))
+        rows = random_subset(len(split), size, self.model.settings.seed, torch.device("cpu"))
         return Split(split.x[rows], split.y[rows])
 
 
@@ -136,19 +130,17 @@ def load_trained(run: Path, runtime: Mapping[str, Any], say: Callable[[str], obj
     Raises:
         InputError: the model file or the data are missing, damaged or in no file, or do not match.
     """
-    _, saved = open_model(run, runtime, say, samples := SampleCache())
-    settings, facts = saved.settings, saved.facts
-    if facts.source == ARRAYS:
+    _, model = open_model(run, runtime, say, samples := SampleCache())
+    if model.facts.source == ARRAYS:
         raise InputError(
             f"{run} was saved by an estimator, without the arrays that it was trained on: expected the model "
             "of a run, for which nsvm train reads its data from a file"
         )
-    how = settings.task, facts.known, samples, settings.memory_budget
-    data = load_data(settings.dataset, settings.seed, *how)
-    if data.sha256 != facts.sha256:
+    data = data_for(model, model.settings.dataset, samples)
+    if data.sha256 != model.facts.sha256:
         raise InputError(f"{data.source} or its test set has changed since the run")
-    checked_split(facts, data, data.splits.held_out)
-    return Trained(saved, data, data.splits.held_out)
+    checked_split(model.facts, data, data.splits.held_out)
+    return Trained(model, data, data.splits.held_out)
 
 
 def explain(trained: Trained, x: Real[Tensor, "p ..."], most: int = 6) -> list[tuple[float, float, Terms]]:

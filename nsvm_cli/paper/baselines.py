@@ -100,8 +100,8 @@ def svc_on_features(model_file: Path) -> dict[str, Any]:
     1/(lambda m). For real targets it is SVR with the model's epsilon, or its default if the model has another
     loss.
     """
-    saved = load_model(model_file)
-    model, settings = saved.model, saved.settings
+    model = load_model(model_file)
+    settings = model.settings
     data = load_data(settings.dataset, settings.seed, settings.task)
     train, test = data.splits["train"], data.splits["test"]
     like = model.expansion.z

@@ -24,7 +24,7 @@ from nsvm_cli.runs.checkpoint import (
     save_checkpoint,
     with_engine_of,
 )
-from nsvm_cli.runs.experiment import Experiment, calibrated, movement, saved_model, uncalibrated
+from nsvm_cli.runs.experiment import Experiment, calibrated, movement, uncalibrated
 from nsvm_cli.runs.loop import Callback, Record, record
 from nsvm_cli.storage.metrics_file import START, check_metrics
 from nsvm_cli.storage.run_directory import METRICS, RunDirectory, checkpoints_in, is_finished
@@ -66,11 +66,11 @@ class BestModel(Callback):
         if not e.trainer.classifies(state):
             return {}
         split, metric = e.data.splits["validation"], e.data.task.metric
-        model = uncalibrated(e, e.trainer.finish(e.problem, state))  # the metric is the same
+        model = uncalibrated(e, state)  # the metric is the same
         score = model.score(split.x, split.y)[metric]
         if score is not None and (self.best is None or score > self.best[0]):
             self.best = score, state.t
-            save_model(self.directory.best, saved_model(e, calibrated(e, model), state.t, movement(e)))
+            save_model(self.directory.best, calibrated(e, model).with_facts(**movement(e)))
         return {f"validation_{metric}": score}
 
     def figures(self) -> dict[str, Any]:

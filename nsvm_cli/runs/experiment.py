@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from torch import nn
 
 from nsvm_cli import __version__
-from nsvm_cli.artifacts.model_file import Facts, SavedModel
 from nsvm_cli.config.registry import construct, one_line
 from nsvm_cli.config.settings import Settings
 from nsvm_cli.datasets import Data, SampleCache, load_data
@@ -26,11 +25,10 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.loggers import build_logger
 from nsvm_cli.models.change import feature_change, theta_change
 from nsvm_cli.models.feature_map import FeatureMap, features
-from nsvm_cli.models.kernel_gradients import check_gradient
-from nsvm_cli.models.kernels import check_shapes
+from nsvm_cli.models.kernels import check_kernel
 from nsvm_cli.models.losses import build_loss
 from nsvm_cli.models.networks import build_network
-from nsvm_cli.models.nsvm import NSVM, Expansion
+from nsvm_cli.models.nsvm import NSVM, Facts
 from nsvm_cli.models.objectives import dataset_alignment, random_subset
 from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.parallel.device import select_device
@@ -49,13 +47,14 @@ PROBE_SAMPLES = 100
 class Experiment:
     """A run that is ready to start; its settings have been checked.
 
-    ``engine`` is who takes the steps of ``algorithm``.
+    ``facts`` are those of its model before the first step, and ``engine`` takes the steps of ``algorithm``.
     """
 
     settings: Settings
     device: torch.device
     data: Data
     scaling: Scaling
+    facts: Facts
     problem: Problem
     F: FeatureMap
     algorithm: Trainer[Any]
@@ -87,7 +86,7 @@ def load(settings: Settings, samples: SampleCache | None = None) -> Data:
     Raises:
         InputError: the data are missing or damaged.
     """
-    data = load_data(settings.dataset, settings.seed, settings.task, None, samples, settings.memory_budget)
+    data = load_data(settings.dataset, settings.seed, settings.task, samples, settings.memory_budget)
     if settings.validation.every and not data.splits.sizes["validation"]:
         raise InputError("validation.every needs a validation set: expected dataset.validation above 0")
     return data
@@ -116,13 +115,13 @@ def build(settings: Settings, data: Data, parts: Parts | None = None) -> Experim
     penalties = construct(Penalties, "penalties", settings.penalties)
     how = settings.memory_budget, data.task, loss, penalties
     problem = Problem(x, y, parts.kernel, settings.seed, *how)
+    facts = _facts(data)
     F = _feature_map(settings, problem, scaling, parts)
-    check_shapes(parts.kernel, settings.kernel["name"], F(x[:3]), F(x[:5]))
-    if algorithm.moves_theta and parts.gradient is None:
-        check_gradient(parts.kernel, F(x[:3]), F(x[:5]))
+    differentiable = algorithm.moves_theta and parts.gradient is None
+    check_kernel(parts.kernel, settings.kernel["name"], F(x[:3]), F(x[:5]), differentiable)
     algorithm.check(problem, F)
     engine = select(settings.engine, algorithm, problem, F)
-    return Experiment(settings, device, data, scaling, problem, F, algorithm, engine)
+    return Experiment(settings, device, data, scaling, facts, problem, F, algorithm, engine)
 
 
 def _feature_map(settings: Settings, problem: Problem, scaling: Scaling, parts: Parts) -> FeatureMap:
@@ -155,22 +154,27 @@ def prepare(settings: Settings, samples: SampleCache | None = None) -> Experimen
     """
     parts = build_parts(settings)  # before loading the data, which may take minutes
     build_logger(settings.logger)
-    experiment = build(settings, load(settings, samples), parts)
-    check_storable(experiment)
-    return experiment
+    return build(settings, load(settings, samples), parts)
 
 
-def check_storable(experiment: Experiment) -> None:
-    """Check, before training, that a model file can hold the facts of a run.
+def _facts(data: Data) -> Facts:
+    """Return what a model knows of its data.
 
     Raises:
-        InputError: it cannot.
+        InputError: a model file could not hold it.
     """
-    e = experiment
-    z = e.F(e.problem.x[:1])[:0]
-    expansion = Expansion(z, z.new_zeros(0, *e.data.task.outputs), scale=1.0)
     try:
-        saved_model(e, uncalibrated(e, expansion), steps=0)
+        return Facts(
+            scale=1.0,
+            bias=0.0,
+            shape=tuple(data.splits["train"].x.shape[1:]),
+            classes=data.task.classes,
+            steps=0,
+            source=data.source,
+            sha256=data.sha256,
+            columns=None if data.encoder is None else data.encoder.columns,
+            target=(data.task.mean, data.task.std) if isinstance(data.task, Regression) else None,
+        )
     except ValidationError as error:
         raise InputError(f"the files of this run could not be read: {one_line(error)}") from None
 
@@ -179,7 +183,7 @@ def train_in_memory(experiment: Experiment, callbacks: Sequence[Callback] = ()) 
     """Train and return the model, without writing files."""
     trainer, problem = experiment.trainer, experiment.problem
     state = run(trainer, problem, experiment.F, log_every(experiment), callbacks)
-    return model_of(experiment, trainer.finish(problem, state))
+    return model_of(experiment, state)
 
 
 def log_every(experiment: Experiment) -> int:
@@ -223,23 +227,26 @@ def figures_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, A
     }
 
 
-def model_of(experiment: Experiment, expansion: Expansion) -> NSVM:
-    """Return the model with the current theta and these terms, calibrated if asked.
+def model_of(experiment: Experiment, state: State) -> NSVM:
+    """Return the model at the end of training, calibrated if asked.
 
     Raises:
         RunError: it cannot tell training samples apart.
     """
-    model, x = uncalibrated(experiment, expansion), experiment.data.splits["train"].x
+    model, x = uncalibrated(experiment, state), experiment.data.splits["train"].x
     if len(x) > PROBE_SAMPLES:
         x = x[random_subset(len(x), PROBE_SAMPLES, experiment.settings.seed, x.device)]
     model.expect_different_decisions(x)
     return calibrated(experiment, model)
 
 
-def uncalibrated(experiment: Experiment, expansion: Expansion) -> NSVM:
-    """Return the model with the current theta and these terms, without probabilities."""
-    e = experiment
-    return NSVM(e.data.task, e.scaling, e.F.network, e.problem.K, expansion)
+def uncalibrated(experiment: Experiment, state: State) -> NSVM:
+    """Return the model after the steps taken so far, without probabilities."""
+    e, g = experiment, experiment.trainer.finish(experiment.problem, state)
+    bias = g.bias if isinstance(g.bias, float) else 0.0
+    model = NSVM(e.settings, e.facts, e.scaling, e.F.network, e.problem.K, g)
+    of_g = {"scale": g.scale, "bias": bias, "one_vs_one": g.one_vs_one}
+    return model.with_facts(**of_g, steps=state.t, plugins_sha256=code_sha256())
 
 
 def calibrated(experiment: Experiment, model: NSVM) -> NSVM:
@@ -248,41 +255,6 @@ def calibrated(experiment: Experiment, model: NSVM) -> NSVM:
         return model
     validation = experiment.data.splits["validation"]
     return model.calibrated(validation.x, validation.y)
-
-
-def saved_model(
-    experiment: Experiment,
-    model: NSVM,
-    steps: int,
-    movement: Mapping[str, float | None] | None = None,
-    labels: str | None = None,
-) -> SavedModel:
-    """Return a model with the settings and facts that its file holds.
-
-    Args:
-        experiment: the run that it was trained in.
-        model: the model.
-        steps: the steps that were taken.
-        movement: ``theta_change`` and ``feature_change``, if they are known.
-        labels: the type of the labels of an estimator.
-    """
-    data, expansion = experiment.data, model.expansion
-    facts = Facts(
-        scale=expansion.scale,
-        bias=expansion.bias if isinstance(expansion.bias, float) else 0.0,
-        shape=tuple(experiment.problem.x.shape[1:]),
-        classes=data.task.classes,
-        steps=steps,
-        source=data.source,
-        sha256=data.sha256,
-        columns=None if data.encoder is None else data.encoder.columns,
-        one_vs_one=expansion.one_vs_one,
-        target=(data.task.mean, data.task.std) if isinstance(data.task, Regression) else None,
-        labels=labels,
-        plugins_sha256=code_sha256(),
-        **(movement or {}),
-    )
-    return SavedModel(model, experiment.settings, facts)
 
 
 OF_CLASSES = ("balanced_accuracy", "recall", "confusion")

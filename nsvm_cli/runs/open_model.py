@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.artifacts.model_file import SavedModel, find_model_file, load_model, within_means
+from nsvm_cli.artifacts.model_file import load_model, within_means
 from nsvm_cli.config.settings import parse_settings, with_values
 from nsvm_cli.datasets import SampleCache
 from nsvm_cli.errors import InputError
+from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.runs.checkpoint import (
     KIND,
     Checkpoint,
@@ -18,7 +19,7 @@ from nsvm_cli.runs.checkpoint import (
     restore_state,
     with_engine_of,
 )
-from nsvm_cli.runs.experiment import build, calibrated, load, movement, saved_model, uncalibrated
+from nsvm_cli.runs.experiment import build, calibrated, load, movement, uncalibrated
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.run_directory import checkpoints_in
 from nsvm_cli.storage.tensor_file import unusable
@@ -30,7 +31,7 @@ def open_model(
     say: Callable[[str], object] = lambda line: None,
     samples: SampleCache | None = None,
     root: str | None = None,
-) -> tuple[Path, SavedModel]:
+) -> tuple[Path, NSVM]:
     """Return a trained model and the file that it comes from, which may come from an untrusted source.
 
     ``path`` is a model file, a checkpoint or a run directory: the model of a run without a model file is that
@@ -47,11 +48,13 @@ def open_model(
         InputError: the file, or the data of a checkpoint, are missing, damaged or inconsistent.
     """
     path, runtime = Path(path), runtime or {}
-    files = checkpoints_in(path) if path.is_dir() and not (path / "final.safetensors").is_file() else []
-    if not files and not _is_checkpoint(path):
-        file = find_model_file(path)
-        return file, load_model(file, runtime)
-    files = files or [path]
+    final = path / "final.safetensors" if path.is_dir() else path
+    unfinished = path.is_dir() and not final.is_file()
+    files = checkpoints_in(path) if unfinished else [path] if _is_checkpoint(path) else []
+    if unfinished and not files:
+        raise InputError(f"{path} has no {final.name}: expected a run that has finished or has a checkpoint")
+    if not files:
+        return final, load_model(final, runtime)
     found = newest_intact(files, say)
     assert found is not None  # there are files
     number, checkpoint = found
@@ -74,7 +77,7 @@ def _model_of(
     runtime: Mapping[str, Any],
     say: Callable[[str], object],
     samples: SampleCache | None,
-) -> SavedModel:
+) -> NSVM:
     recorded = parse_settings(checkpoint.settings)
     values = {**checkpoint.settings, **within_means(recorded), "engine": "auto", **runtime}
     settings = parse_settings(values)
@@ -86,9 +89,8 @@ def _model_of(
     if not e.trainer.classifies(state) and e.trainer.part_steps[-1]:
         raise InputError(f"{file} is of {step}: expected one of Part 2, as there is no SVM before")
     say(f"{file}: the model after {step}")
-    model = calibrated(e, uncalibrated(e, e.trainer.finish(e.problem, state)))
-    saved, code = saved_model(e, model, state.t, movement(e)), checkpoint.environment.get("plugins_sha256")
+    model = calibrated(e, uncalibrated(e, state)).with_facts(**movement(e))
     try:
-        return replace(saved, facts=replace(saved.facts, plugins_sha256=code))  # that of training
+        return model.with_facts(plugins_sha256=checkpoint.environment.get("plugins_sha256"))
     except ValueError as error:
         raise unusable(file, error) from None

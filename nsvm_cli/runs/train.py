@@ -30,7 +30,6 @@ from nsvm_cli.runs.experiment import (
     log_every,
     model_of,
     movement,
-    saved_model,
 )
 from nsvm_cli.runs.loop import Callback, OnLog, run
 from nsvm_cli.storage.run_directory import RunDirectory
@@ -76,7 +75,7 @@ def train_run(
     checkpoints = CheckpointManager(experiment, directory, best, signals, say)
     state = checkpoints.restore(allow_mismatch)
     experiment = checkpoints.experiment
-    trainer, problem = experiment.trainer, experiment.problem
+    problem = experiment.problem
     engine, asked = experiment.engine, experiment.settings.engine
     if asked != engine and (why := why_slower(engine, experiment.algorithm, problem, experiment.F)):
         say(why)
@@ -87,7 +86,7 @@ def train_run(
         every = [best, FullObjective(experiment), writer, OnLog(tracking.log), *callbacks]
         state = _train(experiment, state, every, checkpoints, signals)
         began = time.monotonic()
-        model = model_of(experiment, trainer.finish(problem, state))
+        model = model_of(experiment, state)
         checkpoints.train_seconds += time.monotonic() - began  # a solver without steps trains here
         moved = movement(experiment)
         result = {
@@ -102,7 +101,7 @@ def train_run(
             "overrides": list(overrides),
             "config_dir": config_dir,
         }
-        save_model(directory.final, saved_model(experiment, model, state.t, moved))
+        save_model(directory.final, model.with_facts(**moved))
         best.finish()
         directory.finish(result, experiment.settings.checkpoint)
         tracking.result = result

@@ -80,8 +80,8 @@ class Reader:
         """Return 'taken', or the sentence of a refusal; anything else that is raised is a defect."""
         try:
             if self.kind == MODEL:
-                checkpoint = load_model(file, {"device": "cpu", "threads": 1})
-                checkpoint.model.decision_function(torch.zeros(2, *checkpoint.facts.shape))
+                model = load_model(file, {"device": "cpu", "threads": 1})
+                model.decision_function(torch.zeros(2, *model.facts.shape))
             else:
                 restore_state(self.experiment, load_checkpoint(file))
         except (InputError, RunError) as error:

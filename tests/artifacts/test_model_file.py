@@ -16,9 +16,10 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save, save_file
 
-from nsvm_cli.artifacts.model_file import find_model_file, load_model, save_model
+from nsvm_cli.artifacts.model_file import load_model, save_model
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.open_model import open_model
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.tensor_file import BLANK
 from tests.small_runs import SETTINGS, small_run, small_settings
@@ -55,9 +56,9 @@ def test_the_loaded_model_has_the_same_decision_function(tmp_path: Path, dtype: 
     loaded = load_model(tmp_path / "run" / "final.safetensors")
     test = prepare(settings).data.splits["test"]
     assert loaded.settings == settings
-    assert loaded.model.score(test.x, test.y)["errors"] == result["test_errors"]
-    assert (loaded.model.expansion.bias != 0) == (solver == "svc")
-    assert str(loaded.model.decision_function(test.x).dtype) == f"torch.{dtype}"
+    assert loaded.score(test.x, test.y)["errors"] == result["test_errors"]
+    assert (loaded.expansion.bias != 0) == (solver == "svc")
+    assert str(loaded.decision_function(test.x).dtype) == f"torch.{dtype}"
 
 
 def refused(path: Path, said: str) -> None:
@@ -85,7 +86,7 @@ def test_missing_truncated_and_foreign_files_are_refused(file: Path, tmp_path: P
     tensor_file.write(file, "nsvm-training-1", {}, {"weight": torch.ones(3)})
     refused(file, "expected metadata 'nsvm-model-3', found 'nsvm-training-1'$")
     with pytest.raises(InputError, match="expected a run that has finished or has a checkpoint"):
-        find_model_file(tmp_path)
+        open_model(tmp_path)
 
 
 def test_any_flipped_bit_is_noticed(file: Path) -> None:

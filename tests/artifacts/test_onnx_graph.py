@@ -49,7 +49,7 @@ def trained(folder: Path, **changes: Any) -> tuple[Path, Tensor]:
 
 def expect_same(file: Path, x: Tensor, graph: bytes) -> None:
     """Compare scores and predictions, and their types, for batches of one and of all samples."""
-    model, session = load_model(file).model, onnxruntime.InferenceSession(graph)
+    model, session = load_model(file), onnxruntime.InferenceSession(graph)
     g, decided = model.decision_function(x), model.predict(x)
     raw = as_float(x).double().numpy()
     if isinstance(model.task, Classification):

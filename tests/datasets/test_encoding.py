@@ -15,7 +15,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-from nsvm_cli.datasets import Data, Known, Table, load_data
+from nsvm_cli.datasets import Data, Table, load_data
 from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.datasets.unlabelled import blocks
 from nsvm_cli.errors import InputError
@@ -93,13 +93,13 @@ def test_categories_are_compared_as_they_are_written(write: Write) -> None:
     data = load("csv", path=write(table))
     assert data.encoder.columns["code"] == tuple(sorted(AS_WRITTEN))
     path = write(numbers, "numbers.csv")
-    known = Known(data.task, TableEncoder({"code": ("01", "1", "10", "12000", "12E3")}))
+    encoder = TableEncoder({"code": ("01", "1", "10", "12000", "12E3")})
     two_files = load("csv", path=write(table, "code.csv"), test_path=path)
     expected = np.array([sorted(AS_WRITTEN).index(code) for code in numbers["code"]])
     np.testing.assert_array_equal(two_files.splits["test"].x.argmax(1), expected)
-    trained = load_data({"name": "csv", "path": path}, 0, known=known)
+    trained = load_data({"name": "csv", "path": path}, 0, task=data.task, encoder=encoder)
     np.testing.assert_array_equal(trained.splits["all"].x.argmax(1), np.resize([0, 1, 4], 24))
-    [block] = blocks(Path(path), (5,), known.encoder, ",")
+    [block] = blocks(Path(path), (5,), encoder, ",")
     assert block.x.equal(trained.splits["all"].x)
 
 

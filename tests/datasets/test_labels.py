@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsvm_cli.datasets import Known, load_data
+from nsvm_cli.datasets import load_data
 from nsvm_cli.errors import InputError
 from nsvm_cli.tasks import Classification, Regression, task_for
 from tests.datasets.conftest import Write
@@ -37,11 +37,11 @@ def test_classes_are_told_apart_as_they_are_written(
 @pytest.mark.parametrize(("classes", "rows"), [(("ham", "eggs"), 3), (("eggs", "ham", "spam"), 1)])
 def test_a_short_table_for_a_trained_model(write: Write, classes: tuple[str, ...], rows: int) -> None:
     section = {"name": "csv", "path": write("a,label\n" + "1,ham\n" * rows), "validation": 200}
-    data = load_data(section, 0, known=Known(task_for(classes), None))
+    data = load_data(section, 0, task=task_for(classes))
     assert data.task == task_for(classes)
     assert data.task.index(data.splits["all"].y).tolist() == [classes.index("ham")] * rows
     with pytest.raises(InputError, match="expected rows below its header, found none"):
-        load_data({**section, "path": write("a,label\n")}, 0, known=Known(task_for(classes), None))
+        load_data({**section, "path": write("a,label\n")}, 0, task=task_for(classes))
 
 
 def targets(write: Write, *changed: str) -> dict[str, str]:
@@ -81,7 +81,7 @@ def test_targets_without_a_scale(write: Write) -> None:
 
 
 def test_the_scale_of_a_trained_model_stays(write: Write) -> None:
-    known = Known(Regression(3.0, 2.0), None)
-    data = load_data({"name": "csv", "path": write("a,label\n1,2.5\n")}, 0, "regression", known)
+    task = Regression(3.0, 2.0)
+    data = load_data({"name": "csv", "path": write("a,label\n1,2.5\n")}, 0, "regression", task=task)
     assert data.task == Regression(3.0, 2.0)
     assert data.splits["all"].y.tolist() == [2.5]

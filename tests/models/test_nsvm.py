@@ -8,15 +8,20 @@ from torch import nn
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.models.feature_map import CHUNK
 from nsvm_cli.models.kernels import Linear
-from nsvm_cli.models.nsvm import NSVM, Expansion
-from nsvm_cli.tasks import BINARY
+from nsvm_cli.models.nsvm import NSVM, Expansion, Facts
+from tests.small_runs import small_settings
+
+FACTS = Facts(
+    scale=10.0, bias=0.0, shape=(1,), classes=("-1", "+1"), steps=1, source="the test", sha256="0" * 64
+)
 
 
 def model(bias: float = 0.0) -> NSVM:
     """g(x) = ((x - 1)/2) * (3 * 1 * 2 + 1 * (-1) * 4) / 10 + bias = (x - 1)/10 + bias"""
     z, alpha = torch.tensor([[2.0], [4.0]]), torch.tensor([3.0, -1.0])
     mean, std = torch.tensor([1.0]).double(), torch.tensor([2.0]).double()
-    return NSVM(BINARY, Scaling(mean, std), nn.Flatten(), Linear(), Expansion(z, alpha, 10.0, bias))
+    expansion = Expansion(z, alpha, 10.0, bias)
+    return NSVM(small_settings(), FACTS, Scaling(mean, std), nn.Flatten(), Linear(), expansion)
 
 
 def test_decision_function_predictions_and_errors() -> None:
@@ -43,7 +48,7 @@ def test_a_wide_network_sees_few_samples_at_a_time() -> None:
     network.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
     expansion = Expansion(torch.ones(1, 2**16), torch.ones(1), scale=1.0)
     scaling = Scaling(torch.zeros(1).double(), torch.ones(1).double())
-    model = NSVM(BINARY, scaling, network, Linear(), expansion)
+    model = NSVM(small_settings(), FACTS, scaling, network, Linear(), expansion)
     x = torch.linspace(-1, 1, 500)[:, None].double()
     g = model.decision_function(x)
     assert (sum(seen), max(seen)) == (500, 128)

@@ -61,7 +61,7 @@ def stub(
     model.kernel = lambda z, other: z @ other.mT
     shape = (*held_out.x.shape[1:],)
     encoder = TableEncoder({"kind": ("b", "c"), "size": 0.0}) if shape == (3,) else None
-    facts = Mock(shape=shape, known=Mock(encoder=encoder))
+    model.facts = Mock(shape=shape, encoder=encoder)
     splits = {"train": train or Split(held_out.x + 100, held_out.y), "test": held_out}
-    settings = Mock(seed=0, algorithm={"name": "alg1", "steps": 1})
-    return Trained(Mock(model=model, facts=facts, settings=settings), Mock(splits=splits), "test")
+    model.settings = Mock(seed=0, algorithm={"name": "alg1", "steps": 1})
+    return Trained(model, Mock(splits=splits), "test")

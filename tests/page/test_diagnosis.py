@@ -92,7 +92,7 @@ def test_the_gap_is_that_to_the_dual_value_of_scikit_learn(tmp_path: Path) -> No
         bias=float(svc.intercept_[0]),
         i=torch.from_numpy(svc.support_).long(),
     )
-    exact = replace(found, saved=replace(found.saved, model=replace(model, expansion=expansion)))
+    exact = replace(found, model=replace(model, expansion=expansion))
     figures = diagnose(exact)
     assert figures["objective"] == pytest.approx(primal, rel=1e-9)
     assert figures["objective"] - figures["duality_gap"] == pytest.approx(dual, abs=1e-8)

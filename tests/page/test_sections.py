@@ -166,7 +166,7 @@ def test_the_strongest_support_vectors(table: str, solver: str, found: Trained, 
 def test_terms_that_are_no_samples_or_none_at_all(found: Trained) -> None:
     def with_terms(**changes: Any) -> Trained:
         expansion = replace(found.model.expansion, **changes)
-        return replace(found, saved=replace(found.saved, model=replace(found.model, expansion=expansion)))
+        return replace(found, model=replace(found.model, expansion=expansion))
 
     with pytest.raises(InputError, match="does not say which"):
         [*support_vectors(with_terms(i=None))]
@@ -176,14 +176,14 @@ def test_terms_that_are_no_samples_or_none_at_all(found: Trained) -> None:
     assert e.i is not None
     none = with_terms(z=e.z[:0], alpha=e.alpha[:0], i=e.i[:0])
     assert not [*support_vectors(none)]
-    settings = replace(found.saved.settings, algorithm={"name": "cross_entropy", "steps": 1})
-    assert not [*support_vectors(replace(found, saved=replace(found.saved, settings=settings)))]
+    settings = replace(found.model.settings, algorithm={"name": "cross_entropy", "steps": 1})
+    assert not [*support_vectors(replace(found, model=replace(found.model, settings=settings)))]
 
 
 def test_before_training_theta_is_what_the_seed_makes_it(found: Trained, tmp_path: Path) -> None:
     assert found.before is not None
     moved = theta_change(found.before.network, found.model.network)
-    assert moved == pytest.approx(found.saved.facts.theta_change)
+    assert moved == pytest.approx(found.model.facts.theta_change)
     assert moved > 0
     assert load(tmp_path, network={"name": "identity"}).before is None
 

@@ -49,7 +49,7 @@ def test_the_sigmoids_are_those_of_the_validation_set(classes: str, trained: Pat
         assert result["test_log_loss"] is None
     split = prepare(small_settings(**CALIBRATED | settings)).data.splits["validation"]
     for file in ("final", "best"):
-        model = load_model(run / f"{file}.safetensors").model
+        model = load_model(run / f"{file}.safetensors")
         positive = split.y > 0 if classes == "two" else split.y[:, None] == torch.arange(3)
         torch.testing.assert_close(model.sigmoids, fit_sigmoids(model.decision_function(split.x), positive))
     p = model.probabilities(model.decision_function(split.x))
@@ -63,7 +63,7 @@ def test_training_is_the_same_without(trained: Path, tmp_path: Path) -> None:
     without, _ = contents(tmp_path / "run" / "final.safetensors")
     assert with_.keys() - without.keys() == {"sigmoids"}
     assert all(torch.equal(with_[name], tensor) for name, tensor in without.items())
-    assert load_model(tmp_path / "run" / "final.safetensors").model.sigmoids is None
+    assert load_model(tmp_path / "run" / "final.safetensors").sigmoids is None
 
 
 @pytest.mark.parametrize(

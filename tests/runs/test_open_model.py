@@ -37,14 +37,14 @@ def test_a_run_that_was_killed_has_the_model_of_its_last_checkpoint(kind: str, t
         table["calibration"] = "sigmoid"
     run, said = killed(tmp_path, **table), list[str]()
     with locked(run):  # as by a process that goes on with it
-        file, saved = open_model(run, {"device": "cpu"}, said.append)
+        file, model = open_model(run, {"device": "cpu"}, said.append)
     assert file == run / "last.safetensors"
-    assert saved.facts.steps == load_checkpoint(file).step
-    assert said == [f"{file}: the model after step {saved.facts.steps} of 300"]
-    assert (saved.model.sigmoids is None) == (kind == "regression")
-    validated = [r for r in read_metrics(run / "metrics.jsonl") if r["step"] == saved.facts.steps]
+    assert model.facts.steps == load_checkpoint(file).step
+    assert said == [f"{file}: the model after step {model.facts.steps} of 300"]
+    assert (model.sigmoids is None) == (kind == "regression")
+    validated = [r for r in read_metrics(run / "metrics.jsonl") if r["step"] == model.facts.steps]
     name = "r2" if kind == "regression" else "accuracy"
-    figures = evaluate_model(file, saved, None, None, {})
+    figures = evaluate_model(file, model, None, None, {})
     assert figures[name] == validated[0][f"validation_{name}"]
     assert figures["same_data"] is True
 
@@ -107,8 +107,8 @@ def test_a_checkpoint_that_is_damaged_or_a_strangers(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         open_model(last)
     said: list[str] = []
-    file, saved = open_model(run, say=said.append)
-    assert (file, saved.facts.steps) == (previous, load_checkpoint(previous).step)
+    file, model = open_model(run, say=said.append)
+    assert (file, model.facts.steps) == (previous, load_checkpoint(previous).step)
     assert said[0].endswith("falling back to the previous checkpoint")
 
 

@@ -107,7 +107,7 @@ def bits(path: Path) -> dict[str, Any]:
 def test_the_full_objective_in_records_changes_nothing_else(tmp_path: Path) -> None:
     plainly, asked = (go(tmp_path / str(on), settings_with(full_objective=on)) for on in (False, True))
     assert plainly["test_accuracy"] == asked["test_accuracy"]
-    models = [load_model(tmp_path / str(on) / "final.safetensors").model for on in (False, True)]
+    models = [load_model(tmp_path / str(on) / "final.safetensors") for on in (False, True)]
     assert all(map(torch.equal, *(m.network.state_dict().values() for m in models)))
     assert torch.equal(*(m.expansion.alpha for m in models))
     records = [read_metrics(tmp_path / str(on) / "metrics.jsonl") for on in (False, True)]
@@ -275,7 +275,7 @@ def test_a_finished_run_keeps_its_best_model_and_its_last_checkpoint(whole: Path
     model = load_model(whole / "best.safetensors")
     part = prepare(settings_with()).data.splits["validation"]
     assert model.facts.steps == step
-    assert model.model.score(part.x, part.y)["accuracy"] == best
+    assert model.score(part.x, part.y)["accuracy"] == best
     assert {file.name for file in whole.iterdir()} == {
         *("config.yaml", "metrics.jsonl", "times.jsonl"),
         *("result.json", "final.safetensors", "best.safetensors", "last.safetensors"),
