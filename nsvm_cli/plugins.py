@@ -35,9 +35,7 @@ def load_plugins(modules: Iterable[str]) -> None:
     """
     for name in modules:
         if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
-            raise InputError(
-                f"plugins: expected the names of modules, such as plugins=[my_parts], got {name!r}"
-            )
+            raise InputError(f"plugins: expected the names of modules, such as my_parts, got {name!r}")
         if (folder := os.getcwd()) not in sys.path:
             sys.path.append(folder)  # for good: a plugin may import another module later
         _folders.add(folder)

@@ -51,7 +51,7 @@ def evaluate_model(
         say("the code of the plugins is not that of training: the scores may be those of another model")
     if split is None and not data.official_split and data.sha256 != facts.sha256:
         whole = data.splits.sizes["all"]
-        say(f"scoring {len(chosen)} of {whole} samples, the {name} set of other data; split=all takes all")
+        say(f"scoring {len(chosen)} of {whole} samples, the {name} set of other data; --split all takes all")
     return {
         "checkpoint": str(file),
         "algorithm": settings.algorithm["name"],
@@ -88,7 +88,7 @@ def checked_split(facts: Facts, data: Data, split: str) -> Split:
     """
     chosen = data.splits[split]
     if len(chosen) == 0:
-        raise InputError(f"split={split}: {data.source} has no {split} samples with these settings")
+        raise InputError(f"--split {split}: {data.source} has no {split} samples with these settings")
     if (shape := tuple(chosen.x.shape[1:])) != facts.shape:
         raise InputError(f"the model expects samples of shape {facts.shape}, {data.source} has {shape}")
     if data.task != facts.task:

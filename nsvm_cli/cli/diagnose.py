@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from nsvm_cli.cli.parser import MODEL, CommandParser
+from nsvm_cli.cli.parser import MODEL, CommandParser, runtime_of
 from nsvm_cli.output import answer, say
 
 DESCRIPTION = """\
@@ -27,6 +27,7 @@ def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("path", metavar="RUN", type=Path, help=MODEL)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_runtime()
     parser.add_plugins()
 
 
@@ -37,7 +38,7 @@ def diagnose(options: argparse.Namespace) -> None:
     from nsvm_cli.terminal.console import show_facts
     from nsvm_cli.terminal.diagnosis import diagnosis_facts
 
-    trained = load_trained(options.path, {"device": "auto"}, say=say)
+    trained = load_trained(options.path, {"device": "auto", **runtime_of(options)}, say=say)
     figures = of(trained)
     if options.json:
         answer(json.dumps(figures, allow_nan=False))

@@ -42,9 +42,6 @@ Completer = Callable[..., Iterable[str]]
 
 MODEL = "run directory, model file or checkpoint"
 
-PLUGINS = "plugins="
-"""The beginning of the word that names the user's own modules, in every command that takes any."""
-
 
 @dataclass(frozen=True)
 class Key:
@@ -132,14 +129,8 @@ class CommandParser(Parser):
     """The parser of one command."""
 
     def parse_words(self, words: Sequence[str]) -> argparse.Namespace:
-        """Parse the arguments of the command. Flags, and ``plugins=[MODULE]``, may stand anywhere."""
-        plugins = [word for word in words if word.startswith(PLUGINS) and self.get_default("plugins") == []]
-        options = self.parse_intermixed_args([word for word in words if word not in plugins])
-        for word in plugins:
-            if not (names := re.fullmatch(r"\[(.*)\]", word.removeprefix(PLUGINS))):
-                self.error(f"{word}: expected a list, such as {PLUGINS}[my_parts]")
-            options.plugins = [name.strip() for name in names[1].split(",") if name.strip()]
-        return options
+        """Parse the arguments of the command. Flags may stand anywhere."""
+        return self.parse_intermixed_args(words)
 
     def add_keys(
         self, title: str, keys: Sequence[Key], metavar: str = "KEY=VALUE", more: Completer | None = None
@@ -175,10 +166,33 @@ class CommandParser(Parser):
         )
 
     def add_plugins(self) -> None:
-        """Take ``plugins=[MODULE]`` among the arguments, as ``nsvm train`` does, as the list ``plugins``."""
-        self.set_defaults(plugins=[])
-        group = self.add_argument_group("your own parts")
-        _list(group, {f"{PLUGINS}[MODULE]": "modules of yours that the model's parts come from"})
+        """Take the user's own modules, as the list ``plugins``."""
+        self.add_argument(
+            "--plugins",
+            metavar="MODULES",
+            type=lambda names: names.split(","),
+            default=[],
+            help="modules of yours that the model's parts come from, with commas between them",
+        )
+
+    def add_runtime(self) -> None:
+        """Take how a model is computed with; see ``runtime_of``."""
+        self.add_argument(
+            "--device", choices=("auto", "cpu", "cuda"), metavar="NAME", help="auto, cpu or cuda"
+        )
+        self.add_argument("--threads", type=int, metavar="N", help="number of threads on the CPU")
+        self.add_argument(
+            "--memory-budget",
+            type=int,
+            metavar="MIB",
+            help="for kernel values; also the size of the largest table that is read, if more than 1024",
+        )
+
+
+def runtime_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of ``add_runtime`` that are given, as settings."""
+    names = ("device", "threads", "memory_budget")
+    return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
 def _list(group: argparse._ArgumentGroup, entries: Mapping[str, str]) -> None:

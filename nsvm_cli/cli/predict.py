@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.cli.parser import MODEL, CommandParser, output_file
+from nsvm_cli.cli.parser import MODEL, CommandParser, output_file, runtime_of
 from nsvm_cli.output import answer_lines, say
 from nsvm_cli.storage.files import csv_lines, writing
 
@@ -34,9 +34,8 @@ def configure(parser: CommandParser) -> None:
         "--output", metavar="CSV", type=output_file, help="file to write to, not the terminal"
     )
     parser.add_argument("--separator", metavar="C", help="separates cells, such as ; or \\t")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), metavar="NAME", help="auto, cpu or cuda")
-    parser.add_argument("--threads", type=int, metavar="N", help="number of threads on the CPU")
     parser.add_escape()
+    parser.add_runtime()
     parser.add_plugins()
 
 
@@ -45,8 +44,7 @@ def predict(options: argparse.Namespace) -> None:
     from nsvm_cli.artifacts.prediction import predictions
     from nsvm_cli.runs.open_model import open_model
 
-    runtime = {name: value for name in ("device", "threads") if (value := getattr(options, name)) is not None}
-    _, model = open_model(options.model, runtime, say)
+    _, model = open_model(options.model, runtime_of(options), say)
     blocks = predictions(model, options.file, options.separator)
     if options.output is None:
         for number, columns in enumerate(blocks):

@@ -24,7 +24,7 @@ from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 import nsvm_cli
-from nsvm_cli.config.settings import flat
+from nsvm_cli.config.settings import flat, with_effect
 from nsvm_cli.errors import InputError, did_you_mean
 
 CONFIG_NAME = "train"
@@ -61,7 +61,7 @@ def _job(*, _root_: DictConfig) -> str:
     values = plain_values(
         OmegaConf.masked_copy(_root_, [str(key) for key in _root_ if key != "hydra"]), False
     )
-    mark = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
+    mark = hashlib.sha256(json.dumps(with_effect(values), sort_keys=True).encode()).hexdigest()[:8]
     return re.sub(r"[^\w.-]+", "_", f"{values['algorithm']['name']}-{values['seed']}-{mark}")
 
 

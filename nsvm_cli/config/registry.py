@@ -41,7 +41,7 @@ def lookup(registry: Mapping[str, T], kind: str, name: object) -> T:
     raise InputError(
         f"{kind}: there is no {kind} {shown(name)}; "
         f"{did_you_mean(name if isinstance(name, str) else '', registry)}; "
-        "to use your own, name its module: plugins=[MODULE]"
+        "to use your own, name its module: plugins=[MODULE], or --plugins MODULE"
     )
 
 

@@ -150,10 +150,21 @@ def plain(settings: Settings) -> dict[str, Any]:
     return asdict(settings)
 
 
+WITHOUT_EFFECT = ("checkpoint", "curves", "logger", "plugins")
+"""Settings that affect neither the result nor the metrics."""
+
+
+def with_effect(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings among plain values that affect the result."""
+    return {key: value for key, value in values.items() if key not in WITHOUT_EFFECT}
+
+
 def is_record_of(recorded: Mapping[str, Any], settings: Settings) -> bool:
-    """Return whether the plain values that a run directory records are these settings."""
+    """Return whether the plain values that a run directory records are these settings, as far as they affect
+    the result.
+    """
     try:
-        return plain(parse_settings(recorded)) == plain(settings)
+        return with_effect(plain(parse_settings(recorded))) == with_effect(plain(settings))
     except InputError:  # another version may have recorded them
         return False
 

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli import __version__
 from nsvm_cli.config.registry import STRICT
-from nsvm_cli.config.settings import flat, parse_settings, plain
+from nsvm_cli.config.settings import WITHOUT_EFFECT, flat, parse_settings, plain
 from nsvm_cli.engines import LITERAL, NUMBA, TORCH, circumstances
 from nsvm_cli.engines.numba import can_take
 from nsvm_cli.errors import InputError
@@ -30,10 +30,6 @@ KIND = "nsvm-checkpoint-3"
 
 DATA_PATHS = ("dataset.path", "dataset.test_path", "dataset.root")
 """Paths of the data, which may change: the data are compared by their checksum."""
-
-WITHOUT_EFFECT = ("checkpoint", "curves", "logger", "plugins")
-"""Settings that affect neither the result nor the metrics."""
-
 
 Number = StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]
 NUMBERS = TypeAdapter(dict[str, Number | None])

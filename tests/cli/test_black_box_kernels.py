@@ -50,7 +50,7 @@ def test_the_quantum_kernel_of_the_page_is_trained_from_its_values(example: Path
     ]
     words = ["--config-dir", "my_conf", PLUGINS, "curves=false", "algorithm.steps=600", *choice]
     run, result = trained(*words, cwd=example)
-    assert evaluated(run, PLUGINS, cwd=example)["errors"] == result["test_errors"]
+    assert evaluated(run, "--plugins=my_parts,quantum", cwd=example)["errors"] == result["test_errors"]
     frozen = trained(*words, "optimizer.lr=0", "overwrite=true", cwd=example)[1]
     assert result["theta_change"] > 0 == frozen["theta_change"]
     assert result["test_errors"] < frozen["test_errors"]

@@ -25,7 +25,7 @@ from tests.cli.process import nsvm
             "\nalgorithm: alg1, alg2, alg3, alg4, cross_entropy, linear_pegasos, pegasos\ndataset: ",
         ),
         ("train --hydra-help", "Hydra"),
-        ("evaluate --help", "usage: nsvm evaluate [-h] [--json] PATH [KEY=VALUE ...]"),
+        ("evaluate --help", "usage: nsvm evaluate [-h] [--split NAME] [--json]"),
         ("tune --help", "usage: nsvm tune [-h] [--config-dir FOLDER] [OVERRIDE ...]"),
         ("reproduce --help", "usage: nsvm reproduce [-h] [KEY=VALUE ...]"),
         ("completion --help", "usage: nsvm completion [-h] SHELL"),
@@ -107,7 +107,7 @@ def completions(line: str) -> set[str]:
         ("nsvm reproduce cells=mnist_", {f"cells=mnist_alg{i}" for i in (1, 2, 3, 4)}),
         ("nsvm completion f", {"fish"}),
         ("nsvm evaluate run --j", {"--json"}),
-        ("nsvm evaluate --json run split=t", {"split=test", "split=train"}),
+        ("nsvm evaluate --json run --split t", {"test", "train"}),
         ("nsvm report ta", {"table.csv"}),
     ],
 )

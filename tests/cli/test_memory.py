@@ -50,4 +50,4 @@ def test_memory_budget_decides_how_large_a_table_may_be(
     run, _ = trained(*words, *SHORT, "memory_budget=4", cwd=tmp_path)
     monkeypatch.setattr("nsvm_cli.artifacts.model_file.MEMORY_BUDGET", 1)
     assert "more than memory_budget=1" in nsvm("evaluate", run, cwd=tmp_path, code=2).stderr
-    assert evaluated(run, "memory_budget=4", cwd=tmp_path)["samples"] == 10_000
+    assert evaluated(run, "--memory-budget", "4", cwd=tmp_path)["samples"] == 10_000

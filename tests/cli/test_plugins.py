@@ -49,7 +49,7 @@ MINE = ["--config-dir", "my_conf", "plugins=[my_parts]", "curves=false"]
 )
 def test_a_part_of_ones_own_trains_and_evaluates(choice: str, parts: Path) -> None:
     run, result = trained(*MINE, *choice.split(), cwd=parts)
-    assert evaluated(run, "plugins=[my_parts]", cwd=parts)["errors"] == result["test_errors"]
+    assert evaluated(run, "--plugins", "my_parts", cwd=parts)["errors"] == result["test_errors"]
     assert result["test_accuracy"] > 0.8
 
 
@@ -59,13 +59,13 @@ def test_a_checkpoint_never_loads_code_by_itself(parts: Path) -> None:
         done = nsvm("evaluate", path, cwd=parts, code=2)
         assert "there is no kernel 'cauchy'" in done.stderr
         assert "plugins=[MODULE]" in done.stderr
-    assert evaluated(run / "last.safetensors", "plugins=[my_parts]", cwd=parts)["steps"] == 40
+    assert evaluated(run / "last.safetensors", "--plugins", "my_parts", cwd=parts)["steps"] == 40
 
 
 @pytest.mark.parametrize("command", ["evaluate run", "predict run x.csv", "report run", "export run --onnx"])
 def test_plugins_are_named_alike_in_every_command(command: str, tmp_path: Path) -> None:
     name, *words = command.split()
-    said = refusal(name, words[0], "plugins=[nowhere]", *words[1:], cwd=tmp_path)
+    said = refusal(name, words[0], "--plugins", "nowhere", *words[1:], cwd=tmp_path)
     assert "there is no module 'nowhere'" in said
 
 
@@ -147,7 +147,7 @@ def test_a_plugin_imports_what_lies_beside_it_but_no_file_there_shadows_a_librar
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(dedent(text))
     run, _ = trained("plugins=[mine]", "kernel.name=mine", *TINY, cwd=tmp_path)
-    figures = evaluated(run, "plugins=[mine]", "dataset=ringnorm", "dataset.samples=50", cwd=tmp_path)
+    figures = evaluated(run, "--plugins", "mine", "dataset=ringnorm", "dataset.samples=50", cwd=tmp_path)
     assert figures["samples"] == 5
 
 
@@ -191,12 +191,12 @@ def test_a_run_resumes_and_is_evaluated_with_the_code_that_it_was_trained_with(m
     result = json.loads((mine / "run" / "result.json").read_text())
     assert (result["exact"], result["overrides"]) == (False, RUN[2:])
     command = "nsvm train --config-dir conf 'plugins=[mine]' kernel=mine "
-    assert command in report("run", "plugins=[mine]", cwd=mine).sections["Settings"]
+    assert command in report("run", "--plugins", "mine", cwd=mine).sections["Settings"]
     said = "the code of the plugins is not that of training: "
-    assert said not in nsvm("evaluate", "run", "plugins=[mine]", cwd=mine, code=0).stderr
+    assert said not in nsvm("evaluate", "run", "--plugins", "mine", cwd=mine, code=0).stderr
     (mine / "own" / "number.py").write_text("POWER = 1")
     for path in ("run", "run/last.safetensors"):
-        assert said in nsvm("evaluate", path, "plugins=[mine]", cwd=mine, code=0).stderr
+        assert said in nsvm("evaluate", path, "--plugins", "mine", cwd=mine, code=0).stderr
 
 
 def test_a_sweep_refuses_jobs_of_other_code(mine: Path) -> None:
@@ -301,7 +301,7 @@ def test_what_a_plugin_raises_is_one_line_with_its_place(fails: str, said: str, 
 def test_every_command_explains_a_plugin_that_fails(broken: Path, inline_workers: None) -> None:
     trained(*OWN, cwd=broken)
     (broken / "x.csv").write_text(",".join("abcdefghijklmnopqrst") + "\n" + ",".join(20 * "1") + "\n")
-    plugins, search = "plugins=[broken]", ["tune.validation=10", "tune.trials=1", "tune.jobs=1"]
+    plugins, search = "--plugins=broken", ["tune.validation=10", "tune.trials=1", "tune.jobs=1"]
     bug = f"nsvm: plugin broken failed: RuntimeError: {RAISED}{HINT}"
     for words, fails, code, said in (
         (["evaluate", "run", plugins], "Mine.load ValueError", 2, f"broken failed: ValueError: {RAISED}"),

@@ -41,7 +41,7 @@ def predicted(folder: Path, *words: str | Path) -> list[dict[str, str]]:
 def test_the_decisions_of_evaluate(folder: Path) -> None:
     rows = predicted(folder, "table.csv")
     right = [row["prediction"] == str(label) for row, label in zip(rows, TABLE["class"], strict=True)]
-    assert np.mean(right) == evaluated(folder / "run", "split=all", cwd=folder)["accuracy"]
+    assert np.mean(right) == evaluated(folder / "run", "--split", "all", cwd=folder)["accuracy"]
     assert all((float(row["score"]) >= 0) == (row["prediction"] == "2") for row in rows)
 
 
@@ -83,7 +83,7 @@ def test_classes_and_real_targets(kind: str, tmp_path: Path) -> None:
     trained(*PEGASOS, *words, cwd=tmp_path)
     rows = predicted(tmp_path, table["dataset"]["path"])
     truth = pd.read_csv(table["dataset"]["path"])["label"]
-    figures = evaluated(tmp_path / "run", "split=all", cwd=tmp_path)
+    figures = evaluated(tmp_path / "run", "--split", "all", cwd=tmp_path)
     if kind == "regression":
         errors = truth - [float(row["prediction"]) for row in rows]
         assert np.sqrt((errors**2).mean()) == pytest.approx(figures["rmse"])
@@ -100,7 +100,7 @@ def test_probabilities_of_a_calibrated_model(tmp_path: Path) -> None:
     rows = predicted(tmp_path, table)
     p = np.array([[float(row[f"probability_{c}"]) for c in ("fox", "hen", "owl")] for row in rows])
     np.testing.assert_allclose(p.sum(1), 1)
-    figures = evaluated(tmp_path / "run", "split=all", cwd=tmp_path)
+    figures = evaluated(tmp_path / "run", "--split", "all", cwd=tmp_path)
     assert figures["log_loss"] == pytest.approx(log_loss(pd.read_csv(table)["label"], p))
 
 

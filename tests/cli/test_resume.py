@@ -215,7 +215,7 @@ def test_every_command_takes_the_model_of_a_run_that_was_killed(tmp_path: Path) 
     nsvm("train", *words, cwd=tmp_path, code=1)
     head, row = ",".join(f"x{i}" for i in range(20)), ",".join("1" * 20)
     (tmp_path / "new.csv").write_text(f"{head}\n{row}\n")
-    mine = "plugins=[stops]"
+    mine = "--plugins=stops"
     said = "last.safetensors: the model after step 40 of "
     for command in (
         ["evaluate", "run"],

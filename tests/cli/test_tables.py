@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def figures(folder: Path, *words: str) -> tuple[dict[str, Any], str]:
-    done = nsvm("evaluate", "run", "split=all", *words, "--json", cwd=folder, code=0)
+    done = nsvm("evaluate", "run", "--split", "all", *words, "--json", cwd=folder, code=0)
     return json.loads(done.stdout), done.stderr
 
 
@@ -87,7 +87,7 @@ def test_columns_are_matched_by_name(folder: Path, other: str, remark: str) -> N
     ],
 )
 def test_a_table_that_the_model_does_not_know_is_refused(folder: Path, other: str, says: str) -> None:
-    done = nsvm("evaluate", "run", "split=all", f"dataset.path={other}.tsv", cwd=folder, code=2)
+    done = nsvm("evaluate", "run", "--split", "all", f"dataset.path={other}.tsv", cwd=folder, code=2)
     assert done.stderr.count("\n") == 1
     assert says in done.stderr
 
@@ -115,5 +115,5 @@ def test_a_test_file_stays_with_its_table(tmp_path: Path) -> None:
     assert result["data"]["samples"] == {"train": 150, "validation": 0, "test": 50}
     assert result["data"]["official_split"] is True
     assert evaluated(run, cwd=tmp_path)["errors"] == result["test_errors"]
-    assert evaluated(run, "dataset.path=other.csv", "split=all", cwd=tmp_path)["samples"] == 100
+    assert evaluated(run, "dataset.path=other.csv", "--split", "all", cwd=tmp_path)["samples"] == 100
     assert evaluated(run, "dataset.test_path=other.csv", cwd=tmp_path)["samples"] == 100

@@ -43,7 +43,7 @@ def test_evaluate_gives_what_the_run_recorded(algorithm: str, dataset: str, tmp_
     assert figures["errors"] == result["test_errors"]
     assert figures["samples"] == result["data"]["samples"]["test"]
     assert figures["same_data"] is True
-    figures = evaluated(run, "split=train", cwd=tmp_path)
+    figures = evaluated(run, "--split", "train", cwd=tmp_path)
     assert (figures["accuracy"], figures["errors"]) == (result["train_accuracy"], result["train_errors"])
     assert sorted(tmp_path.rglob("*")) == before, "evaluate writes nothing"
 
@@ -58,16 +58,16 @@ def test_evaluate_elsewhere_on_other_data(tmp_path: Path) -> None:
     shutil.rmtree(run)
     assert evaluated(file, cwd=there)["errors"] == result["test_errors"]
     assert f"{result['test_errors']} of 740" in nsvm("evaluate", file, cwd=there, code=0).stdout
-    assert evaluated(file, "split=all", "dataset.samples=5000", cwd=there)["samples"] == 5000
+    assert evaluated(file, "--split", "all", "dataset.samples=5000", cwd=there)["samples"] == 5000
 
     names = [f"x{i}" for i in range(20)]
     rows = [",".join([*(f"{2 * ((i * j) % 7 - 3)}" for j in range(20)), "AB"[i % 2]]) for i in range(50)]
     (there / "own.csv").write_text("\n".join([",".join([*names, "label"]), *rows]))
-    figures = evaluated(file, "dataset=csv", "dataset.path=own.csv", "split=all", cwd=there)
+    figures = evaluated(file, "dataset=csv", "dataset.path=own.csv", "--split", "all", cwd=there)
     assert figures["samples"] == 50
     assert figures["same_data"] is False
     done = nsvm("evaluate", file, "dataset=csv", "dataset.path=own.csv", cwd=there)
-    assert "scoring 5 of 50 samples, the test set of other data; split=all takes all" in done.stderr
+    assert "scoring 5 of 50 samples, the test set of other data; --split all takes all" in done.stderr
     for words, said in [
         (["dataset=csv"], "dataset.path: csv needs a value"),
         (["dataset=cvs"], "dataset=cvs: there is no such dataset; did you mean csv?"),
