@@ -138,7 +138,7 @@ def test_commands(tmp_path: Path) -> None:
 
 def test_figures_and_letters(tmp_path: Path) -> None:
     """Words are figures of a diagnosis or a run, or what the algorithms call the paper's letters."""
-    figures = {*diagnose(load(tmp_path)), *re.findall(r"`(\w+)`", (ROOT / "docs" / "files.md").read_text())}
+    figures = {*diagnose(*load(tmp_path)), *re.findall(r"`(\w+)`", (ROOT / "docs" / "files.md").read_text())}
     files = (ROOT / "nsvm_cli" / "trainers").glob("*.py")
     nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
     letters = {getattr(node, kind, None) for node in nodes for kind in ("id", "attr", "arg", "name")}

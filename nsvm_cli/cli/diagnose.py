@@ -38,8 +38,8 @@ def diagnose(options: argparse.Namespace) -> None:
     from nsvm_cli.terminal.console import show_facts
     from nsvm_cli.terminal.diagnosis import diagnosis_facts
 
-    trained = load_trained(options.path, {"device": "auto", **runtime_of(options)}, say=say)
-    figures = of(trained)
+    runtime = {"device": "auto", **runtime_of(options)}
+    figures = of(*load_trained(options.path, runtime, say=say))
     if options.json:
         answer(json.dumps(figures, allow_nan=False))
     else:

@@ -33,6 +33,7 @@ __all__ = [
     "Samples",
     "Source",
     "Split",
+    "Splits",
     "Table",
     "build_source",
     "load_data",
@@ -108,10 +109,15 @@ class Data:
     encoder: TableEncoder | None = None
     origins: tuple[str, ...] = ()
 
+    @property
+    def held_out(self) -> Split:
+        """The samples that runs are scored on; see ``Splits.held_out``."""
+        return self.splits[self.splits.held_out]
+
     @functools.cached_property
     def duplicates(self) -> int:
         """The number of held-out samples that have exactly the features of a training sample."""
-        return duplicates(self.splits["train"], self.splits[self.splits.held_out])
+        return duplicates(self.splits["train"], self.held_out)
 
     def remarks(self) -> list[str]:
         """Return lines about the data that matter for trusting a score."""

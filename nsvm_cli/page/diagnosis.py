@@ -9,14 +9,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nsvm_cli.datasets import Data
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.models.kernels import Biased, kernel_sums
 from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Hinge, Loss, build_loss
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.models.objectives import dataset_alignment, full_objective, squared_norm
 from nsvm_cli.models.penalties import distance_identity, distance_ones, entropy
-from nsvm_cli.page.trained import Trained
+from nsvm_cli.page.trained import algorithm_of, before_training, some_of
 from nsvm_cli.page.verdict import EXTREME, better, overfitted, verdict
+from nsvm_cli.tasks import Classification, Task
 from nsvm_cli.terminal.diagnosis import SCORES
 from nsvm_cli.trainers import Problem
 from nsvm_cli.trainers.alg1 import Alg1
@@ -36,7 +38,7 @@ class Samples(NamedTuple):
     y: Float[Tensor, " p"]
 
 
-def diagnose(trained: Trained, most: int = MOST_SAMPLES) -> Figures:
+def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> Figures:
     """Return the figures of a model on its data, and a verdict on them; those that do not apply are None.
 
     Scores are those on the held-out samples (``split``): the accuracy, or R^2 for real targets. Of many
@@ -48,49 +50,52 @@ def diagnose(trained: Trained, most: int = MOST_SAMPLES) -> Figures:
     Raises:
         RunError: a kernel value or a decision value is not finite.
     """
-    train, held_out = now = _samples(trained, trained.model, most)
-    before = _samples(trained, trained.before, most) if _moves(trained) and trained.before else []
-    e, has_svm, missing = trained.model.expansion, trained.algorithm.trains_svm, _missing(trained, train)
+    train, held_out = now = _samples(model, data, most)
+    initial = before_training(model) if _moves(model) else None
+    before = _samples(initial, data, most) if initial else []
+    e, has_svm, missing = model.expansion, algorithm_of(model).trains_svm, _missing(model, train)
+    m = data.splits.sizes["train"]
     figures = {
-        "split": trained.split,
-        "held_out_samples": len(trained.held_out),
-        "train_samples": len(trained.train),
+        "split": data.splits.held_out,
+        "held_out_samples": len(data.held_out),
+        "train_samples": m,
         "samples": len(held_out.y),
         "fitted_samples": len(train.y),
-        "metric": trained.model.task.metric,
-        **_kernel_figures(trained, train, held_out),
+        "metric": model.task.metric,
+        **_kernel_figures(model, train, held_out),
         "support_vectors": len(e.alpha) if has_svm else None,
-        "support_share": len(e.i.unique()) / len(trained.train) if has_svm and e.i is not None else None,
+        "support_share": len(e.i.unique()) / m if has_svm and e.i is not None else None,
         "objective": None,
         "duality_gap": None,
         **dict.fromkeys(("theta_change", "feature_change", "theta_zeros")),
     }
     if "objective" not in missing:  # the mean loss is that of these samples, ||f||^2 that of the model
-        y, loss = trained.model.task.targets(train.y), _loss(trained)
-        figures["objective"] = full_objective(e, trained.model.kernel, train.z, y, loss, _lam(trained))
+        y, loss = model.task.targets(train.y), _loss(model)
+        figures["objective"] = full_objective(e, model.kernel, train.z, y, loss, _lam(model))
     if "duality_gap" not in missing:
-        figures["duality_gap"] = max(0.0, figures["objective"] - _lower_bound(trained))
+        figures["duality_gap"] = max(0.0, figures["objective"] - _lower_bound(model, data))
     if before:
-        theta = torch.cat([p.detach().abs().flatten() for p in trained.model.network.parameters()])
-        figures |= {name: getattr(trained.model.facts, name) for name in ("theta_change", "feature_change")}
+        theta = torch.cat([p.detach().abs().flatten() for p in model.network.parameters()])
+        figures |= {name: getattr(model.facts, name) for name in ("theta_change", "feature_change")}
         figures["theta_zeros"] = float((theta <= 1e-3 * theta.max()).double().mean())
     undefined = [name for name in ("alignment_train", "alignment_test") if figures[name] is None]
     figures["missing"] = missing | dict.fromkeys(undefined, "undefined: equal kernel values")
-    figures |= _scores(trained, now, before, figures)
+    figures |= _scores(model, data, now, before, figures)
     return figures | verdict(figures)
 
 
-def _samples(trained: Trained, model: NSVM, most: int) -> list[Samples]:
+def _samples(model: NSVM, data: Data, most: int) -> list[Samples]:
     """Return some of the training and of the held-out samples."""
-    some = (trained.some(split, most) for split in (trained.train, trained.held_out))
+    splits, seed = (data.splits["train"], data.held_out), model.settings.seed
+    some = (some_of(split, most, seed) for split in splits)
     return [Samples(model.features(split.x), split.y) for split in some]
 
 
-def _missing(trained: Trained, train: Samples) -> dict[str, str]:
+def _missing(model: NSVM, train: Samples) -> dict[str, str]:
     """Return why figures are not computed, of those that are expected of every model."""
-    task, e, loss = trained.model.task, trained.model.expansion, _loss(trained)
+    task, e, loss = model.task, model.expansion, _loss(model)
     exact, frozen = f"refit_{task.metric}", f"frozen_{task.metric}"
-    if not trained.algorithm.trains_svm:
+    if not algorithm_of(model).trains_svm:
         return dict.fromkeys(("objective", "duality_gap", exact, frozen), "there is no SVM")
     missing = {}
     if e.one_vs_one:
@@ -103,31 +108,31 @@ def _missing(trained: Trained, train: Samples) -> dict[str, str]:
         missing["duality_gap"] = "its terms are not training samples"
     if len(train.y.unique()) < max(2, len(task.classes)):
         missing[exact] = missing[frozen] = "some class has no training sample"
-    if not _moves(trained):
+    if not _moves(model):
         missing[frozen] = "there is no theta that is trained"
     return missing
 
 
-def _loss(trained: Trained) -> Loss:
-    settings = trained.model.settings
-    return build_loss(settings.loss, settings.multiclass, trained.model.task)
+def _loss(model: NSVM) -> Loss:
+    settings = model.settings
+    return build_loss(settings.loss, settings.multiclass, model.task)
 
 
-def _lam(trained: Trained) -> float:
-    return float(trained.algorithm.parts[-1].lam)
+def _lam(model: NSVM) -> float:
+    return float(algorithm_of(model).parts[-1].lam)
 
 
-def _moves(trained: Trained) -> bool:
-    return trained.algorithm.moves_theta and trained.before is not None
+def _moves(model: NSVM) -> bool:
+    return algorithm_of(model).moves_theta and model.parameters > 0
 
 
-def _kernel_figures(trained: Trained, train: Samples, held_out: Samples) -> Figures:
+def _kernel_figures(model: NSVM, train: Samples, held_out: Samples) -> Figures:
     """Return the alignment on training and held-out samples, and figures of the kernel matrix.
 
     The matrix is that of the cosines K(a, b) / sqrt(K(a, a) K(b, b)), for which the distances are defined,
     of K without the 1 that a bias adds.
     """
-    task, kernel, seed = trained.model.task, trained.model.kernel, trained.model.settings.seed
+    task, kernel, seed = model.task, model.kernel, model.settings.seed
     alignments = [
         dataset_alignment(kernel, z, task.code(task.targets(y).to(z)), seed, task.centred)["alignment"]
         for z, y in (train, held_out)
@@ -146,14 +151,14 @@ def _kernel_figures(trained: Trained, train: Samples, held_out: Samples) -> Figu
     }
 
 
-def _lower_bound(trained: Trained) -> float:
+def _lower_bound(model: NSVM, data: Data) -> float:
     """Return a lower bound of the objective, for two classes and the hinge loss.
 
     Any beta in [0, 1]^m has the bound mean(beta) - ||h||^2 / (2 lambda), with
     h = 1/m sum_j beta_j y_j K(z_j, .). For h = lambda f, beta_j is y_j alpha_j m / T; clipped to [0, 1].
     With a bias, sum_j beta_j y_j is 0, as SVC has it. 0 is a bound, too.
     """
-    model, e, train, lam = trained.model, trained.model.expansion, trained.train, _lam(trained)
+    e, train, lam = model.expansion, data.splits["train"], _lam(model)
     assert e.i is not None
     y, m = train.y.double(), len(train)
     beta = torch.zeros(m, dtype=torch.float64).index_add(0, e.i.cpu(), e.alpha.cpu().double())
@@ -165,37 +170,37 @@ def _lower_bound(trained: Trained) -> float:
     return max(0.0, float(beta.mean()) - h / (2 * lam))
 
 
-def _scores(trained: Trained, now: list[Samples], before: list[Samples], figures: Figures) -> Figures:
+def _scores(model: NSVM, data: Data, now: list[Samples], before: list[Samples], figures: Figures) -> Figures:
     """Return the score of the model on training and held-out samples, and those of others in its place.
 
     ``beats_guess`` says whether its errors are significantly smaller than those of one answer for all,
     ``worse_features`` whether those of an exact SVM on the initial features are smaller than its own and than
     those of an exact SVM on its features, and ``overfitted`` whether those on training samples are smaller.
     """
-    model, task, e, y = trained.model, trained.model.task, trained.model.expansion, trained.train.y
+    task, e, (x, y) = model.task, model.expansion, (data.splits["train"].x, data.splits["train"].y)
     train, held_out = now
-    guess = y.mode().values if trained.classifies else y.mean()
+    guess = y.mode().values if isinstance(task, Classification) else y.mean()
     answers = {"test": decide(model, e, held_out.z), "guess": guess.expand(len(held_out.y))}
     if f"refit_{task.metric}" not in figures["missing"]:
-        answers["refit"] = decide(model, refit(trained, train), held_out.z)
+        answers["refit"] = decide(model, refit(model, train), held_out.z)
         if figures["distance_ones"] < EXTREME:
-            answers["rescaled"] = decide(model, refit(trained, train, rescaled=True), held_out.z)
+            answers["rescaled"] = decide(model, refit(model, train, rescaled=True), held_out.z)
         if before:
-            answers["frozen"] = decide(model, refit(trained, before[0]), before[1].z)
-    if isinstance(trained.algorithm, Alg1) and e.i is not None:
+            answers["frozen"] = decide(model, refit(model, before[0]), before[1].z)
+    if isinstance(algorithm_of(model), Alg1) and e.i is not None:
         # its terms keep the features of the step that added them
-        refreshed = replace(e, z=model.features(trained.train.x[e.i.cpu()]))
+        refreshed = replace(e, z=model.features(x[e.i.cpu()]))
         answers["refreshed"] = decide(model, refreshed, held_out.z)
     seen = decide(model, e, train.z)
     scores = {name: task.score(held_out.y, answer)[task.metric] for name, answer in answers.items()}
     scores["train"] = task.score(train.y, seen)[task.metric]
-    errors = {name: _errors(trained, held_out.y, answer) for name, answer in answers.items()}
+    errors = {name: _errors(model.task, held_out.y, answer) for name, answer in answers.items()}
     others = [errors["test"], errors["refit"]] if "frozen" in errors else []
     return {
         **{f"{name}_{task.metric}": scores.get(name) for name in SCORES},
         "beats_guess": better(errors["test"], errors["guess"]),
         "worse_features": bool(others) and all(better(errors["frozen"], other) for other in others),
-        "overfitted": overfitted(_errors(trained, train.y, seen), errors["test"]),
+        "overfitted": overfitted(_errors(model.task, train.y, seen), errors["test"]),
     }
 
 
@@ -206,20 +211,20 @@ def decide(model: NSVM, e: Expansion, z: Float[Tensor, "p n"]) -> Tensor:
     return svm.predict(z).cpu()
 
 
-def _errors(trained: Trained, y: Float[Tensor, " p"], decided: Tensor) -> Float[Tensor, " p"]:
+def _errors(task: Task, y: Float[Tensor, " p"], decided: Tensor) -> Float[Tensor, " p"]:
     """Return for each sample whether its class is wrong, or the square of its error."""
-    return (decided != y).double() if trained.classifies else (decided - y).double().square()
+    return (decided != y).double() if isinstance(task, Classification) else (decided - y).double().square()
 
 
-def refit(trained: Trained, train: Samples, rescaled: bool = False) -> Expansion:
+def refit(model: NSVM, train: Samples, rescaled: bool = False) -> Expansion:
     """Return an SVM on the features of samples that is solved to precision, with the hinge or the
     epsilon-insensitive loss.
 
     ``rescaled`` is as if the kernel, less its mean, were scaled to 1 for equal samples: with a bias the mean
     has no effect, and the scale is that of 1/lambda.
     """
-    settings, task, K = trained.model.settings, trained.model.task, trained.model.kernel
-    z, lam = train.z, _lam(trained)
+    settings, task, K = model.settings, model.task, model.kernel
+    z, lam = train.z, _lam(model)
     loss = build_loss(settings.loss, "crammer_singer", task)
     if not isinstance(loss.l, EpsilonInsensitive):
         loss = build_loss(None, "crammer_singer", task)

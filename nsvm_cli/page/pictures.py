@@ -10,13 +10,14 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
-from nsvm_cli.datasets import Split
+from nsvm_cli.datasets import Data, Split
 from nsvm_cli.errors import RunError
+from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.output import shortened
 from nsvm_cli.page.document import Block, Blocks, Note
 from nsvm_cli.page.plotting import BLUE, GRAY, SERIES, new_figure, style_axis, to_picture
-from nsvm_cli.page.trained import Trained
-from nsvm_cli.tasks import Classification
+from nsvm_cli.page.trained import before_training, label, some_of
+from nsvm_cli.tasks import Classification, Task
 from nsvm_cli.terminal.confusion import MOST_CLASSES
 from nsvm_cli.terminal.console import counted
 
@@ -34,30 +35,31 @@ MARKERS, COLORMAP = "osD^vPX*<>", "viridis"
 """Classes have markers for those who cannot tell colours apart."""
 
 
-def features(trained: Trained) -> Blocks:
+def features(model: NSVM, data: Data) -> Blocks:
     """Draw held-out samples in the plane of the two principal components of their features."""
-    some, drawn = trained.some(trained.held_out, MOST_POINTS), list[Block]()
-    count = counted(len(some), len(trained.held_out), trained.split)
-    ring = "; a ring marks a mistake" if trained.classifies else ""
+    some, drawn = some_of(data.held_out, MOST_POINTS, model.settings.seed), list[Block]()
+    count = counted(len(some), len(data.held_out), data.splits.held_out)
+    ring = "; a ring marks a mistake" if isinstance(model.task, Classification) else ""
     yield Note(f"The first two principal components of the features of {count}{ring}.")
-    for stage, z in _features(trained, some):
+    for stage, z in _features(model, some):
         points, share = principal_components(z)
         title = f"{stage}: {share:.0%} of the variance"
         with new_figure(*SIZE) as figure:
             axis = figure.subplots()
             style_axis(axis, title, "first principal component", "second principal component")
             axis.set(xticks=[], yticks=[])
-            _plot_points(trained, some, points, axis, figure)
+            _plot_points(model, some, points, axis, figure)
         drawn.append(to_picture(figure, f"Features of {len(some)} samples, {title}"))
     yield drawn
 
 
-def _features(trained: Trained, some: Split) -> Iterator[tuple[str, Float[Tensor, "m n"]]]:
+def _features(model: NSVM, some: Split) -> Iterator[tuple[str, Float[Tensor, "m n"]]]:
     """Yield the features before and after training; those of the inputs if there is no theta."""
-    before = {"before training": trained.before} if trained.before else {}
+    initial = before_training(model)
+    before = {"before training": initial} if initial else {}
     last = "after training" if before else "the inputs themselves"
-    for stage, model in {**before, last: trained.model}.items():
-        z = model.features(some.x)
+    for stage, each in {**before, last: model}.items():
+        z = each.features(some.x)
         if not z.isfinite().all():
             raise RunError("features of these samples are not finite")
         yield stage, z
@@ -71,43 +73,45 @@ def principal_components(z: Float[Tensor, "m n"]) -> tuple[Float64[np.ndarray, "
     return points.cpu().numpy(), float(S[:2].square().sum() / (S.square().sum() or 1.0))
 
 
-def kernel_matrices(trained: Trained) -> Blocks:
+def kernel_matrices(model: NSVM, data: Data) -> Blocks:
     """Draw the kernel matrix of some held-out samples, in the order of their classes or targets."""
-    some, drawn = trained.some(trained.held_out, MOST_ROWS), list[Block]()
+    some, drawn = some_of(data.held_out, MOST_ROWS, model.settings.seed), list[Block]()
     order = some.y.argsort(stable=True)  # the codes of classes are in their order
     some = Split(some.x[order], some.y[order])
-    count = counted(len(some), len(trained.held_out), trained.split)
-    sorted_by = "classes, with lines between the classes" if trained.classifies else "targets"
+    count = counted(len(some), len(data.held_out), data.splits.held_out)
+    sorted_by = (
+        "classes, with lines between the classes" if isinstance(model.task, Classification) else "targets"
+    )
     yield Note(f"K on {count}, in the order of their {sorted_by}.")
-    for stage, z in _features(trained, some):
-        K = trained.model.kernel(z, z).double().cpu().numpy()
+    for stage, z in _features(model, some):
+        K = model.kernel(z, z).double().cpu().numpy()
         with new_figure(*SIZE) as figure:
             axis = figure.subplots()
             axis.set_title(stage, loc="left", fontsize=10)
             figure.colorbar(axis.imshow(K, cmap=COLORMAP, interpolation="none"), ax=axis, shrink=0.8)
             axis.set(xticks=[], yticks=[])
-            if trained.classifies:
-                _separate_classes(trained, some.y, axis)
+            if isinstance(model.task, Classification):
+                _separate_classes(model.task, some.y, axis)
         drawn.append(to_picture(figure, f"Kernel matrix of {len(some)} samples, {stage}"))
     yield drawn
 
 
-def _separate_classes(trained: Trained, y: Float[Tensor, " m"], axis: Axes) -> None:
+def _separate_classes(task: Task, y: Float[Tensor, " m"], axis: Axes) -> None:
     """Draw lines between the classes of a kernel matrix, and write their names beside it if they are few."""
     for border in (y.diff().nonzero().flatten() + 0.5).tolist():  # pixels have their centres at integers
         axis.axhline(border, color="white", linewidth=0.8)
         axis.axvline(border, color="white", linewidth=0.8)
-    if len(trained.model.task.classes) <= MOST_CLASSES:
+    if len(task.classes) <= MOST_CLASSES:
         present = y.unique().tolist()
-        centres = [float((y == label).nonzero().double().mean()) for label in present]
-        axis.set_yticks(centres, [*map(trained.label, present)], fontsize=8)
+        centres = [float((y == y_r).nonzero().double().mean()) for y_r in present]
+        axis.set_yticks(centres, [label(task, y_r) for y_r in present], fontsize=8)
 
 
 def _plot_points(
-    trained: Trained, some: Split, points: Float64[np.ndarray, "m 2"], axis: Axes, figure: Figure
+    model: NSVM, some: Split, points: Float64[np.ndarray, "m 2"], axis: Axes, figure: Figure
 ) -> None:
     """Plot points in the colours of their classes or targets, and those of mistakes in a ring."""
-    task = trained.model.task
+    task = model.task
     if not isinstance(task, Classification):
         style: dict[str, Any] = {"cmap": COLORMAP, "edgecolors": "black", "linewidths": 0.5}
         drawn = axis.scatter(points[:, 0], points[:, 1], c=some.y.numpy(), s=22, **style)
@@ -118,7 +122,7 @@ def _plot_points(
         marker = MARKERS[(r + r // len(SERIES)) % len(MARKERS)]  # another one the second time round
         style = {"color": SERIES[r % len(SERIES)], "marker": marker, "linestyle": ""}
         axis.plot(*points[index == r].T, markersize=3.5, label=shortened(task.classes[r]), **style)
-    wrong = (trained.model.predict(some.x).cpu() != some.y).numpy()
+    wrong = (model.predict(some.x).cpu() != some.y).numpy()
     if wrong.any():
         ring: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": "black", "markersize": 9}
         axis.plot(*points[wrong].T, "o", label="mistake", **ring)
@@ -129,15 +133,15 @@ def _plot_points(
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8, **close)
 
 
-def predictions(trained: Trained) -> Blocks:
+def predictions(model: NSVM, data: Data) -> Blocks:
     """Draw the predictions of real targets against the targets of some held-out samples."""
-    if trained.classifies:
+    if isinstance(model.task, Classification):
         return
-    some = trained.some(trained.held_out, MOST_POINTS)
+    some = some_of(data.held_out, MOST_POINTS, model.settings.seed)
     with new_figure(*SIZE) as figure:
         axis = figure.subplots()
         style_axis(axis, "prediction against target", "target", "prediction")
         axis.axline((float(some.y[0]),) * 2, slope=1, color=GRAY, linewidth=1)
-        axis.plot(some.y, trained.model.predict(some.x).cpu(), "o", color=BLUE, markersize=3.5, alpha=0.7)
+        axis.plot(some.y, model.predict(some.x).cpu(), "o", color=BLUE, markersize=3.5, alpha=0.7)
         axis.grid(alpha=0.3)
     yield to_picture(figure, f"Prediction against target of {len(some)} samples")

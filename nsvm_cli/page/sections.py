@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -9,18 +10,33 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Real
 from torch import Tensor
 
 from nsvm_cli.config.settings import flat
+from nsvm_cli.datasets import Data
 from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.models.nsvm import NSVM, Facts
 from nsvm_cli.output import shortened
 from nsvm_cli.page import pictures
 from nsvm_cli.page.curves import panels_of, plot_panel
 from nsvm_cli.page.diagnosis import diagnose
-from nsvm_cli.page.document import Block, Blocks, Images, KeyFigures, Note, Section, Table, left_out, section
+from nsvm_cli.page.document import (
+    Block,
+    Blocks,
+    Images,
+    KeyFigures,
+    Note,
+    Picture,
+    Section,
+    Table,
+    left_out,
+    section,
+)
 from nsvm_cli.page.plotting import new_figure, to_picture
-from nsvm_cli.page.trained import Trained, explain, load_trained
+from nsvm_cli.page.trained import algorithm_of, explain, label, load_trained, some_of
 from nsvm_cli.storage.run_directory import RESULT, checkpoints_in, reading
 from nsvm_cli.tasks import Classification
 from nsvm_cli.terminal.confusion import MOST_CLASSES, class_cells, frequent_cells, matrix_cells
@@ -120,10 +136,10 @@ def model_sections(run: Path, runtime: Mapping[str, Any]) -> list[Section]:
     """Return what there is to show of the model of a run; see ``load_trained``."""
     said: list[str] = []
     try:
-        trained = load_trained(run, runtime, said.append)
+        model, data = load_trained(run, runtime, said.append)
     except (InputError, RunError) as error:
         return [left_out("Model", "Mistakes, support vectors, kernel matrix and features are", error)]
-    parts: dict[str, Callable[[Trained], Blocks]] = {
+    parts: dict[str, Callable[[NSVM, Data], Blocks]] = {
         "Diagnosis": _diagnosis,
         "Predictions": pictures.predictions,
         "Worst mistakes": mistakes,
@@ -131,71 +147,104 @@ def model_sections(run: Path, runtime: Mapping[str, Any]) -> list[Section]:
         "Kernel matrix": pictures.kernel_matrices,
         "Features": pictures.features,
     }
-    sections = [part for title, make in parts.items() for part in section(title, partial(make, trained))]
+    sections = [part for title, make in parts.items() for part in section(title, partial(make, model, data))]
     return [*([Section("Model", [*map(Note, said)])] if said else []), *sections]
 
 
-def _diagnosis(trained: Trained) -> Blocks:
-    if trained.algorithm.trains_svm:
-        figures = diagnose(trained, MOST_IN_DIAGNOSIS)
+def _diagnosis(model: NSVM, data: Data) -> Blocks:
+    if algorithm_of(model).trains_svm:
+        figures = diagnose(model, data, MOST_IN_DIAGNOSIS)
         yield Note(f"{figures['verdict'].capitalize()}: {figures['why']}.")
         yield Table("A look inside", ("figure", "value", "meaning"), diagnosis_facts(figures), range(1, 2))
 
 
-def mistakes(trained: Trained) -> Blocks:
+def mistakes(model: NSVM, data: Data) -> Blocks:
     """Show the held-out samples with the largest g_decided - g_true (with two classes, 2 |g|), the worst
     first.
     """
-    task, split = trained.model.task, trained.held_out
+    task, split, name = model.task, data.held_out, data.splits.held_out
     if not isinstance(task, Classification):
         return
-    g = trained.model.decision_function(split.x).double().cpu()
+    g = model.decision_function(split.x).double().cpu()
     true, decided = task.index(split.y).long(), task.index(task.decide(g)).long()
     g = torch.stack([-g, g], 1) if g.ndim == 1 else g
     margin = (g.gather(1, decided[:, None]) - g.gather(1, true[:, None]))[:, 0]
     wrong = (true != decided).nonzero().flatten()
     worst = wrong[margin[wrong].argsort(descending=True, stable=True)][:MOST_MISTAKES]
     if not len(wrong):
-        yield Note(f"There are none: all {len(split)} {trained.split} samples are decided rightly.")
+        yield Note(f"There are none: all {len(split)} {name} samples are decided rightly.")
         return
     names = [*map(shortened, task.classes)]
-    count = f"{len(worst)} of {len(wrong)} mistakes on the {trained.split} set"
+    count = f"{len(worst)} of {len(wrong)} mistakes on the {name} set"
     texts = [f"{names[true[i]]} → {names[decided[i]]}" for i in worst]
-    yield _samples(trained, f"The worst {count}: class → decision", split.x[worst], texts)
+    yield _samples(model, data, f"The worst {count}: class → decision", split.x[worst], texts)
 
 
 def _samples(
-    trained: Trained, caption: str, x: Sequence[Tensor] | Tensor, texts: Sequence[str], first: bool = False
+    model: NSVM,
+    data: Data,
+    caption: str,
+    x: Sequence[Tensor] | Tensor,
+    texts: Sequence[str],
+    first: bool = False,
 ) -> Images | Table:
     """Return samples with a text beside each: as images, or as rows of a table."""
-    if trained.are_images:
-        return Images(caption, [*map(trained.image, x, texts)], first)
-    head = ["", *trained.columns[:MOST_COLUMNS]]
+    if _are_images(model):
+        seen = data.splits["train"].x
+        bounds = float(seen.min()), float(seen.max())
+        return Images(caption, [image(*shown, bounds) for shown in zip(x, texts, strict=True)], first)
+    head = ["", *columns_of(model.facts)[:MOST_COLUMNS]]
     values = [sample.flatten()[:MOST_COLUMNS].tolist() for sample in x]
     rows = [(text, *map("{:.10g}".format, row)) for text, row in zip(texts, values, strict=True)]
     return Table(caption, head, rows, range(1, len(head)))
 
 
-def support_vectors(trained: Trained) -> Blocks:
+def _are_images(model: NSVM) -> bool:
+    shape = model.facts.shape  # (channels, height, width), grey or in colour
+    return len(shape) == 3 and shape[0] in (1, 3)
+
+
+def image(x: Real[Tensor, "channels height width"], text: str, bounds: tuple[float, float]) -> Picture:
+    """Return a sample as a picture that is black at the lower bound, and white at the upper one."""
+    from PIL import Image  # slow to import, and not needed for tables
+
+    low, high = bounds
+    scaled = (np.moveaxis(x.double().numpy(), 0, -1) - low) / (high - low or 1.0)
+    pixels = np.rint(255 * scaled.clip(0, 1)).astype(np.uint8)
+    png = io.BytesIO()
+    Image.fromarray(pixels.squeeze(-1) if len(x) == 1 else pixels).save(png, "png", optimize=True)
+    return Picture(png.getvalue(), text)
+
+
+def columns_of(facts: Facts) -> list[str]:
+    """Return the names of the features of samples that are no images, as the network gets them."""
+    if (encoder := facts.encoder) is None:
+        return [f"feature {n}" for n in range(1, math.prod(facts.shape) + 1)]
+    texts = [f"{name}: {text}" for name, categories in encoder.text.items() for text in categories]
+    return [*encoder.numbers, *texts]
+
+
+def support_vectors(model: NSVM, data: Data) -> Blocks:
     """Explain a few predictions by the support vectors with the largest terms."""
-    e, train, label = trained.model.expansion, trained.train, trained.label
-    if not trained.algorithm.trains_svm or not len(e.z):
+    e, task, train = model.expansion, model.task, data.splits["train"]
+    if not algorithm_of(model).trains_svm or not len(e.z):
         return
-    what = "decision follows from sums" if trained.classifies else "prediction is the mean target plus a sum"
+    classifies = isinstance(task, Classification)
+    what = "decision follows from sums" if classifies else "prediction is the mean target plus a sum"
     yield Note(
         f"A {what} over the support vectors xⱼ with terms proportional to αⱼ yⱼ K(xⱼ, x). For a few samples "
         "x, these are the xⱼ with the largest terms."
     )
-    some = trained.some(trained.held_out, EXPLAINED)
+    some = some_of(data.held_out, EXPLAINED, model.settings.seed)
     blocks: list[Block] = []
     bias = " and the bias" if torch.as_tensor(e.bias).any() else ""
-    for x, y, (decided, total, terms) in zip(some.x, some.y, explain(trained, some.x), strict=True):
-        answer = f"decided {label(decided)}" if trained.classifies else f"predicted {decided:.7g}"
+    for x, y, (decided, total, terms) in zip(some.x, some.y, explain(model, some.x), strict=True):
+        answer = f"decided {label(task, decided)}" if classifies else f"predicted {decided:.7g}"
         caption = (
-            f"{label(float(y))}, {answer}: score {total:+.3g}, the sum of all {len(e.z)} terms{bias}; "
+            f"{label(task, float(y))}, {answer}: score {total:+.3g}, the sum of all {len(e.z)} terms{bias}; "
             f"these add up to {sum(value for value, _ in terms):+.3g}"
         )
-        texts = [f"{label(float(train.y[j]))}: {value:+.3g}" for value, j in terms]
+        texts = [f"{label(task, float(train.y[j]))}: {value:+.3g}" for value, j in terms]
         rows = [x, *(train.x[j] for _, j in terms)]
-        blocks.append(_samples(trained, caption, rows, ["x", *texts], first=True))
-    yield from blocks if trained.are_images else [blocks]
+        blocks.append(_samples(model, data, caption, rows, ["x", *texts], first=True))
+    yield from blocks if _are_images(model) else [blocks]

@@ -92,20 +92,15 @@ def load(settings: Settings, samples: SampleCache | None = None) -> Data:
     return data
 
 
-def build(settings: Settings, data: Data, parts: Parts | None = None) -> Experiment:
+def build(settings: Settings, data: Data) -> Experiment:
     """Build the objects of a run on loaded data.
 
-    Args:
-        settings: those of the run.
-        data: its data.
-        parts: what ``build_parts`` has made of the settings, if it has been called.
-
     Raises:
-        InputError: a setting is wrong, or does not suit the data.
+        InputError: a setting is wrong, or does not suit the data, or files could not hold the run.
     """
     if settings.calibration and not data.splits.sizes["validation"]:
         raise InputError("calibration=sigmoid needs a validation set: expected dataset.validation above 0")
-    parts = parts or build_parts(settings)
+    parts = build_parts(settings)
     device, dtype = select_device(settings.device, settings.threads), getattr(torch, settings.dtype)
     train = data.splits["train"]
     algorithm = parts.algorithm.for_samples(len(train.y))
@@ -152,9 +147,9 @@ def prepare(settings: Settings, samples: SampleCache | None = None) -> Experimen
     Raises:
         InputError: a setting is wrong, the data are missing or damaged, or files could not hold the run.
     """
-    parts = build_parts(settings)  # before loading the data, which may take minutes
+    build_parts(settings)  # before loading the data, which may take minutes
     build_logger(settings.logger)
-    return build(settings, load(settings, samples), parts)
+    return build(settings, load(settings, samples))
 
 
 def _facts(data: Data) -> Facts:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from nsvm_cli.datasets import Split
+from nsvm_cli.datasets import Data, Split, Splits
 from nsvm_cli.datasets.encoding import TableEncoder
-from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.page.trained import Trained, load_trained
+from nsvm_cli.models.nsvm import NSVM, Expansion
+from nsvm_cli.page.trained import load_trained
 from nsvm_cli.tasks import Regression, task_for
 from tests.small_runs import small_run
 
@@ -33,8 +34,8 @@ def trained(folder: Path, **changes: Any) -> Path:
     return folder / "run"
 
 
-def load(folder: Path, **changes: Any) -> Trained:
-    """Return the model of such a run."""
+def load(folder: Path, **changes: Any) -> tuple[NSVM, Data]:
+    """Return the model of such a run, and its data."""
     return load_trained(trained(folder, **changes), {"device": "cpu"})
 
 
@@ -51,17 +52,21 @@ def stub(
     features: Callable[[Tensor], Tensor] = lambda x: x,
     expansion: Expansion | None = None,
     train: Split | None = None,
-) -> Trained:
-    """Return a model of real targets, unless there are classes, and its held-out samples."""
+) -> tuple[Any, Any]:
+    """Return a model of real targets, unless there are classes, and its training and held-out samples."""
     held_out = split(x, y)
     task: Any = task_for(list(classes)) if classes else Regression(0.0, 1.0)
-    model = Mock(task=task, decision_function=g, features=features, parameters=[])
+    model = Mock(task=task, decision_function=g, features=features, parameters=0)
     model.expansion = expansion or Expansion(held_out.x, held_out.y, 1.0)
     model.predict = lambda x: task.decide(g(x))
     model.kernel = lambda z, other: z @ other.mT
     shape = (*held_out.x.shape[1:],)
     encoder = TableEncoder({"kind": ("b", "c"), "size": 0.0}) if shape == (3,) else None
     model.facts = Mock(shape=shape, encoder=encoder)
-    splits = {"train": train or Split(held_out.x + 100, held_out.y), "test": held_out}
+    train = train or Split(held_out.x + 100, held_out.y)
+    x, y = torch.cat([train.x, held_out.x]), torch.cat([train.y, held_out.y])
+    samples = Mock(x=x.numpy(), y=y.numpy())
+    m, rows = len(train), np.arange(len(train) + len(held_out))
+    splits = Splits(samples, {"train": rows[:m], "validation": rows[:0], "test": rows[m:]})
     model.settings = Mock(seed=0, algorithm={"name": "alg1", "steps": 1})
-    return Trained(model, Mock(splits=splits), "test")
+    return model, Mock(splits=splits, held_out=held_out)

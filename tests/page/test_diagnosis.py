@@ -46,7 +46,7 @@ MADE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("made", MADE)
 def test_made_cases_are_told_apart(made: str, tmp_path: Path) -> None:
-    figures = diagnose(found := load(tmp_path, **MADE[made]))
+    figures = diagnose(*(found := load(tmp_path, **MADE[made])))
     assert figures["verdict"] == made, figures["why"]
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
     has_theta = MADE[made].get("network") != RINGNORM["network"]
@@ -55,7 +55,7 @@ def test_made_cases_are_told_apart(made: str, tmp_path: Path) -> None:
     assert figures["duality_gap"] >= 0
     assert (figures["duality_gap"] < 1e-3) == (MADE[made]["algorithm"] == ALG4), "others have not converged"
     if made == "healthy":
-        some = diagnose(found, most=50)
+        some = diagnose(*found, most=50)
         meanings = {name: meaning for name, _, meaning in diagnosis_facts(some)}
         assert meanings["test accuracy"] == "on 50 of 100 test samples"
         assert meanings["train accuracy"] == "on 50 of 900 training samples"
@@ -70,8 +70,8 @@ def test_the_model_of_an_estimator_has_no_data_to_diagnose_it_on(tmp_path: Path)
 
 
 def test_the_gap_is_that_to_the_dual_value_of_scikit_learn(tmp_path: Path) -> None:
-    found = load(tmp_path, **PEGASOS, kernel={"name": "rbf", "gamma": 0.05}, dtype="float64")
-    train, model, lam = found.train, found.model, 1e-3
+    model, data = load(tmp_path, **PEGASOS, kernel={"name": "rbf", "gamma": 0.05}, dtype="float64")
+    train, lam = data.splits["train"], 1e-3
     y, z = train.y.numpy(), model.features(train.x)
     K = model.kernel(z, z).numpy()
     m = len(y)
@@ -81,7 +81,7 @@ def test_the_gap_is_that_to_the_dual_value_of_scikit_learn(tmp_path: Path) -> No
     dual = lam * (np.abs(a).sum() - a @ K @ a / 2)
     f = K[:, svc.support_] @ svc.dual_coef_[0] + svc.intercept_
     primal = lam / 2 * a @ K @ a + np.maximum(0, 1 - y * f).mean()
-    figures = diagnose(found)
+    figures = diagnose(model, data)
     assert primal == pytest.approx(dual, abs=1e-6)
     assert figures["duality_gap"] > 1e-4, "Pegasos has taken few steps"
     expansion = replace(
@@ -92,8 +92,7 @@ def test_the_gap_is_that_to_the_dual_value_of_scikit_learn(tmp_path: Path) -> No
         bias=float(svc.intercept_[0]),
         i=torch.from_numpy(svc.support_).long(),
     )
-    exact = replace(found, model=replace(model, expansion=expansion))
-    figures = diagnose(exact)
+    figures = diagnose(replace(model, expansion=expansion), data)
     assert figures["objective"] == pytest.approx(primal, rel=1e-9)
     assert figures["objective"] - figures["duality_gap"] == pytest.approx(dual, abs=1e-8)
     assert figures["refit_accuracy"] == figures["test_accuracy"]
@@ -137,7 +136,7 @@ CASES: list[tuple[dict[str, Any], set[str]]] = [
 
 @pytest.mark.parametrize(("changes", "expected"), CASES)
 def test_what_does_not_apply_is_null(changes: dict[str, Any], expected: set[str], tmp_path: Path) -> None:
-    figures = diagnose(load(tmp_path, **changes))
+    figures = diagnose(*load(tmp_path, **changes))
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
     unknown = {name for name, value in figures.items() if value is None}
     assert unknown - {"rescaled_accuracy"} == expected
@@ -155,7 +154,7 @@ def test_tables(table: str, solver: str, tmp_path: Path) -> None:
     changes = {**small_table(table, tmp_path), "algorithm": algorithm}
     if table == "regression" and solver == "pegasos":
         changes["loss"] = {"name": "squared"}
-    figures = diagnose(load(tmp_path, **changes))
+    figures = diagnose(*load(tmp_path, **changes))
     metric = "r2" if table == "regression" else "accuracy"
     assert figures["metric"] == metric
     assert None not in (figures[f"test_{metric}"], figures[f"refit_{metric}"], figures[f"frozen_{metric}"])

@@ -12,6 +12,7 @@ from torch import Tensor
 from nsvm_cli.errors import RunError
 from nsvm_cli.page.document import Picture
 from nsvm_cli.page.pictures import features, kernel_matrices, predictions, principal_components
+from nsvm_cli.page.trained import some_of
 from tests.page.models import stub
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -46,8 +47,8 @@ def test_real_targets_have_the_colours_of_a_bar_and_predictions_above_them(
     drawn: list[Figure],
 ) -> None:
     found = stub(X, torch.tensor([3.0, 1.0, 2.0, 5.0, 4.0]))
-    some = found.some(found.held_out, 5)
-    [*features(found), *predictions(found)]
+    some = some_of(found[1].held_out, 5, seed=0)
+    [*features(*found), *predictions(*found)]
     (points,) = drawn[0].axes[0].collections
     assert np.asarray(points.get_array()).tolist() == some.y.tolist()
     assert points.get_clim() == (1, 5)
@@ -57,12 +58,14 @@ def test_real_targets_have_the_colours_of_a_bar_and_predictions_above_them(
     assert np.asarray(predicted).tolist() == some.x[:, 0].tolist()
 
 
-def test_features_before_and_after_training_with_rings_around_mistakes(drawn: list[Figure]) -> None:
+def test_features_before_and_after_training_with_rings_around_mistakes(
+    drawn: list[Figure], monkeypatch: pytest.MonkeyPatch
+) -> None:
     y = [-1, 1, 1, -1, -1]
     found = stub(X, y, "ab", slanted, lambda x: x.square())
-    found.__dict__["before"] = stub(X, y, "ab").model
-    [*features(found)]
-    some = found.some(found.held_out, 5)
+    monkeypatch.setattr("nsvm_cli.page.pictures.before_training", lambda model: stub(X, y, "ab")[0])
+    [*features(*found)]
+    some = some_of(found[1].held_out, 5, seed=0)
     for figure, stage, z in zip(drawn, ("before", "after"), (some.x, some.x.square()), strict=True):
         points, share = principal_components(z)
         assert figure.axes[0].get_title(loc="left") == f"{stage} training: {share:.0%} of the variance"
@@ -75,8 +78,8 @@ def test_features_before_and_after_training_with_rings_around_mistakes(drawn: li
 def test_a_kernel_matrix_is_in_the_order_of_the_classes(drawn: list[Figure]) -> None:
     y = torch.tensor([2, 0, 1, 0, 2])
     found = stub(X, y, ["ant", "bee", "cat"], features=lambda x: x.square())
-    [*kernel_matrices(found)]
-    some, (axis, _) = found.some(found.held_out, 5), drawn[0].axes
+    [*kernel_matrices(*found)]
+    some, (axis, _) = some_of(found[1].held_out, 5, seed=0), drawn[0].axes
     order, z = np.argsort(some.y.numpy(), kind="stable"), some.x.square()
     assert axis.get_title(loc="left") == "the inputs themselves"
     np.testing.assert_array_equal(np.asarray(axis.images[0].get_array()), (z @ z.mT).numpy()[order][:, order])
@@ -96,4 +99,4 @@ def test_principal_components_are_those_of_scikit_learn() -> None:
         assert points.shape == (len(few), 2)
         assert np.isfinite([*points.flat, share]).all()
     with pytest.raises(RunError, match="not finite"):
-        [*features(stub(X, [1, 2, 3, 4, 5], features=lambda x: x / 0))]
+        [*features(*stub(X, [1, 2, 3, 4, 5], features=lambda x: x / 0))]

@@ -13,12 +13,21 @@ import torch
 from PIL import Image
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
+from nsvm_cli.artifacts.model_file import save_model
+from nsvm_cli.datasets import Data
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.change import theta_change
-from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.page.document import Images, Picture, Section, Table
-from nsvm_cli.page.sections import confusion_tables, mistakes, model_sections, support_vectors
-from nsvm_cli.page.trained import Trained, explain
+from nsvm_cli.page.sections import (
+    columns_of,
+    confusion_tables,
+    image,
+    mistakes,
+    model_sections,
+    support_vectors,
+)
+from nsvm_cli.page.trained import before_training, explain, load_trained, some_of
 from tests.page.models import load, split, stub, trained
 from tests.small_tables import small_table
 
@@ -37,13 +46,13 @@ def left_minus_right(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_mistake_is_shown_with_its_class_its_decision_and_its_image() -> None:
-    (block,) = mistakes(stub(IMAGES, [1, -1, -1], ["hen", "owl"], left_minus_right, train=OTHERS))
+    (block,) = mistakes(*stub(IMAGES, [1, -1, -1], ["hen", "owl"], left_minus_right, train=OTHERS))
     assert isinstance(block, Images)
     assert block.caption == "The worst 2 of 2 mistakes on the test set: class → decision"
     assert [image.text for image in block.images] == ["owl → hen", "hen → owl"]
     assert [pixels(image) for image in block.images] == [[[0, 255]], [[255, 0]]]
     x = torch.arange(60.0).double().reshape(1, 3, 5, 4)
-    colour = stub(x, [1], "ab", train=split(x, [1])).image(x[0], "x")
+    colour = image(x[0], "x", (0.0, 59.0))
     assert pixels(colour)[0][0] == [0, round(255 * 20 / 59), round(255 * 40 / 59)]
 
 
@@ -59,7 +68,7 @@ def test_the_worst_mistakes_are_those_decided_by_the_most(
     g: list[Any], y: list[int], classes: str, worst: list[str]
 ) -> None:
     x = torch.arange(len(y)).reshape(-1, 1)
-    (table,) = mistakes(stub(x, y, classes, lambda x: torch.tensor(g)))
+    (table,) = mistakes(*stub(x, y, classes, lambda x: torch.tensor(g)))
     assert isinstance(table, Table)
     assert [f"{row[1]} {row[0]}" for row in table.rows] == worst
 
@@ -68,7 +77,7 @@ def test_a_prediction_and_its_support_vectors_are_shown_with_their_own_images() 
     alpha = torch.tensor([-2.0, 1.0]).double()
     expansion = Expansion(OTHERS.x.flatten(1), alpha, 255.0**2, i=torch.arange(2))
     one = IMAGES[1:2], [-1], ["hen", "owl"]
-    _, block = support_vectors(stub(*one, left_minus_right, lambda x: x.flatten(1), expansion, OTHERS))
+    _, block = support_vectors(*stub(*one, left_minus_right, lambda x: x.flatten(1), expansion, OTHERS))
     assert isinstance(block, Images)
     assert block.caption == "hen, decided owl: score +0.8, the sum of all 2 terms; these add up to +0.8"
     assert [image.text for image in block.images] == ["x", "owl: +0.8"]
@@ -77,12 +86,12 @@ def test_a_prediction_and_its_support_vectors_are_shown_with_their_own_images() 
 
 def test_a_row_of_a_table_has_the_names_of_its_features() -> None:
     x = [[1.7e9, 0.0, 1.0], [1.7e9 + 1, 1.0, 0.0]]
-    (table,) = mistakes(stub(x, [1, 1], "ab", lambda x: 1.7e9 - x[:, 0]))
+    (table,) = mistakes(*stub(x, [1, 1], "ab", lambda x: 1.7e9 - x[:, 0]))
     assert isinstance(table, Table)
     assert table.caption == "The worst 1 of 1 mistakes on the test set: class → decision"
     assert table.head == ["", "size", "kind: b", "kind: c"]
     assert table.rows == [("b → a", "1700000001", "1", "0")]
-    assert stub(torch.zeros(2, 784), [1, 1], "ab").columns[-1] == "feature 784"
+    assert columns_of(stub(torch.zeros(2, 784), [1, 1], "ab")[0].facts)[-1] == "feature 784"
 
 
 def test_a_cell_of_the_confusion_matrix_is_as_dark_as_its_share_of_the_row() -> None:
@@ -118,14 +127,14 @@ def test_the_terms_of_a_sample_are_added_up_and_zeros_left_out() -> None:
     found = stub(
         [[2.0], [4.0]], [1, -1], "ab", features=lambda x: x.float() // 2, expansion=expansion, train=train
     )
-    for z_x, (_, total, terms) in zip((1, 2), explain(found, found.held_out.x), strict=True):
+    for z_x, (_, total, terms) in zip((1, 2), explain(found[0], found[1].held_out.x), strict=True):
         assert terms == [(4 * z_x / 2, 0), (3 * z_x / 2, 1), (-2 * z_x / 2, 3)]
         assert total == 5 * z_x / 2
 
 
 @pytest.fixture(scope="module")
-def found(unchecked: None, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """A model of two classes."""
+def found(unchecked: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[NSVM, Data]:
+    """A model of two classes, and its data."""
     return load(tmp_path_factory.mktemp("found"))
 
 
@@ -133,12 +142,15 @@ def found(unchecked: None, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     ("table", "solver"),
     [("three classes", "pegasos"), ("three classes", "svc"), ("regression", "svc"), ("", "")],
 )
-def test_the_strongest_support_vectors(table: str, solver: str, found: Trained, tmp_path: Path) -> None:
+def test_the_strongest_support_vectors(
+    table: str, solver: str, found: tuple[NSVM, Data], tmp_path: Path
+) -> None:
     """The terms are compared with all of them, and their sum with g."""
     if table:
         algorithm = {"name": "alg4", "steps": 20, "solver_steps": 100, "lam": 0.01, "solver": solver}
         found = load(tmp_path, **small_table(table, tmp_path), algorithm=algorithm)
-    e, model, some = found.model.expansion, found.model, found.some(found.held_out, 5)
+    model, data = found
+    e, some = model.expansion, some_of(data.held_out, 5, seed=0)
     assert e.i is not None
     alpha, bias = e.alpha.numpy() / e.scale, np.asarray(e.bias)
     if table == "three classes" and solver == "svc":  # the columns are the pairs (0, 1), (0, 2), (1, 2)
@@ -146,7 +158,7 @@ def test_the_strongest_support_vectors(table: str, solver: str, found: Trained, 
         alpha, bias = alpha @ signs.T, signs @ bias
     if table == "regression":
         alpha, bias = model.task.std * alpha, model.task.std * bias
-    for x, (decided, total, terms) in zip(some.x, explain(found, some.x), strict=True):
+    for x, (decided, total, terms) in zip(some.x, explain(model, some.x), strict=True):
         K = model.kernel(model.features(x[None]), e.z)[0].numpy()
         column = (slice(None), int(decided)) if alpha.ndim == 2 else slice(None)
         expected = alpha[column] * K
@@ -157,35 +169,39 @@ def test_the_strongest_support_vectors(table: str, solver: str, found: Trained, 
         assert total == pytest.approx(g, rel=1e-3, abs=1e-5)
         for value, row in terms:
             (s,) = (e.i == row).nonzero()
-            torch.testing.assert_close(model.features(found.train.x[row][None]), e.z[s])
+            torch.testing.assert_close(model.features(data.splits["train"].x[row][None]), e.z[s])
             assert value == pytest.approx(expected[s], rel=1e-4, abs=1e-5)
         if table == "regression":
             assert model.task.mean + total == pytest.approx(decided, rel=1e-4)
 
 
-def test_terms_that_are_no_samples_or_none_at_all(found: Trained) -> None:
-    def with_terms(**changes: Any) -> Trained:
-        expansion = replace(found.model.expansion, **changes)
-        return replace(found, model=replace(found.model, expansion=expansion))
+def test_terms_that_are_no_samples_or_none_at_all(found: tuple[NSVM, Data], tmp_path: Path) -> None:
+    model, data = found
+
+    def with_terms(**changes: Any) -> NSVM:
+        return replace(model, expansion=replace(model.expansion, **changes))
 
     with pytest.raises(InputError, match="does not say which"):
-        [*support_vectors(with_terms(i=None))]
-    with pytest.raises(InputError, match="names training sample 1000000000"):
-        with_terms(i=torch.full((len(found.model.expansion.z),), 10**9))
-    e = found.model.expansion
+        [*support_vectors(with_terms(i=None), data)]
+    e = model.expansion
     assert e.i is not None
     none = with_terms(z=e.z[:0], alpha=e.alpha[:0], i=e.i[:0])
-    assert not [*support_vectors(none)]
-    settings = replace(found.model.settings, algorithm={"name": "cross_entropy", "steps": 1})
-    assert not [*support_vectors(replace(found, model=replace(found.model, settings=settings)))]
+    assert not [*support_vectors(none, data)]
+    settings = replace(model.settings, algorithm={"name": "cross_entropy", "steps": 1})
+    assert not [*support_vectors(replace(model, settings=settings), data)]
+    save_model(tmp_path / "other", with_terms(i=torch.full((len(e.z),), 10**9)))
+    with pytest.raises(InputError, match="names training sample 1000000000"):
+        load_trained(tmp_path / "other", {"device": "cpu"})
 
 
-def test_before_training_theta_is_what_the_seed_makes_it(found: Trained, tmp_path: Path) -> None:
-    assert found.before is not None
-    moved = theta_change(found.before.network, found.model.network)
-    assert moved == pytest.approx(found.model.facts.theta_change)
+def test_before_training_theta_is_what_the_seed_makes_it(found: tuple[NSVM, Data], tmp_path: Path) -> None:
+    model, _ = found
+    initial = before_training(model)
+    assert initial is not None
+    moved = theta_change(initial.network, model.network)
+    assert moved == pytest.approx(model.facts.theta_change)
     assert moved > 0
-    assert load(tmp_path, network={"name": "identity"}).before is None
+    assert before_training(load(tmp_path, network={"name": "identity"})[0]) is None
 
 
 def sections(run: Path) -> dict[str, Section]:
