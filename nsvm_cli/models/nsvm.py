@@ -21,6 +21,8 @@ from nsvm_cli.memory import rows_at_a_time
 from nsvm_cli.models.calibration import Sigmoids, fit_sigmoids, probabilities, probability_scores
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.kernels import Kernel, kernel_sums
+from nsvm_cli.models.networks import build_network
+from nsvm_cli.randomness import Stream, derived_seed
 from nsvm_cli.tasks import Regression, Task, task_for
 
 
@@ -220,6 +222,12 @@ class NSVM:
     def predict(self, x: Real[Tensor, "p ..."]) -> Tensor:
         """Return the predictions for raw samples, of shape (p,): coded classes, or targets in their units."""
         return torch.cat([self.task.decide(self.decision_function(part)) for part in x.split(self._rows)])
+
+    def before_training(self) -> NSVM:
+        """Return the same model with theta as it was before training, which follows from the seed."""
+        seed = derived_seed(self.settings.seed, Stream.THETA)
+        initial = build_network(self.settings.network, self.facts.shape, seed, self.task.outputs)
+        return replace(self, network=initial.to(self.expansion.z))
 
     def with_facts(self, **changes: Any) -> NSVM:
         """Return the same model with other facts.

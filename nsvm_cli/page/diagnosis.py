@@ -16,7 +16,7 @@ from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Hinge, Loss, buil
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.models.objectives import dataset_alignment, full_objective, squared_norm
 from nsvm_cli.models.penalties import distance_identity, distance_ones, entropy
-from nsvm_cli.page.trained import algorithm_of, before_training, some_of
+from nsvm_cli.page.trained import algorithm_of, some_of
 from nsvm_cli.page.verdict import EXTREME, better, overfitted, verdict
 from nsvm_cli.tasks import Classification, Task
 from nsvm_cli.terminal.diagnosis import SCORES
@@ -51,8 +51,7 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> Figures:
         RunError: a kernel value or a decision value is not finite.
     """
     train, held_out = now = _samples(model, data, most)
-    initial = before_training(model) if _moves(model) else None
-    before = _samples(initial, data, most) if initial else []
+    before = _samples(model.before_training(), data, most) if _moves(model) else []
     e, has_svm, missing = model.expansion, algorithm_of(model).trains_svm, _missing(model, train)
     m = data.splits.sizes["train"]
     figures = {

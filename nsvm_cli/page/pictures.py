@@ -16,7 +16,7 @@ from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.output import shortened
 from nsvm_cli.page.document import Block, Blocks, Note
 from nsvm_cli.page.plotting import BLUE, GRAY, SERIES, new_figure, style_axis, to_picture
-from nsvm_cli.page.trained import before_training, label, some_of
+from nsvm_cli.page.trained import label, some_of
 from nsvm_cli.tasks import Classification, Task
 from nsvm_cli.terminal.confusion import MOST_CLASSES
 from nsvm_cli.terminal.console import counted
@@ -55,8 +55,7 @@ def features(model: NSVM, data: Data) -> Blocks:
 
 def _features(model: NSVM, some: Split) -> Iterator[tuple[str, Float[Tensor, "m n"]]]:
     """Yield the features before and after training; those of the inputs if there is no theta."""
-    initial = before_training(model)
-    before = {"before training": initial} if initial else {}
+    before = {"before training": model.before_training()} if model.parameters else {}
     last = "after training" if before else "the inputs themselves"
     for stage, each in {**before, last: model}.items():
         z = each.features(some.x)

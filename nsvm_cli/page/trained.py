@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.models.objectives import random_subset
 from nsvm_cli.output import shortened
-from nsvm_cli.runs.experiment import initial_network
 from nsvm_cli.runs.open_model import open_model
 from nsvm_cli.tasks import Classification, Regression, Task
 from nsvm_cli.trainers import Trainer, build_trainer
@@ -30,14 +28,6 @@ Terms = list[tuple[float, int]]
 def algorithm_of(model: NSVM) -> Trainer[Any]:
     """Return the algorithm that trained a model."""
     return build_trainer(model.settings.algorithm)
-
-
-def before_training(model: NSVM) -> NSVM | None:
-    """Return a model with theta as it was before training; None if there is no theta."""
-    if not model.parameters:
-        return None
-    initial = initial_network(model.settings, model.facts.shape, model.task.outputs)
-    return replace(model, network=initial.to(model.expansion.z))
 
 
 def label(task: Task, y: float) -> str:

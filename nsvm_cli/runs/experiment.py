@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
-from torch import nn
 
 from nsvm_cli import __version__
 from nsvm_cli.config.registry import construct, one_line
@@ -123,10 +122,10 @@ def _feature_map(settings: Settings, problem: Problem, scaling: Scaling, parts: 
     """Return F_theta, freshly initialised, with its optimizer and augmentation."""
     shape = tuple(problem.x.shape[1:])
     seeds = {stream: derived_seed(settings.seed, stream) for stream in Stream}
-    network = initial_network(settings, shape, problem.task.outputs).to(problem.x)
+    network = build_network(settings.network, shape, seeds[Stream.THETA], problem.task.outputs)
     augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
     return FeatureMap(
-        network,
+        network.to(problem.x),
         parts.optimizer,
         seeds[Stream.DROPOUT],
         augment,
@@ -134,11 +133,6 @@ def _feature_map(settings: Settings, problem: Problem, scaling: Scaling, parts: 
         parts.gradient,
         seeds[Stream.KERNEL],
     )
-
-
-def initial_network(settings: Settings, shape: tuple[int, ...], outputs: tuple[int, ...]) -> nn.Module:
-    """Return the network for samples of this shape, with its initial theta."""
-    return build_network(settings.network, shape, derived_seed(settings.seed, Stream.THETA), outputs)
 
 
 def prepare(settings: Settings, samples: SampleCache | None = None) -> Experiment:
@@ -186,17 +180,12 @@ def log_every(experiment: Experiment) -> int:
     return experiment.settings.log_every or max(1, experiment.trainer.total // 100)
 
 
-def movement(experiment: Experiment) -> dict[str, float | None]:
-    """Return how far training has moved theta and the kernel matrix so far (see ``nsvm_cli.models.change``).
-
-    The initial theta is recomputed from the seed, since a resumed run does not have it.
-    """
-    e, problem = experiment, experiment.problem
-    shape, after = tuple(problem.x.shape[1:]), e.F.network
-    before = initial_network(e.settings, shape, problem.task.outputs).to(problem.x)
+def movement(experiment: Experiment, model: NSVM) -> dict[str, float | None]:
+    """Return how far training has moved theta and the kernel matrix (see ``nsvm_cli.models.change``)."""
+    problem, networks = experiment.problem, (model.before_training().network, model.network)
     return {
-        "theta_change": theta_change(before, after),
-        "feature_change": feature_change(before, after, problem.K, problem.x, problem.seed),
+        "theta_change": theta_change(*networks),
+        "feature_change": feature_change(*networks, problem.K, problem.x, problem.seed),
     }
 
 

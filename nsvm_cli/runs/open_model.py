@@ -89,7 +89,8 @@ def _model_of(
     if not e.trainer.classifies(state) and e.trainer.part_steps[-1]:
         raise InputError(f"{file} is of {step}: expected one of Part 2, as there is no SVM before")
     say(f"{file}: the model after {step}")
-    model = calibrated(e, uncalibrated(e, state)).with_facts(**movement(e))
+    model = calibrated(e, uncalibrated(e, state))
+    model = model.with_facts(**movement(e, model))
     try:
         return model.with_facts(plugins_sha256=checkpoint.environment.get("plugins_sha256"))
     except ValueError as error:

@@ -88,7 +88,7 @@ def train_run(
         began = time.monotonic()
         model = model_of(experiment, state)
         checkpoints.train_seconds += time.monotonic() - began  # a solver without steps trains here
-        moved = movement(experiment)
+        moved = movement(experiment, model)
         result = {
             **figures_of(experiment, state, model),
             **moved,

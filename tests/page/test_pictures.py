@@ -58,12 +58,10 @@ def test_real_targets_have_the_colours_of_a_bar_and_predictions_above_them(
     assert np.asarray(predicted).tolist() == some.x[:, 0].tolist()
 
 
-def test_features_before_and_after_training_with_rings_around_mistakes(
-    drawn: list[Figure], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_features_before_and_after_training_with_rings_around_mistakes(drawn: list[Figure]) -> None:
     y = [-1, 1, 1, -1, -1]
     found = stub(X, y, "ab", slanted, lambda x: x.square())
-    monkeypatch.setattr("nsvm_cli.page.pictures.before_training", lambda model: stub(X, y, "ab")[0])
+    found[0].parameters, found[0].before_training = 1, lambda: stub(X, y, "ab")[0]
     [*features(*found)]
     some = some_of(found[1].held_out, 5, seed=0)
     for figure, stage, z in zip(drawn, ("before", "after"), (some.x, some.x.square()), strict=True):

@@ -27,7 +27,7 @@ from nsvm_cli.page.sections import (
     model_sections,
     support_vectors,
 )
-from nsvm_cli.page.trained import before_training, explain, load_trained, some_of
+from nsvm_cli.page.trained import explain, load_trained, some_of
 from tests.page.models import load, split, stub, trained
 from tests.small_tables import small_table
 
@@ -196,12 +196,10 @@ def test_terms_that_are_no_samples_or_none_at_all(found: tuple[NSVM, Data], tmp_
 
 def test_before_training_theta_is_what_the_seed_makes_it(found: tuple[NSVM, Data], tmp_path: Path) -> None:
     model, _ = found
-    initial = before_training(model)
-    assert initial is not None
-    moved = theta_change(initial.network, model.network)
+    moved = theta_change(model.before_training().network, model.network)
     assert moved == pytest.approx(model.facts.theta_change)
     assert moved > 0
-    assert before_training(load(tmp_path, network={"name": "identity"})[0]) is None
+    assert load(tmp_path, network={"name": "identity"})[0].parameters == 0
 
 
 def sections(run: Path) -> dict[str, Section]:
