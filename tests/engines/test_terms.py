@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,15 +11,11 @@ import torch
 pytest.importorskip("numba")
 
 import numba
+from numba.core import config
 from numba.core.codegen import JITCPUCodegen
 
-from nsvm_cli.engines.numba import columns as compiled_columns
-from nsvm_cli.engines.numba import kernels as compiled_kernels
-from nsvm_cli.engines.numba import losses as compiled_losses
-from nsvm_cli.engines.numba import masks as compiled_masks
-from nsvm_cli.engines.numba import networks as compiled_networks
-from nsvm_cli.engines.numba import objectives as compiled_objectives
-from nsvm_cli.engines.numba import optimizers as compiled_optimizers
+from nsvm_cli.engines.numba import columns, kernels, masks, networks, objectives
+from nsvm_cli.engines.numba.code import code_folder
 from nsvm_cli.engines.numba.compiler import LinkedCode
 from nsvm_cli.engines.numba.jit import OPTIONS
 from nsvm_cli.engines.numba.theta import Theta, kernel_form
@@ -34,34 +29,32 @@ from nsvm_cli.tasks import MulticlassClassification
 from tests.conftest import sloped
 
 
-class Called:
-    """The functions of a module, compiled for calls from Python; its constants are as they are."""
-
-    def __init__(self, module: ModuleType) -> None:
-        self.module = module
-
-    def __getattr__(self, name: str) -> Any:
-        function = getattr(self.module, name)
-        if not callable(function):
-            return function
-        called = numba.njit(**OPTIONS)(lambda *arguments: function(*arguments))
-        setattr(self, name, called)
-        return called
+def called(function: Any) -> Any:
+    """Compile a function for calls from Python, and keep that where the units are kept."""
+    compiled: Any = numba.njit(**OPTIONS)(function)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(config, "CACHE_DIR", str(code_folder() / "terms"))
+        compiled.enable_caching()
+    return compiled
 
 
-columns: Any = Called(compiled_columns)
-kernels: Any = Called(compiled_kernels)
-losses: Any = Called(compiled_losses)
-masks: Any = Called(compiled_masks)
-networks: Any = Called(compiled_networks)
-objectives: Any = Called(compiled_objectives)
-optimizers: Any = Called(compiled_optimizers)
+of_exponents = called(lambda *arguments: kernels.of_exponents(*arguments))
+sums = called(lambda *arguments: kernels.sums(*arguments))
+column_sums = called(lambda *arguments: columns.column_sums(*arguments))
+alignment = called(lambda *arguments: objectives.alignment(*arguments))
+
+
+class Linked(LinkedCode):
+    """Compiles as the process does that compiles for runs; what is loaded has no functions."""
+
+    @property
+    def _is_called_from_python(self) -> bool:
+        return super()._is_called_from_python or not [*self._final_module.functions]
 
 
 @pytest.fixture(autouse=True)
 def linked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile as the process does that compiles for runs."""
-    monkeypatch.setattr(JITCPUCodegen, "_library_class", LinkedCode)
+    monkeypatch.setattr(JITCPUCodegen, "_library_class", Linked)
 
 
 KERNELS = [RBF(0.7), RBF(None)]
@@ -86,49 +79,63 @@ def test_exp2(dtype: Any, lowest: float, error: float) -> None:
 def exp2(x: np.ndarray) -> np.ndarray:
     """2^x, as the kernel without a bias has it."""
     powers, K = x.copy(), kernel_form(RBF(1.0), torch.from_numpy(x))
-    kernels.of_exponents(K, powers, 0)
+    of_exponents(K, powers, 0)
     return powers
+
+
+@called
+def of_rows(K: Any, a: Any, b: Any, G: Any) -> Any:
+    """Return K(a_i, b_j), and the gradient of their sum with weights G with respect to a."""
+    K_ab = kernels.values(K, a, b)
+    return K_ab, kernels.gradient(K, a, b, K_ab, G)
+
+
+@called
+def of_columns(K: Any, a: Any, b: Any, G: Any, centred: bool) -> Any:
+    """Return b as columns, the last block of K(a_i, b_j), and the gradient of their sum with weights G, which
+    has a matrix for each block.
+    """
+    kept, by_a = columns.columns_of(b[:200], len(b)), np.zeros_like(a)
+    for j in range(200, len(b)):
+        columns.set_column(kept, j, b[j])
+    if centred:
+        a = columns.centre(K, a, kept, len(b))
+    for block in range(len(G)):
+        K_block = columns.column_values(K, a, kept, block, G[block].shape[1])
+        columns.column_gradient(K, a, kept, block, K_block, G[block], by_a)
+    return kept, K_block, by_a
+
+
+def blocks(G: torch.Tensor) -> tuple[np.ndarray, ...]:
+    return tuple(block.numpy().copy() for block in G.split(kernels.COLUMNS, dim=1))
 
 
 @pytest.mark.parametrize("normalized", [False, True])
 @pytest.mark.parametrize("K", KERNELS, ids=str)
 def test_kernels(K: Kernel, normalized: bool) -> None:
-    a, b = normal(1, 5, 4) + 3, normal(2, 1000, 4) + 3
-    form = kernel_form(K, a, normalized)
-    K_ab = K(a, b)
-    np.testing.assert_allclose(kernels.values(form, a.numpy(), b.numpy()), K_ab, rtol=1e-12, atol=1e-13)
+    a, b, G = normal(1, 5, 4) + 3, normal(2, 1000, 4) + 3, normal(4, 5, 1000)
+    form, K_ab = kernel_form(K, a, normalized), K(a, b)
+    values, by_a = of_rows(form, a.numpy(), b.numpy(), G.numpy())
+    kept, block, by_a_of_columns = of_columns(form, a.numpy(), b.numpy(), blocks(G), False)
+    np.testing.assert_allclose(values, K_ab, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(block, K_ab[:, kernels.COLUMNS :], rtol=1e-12, atol=1e-13)
+    for gradient in (by_a, by_a_of_columns):
+        np.testing.assert_allclose(gradient, Kernel.gradient(K, a, b, K_ab, G), rtol=1e-9, atol=1e-11)
     for C in (1, 3):
         w = normal(3, 1000, C)
-        np.testing.assert_allclose(kernels.sums(form, a.numpy(), b.numpy(), w.numpy()), K_ab @ w, rtol=1e-10)
-        b_columns = columns.columns_of(b[:600].numpy(), 1000)
-        for j in range(600, 1000):
-            columns.set_column(b_columns, j, b[j].numpy())
-        sums = columns.column_sums(form, a.numpy(), b_columns, w.numpy())
-        np.testing.assert_allclose(sums, K_ab @ w, rtol=1e-10)
-    G = normal(4, 5, 1000)
-    by_a = kernels.gradient(form, a.numpy(), b.numpy(), K_ab.numpy(), G.numpy())
-    expected = Kernel.gradient(K, a, b, K_ab, G)
-    np.testing.assert_allclose(by_a, expected, rtol=1e-9, atol=1e-11)
-    by_a = np.zeros((5, 4))
-    for block, (first, last) in enumerate([(0, kernels.COLUMNS), (kernels.COLUMNS, 1000)]):
-        K_block = columns.column_values(form, a.numpy(), b_columns, block, last - first)
-        G_block = G[:, first:last].numpy().copy()
-        columns.column_gradient(form, a.numpy(), b_columns, block, K_block, G_block, by_a)
-    np.testing.assert_allclose(by_a, expected, rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(sums(form, a.numpy(), b.numpy(), w.numpy()), K_ab @ w, rtol=1e-10)
+        np.testing.assert_allclose(column_sums(form, a.numpy(), kept, w.numpy()), K_ab @ w, rtol=1e-10)
 
 
 def test_float32_far_from_0() -> None:
     """Features that are far from 0 keep the digits of their distances."""
     a, b = (normal(seed, 300, 4).float() + 1000 for seed in (1, 2))
+    G = torch.ones(300, 300)
     for far, error in ((0, 5e-6), (1000, 2e-5)):  # of one of them from the others
         b[0] += far
-        values = kernels.values(kernel_form(RBF(1.0), a), a.numpy(), b.numpy())
-        exact = RBF(1.0)(a.double(), b.double())
-        np.testing.assert_allclose(values, exact, atol=error)
-        fixed = columns.columns_of(b.numpy(), 300)
-        centred = columns.centre(kernel_form(RBF(1.0), a), a.numpy(), fixed, 300)
-        values = columns.column_values(kernel_form(RBF(1.0), a), centred, fixed, 0, 300)
-        np.testing.assert_allclose(values, exact, atol=error)
+        given, exact = (kernel_form(RBF(1.0), a), a.numpy(), b.numpy()), RBF(1.0)(a.double(), b.double())
+        np.testing.assert_allclose(of_rows(*given, G.numpy())[0], exact, atol=error)
+        np.testing.assert_allclose(of_columns(*given, blocks(G), True)[1], exact, atol=error)
 
 
 @pytest.mark.parametrize("rows", [1, 4])
@@ -138,10 +145,9 @@ def test_float32_of_few_samples(rows: int) -> None:
     a, b = spread[:rows].float(), spread.float()
     b[:rows] = (a.double() + 0.3 * normal(2, rows, 4)).float()
     K, G = RBF(0.5), normal(3, rows, 500)
-    form, exact = kernel_form(K, a), K(a.double(), b.double())
-    values = kernels.values(form, a.numpy(), b.numpy())
+    values, by_a = of_rows(kernel_form(K, a), a.numpy(), b.numpy(), G.float().numpy())
+    exact = K(a.double(), b.double())
     np.testing.assert_allclose(values, exact, rtol=1e-5, atol=1e-30)
-    by_a = kernels.gradient(form, a.numpy(), b.numpy(), values, G.float().numpy())
     expected = Kernel.gradient(K, a.double(), b.double(), exact, G)
     np.testing.assert_allclose(by_a, expected, rtol=1e-5, atol=1e-30)
 
@@ -149,11 +155,30 @@ def test_float32_of_few_samples(rows: int) -> None:
 SHAPES = {"mlp": (4,), "cnn": (3, 18, 21)}
 
 
-@pytest.mark.parametrize(("name", "dropout"), [("mlp", 0.0), ("mlp", 0.3), ("cnn", 0.3)])
-@pytest.mark.parametrize("shared", [False, True])
+@called
+def passes(F: Any, x: Any, i: Any, t: int, masked: Any, by_z: Any) -> Any:
+    """Return F_theta(x) without dropout, last of samples i only, then with the masks of samples ``masked`` in
+    step t, and the gradient of the latter with respect to theta.
+    """
+    n, room = networks.width(F), networks.ROWS
+    passed, z = networks.room_for(F, len(x) + 100), np.empty((len(x), n))
+    networks.forward(F, x, passed, z, None, 0)
+    of_i = np.empty((n, room + 1))
+    networks.feature_columns(F, x, i, networks.room_for(F, room), of_i)
+    drawn, with_masks = masks.masks_for(F, t, masked), []
+    without = z.copy(), networks.features(F, x), of_i[:, : len(i)].T
+    for known in (len(x) // room * room, 0):
+        networks.forward(F, x, passed, z, drawn, known)
+        with_masks.append(z.copy())
+    return without, with_masks, networks.backward(F, passed, by_z)
+
+
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("rows", [1, 3, 2 * networks.ROWS + 50])
-def test_network(name: str, dropout: float, shared: bool, normalize: bool, rows: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "dropout", "shared"), [("mlp", 0.3, False), ("mlp", 0.3, True), ("cnn", 0.0, False)]
+)
+def test_network(name: str, dropout: float, shared: bool, rows: int, normalize: bool) -> None:
     widths = {"channels": (2, 7)} if name == "cnn" else {"widths": [7, 6, 5]}
     output = {"dropout": dropout, "shared_dropout": shared, "normalize": normalize, "scale": 1.4}
     net = build_network({"name": name, **widths, **output}, SHAPES[name], seed=1).double()
@@ -161,28 +186,19 @@ def test_network(name: str, dropout: float, shared: bool, normalize: bool, rows:
         [*net.parameters()][-1].sub_(0.5 if name == "mlp" else 0.2)
     F, x = FeatureMap(net, SGD(0.1), dropout_seed=3), normal(5, rows, *SHAPES[name])
     x[: rows // 2, ..., : SHAPES[name][-1] // 2] = 0  # so that pixels of a square are equally large
-    theta = Theta.of(F, 10, x)
-    n = theta.width
-    passed, z = networks.room_for(theta.network, rows + 100), np.empty((rows, n))
-    of_x = theta.network, x.flatten(1).numpy(), passed, z
-    networks.forward(*of_x, None, 0)
-    np.testing.assert_allclose(z, F(x), rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(networks.features(*of_x[:2]), F(x), rtol=1e-12, atol=1e-14)
-    i, columns = np.arange(rows)[::-1][: networks.ROWS], np.empty((n, networks.ROWS + 1))
-    networks.feature_columns(*of_x[:2], i, networks.room_for(theta.network, networks.ROWS), columns)
-    np.testing.assert_allclose(columns[:, : len(i)].T, F(x)[i.copy()], rtol=1e-12, atol=1e-14)
+    theta, i = Theta.of(F, 10, x), np.arange(rows)[::-1].copy()
+    few, masked, by_z = i[: networks.ROWS], i * 5, normal(6, rows, theta.width)
+    of_x = theta.network, x.flatten(1).numpy()
+    without, with_masks, by_theta = passes(*of_x, few, 7, masked, by_z.numpy())
+    for z, expected in zip(without, (F(x), F(x), F(x)[few]), strict=True):
+        np.testing.assert_allclose(z, expected, rtol=1e-12, atol=1e-14)
     net.train(dropout > 0)
-    i_of_x = np.arange(rows)[::-1] * 5
-    for known in (rows // networks.ROWS * networks.ROWS, 0):
-        drawn = masks.masks_for(theta.network, 7, i_of_x)
-        networks.forward(*of_x, drawn, known)
-        with dropout_masks(Masks(3, 7, i_of_x)):
-            expected = net(x)
+    with dropout_masks(Masks(3, 7, masked)):
+        expected = net(x)
+    for z in with_masks:
         np.testing.assert_allclose(z, expected.detach(), rtol=1e-12, atol=1e-14)
     assert rows < 10 or name == "cnn" or (expected == 0).all(1).any()  # features of 0 have no direction
-    by_z = normal(6, rows, n)
     expected.backward(by_z)
-    by_theta = networks.backward(theta.network, passed, by_z.numpy())
     gradient = torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
     np.testing.assert_allclose(by_theta, gradient, rtol=1e-9, atol=1e-11)
 
@@ -197,11 +213,11 @@ def test_alignment(kind: str, centred: bool) -> None:
     c = MulticlassClassification(("a", "b", "c")).code(y) if classes == 3 else y
     z = normal(9, 8, 4)
     K = RBF(0.5)(z, z)
-    value, slope = objectives.alignment(K.numpy(), y.numpy(), classes, centred)
+    value, slope = alignment(K.numpy(), y.numpy(), classes, centred)
     expected = sloped(lambda K: definitions.alignment(K, c, centred), K)
     np.testing.assert_allclose(value, expected[0], rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(slope, expected[1], rtol=1e-10, atol=1e-14)
     same = torch.ones(8, 8).double()
-    value, slope = objectives.alignment(same.numpy(), y.numpy(), classes, True)
+    value, slope = alignment(same.numpy(), y.numpy(), classes, True)
     assert value == 0
     assert not slope.any()
