@@ -12,13 +12,15 @@ pytest.importorskip("numba")
 import nsvm_cli.engines
 from nsvm_cli.config.settings import parse_settings, plain, with_values
 from nsvm_cli.errors import InputError, Interrupted
-from tests.runs.test_train import bits, go, settings_with, stopped_at
+from tests.runs.test_train import VALUES, bits, go, settings_with, stopped_at
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 def settings(**changes: Any) -> Any:
-    return settings_with(dtype="float64", **changes)
+    """Return settings whose steps other tests need compiled, too."""
+    network = {**VALUES["network"], "normalize": True}
+    return settings_with(dtype="float64", network=network, **changes)
 
 
 def interrupt(path: Path, **changes: Any) -> None:
