@@ -29,6 +29,7 @@ from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.tasks import BINARY, MulticlassClassification, Regression, Task
 from nsvm_cli.trainers import TRAINERS, Problem, State, Trainer, build_trainer
+from nsvm_cli.trainers.direct import DirectSolver
 from tests.composition import composed_once
 from tests.inline_workers import InlineWorkers
 
@@ -90,6 +91,10 @@ LOSSES: dict[str, Loss] = {
     "real targets": Residual(EpsilonInsensitive(0.1)),
 }
 """A loss for each kind of task."""
+
+
+STEPPING = sorted(name for name, algorithm in TRAINERS.items() if not issubclass(algorithm, DirectSolver))
+"""The algorithms that take steps."""
 
 
 @dataclass

@@ -87,6 +87,19 @@ def test_grid_search_over_values_of_numpy() -> None:
         assert all(np.array_equal(copied[name], given[name]) for name in given)
 
 
+def test_a_model_of_scikit_learns_and_one_that_no_file_can_hold(tmp_path: Path) -> None:
+    X, y = make_moons(200, noise=0.2, random_state=0)
+    svc = NSVMClassifier("svc", "identity", settings={"algorithm.grid": {"C": [1, 10], "gamma": [0.01, 2]}})
+    svc.fit(X, y).save(tmp_path / "svc.safetensors")
+    assert svc.settings_.kernel["gamma"] == 2, "what the search chose"
+    loaded = NSVMClassifier.load(tmp_path / "svc.safetensors")
+    assert (loaded.decision_function(X) == svc.decision_function(X)).all()
+    trees = NSVMClassifier("trees", "identity").fit(X, y)
+    assert trees.score(X, y) > 0.95
+    with pytest.raises(InputError, match="algorithm=trees cannot be saved"):
+        trees.save(tmp_path / "trees.safetensors")
+
+
 def test_names_of_columns_and_labels_are_kept(tmp_path: Path) -> None:
     X, y = make_moons(150, noise=0.2, random_state=0)
     table = pd.DataFrame(X, columns=["left", "up"])

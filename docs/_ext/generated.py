@@ -70,6 +70,7 @@ MEANINGS = {
     "eps": "lower bound of the norm that `normalize` divides by",
     "gamma": "null: 1/n for features in R^n",
     "head": "append a linear layer onto R, or R^C for C > 2 classes: a classifier without an SVM",
+    "learning_rate": "of the boosting: what each tree is multiplied by",
     "lam": "λ, the weight of the norm of f",
     "lr": "learning rate",
     "momentum": "momentum of the gradient steps",

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from nsvm_cli.config.settings import Settings, parse_settings, plain
+from nsvm_cli.config.settings import Settings, flat, parse_settings, plain
 from nsvm_cli.datasets import build_source
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError, RunError, out_of_memory
@@ -24,6 +24,7 @@ from nsvm_cli.parts import build_parts
 from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.tensor_file import DTYPES, Spec, TensorFile, spec, unusable
+from nsvm_cli.trainers import saves_model
 
 MODEL = "nsvm-model-3"
 THETA = "theta."
@@ -33,8 +34,10 @@ def save_model(path: Path, model: NSVM, named: bool = False) -> None:
     """Write a model file; see ``nsvm_cli.storage.files.write_atomically``.
 
     Raises:
+        InputError: the algorithm's models are not tensors.
         RunError: it would be too large.
     """
+    expect_tensors(plain(model.settings))
     e = model.expansion
     tensors = {THETA + name: tensor for name, tensor in model.network.state_dict().items()}
     tensors |= {"z": e.z, "alpha": e.alpha, "mean": model.scaling.mean, "std": model.scaling.std}
@@ -44,6 +47,20 @@ def save_model(path: Path, model: NSVM, named: bool = False) -> None:
         tensors["bias"] = torch.zeros_like(e.alpha[:1].sum(0)) + e.bias
     content = {"settings": plain(model.settings), "facts": asdict(model.facts)}
     tensor_file.write(path, MODEL, content, tensors, named)
+
+
+def expect_tensors(settings: Mapping[str, Any]) -> None:
+    """Check that a file can hold models with these settings.
+
+    Raises:
+        InputError: it cannot, as for trees.
+    """
+    name = flat(settings).get("algorithm.name", "")
+    if not saves_model(name):
+        raise InputError(
+            f"a model of algorithm={name} cannot be saved: it is evaluated in its run only, and the scores "
+            "are in its result.json"
+        )
 
 
 def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from nsvm_cli.datasets import Data
 from nsvm_cli.datasets.scaling import Scaling
+from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import Biased, kernel_sums
 from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Hinge, Loss, build_loss
 from nsvm_cli.models.nsvm import NSVM, Expansion
@@ -48,8 +49,11 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> Figures:
         most: the most samples of a split that scores and alignments are based on, and an exact SVM is.
 
     Raises:
+        InputError: the model is a constant.
         RunError: a kernel value or a decision value is not finite.
     """
+    if algorithm_of(model).is_constant:
+        raise InputError("there is nothing to diagnose: this algorithm decides for all samples alike")
     train, held_out = now = _samples(model, data, most)
     before = _samples(model.before_training(), data, most) if _moves(model) else []
     e, has_svm, missing = model.expansion, algorithm_of(model).trains_svm, _missing(model, train)

@@ -37,7 +37,7 @@ from nsvm_cli.page.document import (
 )
 from nsvm_cli.page.plotting import new_figure, to_picture
 from nsvm_cli.page.trained import algorithm_of, explain, label, load_trained, some_of
-from nsvm_cli.storage.run_directory import RESULT, checkpoints_in, reading
+from nsvm_cli.storage.run_directory import RESULT, checkpoints_in, has_records, is_finished, reading
 from nsvm_cli.tasks import Classification
 from nsvm_cli.terminal.confusion import MOST_CLASSES, class_cells, frequent_cells, matrix_cells
 from nsvm_cli.terminal.console import facts_of, held_out, scores_of
@@ -98,6 +98,8 @@ def _pairs(caption: str, values: Mapping[str, Any], marks: Mapping[int, str] | N
 
 
 def _curves(run: Path) -> Blocks:
+    if is_finished(run) and not has_records(run):
+        return
     drawn: list[Block] = []
     for panel in panels_of(run):
         with new_figure(4.6, 2.5) as figure:

@@ -26,7 +26,8 @@ from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.files import locked, write_atomically, write_csv
 from nsvm_cli.storage.run_directory import RunDirectory, has_run, is_finished, read_config, reading
 from nsvm_cli.trainers import build_trainer
-from nsvm_cli.trainers.svc import SVC, DirectSolver
+from nsvm_cli.trainers.direct import DirectSolver
+from nsvm_cli.trainers.svc import SVC
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,8 @@ class BestModel(Callback):
         score = model.score(split.x, split.y)[metric]
         if score is not None and (self.best is None or score > self.best[0]):
             self.best = score, state.t
-            save_model(self.directory.best, calibrated(e, model).with_facts(**movement(e, model)))
+            if e.algorithm.saves_model:
+                save_model(self.directory.best, calibrated(e, model).with_facts(**movement(e, model)))
         return {f"validation_{metric}": score}
 
     def figures(self) -> dict[str, Any]:

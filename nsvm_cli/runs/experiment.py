@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from nsvm_cli import __version__
 from nsvm_cli.config.registry import construct, one_line
-from nsvm_cli.config.settings import Settings
+from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
 from nsvm_cli.datasets import Data, SampleCache, load_data
 from nsvm_cli.datasets.augmentation import build_augmentation
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
@@ -168,8 +168,21 @@ def _facts(data: Data) -> Facts:
         raise InputError(f"the files of this run could not be read: {one_line(error)}") from None
 
 
+def searched(experiment: Experiment) -> tuple[Experiment, dict[str, Any]]:
+    """Return the experiment with the values that its algorithm chooses from a grid, and the fields of the
+    result about that choice; without a grid, the experiment as it is.
+    """
+    e = experiment
+    found = e.algorithm.search(e.problem, e.F)
+    if found is None:
+        return e, {}
+    settings = parse_settings(with_values(plain(e.settings), found.settings))
+    return build(settings, e.data), {"candidates": found.candidates, "chosen": dict(found.chosen)}
+
+
 def train_in_memory(experiment: Experiment, callbacks: Sequence[Callback] = ()) -> NSVM:
     """Train and return the model, without writing files."""
+    experiment, _ = searched(experiment)
     trainer, problem = experiment.trainer, experiment.problem
     state = run(trainer, problem, experiment.F, log_every(experiment), callbacks)
     return model_of(experiment, state)
@@ -220,7 +233,8 @@ def model_of(experiment: Experiment, state: State) -> NSVM:
     model, x = uncalibrated(experiment, state), experiment.data.splits["train"].x
     if len(x) > PROBE_SAMPLES:
         x = x[random_subset(len(x), PROBE_SAMPLES, experiment.settings.seed, x.device)]
-    model.expect_different_decisions(x)
+    if not experiment.algorithm.is_constant:
+        model.expect_different_decisions(x)
     return calibrated(experiment, model)
 
 

@@ -74,7 +74,7 @@ def run(
         callback.on_train_start()
     if state is None:
         state = trainer.start(problem, F)
-        if state.t == trainer.total:
+        if 0 < state.t == trainer.total:
             _log(state, callbacks, means=True)
     stopped = _steps(trainer, problem, state, log_every, callbacks)
     for callback in callbacks:

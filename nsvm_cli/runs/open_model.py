@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.artifacts.model_file import load_model, within_means
+from nsvm_cli.artifacts.model_file import expect_tensors, load_model, within_means
 from nsvm_cli.config.settings import parse_settings, with_values
 from nsvm_cli.datasets import SampleCache
 from nsvm_cli.errors import InputError
@@ -21,7 +21,7 @@ from nsvm_cli.runs.checkpoint import (
 )
 from nsvm_cli.runs.experiment import build, calibrated, load, movement, uncalibrated
 from nsvm_cli.storage import tensor_file
-from nsvm_cli.storage.run_directory import checkpoints_in
+from nsvm_cli.storage.run_directory import CONFIG, checkpoints_in, read_config
 from nsvm_cli.storage.tensor_file import unusable
 
 
@@ -52,6 +52,8 @@ def open_model(
     unfinished = path.is_dir() and not final.is_file()
     files = checkpoints_in(path) if unfinished else [path] if _is_checkpoint(path) else []
     if unfinished and not files:
+        if (path / CONFIG).is_file():
+            expect_tensors(read_config(path))
         raise InputError(f"{path} has no {final.name}: expected a run that has finished or has a checkpoint")
     if not files:
         return final, load_model(final, runtime)
@@ -78,6 +80,7 @@ def _model_of(
     say: Callable[[str], object],
     samples: SampleCache | None,
 ) -> NSVM:
+    expect_tensors(checkpoint.settings)
     recorded = parse_settings(checkpoint.settings)
     values = {**checkpoint.settings, **within_means(recorded), "engine": "auto", **runtime}
     settings = parse_settings(values)

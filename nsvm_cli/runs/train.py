@@ -30,6 +30,7 @@ from nsvm_cli.runs.experiment import (
     log_every,
     model_of,
     movement,
+    searched,
 )
 from nsvm_cli.runs.loop import Callback, OnLog, run
 from nsvm_cli.storage.run_directory import RunDirectory
@@ -74,26 +75,30 @@ def train_run(
     best = BestModel(experiment, directory)
     checkpoints = CheckpointManager(experiment, directory, best, signals, say)
     state = checkpoints.restore(allow_mismatch)
-    experiment = checkpoints.experiment
+    settings, began = plain(checkpoints.experiment.settings), time.monotonic()
+    experiment, search = searched(checkpoints.experiment)
+    best.experiment, searching = experiment, time.monotonic() - began
     problem = experiment.problem
     engine, asked = experiment.engine, experiment.settings.engine
     if asked != engine and (why := why_slower(engine, experiment.algorithm, problem, experiment.F)):
         say(why)
     compile_steps(engine, experiment.algorithm, problem, experiment.F, say)
-    settings, writer = plain(experiment.settings), MetricsWriter(directory, checkpoints)
+    writer = MetricsWriter(directory, checkpoints)
     step = 0 if state is None else state.t
     with Tracking(TrackedRun(directory.path, settings, sweep, step), say) as tracking:
         every = [best, FullObjective(experiment), writer, OnLog(tracking.log), *callbacks]
         state = _train(experiment, state, every, checkpoints, signals)
         began = time.monotonic()
         model = model_of(experiment, state)
-        checkpoints.train_seconds += time.monotonic() - began  # a solver without steps trains here
+        # a solver without steps trains here
+        checkpoints.train_seconds += searching + time.monotonic() - began
         moved = movement(experiment, model)
         result = {
             **figures_of(experiment, state, model),
             **moved,
             **best.figures(),
             **checkpoints.figures(),
+            **search,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "host": platform.node(),
             "git": git,
@@ -101,7 +106,8 @@ def train_run(
             "overrides": list(overrides),
             "config_dir": config_dir,
         }
-        save_model(directory.final, model.with_facts(**moved))
+        if experiment.trainer.saves_model:
+            save_model(directory.final, model.with_facts(**moved))
         best.finish()
         directory.finish(result, experiment.settings.checkpoint)
         tracking.result = result

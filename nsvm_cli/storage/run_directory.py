@@ -157,6 +157,11 @@ def has_run(path: Path) -> bool:
     return any((path / name).exists() for name in (CONFIG, METRICS, RESULT))
 
 
+def has_records(path: Path) -> bool:
+    """Return whether a run has recorded any step; a method without steps never does."""
+    return (path / METRICS).stat().st_size > 0
+
+
 def is_finished(path: Path) -> bool:
     """Return whether the directory holds a finished run."""
     return (path / RESULT).is_file()

@@ -13,7 +13,12 @@ from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.cross_entropy import CrossEntropy
 from nsvm_cli.trainers.linear_pegasos import LinearPegasos
+from nsvm_cli.trainers.linear_svm import LinearSVM
+from nsvm_cli.trainers.logistic import Logistic
+from nsvm_cli.trainers.majority import Majority
 from nsvm_cli.trainers.pegasos import Pegasos
+from nsvm_cli.trainers.svc import SVC
+from nsvm_cli.trainers.trees import Trees
 
 __all__ = ["TRAINERS", "Problem", "State", "Trainer", "build_trainer"]
 
@@ -24,7 +29,12 @@ TRAINERS: dict[str, type[Trainer[Any]]] = {
     "alg2": Alg2,
     "alg3": Alg3,
     "alg4": Alg4,
+    "svc": SVC,
+    "linear_svm": LinearSVM,
     "cross_entropy": CrossEntropy,
+    "logistic": Logistic,
+    "trees": Trees,
+    "majority": Majority,
 }
 
 
@@ -40,3 +50,8 @@ def build_trainer(settings: Mapping[str, Any]) -> Trainer[Any]:
 def trains_svm(name: str) -> bool:
     """Return whether the algorithm of this name trains an SVM; an unknown one is assumed to."""
     return name not in TRAINERS or TRAINERS[name].trains_svm
+
+
+def saves_model(name: str) -> bool:
+    """Return whether a file can hold the models of this algorithm; an unknown one is assumed to save them."""
+    return name not in TRAINERS or TRAINERS[name].saves_model

@@ -28,8 +28,9 @@ from nsvm_cli.trainers.base import (
     Trainer,
     limited,
 )
+from nsvm_cli.trainers.linear_svm import LinearSVM
 from nsvm_cli.trainers.pegasos import Pegasos
-from nsvm_cli.trainers.svc import SVC, LinearSVM
+from nsvm_cli.trainers.svc import SVC
 
 SOLVERS: dict[str, Callable[[int, float, int | None], Trainer[Any]]] = {
     "pegasos": lambda steps, lam, k: Pegasos(steps, lam, k),

@@ -148,6 +148,18 @@ class State:
         load_fields(self, saved, but=("F", "sampler"))
 
 
+@dataclass(frozen=True)
+class Search:
+    """The outcome of a search: the ``chosen`` values by the names in its grid, and the settings to take.
+
+    ``settings`` go by their dotted names, such as ``algorithm.lam``.
+    """
+
+    chosen: Mapping[str, int | float]
+    settings: Mapping[str, Any]
+    candidates: int
+
+
 S = TypeVar("S", bound=State)
 
 
@@ -167,6 +179,12 @@ class Trainer(ABC, Generic[S]):
 
     moves_theta: ClassVar[bool] = True
     """Whether a step changes theta, by the optimizer."""
+
+    is_constant: ClassVar[bool] = False
+    """Whether its model decides for all samples alike."""
+
+    saves_model: ClassVar[bool] = True
+    """Whether its model is one of tensors, which a file can hold."""
 
     starts_with_features: ClassVar[bool] = False
     """Whether it computes the features of all samples before its first step."""
@@ -199,6 +217,10 @@ class Trainer(ABC, Generic[S]):
     def for_samples(self, m: int) -> Trainer[S]:
         """Return this algorithm with its steps capped for m training samples."""
         return self
+
+    def search(self, problem: Problem, F: FeatureMap) -> Search | None:
+        """Return what a search among values of its settings has chosen; None if it makes none."""
+        return None
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         """Check that this algorithm can handle the problem, before anything is computed.

@@ -22,7 +22,8 @@ from tests.cli.process import nsvm
         ("--version", f"nsvm {__version__}"),
         (
             "train --help",
-            "\nalgorithm: alg1, alg2, alg3, alg4, cross_entropy, linear_pegasos, pegasos\ndataset: ",
+            "\nalgorithm: alg1, alg2, alg3, alg4, cross_entropy, linear_pegasos, linear_svm, logistic, "
+            "majority, pegasos, svc, trees\ndataset: ",
         ),
         ("train --hydra-help", "Hydra"),
         ("evaluate --help", "usage: nsvm evaluate [-h] [--split NAME] [--json]"),

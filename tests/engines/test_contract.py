@@ -21,7 +21,7 @@ from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.storage.state_dict import flatten
 from nsvm_cli.trainers import TRAINERS, State
-from tests.conftest import LOSSES, MakeSmall, parameters, short
+from tests.conftest import LOSSES, STEPPING, MakeSmall, parameters, short
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 STEPS = 100
@@ -46,7 +46,7 @@ def assert_same(ours: tuple[State, Expansion], theirs: tuple[State, Expansion], 
 
 @pytest.mark.parametrize("engine", ["torch", "numba"])
 @pytest.mark.parametrize(("kind", "k"), [("two classes", None), ("three classes", 4), ("real targets", None)])
-@pytest.mark.parametrize("name", sorted(TRAINERS))
+@pytest.mark.parametrize("name", STEPPING)
 def test_wherever_a_run_pauses_its_state_is_that_of_single_steps(
     name: str, kind: str, k: int | None, engine: Engine, small: MakeSmall
 ) -> None:

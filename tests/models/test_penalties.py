@@ -19,8 +19,7 @@ from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Poly
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.models.penalties import PENALTIES, Penalties, distance_identity, distance_ones, entropy
 from nsvm_cli.runs.experiment import prepare, train_in_memory
-from nsvm_cli.trainers import TRAINERS
-from tests.conftest import LOSSES, MakeSmall, parameters, short, train
+from tests.conftest import LOSSES, STEPPING, MakeSmall, parameters, short, train
 from tests.small_runs import small_settings
 
 EYE, ONES = torch.eye(5, dtype=torch.float64), torch.ones(5, 5, dtype=torch.float64)
@@ -117,7 +116,7 @@ def test_penalties_without_pairs_or_where_theta_stays_are_refused(changes: dict[
         prepare(small_settings(penalties={"entropy": 1.0}, **changes))
 
 
-TRAINED = sorted(TRAINERS.keys() - {"cross_entropy", "linear_pegasos", "pegasos"})
+TRAINED = sorted({*STEPPING} - {"cross_entropy", "linear_pegasos", "pegasos"})
 
 
 @pytest.mark.parametrize("kind", sorted(LOSSES))

@@ -10,9 +10,11 @@ import pytest
 
 from nsvm_cli.artifacts.evaluation import evaluate_model
 from nsvm_cli.artifacts.model_file import load_model
+from nsvm_cli.errors import InputError
 from nsvm_cli.runs.open_model import open_model
 from nsvm_cli.storage.metrics_file import read_metrics
 from nsvm_cli.trainers import TRAINERS
+from tests.conftest import STEPPING
 from tests.small_runs import small_run
 from tests.small_tables import small_table
 
@@ -67,14 +69,19 @@ def test_a_model_file_of_every_algorithm_and_task_scores_as_its_run(
     algorithm: str, kind: str, tmp_path: Path
 ) -> None:
     table = small_table(kind, tmp_path)
-    if algorithm in ("cross_entropy", "linear_pegasos"):
+    if algorithm in ("cross_entropy", "linear_pegasos", "linear_svm", "logistic"):
         table |= {"kernel": {"name": "linear"}}
     if algorithm == "cross_entropy":
         table |= {"network": {"name": "mlp", "widths": [8], "head": True}}
-    result = run(tmp_path / "run", **table, algorithm={"name": algorithm, "steps": 20})
+    steps = {"steps": 20} if algorithm in STEPPING else {}
+    result = run(tmp_path / "run", **table, algorithm={"name": algorithm, **steps})
+    if not TRAINERS[algorithm].saves_model:
+        with pytest.raises(InputError, match=f"algorithm={algorithm} cannot be saved"):
+            open_model(tmp_path / "run")
+        return
     figures = evaluate_model(*open_model(tmp_path / "run"), None, None, {})
     assert figures["support_vectors"] == result["support_vectors"]
-    without_svm = algorithm == "cross_entropy"
+    without_svm = not TRAINERS[algorithm].trains_svm
     assert (result["support_vectors"] is None) == (result["violations"] is None) == without_svm
     for score in ("errors",) if kind == "three classes" else ("rmse", "r2"):
         assert figures[score] == result[f"validation_{score}"]

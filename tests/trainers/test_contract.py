@@ -13,8 +13,8 @@ from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, build_kernel
 from nsvm_cli.runs.loop import OnLog, run
-from nsvm_cli.trainers import TRAINERS, Problem, Trainer, build_trainer
-from tests.conftest import LOSSES, MakeSmall, short, train
+from nsvm_cli.trainers import Problem, Trainer, build_trainer
+from tests.conftest import LOSSES, STEPPING, MakeSmall, short, train
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 STEPS = 60
@@ -49,7 +49,7 @@ def small(small: MakeSmall, case: Case) -> MakeSmall:
 
 
 # the former has no lambda and no alpha, the latter takes the linear kernel only
-@pytest.fixture(params=sorted(TRAINERS.keys() - {"cross_entropy", "linear_pegasos"}))
+@pytest.fixture(params=sorted({*STEPPING} - {"cross_entropy", "linear_pegasos"}))
 def algorithm(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -161,7 +161,7 @@ def test_the_dual_solver_keeps_to_the_memory_budget(small: MakeSmall) -> None:
     problem = replace(s.problem, memory_budget=1)
     trainer = build_trainer({"name": "alg4", "steps": 1, "solver": "svc", "batch_size": 4})
     with pytest.raises(
-        InputError, match=r"400 x 400 kernel matrix.* 1\.2 MiB of memory_budget=1: use algorithm.solver="
+        InputError, match=r"400 x 400 kernel matrix.* 1\.2 MiB of memory_budget=1: use pegasos"
     ):
         trainer.check(problem, s.theta())
     trainer.check(replace(problem, K=RBF()), s.theta())

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from nsvm_cli.runs.loop import OnLog, run
-from nsvm_cli.trainers import TRAINERS
 from nsvm_cli.trainers.tally import Tally
-from tests.conftest import LOSSES, MakeSmall, short
+from tests.conftest import LOSSES, STEPPING, MakeSmall, short
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 STEPS = 60
@@ -25,7 +24,7 @@ STEPS = 60
         pytest.param("real targets", None, marks=pytest.mark.thorough),
     ],
 )
-@pytest.mark.parametrize("name", sorted(TRAINERS.keys() - {"cross_entropy"}))
+@pytest.mark.parametrize("name", sorted({*STEPPING} - {"cross_entropy"}))
 def test_a_record_holds_means_since_the_record_before(
     name: str, kind: str, k: int | None, small: MakeSmall
 ) -> None:

@@ -19,10 +19,10 @@ from nsvm_cli.models.optimizers import SGD, Adam, OptimizerConfig
 from nsvm_cli.runs.loop import OnLog, record, run
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.state_dict import flatten, unflatten
-from nsvm_cli.trainers import TRAINERS, build_trainer
+from nsvm_cli.trainers import build_trainer
 from nsvm_cli.trainers.budget import MAINTENANCE
 from nsvm_cli.trainers.pegasos import Pegasos
-from tests.conftest import LOSSES, MakeSmall, parameters, short
+from tests.conftest import LOSSES, STEPPING, MakeSmall, parameters, short
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 STEPS = 60
@@ -55,7 +55,7 @@ CASES = [
 """Networks, optimisers, kinds of task, and how many samples a step draws."""
 
 
-NAMES = sorted(TRAINERS.keys() - {"cross_entropy"})
+NAMES = sorted({*STEPPING} - {"cross_entropy"})
 LITERAL: dict[str, dict[str, Any]] = {
     "alg1": {},
     "alg1 refreshed": {"refresh_every": 3},

@@ -25,7 +25,8 @@ from nsvm_cli.models.losses import (
 )
 from nsvm_cli.models.nsvm import votes
 from nsvm_cli.tasks import MulticlassClassification
-from nsvm_cli.trainers.svc import SVC, LinearSVM
+from nsvm_cli.trainers.linear_svm import LinearSVM
+from nsvm_cli.trainers.svc import SVC
 from tests.conftest import LOSSES, MakeSmall, train
 
 LAM, M = 0.01, 90
@@ -107,24 +108,24 @@ def test_a_solver_that_has_not_converged_says_what_to_do(
 ) -> None:
     """LIBSVM would never converge."""
     monkeypatch.setattr("nsvm_cli.trainers.svc.MAX_ITERATIONS", 1)
-    monkeypatch.setattr("nsvm_cli.trainers.svc.MAX_EPOCHS", 1)
+    monkeypatch.setattr("nsvm_cli.trainers.linear_svm.MAX_EPOCHS", 1)
     s = small(1, m=M, K=Linear(), loss=LOSSES[kind])
     train(solver, s.problem, s.theta(0))
     assert capsys.readouterr().err == (
-        f"algorithm.solver={solver.name} stopped after {iterations} iterations, before it converged: "
-        "raise algorithm.lam=1e-100, or use algorithm.solver=pegasos\n"
+        f"{solver.name} stopped after {iterations} iterations, before it converged: "
+        "raise algorithm.lam=1e-100, or use pegasos\n"
     )
 
 
 @pytest.mark.parametrize(
     ("solver", "loss", "K", "said"),
     [
-        (SVC(), Binary(Logistic()), RBF(), "solver=svc has no loss=logistic: use algorithm.solver=pegasos"),
-        (SVC(), Residual(Squared()), RBF(), "solver=svc has no loss=squared:"),
+        (SVC(), Binary(Logistic()), RBF(), "svc has no loss=logistic: use pegasos"),
+        (SVC(), Residual(Squared()), RBF(), "svc has no loss=squared:"),
         (SVC(), OneVsRest(Hinge()), RBF(), "tells classes apart in pairs: for multiclass="),
-        (LinearSVM(), Residual(Squared()), Linear(), "solver=linear has no loss=squared:"),
-        (LinearSVM(), CrammerSinger(SquaredHinge()), Linear(), "solver=linear has no loss=squared_hinge:"),
-        (LinearSVM(), Binary(Hinge()), RBF(), "solver=linear expects kernel=linear, got rbf"),
+        (LinearSVM(), Residual(Squared()), Linear(), "linear_svm has no loss=squared:"),
+        (LinearSVM(), CrammerSinger(SquaredHinge()), Linear(), "linear_svm has no loss=squared_hinge:"),
+        (LinearSVM(), Binary(Hinge()), RBF(), "linear_svm expects kernel=linear, got rbf"),
     ],
 )
 def test_what_a_solver_cannot_do_is_refused(

@@ -1,0 +1,190 @@
+"""Methods without steps: they are fitted at once, on the features of theta as it is."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+
+from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernel_gradients import WithGradient
+from nsvm_cli.models.kernels import Linear
+from nsvm_cli.models.losses import LOSSES, Formula
+from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.models.objectives import random_subset
+from nsvm_cli.output import say
+from nsvm_cli.trainers.base import Problem, Search, State, Trainer
+
+Grid = Annotated[dict[str, Annotated[list[int | float], Field(min_length=1)]], Field(min_length=1)]
+"""Values of scikit-learn's parameters, by their names there."""
+
+FOLDS, MOST_SAMPLES = 3, 5000
+"""The folds of a cross-validation, and the most training samples that it takes."""
+
+
+class DirectSolver(Trainer[State]):
+    """A method without steps for the loop to drive: it runs in ``finish``, on z_j = F_theta(x_j)."""
+
+    moves_theta = False
+    starts_with_features = True
+
+    @property
+    def total(self) -> int:
+        return 0
+
+    def start(self, problem: Problem, F: FeatureMap) -> State:
+        return State(F=F, sampler=problem.sampler(), t=0)
+
+    def step(self, problem: Problem, state: State) -> None:
+        """Raise an error: there are no steps."""
+        raise NotImplementedError
+
+    def finish(self, problem: Problem, state: State) -> Expansion:
+        return self.solve(problem, state.F(problem.x))
+
+    @abstractmethod
+    def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
+        """Return the model trained on the features z, (m, n), of the training samples."""
+
+
+class ScikitLearn(DirectSolver):
+    """A method of scikit-learn's.
+
+    ``grid`` holds values for ``search`` to choose from, of parameters in ``searchable``.
+    """
+
+    name: ClassVar[str]
+    searchable: ClassVar[tuple[str, ...]]
+    grid: Grid | None
+
+    @abstractmethod
+    def machine(self, problem: Problem, n: int) -> Any:
+        """Return scikit-learn's estimator for m samples with n features, not yet fitted."""
+
+    def inputs(self, problem: Problem, z: Float[Tensor, "m n"]) -> np.ndarray:
+        """Return what the estimator is fitted to, given the features z."""
+        inputs: np.ndarray = z.double().cpu().numpy()
+        return inputs
+
+    def check(self, problem: Problem, F: FeatureMap) -> None:
+        super().check(problem, F)
+        known = {*self.searchable} & self.machine(problem, n=1).get_params().keys()
+        for name in self.grid or ():
+            if name not in known:
+                hint = did_you_mean(name, known)
+                raise InputError(f"algorithm.grid.{name}: {self.name} does not search this here; {hint}")
+
+    def fit(self, problem: Problem, z: Float[Tensor, "m n"]) -> Any:
+        """Return the estimator, fitted to the features z of the training samples.
+
+        Raises:
+            InputError: some class has no training sample.
+        """
+        if len(problem.y.unique()) < len(problem.task.classes):
+            raise InputError(f"{self.name} needs training samples of every class")
+        machine, x = self.machine(problem, z.shape[1]), self.inputs(problem, z)
+        with one_library():
+            return machine.fit(x, problem.y.cpu().numpy())
+
+    def search(self, problem: Problem, F: FeatureMap) -> Search | None:
+        """Return the values of the grid that have the highest mean accuracy, or R^2, in cross-validation.
+
+        Of more than ``MOST_SAMPLES`` training samples, random ones stand in for all.
+
+        Raises:
+            InputError: scikit-learn refuses a value, or there are too few samples.
+        """
+        if self.grid is None:
+            return None
+        from sklearn.model_selection import GridSearchCV, ParameterGrid
+
+        m = len(problem.y)
+        rows = random_subset(m, min(m, MOST_SAMPLES), problem.seed, problem.y.device).sort().values
+        some = replace(problem, x=problem.x[rows], y=problem.y[rows])
+        z = F(some.x)
+        machine, x = self.machine(some, z.shape[1]), self.inputs(some, z)
+        folds = GridSearchCV(machine, self.grid, cv=FOLDS, refit=False, error_score="raise")
+        try:
+            with one_library():
+                chosen = folds.fit(x, some.y.cpu().numpy()).best_params_
+        except ValueError as error:
+            raise InputError(f"algorithm.grid: {error}") from None
+        settings = dict(
+            STANDS_FOR[k](v, m) if k in STANDS_FOR else (f"algorithm.{k}", v) for k, v in chosen.items()
+        )
+        return Search(chosen, {**settings, "algorithm.grid": None}, len(ParameterGrid(self.grid)))
+
+
+STANDS_FOR: dict[str, Callable[[float, int], tuple[str, Any]]] = {
+    "C": lambda C, m: ("algorithm.lam", 1 / (C * m)),
+    "alpha": lambda alpha, m: ("algorithm.lam", alpha / m),
+    "gamma": lambda gamma, m: ("kernel.gamma", gamma),
+    "epsilon": lambda epsilon, m: ("loss", {"name": "epsilon_insensitive", "epsilon": epsilon}),
+}
+"""The settings that parameters of scikit-learn stand for with m training samples, unless they are the
+algorithm's own."""
+
+
+class Regularised(ScikitLearn):
+    """A method that minimises lambda/2 ||f||^2 + 1/m sum_j l_j.
+
+    That is scikit-learn's objective with C = 1/(lambda m).
+    """
+
+    lam: float
+
+    def C(self, problem: Problem) -> float:
+        """Return 1/(lambda m)."""
+        limits = np.finfo(np.float64)  # the quotient may be 0 or infinite, which scikit-learn refuses
+        return float(np.clip(1 / (self.lam * len(problem.y)), limits.tiny, limits.max))
+
+    def fit(self, problem: Problem, z: Float[Tensor, "m n"]) -> Any:
+        machine = super().fit(problem, z)
+        if machine.n_iter_ is not None and np.max(machine.n_iter_) >= machine.max_iter:
+            say(
+                f"{self.name} stopped after {machine.max_iter} iterations, before it converged: "
+                f"raise algorithm.lam={self.lam:g}{', or use pegasos' if self.trains_svm else ''}"
+            )
+        return machine
+
+    def linear(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
+        """Return f(x) = <w, F_theta(x)> + b of a linear estimator: the terms are w, or one for each class."""
+        machine = self.fit(problem, z)
+        w, b = torch.from_numpy(np.atleast_2d(machine.coef_)).to(z), np.atleast_1d(machine.intercept_)
+        if problem.task.outputs:
+            return Expansion(w, torch.eye(len(w)).to(z), 1.0, torch.from_numpy(b).to(z))
+        return Expansion(w, z.new_ones(1), 1.0, float(b[0]))
+
+
+def expect_loss(problem: Problem, name: str, *supported: type[Formula]) -> None:
+    """Raise an InputError unless the loss is one of these."""
+    if not isinstance(problem.loss.l, supported):
+        loss = next(name for name, formula in LOSSES.items() if type(problem.loss.l) is formula)
+        raise InputError(f"{name} has no loss={loss}: use pegasos")
+
+
+def expect_linear(problem: Problem, name: str, instead: str) -> None:
+    """Raise an InputError unless the kernel is linear."""
+    K = problem.K.without(WithGradient)
+    if type(K) is not Linear:
+        raise InputError(f"{name} expects kernel=linear, got {type(K).__name__.lower()}{instead}")
+
+
+@contextmanager
+def one_library() -> Iterator[None]:
+    """Let scikit-learn use as many threads as torch, and leave its warnings to what calls it."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(torch.get_num_threads()), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield

@@ -1,0 +1,73 @@
+"""Methods without steps as a user meets them: runs, sweeps, and every command that takes a run."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import nsvm
+from tests.small_tables import small_table
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+METHODS = ("svc", "linear_svm", "logistic", "trees", "majority")
+SWEEP = ["train", "-m", "dataset=digits", f"algorithm={','.join(METHODS)}", "hydra.sweep.dir=sweep"]
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("methods")
+    done = nsvm(*SWEEP, "seed=0,1", cwd=folder, code=0)
+    assert "10 finished, 0 failed" in done.stdout
+    assert "curves" not in done.stderr, "there is nothing to draw"
+    return folder
+
+
+def test_a_sweep_over_methods_is_resumed_and_compared(sweep: Path) -> None:
+    results = {file: file.stat().st_mtime_ns for file in sweep.rglob("result.json")}
+    nsvm(*SWEEP, "seed=0,1", cwd=sweep, code=0)
+    assert results == {file: file.stat().st_mtime_ns for file in sweep.rglob("result.json")}
+    done = nsvm("compare", "sweep", "--format", "csv", "--figures", "figures", cwd=sweep, code=0)
+    accuracy = {row["settings"]: float(row["mean"]) for row in csv.DictReader(done.stdout.splitlines())}
+    assert accuracy.keys() == {*METHODS}
+    assert accuracy.pop("majority") == pytest.approx(50, abs=1)
+    assert min(accuracy.values()) > 95
+
+
+@pytest.mark.parametrize("job", range(0, 10, 2))
+def test_every_command_takes_such_a_run_or_says_why_not(job: int, sweep: Path) -> None:
+    name, run = METHODS[job // 2], f"sweep/{job}"
+    result = json.loads((sweep / run / "result.json").read_text())
+    assert (result["algorithm"], result["steps"], result["theta_steps"]) == (name, 0, 0)
+    evaluated = nsvm("evaluate", run, "--json", cwd=sweep)
+    others = [nsvm(*words, cwd=sweep) for words in (("diagnose", run), ("export", run, "--onnx"))]
+    if name == "trees":
+        assert not (sweep / run / "final.safetensors").exists()
+        for done in (evaluated, *others):
+            assert done.returncode == 2
+            assert done.stderr.count("\n") == 1
+            assert "a model of algorithm=trees cannot be saved" in done.stderr
+    else:
+        assert json.loads(evaluated.stdout)["errors"] == result["test_errors"]
+        assert [done.returncode for done in others] == ([2, 0] if name == "majority" else [0, 0])
+    assert nsvm("report", run, cwd=sweep).returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["three classes", "regression"])
+def test_a_model_predicts_with_the_values_that_the_search_chose(kind: str, tmp_path: Path) -> None:
+    table = small_table(kind, tmp_path)["dataset"]["path"]
+    words = ["dataset=csv", f"dataset.path={table}", "dataset.validation=20", "hydra.run.dir=run"]
+    words += ["algorithm=svc", "algorithm.grid={C: [0.01, 10], gamma: [0.2, 20]}"]
+    words += ["task=regression"] if kind == "regression" else []
+    nsvm("train", *words, cwd=tmp_path, code=0)
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (result["candidates"], result["chosen"]) == (4, {"C": 10, "gamma": 0.2})
+    assert result["settings"]["algorithm"]["grid"] == {"C": [0.01, 10], "gamma": [0.2, 20]}
+    score = "errors" if kind == "three classes" else "r2"
+    evaluated = json.loads(nsvm("evaluate", "run", "--json", cwd=tmp_path, code=0).stdout)
+    assert evaluated[score] == result[f"validation_{score}"]
+    predicted = nsvm("predict", "run", table, cwd=tmp_path, code=0).stdout.splitlines()
+    assert len(predicted) == 241

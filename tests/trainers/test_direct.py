@@ -1,0 +1,141 @@
+"""Methods without steps, against scikit-learn's own on the same samples."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.svm import SVC, SVR
+
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.kernels import RBF, Laplacian, Linear
+from nsvm_cli.trainers import build_trainer
+from tests.conftest import LOSSES, MakeSmall, Small, train
+
+M = 90
+LAM = 0.01
+C = 1 / (LAM * M)
+
+FOREST: dict[str, Any] = {"learning_rate": 0.2, "max_leaf_nodes": 5, "max_iter": 20, "random_state": 1}
+THEIRS: dict[str, dict[str, Any]] = {
+    "two classes": {
+        "logistic": LogisticRegression(C=C, max_iter=10_000),
+        "trees": HistGradientBoostingClassifier(**FOREST),
+        "majority": DummyClassifier(),
+    },
+    "real targets": {
+        "logistic": Ridge(alpha=LAM * M),
+        "trees": HistGradientBoostingRegressor(**FOREST),
+        "majority": DummyRegressor(),
+    },
+}
+THEIRS["three classes"] = THEIRS["two classes"]
+OURS: dict[str, dict[str, Any]] = {
+    "logistic": {"lam": LAM},
+    "trees": {"learning_rate": 0.2, "max_leaf_nodes": 5, "max_iter": 20},
+    "majority": {},
+}
+
+
+def unbalanced(small: MakeSmall, kind: str, **changes: Any) -> Small:
+    """Return a problem whose most frequent class is not the first."""
+    s = small(1, m=M + 20, loss=LOSSES[kind], **changes)
+    rows = s.problem.y.argsort()[20:]
+    return replace(s, problem=replace(s.problem, x=s.problem.x[rows], y=s.problem.y[rows]))
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+@pytest.mark.parametrize("kind", sorted(LOSSES))
+def test_predictions_are_scikit_learns(kind: str, name: str, small: MakeSmall) -> None:
+    s = unbalanced(small, kind, K=Linear())
+    trainer = build_trainer({"name": name, **OURS[name]})
+    trainer.check(s.problem, F := s.theta(0))
+    state, g = train(trainer, s.problem, F)
+    z, task = F(s.problem.x), s.problem.task
+    machine = THEIRS[kind][name].fit(z.numpy(), s.problem.y.numpy())
+    np.testing.assert_allclose(task.decide(g(Linear(), z)), machine.predict(z.numpy()), atol=1e-6)
+    if hasattr(machine, "decision_function"):
+        np.testing.assert_allclose(g(Linear(), z), machine.decision_function(z.numpy()), atol=1e-6)
+    assert (state.t, state.F.theta_steps, len(g.alpha)) == (0, 0, len(g.z))
+
+
+@pytest.mark.parametrize("K", [RBF(), Laplacian(0.5)], ids=str)
+@pytest.mark.parametrize("kind", sorted(LOSSES))
+def test_a_search_chooses_what_scikit_learn_does(kind: str, K: RBF | Laplacian, small: MakeSmall) -> None:
+    s = unbalanced(small, kind, K=K)
+    z, y = s.theta(0)(s.problem.x), s.problem.y.numpy()
+    grid = {"C": [0.01, 1, 10]}
+    grid |= {"epsilon": [0.01, 0.5]} if kind == "real targets" else {}
+    grid |= {"gamma": [0.01, 1.0]} if isinstance(K, RBF) else {}
+    machine = SVR if kind == "real targets" else SVC
+    x, how = (z, {}) if isinstance(K, RBF) else (K(z, z), {"kernel": "precomputed"})
+    theirs = GridSearchCV(machine(**how), grid, cv=3).fit(x.numpy(), y)
+    trainer = build_trainer({"name": "svc", "grid": grid})
+    trainer.check(s.problem, s.theta(0))
+    found = trainer.search(s.problem, s.theta(0))
+    assert found is not None
+    assert found.chosen == theirs.best_params_
+    assert found.candidates == len(theirs.cv_results_["params"])
+    assert found.settings["algorithm.lam"] == pytest.approx(1 / (theirs.best_params_["C"] * M))
+    assert found.settings.get("kernel.gamma") == theirs.best_params_.get("gamma")
+    epsilon = {"name": "epsilon_insensitive", "epsilon": theirs.best_params_.get("epsilon")}
+    assert found.settings.get("loss") == (epsilon if kind == "real targets" else None)
+
+
+def test_a_search_takes_no_more_samples_than_it_needs(
+    small: MakeSmall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nsvm_cli.trainers.direct.MOST_SAMPLES", 30)
+    s = small(1, m=M, K=Linear())
+    found = build_trainer({"name": "logistic", "grid": {"C": [2]}}).search(s.problem, s.theta(0))
+    assert found is not None
+    assert found.settings["algorithm.lam"] == pytest.approx(1 / (2 * M)), "C of all samples"
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "K", "said"),
+    [
+        ({"name": "svc", "grid": {"c": [1]}}, "two classes", RBF(), r"grid\.c: svc .*did you mean C"),
+        ({"name": "svc", "grid": {"epsilon": [1]}}, "two classes", RBF(), r"grid\.epsilon: svc does not"),
+        ({"name": "svc", "grid": {"gamma": [1]}}, "two classes", Linear(), r"grid\.gamma expects kernel=rbf"),
+        ({"name": "svc", "grid": {"C": [-1]}}, "two classes", RBF(), "algorithm.grid: The 'C' parameter"),
+        (
+            {"name": "logistic", "grid": {"C": [1]}},
+            "real targets",
+            Linear(),
+            "grid.C.*expected one of: alpha",
+        ),
+        ({"name": "logistic"}, "two classes", RBF(), "logistic expects kernel=linear, got rbf"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(
+    settings: dict[str, Any], kind: str, K: RBF | Linear, said: str, small: MakeSmall
+) -> None:
+    s, trainer = small(1, K=K, loss=LOSSES[kind]), build_trainer(settings)
+
+    def run() -> None:
+        trainer.check(s.problem, s.theta(0))
+        trainer.search(s.problem, s.theta(0))
+
+    with pytest.raises(InputError, match=said):
+        run()
+
+
+@pytest.mark.parametrize("grid", [{}, {"C": []}, {"C": 1}, {"C": ["many"]}])
+def test_an_impossible_grid_is_refused(grid: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"^algorithm\.grid"):
+        build_trainer({"name": "svc", "grid": grid})
+
+
+def test_every_class_needs_a_sample(small: MakeSmall) -> None:
+    s = small(1, m=M, loss=LOSSES["three classes"], K=Linear())
+    rows = s.problem.y < 2
+    problem = replace(s.problem, x=s.problem.x[rows], y=s.problem.y[rows])
+    with pytest.raises(InputError, match="logistic needs training samples of every class"):
+        train(build_trainer({"name": "logistic"}), problem, s.theta(0))
