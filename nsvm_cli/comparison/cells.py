@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from statistics import fmean
@@ -33,6 +33,7 @@ ONLY_HOW = (
 """Settings that do not tell candidates apart: repetitions, and how or where a run was computed."""
 
 K = TypeVar("K")
+T = TypeVar("T")
 
 R2, PERCENT = "R²", "accuracy, %"
 
@@ -250,17 +251,30 @@ def _expect_figures(record: RunRecord, split: str) -> None:
 
 
 def _places(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
-    """Return the names of the data set and of the candidate of each run."""
-    datasets, places = _datasets(records), []
-    for differ in (telling(records), differing(records)):
-        keys = [key for key in differ if _is_of_candidate(key)]
-        names = [_in_words(r, keys) or str(r.settings["algorithm"]["name"]) for r in records]
-        places = [*zip(datasets, names, strict=True)]
-        groups = _grouped(records, places).values()
-        # settings that were not overridden may differ too, as between two versions of nsvm
-        if not any(_is_of_candidate(key) for group in groups for key in differing(group)):
-            break
+    """Return the names of the data set and of the candidate of each run.
+
+    A candidate's name has its algorithm, and the settings that tell it from others with this algorithm.
+    """
+    datasets, chosen = _datasets(records), telling(records)
+    by_algorithm = _grouped(range(len(records)), [str(r.settings["algorithm"]["name"]) for r in records])
+    places = [*zip(datasets, [""] * len(records), strict=True)]
+    for algorithm, rows in by_algorithm.items():
+        named = ["algorithm.name"] if len(by_algorithm) > 1 else []
+        differ = _differing_within([records[row] for row in rows], [datasets[row] for row in rows])
+        for keys in ([key for key in differ if key in chosen], differ):
+            for row in rows:
+                words = _in_words(records[row], [*named, *keys])
+                places[row] = datasets[row], words or printable(algorithm)
+            # settings that were not overridden may differ too, as between two versions of nsvm
+            if not _differing_within([records[row] for row in rows], [places[row] for row in rows]):
+                break
     return places
+
+
+def _differing_within(records: Sequence[RunRecord], by: Sequence[K]) -> list[str]:
+    """Return the settings of candidates that differ between runs of a group, in any of the groups."""
+    groups = _grouped(records, by).values()
+    return [*dict.fromkeys(key for group in groups for key in differing(group) if _is_of_candidate(key))]
 
 
 def _datasets(records: Sequence[RunRecord]) -> list[str]:
@@ -272,10 +286,10 @@ def _datasets(records: Sequence[RunRecord]) -> list[str]:
     ]
 
 
-def _grouped(records: Sequence[RunRecord], by: Sequence[K]) -> dict[K, list[RunRecord]]:
-    groups: dict[K, list[RunRecord]] = {}
-    for record, key in zip(records, by, strict=True):
-        groups.setdefault(key, []).append(record)
+def _grouped(members: Iterable[T], by: Iterable[K]) -> dict[K, list[T]]:
+    groups: dict[K, list[T]] = {}
+    for member, key in zip(members, by, strict=True):
+        groups.setdefault(key, []).append(member)
     return groups
 
 
