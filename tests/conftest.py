@@ -81,8 +81,7 @@ def unchecked() -> Iterator[None]:
 @pytest.fixture
 def inline_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spare a study its worker processes, each of which would import torch."""
-    for study in ("paper.reproduce", "tuning.search"):
-        monkeypatch.setattr(f"nsvm_cli.{study}.Workers", InlineWorkers)
+    monkeypatch.setattr("nsvm_cli.tuning.search.Workers", InlineWorkers)
 
 
 LOSSES: dict[str, Loss] = {

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from nsvm_cli.cli.reproduce import BEYOND, CELLS, MORE
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.registry import construct
 from nsvm_cli.config.settings import Settings, parse_settings
@@ -127,9 +126,7 @@ def test_commands(tmp_path: Path) -> None:
         _, name, *words = command.split()
         shown = TRAIN_HELP if name == "train" else nsvm(name, "--help", cwd=tmp_path, code=0).stdout
         for word in words:
-            key, _, value = word.partition("=")
-            if name == "reproduce":
-                assert {*value.split(",")} <= {*CELLS, *MORE, *BEYOND}, command
+            key = word.partition("=")[0]
             if name == "tune":
                 compose_settings([word])
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +17,7 @@ from nsvm_cli.errors import InputError, did_you_mean
 COMMANDS = {
     "train": "train a model",
     "tune": "choose hyperparameters on validation data",
-    "reproduce": "run the paper's experiments and baselines over many seeds",
+    "reproduce": "run a suite of sweeps, such as the paper's experiments, and compare",
     "evaluate": "evaluate a trained model",
     "predict": "predict with a trained model",
     "export": "write a trained model as an ONNX graph",
@@ -59,16 +59,6 @@ class Key:
     def words(self) -> list[str]:
         """Return the word as completion offers it: with each of its values, or up to the ``=``."""
         return [f"{self.name}={value}" for value in self.values or ("",)]
-
-
-def described(metavar: str, help: str, default: Any = None, values: Sequence[str] = ()) -> Any:
-    """Return a dataclass field that documents the key of its name."""
-    return field(default=default, metadata={"metavar": metavar, "help": help, "values": values})
-
-
-def keys_of(settings: type) -> list[Key]:
-    """Return the keys that a dataclass documents, see ``described``."""
-    return [Key(f.name, **f.metadata) for f in fields(settings)]
 
 
 def output_file(text: str) -> Path:

@@ -51,7 +51,6 @@ class Cell:
         failed: the seeds whose runs failed.
         guess: whether failed runs score as guessing does.
         like: the figures of a finished run, on the same data set if there is one; for a cell without runs.
-        counts: whether scores are numbers of errors, rather than accuracies.
     """
 
     dataset: str
@@ -62,7 +61,6 @@ class Cell:
     failed: Sequence[int] = ()
     guess: bool = False
     like: Mapping[str, Any] = field(default_factory=dict)
-    counts: bool = False
 
     @property
     def first(self) -> Mapping[str, Any]:
@@ -97,14 +95,12 @@ class Cell:
     @property
     def unit(self) -> str:
         """The unit of the scores."""
-        if self.samples is None:
-            return R2
-        return f"errors of {self.samples}" if self.counts else PERCENT
+        return R2 if self.samples is None else PERCENT
 
     @property
     def scale(self) -> float:
         """What a score changes by if its value increases by 1."""
-        return 1.0 if self.samples is None or self.counts else -100 / self.samples
+        return 1.0 if self.samples is None else -100 / self.samples
 
     @property
     def scores(self) -> dict[int, float]:

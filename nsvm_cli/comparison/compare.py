@@ -52,7 +52,7 @@ def compare(found: Sequence[Cell], against: str | None = None) -> list[Compariso
 
 
 def _compared(group: Sequence[Cell], against: str | None) -> list[Comparison]:
-    of_best = [cell.score.mean if cell.counts else -cell.score.mean for cell in group]
+    of_best = [-cell.score.mean for cell in group]
     means = zip(group, map(float, rankdata(of_best, nan_policy="omit")), strict=True)
     ranks = sorted(means, key=lambda item: (math.isnan(item[1]), item[1]))  # ties share the mean of theirs
     ordered = [cell for cell, _ in ranks]

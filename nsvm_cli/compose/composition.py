@@ -248,7 +248,7 @@ def _no_such_setting(key: str, arguments: Sequence[str]) -> str:
 def _groups() -> set[str]:
     """Return the groups that a user chooses from."""
     folders = {folder.name for folder in conf_folder().iterdir() if folder.is_dir()}
-    return folders - {"hydra", "tune", "values"}
+    return folders - {"hydra", "suite", "tune", "values"}
 
 
 def _keys(arguments: Sequence[str]) -> set[str]:

@@ -31,7 +31,6 @@ CASES = [
         "evaluate x --splits val",
         "there is no flag --splits; did you mean --split? (known: ",
     ),
-    ("reproduce directory=", "directory= needs a value"),
     ("train hydra.run.dir=", "hydra.run.dir=: expected a folder; without hydra.run.dir nsvm makes one"),
     ("train -m hydra.sweep.dir='' seed=1", "hydra.sweep.dir='': expected a folder"),
     ("train seed=${oc.env:NOWHERE}", "Environment variable 'NOWHERE' not found\" (in seed)"),
@@ -74,11 +73,9 @@ CASES = [
     ("compare . --format pdf", "there is no format 'pdf'"),
     ("report missing", "there is no such folder"),
     ("export run", "export needs --onnx; see nsvm export --help"),
-    ("reproduce cells=ringnorm_alg5", "cells=ringnorm_alg5: there is no such experiment here; did you mean"),
-    ("reproduce seeds=0", "seeds should be greater than 0"),
-    ("reproduce sedes=3", "sedes: there is no such setting; did you mean seeds?"),
-    ("reproduce cells=ringnorm_alg4 ringnorm=nowhere.csv", "nowhere.csv"),
-    ("reproduce cells=houses_alg4 pmlb=nowhere", "nowhere has no table '537_houses'"),
+    ("reproduce", "reproduce needs SUITE"),
+    ("reproduce papr", "papr: there is no such suite; did you mean paper"),
+    ("reproduce nowhere.yaml", "nowhere.yaml: there is no such suite"),
 ]
 
 

@@ -1,8 +1,7 @@
-"""The paper's table as a user makes it, shortened."""
+"""Suites of sweeps: run, resumed and compared."""
 
 from __future__ import annotations
 
-import csv
 import time
 from pathlib import Path
 
@@ -11,45 +10,77 @@ import pytest
 from nsvm_cli.engines.numba.code import code_folder
 from tests.cli.process import nsvm, start
 
-SHORT = ["reproduce", "quick=true", "cells=digits_alg4", "seeds=1", "jobs=1", "directory=out"]
+LINES = """\
+# two sweeps
+- dataset=digits algorithm=logistic,majority seed=range(2)
+- dataset=digits algorithm=svc algorithm.grid={C:[1,10]} seed=range(2)
+"""
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 
-def figures(folder: Path) -> list[dict[str, str]]:
-    """The rows, without the times."""
-    with (folder / "out" / "runs.csv").open() as file:
-        return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+def results(folder: Path) -> dict[Path, int]:
+    """Return when the results below a folder were written."""
+    return {file: file.stat().st_mtime_ns for file in folder.rglob("result.json")}
+
+
+def table(output: str) -> list[str]:
+    """Return the rows of a comparison, without the times."""
+    rows = [line for line in output.splitlines() if line.startswith("| ")][2:]
+    return [row.removesuffix(" |").rpartition("|")[0] for row in rows]
+
+
+def test_a_suite_is_run_once_and_compared(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(LINES)
+    done = nsvm("reproduce", "mine.yaml", cwd=tmp_path, code=0)
+    written = results(tmp_path / "outputs" / "reproduce" / "mine")
+    assert len(written) == 6
+    assert {row.split()[1] for row in table(done.stdout)} == {"logistic", "majority", "svc"}
+    again = nsvm("reproduce", "mine.yaml", cwd=tmp_path, code=0)
+    assert written == results(tmp_path)
+    assert table(again.stdout) == table(done.stdout)
+
+
+def test_words_of_the_command_line_replace_those_of_each_line(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(LINES)
+    nsvm("reproduce", "mine.yaml", "seed=3", "curves=false", "--output", "it's here", cwd=tmp_path, code=0)
+    assert len(results(tmp_path / "it's here")) == 3
+
+
+def test_a_failure_keeps_no_other_sweep_from_running(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(f"- dataset=digits algorithm=svc algorithm.grid={{c:[1]}}\n{LINES}")
+    done = nsvm("reproduce", "mine.yaml", "seed=0", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "algorithm.grid.c: svc does not search this" in done.stderr.splitlines()[-1]
+    assert {row.split()[1] for row in table(done.stdout)} == {"logistic", "majority", "svc"}
+
+
+@pytest.mark.parametrize("text", ["dataset=digits", "- 3", "- {a: b}", "- [", ""])
+def test_a_file_that_is_no_suite_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    done = nsvm("reproduce", "mine.yaml", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "mine.yaml: expected a list of lines" in done.stderr or "cannot be read" in done.stderr
 
 
 @pytest.mark.thorough
-@pytest.mark.usefixtures("inline_workers")
 def test_killed_it_repeats_nothing_and_ends_with_the_same_table(tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    whole.mkdir(), cut.mkdir()
+    for folder in (whole, cut):
+        folder.mkdir()
+        (folder / "mine.yaml").write_text("- dataset=digits algorithm=alg4,cross_entropy,svc seed=0\n")
     # where what is compiled is kept: whether it is there decides which engine a run has
-    process = start(*SHORT, cwd=cut, env={"XDG_CACHE_HOME": str(code_folder().parents[2])})
+    environment = {"XDG_CACHE_HOME": str(code_folder().parents[2])}
+    process = start("reproduce", "mine.yaml", cwd=cut, env=environment)
     deadline = time.monotonic() + 100
-    while time.monotonic() < deadline and not [*cut.rglob("result.json")]:
+    while time.monotonic() < deadline and not results(cut):
         time.sleep(0.02)
     process.kill()
     process.communicate()
-    files = {file: file.stat().st_mtime_ns for file in cut.rglob("*")}
-    finished = {file: file.stat().st_mtime_ns for name in ("result.json", "svc*") for file in cut.rglob(name)}
+    finished = results(cut)
     assert finished
-    assert not (cut / "out" / "runs.csv").exists(), "it was cut off"
+    assert len(finished) < 3, "it was cut off"
 
-    nsvm(*SHORT, cwd=whole, code=0)
-    methods = {"nsvm", "svc_on_features", "frozen", "network", "svc"}
-    assert {row["method"] for row in figures(whole)} == methods
-    assert len(figures(whole)) == 4 + 1
-    networks = [float(row["accuracy"]) for row in figures(whole) if row["method"] == "network"]
-    assert min(networks) > 0.9, "a baseline at chance is none"
-    assert (whole / "out" / "figure.png").read_bytes().startswith(b"\x89PNG")
-    assert "| `digits_alg4` |" in (whole / "out" / "table.md").read_text()
-    # meanwhile
-    assert files == {file: file.stat().st_mtime_ns for file in cut.rglob("*")}, "no orphan writes on"
-
-    nsvm(*SHORT, cwd=cut, code=0)
-    assert figures(cut) == figures(whole)
-    assert finished == {file: file.stat().st_mtime_ns for file in finished}
+    expected = table(nsvm("reproduce", "mine.yaml", cwd=whole, code=0).stdout)
+    assert table(nsvm("reproduce", "mine.yaml", cwd=cut, code=0).stdout) == expected
+    assert finished.items() <= results(cut).items()

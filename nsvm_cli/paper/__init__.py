@@ -1,1 +1,0 @@
-"""The paper's experiments: reproducing them, their baselines and their figure."""

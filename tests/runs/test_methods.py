@@ -1,0 +1,89 @@
+"""Runs of methods without steps, against what a user of scikit-learn would write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
+
+from nsvm_cli.artifacts.model_file import load_model
+from nsvm_cli.datasets import load_data
+from nsvm_cli.runs.experiment import prepare
+from tests.small_runs import small_run, small_settings
+from tests.small_tables import small_table
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+LAM = 1e-3
+
+
+def about(kind: str, folder: Path) -> dict[str, Any]:
+    if kind == "two classes":
+        return {"dataset": {"name": "ringnorm", "samples": 1000}}
+    return small_table(kind, folder, validation=0)
+
+
+def theirs(name: str, m: int, regression: bool) -> Any:
+    C = 1 / (LAM * m)
+    linear: dict[str, Any] = {"C": C, "random_state": 0, "max_iter": 10_000}
+    machines = {
+        "svc": (SVC(C=C, gamma=0.05), SVR(C=C, gamma=0.05)),
+        "linear_svm": (LinearSVC(multi_class="crammer_singer", **linear), LinearSVR(epsilon=0.1, **linear)),
+        "logistic": (LogisticRegression(C=C, max_iter=10_000), Ridge(alpha=1 / C)),
+        "trees": (
+            HistGradientBoostingClassifier(random_state=0),
+            HistGradientBoostingRegressor(random_state=0),
+        ),
+        "majority": (DummyClassifier(), DummyRegressor()),
+    }
+    machine = machines[name][regression]
+    return TransformedTargetRegressor(machine, transformer=StandardScaler()) if regression else machine
+
+
+@pytest.mark.parametrize("name", ["svc", "linear_svm", "logistic", "trees", "majority"])
+@pytest.mark.parametrize("kind", ["two classes", "three classes", "regression"])
+def test_scores_are_scikit_learns_on_scaled_samples(kind: str, name: str, tmp_path: Path) -> None:
+    settings = about(kind, tmp_path)
+    linear = name in ("linear_svm", "logistic")
+    lam = {} if name in ("trees", "majority") else {"lam": LAM}
+    result = small_run(
+        tmp_path / "run",
+        **settings,
+        network={"name": "identity"},
+        kernel={"name": "linear"} if linear else {"name": "rbf", "gamma": 0.05},
+        loss={"name": "epsilon_insensitive", "epsilon": 0.1}
+        if kind == "regression" and name in ("svc", "linear_svm")
+        else None,
+        algorithm={"name": name, **lam},
+        dtype="float64",
+    )
+    splits = load_data(settings["dataset"], 0, settings.get("task", "classification")).splits
+    (x, y), (x_test, y_test) = ((p.x.numpy(), p.y.numpy()) for p in (splits["train"], splits["test"]))
+    scale, m = x.std(0, ddof=1), len(x)
+    machine = theirs(name, m, kind == "regression")
+    if name == "linear_svm" and kind == "two classes":
+        machine.set_params(multi_class="ovr", loss="hinge")
+    machine.fit((x - x.mean(0)) / scale, y)
+    score = machine.score((x_test - x.mean(0)) / scale, y_test)
+    key = "test_r2" if kind == "regression" else "test_accuracy"
+    assert result[key] == pytest.approx(score, abs=1e-3 if kind == "regression" else 1e-9)
+
+
+def test_frozen_features_are_those_of_the_initial_theta(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"algorithm": {"name": "svc", "lam": LAM}, "dtype": "float64"}
+    result = small_run(tmp_path / "run", **changes)
+    saved = load_model(tmp_path / "run" / "final.safetensors")
+    assert (result["theta_steps"], saved.facts.theta_change, saved.facts.feature_change) == (0, 0, 0)
+    e = prepare(small_settings(**changes))
+    z, y, test = e.F(e.problem.x).numpy(), e.problem.host_y, e.data.splits["test"]
+    machine = SVC(C=1 / (LAM * len(y)), gamma=1 / z.shape[1]).fit(z, y)
+    z_test = e.F(e.scaling(test.x, e.problem.x.dtype)).numpy()
+    assert result["test_errors"] == np.count_nonzero(machine.predict(z_test) != test.y.numpy())
