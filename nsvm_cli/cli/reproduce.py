@@ -57,7 +57,7 @@ def reproduce(options: argparse.Namespace) -> None:
         words = with_words(shlex.split(line), options.words)
         say(f"nsvm train -m {shlex.join(words)}")
         try:
-            train(["-m", *words, f"hydra.sweep.dir={quoted(f'{folder}/${{hydra.job.name}}')}"])
+            train(["-m", *words, f"hydra.sweep.dir={quoted(f'{folder}/${{dataset.name}}')}"])
         except (InputError, RunError) as error:  # the other sweeps may still succeed
             failures.append(error)
     if not failures or any(folder.rglob(RESULT)):

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 
 METHODS = ("svc", "linear_svm", "logistic", "trees", "majority")
 SWEEP = ["train", "-m", "dataset=digits", f"algorithm={','.join(METHODS)}", "hydra.sweep.dir=sweep"]
+SWEEP += ["hydra.sweep.subdir='${hydra.job.num}'"]
 
 
 @pytest.fixture(scope="module")
