@@ -87,29 +87,29 @@ def test_a_signal_ends_a_run_in_order(twin: Path, tmp_path: Path) -> None:
     assert ours["metrics.jsonl"] == theirs["metrics.jsonl"]
 
 
-SLEEPER = """
+PLUGIN = """
 import time
 from pydantic.dataclasses import dataclass
 from nsvm_cli.trainers import TRAINERS
 from nsvm_cli.trainers.alg3 import Alg3
 
 @dataclass(frozen=True)
-class Sleeper(Alg3):
+class Ends(Alg3):
     def step(self, problem, state):
         super().step(problem, state)
-        if state.t == 20:
-            open("asleep", "w").close()
-            time.sleep(600)
+        if state.t == 50:
+            {ending}
 
-TRAINERS["sleeper"] = Sleeper
+TRAINERS["ends"] = Ends
 """
+OF_PLUGIN = ["plugins=[ends]", "algorithm.name=ends", "algorithm=alg3", "algorithm.batch_size=8"]
 
 
 def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     """Though the first one cannot be heeded: the step never ends."""
-    (tmp_path / "sleeper.py").write_text(SLEEPER)
-    words = ["plugins=[sleeper]", "algorithm=alg3", "algorithm.name=sleeper", "dataset=digits"]
-    run = start("train", *words, "hydra.run.dir=run", cwd=tmp_path)
+    asleep = 'open("asleep", "w").close(), time.sleep(600)'
+    (tmp_path / "ends.py").write_text(PLUGIN.format(ending=asleep))
+    run = start("train", *OF_PLUGIN, "hydra.run.dir=run", cwd=tmp_path)
     wait_for(lambda: (tmp_path / "asleep").exists(), run)
     run.send_signal(signal.SIGINT)
     time.sleep(0.3)
@@ -209,13 +209,12 @@ def test_a_finished_run_that_cannot_go_on(tmp_path: Path) -> None:
 
 
 def test_every_command_takes_the_model_of_a_run_that_was_killed(tmp_path: Path) -> None:
-    (tmp_path / "stops.py").write_text(STOPS)
-    words = ["plugins=[stops]", "algorithm.name=stops", "algorithm=alg3", "algorithm.batch_size=8"]
-    words += ["dataset.samples=300", "checkpoint.every=20", "curves=false", "hydra.run.dir=run"]
-    nsvm("train", *words, cwd=tmp_path, code=1)
+    (tmp_path / "ends.py").write_text(PLUGIN.format(ending='raise RuntimeError("killed")'))
+    words = ["dataset.samples=300", "checkpoint.every=20", "curves=false", "hydra.run.dir=run"]
+    nsvm("train", *OF_PLUGIN, *words, cwd=tmp_path, code=1)
     head, row = ",".join(f"x{i}" for i in range(20)), ",".join("1" * 20)
     (tmp_path / "new.csv").write_text(f"{head}\n{row}\n")
-    mine = "--plugins=stops"
+    mine = "--plugins=ends"
     said = "last.safetensors: the model after step 40 of "
     for command in (
         ["evaluate", "run"],
@@ -233,19 +232,3 @@ def test_every_command_takes_the_model_of_a_run_that_was_killed(tmp_path: Path) 
     both = ["run/last.safetensors", "run/previous.safetensors"]
     lines = nsvm("evaluate", *both, "--json", mine, cwd=tmp_path, code=0).stdout.splitlines()
     assert [json.loads(line)["steps"] for line in lines] == [40, 20]
-
-
-STOPS = """
-from pydantic.dataclasses import dataclass
-from nsvm_cli.trainers import TRAINERS
-from nsvm_cli.trainers.alg3 import Alg3
-
-@dataclass(frozen=True)
-class Stops(Alg3):
-    def step(self, problem, state):
-        super().step(problem, state)
-        if state.t == 50:
-            raise RuntimeError("killed")
-
-TRAINERS["stops"] = Stops
-"""
