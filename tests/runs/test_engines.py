@@ -19,8 +19,7 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 
 def settings(**changes: Any) -> Any:
     """Return settings whose steps other tests need compiled, too."""
-    network = {**VALUES["network"], "normalize": True}
-    return settings_with(dtype="float64", network=network, **changes)
+    return settings_with(dtype="float64", network=VALUES["network"] | {"normalize": True}, **changes)
 
 
 def interrupt(path: Path, **changes: Any) -> None:
