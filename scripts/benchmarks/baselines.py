@@ -43,12 +43,6 @@ def accuracy(predicted: torch.Tensor, y: torch.Tensor) -> float:
     return 100 * float(((predicted >= 0) == (y > 0)).double().mean())
 
 
-def problem_and_theta(z: torch.Tensor, y: torch.Tensor) -> tuple[Problem, FeatureMap]:
-    """The raw samples, and the identity for F."""
-    network = build_network({"name": "identity"}, (z.shape[1],), seed=0)
-    return Problem(z, y, RBF(GAMMA), seed=0), FeatureMap(network, SGD(0.0), dropout_seed=0)
-
-
 def alone(task: Callable[..., Any], *arguments: Any) -> Any:
     """Its result, from a process of its own, so that the peak of its memory is its own too."""
     with ProcessPoolExecutor(
@@ -75,7 +69,8 @@ def fit_pegasos(m: int, seed: int, wanted: float) -> dict[str, float]:
     """The same of Algorithm 0, stopped when it is as accurate as wanted: looked at after 1000 steps, and
     whenever their number has grown by a half. Looking is not part of the time."""
     z, y, z_test, y_test = samples(m, seed)
-    problem, F = problem_and_theta(z, y)
+    network = build_network({"name": "identity"}, (z.shape[1],), seed=0)
+    problem, F = Problem(z, y, RBF(GAMMA), seed=0), FeatureMap(network, SGD(0.0), dropout_seed=0)
     trainer, steps, reached = taken_by(NUMBA, Pegasos(LONGEST, LAM)), 1000, 0.0
     trainer.advance(problem, trainer.start(problem, F), 10)  # loads what is compiled
     time, state = clocked(trainer.start, problem, F)
