@@ -34,7 +34,7 @@ REGISTRIES = {
 
 # From the ground up; a module imports only from its own room or from those below.
 ROOMS = [
-    ["errors", "memory", "output", "plugins", "randomness", "tasks", "torchvision_import"],
+    ["errors", "memory", "output", "plugins", "randomness", "tasks", "torchvision_import", "words"],
     ["config"],
     ["storage"],
     ["loggers"],

@@ -35,13 +35,13 @@ def diagnose(options: argparse.Namespace) -> None:
     """Print the figures and the verdict. Writes no file."""
     from nsvm_cli.page.diagnosis import diagnose as of
     from nsvm_cli.page.trained import load_trained
-    from nsvm_cli.terminal.console import show_facts
-    from nsvm_cli.terminal.diagnosis import diagnosis_facts
+    from nsvm_cli.terminal.console import show_rows
+    from nsvm_cli.words import diagnosis_rows
 
     runtime = {"device": "auto", **runtime_of(options)}
     figures = of(*load_trained(options.path, runtime, say=say))
     if options.json:
         answer(json.dumps(figures, allow_nan=False))
     else:
-        show_facts(diagnosis_facts(figures))
+        show_rows(diagnosis_rows(figures))
         answer(f"{figures['verdict']}: {figures['why']}")

@@ -223,7 +223,7 @@ def _written(path: Path) -> tuple[int, int]:
 
 def _score(path: Path) -> str:
     """Return the score of a job that has ended, if it has one, as it stands in a line."""
-    from nsvm_cli.terminal.console import METRIC_FORMATS, score_of
+    from nsvm_cli.words import METRIC_FORMATS, score_of
 
     with contextlib.suppress(InputError):
         if score := score_of(read_result(path)):

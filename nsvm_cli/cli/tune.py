@@ -24,7 +24,8 @@ from nsvm_cli.config.settings import flat, parse_settings
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, printable, say
 from nsvm_cli.plugins import load_plugins
-from nsvm_cli.terminal.console import METRIC_FORMATS, Console
+from nsvm_cli.terminal.console import Console
+from nsvm_cli.words import METRIC_FORMATS
 
 if TYPE_CHECKING:
     from nsvm_cli.tuning.search import Candidate

@@ -17,7 +17,8 @@ from rich.cells import cell_len
 from nsvm_cli.comparison.cells import ONLY_HOW
 from nsvm_cli.comparison.records import RunRecord, telling
 from nsvm_cli.output import printable
-from nsvm_cli.terminal.console import GAP, METRIC_FORMATS
+from nsvm_cli.terminal.console import GAP
+from nsvm_cli.words import METRIC_FORMATS
 
 FIGURE_COLUMNS = (
     *("validation_accuracy", "validation_r2", "test_accuracy", "test_r2", "train_accuracy", "train_r2"),

@@ -24,7 +24,7 @@ from nsvm_cli.storage.run_directory import (
     read_result,
     reading,
 )
-from nsvm_cli.terminal.console import score_of
+from nsvm_cli.words import score_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,10 +20,10 @@ from nsvm_cli.models.penalties import distance_identity, distance_ones, entropy
 from nsvm_cli.page.trained import algorithm_of, some_of
 from nsvm_cli.page.verdict import EXTREME, better, overfitted, verdict
 from nsvm_cli.tasks import Classification, Task
-from nsvm_cli.terminal.diagnosis import SCORES
 from nsvm_cli.trainers import Problem
 from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.svc import SVC
+from nsvm_cli.words import SCORES
 
 Figures = dict[str, Any]
 

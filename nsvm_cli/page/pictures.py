@@ -18,8 +18,7 @@ from nsvm_cli.page.document import Block, Blocks, Note
 from nsvm_cli.page.plotting import BLUE, GRAY, SERIES, new_figure, style_axis, to_picture
 from nsvm_cli.page.trained import label, some_of
 from nsvm_cli.tasks import Classification, Task
-from nsvm_cli.terminal.confusion import MOST_CLASSES
-from nsvm_cli.terminal.console import counted
+from nsvm_cli.words import FEW_CLASSES, counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,7 +99,7 @@ def _separate_classes(task: Task, y: Float[Tensor, " m"], axis: Axes) -> None:
     for border in (y.diff().nonzero().flatten() + 0.5).tolist():  # pixels have their centres at integers
         axis.axhline(border, color="white", linewidth=0.8)
         axis.axvline(border, color="white", linewidth=0.8)
-    if len(task.classes) <= MOST_CLASSES:
+    if len(task.classes) <= FEW_CLASSES:
         present = y.unique().tolist()
         centres = [float((y == y_r).nonzero().double().mean()) for y_r in present]
         axis.set_yticks(centres, [label(task, y_r) for y_r in present], fontsize=8)
@@ -126,7 +125,7 @@ def _plot_points(
         ring: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": "black", "markersize": 9}
         axis.plot(*points[wrong].T, "o", label="mistake", **ring)
     handles, labels = axis.get_legend_handles_labels()
-    if len(labels) <= MOST_CLASSES + 1:
+    if len(labels) <= FEW_CLASSES + 1:
         columns = max(1, min(len(labels), 60 // (max(map(len, labels)) + 5)))
         close: dict[str, Any] = {"frameon": False, "columnspacing": 1.2, "handletextpad": 0.1}
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8, **close)

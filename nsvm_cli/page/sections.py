@@ -39,9 +39,16 @@ from nsvm_cli.page.plotting import new_figure, to_picture
 from nsvm_cli.page.trained import algorithm_of, explain, label, load_trained, some_of
 from nsvm_cli.storage.run_directory import RESULT, checkpoints_in, has_records, is_finished, reading
 from nsvm_cli.tasks import Classification
-from nsvm_cli.terminal.confusion import MOST_CLASSES, class_cells, frequent_cells, matrix_cells
-from nsvm_cli.terminal.console import facts_of, held_out, scores_of
-from nsvm_cli.terminal.diagnosis import diagnosis_facts
+from nsvm_cli.words import (
+    FEW_CLASSES,
+    class_cells,
+    diagnosis_rows,
+    frequent_cells,
+    held_out,
+    matrix_cells,
+    scores_of,
+    training_rows,
+)
 
 MOST_CHARACTERS, MOST_COLUMNS, MOST_MISTAKES, EXPLAINED, MOST_IN_DIAGNOSIS = 120, 30, 24, 5, 1000
 """The most characters of a value, features of a sample in a table, mistakes, and predictions explained that
@@ -74,7 +81,7 @@ def run_sections(
 
 def _result(result: Mapping[str, Any]) -> Blocks:
     yield KeyFigures(scores_of(result))
-    yield Table("What training did", ("figure", "value", "meaning"), facts_of(result), range(1, 2))
+    yield Table("What training did", ("figure", "value", "meaning"), training_rows(result), range(1, 2))
 
 
 def settings_tables(settings: Mapping[str, Any], overridden: Container[str]) -> list[Block]:
@@ -114,10 +121,10 @@ def confusion_tables(result: Mapping[str, Any]) -> Blocks:
         return
     confusion, split = result["confusion"], held_out(result).capitalize()
     classes = [shortened(str(name)) for name in result["data"]["classes"]]
-    if len(classes) > MOST_CLASSES:
+    if len(classes) > FEW_CLASSES:
         head, *rows = frequent_cells(confusion, result["recall"], classes)
         table = Table(f"{split} samples: the most frequent confusions", head, rows, range(2, 4))
-        few = f"the {MOST_CLASSES} classes of the lowest F1"
+        few = f"the {FEW_CLASSES} classes of the lowest F1"
     else:
         head, *rows = matrix_cells(confusion, result["recall"], classes)
         shades = [[*(math.sqrt(count / (sum(row) or 1)) for count in row), 0.0] for row in confusion]
@@ -157,7 +164,7 @@ def _diagnosis(model: NSVM, data: Data) -> Blocks:
     if algorithm_of(model).trains_svm:
         figures = diagnose(model, data, MOST_IN_DIAGNOSIS)
         yield Note(f"{figures['verdict'].capitalize()}: {figures['why']}.")
-        yield Table("A look inside", ("figure", "value", "meaning"), diagnosis_facts(figures), range(1, 2))
+        yield Table("A look inside", ("figure", "value", "meaning"), diagnosis_rows(figures), range(1, 2))
 
 
 def mistakes(model: NSVM, data: Data) -> Blocks:

@@ -9,7 +9,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from nsvm_cli.terminal.diagnosis import SCORES, sample_counts
+from nsvm_cli.words import SCORES, sample_counts
 
 EXTREME = 0.1
 """A distance below which a kernel matrix may be as good as the identity, or as constant."""

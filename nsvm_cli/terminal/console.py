@@ -1,17 +1,17 @@
-"""Console output: tables of results."""
+"""Results on a terminal: tables that fit on the screen, and bars."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Container, Mapping, Sequence
-from datetime import timedelta
-from itertools import product
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import rich.console
 from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.measure import Measurement
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -24,8 +24,17 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
-from nsvm_cli.output import answer, printable
-from nsvm_cli.terminal.confusion import confusion_table
+from nsvm_cli.output import answer, printable, shortened
+from nsvm_cli.words import (
+    FEW_CLASSES,
+    Rows,
+    frequent_cells,
+    held_out,
+    matrix_cells,
+    scores_of,
+    split_scores,
+    training_rows,
+)
 
 WIDE = 10_000
 
@@ -66,7 +75,7 @@ def show_evaluation(figures: Mapping[str, Any]) -> None:
         "same data as in training": "yes" if figures["same_data"] else "no",
         "algorithm": figures["algorithm"],
         "split": figures["split"],
-        **_scores(figures, figures["samples"]),
+        **split_scores(figures, figures["samples"]),
     }
     _show(str(figures["checkpoint"]), rows, figures, figures["classes"], figures["split"])
 
@@ -74,7 +83,7 @@ def show_evaluation(figures: Mapping[str, Any]) -> None:
 def show_evaluations(evaluations: Sequence[Mapping[str, Any]]) -> None:
     """Print the scores of several models as one table."""
     rows = [
-        {"model": str(e["checkpoint"]), "step": str(e["steps"]), **_scores(e, e["samples"])}
+        {"model": str(e["checkpoint"]), "step": str(e["steps"]), **split_scores(e, e["samples"])}
         for e in evaluations
     ]
     columns = list(dict.fromkeys(column for row in rows for column in row))
@@ -95,41 +104,45 @@ def _show(
         first.add_row(*row)
     answer(title)
     console.print(first)
-    if "confusion" in figures and (
-        table := confusion_table(figures["confusion"], figures["recall"], classes, split, console)
-    ):
+    if "confusion" in figures and (table := _confusion_table(figures, classes, split, console)):
         console.print(table)
-    show_facts(facts_of(figures))
+    show_rows(training_rows(figures))
 
 
-def show_facts(facts: Sequence[Fact]) -> None:
+def _confusion_table(
+    figures: Mapping[str, Any], classes: Sequence[str], split: str, console: Console
+) -> Group | None:
+    """Return the confusion matrix under a title or, where there is no room for it, the most frequent ones;
+    None if there is neither room nor a confusion.
+    """
+    cells = figures["confusion"], figures["recall"], [shortened(name) for name in classes]
+    if len(classes) <= FEW_CLASSES:
+        matrix = _table(matrix_cells(*cells))
+        unbounded = console.options.update(max_width=WIDE)
+        if Measurement.get(console, unbounded, matrix).maximum <= console.width:
+            return Group(f"{split}: classes by row, decisions by column", matrix)
+    most_frequent = _table(frequent_cells(*cells))
+    return Group(f"{split}: the most frequent confusions", most_frequent) if most_frequent.row_count else None
+
+
+def _table(rows: Rows) -> Table:
+    """Return a table of rows, the first of which is its head."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for column in rows[0]:
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in rows[1:]:
+        table.add_row(*row)
+    return table
+
+
+def show_rows(rows: Rows) -> None:
     """Print figures, one a line."""
     table = Table(show_header=False, box=None, padding=(0, GAP, 0, 0))
     for justify in ("left", "right", "left"):
         table.add_column(justify=justify)
-    for fact in facts:
-        table.add_row(*fact)
+    for row in rows:
+        table.add_row(*row)
     Console().print(table)
-
-
-def scores_of(result: Mapping[str, Any]) -> dict[str, str]:
-    """Return the figures of a result that a person looks at first, by their names."""
-    samples, split = result["data"]["samples"], held_out(result)
-    return {
-        **_scores(_of_split(result, split), samples[split], f"{split} "),
-        **_scores(_of_split(result, "train"), samples["train"], "train "),
-        "training time": f"{result['train_seconds']:.1f} s",
-    }
-
-
-def counted(some: int, whole: int, kind: str) -> str:
-    """Return a number of samples in words, and of how many they are if not all."""
-    return f"{f'{some} of' if some < whole else 'all'} {whole} {kind} samples"
-
-
-def held_out(result: Mapping[str, Any]) -> str:
-    """Return the name of the split that a run was evaluated on."""
-    return "validation" if result["data"]["samples"]["validation"] else "test"
 
 
 GAP = 2
@@ -158,118 +171,6 @@ def show_columns(
     for row in rows:
         table.add_row(*(row[n] for n in widths))
     Console(wide=True).print(table)
-
-
-def _of_split(result: Mapping[str, Any], split: str) -> dict[str, Any]:
-    """Return the scores of a split without its name; ``balanced_accuracy`` is that of the held-out one."""
-    names = ("accuracy", "errors", "r2", "rmse", "mae")
-    scores = {name: result[f"{split}_{name}"] for name in names if f"{split}_{name}" in result}
-    return scores if split == "train" else {**scores, "balanced_accuracy": result.get("balanced_accuracy")}
-
-
-def _scores(figures: Mapping[str, Any], samples: int, split: str = "") -> dict[str, str]:
-    """Return the rows about the score on a split."""
-    if "r2" in figures:
-        rmse, mae = (_in_units(figures[name]) for name in ("rmse", "mae"))
-        return {f"{split}R^2": _number(figures["r2"]), f"{split}RMSE": rmse, f"{split}MAE": mae}
-    accuracy, balanced = percent(figures["accuracy"]), figures.get("balanced_accuracy")
-    rows = {f"{split}accuracy": accuracy, f"{split}errors": f"{figures['errors']} of {samples}"}
-    if balanced is not None and percent(balanced) != accuracy:
-        rows[f"{split}balanced accuracy"] = percent(balanced)
-    if "log_loss" in figures:
-        log_loss, brier = (_number(figures[name]) for name in ("log_loss", "brier_score"))
-        rows |= {f"{split}log loss": log_loss, f"{split}Brier score": brier}
-    return rows
-
-
-def _in_units(error: float) -> str:
-    """Format an error in the units of the data: with four digits, or as many as it has before the point."""
-    return f"{error:.0f}" if 1000 <= error < 1e12 else f"{error:#.4g}"
-
-
-Fact = tuple[str, str, str]
-"""A figure: its name, its value, and in a few words what it is."""
-
-
-def facts_of(figures: Mapping[str, Any]) -> list[Fact]:
-    """Return what else the figures of a result or an evaluation say of a model and its training."""
-    theta = figures["theta_change"]
-    facts = [
-        ("steps", figures["steps"], "{}", "iterations of the algorithm"),
-        ("violations", figures.get("violations"), "{}", "drawn samples that were inside the margin"),
-        (
-            "support vectors",
-            figures["support_vectors"],
-            "{}",
-            "training samples that the decision is a sum over",
-        ),
-        ("parameters", figures["parameters"], "{}", "weights of the network, the length of theta"),
-        (
-            "theta change",
-            None if theta is None else 100 * theta,
-            "{:.3g} %",
-            "how far theta has moved, relative to its norm",
-        ),
-        ("feature change", figures["feature_change"], "{:.4f}", "of the kernel matrix: 0 none, 1 all of it"),
-    ]
-    shown = [(name, form.format(value), meaning) for name, value, form, meaning in facts if value is not None]
-    if "alignment" in figures:
-        meaning = "of the kernel with the labels, from -1 to 1"
-        shown.append(("kernel alignment", _number(figures["alignment"]), meaning))
-    return shown
-
-
-def _number(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.4f}"
-
-
-def percent(share: float) -> str:
-    """Format a share of 1."""
-    return f"{100 * share:.2f} %"
-
-
-METRIC_FORMATS: Mapping[str, tuple[str, Callable[[float], str]]] = {
-    "accuracy": ("accuracy", percent),
-    "r2": ("R^2", "{:.4f}".format),
-}
-"""How the metric of a task is named and written (see ``Task.metric``)."""
-
-
-def score_of(result: Mapping[str, Any]) -> tuple[str, str, float] | None:
-    """Return the score of a result on held-out data, with the split and the metric; None if it has none."""
-    for split, metric in product(("validation", "test"), METRIC_FORMATS):
-        if isinstance(value := result.get(f"{split}_{metric}"), (int, float)):
-            return split, metric, value
-    return None
-
-
-RECORD_FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
-    ("validation_accuracy", "validation", percent),
-    ("validation_r2", "validation R^2", "{:.4f}".format),
-    ("violations", "violations", str),
-    ("running_accuracy", "running accuracy", percent),
-    ("support_vectors", "support vectors", str),
-    ("full_objective", "full objective", "{:.4g}".format),
-    ("objective", "objective", "{:.3g}".format),
-)
-"""What a line shows of a record: field, name and format; the most important first."""
-
-OF_SVM = ("violations", "support_vectors")
-"""Figures hidden while zero."""
-
-
-def clock(seconds: int | float | None) -> str:
-    """Return seconds as ``H:MM:SS``."""
-    return "-:--:--" if seconds is None else str(timedelta(seconds=int(seconds)))
-
-
-def figures_of(record: Mapping[str, Any]) -> list[str]:
-    """Return the figures of a record in words, the most important first."""
-    return [
-        f"{name} {shown(record[key])}"
-        for key, name, shown in RECORD_FIGURES
-        if record.get(key) is not None and (record[key] or key not in OF_SVM)
-    ]
 
 
 def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:

@@ -9,8 +9,9 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from nsvm_cli.runs.loop import Callback, Record
-from nsvm_cli.terminal.console import Console, clock, figures_of, progress_bar
+from nsvm_cli.terminal.console import Console, progress_bar
 from nsvm_cli.trainers import State
+from nsvm_cli.words import clock, figures_of
 
 
 class Progress(Callback):

@@ -17,7 +17,7 @@ from nsvm_cli.estimators import NSVMClassifier
 from nsvm_cli.page.diagnosis import diagnose
 from nsvm_cli.page.trained import load_trained
 from nsvm_cli.page.verdict import better, overfitted, verdict
-from nsvm_cli.terminal.diagnosis import diagnosis_facts
+from nsvm_cli.words import diagnosis_rows
 from tests.page.models import load
 from tests.small_tables import small_table
 
@@ -56,7 +56,7 @@ def test_made_cases_are_told_apart(made: str, tmp_path: Path) -> None:
     assert (figures["duality_gap"] < 1e-3) == (MADE[made]["algorithm"] == ALG4), "others have not converged"
     if made == "healthy":
         some = diagnose(*found, most=50)
-        meanings = {name: meaning for name, _, meaning in diagnosis_facts(some)}
+        meanings = {name: meaning for name, _, meaning in diagnosis_rows(some)}
         assert meanings["test accuracy"] == "on 50 of 100 test samples"
         assert meanings["train accuracy"] == "on 50 of 900 training samples"
         assert "on 50 of 100 test samples" in some["why"]
@@ -143,7 +143,7 @@ def test_what_does_not_apply_is_null(changes: dict[str, Any], expected: set[str]
     assert figures["verdict"] != "frozen features"
     reasons = {"objective", "duality_gap", "refit_accuracy", "frozen_accuracy"}
     assert {*figures["missing"]} == unknown & reasons
-    names = [name for name, *_ in diagnosis_facts(figures)]
+    names = [name for name, *_ in diagnosis_rows(figures)]
     assert ("validation accuracy" in names) == ("calibration" in changes)
 
 
@@ -160,7 +160,7 @@ def test_tables(table: str, solver: str, tmp_path: Path) -> None:
     assert None not in (figures[f"test_{metric}"], figures[f"refit_{metric}"], figures[f"frozen_{metric}"])
     assert figures["duality_gap"] is None
     assert (figures["objective"] is None) == (table == "three classes" and solver == "svc")
-    shown = {name: meaning for name, value, meaning in diagnosis_facts(figures) if value == "-"}
+    shown = {name: meaning for name, value, meaning in diagnosis_rows(figures) if value == "-"}
     assert shown["duality gap"] == "only for two classes and hinge loss"
     assert len(shown) == len(figures["missing"])
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from nsvm_cli.terminal.console import figures_of, show_evaluation, show_result
+from nsvm_cli.terminal.console import show_evaluation, show_result
+from nsvm_cli.words import figures_of
 
 RESULT: dict[str, Any] = {
     "algorithm": "alg4",

@@ -1,0 +1,236 @@
+"""Results in words, for a terminal and for pages: scores, training, confusions and diagnoses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+Rows = list[tuple[str, ...]]
+"""Rows of a table as text. Those about figures have the name, the value, and in a few words what it is."""
+
+
+def percent(share: float | None, digits: int = 2) -> str:
+    """Format a share of 1; empty if there is none."""
+    return "" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def _number(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.4f}"
+
+
+def _in_units(error: float) -> str:
+    """Format an error in the units of the data: with four digits, or as many as it has before the point."""
+    return f"{error:.0f}" if 1000 <= error < 1e12 else f"{error:#.4g}"
+
+
+METRIC_FORMATS: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "accuracy": ("accuracy", percent),
+    "r2": ("R^2", _number),
+}
+"""How the metric of a task is named and written (see ``Task.metric``)."""
+
+
+def counted(some: int, whole: int, kind: str) -> str:
+    """Return a number of samples in words, and of how many they are if not all."""
+    return f"{f'{some} of' if some < whole else 'all'} {whole} {kind} samples"
+
+
+def held_out(result: Mapping[str, Any]) -> str:
+    """Return the name of the split that a run was evaluated on."""
+    return "validation" if result["data"]["samples"]["validation"] else "test"
+
+
+def score_of(result: Mapping[str, Any]) -> tuple[str, str, float] | None:
+    """Return the score of a result on held-out data, with the split and the metric; None if it has none."""
+    for split, metric in product(("validation", "test"), METRIC_FORMATS):
+        if isinstance(value := result.get(f"{split}_{metric}"), (int, float)):
+            return split, metric, value
+    return None
+
+
+def scores_of(result: Mapping[str, Any]) -> dict[str, str]:
+    """Return the figures of a result that a person looks at first, by their names."""
+    samples = result["data"]["samples"]
+    splits = [split_scores(result, samples[split], split) for split in (held_out(result), "train")]
+    return {**splits[0], **splits[1], "training time": f"{result['train_seconds']:.1f} s"}
+
+
+def split_scores(figures: Mapping[str, Any], samples: int, split: str = "") -> dict[str, str]:
+    """Return the scores on a split, in words, by their names.
+
+    In a result, those of each ``split`` have its name; ``balanced_accuracy`` is that of the held-out one.
+    """
+    key, name = (f"{split}_", f"{split} ") if split else ("", "")
+    if f"{key}r2" in figures:
+        errors = {f"{name}{error.upper()}": _in_units(figures[f"{key}{error}"]) for error in ("rmse", "mae")}
+        return {f"{name}R^2": _number(figures[f"{key}r2"]), **errors}
+    accuracy = percent(figures[f"{key}accuracy"])
+    rows = {f"{name}accuracy": accuracy, f"{name}errors": f"{figures[f'{key}errors']} of {samples}"}
+    balanced = percent(None if split == "train" else figures.get("balanced_accuracy"))
+    if balanced not in ("", accuracy):
+        rows[f"{name}balanced accuracy"] = balanced
+    if "log_loss" in figures:
+        rows["log loss"], rows["Brier score"] = _number(figures["log_loss"]), _number(figures["brier_score"])
+    return rows
+
+
+TRAINING_FIGURES: tuple[tuple[str, Callable[[Any], str], str], ...] = (
+    ("steps", str, "iterations of the algorithm"),
+    ("violations", str, "drawn samples that were inside the margin"),
+    ("support_vectors", str, "training samples that the decision is a sum over"),
+    ("parameters", str, "weights of the network, the length of theta"),
+    ("theta_change", lambda share: f"{100 * share:.3g} %", "how far theta has moved, relative to its norm"),
+    ("feature_change", _number, "of the kernel matrix: 0 none, 1 all of it"),
+)
+"""What else is said of a model and its training: field, format and meaning."""
+
+
+def training_rows(figures: Mapping[str, Any]) -> Rows:
+    """Return what else the figures of a result or an evaluation say of a model and its training."""
+    rows: Rows = [
+        (key.replace("_", " "), shown(figures[key]), meaning)
+        for key, shown, meaning in TRAINING_FIGURES
+        if figures.get(key) is not None
+    ]
+    if "alignment" in figures:
+        meaning = "of the kernel with the labels, from -1 to 1"
+        rows.append(("kernel alignment", _number(figures["alignment"]), meaning))
+    return rows
+
+
+RECORD_FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("validation_accuracy", "validation", percent),
+    ("validation_r2", "validation R^2", _number),
+    ("violations", "violations", str),
+    ("running_accuracy", "running accuracy", percent),
+    ("support_vectors", "support vectors", str),
+    ("full_objective", "full objective", "{:.4g}".format),
+    ("objective", "objective", "{:.3g}".format),
+)
+"""What a line shows of a record: field, name and format; the most important first."""
+
+OF_SVM = ("violations", "support_vectors")
+"""Figures hidden while zero."""
+
+
+def figures_of(record: Mapping[str, Any]) -> list[str]:
+    """Return the figures of a record in words, the most important first."""
+    return [
+        f"{name} {shown(record[key])}"
+        for key, name, shown in RECORD_FIGURES
+        if record.get(key) is not None and (record[key] or key not in OF_SVM)
+    ]
+
+
+def clock(seconds: int | float | None) -> str:
+    """Return seconds as ``H:MM:SS``."""
+    return "-:--:--" if seconds is None else str(timedelta(seconds=int(seconds)))
+
+
+FEW_CLASSES = 12
+"""The most classes that a matrix is shown for."""
+
+MOST_PAIRS = 8
+"""The most confusions that are listed where there is no room for a matrix."""
+
+Counts = Sequence[Sequence[int]]
+"""A confusion matrix: counts of samples by their class (row) and the class that was decided for (column)."""
+
+Recall = Sequence[float | None]
+"""The share of each class that is decided rightly; None without samples."""
+
+
+def matrix_cells(confusion: Counts, recall: Recall, names: Sequence[str]) -> Rows:
+    """Return the confusion matrix below its head, with a row for each class, a column for each decision."""
+    rows = zip(names, confusion, recall, strict=True)
+    head = ("", *names, "recall")
+    return [head, *((name, *(str(n or ".") for n in row), percent(share, 1)) for name, row, share in rows)]
+
+
+def frequent_cells(confusion: Counts, recall: Recall, names: Sequence[str]) -> Rows:
+    """Return the most frequent confusions below their head, one a row."""
+    pairs = [
+        (count, i, j) for i, row in enumerate(confusion) for j, count in enumerate(row) if count and i != j
+    ]
+    return [
+        ("class", "decision", "samples", "recall"),
+        *(
+            (names[i], names[j], f"{count} of {sum(confusion[i])}", percent(recall[i], 1))
+            for count, i, j in sorted(pairs, key=lambda pair: -pair[0])[:MOST_PAIRS]
+        ),
+    ]
+
+
+def class_cells(confusion: Counts, names: Sequence[str]) -> Rows:
+    """Return precision, recall and F1 of each class below their head; of many, those of the lowest F1."""
+    rows = []
+    for r, (name, row) in enumerate(zip(names, confusion, strict=True)):
+        right, samples, decided = row[r], sum(row), sum(other[r] for other in confusion)
+        parts = (right, decided), (right, samples), (2 * right, samples + decided)
+        shares = [part / whole if whole else None for part, whole in parts]
+        f1 = 1.0 if shares[-1] is None else shares[-1]
+        rows.append((f1, (name, str(samples), *(percent(share, 1) for share in shares))))
+    if len(rows) > FEW_CLASSES:
+        rows = sorted(rows, key=lambda row: row[0])[:FEW_CLASSES]
+    return [("class", "samples", "precision", "recall", "F1"), *(cells for _, cells in rows)]
+
+
+SCORES = {
+    "test": "on {held_out}",
+    "train": "on {fitted}",
+    "refit": "of an exact SVM, same features",
+    "refreshed": "with features of the final theta",
+    "frozen": "of an exact SVM, initial features",
+    "rescaled": "if kernel values differed more",
+    "guess": "of one answer for all samples",
+}
+MEANINGS = {
+    "alignment_train": "of the kernel with training labels",
+    "alignment_test": "the same on {split} samples",
+    "entropy": "0 a constant kernel, 1 the identity",
+    "distance_identity": "of the kernel; 1 for all ones",
+    "distance_ones": "of the kernel; 1 for the identity",
+    "spectrum": "largest eigenvalues, of a sum of 1",
+    "support_vectors": "terms of the decision",
+    "support_share": "share of the training samples",
+    "objective": "of the SVM, on training samples",
+    "duality_gap": "the objective minus a lower bound",
+    "theta_change": "relative to its initial norm",
+    "feature_change": "of the kernel: 0 none, 1 all of it",
+    "theta_zeros": "share of theta that is nearly 0",
+    "matrix_samples": "training samples in the matrix",
+}
+"""What each figure means, in words that fit beside it in a terminal of 80 columns."""
+
+
+def diagnosis_rows(figures: Mapping[str, Any]) -> Rows:
+    """Return the figures of a diagnosis with what each means; where one is missing, why."""
+    name, written = METRIC_FORMATS[metric := figures["metric"]]
+    split, missing = figures["split"], figures["missing"]
+    rows = [(f"{of}_{metric}", f"{of} {name}", written, meaning) for of, meaning in SCORES.items()]
+    rows += [(key, key.replace("_", " "), _significant, meaning) for key, meaning in MEANINGS.items()]
+    counts = sample_counts(figures)
+    return [
+        (
+            label.replace("test", split),
+            "-" if figures[key] is None else shown(figures[key]),
+            missing.get(key, meaning).format(split=split, **counts),
+        )
+        for key, label, shown, meaning in rows
+        if figures[key] is not None or key in missing
+    ]
+
+
+def sample_counts(figures: Mapping[str, Any]) -> dict[str, str]:
+    """Return in words which held-out and which training samples the figures of a diagnosis are of."""
+    return {
+        "held_out": counted(figures["samples"], figures["held_out_samples"], figures["split"]),
+        "fitted": counted(figures["fitted_samples"], figures["train_samples"], "training"),
+    }
+
+
+def _significant(value: int | float | list[float]) -> str:
+    """Return the significant digits of a figure, or of the first three of several."""
+    return " ".join(f"{one:.2g}" for one in value[:3]) if isinstance(value, list) else f"{value:.4g}"
