@@ -145,7 +145,7 @@ def test_the_bar_shows_what_there_is_room_for(columns: int, expected: str, tmp_p
 def test_a_solver_that_has_nothing_to_validate_before_its_end_says_so(tmp_path: Path) -> None:
     words = ["algorithm.steps=20", "algorithm.solver=svc", "dataset.samples=300", "curves=false"]
     done = nsvm("train", *words, "dataset.validation=30", "validation.every=10", cwd=tmp_path)
-    assert "validation.every: this solver has an SVM to validate after the last step only" in done.stderr
+    assert "validation.every: this method has a model to validate at its end only" in done.stderr
 
 
 BASIC = "hydra.BasicSweeper"

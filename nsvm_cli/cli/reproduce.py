@@ -18,7 +18,7 @@ DESCRIPTION = """\
 Run a suite of sweeps, each as nsvm train -m does, and compare the runs: the
 paper's experiments, tables of classes and real targets, or MNIST with ten
 digits, with baselines on the same splits. Runs are ordinary ones, in a folder
-for each sweep. To resume after an interruption, run the same command again.
+for each data set. To resume after an interruption, run the same command again.
 """
 EPILOG = """\
 examples:

@@ -71,7 +71,7 @@ class Experiment:
         if epochs and total < (asked := build_trainer(self.settings.algorithm).total):
             lines += [f"algorithm.epochs={epochs} allows {total} of {asked} steps on {m} training samples"]
         if self.settings.validation.every and self.trainer.part_steps[-1] == 0:
-            lines += ["validation.every: this solver has an SVM to validate after the last step only"]
+            lines += ["validation.every: this method has a model to validate at its end only"]
         return [*lines, *self.data.remarks()]
 
 
