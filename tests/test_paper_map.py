@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from nsvm_cli.artifacts.diagnosis import diagnose
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.registry import construct
 from nsvm_cli.config.settings import Settings, parse_settings
 from nsvm_cli.models.networks import empty_network
 from nsvm_cli.models.penalties import Penalties
-from nsvm_cli.page.diagnosis import diagnose
 from nsvm_cli.parts import build_parts
 from tests.cli.process import nsvm
 from tests.page.models import load

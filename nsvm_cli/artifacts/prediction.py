@@ -1,4 +1,4 @@
-"""Predictions of a saved model for samples without labels."""
+"""Predictions of a trained model for samples without labels, and the support vectors that explain them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+from jaxtyping import Float, Real
+from torch import Tensor
+
 from nsvm_cli.datasets.tables import parse_separator
 from nsvm_cli.datasets.unlabelled import Block, blocks
+from nsvm_cli.errors import InputError
 from nsvm_cli.models.nsvm import NSVM
-from nsvm_cli.tasks import Classification
+from nsvm_cli.tasks import Classification, Regression
 
 Predictions = dict[str, list[Any]]
+
+Terms = list[tuple[float, int]]
+"""Terms of a decision value, and the training samples that they belong to."""
 
 
 def predictions(model: NSVM, path: Path, separator: str | None = None) -> Iterator[Predictions]:
@@ -52,3 +60,41 @@ def _columns(model: NSVM, block: Block) -> Predictions:
     if (p := model.probabilities(g)) is not None:
         scores |= {f"probability_{c}": p[:, r] for r, c in enumerate(task.classes)}
     return columns | {name: values.tolist() for name, values in scores.items()}
+
+
+def explain(model: NSVM, x: Real[Tensor, "p ..."], most: int = 6) -> list[tuple[float, float, Terms]]:
+    """Return the predictions for raw samples, each with what the decision value is a sum of.
+
+    That is the sum of all terms and the bias: g for two classes, that of the decision for more (or the sum of
+    those of its pairs), and for real targets the difference from their mean. The ``most`` largest terms
+    alpha_j y_j K(x_j, x) / scale, summed over equal j, come with their j, unless they are 0.
+
+    Raises:
+        InputError: the model file does not say which training samples the support vectors are.
+    """
+    e = model.expansion
+    if e.i is None:
+        raise InputError("the model file does not say which training samples its terms are")
+    decided = model.predict(x)
+    terms = model.kernel(model.features(x), e.z) * _for_decisions(model, decided, e.alpha) / e.scale
+    bias = torch.as_tensor(e.bias).to(e.alpha).expand_as(e.alpha[:1])
+    totals = terms.sum(1) + _for_decisions(model, decided, bias)[:, 0]
+    samples, group = e.i.unique(return_inverse=True)
+    sums = terms.new_zeros(len(x), len(samples)).index_add(1, group, terms)
+    explained = []
+    for n, strongest in enumerate(sums.abs().topk(min(most, len(samples))).indices):
+        pairs = [(float(sums[n, s]), int(samples[s])) for s in strongest if sums[n, s]]
+        explained.append((float(decided[n]), float(totals[n]), pairs))
+    return explained
+
+
+def _for_decisions(model: NSVM, decided: Tensor, c: Float[Tensor, " s *outputs"]) -> Float[Tensor, "p s"]:
+    """Return the parts of coefficients of g that speak for each decision, in the units of the data."""
+    task = model.task
+    if c.ndim == 1:
+        return (task.std if isinstance(task, Regression) else 1.0) * c.expand(len(decided), -1)
+    if model.expansion.one_vs_one:  # summed by classes first: there may be many decisions and pairs
+        C = len(task.classes)
+        i, j = torch.triu_indices(C, C, 1, device=c.device)
+        c = c.new_zeros(len(c), C).index_add_(1, i, c).index_add_(1, j, -c)
+    return c[:, decided.long()].mT

@@ -33,8 +33,8 @@ def configure(parser: CommandParser) -> None:
 
 def diagnose(options: argparse.Namespace) -> None:
     """Print the figures and the verdict. Writes no file."""
-    from nsvm_cli.page.diagnosis import diagnose as of
-    from nsvm_cli.page.trained import load_trained
+    from nsvm_cli.artifacts.diagnosis import diagnose as of
+    from nsvm_cli.runs.open_model import load_trained
     from nsvm_cli.terminal.console import show_rows
     from nsvm_cli.words import diagnosis_rows
 

@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
+from nsvm_cli.artifacts.diagnosis import some_of
 from nsvm_cli.datasets import Data, Split
 from nsvm_cli.errors import RunError
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.output import shortened
 from nsvm_cli.page.document import Block, Blocks, Note
 from nsvm_cli.page.plotting import BLUE, GRAY, SERIES, new_figure, style_axis, to_picture
-from nsvm_cli.page.trained import label, some_of
 from nsvm_cli.tasks import Classification, Task
 from nsvm_cli.words import FEW_CLASSES, counted
 
@@ -32,6 +32,13 @@ SIZE = (4.6, 3.9)
 
 MARKERS, COLORMAP = "osD^vPX*<>", "viridis"
 """Classes have markers for those who cannot tell colours apart."""
+
+
+def label(task: Task, y: float) -> str:
+    """Return a label, as the data have it, in words."""
+    if not isinstance(task, Classification):
+        return f"{y:.10g}"
+    return shortened(task.classes[int(task.index(torch.tensor(y)))])
 
 
 def features(model: NSVM, data: Data) -> Blocks:

@@ -15,6 +15,9 @@ import torch
 from jaxtyping import Real
 from torch import Tensor
 
+from nsvm_cli import words
+from nsvm_cli.artifacts.diagnosis import diagnose, some_of
+from nsvm_cli.artifacts.prediction import explain
 from nsvm_cli.config.settings import flat
 from nsvm_cli.datasets import Data
 from nsvm_cli.errors import InputError, RunError
@@ -22,7 +25,6 @@ from nsvm_cli.models.nsvm import NSVM, Facts
 from nsvm_cli.output import shortened
 from nsvm_cli.page import pictures
 from nsvm_cli.page.curves import panels_of, plot_panel
-from nsvm_cli.page.diagnosis import diagnose
 from nsvm_cli.page.document import (
     Block,
     Blocks,
@@ -36,19 +38,10 @@ from nsvm_cli.page.document import (
     section,
 )
 from nsvm_cli.page.plotting import new_figure, to_picture
-from nsvm_cli.page.trained import algorithm_of, explain, label, load_trained, some_of
+from nsvm_cli.runs.open_model import load_trained
 from nsvm_cli.storage.run_directory import RESULT, checkpoints_in, has_records, is_finished, reading
 from nsvm_cli.tasks import Classification
-from nsvm_cli.words import (
-    FEW_CLASSES,
-    class_cells,
-    diagnosis_rows,
-    frequent_cells,
-    held_out,
-    matrix_cells,
-    scores_of,
-    training_rows,
-)
+from nsvm_cli.trainers import trains_svm
 
 MOST_CHARACTERS, MOST_COLUMNS, MOST_MISTAKES, EXPLAINED, MOST_IN_DIAGNOSIS = 120, 30, 24, 5, 1000
 """The most characters of a value, features of a sample in a table, mistakes, and predictions explained that
@@ -80,8 +73,8 @@ def run_sections(
 
 
 def _result(result: Mapping[str, Any]) -> Blocks:
-    yield KeyFigures(scores_of(result))
-    yield Table("What training did", ("figure", "value", "meaning"), training_rows(result), range(1, 2))
+    yield KeyFigures(words.scores_of(result))
+    yield Table("What training did", ("figure", "value", "meaning"), words.training_rows(result), range(1, 2))
 
 
 def settings_tables(settings: Mapping[str, Any], overridden: Container[str]) -> list[Block]:
@@ -119,19 +112,19 @@ def confusion_tables(result: Mapping[str, Any]) -> Blocks:
     """Show which classes were taken for which, and precision, recall and F1 of each."""
     if "confusion" not in result:
         return
-    confusion, split = result["confusion"], held_out(result).capitalize()
+    confusion, split = result["confusion"], words.held_out(result).capitalize()
     classes = [shortened(str(name)) for name in result["data"]["classes"]]
-    if len(classes) > FEW_CLASSES:
-        head, *rows = frequent_cells(confusion, result["recall"], classes)
+    if len(classes) > words.FEW_CLASSES:
+        head, *rows = words.frequent_cells(confusion, result["recall"], classes)
         table = Table(f"{split} samples: the most frequent confusions", head, rows, range(2, 4))
-        few = f"the {FEW_CLASSES} classes of the lowest F1"
+        few = f"the {words.FEW_CLASSES} classes of the lowest F1"
     else:
-        head, *rows = matrix_cells(confusion, result["recall"], classes)
+        head, *rows = words.matrix_cells(confusion, result["recall"], classes)
         shades = [[*(math.sqrt(count / (sum(row) or 1)) for count in row), 0.0] for row in confusion]
         caption = f"{split} samples: classes by row, decisions by column"
         table = Table(caption, head, rows, range(1, len(head)), shades=shades)
         few = "each class"
-    head, *rows = class_cells(confusion, classes)
+    head, *rows = words.class_cells(confusion, classes)
     yield [table, Table(f"Precision, recall and F1 of {few}", head, rows, range(1, len(head)))]
 
 
@@ -161,10 +154,12 @@ def model_sections(run: Path, runtime: Mapping[str, Any]) -> list[Section]:
 
 
 def _diagnosis(model: NSVM, data: Data) -> Blocks:
-    if algorithm_of(model).trains_svm:
+    if trains_svm(model.settings.algorithm["name"]):
         figures = diagnose(model, data, MOST_IN_DIAGNOSIS)
         yield Note(f"{figures['verdict'].capitalize()}: {figures['why']}.")
-        yield Table("A look inside", ("figure", "value", "meaning"), diagnosis_rows(figures), range(1, 2))
+        yield Table(
+            "A look inside", ("figure", "value", "meaning"), words.diagnosis_rows(figures), range(1, 2)
+        )
 
 
 def mistakes(model: NSVM, data: Data) -> Blocks:
@@ -236,7 +231,7 @@ def columns_of(facts: Facts) -> list[str]:
 def support_vectors(model: NSVM, data: Data) -> Blocks:
     """Explain a few predictions by the support vectors with the largest terms."""
     e, task, train = model.expansion, model.task, data.splits["train"]
-    if not algorithm_of(model).trains_svm or not len(e.z):
+    if not trains_svm(model.settings.algorithm["name"]) or not len(e.z):
         return
     classifies = isinstance(task, Classification)
     what = "decision follows from sums" if classifies else "prediction is the mean target plus a sum"
@@ -248,12 +243,12 @@ def support_vectors(model: NSVM, data: Data) -> Blocks:
     blocks: list[Block] = []
     bias = " and the bias" if torch.as_tensor(e.bias).any() else ""
     for x, y, (decided, total, terms) in zip(some.x, some.y, explain(model, some.x), strict=True):
-        answer = f"decided {label(task, decided)}" if classifies else f"predicted {decided:.7g}"
+        answer = f"decided {pictures.label(task, decided)}" if classifies else f"predicted {decided:.7g}"
         caption = (
-            f"{label(task, float(y))}, {answer}: score {total:+.3g}, the sum of all {len(e.z)} terms{bias}; "
-            f"these add up to {sum(value for value, _ in terms):+.3g}"
+            f"{pictures.label(task, float(y))}, {answer}: score {total:+.3g}, the sum of all {len(e.z)} terms"
+            f"{bias}; these add up to {sum(value for value, _ in terms):+.3g}"
         )
-        texts = [f"{label(task, float(train.y[j]))}: {value:+.3g}" for value, j in terms]
+        texts = [f"{pictures.label(task, float(train.y[j]))}: {value:+.3g}" for value, j in terms]
         rows = [x, *(train.x[j] for _, j in terms)]
         blocks.append(_samples(model, data, caption, rows, ["x", *texts], first=True))
     yield from blocks if _are_images(model) else [blocks]

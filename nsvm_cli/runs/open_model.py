@@ -1,4 +1,4 @@
-"""The model of a run, whether it has finished or not: from its model file, or from a checkpoint."""
+"""The model of a run, finished or not, from its model file or a checkpoint; and the data of the run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from nsvm_cli.artifacts.evaluation import checked_split, data_for
 from nsvm_cli.artifacts.model_file import expect_tensors, load_model, within_means
 from nsvm_cli.config.settings import parse_settings, with_values
-from nsvm_cli.datasets import SampleCache
+from nsvm_cli.datasets import Data, SampleCache
+from nsvm_cli.datasets.base import ARRAYS
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.runs.checkpoint import (
@@ -63,6 +65,33 @@ def open_model(
     moved = {} if root is None else {"dataset.root": root}
     checkpoint = replace(checkpoint, settings=with_values(checkpoint.settings, moved))
     return files[number], _model_of(checkpoint, files[number], runtime, say, samples)
+
+
+def load_trained(
+    run: Path, runtime: Mapping[str, Any], say: Callable[[str], object] = str
+) -> tuple[NSVM, Data]:
+    """Return the model of a run, and the data that it was trained and is scored on; see ``open_model``.
+
+    Args:
+        runtime: ``device`` and ``memory_budget`` that take the place of the run's.
+
+    Raises:
+        InputError: the model file or the data are missing, damaged or in no file, or do not match.
+    """
+    _, model = open_model(run, runtime, say, samples := SampleCache())
+    if model.facts.source == ARRAYS:
+        raise InputError(
+            f"{run} was saved by an estimator, without the arrays that it was trained on: expected the model "
+            "of a run, for which nsvm train reads its data from a file"
+        )
+    data = data_for(model, model.settings.dataset, samples)
+    if data.sha256 != model.facts.sha256:
+        raise InputError(f"{data.source} or its test set has changed since the run")
+    checked_split(model.facts, data, data.splits.held_out)
+    i, m = model.expansion.i, data.splits.sizes["train"]
+    if i is not None and len(i) and (last := int(i.max())) >= m:
+        raise InputError(f"the model file names training sample {last}, and there are {m}")
+    return model, data
 
 
 def _is_checkpoint(path: Path) -> bool:

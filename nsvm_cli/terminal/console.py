@@ -24,17 +24,8 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
+from nsvm_cli import words
 from nsvm_cli.output import answer, printable, shortened
-from nsvm_cli.words import (
-    FEW_CLASSES,
-    Rows,
-    frequent_cells,
-    held_out,
-    matrix_cells,
-    scores_of,
-    split_scores,
-    training_rows,
-)
 
 WIDE = 10_000
 
@@ -64,7 +55,7 @@ class Console(rich.console.Console):
 def show_result(result: Mapping[str, Any], directory: Path) -> None:
     """Print the result of a run as tables, and which classes were taken for which."""
     title = f"{result['algorithm']} on {result['dataset']}, seed {result['seed']}"
-    _show(title, scores_of(result), result, result["data"]["classes"], held_out(result))
+    _show(title, words.scores_of(result), result, result["data"]["classes"], words.held_out(result))
     answer(f"Run directory: {directory}")
 
 
@@ -75,7 +66,7 @@ def show_evaluation(figures: Mapping[str, Any]) -> None:
         "same data as in training": "yes" if figures["same_data"] else "no",
         "algorithm": figures["algorithm"],
         "split": figures["split"],
-        **split_scores(figures, figures["samples"]),
+        **words.split_scores(figures, figures["samples"]),
     }
     _show(str(figures["checkpoint"]), rows, figures, figures["classes"], figures["split"])
 
@@ -83,7 +74,7 @@ def show_evaluation(figures: Mapping[str, Any]) -> None:
 def show_evaluations(evaluations: Sequence[Mapping[str, Any]]) -> None:
     """Print the scores of several models as one table."""
     rows = [
-        {"model": str(e["checkpoint"]), "step": str(e["steps"]), **split_scores(e, e["samples"])}
+        {"model": str(e["checkpoint"]), "step": str(e["steps"]), **words.split_scores(e, e["samples"])}
         for e in evaluations
     ]
     columns = list(dict.fromkeys(column for row in rows for column in row))
@@ -106,7 +97,7 @@ def _show(
     console.print(first)
     if "confusion" in figures and (table := _confusion_table(figures, classes, split, console)):
         console.print(table)
-    show_rows(training_rows(figures))
+    show_rows(words.training_rows(figures))
 
 
 def _confusion_table(
@@ -116,16 +107,16 @@ def _confusion_table(
     None if there is neither room nor a confusion.
     """
     cells = figures["confusion"], figures["recall"], [shortened(name) for name in classes]
-    if len(classes) <= FEW_CLASSES:
-        matrix = _table(matrix_cells(*cells))
+    if len(classes) <= words.FEW_CLASSES:
+        matrix = _table(words.matrix_cells(*cells))
         unbounded = console.options.update(max_width=WIDE)
         if Measurement.get(console, unbounded, matrix).maximum <= console.width:
             return Group(f"{split}: classes by row, decisions by column", matrix)
-    most_frequent = _table(frequent_cells(*cells))
+    most_frequent = _table(words.frequent_cells(*cells))
     return Group(f"{split}: the most frequent confusions", most_frequent) if most_frequent.row_count else None
 
 
-def _table(rows: Rows) -> Table:
+def _table(rows: words.Rows) -> Table:
     """Return a table of rows, the first of which is its head."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for column in rows[0]:
@@ -135,7 +126,7 @@ def _table(rows: Rows) -> Table:
     return table
 
 
-def show_rows(rows: Rows) -> None:
+def show_rows(rows: words.Rows) -> None:
     """Print figures, one a line."""
     table = Table(show_header=False, box=None, padding=(0, GAP, 0, 0))
     for justify in ("left", "right", "left"):

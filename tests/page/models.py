@@ -14,7 +14,7 @@ from torch import Tensor
 from nsvm_cli.datasets import Data, Split, Splits
 from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.models.nsvm import NSVM, Expansion
-from nsvm_cli.page.trained import load_trained
+from nsvm_cli.runs.open_model import load_trained
 from nsvm_cli.tasks import Regression, task_for
 from tests.small_runs import small_run
 

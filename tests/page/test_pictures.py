@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 from torch import Tensor
 
+from nsvm_cli.artifacts.diagnosis import some_of
 from nsvm_cli.errors import RunError
 from nsvm_cli.page.document import Picture
 from nsvm_cli.page.pictures import features, kernel_matrices, predictions, principal_components
-from nsvm_cli.page.trained import some_of
 from tests.page.models import stub
 
 pytestmark = pytest.mark.usefixtures("unchecked")

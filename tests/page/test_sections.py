@@ -13,7 +13,9 @@ import torch
 from PIL import Image
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
+from nsvm_cli.artifacts.diagnosis import some_of
 from nsvm_cli.artifacts.model_file import save_model
+from nsvm_cli.artifacts.prediction import explain
 from nsvm_cli.datasets import Data
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.change import theta_change
@@ -27,7 +29,7 @@ from nsvm_cli.page.sections import (
     model_sections,
     support_vectors,
 )
-from nsvm_cli.page.trained import explain, load_trained, some_of
+from nsvm_cli.runs.open_model import load_trained
 from tests.page.models import load, split, stub, trained
 from tests.small_tables import small_table
 

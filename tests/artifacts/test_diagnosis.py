@@ -12,11 +12,10 @@ import pytest
 import torch
 from sklearn.svm import SVC
 
+from nsvm_cli.artifacts.diagnosis import better, diagnose, overfitted, verdict
 from nsvm_cli.errors import InputError
 from nsvm_cli.estimators import NSVMClassifier
-from nsvm_cli.page.diagnosis import diagnose
-from nsvm_cli.page.trained import load_trained
-from nsvm_cli.page.verdict import better, overfitted, verdict
+from nsvm_cli.runs.open_model import load_trained
 from nsvm_cli.words import diagnosis_rows
 from tests.page.models import load
 from tests.small_tables import small_table

@@ -1,0 +1,336 @@
+"""A look inside a trained model: its kernel matrix, its SVM, and what each part of it contributes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nsvm_cli.datasets import Data, Split
+from nsvm_cli.datasets.scaling import Scaling
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.kernels import Biased, kernel_sums
+from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Hinge, Loss, build_loss
+from nsvm_cli.models.nsvm import NSVM, Expansion
+from nsvm_cli.models.objectives import dataset_alignment, full_objective, random_subset, squared_norm
+from nsvm_cli.models.penalties import distance_identity, distance_ones, entropy
+from nsvm_cli.tasks import Classification, Task
+from nsvm_cli.trainers import Problem, Trainer, build_trainer
+from nsvm_cli.trainers.alg1 import Alg1
+from nsvm_cli.trainers.svc import SVC
+from nsvm_cli.words import SCORES, sample_counts
+
+Figures = dict[str, Any]
+
+MOST_IN_MATRIX, MOST_SAMPLES, MOST_KERNEL_VALUES = 1000, 5000, 3 * 10**8
+"""The most samples of a kernel matrix whose spectrum is computed, and of all other figures; and the most
+kernel values that the objective may take."""
+
+EXTREME = 0.1
+"""A distance below which a kernel matrix may be as good as the identity, or as constant."""
+
+ORTHOGONAL = 0.9
+"""The entropy from which a matrix near the identity is one of orthogonal samples. That of many classes,
+within which samples are alike, is as near to the identity: C equal blocks are 1/sqrt(C) from it, with the
+entropy log C / log k."""
+
+STILL = 1e-3
+"""A change of theta or of the kernel matrix below which training has not moved the features."""
+
+MUCH, STANDARD_ERRORS = 0.1, 2.0
+"""How far scores have to differ for a kernel matrix to be to blame, as a share of what one answer for all
+lacks to 1; and standard errors by which means have to differ to be called different."""
+
+Errors = Float[Tensor, " p"]
+Scores = Mapping[str, float | None]
+
+
+class Labelled(NamedTuple):
+    """The features of samples under some theta, and their labels."""
+
+    z: Float[Tensor, "p n"]
+    y: Float[Tensor, " p"]
+
+
+def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> Figures:
+    """Return the figures of a model on its data, and a verdict on them; those that do not apply are None.
+
+    Scores are those on the held-out samples (``split``): the accuracy, or R^2 for real targets. Of many
+    samples, random ones stand in for all. ``missing`` says why figures are None.
+
+    Args:
+        most: the most samples of a split that scores and alignments are based on, and an exact SVM is.
+
+    Raises:
+        InputError: the model is a constant.
+        RunError: a kernel value or a decision value is not finite.
+    """
+    algorithm, task, e = build_trainer(model.settings.algorithm), model.task, model.expansion
+    if algorithm.is_constant:
+        raise InputError("there is nothing to diagnose: this algorithm decides for all samples alike")
+    loss = build_loss(model.settings.loss, model.settings.multiclass, task)
+    moves = algorithm.moves_theta and model.parameters > 0
+    train, held_out = now = _features(model, data, most)
+    before = _features(model.before_training(), data, most) if moves else None
+    missing, m = _missing(model, algorithm, loss, train.y), data.splits.sizes["train"]
+    objective = gap = None
+    if "objective" not in missing:  # the mean loss is that of these samples, ||f||^2 that of the model
+        lam = algorithm.parts[-1].lam
+        objective = full_objective(e, model.kernel, train.z, task.targets(train.y), loss, lam)
+        if objective is not None and "duality_gap" not in missing:
+            gap = max(0.0, objective - _lower_bound(model, data, lam))
+    kernel = _kernel_figures(model, *now)
+    undefined = [name for name in ("alignment_train", "alignment_test") if kernel[name] is None]
+    figures = {
+        "split": data.splits.held_out,
+        "held_out_samples": len(data.held_out),
+        "train_samples": m,
+        "samples": len(held_out.y),
+        "fitted_samples": len(train.y),
+        "metric": task.metric,
+        **kernel,
+        "support_vectors": len(e.alpha) if algorithm.trains_svm else None,
+        "support_share": len(e.i.unique()) / m if algorithm.trains_svm and e.i is not None else None,
+        "objective": objective,
+        "duality_gap": gap,
+        "theta_change": model.facts.theta_change if moves else None,
+        "feature_change": model.facts.feature_change if moves else None,
+        "theta_zeros": _zeros(model) if moves else None,
+        "missing": missing | dict.fromkeys(undefined, "undefined: equal kernel values"),
+    }
+    figures |= _scores(model, data, algorithm, now, before, figures)
+    return figures | verdict(figures)
+
+
+def some_of(split: Split, most: int, seed: int) -> Split:
+    """Return up to so many samples, chosen at random."""
+    rows = random_subset(len(split), min(len(split), most), seed, torch.device("cpu"))
+    return Split(split.x[rows], split.y[rows])
+
+
+def _features(model: NSVM, data: Data, most: int) -> list[Labelled]:
+    """Return the features of some of the training and of the held-out samples."""
+    splits, seed = (data.splits["train"], data.held_out), model.settings.seed
+    chosen = [some_of(split, most, seed) for split in splits]
+    return [Labelled(model.features(some.x), some.y) for some in chosen]
+
+
+def _missing(model: NSVM, algorithm: Trainer[Any], loss: Loss, y: Float[Tensor, " p"]) -> dict[str, str]:
+    """Return why figures are not computed, of those that are expected of every model."""
+    task, e = model.task, model.expansion
+    exact, frozen = f"refit_{task.metric}", f"frozen_{task.metric}"
+    if not algorithm.trains_svm:
+        return dict.fromkeys(("objective", "duality_gap", exact, frozen), "there is no SVM")
+    missing = {}
+    if e.one_vs_one:
+        missing["objective"] = "pairs of classes have an SVM each"
+    elif (len(y) + len(e.alpha)) * len(e.alpha) > MOST_KERNEL_VALUES:
+        missing["objective"] = missing["duality_gap"] = "would take too many kernel values"
+    if not isinstance(loss, Binary) or not isinstance(loss.l, Hinge):
+        missing["duality_gap"] = "only for two classes and hinge loss"
+    elif e.i is None:
+        missing["duality_gap"] = "its terms are not training samples"
+    if len(y.unique()) < max(2, len(task.classes)):
+        missing[exact] = missing[frozen] = "some class has no training sample"
+    if not (algorithm.moves_theta and model.parameters):
+        missing[frozen] = "there is no theta that is trained"
+    return missing
+
+
+def _zeros(model: NSVM) -> float:
+    """Return the share of theta that is nearly 0."""
+    theta = torch.cat([p.detach().abs().flatten() for p in model.network.parameters()])
+    return float((theta <= 1e-3 * theta.max()).double().mean())
+
+
+def _kernel_figures(model: NSVM, train: Labelled, held_out: Labelled) -> Figures:
+    """Return the alignment on training and held-out samples, and figures of the kernel matrix.
+
+    The matrix is that of the cosines K(a, b) / sqrt(K(a, a) K(b, b)), for which the distances are defined,
+    of K without the 1 that a bias adds.
+    """
+    task, kernel, seed = model.task, model.kernel, model.settings.seed
+    alignments = [
+        dataset_alignment(kernel, z, task.code(task.targets(y).to(z)), seed, task.centred)["alignment"]
+        for z, y in (train, held_out)
+    ]
+    z = train.z[:MOST_IN_MATRIX]
+    K = kernel.without(Biased)(z, z).double()
+    size = K.diagonal().clamp_min(torch.finfo(K.dtype).tiny).sqrt()
+    K = (K / size / size[:, None]).fill_diagonal_(1)
+    return {
+        **dict(zip(("alignment_train", "alignment_test"), alignments, strict=True)),
+        "entropy": float(entropy(K)),
+        "distance_identity": float(distance_identity(K)),
+        "distance_ones": float(distance_ones(K)),
+        "spectrum": torch.linalg.eigvalsh(K / len(K)).flip(0)[:10].tolist(),
+        "matrix_samples": len(z),
+    }
+
+
+def _lower_bound(model: NSVM, data: Data, lam: float) -> float:
+    """Return a lower bound of the objective, for two classes and the hinge loss.
+
+    Any beta in [0, 1]^m has the bound mean(beta) - ||h||^2 / (2 lambda), with
+    h = 1/m sum_j beta_j y_j K(z_j, .). For h = lambda f, beta_j is y_j alpha_j m / T; clipped to [0, 1].
+    With a bias, sum_j beta_j y_j is 0, as SVC has it. 0 is a bound, too.
+    """
+    e, train = model.expansion, data.splits["train"]
+    assert e.i is not None
+    y, m = train.y.double(), len(train)
+    beta = torch.zeros(m, dtype=torch.float64).index_add(0, e.i.cpu(), e.alpha.cpu().double())
+    beta = (beta * y * lam * m / e.scale).clamp(0, 1)
+    j = beta.nonzero().flatten()
+    z_j = model.features(train.x[j]).double() if len(j) else e.z.double()[:0]
+    alpha_j = (beta * y)[j].to(z_j)
+    h = float(squared_norm(alpha_j, kernel_sums(model.kernel, z_j, z_j, alpha_j))) / m**2
+    return max(0.0, float(beta.mean()) - h / (2 * lam))
+
+
+def _scores(
+    model: NSVM,
+    data: Data,
+    algorithm: Trainer[Any],
+    now: list[Labelled],
+    before: list[Labelled] | None,
+    figures: Figures,
+) -> Figures:
+    """Return the score of the model on training and held-out samples, and those of others in its place.
+
+    ``beats_guess`` says whether its errors are significantly smaller than those of one answer for all,
+    ``worse_features`` whether those of an exact SVM on the initial features are smaller than its own and than
+    those of an exact SVM on its features, and ``overfitted`` whether those on training samples are smaller.
+    """
+    task, e, (train, held_out), whole = model.task, model.expansion, now, data.splits["train"]
+    guess = whole.y.mode().values if isinstance(task, Classification) else whole.y.mean()
+    answers = {"test": decide(model, e, held_out.z), "guess": guess.expand(len(held_out.y))}
+    if f"refit_{task.metric}" not in figures["missing"]:
+        lam = algorithm.parts[-1].lam
+        answers["refit"] = decide(model, refit(model, train, lam), held_out.z)
+        if figures["distance_ones"] < EXTREME:
+            rescaled = refit(model, train, lam * _variance(model, train.z))
+            answers["rescaled"] = decide(model, rescaled, held_out.z)
+        if before:
+            answers["frozen"] = decide(model, refit(model, before[0], lam), before[1].z)
+    if isinstance(algorithm, Alg1) and e.i is not None:
+        # its terms keep the features of the step that added them
+        refreshed = replace(e, z=model.features(whole.x[e.i.cpu()]))
+        answers["refreshed"] = decide(model, refreshed, held_out.z)
+    seen = decide(model, e, train.z)
+    scores = {name: task.score(held_out.y, answer)[task.metric] for name, answer in answers.items()}
+    scores["train"] = task.score(train.y, seen)[task.metric]
+    errors = {name: _errors(task, held_out.y, answer) for name, answer in answers.items()}
+    others = [errors["test"], errors["refit"]] if "frozen" in errors else []
+    return {
+        **{f"{name}_{task.metric}": scores.get(name) for name in SCORES},
+        "beats_guess": better(errors["test"], errors["guess"]),
+        "worse_features": bool(others) and all(better(errors["frozen"], other) for other in others),
+        "overfitted": overfitted(_errors(task, train.y, seen), errors["test"]),
+    }
+
+
+def decide(model: NSVM, e: Expansion, z: Float[Tensor, "p n"]) -> Tensor:
+    """Return the predictions of an SVM for features."""
+    unscaled = Scaling(torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
+    svm = replace(model, scaling=unscaled, network=nn.Identity(), expansion=e, sigmoids=None)
+    return svm.predict(z).cpu()
+
+
+def _errors(task: Task, y: Float[Tensor, " p"], decided: Tensor) -> Float[Tensor, " p"]:
+    """Return for each sample whether its class is wrong, or the square of its error."""
+    return (decided != y).double() if isinstance(task, Classification) else (decided - y).double().square()
+
+
+def refit(model: NSVM, train: Labelled, lam: float) -> Expansion:
+    """Return an SVM on the features of samples that is solved to precision, with the hinge or the
+    epsilon-insensitive loss.
+    """
+    settings, task, z = model.settings, model.task, train.z
+    loss = build_loss(settings.loss, "crammer_singer", task)
+    if not isinstance(loss.l, EpsilonInsensitive):
+        loss = build_loss(None, "crammer_singer", task)
+    problem = Problem(z, task.targets(train.y).to(z), model.kernel, settings.seed, task=task, loss=loss)
+    return SVC(lam).solve(problem, z)
+
+
+def _variance(model: NSVM, z: Float[Tensor, "p n"]) -> float:
+    """Return the mean of K(z, z) minus that of all K: times this, lambda is that of a kernel without its mean
+    that is 1 for equal samples. With a bias, the mean has no effect.
+    """
+    K_zz = model.kernel(z[:MOST_IN_MATRIX], z[:MOST_IN_MATRIX]).double()
+    return float((K_zz.diagonal().mean() - K_zz.mean()).clamp_min(1e-6))  # less is lost in rounding
+
+
+def better(one: Errors, other: Errors) -> bool:
+    """Return whether errors are smaller than others on the same samples, by more than chance.
+
+    Of classes this is McNemar's test: that many samples are decided rightly by only the one or the other.
+    """
+    d = other - one
+    return float(d.sum()) > STANDARD_ERRORS * math.sqrt(float(d.square().sum()))
+
+
+def overfitted(train: Errors, held_out: Float[Tensor, " q"]) -> bool:
+    """Return whether errors on held-out samples are larger than on training samples, by more than chance."""
+    variance = sum(float(e.var(correction=0)) / len(e) for e in (train, held_out))
+    return float(held_out.mean() - train.mean()) > STANDARD_ERRORS * math.sqrt(variance)
+
+
+SENTENCES = {
+    "worse than the initial features": "an exact SVM on the trained features has {refit} on {held_out}, and "
+    "one on the initial features {frozen}; lower optimizer.lr, or set optimizer.weight_decay or penalties",
+    "identity-like kernel": "the kernel matrix is {distance_identity:.2g} from the identity, with {train} on "
+    "{fitted} and {test} on {held_out}: orthogonal samples fit any labels; lower kernel.gamma or "
+    "network.scale, or set penalties.identity where theta is trained",
+    "constant kernel": "the kernel matrix is {distance_ones:.2g} from all ones, with {test} on {held_out}, "
+    "where one answer for all has {guess} and a kernel of larger differences {rescaled}; raise kernel.gamma "
+    "or network.scale, or set penalties.ones where theta is trained",
+    "frozen features": "training has not moved them; an SVM on them has {frozen} on {held_out}, and the "
+    "model {test}; raise optimizer.lr, if they are to be learnt",
+}
+UNFINISHED = "{test} on {held_out}, but an exact SVM on the features of {fitted} has {refit}; take more steps"
+COMPARED = "; an exact SVM on the features of {fitted} has {refit}, and on the initial ones {frozen}"
+"""What is said of each verdict, and of a healthy model that an exact SVM surpasses or that has features to
+compare with."""
+
+
+def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
+    """Return in a few words what is the matter, the worst first, and a sentence with the figures."""
+    scores = {name: figures[f"{name}_{figures['metric']}"] for name in SCORES}
+    name = _worst(figures, scores)
+    compared = "" if scores["frozen"] is None else COMPARED
+    healthy = UNFINISHED if _much_better(scores, "refit", "test") else "{test} on {held_out}" + compared
+    texts = {name: "no score" if score is None else f"{score:.4f}" for name, score in scores.items()}
+    why = SENTENCES.get(name, healthy).format(**figures, **texts, **sample_counts(figures))
+    return {"verdict": name, "why": why}
+
+
+def _worst(figures: Mapping[str, Any], scores: Scores) -> str:
+    """Return the worst that is the matter.
+
+    A kernel matrix near the identity is no trouble if it generalises, nor is one near all ones whose
+    differences an SVM makes use of, be it the exact one.
+    """
+    svm = figures["support_vectors"] is not None
+    orthogonal = figures["distance_identity"] < EXTREME and figures["entropy"] > ORTHOGONAL
+    useless = not figures["beats_guess"] and not _much_better(scores, "refit", "test")
+    too_flat = all(_much_better(scores, "rescaled", other) for other in ("test", "refit"))
+    changes = [figures[name] for name in ("feature_change", "theta_change") if figures[name] is not None]
+    if figures["worse_features"]:
+        return "worse than the initial features"
+    if svm and orthogonal and figures["overfitted"] and _much_better(scores, "train", "test"):
+        return "identity-like kernel"
+    if svm and figures["distance_ones"] < EXTREME and (useless or too_flat):
+        return "constant kernel"
+    return "frozen features" if changes and changes[0] < STILL else "healthy"
+
+
+def _much_better(scores: Scores, one: str, other: str) -> bool:
+    """Return whether a score is higher than another by ``MUCH``; not if one of them is missing."""
+    a, b, guess = scores[one], scores[other], scores["guess"]
+    return a is not None and b is not None and guess is not None and a - b > MUCH * (1 - guess)
