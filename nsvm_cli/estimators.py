@@ -150,8 +150,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         x = self._samples(X)
         if x.shape[1:] != (shape := self.model_.facts.shape):
             raise InputError(f"expected samples of shape {shape}, got {x.shape[1:]}")
-        with own_threads():
-            torch.set_num_threads(self.threads or torch.get_num_threads())
+        with own_threads(self.threads):
             values = compute(self.model_, torch.from_numpy(x))
         return np.asarray(values.cpu())
 

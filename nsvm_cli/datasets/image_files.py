@@ -24,7 +24,7 @@ from nsvm_cli.errors import InputError, did_you_mean, plainly
 from nsvm_cli.storage.files import read_regular
 from nsvm_cli.tasks import encode
 
-LARGEST = 2**28
+LARGEST_FILE = 2**28
 """The most bytes of a file: more than the largest that is published."""
 
 
@@ -98,7 +98,7 @@ class ImageFiles(Source):
             file = self.folder / name
             if self.root is None:
                 fetch(self.address + name, self.sums[name], self.folder)
-            content = read_regular(file, LARGEST)
+            content = read_regular(file, LARGEST_FILE)
             if (got := hashlib.sha256(content).hexdigest()) != self.sums[name]:
                 raise ValueError(f"{file} is not the published file: its SHA-256 is {got}")
         except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: there is no such user's folder

@@ -28,9 +28,11 @@ def select_device(name: str, threads: int | None) -> torch.device:
 
 
 @contextmanager
-def own_threads() -> Iterator[None]:
-    """Let the code within the context set torch's number of threads, and restore it afterwards."""
+def own_threads(threads: int | None = None) -> Iterator[None]:
+    """Let the code within the context set torch's number of threads, from ``threads`` on; restore it then."""
     before = torch.get_num_threads()
+    if threads is not None:
+        torch.set_num_threads(threads)
     try:
         yield
     finally:

@@ -71,7 +71,7 @@ def with_engine_of(checkpoint: Checkpoint, experiment: Experiment) -> Experiment
 
 def environment(experiment: Experiment) -> dict[str, str]:
     """Return what the bits of a result depend on, apart from the settings: hardware, data and code."""
-    device, sha256 = experiment.device, code_sha256()
+    device, sha256 = experiment.problem.x.device, code_sha256()
     return {
         "nsvm": __version__,
         "torch": torch.__version__,

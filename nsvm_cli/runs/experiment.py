@@ -50,7 +50,6 @@ class Experiment:
     """
 
     settings: Settings
-    device: torch.device
     data: Data
     scaling: Scaling
     facts: Facts
@@ -115,7 +114,7 @@ def build(settings: Settings, data: Data) -> Experiment:
     check_kernel(parts.kernel, settings.kernel["name"], F(x[:3]), F(x[:5]), differentiable)
     algorithm.check(problem, F)
     engine = select(settings.engine, algorithm, problem, F)
-    return Experiment(settings, device, data, scaling, facts, problem, F, algorithm, engine)
+    return Experiment(settings, data, scaling, facts, problem, F, algorithm, engine)
 
 
 def _feature_map(settings: Settings, problem: Problem, scaling: Scaling, parts: Parts) -> FeatureMap:
@@ -307,7 +306,7 @@ def _circumstances(experiment: Experiment) -> dict[str, Any]:
         "dataset": settings.dataset["name"],
         "seed": settings.seed,
         "dtype": settings.dtype,
-        "device": str(experiment.device),
+        "device": experiment.problem.x.device.type,
         "threads": torch.get_num_threads(),
         "engine": experiment.engine,
         "versions": versions(),

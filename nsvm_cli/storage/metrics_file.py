@@ -23,7 +23,7 @@ from nsvm_cli.storage.files import read_regular
 METRICS_BYTES = 2**26
 """The largest metrics that are read as a whole: some hundred thousand records."""
 
-LARGEST, PARTS = 1e300, 9
+LARGEST_NUMBER, MOST_PARTS = 1e300, 9
 """The largest number in a record, so that an axis around it is finite, and the most parts of an algorithm."""
 
 
@@ -128,8 +128,8 @@ def _lines(path: Path) -> list[bytes]:
 def _parsed(line: bytes, after: int, positive: str = "violations") -> dict[str, Any] | None:
     try:
         record: dict[str, Any] = json.loads(line)
-        numbers = all(value is None or abs(value) <= LARGEST for value in record.values())
-        bounded = numbers and 0 <= (record.get("part") or 0) <= PARTS
+        numbers = all(value is None or abs(value) <= LARGEST_NUMBER for value in record.values())
+        bounded = numbers and 0 <= (record.get("part") or 0) <= MOST_PARTS
         return record if bounded and record["step"] > after and record[positive] >= 0 else None
     except (ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError):
         return None

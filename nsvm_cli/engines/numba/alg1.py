@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nsvm_cli.engines.numba.columns import (
-    Columns,
+    FeatureColumns,
     add_term_gradient,
     set_term,
     term_columns,
@@ -21,7 +21,7 @@ from nsvm_cli.engines.numba.forms import (
     Network,
     Optimizer,
     Progress,
-    Samples,
+    TrainingSet,
 )
 from nsvm_cli.engines.numba.jit import jit
 from nsvm_cli.engines.numba.kernels import COLUMNS, RBF
@@ -37,7 +37,7 @@ def stretch(
     F: Network,
     o: Optimizer,
     K: RBF,
-    samples: Samples,
+    samples: TrainingSet,
     i_s: Any,
     z_s: Any,
     alpha_s: Any,
@@ -90,7 +90,7 @@ def _descend(
     i_t: Any,
     alpha_t: Any,
     z_s: Any,
-    columns: Columns | None,
+    columns: FeatureColumns | None,
     alpha_s: Any,
     lam: float,
     t: int,

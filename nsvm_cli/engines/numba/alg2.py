@@ -14,8 +14,8 @@ from nsvm_cli.engines.numba.forms import (
     Network,
     Optimizer,
     Progress,
-    Samples,
     Support,
+    TrainingSet,
 )
 from nsvm_cli.engines.numba.jit import jit
 from nsvm_cli.engines.numba.kernels import RBF, gradient, sums, values
@@ -31,7 +31,7 @@ def stretch(
     F: Network,
     o: Optimizer,
     K: RBF,
-    samples: Samples,
+    samples: TrainingSet,
     support: Support,
     x_j: Any,
     progress: Progress,

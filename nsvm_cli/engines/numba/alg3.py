@@ -15,8 +15,8 @@ from nsvm_cli.engines.numba.forms import (
     Network,
     Optimizer,
     Progress,
-    Samples,
     Support,
+    TrainingSet,
 )
 from nsvm_cli.engines.numba.jit import jit
 from nsvm_cli.engines.numba.kernels import COLUMNS, RBF
@@ -30,7 +30,7 @@ def stretch(
     F: Network,
     o: Optimizer,
     K: RBF,
-    samples: Samples,
+    samples: TrainingSet,
     support: Support,
     progress: Progress,
     drawn: Any,
@@ -59,7 +59,7 @@ def stretch(
 
 
 @jit
-def _sums(F: Network, K: RBF, samples: Samples, support: Support, x_A: Any) -> Any:
+def _sums(F: Network, K: RBF, samples: TrainingSet, support: Support, x_A: Any) -> Any:
     """Return sum_j alpha_j K(F_theta(x_j), F_theta(x_i)) for every i in A."""
     z_A, out = features(F, x_A), np.zeros((len(x_A), support.alpha.shape[1]), F.theta.dtype)
     passed, z = room_for(F, COLUMNS), columns_of(z_A[:0], COLUMNS)

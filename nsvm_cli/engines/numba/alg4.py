@@ -10,7 +10,7 @@ from nsvm_cli.engines.numba.forms import (
     Network,
     Optimizer,
     Progress,
-    Samples,
+    TrainingSet,
 )
 from nsvm_cli.engines.numba.kernels import RBF
 from nsvm_cli.engines.numba.objectives import descend_on_batch
@@ -21,7 +21,7 @@ def stretch(
     F: Network,
     o: Optimizer,
     K: RBF,
-    samples: Samples,
+    samples: TrainingSet,
     progress: Progress,
     drawn: Any,
     first: int,

@@ -20,7 +20,7 @@ from nsvm_cli.engines.numba.kernels import (
 )
 
 
-class Columns(NamedTuple):
+class FeatureColumns(NamedTuple):
     """Features that stay as they are, and their squared lengths, unless the kernel shifts them.
 
     ``z`` has blocks of ``COLUMNS`` columns, so that a block lies together: for few rows, to rearrange factors
@@ -32,18 +32,18 @@ class Columns(NamedTuple):
 
 
 @jit
-def columns_of(z: Any, room: int) -> Columns:
+def columns_of(z: Any, room: int) -> FeatureColumns:
     """Return the rows of z as columns, with room for others."""
     blocks = (room + COLUMNS - 1) // COLUMNS
     z_of_blocks = np.empty((blocks, z.shape[1], COLUMNS), z.dtype)
-    columns = Columns(z_of_blocks, np.empty((blocks, COLUMNS), z.dtype))
+    columns = FeatureColumns(z_of_blocks, np.empty((blocks, COLUMNS), z.dtype))
     for j in range(len(z)):
         set_column(columns, j, z[j])
     return columns
 
 
 @jit
-def set_column(b: Columns, j: int, z: Any) -> None:
+def set_column(b: FeatureColumns, j: int, z: Any) -> None:
     """Let column j be the features z."""
     block, column = divmod(j, COLUMNS)
     for k in range(len(z)):
@@ -60,7 +60,7 @@ def _squared_length(z: Any) -> Any:
 
 
 @jit
-def centre(K: RBF, a: Any, b: Columns, count: int) -> Any:
+def centre(K: RBF, a: Any, b: FeatureColumns, count: int) -> Any:
     """Set the squared lengths of the first columns of b's first block, after a shift if K needs one.
 
     Returns the rows of a, shifted alike: their distances stay as they are.
@@ -160,7 +160,7 @@ def _add_4_products(P: Any, begun: Any, i: int, a: Any, k: int, b: Any, block: i
 
 
 @jit
-def column_values(K: RBF, a: Any, b: Columns, block: int, count: int) -> Any:
+def column_values(K: RBF, a: Any, b: FeatureColumns, block: int, count: int) -> Any:
     """Return K(a_i, b_j) for the first columns of a block."""
     P = products_with(a, b.z, block, count)
     of_products(K, P, squared_lengths(a), b.squares[block])
@@ -168,7 +168,7 @@ def column_values(K: RBF, a: Any, b: Columns, block: int, count: int) -> Any:
 
 
 @jit
-def column_sums(K: RBF, a: Any, b: Columns, w: Any) -> Any:
+def column_sums(K: RBF, a: Any, b: FeatureColumns, w: Any) -> Any:
     """Return sum_j w_j K(b_j, a_i) for every i, of shape (p, C), for w of shape (q, C)."""
     out, numbers = np.zeros((a.shape[0], w.shape[1]), a.dtype), w.reshape(-1)
     for begin in range(0, len(w), COLUMNS):
@@ -187,7 +187,7 @@ def column_sums(K: RBF, a: Any, b: Columns, w: Any) -> Any:
 
 
 @jit
-def column_gradient(K: RBF, a: Any, b: Columns, block: int, K_ab: Any, G: Any, out: Any) -> None:
+def column_gradient(K: RBF, a: Any, b: FeatureColumns, block: int, K_ab: Any, G: Any, out: Any) -> None:
     """Add the gradient of sum_ij G_ij K(a_i, b_j) with respect to a, given K_ab = K(a_i, b_j), to ``out``.
 
     The sum is over the first columns of a block. It overwrites G.
@@ -225,14 +225,14 @@ def _(K: FarRBF, z_s: Any, room: int) -> None:
 
 
 @jit
-def set_term(columns: Columns | None, j: int, z: Any) -> None:
+def set_term(columns: FeatureColumns | None, j: int, z: Any) -> None:
     """Let column j be the features z, if there are columns."""
     if columns is not None:
         set_column(columns, j, z)
 
 
 @jit
-def term_sums(K: RBF, z: Any, z_s: Any, columns: Columns | None, alpha_s: Any) -> Any:
+def term_sums(K: RBF, z: Any, z_s: Any, columns: FeatureColumns | None, alpha_s: Any) -> Any:
     """Return sum_s alpha_s K(z_s, z_i) for every i."""
     if columns is None:
         return sums(K, z, z_s, alpha_s)
@@ -241,7 +241,7 @@ def term_sums(K: RBF, z: Any, z_s: Any, columns: Columns | None, alpha_s: Any) -
 
 @jit
 def add_term_gradient(
-    K: RBF, z: Any, z_s: Any, columns: Columns | None, begin: int, end: int, c: Any, by_z: Any
+    K: RBF, z: Any, z_s: Any, columns: FeatureColumns | None, begin: int, end: int, c: Any, by_z: Any
 ) -> Any:
     """Return sum_is c_is K(z_i, z_s) over these terms, and add its gradient with respect to z to ``by_z``."""
     if columns is None:

@@ -79,7 +79,7 @@ class Optimizer(NamedTuple):
     steps: np.ndarray
 
 
-class Samples(NamedTuple):
+class TrainingSet(NamedTuple):
     """The training samples x and their labels y."""
 
     x: np.ndarray

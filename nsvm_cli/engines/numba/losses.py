@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from nsvm_cli.engines.numba.forms import Progress, Samples
+from nsvm_cli.engines.numba.forms import Progress, TrainingSet
 from nsvm_cli.engines.numba.jit import jit
 
 
@@ -45,7 +45,7 @@ def is_correct(y: float, g: Any, row: int) -> bool:
 
 @jit
 def decide(
-    samples: Samples, i: Any, s: Any, begin: int, end: int, g: Any, steps: Any, progress: Progress
+    samples: TrainingSet, i: Any, s: Any, begin: int, end: int, g: Any, steps: Any, progress: Progress
 ) -> Any:
     """Take the next steps before ``end``, up to one with samples that violate the margin.
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nsvm_cli.engines.numba.elements import set_row
-from nsvm_cli.engines.numba.forms import BAD_G, DONE, Progress, Samples, Support
+from nsvm_cli.engines.numba.forms import BAD_G, DONE, Progress, Support, TrainingSet
 from nsvm_cli.engines.numba.kernels import RBF, sums, values
 from nsvm_cli.engines.numba.look_ahead import note_violation
 from nsvm_cli.engines.numba.losses import decide
@@ -19,7 +19,7 @@ GROUP = 64
 
 def stretch(
     K: RBF,
-    samples: Samples,
+    samples: TrainingSet,
     support: Support,
     z_support: Any,
     progress: Progress,

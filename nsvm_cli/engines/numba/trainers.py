@@ -73,7 +73,7 @@ class Stretches:
         self.problem, self.state, self.stretch = problem, state, algorithm.stretch
         self.theta = None if T is None else Theta.of(state.F, T, x)
         self.unit = unit(algorithm.__name__.rpartition(".")[2], x, None if T is None else state.F)
-        self.samples = forms.Samples(x.flatten(1).contiguous().numpy(), problem.host_y, lam)
+        self.samples = forms.TrainingSet(x.flatten(1).contiguous().numpy(), problem.host_y, lam)
         ahead, theta = state.engine, self.theta
         self.read = kernel_form(problem.K, x) if theta is None else theta.kernel(problem.K), self.samples
         self.of_theta = () if theta is None else (theta.network, theta.optimizer)
