@@ -18,8 +18,8 @@ from nsvm_cli.cli.reproduce import lines_of
 from nsvm_cli.cli.tune import USUAL
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import parse_settings
-from nsvm_cli.parts import build_parts
 from nsvm_cli.trainers import build_trainer
+from nsvm_cli.trainers.parts import build_parts
 from nsvm_cli.tuning.space import holds, parse_search, placed
 
 ROOT = Path(__file__).parents[1]

@@ -20,11 +20,11 @@ from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.networks import build_network, empty_network
 from nsvm_cli.models.nsvm import NSVM, Expansion, Facts
 from nsvm_cli.parallel.device import select_device
-from nsvm_cli.parts import build_parts
 from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.tensor_file import DTYPES, Spec, TensorFile, spec, unusable
 from nsvm_cli.trainers import saves_model
+from nsvm_cli.trainers.parts import build_parts
 
 MODEL = "nsvm-model-3"
 THETA = "theta."

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from nsvm_cli.config.registry import build, shown
 from nsvm_cli.datasets.scaling import Scaling
+from nsvm_cli.datasets.torchvision_import import import_torchvision
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.randomness import DrawingFrom, number_at
-from nsvm_cli.torchvision_import import import_torchvision
 
 TRANSFORMS = (
     *("RandomCrop", "RandomResizedCrop", "RandomHorizontalFlip", "RandomVerticalFlip", "RandomRotation"),

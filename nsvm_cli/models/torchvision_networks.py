@@ -10,8 +10,8 @@ from typing import Any, Literal, cast
 from pydantic import validate_call
 from torch import nn
 
+from nsvm_cli.datasets.torchvision_import import import_torchvision
 from nsvm_cli.errors import InputError
-from nsvm_cli.torchvision_import import import_torchvision
 
 SMALLEST = 17
 """The fewest pixels per side: the last layers of a small image then see 2x2 pixels."""

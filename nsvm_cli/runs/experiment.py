@@ -31,12 +31,12 @@ from nsvm_cli.models.nsvm import NSVM, Facts
 from nsvm_cli.models.objectives import dataset_alignment, random_subset
 from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.parallel.device import select_device
-from nsvm_cli.parts import Parts, build_parts
 from nsvm_cli.plugins import code_sha256
 from nsvm_cli.randomness import Stream, derived_seed
 from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.tasks import Classification, Regression
 from nsvm_cli.trainers import Problem, State, Trainer, build_trainer
+from nsvm_cli.trainers.parts import Parts, build_parts
 
 PROBE_SAMPLES = 100
 """Number of training samples of which a trained model has to tell some apart."""

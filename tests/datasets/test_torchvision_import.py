@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from nsvm_cli.datasets.torchvision_import import import_torchvision
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.torchvision_import import import_torchvision
 from tests.small_runs import small_settings
 
 PACKAGE = Path(__file__).parents[1] / "nsvm_cli"
