@@ -102,7 +102,7 @@ class Sweep:
 
     def start(self, directory: Path, jobs: int | None, keys: set[str]) -> None:
         """Show the jobs in a directory from now on: how many, and the keys that tell them apart."""
-        from nsvm_cli.terminal.sweep_progress import SweepProgress
+        from nsvm_cli.terminal.console import SweepProgress
 
         self.directory, self.jobs, self.keys = directory, jobs, keys
         self._before = {path: _written(path) for path in self._paths()}

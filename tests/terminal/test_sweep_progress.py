@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from nsvm_cli.terminal.sweep_progress import SweepProgress
+from nsvm_cli.terminal.console import SweepProgress
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -17,7 +17,7 @@ def test_news_are_lines_and_a_terminal_shows_a_bar(
     """And a directory that cannot be read for a moment is read again."""
     if terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setattr("nsvm_cli.terminal.sweep_progress.INTERVAL", 0.0)
+    monkeypatch.setattr("nsvm_cli.terminal.console.INTERVAL", 0.0)
     looks = [OSError("gone"), (["job 0: half way"], 0), (["job 0: finished; 2/6 ended"], 2)]
     seen = threading.Event()
 
