@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from nsvm_cli.cli.parser import CommandParser
@@ -63,17 +61,10 @@ def _show(records: Sequence[RunRecord]) -> None:
     if not records:
         answer("no run matches the filter")
         return
-    from nsvm_cli.comparison.runs_table import fitted, runs_table
-    from nsvm_cli.terminal.console import Console, show_columns
+    from nsvm_cli.comparison.runs_table import runs_table
+    from nsvm_cli.terminal.console import show_runs
 
     table = runs_table(records)
-    heads, widths = fitted(table, Console(wide=True).width)
-    by_folder = [(name, [*rows]) for name, rows in groupby(table.rows, lambda row: os.path.dirname(row[0]))]
     answer(f"{table.folder}: {table.count}")
-    show_columns(widths, table.numbers, heads)
-    for folder, rows in by_folder:
-        if len(by_folder) > 1:
-            answer(f"{folder or '.'}/")
-        show_columns(widths, table.numbers, rows=[(os.path.basename(run), *cells) for run, *cells in rows])
-    if left_out := [name for column, name in enumerate(table.head) if column not in widths]:
+    if left_out := show_runs(table.head, table.rows, table.numbers, table.least):
         say(f"left out for lack of room: {', '.join(left_out)}; --csv and --json have all")

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.cells import cell_len
-
 from nsvm_cli.comparison.cells import ONLY_HOW
 from nsvm_cli.comparison.records import RunRecord, telling
-from nsvm_cli.output import printable
-from nsvm_cli.terminal.console import GAP
 from nsvm_cli.words import METRIC_FORMATS
 
 FIGURE_COLUMNS = (
@@ -25,9 +20,6 @@ FIGURE_COLUMNS = (
     *("support_vectors", "train_seconds"),
 )
 """The figures of the table, if any run has them."""
-
-NARROW = 16
-"""Characters from which on names and messages may be folded."""
 
 
 @dataclass(frozen=True)
@@ -80,32 +72,6 @@ def _importance(column: str) -> int:
     if column in LAST:
         return 4 + LAST.index(column)
     return 0 if column in ONLY_HOW else 1 if column in FIGURE_COLUMNS else 2 + column.endswith(".name")
-
-
-def fitted(table: RunsTable, room: int) -> tuple[list[list[str]], dict[int, int]]:
-    """Return the lines of the heads, and the widths of the columns that ``room`` characters have room for.
-
-    Where the table is too wide, heads take several lines, and names and messages may be folded. If it still
-    is, settings and figures are left out, but not the status and scores on held-out data.
-    """
-    # runs have their names without the folder
-    columns = [*zip(*((os.path.basename(run), *cells) for run, *cells in table.rows), strict=True)]
-    heads = [[name] for name in table.head]
-    if sum(_width([*head, *cells]) for head, cells in zip(heads, columns, strict=True)) > room:
-        heads = [re.split(r"(?<=[._])", name) for name in table.head]
-    full = [_width([*head, *cells]) for head, cells in zip(heads, columns, strict=True)]
-    foldable = {0, *range(table.numbers.stop, len(full))}
-    widths = {n: min(width, NARROW) if n in foldable else width for n, width in enumerate(full)}
-    for least in table.least:
-        if sum(widths.values()) > room:
-            del widths[least]
-    for n in foldable:
-        widths[n] += max(0, min(full[n] - widths[n], room - sum(widths.values())))
-    return heads, widths
-
-
-def _width(lines: Iterable[str]) -> int:
-    return GAP + max(cell_len(printable(line)) for line in lines)
 
 
 def _text(name: str, value: Any) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import rich.console
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Group
 from rich.measure import Measurement
 from rich.progress import (
@@ -142,25 +145,68 @@ GAP = 2
 """Blanks after a column of a table without lines between its columns."""
 
 
-def show_columns(
+NARROW = 16
+"""Characters from which on names and messages may be folded."""
+
+
+def show_runs(
+    head: Sequence[str], rows: Sequence[Sequence[str]], numbers: range, least: Sequence[int]
+) -> list[str]:
+    """Print a table of runs, those of a folder below its name, and return the heads there is no room for.
+
+    Where the table is too wide, heads take several lines, and names and messages may be folded. If it still
+    is, settings and figures are left out, but not the status and scores on held-out data.
+
+    Args:
+        rows: each begins with the path of the run.
+        numbers: the columns of figures; messages may follow.
+        least: the columns that may be left out, the least important first.
+    """
+    by_folder = [(name, [*group]) for name, group in groupby(rows, lambda row: os.path.dirname(row[0]))]
+    columns = [*zip(*((os.path.basename(run), *cells) for run, *cells in rows), strict=True)]
+    heads, widths = _fitted(head, columns, numbers, least, Console(wide=True).width)
+    _show_columns(widths, numbers, heads)
+    for folder, group in by_folder:
+        if len(by_folder) > 1:
+            answer(f"{folder or '.'}/")
+        _show_columns(widths, numbers, rows=[(os.path.basename(run), *cells) for run, *cells in group])
+    return [name for n, name in enumerate(head) if n not in widths]
+
+
+def _fitted(
+    head: Sequence[str], columns: Sequence[Sequence[str]], numbers: range, least: Sequence[int], room: int
+) -> tuple[list[list[str]], dict[int, int]]:
+    """Return the lines of the heads, and the widths of the columns that ``room`` characters have room for."""
+    heads = [[name] for name in head]
+    if sum(_width([*name, *cells]) for name, cells in zip(heads, columns, strict=True)) > room:
+        heads = [re.split(r"(?<=[._])", name) for name in head]
+    full = [_width([*name, *cells]) for name, cells in zip(heads, columns, strict=True)]
+    foldable = {0, *range(numbers.stop, len(full))}
+    widths = {n: min(width, NARROW) if n in foldable else width for n, width in enumerate(full)}
+    for n in least:
+        if sum(widths.values()) > room:
+            del widths[n]
+    for n in foldable:
+        widths[n] += max(0, min(full[n] - widths[n], room - sum(widths.values())))
+    return heads, widths
+
+
+def _width(lines: Iterable[str]) -> int:
+    return GAP + max(cell_len(printable(line)) for line in lines)
+
+
+def _show_columns(
     widths: Mapping[int, int],
-    numbers: Container[int],
+    numbers: range,
     heads: Sequence[Sequence[str]] = (),
     rows: Sequence[Sequence[str]] = (),
 ) -> None:
-    """Print heads, or rows of a table that stands in columns of given widths.
-
-    Args:
-        widths: of the columns that are shown, by their number; they include ``GAP``.
-        numbers: the columns that hold numbers.
-        heads: the lines of the head of each column.
-    """
+    """Print heads of several lines, or rows, in columns of these widths, by their number."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), show_header=bool(heads))
     for n, width in widths.items():
-        head = rich.console.Group(*heads[n]) if heads else ""
-        table.add_column(
-            head, justify="right" if n in numbers else "left", width=width - GAP, overflow="fold"
-        )
+        lines = Group(*heads[n]) if heads else ""
+        side: Any = "right" if n in numbers else "left"
+        table.add_column(lines, justify=side, width=width - GAP, overflow="fold")
     for row in rows:
         table.add_row(*(row[n] for n in widths))
     Console(wide=True).print(table)
