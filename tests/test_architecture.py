@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nsvm_cli.compose.composition import compose, plain_values
+from nsvm_cli.cli.tune import USUAL
+from nsvm_cli.compose.composition import TUNED_BY, compose, plain_values
 from nsvm_cli.config.registry import build
-from nsvm_cli.config.settings import Settings, parse_settings
+from nsvm_cli.config.settings import Settings, flat, parse_settings
 from nsvm_cli.datasets import DATASETS
 from nsvm_cli.loggers import LOGGERS
 from nsvm_cli.models.kernels import KERNELS, build_kernel
@@ -154,18 +155,14 @@ def test_an_experiment_chooses_the_parts_that_its_name_says(file: Path) -> None:
     assert settings.dataset.get("classes", ()) == classes
 
 
-def test_values_mirror_the_sections_that_refer_to_them() -> None:
-    base = yaml.safe_load((ROOT / "conf" / "values" / "base.yaml").read_text())
-    for file in (ROOT / "conf" / "values").glob("*/*.yaml"):
-        values = yaml.safe_load(file.read_text())
-        for section, keys in values.items():
-            if section != "defaults":
-                assert keys.keys() <= base[section].keys(), f"{file.name}: nothing refers to {section}"
-    images = yaml.safe_load((ROOT / "conf" / "values" / "images.yaml").read_text())["experiment"]
-    assert images == {
-        section: {key: f"${{values.${{values.classes}}.{section}.{key}}}" for key in keys}
-        for section, keys in base.items()
-    }
+def test_an_entry_of_tuned_values_lists_parts_and_has_values_that_something_refers_to() -> None:
+    texts = [USUAL, *(file.read_text() for file in (ROOT / "conf").rglob("*.yaml"))]
+    keys = {key for text in texts for key in re.findall(r"\$\{tuned:([\w.]+),", text)}
+    parts = {name for group in TUNED_BY for name in REGISTRIES[group]}
+    for file in (ROOT / "conf" / "tuned").glob("*.yaml"):
+        for entry, values in yaml.safe_load(file.read_text()).items():
+            assert {*entry.split("+")} <= {"all", *parts}, f"{file.name}: {entry}"
+            assert flat(values).keys() <= keys, f"{file.name}: nothing refers to a value of {entry}"
 
 
 def build_all(overrides: list[str], shape: tuple[int, ...]) -> Settings:

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 RUN = ("README.md", "docs/tutorial.md")
 """The pages whose commands are run."""
 PAGES = [*RUN, *(str(page.relative_to(ROOT)) for page in sorted(ROOT.glob("docs/howto/*.md")))]
-FEWER = ["experiment.algorithm.steps=20", "experiment.algorithm.solver_steps=20"]
+FEWER = ["algorithm.steps=20"]
 UNKNOWN = re.compile(r"RUN|resume=|[$]|my_")
 """In a command whose settings cannot be composed here: it names a run, a variable or a plugin."""
 BLOCK = re.compile(r"(?:<!-- not run: (.+?) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
@@ -91,7 +91,7 @@ def run(command: Command, folder: Path) -> None:
         return
     assert program == "nsvm", "expected nsvm or python, or a comment in the page that says why it is not run"
     if words[0] == "train" and not words[1].startswith("resume="):
-        words += [*FEWER, "curves=false"]
+        words[1:] = [*FEWER, *words[1:], "curves=false"]
     interrupted, refused = "^C" in command.output, "".join(command.output).startswith("nsvm: ")
     with ctrl_c_once_training(folder) if interrupted else contextlib.nullcontext():
         done = nsvm(*words, cwd=folder)

@@ -145,8 +145,8 @@ def _description(text: str) -> str:
 def _default(value: Any) -> str:
     if value == "???":
         return "required"
-    if "${experiment." in str(value):
-        return "[by experiment](experiments.md)"
+    if match := re.fullmatch(r"\$\{tuned:[\w.]+,(.+)\}", str(value)):
+        return f"[tuned](experiments.md#where-the-values-come-from), else `{match[1]}`"
     return f"`{yaml.safe_dump(value, default_flow_style=True).partition(chr(10))[0]}`"
 
 
@@ -248,12 +248,12 @@ def other_experiments(_: str) -> str:
 
 def values(folder: str) -> str:
     """Return the files below a folder of conf/ that hold values, as they are."""
-    blocks = []
-    for file in sorted((CONF / folder).rglob("*.yaml")):
-        text = file.read_text().strip()
-        if folder == "values" or "\nexperiment:" in text:
-            blocks.append(f"#### `{file.relative_to(CONF)}`\n\n```yaml\n{text}\n```\n")
-    return "\n".join(blocks)
+    texts = {file: file.read_text().strip() for file in sorted((CONF / folder).rglob("*.yaml"))}
+    return "\n".join(
+        f"#### `{file.relative_to(CONF)}`\n\n```yaml\n{text}\n```\n"
+        for file, text in texts.items()
+        if folder == "tuned" or "\nnetwork:" in text
+    )
 
 
 def help_text(command: str) -> str:

@@ -14,7 +14,7 @@ from nsvm_cli.cli.estimate import estimate
 from nsvm_cli.cli.job import NO_JOB, Job, Place, expect_flag, train_in
 from nsvm_cli.cli.parser import CommandParser, Key
 from nsvm_cli.cli.sweep import Sweep
-from nsvm_cli.compose.composition import REFERRED_TO, complete_overrides, run_app
+from nsvm_cli.compose.composition import complete_overrides, run_app
 from nsvm_cli.config.settings import Settings, flat, parse_settings, plain, with_values
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import MEMORY_BUDGET
@@ -147,7 +147,7 @@ def _changes(words: Sequence[str], recorded: Mapping[str, Any]) -> dict[str, Any
     for key in [*values]:
         if key == "logger":
             values["logger.name"] = values.pop("logger")
-        elif isinstance(recorded.get(key), dict) or key.partition(".")[0] in REFERRED_TO:
+        elif isinstance(recorded.get(key), dict) or key == "experiment":
             raise InputError(
                 f"{key}={values[key]} does not go with resume=RUN: name what changes, as in optimizer.lr=0.1"
             )

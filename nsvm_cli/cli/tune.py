@@ -47,7 +47,7 @@ examples:
 
 
 DEFAULT = conf_folder() / "tune" / "default.yaml"
-USUAL = "+tune.usual_validation=${experiment.tune.validation}"
+USUAL = "+tune.usual_validation=${tuned:tune.validation,200}"
 
 
 def configure(parser: CommandParser) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import hashlib
 import io
 import json
@@ -19,6 +20,7 @@ import hydra
 import hydra.utils
 import yaml
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -29,12 +31,15 @@ from nsvm_cli.errors import InputError, did_you_mean
 
 CONFIG_NAME = "train"
 FULL_ERROR = "HYDRA_FULL_ERROR"
-REFERRED_TO = ("experiment", "values")
-"""Sections that are not settings, but values that the sections of the parts refer to."""
 OF_RUN_DIRECTORY = ("overwrite", "allow_mismatch")
 """Keys about what the directory of a run holds already; they are no settings of the run."""
+NO_SETTINGS = ("hydra", "tuned", *OF_RUN_DIRECTORY)
+"""What a configuration has besides the settings of a run."""
 COMPOSING = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
 """Hydra's errors about arguments and configurations."""
+
+TUNED_BY = ("dataset", "network", "kernel", "algorithm")
+"""Groups of the parts whose names the entries of a file of values may list."""
 
 COMPOSE_OPTIONS: dict[str, Any] = {}
 MAIN_OPTIONS: dict[str, Any] = {}
@@ -51,20 +56,57 @@ else:
     register_resolver = OmegaConf.register_resolver  # type: ignore[attr-defined, unused-ignore]
 
 
+def _tuned(key: str, usual: object, *, _root_: DictConfig) -> Any:
+    """Return the value of a key that suits the data and the parts of a configuration, or else the usual one.
+
+    The file ``tuned/KIND.yaml``, where KIND is the value of ``tuned``, has entries such as ``alg4`` or
+    ``alg4+mlp``: one holds for configurations with all these parts, and a later entry wins.
+    """
+    value = usual
+    if (kind := _root_.get("tuned")) is not None:
+        names = {"all", *(OmegaConf.select(_root_, f"{group}.name") for group in TUNED_BY)}
+        file = _tuned_file(kind, _root_)
+        for entry, values in _entries(file, file.read_text()).items():
+            if names.issuperset(entry.split("+")):
+                value = values.get(key, value)
+    return OmegaConf.create(value) if isinstance(value, list) else value
+
+
+def _tuned_file(kind: object, root: DictConfig) -> Path:
+    """Return the first file with the values of a kind of data on Hydra's search path."""
+    hydra_config = root.hydra if "hydra" in root else HydraConfig.get()
+    sources = [source.path for source in hydra_config.runtime.config_sources if source.schema == "file"]
+    folders = [Path(hydra_config.runtime.cwd, path, "tuned") for path in [conf_folder(), *sources]]
+    for folder in folders:
+        if (file := folder / f"{kind}.yaml").is_file():
+            return file
+    kinds = {file.stem for folder in folders for file in folder.glob("*.yaml")}
+    raise InputError(f"tuned={kind}: there is no such kind of data; {did_you_mean(str(kind), kinds)}")
+
+
+@functools.cache
+def _entries(file: Path, text: str) -> dict[str, dict[str, Any]]:
+    """Return the entries of a file of values, each with its values by dotted keys."""
+    try:
+        entries: Any = OmegaConf.to_container(OmegaConf.create(text))
+        return {name: flat(values) for name, values in entries.items()}
+    except (yaml.YAMLError, AttributeError, ValueError):
+        raise InputError(f"{file}: expected entries such as alg4: {{optimizer: {{lr: 0.1}}}}") from None
+
+
 def _two_or_more(classes: object) -> str:
-    """Return which values of ``conf/values/images.yaml`` are for these ``dataset.classes``; None is all."""
+    """Return which images these ``dataset.classes`` are, those of two classes or of more; None is all."""
     return "two" if isinstance(classes, ListConfig) and len(classes) == 2 else "more"
 
 
 def _job(*, _root_: DictConfig) -> str:
     """Return the name of a sweep's job in a configuration, which the same settings have in any sweep."""
-    values = plain_values(
-        OmegaConf.masked_copy(_root_, [str(key) for key in _root_ if key != "hydra"]), False
-    )
+    values = plain_values(_root_, complete=False)
     mark = hashlib.sha256(json.dumps(with_effect(values), sort_keys=True).encode()).hexdigest()[:8]
     return re.sub(r"[^\w.-]+", "_", f"{values['algorithm']['name']}-{values['seed']}-{mark}")
 
 
+register_resolver("tuned", _tuned, replace=True)
 register_resolver("nsvm.two_or_more", _two_or_more, replace=True)
 register_resolver("nsvm.job", _job, replace=True)
 
@@ -122,10 +164,11 @@ def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
         InputError: a value is missing, if it must be ``complete``, or refers to one that does not exist.
     """
     with _in_one_line([]):
-        values = OmegaConf.to_container(config, resolve=True, throw_on_missing=complete)
-    assert isinstance(values, dict)
-    no_settings = (*REFERRED_TO, *OF_RUN_DIRECTORY)
-    return {str(key): value for key, value in values.items() if key not in no_settings}
+        parts = {str(key): config[key] for key in config if key not in NO_SETTINGS}
+        for key, part in parts.items():
+            if OmegaConf.is_config(part):
+                parts[key] = OmegaConf.to_container(part, resolve=True, throw_on_missing=complete)
+    return parts
 
 
 COMPOSING_LOCK = threading.RLock()
@@ -135,6 +178,8 @@ COMPOSING_LOCK = threading.RLock()
 def compose(overrides: list[str]) -> DictConfig:
     """Return the configuration of ``nsvm train`` with these overrides, its interpolations unresolved.
 
+    It includes that of Hydra, which says where to find the values that suit a kind of data.
+
     Hydra is left as it was: the caller's program may use it as well.
     """
     with COMPOSING_LOCK:
@@ -142,7 +187,7 @@ def compose(overrides: list[str]) -> DictConfig:
         GlobalHydra.instance().clear()
         try:
             with hydra.initialize_config_dir(str(conf_folder()), **COMPOSE_OPTIONS):
-                return hydra.compose(CONFIG_NAME, overrides)
+                return hydra.compose(CONFIG_NAME, overrides, return_hydra_config=True)
         finally:
             GlobalHydra.instance().hydra = before
 
@@ -197,10 +242,13 @@ LAUNCHERS = {"joblib": "'nsvm[joblib]'", "ray": "'nsvm[ray]'", "submitit": "'nsv
 MEANT = {"learning_rate": "lr", "epochs": "steps", "iterations": "steps", "lambda": "lam", "model": "network"}
 """Names of settings in other programs, and their names here."""
 
+OF_RESOLVER = f"{InputError.__name__} raised while resolving interpolation: "
+"""What OmegaConf puts before a message of ours."""
+
 
 def _line_of(error: Exception, arguments: Sequence[str]) -> str:
     """Return the line that matters of an error of Hydra, with "did you mean" for an unknown name."""
-    text = str(error) or str(error.__cause__)
+    text = (str(error) or str(error.__cause__)).replace(OF_RESOLVER, "")
     if isinstance(error, MissingConfigException) and (file := error.missing_cfg_file):
         group, _, option = file.rpartition("/") if file.startswith("hydra/") else file.partition("/")
         launchers = LAUNCHERS if group == "hydra/launcher" else {}
@@ -248,7 +296,7 @@ def _no_such_setting(key: str, arguments: Sequence[str]) -> str:
 def _groups() -> set[str]:
     """Return the groups that a user chooses from."""
     folders = {folder.name for folder in conf_folder().iterdir() if folder.is_dir()}
-    return folders - {"hydra", "suite", "tune", "values"}
+    return folders - {"hydra", "suite", "tune", "tuned"}
 
 
 def _keys(arguments: Sequence[str]) -> set[str]:
@@ -260,4 +308,4 @@ def _keys(arguments: Sequence[str]) -> set[str]:
         values: Any = OmegaConf.to_container(compose([*folders, *options]))
     except COMPOSING:
         values = OmegaConf.to_container(compose([]))
-    return {key for key in flat(values) if not key.startswith(REFERRED_TO)}
+    return {key for key in flat(values) if not key.startswith(("hydra.", "tuned"))}

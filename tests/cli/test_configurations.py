@@ -68,6 +68,50 @@ def test_an_experiment_may_say_what_hydra_documents(mine: Path) -> None:
     assert [recorded[key] for key in recorded_keys] == [7, 2, 4, ["said"]]
 
 
+OF_A_KIND = "# @package _global_\ndefaults: [ringnorm]\ntuned: mine\n"
+TUNED = """\
+    all: {network: {widths: [7, 5]}, optimizer: {lr: 0.5, warmup: 0.1}}
+    alg3: {optimizer: {lr: 0.25, momentum: null}}
+    identity+alg3: {optimizer: {lr: 0.125}}
+    alg3+ringnorm+laplacian: {kernel: {gamma: 7}, optimizer: {lr: 1}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "widths", "lr"),
+    [
+        ("algorithm=alg1", [7, 5], 0.5),
+        ("algorithm=alg3", [7, 5], 0.25),
+        ("algorithm=alg3 network=identity", None, 0.125),
+        ("algorithm=alg3 kernel=laplacian", [7, 5], 1),
+        ("algorithm=alg3 dataset=ringnorm", [40, 30, 20, 20], 3e-3),
+    ],
+)
+def test_a_kind_of_data_of_ones_own(words: str, widths: list[int] | None, lr: float, tmp_path: Path) -> None:
+    """The last entry whose parts are all chosen has the say, of the keys that the parts refer to."""
+    write(tmp_path, dataset__mine=OF_A_KIND, tuned__mine=TUNED)
+    settings = compose_settings([f"hydra.searchpath=['{tmp_path}']", "dataset=mine", *words.split()])
+    assert settings["network"].get("widths") == widths
+    assert settings["optimizer"]["lr"] == lr
+    assert settings["optimizer"]["momentum"] == (0.9 if widths == [40, 30, 20, 20] or lr == 0.5 else None)
+    assert settings["kernel"]["gamma"] == (None if "laplacian" in words else 1.0)
+
+
+@pytest.mark.parametrize("text", ["alg4: [\n", "alg4: 5\n", "[1]\n"])
+def test_a_file_of_values_that_has_none(text: str, tmp_path: Path) -> None:
+    write(tmp_path, dataset__mine=OF_A_KIND, tuned__mine=text)
+    with pytest.raises(InputError, match=r"^/.*/tuned/mine.yaml: expected entries such as alg4: \{opt"):
+        compose_settings([f"hydra.searchpath=['{tmp_path}']", "dataset=mine"])
+
+
+def test_values_are_found_where_a_job_has_another_current_folder(tmp_path: Path) -> None:
+    write(tmp_path, more__dataset__mine=OF_A_KIND, more__tuned__mine="alg4: {network: {widths: [7]}}\n")
+    words = ["dataset=mine", "dataset.samples=300", "algorithm.steps=5", "engine=torch", "curves=false"]
+    nsvm("train", "hydra.searchpath=[file://more]", *words, "hydra.job.chdir=true", cwd=tmp_path, code=0)
+    (recorded,) = tmp_path.rglob("config.yaml")
+    assert yaml.safe_load(recorded.read_text())["network"]["widths"] == [7]
+
+
 def test_each_job_of_a_sweep_has_its_own_values(tmp_path: Path) -> None:
     words = ["dataset=digits", "dataset.classes=null,[0,1]", "algorithm=alg1", "algorithm.steps=2"]
     common = ["engine=torch", "curves=false", "hydra.sweep.dir=sweep"]
@@ -89,6 +133,7 @@ def test_each_job_of_a_sweep_has_its_own_values(tmp_path: Path) -> None:
             "defaults: [mnist_alg3@experiment]",
             "Could not override 'dataset@experiment.dataset'|Invalid Defaults List override",
         ),
+        ("tuned: table", r"^tuned=table: there is no such kind of data; did you mean tables\?"),
         ("seed: ${nothing}", "Interpolation key 'nothing' not found"),
         ("kernel: {gamma: 1, c: '${.d}'}", r"Interpolation key '\.?d' not found.* \(in kernel.c\)"),
     ],

@@ -10,7 +10,7 @@ from tests.cli.process import nsvm
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-WORDS = ["algorithm=alg4", "dataset.samples=300", "experiment.algorithm.steps=20", "engine=torch"]
+WORDS = ["algorithm=alg4", "dataset.samples=300", "algorithm.split=[20,100]", "engine=torch"]
 
 
 def test_an_estimate_leaves_no_file(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_the_command_that_it_ends_with_runs_though_its_words_need_validation_dat
 
 
 SMALL = ["tune", *(word for word in SHORT if word != "dataset.samples=400"), "dataset=digits", "network=mlp"]
-SMALL += ["experiment.network.widths=[4]", "~tune.space", "+tune.space.optimizer.schedule=[linear]"]
+SMALL += ["network.widths=[4]", "~tune.space", "+tune.space.optimizer.schedule=[linear]"]
 SMALL += ["tune.trials=1", HERE]
 
 

@@ -23,7 +23,7 @@ from tests.conftest import MakeSmall
         ("algorithm.steps=500 algorithm.solver_steps=1000", 500, 500 + 1000),
         ("algorithm.solver=svc algorithm.steps=500", 500, 500),
         ("algorithm.split=[1,3] algorithm.steps=400", 100, 400),
-        ("experiment.algorithm.steps=20 experiment.algorithm.solver_steps=30", 20, 20 + 30),
+        ("algorithm.split=[20,30]", 20, 20 + 30),
         ("algorithm.steps=1", 0, 1),
     ],
 )

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from nsvm_cli.compose.composition import compose, compose_settings
+from nsvm_cli.cli.tune import USUAL
+from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.datasets import SampleCache, Splits
 from nsvm_cli.errors import InputError
@@ -135,9 +136,14 @@ def test_the_usual_number_of_validation_samples_is_at_most_a_quarter_of_those_th
 
 def test_the_usual_numbers_stay() -> None:
     for word, usual in (("dataset=ringnorm", 200), ("dataset=digits", 40)):
-        assert compose([word]).experiment.tune.validation == usual
+        assert usual_validation(word) == usual
         assert suited_validation(compose_settings([word]), usual, SampleCache()) == (usual, "")
-    assert compose(["dataset=mnist"]).experiment.tune.validation == 500  # its images may not be there
+    assert usual_validation("dataset=digits10") == 20
+    assert usual_validation("dataset=mnist") == 500  # its images may not be there
+
+
+def usual_validation(word: str) -> int:
+    return int(compose_settings([word, "+tune=default", USUAL])["tune"]["usual_validation"])
 
 
 @pytest.mark.usefixtures("inline_workers")
