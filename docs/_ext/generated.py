@@ -238,22 +238,13 @@ def papers_experiments(dataset: str) -> str:
     return _table(["setting", *(f"`{name}`" for name in names), "chosen by"], rows)
 
 
-def other_experiments(_: str) -> str:
-    """Return the experiments that are not the paper's, each with the first line of its file."""
-    papers = re.compile(r"(ringnorm|mnist)_alg\d")
-    files = [f for f in sorted((CONF / "experiment").glob("*.yaml")) if not papers.fullmatch(f.stem)]
-    rows = [[f"`{file.stem}`", file.read_text().splitlines()[1].removeprefix("# ")] for file in files]
-    return _table(["experiment", "what it is"], rows)
-
-
 def values(folder: str) -> str:
-    """Return the files below a folder of conf/ that hold values, as they are."""
-    texts = {file: file.read_text().strip() for file in sorted((CONF / folder).rglob("*.yaml"))}
-    return "\n".join(
-        f"#### `{file.relative_to(CONF)}`\n\n```yaml\n{text}\n```\n"
-        for file, text in texts.items()
-        if folder == "tuned" or "\nnetwork:" in text
-    )
+    """Return the files of a folder of conf/, as they are."""
+    files = sorted((CONF / folder).glob("*.yaml"))
+    blocks = [
+        f"#### `{file.relative_to(CONF)}`\n\n```yaml\n{file.read_text().strip()}\n```\n" for file in files
+    ]
+    return "\n".join(blocks)
 
 
 def help_text(command: str) -> str:
@@ -303,7 +294,6 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "api": api,
     "group": group,
     "help": help_text,
-    "other_experiments": other_experiments,
     "papers_experiments": papers_experiments,
     "run_settings": run_settings,
     "tune_settings": tune_settings,

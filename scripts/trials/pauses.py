@@ -20,7 +20,7 @@ PROCESSORS = {"haswell": "avx2", "skylake-avx512": "avx512vl", "sapphirerapids":
 
 SLOWED = 6
 LOG_EVERY = (37, 1_000_000)
-RUN = ["experiment=ringnorm_alg1", "engine=numba", "threads=1", "curves=false"]
+RUN = ["dataset=ringnorm", "algorithm=alg1", "engine=numba", "threads=1", "curves=false"]
 
 ROOT = Path(__file__).parents[2]
 

@@ -27,8 +27,9 @@ def write(folder: Path, **files: str) -> None:
 MINE = """\
     # @package _global_
     defaults:
-      - ringnorm_alg3
+      - ringnorm_alg4_wide
       - /shared
+      - override /algorithm: alg3
       - override /kernel: theirs
     algorithm: {steps: 10}
     dataset: {samples: 300}
@@ -45,7 +46,7 @@ MINE = """\
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
     """A folder with configurations, and beside it a module of one's own and a second folder."""
-    kernel = "{name: rbf, gamma: 0.25, normalize: false}"
+    kernel = "{name: rbf, gamma: 0.25, bias: true}"
     write(tmp_path, conf__experiment__mine=MINE, conf__shared="threads: 2\n", more__kernel__theirs=kernel)
     write(
         tmp_path,
@@ -62,7 +63,8 @@ def test_an_experiment_may_say_what_hydra_documents(mine: Path) -> None:
     assert nsvm(*words, cwd=mine, env={"SEED": "7"}, code=0).stdout.startswith("imported\n")
     assert (mine / "run_7" / ".hydra" / "overrides.yaml").exists()
     recorded = yaml.safe_load((mine / "run_7" / "config.yaml").read_text())
-    assert recorded["kernel"]["gamma"] == 0.25
+    kernel = recorded["kernel"]
+    assert (kernel["gamma"], kernel["bias"]) == (1.7e-3, True), "the experiment's value, in their kernel"
     assert recorded["algorithm"]["batch_size"] == 16
     recorded_keys = ("seed", "threads", "log_every", "plugins")
     assert [recorded[key] for key in recorded_keys] == [7, 2, 4, ["said"]]
@@ -130,7 +132,7 @@ def test_each_job_of_a_sweep_has_its_own_values(tmp_path: Path) -> None:
         ("defaults: [mine]", "the configurations lead back to themselves, or too deep"),
         ("defaults: [nothing]", "In 'experiment/mine': Could not load 'experiment/nothing'"),
         (
-            "defaults: [mnist_alg3@experiment]",
+            "defaults: [ringnorm_alg4_wide@experiment]",
             "Could not override 'dataset@experiment.dataset'|Invalid Defaults List override",
         ),
         ("tuned: table", r"^tuned=table: there is no such kind of data; did you mean tables\?"),

@@ -151,7 +151,7 @@ def test_a_directory_that_another_command_has_open(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("experiment=mnist_alg1", "resume=RUN: name what changes, as in optimizer.lr=0.1"),
+        ("experiment=ringnorm_alg4_wide", "resume=RUN: name what changes, as in optimizer.lr=0.1"),
         ("-m", "the same sweep, started again, resumes by itself"),
         ("overwrite=true", "expected one of them"),
         ("allow_mismatch=maybe", "allow_mismatch: expected true or false, got 'maybe'"),
