@@ -77,6 +77,13 @@ def test_a_value_belongs_to_the_part_that_refers_to_it() -> None:
     assert changed == {**usual, "kernel": changed["kernel"], "optimizer": changed["optimizer"]}
 
 
+def test_values_follow_the_network_and_the_kernel_too() -> None:
+    network = compose_settings(["dataset=mnist", "algorithm=alg4", "network=mlp"])
+    assert (network["network"]["normalize"], network["kernel"]["gamma"]) == (True, 1.0)
+    kernel = compose_settings(["dataset=ringnorm", "algorithm=alg4", "kernel=polynomial"])
+    assert (kernel["algorithm"]["centred"], kernel["kernel"]["gamma"]) == (True, None)
+
+
 def test_an_experiment_written_as_in_the_template_of_others(tmp_path: Path) -> None:
     """That of lightning-hydra-template."""
     text = """\
