@@ -62,7 +62,8 @@ def curves(rows: Sequence[Comparison]) -> Figure | None:
     names = _best_first(rows)
     colours = dict(zip(names, SERIES, strict=False))
     courses = {(cell.dataset, cell.candidate): (cell, _course(cell)) for cell in cells}
-    if len(names) < 2 and not any(course.size for _, course in courses.values()):
+    recorded = any(course.size for _, course in courses.values())
+    if len(names) < 2 and not recorded:
         return None
     datasets = sorted({cell.dataset for cell in cells})
     ends = {title: name for title, name in ENDS.items() if any(cell.mean(name) > 0 for cell in cells)}
@@ -84,7 +85,7 @@ def curves(rows: Sequence[Comparison]) -> Figure | None:
                 unit = shown[0][0].unit
                 axis.set_ylabel(f"{cells[0].split} {unit if unit != R2 else f'{R2} (0 if negative)'}")
         words = [f"the best {len(colours)} of {len(names)} settings"] if len(colours) < len(names) else []
-        words += ["lines: during training, points: after it"]
+        words += ["lines: during training, points: after it" if recorded else "points: after training"]
         words += ["means over the seeds, bands and bars from the lowest seed to the highest"]
         figure.suptitle("; ".join(words), fontsize=SMALL, color=GRAY)
         look: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "fontsize": SMALL}
