@@ -17,7 +17,6 @@ from torch import Tensor
 
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernel_gradients import WithGradient
 from nsvm_cli.models.kernels import Linear
 from nsvm_cli.models.losses import LOSSES, Formula
 from nsvm_cli.models.nsvm import Expansion
@@ -175,9 +174,8 @@ def expect_loss(problem: Problem, name: str, *supported: type[Formula]) -> None:
 
 def expect_linear(problem: Problem, name: str, instead: str) -> None:
     """Raise an InputError unless the kernel is linear."""
-    K = problem.K.without(WithGradient)
-    if type(K) is not Linear:
-        raise InputError(f"{name} expects kernel=linear, got {type(K).__name__.lower()}{instead}")
+    if type(problem.K) is not Linear:
+        raise InputError(f"{name} expects kernel=linear, got {type(problem.K).__name__.lower()}{instead}")
 
 
 @contextmanager

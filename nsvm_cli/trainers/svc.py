@@ -14,7 +14,6 @@ from torch import Tensor
 from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernel_gradients import WithGradient
 from nsvm_cli.models.kernels import RBF, Kernel, Linear, Polynomial
 from nsvm_cli.models.losses import EpsilonInsensitive, Hinge, OneVsRest
 from nsvm_cli.models.nsvm import Expansion
@@ -41,7 +40,7 @@ class SVC(Regularised):
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
-        m, own = len(problem.y), _scikit_learns_own(problem.K.without(WithGradient), n=1)
+        m, own = len(problem.y), _scikit_learns_own(problem.K, n=1)
         needed = m * m * 8 / 2**20
         if needed > problem.memory_budget and not own:
             raise InputError(
@@ -63,7 +62,7 @@ class SVC(Regularised):
             "max_iter": max(MAX_ITERATIONS, 10 * len(problem.y)),
             "C": self.C(problem),
         }
-        own = _scikit_learns_own(problem.K.without(WithGradient), n)
+        own = _scikit_learns_own(problem.K, n)
         settings |= {"cache_size": problem.memory_budget, **own} if own else {"kernel": "precomputed"}
         if isinstance(problem.loss.l, EpsilonInsensitive):
             return svm.SVR(epsilon=problem.loss.l.epsilon, **settings)
@@ -71,10 +70,9 @@ class SVC(Regularised):
 
     def inputs(self, problem: Problem, z: Float[Tensor, "m n"]) -> np.ndarray:
         """Return z for kernels that scikit-learn can compute, or else the kernel matrix."""
-        K = problem.K.without(WithGradient)
-        if not _scikit_learns_own(K, z.shape[1]):
+        if not _scikit_learns_own(problem.K, z.shape[1]):
             return _gram(problem, z)
-        if not K.diag(z.double()).isfinite().all():  # |K(a, b)|^2 <= K(a, a) K(b, b)
+        if not problem.K.diag(z.double()).isfinite().all():  # |K(a, b)|^2 <= K(a, a) K(b, b)
             raise RunError(OVERFLOW)
         return super().inputs(problem, z)
 
