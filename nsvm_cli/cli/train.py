@@ -121,7 +121,7 @@ def resume(name: str, words: Sequence[str]) -> None:
         asked, logger = [], settings.logger.get("name", "none")
         if settings.memory_budget > changes.get("memory_budget", MEMORY_BUDGET):
             asked.append(f"memory_budget={settings.memory_budget}")
-        if logger not in ("none", changes.get("logger.name")):  # it may write or send data anywhere
+        if logger != "none" and "logger" not in changes:  # it may write or send data anywhere
             asked.append(f"logger={logger}")
         if asked:
             raise InputError(f"{run} asks for {' '.join(asked)}: if that is intended, add {' '.join(asked)}")
@@ -145,8 +145,9 @@ def _changes(words: Sequence[str], recorded: Mapping[str, Any]) -> dict[str, Any
     if values.pop("overwrite", False):
         raise InputError("resume=RUN resumes a run, overwrite=true starts it over: expected one of them")
     for key in [*values]:
-        if key == "logger":
-            values["logger.name"] = values.pop("logger")
+        if key == "logger":  # the run's own, with its settings, or another
+            own, name = recorded.get("logger"), values[key]
+            values[key] = own if isinstance(own, dict) and own.get("name") == name else {"name": name}
         elif isinstance(recorded.get(key), dict) or key == "experiment":
             raise InputError(
                 f"{key}={values[key]} does not go with resume=RUN: name what changes, as in optimizer.lr=0.1"
