@@ -47,18 +47,12 @@ MODEL = "run directory, model file or checkpoint"
 class Key:
     """A word ``KEY=VALUE`` that a command takes, described once for help, parsing and completion.
 
-    ``metavar`` stands for the value in the help; ``values`` are those that completion offers.
+    ``metavar`` stands for the value in the help.
     """
 
     name: str
     metavar: str
     help: str
-    values: Sequence[str] = ()
-
-    @property
-    def words(self) -> list[str]:
-        """Return the word as completion offers it: with each of its values, or up to the ``=``."""
-        return [f"{self.name}={value}" for value in self.values or ("",)]
 
 
 def output_file(text: str) -> Path:
@@ -195,7 +189,7 @@ def _list(group: argparse._ArgumentGroup, entries: Mapping[str, str]) -> None:
 def _complete_key(keys: Sequence[Key], more: Completer | None, **context: Any) -> list[str]:
     """Return the words that may follow. A name in capitals is a placeholder."""
     further = more(**context) if more else []
-    return [*further, *(word for key in keys if key.name.islower() for word in key.words)]
+    return [*further, *(f"{key.name}=" for key in keys if key.name.islower())]
 
 
 def build_parser(command: str | None = None) -> Parser:
