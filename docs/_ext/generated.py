@@ -25,6 +25,7 @@ import yaml
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 
 import nsvm_cli
 from nsvm_cli.cli import main
@@ -93,9 +94,14 @@ MEANINGS = {
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Fill in the pages as they are read."""
+    """Fill in the pages as they are read, at each build: Sphinx does not see their sources change."""
+    app.connect("env-get-outdated", _filled_pages)
     app.connect("source-read", _fill)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _filled_pages(app: Sphinx, env: BuildEnvironment, *_: set[str]) -> list[str]:
+    return [page for page in env.found_docs if "<!-- generated:" in Path(env.doc2path(page)).read_text()]
 
 
 def _fill(app: Sphinx, page: str, source: list[str]) -> None:
@@ -242,7 +248,7 @@ def values(folder: str) -> str:
     """Return the files of a folder of conf/, as they are."""
     files = sorted((CONF / folder).glob("*.yaml"))
     blocks = [
-        f"#### `{file.relative_to(CONF)}`\n\n```yaml\n{file.read_text().strip()}\n```\n" for file in files
+        f"### `{file.relative_to(CONF)}`\n\n```yaml\n{file.read_text().strip()}\n```\n" for file in files
     ]
     return "\n".join(blocks)
 
