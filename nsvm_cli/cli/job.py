@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,47 +119,38 @@ class Place:
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[None]:
-        """Record an error within the context as the failure of the run, and raise what explains it."""
+        """Record an error within the context as the end of the run, and raise what explains it.
+
+        The notices of a sweep's job include the traceback of a bug, or any traceback that is asked for.
+        """
         try:
             yield
+        except KeyboardInterrupt as interrupt:
+            self._end("interrupted", str(interrupt))
+            raise
         except Exception as raised:
             error = explain(raised)
-            self._record(error)
+            full = self.full_error or not isinstance(error, (InputError, RunError, OSError))
+            if not self.single and (lines := details(error, full)):
+                self.fields["notices"] = [*self.fields.get("notices", []), *lines]
+            self._end("failed", message_of(error), exit_code=2 if isinstance(error, InputError) else 1)
             raise error from None
 
-    def _record(self, error: Exception) -> None:
-        """Write a failure to the directory, unless that holds another run.
+    def _end(self, status: Status, message: str, **fields: Any) -> None:
+        """Write how the run ended, unless the directory holds another run.
 
-        The notices of a sweep's job include the traceback of a bug, or any traceback that is asked for. A
-        finished run that cannot be trained for longer stays finished.
+        A finished run that cannot be trained for longer stays finished.
         """
-        self.held = self.held or not (self.single or has_run(self.directory))
-        if not self.held:
-            return
-        full = self.full_error or not isinstance(error, (InputError, RunError, OSError))
-        if not self.single and (lines := details(error, full)):
-            self.fields["notices"] = [*self.fields.get("notices", []), *lines]
+        mine = self.held or not (self.single or has_run(self.directory))
         self.held = False
-        with contextlib.suppress(InputError, OSError), locked(self.directory):
-            if self.single and is_finished(self.directory):
-                self.write("finished")
-            else:
-                self.fields["exit_code"] = 2 if isinstance(error, InputError) else 1
-                self.write("failed", message_of(error))
-            self.held = True
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """Write the status of a run that holds its directory, unless it fails."""
-        self.held = True
-        self.write("running")
-        try:
-            yield
-        except KeyboardInterrupt as error:
-            with contextlib.suppress(OSError):  # the disk may be full
-                self.write("interrupted", str(error))
-            raise
-        self.write("finished")
+        if mine:
+            with contextlib.suppress(InputError, OSError), locked(self.directory):  # the disk may be full
+                if self.single and is_finished(self.directory):
+                    self.write("finished")
+                else:
+                    self.fields |= fields
+                    self.write(status, message)
+                self.held = True
 
 
 def expect_flag(key: str, value: object) -> bool:
@@ -192,8 +183,11 @@ def train_in(
     if not place.single and settings.device != "cpu":
         take_turns(place.fields["job"])
     experiment = prepare(settings, None if place.single else shared_samples(place.fields["sweep"]))
-    with RunDirectory(place.directory, plain(settings), if_exists) as run, place.running():
+    with RunDirectory(place.directory, plain(settings), if_exists) as run:
+        place.held = True
+        place.write("running")
         result = _train_run(experiment, run, place, allow_mismatch)
+        place.write("finished")
     if place.single:
         from nsvm_cli.terminal.console import show_result
 
@@ -225,19 +219,15 @@ def _train_run(
 
     settings = experiment.settings
     title = f"{settings.algorithm['name']} on {settings.dataset['name']}, seed {settings.seed}"
-    callbacks: list[Progress] = []
-    tell: Callable[[str], None] = place.note
-    with contextlib.ExitStack() as stack:
-        if place.single:
-            callbacks = [stack.enter_context(Progress(title, experiment.trainer.total))]
-            tell = callbacks[0].say
-        signals = stack.enter_context(Signals())
+    progress = Progress(title, experiment.trainer.total) if place.single else contextlib.nullcontext()
+    with progress as shown, Signals() as signals:
+        tell = place.note if shown is None else shown.say
         for remark in experiment.remarks():
             tell(remark)
         sweep = None if place.single else place.directory.parent.name
         by_key = {word.partition("=")[0]: word for word in (*place.fields["overrides"], *place.changes)}
         how = allow_mismatch, [*by_key.values()], place.fields["config_dir"], sweep
-        return train_run(experiment, run, callbacks, signals, tell, *how)
+        return train_run(experiment, run, [] if shown is None else [shown], signals, tell, *how)
 
 
 def _remove_if_unused(directory: Path) -> None:

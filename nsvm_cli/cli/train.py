@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,40 +28,22 @@ from nsvm_cli.storage.run_directory import (
     read_status,
 )
 
-KEYS = [
-    Key("resume", "RUN", ""),
-]
-SWITCHES = {
-    "--help": "-h",
-    "--hydra-help": "",
-    "--version": "",
-    "--resolve": "",
-    "--run": "-r",
-    "--multirun": "-m",
-}
-WITH_VALUE = {
-    "--cfg": "-c",
-    "--info": "-i",
-    "--package": "-p",
-    "--config-path": "-cp",
-    "--config-name": "-cn",
-}
-WITH_VALUE |= {"--config-dir": "-cd", "--experimental-rerun": ""}
+FLAGS = ("--help -h", "--hydra-help", "--version", "--resolve", "--run -r", "--multirun -m")
+WITH_VALUE = (
+    *("--cfg -c", "--info -i", "--package -p", "--config-path -cp", "--config-name -cn", "--config-dir -cd"),
+    "--experimental-rerun",
+)
 """The flags that Hydra documents."""
-
-CHOICES = {"--cfg": ("job", "hydra", "all")}
-ESTIMATE = "--estimate"
-"""The flag that Hydra does not know."""
 
 
 def configure(parser: CommandParser) -> None:
     """Add the flags, most of which are Hydra's, and the overrides."""
-    for flag, short in SWITCHES.items():
-        parser.add_argument(*filter(None, (flag, short)), action="store_true")
-    for flag, short in WITH_VALUE.items():
-        parser.add_argument(*filter(None, (flag, short)), choices=CHOICES.get(flag), metavar=flag[2:].upper())
-    parser.add_argument(ESTIMATE, action="store_true")
-    parser.add_keys("overrides", KEYS, more=complete_overrides)
+    for names in (*FLAGS, "--estimate"):
+        parser.add_argument(*names.split(), action="store_true")
+    for names in WITH_VALUE:
+        choices = ("job", "hydra", "all") if names.startswith("--cfg") else None
+        parser.add_argument(*names.split(), choices=choices)
+    parser.add_keys("overrides", [Key("resume", "RUN", "")], more=complete_overrides)
 
 
 def train(arguments: list[str]) -> None:
@@ -71,6 +52,8 @@ def train(arguments: list[str]) -> None:
     configure(parser)
     # the value of --info is optional, and would be the next override
     line = parser.parse_words([f"{word}=all" if word in ("--info", "-i") else word for word in arguments])
+    given = {f"--{name.replace('_', '-')}": value for name, value in vars(line).items() if name != "words"}
+    flags = [flag if value is True else f"{flag}={value}" for flag, value in given.items() if value]
     for key, _, value in (word.partition("=") for word in line.words):
         if key in ("hydra.run.dir", "hydra.sweep.dir") and value.strip("'\"") in ("", "null"):
             raise InputError(f"{key}={value}: expected a folder; without {key} nsvm makes one in outputs")
@@ -86,22 +69,16 @@ def train(arguments: list[str]) -> None:
         estimate(line.words, line.config_dir)
     elif resumed:
         words = [word for word in line.words if not word.startswith("resume=")]
-        if flags := _flags(line):
+        if flags:
             raise InputError(f"{flags[0]} does not go with resume=RUN, whose settings are in its config.yaml")
         resume(resumed[-1], words)
     else:
         sweep = Sweep(arguments)
         job = Job(sweep.mark, line.config_dir)
         with sweep.reported():
-            run_app(job, [*_flags(line), *line.words])
+            run_app(job, [*flags, *line.words])  # Hydra's parser accepts no flag after an override
         if job.error:
             raise job.error
-
-
-def _flags(line: argparse.Namespace) -> list[str]:
-    """Return the flags for Hydra, whose parser accepts none after an override."""
-    given = {flag: getattr(line, flag[2:].replace("-", "_")) for flag in (*SWITCHES, *WITH_VALUE)}
-    return [flag if value is True else f"{flag}={value}" for flag, value in given.items() if value]
 
 
 def resume(name: str, words: Sequence[str]) -> None:
