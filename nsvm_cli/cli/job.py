@@ -168,6 +168,7 @@ def train_in(
         _check_same_run(place.directory, settings, allow_mismatch)
     if if_exists == "resume" and is_finished(place.directory) and not longer:
         if not place.single or (read_status(place.directory) or {}).get("status") != "finished":
+            place.fields["kept"] = True
             place.write("finished")  # also where another sweep, or a single run, has left it
         if place.single:
             answer(f"Finished already: {place.directory}")

@@ -24,7 +24,6 @@ from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
 from nsvm_cli.output import answer
 from nsvm_cli.storage.run_directory import (
     KILLED,
-    RESULT,
     STATUS,
     outcome_of,
     overrides_in,
@@ -68,7 +67,7 @@ def _swept(hydra: DictConfig) -> tuple[int | None, set[str]]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is known of one job from the status in its directory."""
+    """What is known of one job from the status in its directory; ``kept`` if it was finished at the start."""
 
     directory: Path
     job: int
@@ -77,6 +76,7 @@ class Outcome:
     message: str
     exit_code: int | None
     notices: Sequence[str]
+    kept: bool
 
 
 @dataclass
@@ -95,7 +95,6 @@ class Sweep:
     directory: Path | None = None
     jobs: int | None = None
     keys: set[str] = field(default_factory=set)
-    _before: dict[Path, tuple[int, int]] = field(default_factory=dict)
     _ended: set[Path] = field(default_factory=set)
     _noticed: Counter[Path] = field(default_factory=Counter)
     _watching: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -105,7 +104,6 @@ class Sweep:
         from nsvm_cli.terminal.console import SweepProgress
 
         self.directory, self.jobs, self.keys = directory, jobs, keys
-        self._before = {path: _written(path) for path in self._paths()}
         self._watching.enter_context(SweepProgress(self.look, jobs))
 
     @contextlib.contextmanager
@@ -145,12 +143,9 @@ class Sweep:
         """Return a line for each new notice and job that has ended, and how many jobs have ended."""
         lines = []
         for path in self._paths():
-            before, now = self._before.get(path, (0, 0)), _written(path)
-            if path in self._ended or before[0] == now[0]:
+            if path in self._ended or (one := outcome(path, self.mark)) is None or one.message == KILLED:
                 continue
-            if (one := outcome(path, self.mark)) is None or one.message == KILLED:
-                continue
-            if one.status == "finished" and before[1] == now[1] != 0:  # it was finished at the start
+            if one.kept:
                 self._ended.add(path)
                 continue
             settings = " ".join(word for word in one.overrides if word.partition("=")[0] in self.keys)
@@ -211,14 +206,8 @@ def outcome(path: Path, sweep: str, interrupted: bool = False) -> Outcome | None
     status, message = outcome_of(path, record)
     if interrupted and message == KILLED:
         status, message = "interrupted", "ended with its sweep"
-    code, notices = record.get("exit_code", 1), record.get("notices", ())
-    return Outcome(path, record["job"], overrides_in(record), status, message, code, notices)
-
-
-def _written(path: Path) -> tuple[int, int]:
-    """Return the times at which status and result of a job were written, in nanoseconds; 0 if it has none."""
-    files = (path / STATUS, path / RESULT)
-    return tuple(file.stat().st_mtime_ns if file.exists() else 0 for file in files)  # type: ignore[return-value]
+    code, notices, kept = record.get("exit_code", 1), record.get("notices", ()), record.get("kept", False)
+    return Outcome(path, record["job"], overrides_in(record), status, message, code, notices, kept)
 
 
 def _score(path: Path) -> str:

@@ -56,9 +56,10 @@ def test_what_jobs_leave_behind(tmp_path: Path) -> None:
 
 def test_only_what_has_happened_since_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number, status in enumerate(("finished", "failed", "failed", "running")):
-        job(tmp_path, number, status, exit_code=1)  # type: ignore[arg-type]
+        job(tmp_path, number, status, exit_code=1, sweep="before")  # type: ignore[arg-type]
 
     def meanwhile() -> None:
+        job(tmp_path, 0, "finished", kept=True)
         job(tmp_path, 1, "failed", "no", exit_code=1)
         job(tmp_path, 2, "finished")
         with locked(tmp_path / "3"):
@@ -82,7 +83,7 @@ def test_what_is_started_over_counts_once_it_has_ended(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in range(2):
-        job(tmp_path, number, "finished")
+        job(tmp_path, number, "finished", sweep="before")
 
     def meanwhile() -> None:
         job(tmp_path, 1, "finished")
