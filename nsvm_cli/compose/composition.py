@@ -38,6 +38,9 @@ NO_SETTINGS = ("hydra", "tuned", *OF_RUN_DIRECTORY)
 COMPOSING = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
 """Hydra's errors about arguments and configurations."""
 
+NO_GROUPS = ("hydra", "suite", "tune", "tuned")
+"""Folders of configurations that are not chosen with GROUP=OPTION."""
+
 TUNED_BY = ("dataset", "network", "kernel", "algorithm")
 """Groups of the parts whose names the entries of a file of values may list."""
 
@@ -74,14 +77,28 @@ def _tuned(key: str, usual: object, *, _root_: DictConfig) -> Any:
 
 def _tuned_file(kind: object, root: DictConfig) -> Path:
     """Return the first file with the values of a kind of data on Hydra's search path."""
-    hydra_config = root.hydra if "hydra" in root else HydraConfig.get()
-    sources = [source.path for source in hydra_config.runtime.config_sources if source.schema == "file"]
-    folders = [Path(hydra_config.runtime.cwd, path, "tuned") for path in [conf_folder(), *sources]]
+    folders = _search_path(root)
     for folder in folders:
-        if (file := folder / f"{kind}.yaml").is_file():
+        if (file := folder / "tuned" / f"{kind}.yaml").is_file():
             return file
-    kinds = {file.stem for folder in folders for file in folder.glob("*.yaml")}
+    kinds = {file.stem for folder in folders for file in folder.glob("tuned/*.yaml")}
     raise InputError(f"tuned={kind}: there is no such kind of data; {did_you_mean(str(kind), kinds)}")
+
+
+def _search_path(root: DictConfig) -> list[Path]:
+    """Return the folders in which Hydra finds configurations."""
+    runtime = (root.hydra if "hydra" in root else HydraConfig.get()).runtime
+    sources = [source.path for source in runtime.config_sources if source.schema == "file"]
+    return [Path(runtime.cwd, path) for path in [conf_folder(), *sources]]
+
+
+def _options(*, _root_: DictConfig) -> str:
+    """Return the groups with their options, as lines for the help."""
+    options: dict[str, set[str]] = {}
+    for file in (file for folder in _search_path(_root_) for file in folder.glob("*/*.yaml")):
+        if file.parent.name not in NO_GROUPS:
+            options.setdefault(file.parent.name, set()).add(file.stem)
+    return "\n".join(f"{group}: {', '.join(sorted(names))}" for group, names in sorted(options.items()))
 
 
 @functools.cache
@@ -109,6 +126,7 @@ def _job(*, _root_: DictConfig) -> str:
 register_resolver("tuned", _tuned, replace=True)
 register_resolver("nsvm.two_or_more", _two_or_more, replace=True)
 register_resolver("nsvm.job", _job, replace=True)
+register_resolver("nsvm.options", _options, replace=True)
 
 
 def conf_folder() -> Path:
@@ -296,7 +314,7 @@ def _no_such_setting(key: str, arguments: Sequence[str]) -> str:
 def _groups() -> set[str]:
     """Return the groups that a user chooses from."""
     folders = {folder.name for folder in conf_folder().iterdir() if folder.is_dir()}
-    return folders - {"hydra", "suite", "tune", "tuned"}
+    return folders.difference(NO_GROUPS)
 
 
 def _keys(arguments: Sequence[str]) -> set[str]:

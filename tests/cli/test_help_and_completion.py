@@ -25,6 +25,7 @@ from tests.cli.process import nsvm
             "\nalgorithm: alg1, alg2, alg3, alg4, cross_entropy, linear_pegasos, linear_svm, logistic, "
             "majority, pegasos, svc, trees\ndataset: ",
         ),
+        ("train --help", "optimizer: adam, sgd\n\nAn experiment"),
         ("train --hydra-help", "Hydra"),
         ("evaluate --help", "usage: nsvm evaluate [-h] [--split NAME] [--json]"),
         ("tune --help", "usage: nsvm tune [-h] [--config-dir FOLDER] [OVERRIDE ...]"),
