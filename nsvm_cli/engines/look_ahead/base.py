@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -80,33 +80,19 @@ class Window:
         }
 
 
-@dataclass(frozen=True)
-class Violations:
-    """The samples of a step that violate the margin: their rows of the window, their indices i, their
-    features, and what they add to alpha, divided by k.
-    """
-
-    rows: Int64[np.ndarray, " v"]
-    i: Int64[np.ndarray, " v"]
-    evaluation: Evaluation
-    increments: Float64[np.ndarray, " v *outputs"]
-
-
 @dataclass
 class Ahead:
     """What look-ahead keeps between steps, besides the state of the algorithm.
 
     ``last_violation`` is the step of the latest violation, and ``mean_gap`` a moving average of the gaps
-    between violations. ``scores`` holds s_i of every sample, once m samples have passed without a violation,
-    and ``support`` is for Algorithm 2: both with the ``version`` of the state that they are of.
+    between violations. ``kept`` is for ``current``.
     """
 
     evaluate: Evaluator
     window: Window | None = None
     last_violation: int = 1
     mean_gap: float = 1.0
-    scores: tuple[Any, Float64[np.ndarray, " m *outputs"]] | None = None
-    support: tuple[Any, Any] | None = None
+    kept: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
     def state_dict(self) -> StateDict:
         """Return what the bits of later steps depend on."""
@@ -139,16 +125,11 @@ class LookAhead(Trainer[S]):
     def s(self, problem: Problem, state: S, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
         """Return s_i for the samples with features z of shape (p, n)."""
 
-    def g(
-        self, s: Float64[np.ndarray, " p *outputs"], t: Int64[np.ndarray, " p"]
-    ) -> Float64[np.ndarray, " p *outputs"]:
-        """Return the decision values s / (lambda (t - 1)) of the steps t."""
-        g: np.ndarray = s / (self.lam * (t - 1)).reshape(-1, *[1] * (s.ndim - 1))
-        return g
-
     @abstractmethod
-    def on_violation(self, problem: Problem, state: S, t: int, at: Violations) -> None:
-        """Update theta and alpha in step t."""
+    def on_violation(
+        self, problem: Problem, state: S, t: int, at: Evaluation, amount: Float64[np.ndarray, " v *outputs"]
+    ) -> None:
+        """Update theta and alpha in step t, in which these samples violate the margin and add this amount."""
 
     def advance(self, problem: Problem, state: S, until: int) -> None:
         """Take all steps up to ``until``, from window to window."""
@@ -195,87 +176,83 @@ class LookAhead(Trainer[S]):
             raise ValueError(f"the window from step {first!r} on does not hold step {state.t}")
         i = state.sampler.ahead(first)[:steps].ravel()
         like = torch.empty(len(i), *problem.task.outputs, dtype=torch.float64)
-        s = loaded_like(like, s, "s").numpy()
-        if from_batch:
-            window = self._window_from_batch(problem, state, first, i)
-            window.s = s
-        else:
-            window = Window(first, self.k, i, problem.host_y[i], s)
-        self._find_violation(problem, window, state.t + 1)
-        return window
+        return self._window(problem, state, first, i, bool(from_batch), loaded_like(like, s, "s").numpy())
 
     def _next_window(self, problem: Problem, state: S) -> Window:
         first, quiet = state.t + 1, state.t - state.engine.last_violation
-        i = state.sampler.ahead(first)
+        i, from_batch = state.sampler.ahead(first), True
         if self.fixed(state):
             i = i[: max(1, FIXED_WINDOW // self.k)]
-            window = self._window_from_batch(problem, state, first, i.ravel())
         elif self.k * quiet < len(problem.y):
-            steps = window_length(max(state.engine.mean_gap, float(quiet)), self.k)
-            window = self._window_from_batch(problem, state, first, i[:steps].ravel())
-        else:
-            window = self._window_from_scores(problem, state, first, i.ravel())
-        self._find_violation(problem, window, first)
+            i = i[: window_length(max(state.engine.mean_gap, float(quiet)), self.k)]
+        else:  # the scores of all m samples pay off after m samples without a violation
+            from_batch = False
+        return self._window(problem, state, first, i.ravel(), from_batch)
+
+    def _window(
+        self,
+        problem: Problem,
+        state: S,
+        first: int,
+        i: Int64[np.ndarray, " p"],
+        from_batch: bool,
+        s: Float64[np.ndarray, " p *outputs"] | None = None,
+    ) -> Window:
+        """Return the window of the samples i. Unless s is known, it is that of their batch, or else looked up
+        in the scores of all samples.
+        """
+
+        def scores(z: Float[Tensor, "p n"]) -> Float64[np.ndarray, " p *outputs"]:
+            on_host: np.ndarray = self.s(problem, state, z).double().cpu().numpy()
+            return on_host
+
+        evaluation = self.evaluate(problem, state, i) if from_batch else None
+        if s is None and evaluation is not None:
+            s = scores(evaluation.z)
+        elif s is None:
+            s = current(state, "s", lambda: scores(state.F(problem.x)))[i]
+        window = Window(first, self.k, i, problem.host_y[i], s, evaluation=evaluation)
+        if evaluation is not None and self.fixed(state):
+            window.K = problem.K(evaluation.z, evaluation.z).cpu().numpy()
+        self._find_violation(problem, window, state.t + 1)
         return window
-
-    def _window_from_batch(
-        self, problem: Problem, state: S, first: int, i: Int64[np.ndarray, " p"]
-    ) -> Window:
-        """Evaluate the samples of the next steps as one batch."""
-        evaluation = self.evaluate(problem, state, i)
-        s = self.s(problem, state, evaluation.z).double().cpu().numpy()
-        K = problem.K(evaluation.z, evaluation.z).cpu().numpy() if self.fixed(state) else None
-        return Window(first, self.k, i, problem.host_y[i], s, K=K, evaluation=evaluation)
-
-    def _window_from_scores(
-        self, problem: Problem, state: S, first: int, i: Int64[np.ndarray, " p"]
-    ) -> Window:
-        """Look up s_i in the scores of all m samples, which pay off after m samples without a violation."""
-        ahead, now = state.engine, version(state)
-        if ahead.scores is None or ahead.scores[0] != now:
-            ahead.scores = now, self.s(problem, state, state.F(problem.x)).double().cpu().numpy()
-        return Window(first, self.k, i, problem.host_y[i], ahead.scores[1][i])
 
     def _find_violation(self, problem: Problem, window: Window, t: int) -> None:
         """Set ``window.violation`` to the first violation from step t on."""
         rows = window.rows(t, window.last + 1)
         s, y = window.s[rows], window.y[rows]
         with np.errstate(all="ignore"):  # a non-finite g ends the window and raises at its step
-            window.g[rows] = g = self.g(s, window.t[rows])
+            window.g[rows] = g = (s.T / (self.lam * (window.t[rows] - 1))).T
             window.increments[rows] = increments = problem.loss.step(y, g)
             acts = (increments != 0) | ~np.isfinite(g)
         violating = any_output(acts).nonzero()[0]
         window.violation = t + int(violating[0]) // self.k if len(violating) else window.last + 1
 
     def _violation(self, problem: Problem, state: S, window: Window, t: int) -> None:
-        at = self._violations(problem, state, window, t)
-        self.on_violation(problem, state, t, at)
+        rows, ahead = window.rows(t), state.engine
+        v = rows.start + any_output(window.increments[rows] != 0).nonzero()[0]
+        at = window.evaluation.rows(v) if window.evaluation else self.evaluate(problem, state, window.i[v])
+        amount = problem.implicit(window.increments[v], at.z, self.lam * t) / self.k
+        self.on_violation(problem, state, t, at, amount)
         if state.objective is not None:
             state.tally.add_objective(state.objective)
-        state.violations += len(at.i)
-        state.engine.mean_gap += (t - state.engine.last_violation - state.engine.mean_gap) / 8
-        state.engine.last_violation = t
+        state.violations += len(v)
+        ahead.mean_gap += (t - ahead.last_violation - ahead.mean_gap) / 8
+        ahead.last_violation = t
         if window.K is None:
-            state.engine.window = None
+            ahead.window = None
         else:
-            for row, amount in zip(at.rows, at.increments, strict=True):
-                window.s += np.multiply.outer(window.K[row], amount)
+            for row, added in zip(v, amount, strict=True):
+                window.s += np.multiply.outer(window.K[row], added)
             self._find_violation(problem, window, t + 1)
 
-    def _violations(self, problem: Problem, state: S, window: Window, t: int) -> Violations:
-        rows = window.rows(t)
-        increments = window.increments[rows]
-        acting = any_output(increments != 0).nonzero()[0]
-        at = rows.start + acting
-        i = window.i[at]
-        evaluation = window.evaluation.rows(at) if window.evaluation else self.evaluate(problem, state, i)
-        increments = problem.implicit(increments[acting], evaluation.z, self.lam * t)
-        return Violations(at, i, evaluation, increments / self.k)
 
-
-def version(state: State) -> tuple[int, int]:
-    """Return a key that changes whenever theta or alpha does."""
-    return state.F.theta_steps, state.violations
+def current(state: State, name: str, compute: Callable[[], Any]) -> Any:
+    """Return a value that is computed anew only where theta or alpha has changed."""
+    now, kept = (state.F.theta_steps, state.violations), state.engine.kept
+    if name not in kept or kept[name][0] != now:
+        kept[name] = now, compute()
+    return kept[name][1]
 
 
 def window_length(gap: float, k: int = 1) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from nsvm_cli.engines.look_ahead.base import LookAhead, Violations, version
+from nsvm_cli.engines.look_ahead.base import LookAhead, current
 from nsvm_cli.engines.look_ahead.features import Evaluation
 from nsvm_cli.models.feature_map import Batch
 from nsvm_cli.models.kernels import Kernel
@@ -22,6 +22,8 @@ from nsvm_cli.trainers.base import Problem, Trainer
 from nsvm_cli.trainers.coefficients import SampleState
 from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
 from nsvm_cli.trainers.terms import Alg1State
+
+Amount: TypeAlias = Float64[np.ndarray, " v *outputs"]
 
 
 class LookAheadPegasos(LookAhead[PegasosState], Pegasos):
@@ -40,8 +42,10 @@ class LookAheadPegasos(LookAhead[PegasosState], Pegasos):
         j, alpha = state.terms(problem)
         return problem.sums(z, state.z[j], alpha)
 
-    def on_violation(self, problem: Problem, state: PegasosState, t: int, at: Violations) -> None:
-        state.coefficients.add(at.i, at.increments)
+    def on_violation(
+        self, problem: Problem, state: PegasosState, t: int, at: Evaluation, amount: Amount
+    ) -> None:
+        state.coefficients.add(at.x.i, amount)
 
 
 class LookAheadAlg1(LookAhead[Alg1State], Alg1):
@@ -50,9 +54,11 @@ class LookAheadAlg1(LookAhead[Alg1State], Alg1):
     def s(self, problem: Problem, state: Alg1State, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
         return problem.sums(z, state.z.tensor, state.alpha.tensor)
 
-    def on_violation(self, problem: Problem, state: Alg1State, t: int, at: Violations) -> None:
+    def on_violation(
+        self, problem: Problem, state: Alg1State, t: int, at: Evaluation, amount: Amount
+    ) -> None:
         lam = self.lam
-        alpha_t = torch.from_numpy(at.increments).to(problem.y)
+        alpha_t = torch.from_numpy(amount).to(problem.y)
         z_s, alpha_s = state.z.tensor, state.alpha.tensor
         c = products(-alpha_t / (lam * (t - 1)), alpha_s)
 
@@ -62,16 +68,8 @@ class LookAheadAlg1(LookAhead[Alg1State], Alg1):
             return (K_ts.reshape(1, -1) @ c.flatten()).sum(), [K.gradient(z, z_s, K_ts, c)]
 
         descend = state.engine.evaluate.descend
-        state.objective = descend([at.evaluation], objective, problem.K, t, self.last_theta_step)
-        state.add(at.i, at.evaluation.z, alpha_t)
-
-
-class Support(NamedTuple):
-    """The indices j of the support vectors, alpha_j, and F_theta(x_j)."""
-
-    j: Int64[np.ndarray, " s"]
-    alpha: Float[Tensor, " s *outputs"]
-    at_j: Evaluation
+        state.objective = descend([at], objective, problem.K, t, self.last_theta_step)
+        state.add(at.x.i, at.z, alpha_t)
 
 
 class LookAheadAlg2(LookAhead[SampleState], Alg2):
@@ -83,20 +81,22 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
         _, alpha, at_j = self._support(problem, state)
         return problem.sums(z, at_j.z, alpha)
 
-    def on_violation(self, problem: Problem, state: SampleState, t: int, at: Violations) -> None:
-        lam = self.lam
+    def on_violation(
+        self, problem: Problem, state: SampleState, t: int, at: Evaluation, amount: Amount
+    ) -> None:
+        lam, i = self.lam, at.x.i
         j, alpha_j, at_j = self._support(problem, state)
-        alpha_i = torch.from_numpy(at.increments).to(problem.y)
+        alpha_i = torch.from_numpy(amount).to(problem.y)
         c = products(alpha_j, -alpha_i / (lam * (t - 1)))
         # a violating x_i that is one of the x_j passes through F only once
-        shared = torch.from_numpy(j == at.i[:, None]).nonzero().to(c.device)
+        shared = torch.from_numpy(j == i[:, None]).nonzero().to(c.device)
         i_shared, j_shared = shared[:, 0], shared[:, 1]
-        new = np.setdiff1d(np.arange(len(at.i)), i_shared.cpu().numpy())
+        new = np.setdiff1d(np.arange(len(i)), i_shared.cpu().numpy())
         i_new = torch.from_numpy(new).to(c.device)
 
         def objective(K: Kernel, z_j: Tensor, *z_new: Tensor) -> tuple[Tensor, list[Tensor]]:
             """-alpha_i / (lambda (t-1)) sum_j alpha_j K(F_theta(x_j), F_theta(x_i)), summed over i"""
-            z_i = z_j.new_empty(len(at.i), z_j.shape[1])
+            z_i = z_j.new_empty(len(i), z_j.shape[1])
             z_i[i_shared] = z_j[j_shared]
             z_i[i_new] = torch.cat([*z_new, z_i[:0]])
             K_ji = K(z_j, z_i)
@@ -105,30 +105,34 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
             by_z_j[j_shared] += by_z_i[i_shared]
             return c.flatten() @ K_ji.flatten(), [by_z_j, *(by_z_i[i_new] for _ in z_new)]
 
-        batch = [at_j, at.evaluation.rows(new)] if len(new) else [at_j]
+        batch = [at_j, at.rows(new)] if len(new) else [at_j]
         descend = state.engine.evaluate.descend
         state.objective = descend(batch, objective, problem.K, t, self.last_theta_step)
-        state.coefficients.add(at.i, at.increments)
+        state.coefficients.add(i, amount)
 
-    def _support(self, problem: Problem, state: SampleState) -> Support:
-        ahead, now = state.engine, version(state)
-        if ahead.support is None or ahead.support[0] != now:
+    def _support(
+        self, problem: Problem, state: SampleState
+    ) -> tuple[Int64[np.ndarray, " s"], Float[Tensor, " s *outputs"], Evaluation]:
+        """Return the indices j of the support vectors, alpha_j, and F_theta(x_j)."""
+
+        def support() -> tuple[np.ndarray, Tensor, Evaluation]:
             j, alpha = state.terms(problem)
-            ahead.support = now, Support(j, alpha, ahead.evaluate(problem[j][0], whole=True))
-        support: Support = ahead.support[1]
-        return support
+            return j, alpha, state.engine.evaluate(problem[j][0], whole=True)
+
+        found: tuple[np.ndarray, Tensor, Evaluation] = current(state, "support", support)
+        return found
 
 
 class LookAheadAlg4(Alg4):
     """Algorithm 4: Part 1 step by step, and Part 2 with look-ahead."""
 
+    pegasos: ClassVar[type[Pegasos]] = LookAheadPegasos
+
     def _solver(self, steps: int) -> Trainer[Any]:
         solver = super()._solver(steps)
-        return (
-            LookAheadPegasos(solver.steps, solver.lam, solver.batch_size)
-            if type(solver) is Pegasos
-            else solver
-        )
+        if type(solver) is not Pegasos:
+            return solver
+        return self.pegasos(solver.steps, solver.lam, solver.batch_size)
 
 
 OPTIONS: dict[type[Trainer[Any]], tuple[str, ...]] = {
