@@ -80,7 +80,7 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> Figures:
     missing, m = _missing(model, algorithm, loss, train.y), data.splits.sizes["train"]
     objective = gap = None
     if "objective" not in missing:  # the mean loss is that of these samples, ||f||^2 that of the model
-        lam = algorithm.parts[-1].lam
+        lam = algorithm.lam
         objective = full_objective(e, model.kernel, train.z, task.targets(train.y), loss, lam)
         if objective is not None and "duality_gap" not in missing:
             gap = max(0.0, objective - _lower_bound(model, data, lam))
@@ -210,7 +210,7 @@ def _scores(
     guess = whole.y.mode().values if isinstance(task, Classification) else whole.y.mean()
     answers = {"test": decide(model, e, held_out.z), "guess": guess.expand(len(held_out.y))}
     if f"refit_{task.metric}" not in figures["missing"]:
-        lam = algorithm.parts[-1].lam
+        lam = algorithm.lam
         answers["refit"] = decide(model, refit(model, train, lam), held_out.z)
         if figures["distance_ones"] < EXTREME:
             rescaled = refit(model, train, lam * _variance(model, train.z))

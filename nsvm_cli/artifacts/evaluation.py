@@ -11,7 +11,7 @@ from nsvm_cli.datasets import Data, SampleCache, Split, load_data
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.nsvm import NSVM, Facts
 from nsvm_cli.plugins import code_sha256
-from nsvm_cli.trainers import trains_svm
+from nsvm_cli.trainers import TRAINERS
 
 
 def evaluate_model(
@@ -44,7 +44,7 @@ def evaluate_model(
     data = data_for(model, section, samples)
     name = split or ("validation" if settings.dataset.get("validation") else "test")
     chosen = checked_split(facts, data, name)
-    svm = trains_svm(settings.algorithm["name"])
+    svm = TRAINERS[settings.algorithm["name"]].trains_svm
     if remark := _remark(facts, data):
         say(remark)
     if facts.plugins_sha256 not in (None, code_sha256()):

@@ -23,7 +23,7 @@ from nsvm_cli.parallel.device import select_device
 from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.tensor_file import DTYPES, Spec, TensorFile, spec, unusable
-from nsvm_cli.trainers import saves_model
+from nsvm_cli.trainers import TRAINERS, Trainer
 from nsvm_cli.trainers.parts import build_parts
 
 MODEL = "nsvm-model-3"
@@ -56,7 +56,7 @@ def expect_tensors(settings: Mapping[str, Any]) -> None:
         InputError: it cannot, as for trees.
     """
     name = flat(settings).get("algorithm.name", "")
-    if not saves_model(name):
+    if not TRAINERS.get(name, Trainer).saves_model:
         raise InputError(
             f"a model of algorithm={name} cannot be saved: it is evaluated in its run only, and the scores "
             "are in its result.json"

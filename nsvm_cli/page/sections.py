@@ -41,7 +41,7 @@ from nsvm_cli.page.plotting import new_figure, to_picture
 from nsvm_cli.runs.open_model import load_trained
 from nsvm_cli.storage.run_directory import RESULT, checkpoints_in, has_records, is_finished, reading
 from nsvm_cli.tasks import Classification
-from nsvm_cli.trainers import trains_svm
+from nsvm_cli.trainers import TRAINERS
 
 MOST_CHARACTERS, MOST_COLUMNS, MOST_MISTAKES, EXPLAINED, MOST_IN_DIAGNOSIS = 120, 30, 24, 5, 1000
 """The most characters of a value, features of a sample in a table, mistakes, and predictions explained that
@@ -154,7 +154,7 @@ def model_sections(run: Path, runtime: Mapping[str, Any]) -> list[Section]:
 
 
 def _diagnosis(model: NSVM, data: Data) -> Blocks:
-    if trains_svm(model.settings.algorithm["name"]):
+    if TRAINERS[model.settings.algorithm["name"]].trains_svm:
         figures = diagnose(model, data, MOST_IN_DIAGNOSIS)
         yield Note(f"{figures['verdict'].capitalize()}: {figures['why']}.")
         yield Table(
@@ -231,7 +231,7 @@ def columns_of(facts: Facts) -> list[str]:
 def support_vectors(model: NSVM, data: Data) -> Blocks:
     """Explain a few predictions by the support vectors with the largest terms."""
     e, task, train = model.expansion, model.task, data.splits["train"]
-    if not trains_svm(model.settings.algorithm["name"]) or not len(e.z):
+    if not TRAINERS[model.settings.algorithm["name"]].trains_svm or not len(e.z):
         return
     classifies = isinstance(task, Classification)
     what = "decision follows from sums" if classifies else "prediction is the mean target plus a sum"

@@ -206,7 +206,7 @@ class CheckpointManager(Callback):
             metrics=self.directory.metrics.position(),
             settings=plain(e.settings),
             environment=environment(e),
-            values={"F": e.F.state_dict(), "state": e.trainer.save(e.problem, state)},
+            values={"F": e.F.state_dict(), "state": state.state_dict()},
         )
         write = partial(save_checkpoint, checkpoint=checkpoint)
         self.directory.add_checkpoint(write, state.t, self.every)

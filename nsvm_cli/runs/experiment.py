@@ -175,8 +175,8 @@ def searched(experiment: Experiment) -> tuple[Experiment, dict[str, Any]]:
     found = e.algorithm.search(e.problem, e.F)
     if found is None:
         return e, {}
-    settings = parse_settings(with_values(plain(e.settings), found.settings))
-    return build(settings, e.data), {"candidates": found.candidates, "chosen": dict(found.chosen)}
+    chosen, figures = found
+    return build(parse_settings(with_values(plain(e.settings), chosen)), e.data), figures
 
 
 def train_in_memory(experiment: Experiment, callbacks: Sequence[Callback] = ()) -> NSVM:

@@ -45,13 +45,3 @@ def build_trainer(settings: Mapping[str, Any]) -> Trainer[Any]:
         InputError: the algorithm or one of its settings is wrong.
     """
     return build(TRAINERS, "algorithm", settings)
-
-
-def trains_svm(name: str) -> bool:
-    """Return whether the algorithm of this name trains an SVM; an unknown one is assumed to."""
-    return name not in TRAINERS or TRAINERS[name].trains_svm
-
-
-def saves_model(name: str) -> bool:
-    """Return whether a file can hold the models of this algorithm; an unknown one is assumed to save them."""
-    return name not in TRAINERS or TRAINERS[name].saves_model

@@ -115,10 +115,6 @@ class Alg4(Trainer[Alg4State]):
     def total(self) -> int:
         return sum(self.part_steps)
 
-    @property
-    def last_theta_step(self) -> int:
-        return self.part_steps[0]
-
     def for_samples(self, m: int) -> Alg4:
         part_1, part_2 = self.part_steps
         part_1, k = limited(part_1, self.k, self.epochs, m)

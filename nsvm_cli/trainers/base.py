@@ -148,18 +148,6 @@ class State:
         load_fields(self, saved, but=("F", "sampler"))
 
 
-@dataclass(frozen=True)
-class Search:
-    """The outcome of a search: the ``chosen`` values by the names in its grid, and the settings to take.
-
-    ``settings`` go by their dotted names, such as ``algorithm.lam``.
-    """
-
-    chosen: Mapping[str, int | float]
-    settings: Mapping[str, Any]
-    candidates: int
-
-
 S = TypeVar("S", bound=State)
 
 
@@ -186,9 +174,6 @@ class Trainer(ABC, Generic[S]):
     saves_model: ClassVar[bool] = True
     """Whether its model is one of tensors, which a file can hold."""
 
-    starts_with_features: ClassVar[bool] = False
-    """Whether it computes the features of all samples before its first step."""
-
     @property
     @abstractmethod
     def total(self) -> int:
@@ -212,14 +197,16 @@ class Trainer(ABC, Generic[S]):
     @property
     def last_theta_step(self) -> int:
         """The last step that may change theta."""
-        return self.total
+        return self.part_steps[0]
 
     def for_samples(self, m: int) -> Trainer[S]:
         """Return this algorithm with its steps capped for m training samples."""
         return self
 
-    def search(self, problem: Problem, F: FeatureMap) -> Search | None:
-        """Return what a search among values of its settings has chosen; None if it makes none."""
+    def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """Return the settings that a search has chosen, by dotted names such as ``algorithm.lam``, and the
+        fields of the result about that choice; None if it makes none.
+        """
         return None
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
@@ -300,12 +287,8 @@ class Trainer(ABC, Generic[S]):
     def finish(self, problem: Problem, state: S) -> Expansion:
         """Return the expansion of g after ``state.t`` steps, without changing the state."""
 
-    def save(self, problem: Problem, state: S) -> StateDict:
-        """Return what ``restore`` needs besides theta."""
-        return state.state_dict()
-
     def restore(self, problem: Problem, F: FeatureMap, saved: Mapping[str, Any]) -> S:
-        """Return the saved state, bit for bit, after theta has been restored.
+        """Return the state of a state dict, bit for bit, after theta has been restored.
 
         Raises:
             ValueError: the saved state is of another algorithm or problem.

@@ -22,7 +22,7 @@ from nsvm_cli.models.losses import LOSSES, Formula
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import random_subset
 from nsvm_cli.output import say
-from nsvm_cli.trainers.base import Problem, Search, State, Trainer
+from nsvm_cli.trainers.base import Problem, State, Trainer
 
 Grid = Annotated[dict[str, Annotated[list[int | float], Field(min_length=1)]], Field(min_length=1)]
 """Values of scikit-learn's parameters, by their names there."""
@@ -35,7 +35,6 @@ class DirectSolver(Trainer[State]):
     """A method without steps for the loop to drive: it runs in ``finish``, on z_j = F_theta(x_j)."""
 
     moves_theta = False
-    starts_with_features = True
 
     @property
     def total(self) -> int:
@@ -95,7 +94,7 @@ class ScikitLearn(DirectSolver):
         with one_library():
             return machine.fit(x, problem.y.cpu().numpy())
 
-    def search(self, problem: Problem, F: FeatureMap) -> Search | None:
+    def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Return the values of the grid that have the highest mean accuracy, or R^2, in cross-validation.
 
         Of more than ``MOST_SAMPLES`` training samples, random ones stand in for all.
@@ -121,7 +120,8 @@ class ScikitLearn(DirectSolver):
         settings = dict(
             STANDS_FOR[k](v, m) if k in STANDS_FOR else (f"algorithm.{k}", v) for k, v in chosen.items()
         )
-        return Search(chosen, {**settings, "algorithm.grid": None}, len(ParameterGrid(self.grid)))
+        figures = {"candidates": len(ParameterGrid(self.grid)), "chosen": chosen}
+        return {**settings, "algorithm.grid": None}, figures
 
 
 STANDS_FOR: dict[str, Callable[[float, int], tuple[str, Any]]] = {

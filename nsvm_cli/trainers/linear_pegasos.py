@@ -43,7 +43,6 @@ class LinearPegasos(BatchTrainer[LinearState]):
     lam: Positive = 1e-4
     batch_size: BatchSize | None = None
     moves_theta = False
-    starts_with_features = True
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)

@@ -153,7 +153,7 @@ def windows(experiment: Experiment) -> tuple[float, float]:
             loop = eager.algorithm_3(until, trainer.batch_size, begin=state.t)  # type: ignore[attr-defined]
         eager_seconds += clocked(exhaust, loop)[0]
         literal = replace(experiment, engine=LITERAL).trainer
-        twin = literal.restore(problem, deepcopy(experiment.F), trainer.save(problem, state))
+        twin = literal.restore(problem, deepcopy(experiment.F), state.state_dict())
         step_seconds += clocked(literal.advance, problem, twin, until)[0]
     share = WINDOWS * WINDOW / trainer.total
     return eager_seconds / share, step_seconds / share

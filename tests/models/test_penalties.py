@@ -148,7 +148,7 @@ def test_a_resumed_run_with_penalties_has_the_same_bits(name: str, small: MakeSm
     state, _ = train(trainer, problem, s.theta(1e-3), steps=11)
     F = s.theta(1e-3)
     F.load_state_dict(deepcopy(state.F.state_dict()))
-    state = trainer.restore(problem, F, deepcopy(trainer.save(problem, state)))
+    state = trainer.restore(problem, F, deepcopy(state.state_dict()))
     trainer.advance(problem, state, trainer.total)
     assert torch.equal(parameters(F.network), parameters(twin.F.network))
 

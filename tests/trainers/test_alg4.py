@@ -70,7 +70,7 @@ def test_part_1_keeps_the_steps_that_it_has_taken(at: int, steps: int, small: Ma
     s, first = small(1), Alg4(20, 4, solver_steps=50)
     state = first.start(s.problem, s.theta())
     first.advance(s.problem, state, at)
-    saved = first.save(s.problem, state)
+    saved = state.state_dict()
     assert Alg4(20, 4, solver_steps=80).restore(s.problem, s.theta(), saved).t == at
     with pytest.raises(ValueError, match=rf"which now has {steps}: expected algorithm\.steps=20 along"):
         Alg4(steps, 4, solver_steps=50).restore(s.problem, s.theta(), saved)

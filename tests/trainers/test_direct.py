@@ -80,12 +80,12 @@ def test_a_search_chooses_what_scikit_learn_does(kind: str, K: RBF | Laplacian, 
     trainer.check(s.problem, s.theta(0))
     found = trainer.search(s.problem, s.theta(0))
     assert found is not None
-    assert found.chosen == theirs.best_params_
-    assert found.candidates == len(theirs.cv_results_["params"])
-    assert found.settings["algorithm.lam"] == pytest.approx(1 / (theirs.best_params_["C"] * M))
-    assert found.settings.get("kernel.gamma") == theirs.best_params_.get("gamma")
+    settings, figures = found
+    assert figures == {"candidates": len(theirs.cv_results_["params"]), "chosen": theirs.best_params_}
+    assert settings["algorithm.lam"] == pytest.approx(1 / (theirs.best_params_["C"] * M))
+    assert settings.get("kernel.gamma") == theirs.best_params_.get("gamma")
     epsilon = {"name": "epsilon_insensitive", "epsilon": theirs.best_params_.get("epsilon")}
-    assert found.settings.get("loss") == (epsilon if kind == "real targets" else None)
+    assert settings.get("loss") == (epsilon if kind == "real targets" else None)
 
 
 def test_a_search_takes_no_more_samples_than_it_needs(
@@ -95,7 +95,7 @@ def test_a_search_takes_no_more_samples_than_it_needs(
     s = small(1, m=M, K=Linear())
     found = build_trainer({"name": "logistic", "grid": {"C": [2]}}).search(s.problem, s.theta(0))
     assert found is not None
-    assert found.settings["algorithm.lam"] == pytest.approx(1 / (2 * M)), "C of all samples"
+    assert found[0]["algorithm.lam"] == pytest.approx(1 / (2 * M)), "C of all samples"
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_a_coefficient_projected_to_0_can_be_restored(small: MakeSmall) -> None:
     s = small(0, K=Linear())
     state = (trainer := Alg2(9, projection="exact")).start(s.problem, F := s.theta())
     state.coefficients.alpha[state.coefficients.support] = 0
-    again = trainer.restore(s.problem, F, trainer.save(s.problem, state))
+    again = trainer.restore(s.problem, F, state.state_dict())
     assert again.coefficients.support.tolist() == state.coefficients.support.tolist()
 
 

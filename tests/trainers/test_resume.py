@@ -94,7 +94,7 @@ def test_a_resumed_run_has_the_same_bits(
             if state.t % 10 == 0:
                 pieces.append(record(state))
                 state.tally.clear()
-        values = {"F": F.state_dict(), "state": trainer.save(s.problem, state)}
+        values = {"F": F.state_dict(), "state": state.state_dict()}
         values = through_a_file(values, tmp_path / "state")
         F = theta()
         F.load_state_dict(values["F"])
@@ -115,7 +115,7 @@ def test_a_field_that_cannot_be_saved_is_refused(small: MakeSmall) -> None:
     state = trainer.start(s.problem, s.theta())
     state.violations = [1]  # type: ignore[assignment]
     with pytest.raises(InputError, match=r"field violations cannot be saved.*list; checkpoint\.every=null"):
-        trainer.save(s.problem, state)
+        state.state_dict()
 
 
 def test_the_state_of_another_run_is_refused(small: MakeSmall) -> None:
@@ -123,7 +123,7 @@ def test_the_state_of_another_run_is_refused(small: MakeSmall) -> None:
     trainer = taken_by("torch", build_trainer({"name": "alg2", "steps": 50}))
     state = trainer.start(s.problem, F := s.theta())
     trainer.advance(s.problem, state, 40)
-    saved, theta = trainer.save(s.problem, state), F.state_dict()
+    saved, theta = state.state_dict(), F.state_dict()
     with pytest.raises(ValueError, match="the support is not a set of indices below 20"):
         trainer.restore(other.problem, other.theta(), saved)
     with pytest.raises(ValueError, match=r"expected t, .*, got t, "):
@@ -137,7 +137,7 @@ def test_the_state_of_another_run_is_refused(small: MakeSmall) -> None:
         with pytest.raises((ValueError, TypeError)):
             trainer.restore(s.problem, s.theta(), changed)
     alg1 = build_trainer({"name": "alg1", "steps": 50})
-    saved = alg1.save(s.problem, alg1.start(s.problem, s.theta()))
+    saved = alg1.start(s.problem, s.theta()).state_dict()
     for rows, said in [
         (torch.tensor([40]), "not indices below 40"),
         (torch.tensor([1, 2]), "expected 1 terms"),
