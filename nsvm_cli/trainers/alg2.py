@@ -8,15 +8,14 @@ import pydantic
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive
-from nsvm_cli.models.feature_map import FeatureMap, Training
+from nsvm_cli.models.feature_map import Training
 from nsvm_cli.models.kernels import Kernel
-from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, Steps
-from nsvm_cli.trainers.coefficients import SampleState, expansion, started
+from nsvm_cli.trainers.base import BatchSize, Problem, Steps
+from nsvm_cli.trainers.coefficients import SampleState, SampleTrainer
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Alg2(BatchTrainer[SampleState]):
+class Alg2(SampleTrainer[SampleState]):
     """Descent in f, then in theta, then an approximate projection of f (paper, Algorithm 2).
 
     The paper's alpha_j y_j is alpha_j here. Unlike in Algorithm 1, the features of the support vectors are
@@ -34,9 +33,6 @@ class Alg2(BatchTrainer[SampleState]):
     batch_size: BatchSize | None = None
     objective: Literal["alg1", "alg2"] = "alg2"
     projection: Literal["approximate", "exact"] = "approximate"
-
-    def start(self, problem: Problem, F: FeatureMap) -> SampleState:
-        return started(problem, F, self.k, self.lam)
 
     def step(self, problem: Problem, state: SampleState) -> None:
         K, F, lam, t = problem.K, state.F, self.lam, state.t + 1
@@ -60,6 +56,3 @@ class Alg2(BatchTrainer[SampleState]):
             if before is not None:
                 state.project(problem, before)
         state.t = t
-
-    def finish(self, problem: Problem, state: SampleState) -> Expansion:
-        return expansion(problem, state, self.lam)

@@ -8,16 +8,15 @@ import pydantic
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive
-from nsvm_cli.models.feature_map import FeatureMap, Training
+from nsvm_cli.models.feature_map import Training
 from nsvm_cli.models.kernels import Kernel
-from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import alignment, norm_surrogate, squared_norm
-from nsvm_cli.trainers.base import BatchTrainer, PairedBatchSize, Problem, Steps
-from nsvm_cli.trainers.coefficients import SampleState, expansion, started
+from nsvm_cli.trainers.base import PairedBatchSize, Problem, Steps
+from nsvm_cli.trainers.coefficients import SampleState, SampleTrainer
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Alg3(BatchTrainer[SampleState]):
+class Alg3(SampleTrainer[SampleState]):
     """Mini-batch Pegasos in f, alignment in theta (paper, Algorithm 3). It requires K(a, a) != 0.
 
     ``centred`` says whether the alignment is centred; None leaves it to the task (see ``Task.centred``).
@@ -35,9 +34,6 @@ class Alg3(BatchTrainer[SampleState]):
     centred: bool | None = None
     epochs: Positive | None = None
     objective: Literal["replaced", "derived"] = "replaced"
-
-    def start(self, problem: Problem, F: FeatureMap) -> SampleState:
-        return started(problem, F, self.k, self.lam)
 
     def step(self, problem: Problem, state: SampleState) -> None:
         F, lam, t = state.F, self.lam, state.t + 1
@@ -58,13 +54,10 @@ class Alg3(BatchTrainer[SampleState]):
             return self.mu * norm_surrogate(K_A, alpha_A) - alignment(K_A, c_A, centred)
 
         def derived(F: Training, K: Kernel) -> Tensor:
-            j, alpha_j = state.coefficients.on(problem.y)  # all of them, in every process
+            j, alpha_j = state.terms(problem)  # all of them, in every process
             z_A, z_j = F(x_A, problem[j][0])
             f_A, f_j = (K(z, z_j) @ alpha_j / (lam * t) for z in (z_A, z_j))
             return lam / 2 * squared_norm(alpha_j / (lam * t), f_j) + problem.loss.of(y_A, f_A).mean()
 
         self.descend(problem, state, derived if self.objective == "derived" else objective)
         state.t = t
-
-    def finish(self, problem: Problem, state: SampleState) -> Expansion:
-        return expansion(problem, state, self.lam)

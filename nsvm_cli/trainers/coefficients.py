@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from nsvm_cli.models.losses import any_output
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 from nsvm_cli.tasks import BinaryClassification
-from nsvm_cli.trainers.base import Problem, State
+from nsvm_cli.trainers.base import BatchTrainer, Problem, State
 
 
 def projected(
@@ -67,7 +67,7 @@ class Coefficients:
         self.alpha[i] += amount
 
     def at(self, i: Int64[np.ndarray, " k"], like: Float[Tensor, " m"]) -> Float[Tensor, " k *outputs"]:
-        """Return alpha_i for the samples i."""
+        """Return alpha_i for the samples i, as a tensor like y."""
         return torch.from_numpy(self.alpha[i]).to(like)
 
     def state_dict(self) -> StateDict:
@@ -90,11 +90,6 @@ class Coefficients:
         self.alpha[:], self.in_support[:], self.joined = 0, False, s
         self.order[:s], self.alpha[j], self.in_support[j] = j, alpha, True
 
-    def on(self, like: Float[Tensor, " m"]) -> tuple[Int64[np.ndarray, " s"], Float[Tensor, " s *outputs"]]:
-        """Return the support, and its coefficients as a tensor like y."""
-        j = self.support.copy()  # a copy: later steps change this memory
-        return j, self.at(j, like)
-
 
 @dataclass(kw_only=True)
 class SampleState(State):
@@ -107,33 +102,46 @@ class SampleState(State):
         nonzero = any_output(self.coefficients.alpha[self.coefficients.support] != 0)  # others have cancelled
         return int(np.count_nonzero(nonzero))
 
+    def features(self, problem: Problem, j: Int64[np.ndarray, " s"]) -> Float[Tensor, "s n"]:
+        """Return F_theta(x_j) for the samples j."""
+        return self.F(problem[j][0])
+
     def add(self, i: Int64[np.ndarray, " v"], amount: Float64[Tensor, " v *outputs"]) -> None:
         """Add the amounts to alpha_i for the samples i."""
         self.coefficients.add(i, amount.cpu().numpy())
 
     def project(self, problem: Problem, before: Float[Tensor, "s n"]) -> None:
         """Project f, whose features of the support were these, onto the span of those of theta now."""
-        j, alpha = self.coefficients.on(problem.y)
-        alpha = projected(problem.K, before, alpha, onto=self.F(problem[j][0]))
+        j, alpha = self.terms(problem)
+        alpha = projected(problem.K, before, alpha, onto=self.features(problem, j))
         self.coefficients.alpha[j] = alpha.cpu().numpy()
 
     def terms(self, problem: Problem) -> tuple[Int64[np.ndarray, " s"], Float[Tensor, " s *outputs"]]:
         """Return the support: the indices j, and alpha_j."""
-        return self.coefficients.on(problem.y)
+        j = self.coefficients.support.copy()  # later steps change this memory
+        return j, self.coefficients.at(j, problem.y)
 
 
-def started(problem: Problem, F: FeatureMap, k: int, lam: float) -> SampleState:
-    """Return the state after step 1, which gives k samples their coefficients and leaves the others at 0."""
-    sampler = problem.sampler(k)
-    state = SampleState(F=F, sampler=sampler, t=1, coefficients=Coefficients(problem))
-    i_1 = sampler(1)
-    x_1, y_1 = problem[i_1]
-    state.add(i_1, problem.first(F(x_1), y_1, lam))
-    return state
+S = TypeVar("S", bound=SampleState)
 
 
-def expansion(problem: Problem, state: SampleState, lam: float) -> Expansion:
-    """Return the non-zero terms of g(x) = 1/(lambda t) sum_j alpha_j K(F_theta(x_j), F_theta(x))."""
-    j, alpha = state.coefficients.on(problem.y)
-    i = torch.from_numpy(j).to(alpha.device)
-    return Expansion(state.F(problem[j][0]), alpha, lam * state.t, i=i).without_zeros()
+class SampleTrainer(BatchTrainer[S]):
+    """Algorithms 0, 2 and 3: alpha_j for each training sample x_j, and features of the current theta."""
+
+    def initial(self, problem: Problem, F: FeatureMap) -> S:
+        """Return the state of step 1 with all alpha_j at 0."""
+        sampler, coefficients = problem.sampler(self.k), Coefficients(problem)
+        return SampleState(F=F, sampler=sampler, t=1, coefficients=coefficients)  # type: ignore[return-value]
+
+    def start(self, problem: Problem, F: FeatureMap) -> S:
+        """Return the state after step 1, which gives k samples their coefficients; the others stay 0."""
+        state = self.initial(problem, F)
+        i_1 = state.sampler(1)
+        state.add(i_1, problem.first(state.features(problem, i_1), problem[i_1][1], self.lam))
+        return state
+
+    def finish(self, problem: Problem, state: S) -> Expansion:
+        """Return the non-zero terms of g(x) = 1/(lambda t) sum_j alpha_j K(F_theta(x_j), F_theta(x))."""
+        j, alpha = state.terms(problem)
+        i = torch.from_numpy(j).to(alpha.device)
+        return Expansion(state.features(problem, j), alpha, self.lam * state.t, i=i).without_zeros()

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import numpy as np
 import pydantic
-import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.storage.state_dict import DERIVED
-from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, Steps
-from nsvm_cli.trainers.coefficients import Coefficients, SampleState
+from nsvm_cli.trainers.base import BatchSize, Problem, Steps
+from nsvm_cli.trainers.coefficients import Coefficients, SampleState, SampleTrainer
 
 
 @dataclass(kw_only=True)
@@ -24,9 +23,12 @@ class PegasosState(SampleState):
 
     z: Float[Tensor, "m n"] = field(metadata=DERIVED)
 
+    def features(self, problem: Problem, j: Int64[np.ndarray, " s"]) -> Float[Tensor, "s n"]:
+        return self.z[j]
+
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Pegasos(BatchTrainer[PegasosState]):
+class Pegasos(SampleTrainer[PegasosState]):
     """Kernelized Pegasos (paper, Algorithm 0) on z_j = F_theta(x_j), with theta fixed.
 
     If F is the identity, this is a kernel SVM on the raw data; with the network of Part 1 of Algorithm 4 it
@@ -40,15 +42,10 @@ class Pegasos(BatchTrainer[PegasosState]):
     lam: Positive = 1e-4
     batch_size: BatchSize | None = None
     moves_theta = False
-    starts_with_features = True
 
-    def start(self, problem: Problem, F: FeatureMap) -> PegasosState:
-        sampler, z = problem.sampler(self.k), F(problem.x)
-        state = PegasosState(F=F, sampler=sampler, t=1, coefficients=Coefficients(problem), z=z)
-        i_1 = sampler(1)
-        _, y_1 = problem[i_1]
-        state.add(i_1, problem.first(z[i_1], y_1, self.lam))
-        return state
+    def initial(self, problem: Problem, F: FeatureMap) -> PegasosState:
+        sampler, coefficients = problem.sampler(self.k), Coefficients(problem)
+        return PegasosState(F=F, sampler=sampler, t=1, coefficients=coefficients, z=F(problem.x))
 
     def step(self, problem: Problem, state: PegasosState) -> None:
         K, z, lam, t = problem.K, state.z, self.lam, state.t + 1
@@ -59,8 +56,3 @@ class Pegasos(BatchTrainer[PegasosState]):
         v, alpha_v = self.compare(problem, state, y_t, g_t, z_t)  # if y_i_t g_t < 1
         state.add(i_t[v], alpha_v)
         state.t = t
-
-    def finish(self, problem: Problem, state: PegasosState) -> Expansion:
-        j, alpha = state.coefficients.on(problem.y)
-        i = torch.from_numpy(j).to(alpha.device)
-        return Expansion(state.z[i], alpha, self.lam * state.t, i=i).without_zeros()
