@@ -51,10 +51,10 @@ class Alg1(BatchTrainer[Alg1State]):
     def step(self, problem: Problem, state: Alg1State) -> None:
         K, F, lam, t = problem.K, state.F, self.lam, state.t + 1
         z_s, alpha_s = state.z.tensor, state.alpha.tensor
-        x_t, y_t = problem[state.sampler(t)]  # choose i_t
+        x_t, _ = problem[state.sampler(t)]  # choose i_t
         z_t = F(x_t)
         g_t = K(z_t, z_s) @ alpha_s / (lam * (t - 1))
-        v, alpha_v = self.compare(problem, state, y_t, g_t, z_t)  # if y_i_t g_t < 1
+        v, alpha_v = self.compare(problem, state, x_t.i, g_t, z_t)  # if y_i_t g_t < 1
         if len(v):
             x_v = x_t[v]
 

@@ -39,10 +39,10 @@ class Alg2(SampleTrainer[SampleState]):
         j, alpha_j = state.terms(problem)
         x_j, _ = problem[j]
         i_t = state.sampler(t)  # choose i_t
-        x_t, y_t = problem[i_t]
+        x_t, _ = problem[i_t]
         z_t, z_j = F(x_t), F(x_j)
         g_t = K(z_t, z_j) @ alpha_j / (lam * (t - 1))
-        v, alpha_v = self.compare(problem, state, y_t, g_t, z_t)  # if y_i_t g_t < 1
+        v, alpha_v = self.compare(problem, state, i_t, g_t, z_t)  # if y_i_t g_t < 1
         if len(v):
             x_v = x_t[v]
 

@@ -248,11 +248,11 @@ class Trainer(ABC, Generic[S]):
         self,
         problem: Problem,
         state: S,
-        y: Float[Tensor, " k"],
+        i: Int64[np.ndarray, " k"],
         g: Float[Tensor, " k *outputs"],
         z: Float[Tensor, "k n"],
     ) -> tuple[Int64[np.ndarray, " v"], Float64[Tensor, " v *outputs"]]:
-        """Return which of the k samples of a step violate the margin, and what each of them adds to alpha.
+        """Return which of the k samples i of a step violate the margin, and what each of them adds to alpha.
 
         With the hinge loss and two classes, these are the samples with y_i g_i < 1, and each adds y_i / k.
         Other losses: see ``nsvm_cli.models.losses``.
@@ -260,16 +260,16 @@ class Trainer(ABC, Generic[S]):
         Raises:
             NotFiniteError: g is not finite.
         """
-        t, labels, decisions = state.t + 1, y.double().cpu().numpy(), g.double().cpu().numpy()
+        t, y, decisions = state.t + 1, problem.host_y[i], g.double().cpu().numpy()
         if not np.isfinite(decisions).all():
             raise NotFiniteError("the decision value g", t)
-        steps = problem.loss.step(labels, decisions)
+        steps = problem.loss.step(y, decisions)
         v = any_output(steps != 0).nonzero()[0]
-        state.tally.add_decisions(len(y), problem.task.correct(labels, decisions), len(v))
+        state.tally.add_decisions(len(y), problem.task.correct(y, decisions), len(v))
         state.violations += len(v)
         state.g = float(decisions.flat[0])
         added = problem.implicit(steps[v], z[torch.from_numpy(v).to(z.device)], self.lam * t) / len(y)
-        return v, torch.from_numpy(added).to(y.device)
+        return v, torch.from_numpy(added).to(z.device)
 
     def descend(self, problem: Problem, state: S, objective: Objective) -> None:
         """Take a step in theta on an objective plus the penalties, as part of step ``state.t + 1``."""

@@ -58,10 +58,10 @@ class LinearPegasos(BatchTrainer[LinearState]):
     def step(self, problem: Problem, state: LinearState) -> None:
         w, lam, t = state.w, self.lam, state.t + 1
         i_t = state.sampler(t)  # choose i_t
-        z_t, y_t = state.z[i_t], problem.y[i_t]
+        z_t = state.z[i_t]
         phi_t = extended(problem.K, z_t)
         g_t = phi_t @ w / (lam * (t - 1))
-        v, alpha_v = self.compare(problem, state, y_t, g_t, z_t)  # if y_i_t g_t < 1
+        v, alpha_v = self.compare(problem, state, i_t, g_t, z_t)  # if y_i_t g_t < 1
         state.w = w + phi_t[v].mT @ alpha_v.to(w)
         state.t = t
 

@@ -51,8 +51,8 @@ class Pegasos(SampleTrainer[PegasosState]):
         K, z, lam, t = problem.K, state.z, self.lam, state.t + 1
         j, alpha_j = state.terms(problem)
         i_t = state.sampler(t)  # choose i_t
-        z_t, y_t = z[i_t], problem.y[i_t]
+        z_t = z[i_t]
         g_t = K(z_t, z[j]) @ alpha_j / (lam * (t - 1))
-        v, alpha_v = self.compare(problem, state, y_t, g_t, z_t)  # if y_i_t g_t < 1
+        v, alpha_v = self.compare(problem, state, i_t, g_t, z_t)  # if y_i_t g_t < 1
         state.add(i_t[v], alpha_v)
         state.t = t
