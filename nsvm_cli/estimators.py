@@ -161,7 +161,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
 
             if isinstance(X, pd.DataFrame):
                 cells = validate_data(self, X, reset=False, skip_check_array=True)
-                return self._encoder(Table(cells, ("X",)))
+                return self._encoder(Table(cells.reset_index(drop=True), ("X",)))
         return _numbers(validate_data(self, X, reset=False, allow_nd=True))
 
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from nsvm_cli.datasets.tables import parse_separator
-from nsvm_cli.datasets.unlabelled import Block, blocks
+from nsvm_cli.datasets.csv import parse_separator
+from nsvm_cli.datasets.unlabelled import blocks
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.tasks import Classification, Regression
@@ -44,15 +44,15 @@ def predictions(model: NSVM, path: Path, separator: str | None = None) -> Iterat
         separator = "\t" if ".tsv" in path.suffixes else trained_on
     facts = model.facts
     separator = parse_separator(separator)
-    for block in blocks(path, facts.shape, facts.encoder, separator, len(facts.classes)):
-        yield _columns(model, block)
+    for x, files in blocks(path, facts.shape, facts.encoder, separator, len(facts.classes)):
+        yield _columns(model, x, files)
 
 
-def _columns(model: NSVM, block: Block) -> Predictions:
+def _columns(model: NSVM, x: Real[Tensor, "m ..."], files: Sequence[str] | None) -> Predictions:
     task = model.task
-    g = model.decision_function(block.x).cpu()
+    g = model.decision_function(x).cpu()
     decided = task.decide(g).numpy()
-    columns: Predictions = {} if block.files is None else {"file": [*block.files]}
+    columns: Predictions = {} if files is None else {"file": [*files]}
     if not isinstance(task, Classification):
         return columns | {"prediction": decided.tolist()}
     columns["prediction"] = [task.classes[int(r)] for r in task.index(decided)]

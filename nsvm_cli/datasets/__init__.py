@@ -14,7 +14,7 @@ from nsvm_cli.config.registry import build
 from nsvm_cli.datasets.base import Samples, Source, Split, Table, take
 from nsvm_cli.datasets.csv import CSV
 from nsvm_cli.datasets.digits import SklearnDigits
-from nsvm_cli.datasets.encoding import TableEncoder, as_numbers, code_labels, fit_encoder
+from nsvm_cli.datasets.encoding import TableEncoder, code_labels, features, fit_encoder
 from nsvm_cli.datasets.image_files import CIFAR10, KMNIST, MNIST, FashionMNIST
 from nsvm_cli.datasets.openml import OpenML
 from nsvm_cli.datasets.pmlb import PMLB
@@ -219,25 +219,27 @@ def split_data(
         InputError: there are too few samples for such a split, a table cannot be encoded, or the task does
             not suit the data.
     """
-    if isinstance(samples, Samples) and kind != (expected := samples.task.kind):
+    table = columns = None
+    if isinstance(samples, Table):
+        table = samples
+        y, classes = code_labels(table, kind, task.classes if task else None)
+        samples = Samples(np.empty((len(y), 0)), y, classes, table.source, table.official_test)
+    elif kind != (expected := samples.task.kind):
         what = "classes" if expected == "classification" else "real targets"
         raise InputError(f"{samples.source} has {what}: expected task={expected}, got task={kind}")
-    classes = None if task is None else task.classes
-    labelled = code_labels(samples, kind, classes) if isinstance(samples, Table) else samples
-    rows = split_rows(labelled, validation, seed, lenient=task is not None)
-    columns = None
-    if isinstance(samples, Table):
-        columns = tuple(map(str, samples.cells))
-        encoder = encoder if task else fit_encoder(samples, rows["train"])
-        labelled = replace(labelled, x=encoder(samples) if encoder else as_numbers(samples))
+    rows = split_rows(samples, validation, seed, lenient=task is not None)
+    if table is not None:
+        columns = tuple(map(str, table.cells))
+        encoder = encoder if task else fit_encoder(table, rows["train"])
+        samples = replace(samples, x=features(table, encoder))
     return Data(
-        Splits(labelled, rows),
-        labelled.official_test is not None,
-        labelled.generated,
+        Splits(samples, rows),
+        samples.official_test is not None,
+        samples.generated,
         global_scaling,
-        task if task and kind == "regression" else _task(labelled, rows["train"]),
-        labelled.source,
-        labelled.sha256,
+        task if task and kind == "regression" else _task(samples, rows["train"]),
+        samples.source,
+        samples.sha256,
         columns,
         encoder,
     )

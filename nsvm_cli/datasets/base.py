@@ -91,10 +91,10 @@ class Samples:
 class Table:
     """Labelled rows before encoding: a cell may hold text, or nothing. See ``datasets/encoding.py``.
 
-    They come from one file or, from row ``official_test`` on, from a second one, the official test set. The
-    column ``label`` holds the labels, if there are any; the columns in ``drop`` are no features.
-    ``first_row`` is the number of rows of the file before these. ``with_text`` reads the files again, with
-    these columns as text. ``origins`` are those of ``Samples``: the checksums of the files.
+    The index numbers the rows of a file: they come from one or, from row ``official_test`` on, from a second
+    one, the official test set. The column ``label`` holds the labels, if there are any; the columns in
+    ``drop`` are no features. ``with_text`` reads the files again, with these columns as text. ``origins`` are
+    those of ``Samples``: the checksums of the files.
     """
 
     rows: pd.DataFrame
@@ -102,7 +102,6 @@ class Table:
     label: str | None = None
     drop: Sequence[str] = ()
     official_test: int | None = None
-    first_row: int = 0
     with_text: Callable[[Sequence[str]], pd.DataFrame] | None = None
     origins: tuple[str, ...] = ()
 
@@ -118,10 +117,8 @@ class Table:
 
     def place(self, row: int, column: object = None) -> str:
         """Return the name of a row, or of a cell in it, for the beginning of a message."""
-        file = self.files[0]
-        if self.official_test is not None and row >= self.official_test:
-            file, row = self.files[1], row - self.official_test
-        return f"{file}: {'' if column is None else f'column {column}, '}row {self.first_row + row + 1}"
+        file = self.files[self.official_test is not None and row >= self.official_test]
+        return f"{file}: {'' if column is None else f'column {column}, '}row {self.rows.index[row] + 1}"
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)

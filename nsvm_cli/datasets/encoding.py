@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT, one_line, shown
-from nsvm_cli.datasets.base import Samples, Table
+from nsvm_cli.datasets.base import Table
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.tasks import encode
 
@@ -78,15 +78,11 @@ class TableEncoder:
         numeric = [name for name in self.text if cells[name].dtype.kind in "iuf"]
         if numeric and table.with_text is not None:  # pandas knows 01 and 1 as one number
             cells = table.with_text(numeric)
-        x = np.empty((len(cells), self.width))
-        for j, (name, median) in enumerate(self.numbers.items()):
-            x[:, j] = _numbers(table, cells[name]).fillna(median)
-        j = len(self.numbers)
+        x = [_numbers(table, cells[name]).fillna(median) for name, median in self.numbers.items()]
         for name, categories in self.text.items():
             codes = _texts(cells[name]).map({text: r for r, text in enumerate(categories)}).to_numpy()
-            x[:, j : j + len(categories)] = codes[:, None] == np.arange(len(categories))
-            j += len(categories)
-        return x
+            x.append(codes[:, None] == np.arange(len(categories)))
+        return np.column_stack(x).astype(np.float64, copy=False)
 
 
 def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
@@ -102,11 +98,10 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
     columns: dict[str, Any] = {}
     for name, cells in table.cells.items():
         training = cells.iloc[rows]
-        text = _parsed(training)[1].to_numpy()
-        if not text.any():
+        if _parsed(training)[1].any():
+            columns[str(name)] = sorted(_texts(training).unique(), key=lambda text: (text == "", text))
+        else:
             columns[str(name)] = _numbers(table, cells).iloc[rows].median()
-            continue
-        columns[str(name)] = sorted(_texts(training).unique(), key=lambda text: (text == "", text))
     if empty := [name for name, value in columns.items() if value != value]:
         raise InputError(f"{table.source}: no training row has a value in {_left_out(empty)}")
     most = min(MOST_CATEGORIES, len(rows) // 2)
@@ -122,6 +117,37 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
         return TableEncoder(columns=columns)
     except ValidationError as error:
         raise InputError(f"{table.source}: {one_line(error)}") from None
+
+
+def features(table: Table, encoder: TableEncoder | None) -> Float64[np.ndarray, "m n"]:
+    """Return the features of all rows; without an encoder the cells, all of them numbers, in their order.
+
+    Raises:
+        InputError: a cell is empty or not a number, or the encoder lacks a column, or there are no columns.
+    """
+    if encoder is not None:
+        return encoder(table)
+    _expect_columns(table)
+    x = np.column_stack([_numbers(table, cells) for _, cells in table.cells.items()])
+    for row, column in np.argwhere(np.isnan(x))[:1].tolist():
+        place = table.place(row, table.cells.columns[column])
+        raise InputError(f"{place}: expected a number, got an empty cell")
+    return x
+
+
+def _expect_columns(table: Table) -> None:
+    for name in table.drop:
+        if name not in table.rows:
+            hint = did_you_mean(name, map(str, table.cells))
+            raise InputError(f"dataset.drop: {table.source} has no column {name!r}; {hint}")
+    if table.cells.shape[1] == 0:
+        raise InputError(f"{table.source}: expected at least one feature beside the label, found none")
+
+
+def _left_out(names: Sequence[str]) -> str:
+    """Return the names of columns, and how to leave them out."""
+    quoted = ",".join(name if name.isidentifier() else repr(name) for name in names)
+    return f"{', '.join(names)}: leave this out with dataset.drop=[{quoted}]"
 
 
 def _parsed(cells: pd.Series) -> tuple[pd.Series, pd.Series]:
@@ -144,10 +170,10 @@ def _numbers(table: Table, cells: pd.Series) -> pd.Series:
         InputError: a cell is neither a finite number nor empty.
     """
     x, text = _parsed(cells)
-    if (bad := (text | np.isinf(x)).to_numpy()).any():
-        row = int(bad.argmax())
-        got = cells.iloc[[row]].tolist()[0]
-        raise InputError(f"{table.place(row, cells.name)}: expected a number, got {shown(got)}")
+    for row in np.flatnonzero(text | np.isinf(x))[:1].tolist():
+        raise InputError(
+            f"{table.place(row, cells.name)}: expected a number, got {shown(cells.tolist()[row])}"
+        )
     return x
 
 
@@ -164,66 +190,35 @@ def _texts(cells: pd.Series) -> pd.Series:
     return cells.astype(object).where(cells.notna(), "").map(text)
 
 
-def _expect_columns(table: Table) -> None:
-    for name in table.drop:
-        if name not in table.rows:
-            hint = did_you_mean(name, map(str, table.cells))
-            raise InputError(f"dataset.drop: {table.source} has no column {name!r}; {hint}")
-    if table.cells.shape[1] == 0:
-        raise InputError(f"{table.source}: expected at least one feature beside the label, found none")
-
-
-def _left_out(names: Sequence[str]) -> str:
-    """Return the names of columns, and how to leave them out."""
-    quoted = ",".join(name if name.isidentifier() else repr(name) for name in names)
-    return f"{', '.join(names)}: leave this out with dataset.drop=[{quoted}]"
-
-
-def as_numbers(table: Table) -> Float64[np.ndarray, "m n"]:
-    """Return the cells of a table all of whose columns are numbers, in their order.
-
-    Raises:
-        InputError: a cell is empty or not a number, or there are no columns.
-    """
-    _expect_columns(table)
-    x = np.column_stack([_numbers(table, cells) for _, cells in table.cells.items()])
-    for row, column in np.argwhere(np.isnan(x))[:1].tolist():
-        place = table.place(row, table.cells.columns[column])
-        raise InputError(f"{place}: expected a number, got an empty cell")
-    return x
-
-
-def code_labels(table: Table, kind: str, classes: tuple[str, ...] | None = None) -> Samples:
-    """Return samples without features, whose labels are coded, or are real targets.
+def code_labels(
+    table: Table, kind: str, classes: tuple[str, ...] | None = None
+) -> tuple[Float64[np.ndarray, " m"], tuple[str, ...]]:
+    """Return the codes of the labels and the classes; or real targets and no classes.
 
     Args:
         classes: the classes of a model; None for those of the table, in ascending order.
 
     Raises:
-        InputError: there are no rows, a label is missing or unknown, there is only one class, or a target is
-            not a number.
+        InputError: there are no rows, a label is missing or unknown, or a target is not a number.
     """
     labels = table.rows[table.label].astype(object)
     if labels.empty:
         raise InputError(f"{table.source}: expected rows below its header, found none")
-    if (missing := labels.isna() | (labels == "")).any():
-        raise InputError(f"{table.place(int(np.flatnonzero(missing)[0]))} has no label")
+    for row in np.flatnonzero(labels.isna() | (labels == ""))[:1].tolist():
+        raise InputError(f"{table.place(row)} has no label")
     if kind == "regression":
-        y, classes = _targets(table, labels), ()
-    else:
-        named = labels.map(str)
-        classes = classes or _classes(named.iloc[: table.official_test], table.source)
-        if (unknown := ~named.isin(classes)).any():
-            row = int(np.flatnonzero(unknown)[0])
-            expected = " or ".join(classes) if len(classes) < 6 else f"one of the {len(classes)} in training"
-            raise InputError(f"{table.place(row)}: expected label {expected}, got {labels.iloc[row]}")
-        y = encode(named.to_numpy(), classes)
-    return Samples(np.empty((len(y), 0)), y, classes, table.source, table.official_test)
+        return _targets(table, labels), ()
+    named = labels.map(str)
+    classes = classes or _classes(named.iloc[: table.official_test], table.source)
+    for row in np.flatnonzero(~named.isin(classes))[:1].tolist():
+        expected = " or ".join(classes) if len(classes) < 6 else f"one of the {len(classes)} in training"
+        raise InputError(f"{table.place(row)}: expected label {expected}, got {labels.iloc[row]}")
+    return encode(named.to_numpy(), classes), classes
 
 
 def _targets(table: Table, labels: pd.Series) -> Float64[np.ndarray, " m"]:
     y: np.ndarray = _parsed(labels)[0].to_numpy()
-    for row in np.flatnonzero(~np.isfinite(y)).tolist()[:1]:
+    for row in np.flatnonzero(~np.isfinite(y))[:1].tolist():
         raise InputError(
             f"{table.place(row)}: expected a finite number for task=regression, got "
             f"{shown(labels.iloc[row])}; to tell classes apart: task=classification"

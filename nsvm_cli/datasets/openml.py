@@ -13,9 +13,8 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Source, Table
-from nsvm_cli.datasets.csv import Names
+from nsvm_cli.datasets.csv import Names, is_number, read_csv
 from nsvm_cli.datasets.download import reason
-from nsvm_cli.datasets.tables import is_number, read_csv
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import say
 from nsvm_cli.storage.files import locked

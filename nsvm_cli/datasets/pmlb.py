@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Source, Table
-from nsvm_cli.datasets.csv import Names, read_tables
+from nsvm_cli.datasets.csv import Names, read_table
 from nsvm_cli.datasets.download import cache_folder, fetch
 from nsvm_cli.errors import InputError, did_you_mean
 
@@ -47,7 +47,7 @@ class PMLB(Source):
 
     def load(self, rng: np.random.Generator) -> Table:
         file = self._downloaded() if self.root is None else self._found(Path(os.path.expanduser(self.root)))
-        return read_tables(str(file), None, "\t", LABELS, self.drop, "dataset.table")
+        return read_table({"dataset.table": str(file)}, "\t", LABELS, self.drop)
 
     def _found(self, root: Path) -> Path:
         files = {file.name.split(".")[0]: file for kind in KINDS for file in root.glob(f"{kind}/*.?sv.gz")}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,8 @@ from jaxtyping import Real
 from torch import Tensor
 
 from nsvm_cli.datasets.base import Table
-from nsvm_cli.datasets.encoding import TableEncoder, as_numbers
-from nsvm_cli.datasets.tables import is_number, parsing, reading_csv, separator_in
+from nsvm_cli.datasets.csv import is_number, parsing, reading_csv, separator_in
+from nsvm_cli.datasets.encoding import TableEncoder, features
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import rows_at_a_time
 from nsvm_cli.storage.files import open_regular
@@ -22,11 +21,11 @@ from nsvm_cli.storage.files import open_regular
 BLOCK_ROWS = 2**14
 """The most rows of a table to read at a time."""
 
-PER_NUMBER = 64
-"""Bytes of memory for each cell, value and decision value of a sample, until its prediction is written."""
-
 BLOCK_IMAGES = 256
 """The most images to read at a time."""
+
+PER_NUMBER = 64
+"""Bytes of memory for each cell, value and decision value of a sample, until its prediction is written."""
 
 MODES = {1: "L", 3: "RGB"}
 """Pillow's names for pixels of so many channels."""
@@ -37,13 +36,8 @@ EXACT = ("1", "L", "P", "RGB")
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 """The endings of the names of images."""
 
-
-@dataclass(frozen=True)
-class Block:
-    """Some raw samples, ``(m, *shape)``, and the names of their files, if each has its own."""
-
-    x: Real[Tensor, "m ..."]
-    files: Sequence[str] | None = None
+Block = tuple[Real[Tensor, "m ..."], Sequence[str] | None]
+"""Some raw samples, ``(m, *shape)``, and the names of their files, if each has its own."""
 
 
 def blocks(
@@ -59,18 +53,18 @@ def blocks(
     Raises:
         InputError: there are no samples, or they are damaged or have another shape.
     """
-    if not path.is_file() and not path.is_dir():
+    count, numbers = 0, outputs + math.prod(shape)
+    if path.is_dir() or (path.is_file() and path.suffix.lower() in IMAGES):
+        found = _images(path, shape, numbers)
+    elif path.is_file():
+        found = _rows(path, shape, encoder, separator, numbers)
+    else:
         what = "is not a file" if path.exists() else "does not exist"
         raise InputError(f"{path} {what}: expected a CSV file, an image or a folder of images")
-    count, numbers = 0, outputs + math.prod(shape)
-    if path.is_dir() or path.suffix.lower() in IMAGES:
-        found = _images(path, shape, numbers)
-    else:
-        found = _rows(path, shape, encoder, separator, numbers)
-    for block in found:
-        count += len(block.x)
-        if len(block.x):
-            yield block
+    for x, files in found:
+        count += len(x)
+        if len(x):
+            yield x, files
     if count == 0:
         raise InputError(f"{path} holds no samples: expected at least one")
 
@@ -82,33 +76,30 @@ def _rows(
 
     with reading_csv(str(path)):
         header = [*pd.read_csv(path, sep=separator, nrows=0)]
-        n = math.prod(shape) if encoder is None else len(encoder.columns)
-        if n > 1 and (other := separator_in(header)):
-            raise InputError(f"{path} has 1 column, expected {n}: is --separator '{other}' meant?")
-        if encoder is None and all(map(is_number, header)) and header != [*map(str, range(len(header)))]:
-            raise InputError(  # pandas names columns 0, 1, 2, ...
-                f"{path}: expected a header line, got numbers: put the names of the columns above them"
-            )
+        _expect_header(path, header, math.prod(shape), encoder)
         options = parsing(separator, text=encoder.text if encoder else ())
         rows = min(BLOCK_ROWS, rows_at_a_time(PER_NUMBER * (numbers + len(header))))
-        first = 0
         with pd.read_csv(path, **options, chunksize=rows) as chunks:
             for cells in chunks:
-                table = Table(cells, (str(path),), first_row=first)
-                yield Block(_features(table, shape, encoder))
-                first += len(cells)
+                x = features(Table(cells, (str(path),)), encoder)
+                yield torch.from_numpy(x).reshape(-1, *shape), None
 
 
-def _features(table: Table, shape: tuple[int, ...], encoder: TableEncoder | None) -> Tensor:
+def _expect_header(path: Path, header: Sequence[str], n: int, encoder: TableEncoder | None) -> None:
+    expected = n if encoder is None else len(encoder.columns)
+    if expected > 1 and (other := separator_in(header)):
+        raise InputError(f"{path} has 1 column, expected {expected}: is --separator '{other}' meant?")
     if encoder is not None:
-        return torch.from_numpy(encoder(table))
-    n = math.prod(shape)
-    if (got := table.cells.shape[1]) != n:
+        return
+    if all(map(is_number, header)) and header != [*map(str, range(len(header)))]:  # as pandas names columns
         raise InputError(
-            f"{table.source} has {got} columns, expected {n}: the model does not name its columns, they are "
+            f"{path}: expected a header line, got numbers: put the names of the columns above them"
+        )
+    if len(header) != n:
+        raise InputError(
+            f"{path} has {len(header)} columns, expected {n}: the model does not name its columns, they are "
             "matched by their order; leave out others, such as a label"
         )
-    return torch.tensor(as_numbers(table)).reshape(-1, *shape)  # pandas may share its memory, read-only
 
 
 def _images(path: Path, shape: tuple[int, ...], numbers: int) -> Iterator[Block]:
@@ -123,7 +114,7 @@ def _images(path: Path, shape: tuple[int, ...], numbers: int) -> Iterator[Block]
     rows = min(BLOCK_IMAGES, rows_at_a_time(PER_NUMBER * numbers))
     for first in range(0, len(files), rows):
         part = files[first : first + rows]
-        yield Block(torch.stack([_image(file, shape) for file in part]), [file.name for file in part])
+        yield torch.stack([_image(file, shape) for file in part]), [file.name for file in part]
 
 
 def _image(file: Path, shape: tuple[int, ...]) -> Tensor:

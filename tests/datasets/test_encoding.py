@@ -99,17 +99,17 @@ def test_categories_are_compared_as_they_are_written(write: Write) -> None:
     np.testing.assert_array_equal(two_files.splits["test"].x.argmax(1), expected)
     trained = load_data({"name": "csv", "path": path}, 0, task=data.task, encoder=encoder)
     np.testing.assert_array_equal(trained.splits["all"].x.argmax(1), np.resize([0, 1, 4], 24))
-    [block] = blocks(Path(path), (5,), encoder, ",")
-    assert block.x.equal(trained.splits["all"].x)
+    [(x, _)] = blocks(Path(path), (5,), encoder, ",")
+    assert x.equal(trained.splits["all"].x)
 
 
 def test_truth_values_are_text_in_one_spelling(write: Write) -> None:
     path = write(TABLE[["label"]].assign(open=np.resize(["TRUE", "false", ""], ROWS)))
     data = load("csv", path=path)
     assert data.encoder.columns["open"] == ("False", "True", "")
-    [block] = blocks(Path(path), (3,), data.encoder, ",")
+    [(x, _)] = blocks(Path(path), (3,), data.encoder, ",")
     frame = Table(pd.DataFrame({"open": [True, False, None]}), ("X",))
-    np.testing.assert_array_equal(data.encoder(frame), block.x[:3])
+    np.testing.assert_array_equal(data.encoder(frame), x[:3])
     with pytest.raises(InputError, match="column open, row 1: expected a number, got True"):
         [*blocks(Path(path), (1,), TableEncoder({"open": 0.0}), ",")]
 
