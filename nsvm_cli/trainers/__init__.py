@@ -12,10 +12,9 @@ from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.cross_entropy import CrossEntropy
+from nsvm_cli.trainers.direct import Majority
+from nsvm_cli.trainers.linear_models import LinearSVM, Logistic
 from nsvm_cli.trainers.linear_pegasos import LinearPegasos
-from nsvm_cli.trainers.linear_svm import LinearSVM
-from nsvm_cli.trainers.logistic import Logistic
-from nsvm_cli.trainers.majority import Majority
 from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
 from nsvm_cli.trainers.trees import Trees

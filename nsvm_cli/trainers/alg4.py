@@ -28,7 +28,7 @@ from nsvm_cli.trainers.base import (
     Trainer,
     limited,
 )
-from nsvm_cli.trainers.linear_svm import LinearSVM
+from nsvm_cli.trainers.linear_models import LinearSVM
 from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
 

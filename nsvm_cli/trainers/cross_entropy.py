@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import pydantic
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
@@ -16,6 +15,7 @@ from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.kernels import Kernel, Linear
+from nsvm_cli.models.losses import Binary, Logistic, Residual, Squared
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.tasks import BinaryClassification, MulticlassClassification, Regression, Task
 from nsvm_cli.trainers.averaging import AveragedState, MeanTheta, Share
@@ -56,14 +56,14 @@ class CrossEntropy(BatchTrainer[AveragedState]):
         return AveragedState(F=F, sampler=problem.sampler(self.k), t=0, mean=mean)
 
     def step(self, problem: Problem, state: AveragedState) -> None:
-        t = state.t + 1
+        t, task = state.t + 1, problem.task
         x_A, y_A = problem[state.sampler(t)]
-        l = LOSSES[type(problem.task)]  # noqa: E741
 
         def objective(F: Training, K: Kernel) -> Tensor:
-            losses, correct = l(y_A, F(x_A))
+            g_A = F(x_A).reshape(-1, *task.outputs)
+            correct = task.correct(y_A.cpu().numpy(), g_A.detach().cpu().numpy())
             state.tally.add_decisions(self.k, correct, violations=0)
-            return losses.mean()
+            return LOSSES[type(task)](y_A, g_A).mean()
 
         self.descend(problem, state, objective)
         if state.mean:
@@ -76,28 +76,9 @@ class CrossEntropy(BatchTrainer[AveragedState]):
         return Expansion(unit, unit if problem.task.outputs else unit[0], 1.0)
 
 
-Losses = tuple[Float[Tensor, " k"], int | None]
-"""The loss of each sample, and the number of correct decisions."""
-
-
-def _two_classes(y: Float[Tensor, " k"], z: Float[Tensor, "k 1"]) -> Losses:
-    """l(y, z) = log(1 + exp(-y z))"""
-    margin = y * z[:, 0]
-    return functional.softplus(-margin), int((margin > 0).sum())
-
-
-def _more_classes(y: Float[Tensor, " k"], z: Float[Tensor, "k C"]) -> Losses:
-    """l(y, z) = log sum_r exp(z_r) - z_y"""
-    return functional.cross_entropy(z, y.long(), reduction="none"), int((z.argmax(1) == y).sum())
-
-
-def _real_targets(y: Float[Tensor, " k"], z: Float[Tensor, "k 1"]) -> Losses:
-    """l(y, z) = 1/2 (y - z)^2"""
-    return (y - z[:, 0]).square() / 2, None
-
-
-LOSSES: dict[type[Task], Callable[[Tensor, Tensor], Losses]] = {
-    BinaryClassification: _two_classes,
-    MulticlassClassification: _more_classes,
-    Regression: _real_targets,
+LOSSES: dict[type[Task], Callable[[Tensor, Tensor], Tensor]] = {
+    BinaryClassification: Binary(Logistic()).of,  # log(1 + exp(-y g))
+    MulticlassClassification: lambda y, g: functional.cross_entropy(g, y.long(), reduction="none"),
+    Regression: Residual(Squared()).of,  # 1/2 (y - g)^2
 }
+"""The loss of each sample, given its label and g."""

@@ -10,18 +10,20 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+import pydantic
 import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
+from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import Linear
 from nsvm_cli.models.losses import LOSSES, Formula
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import random_subset
 from nsvm_cli.output import say
+from nsvm_cli.tasks import Regression
 from nsvm_cli.trainers.base import Problem, State, Trainer
 
 Grid = Annotated[dict[str, Annotated[list[int | float], Field(min_length=1)]], Field(min_length=1)]
@@ -53,6 +55,20 @@ class DirectSolver(Trainer[State]):
     @abstractmethod
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         """Return the model trained on the features z, (m, n), of the training samples."""
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class Majority(DirectSolver):
+    """The most frequent class, the first of several, or the mean of real targets, as a bias alone."""
+
+    trains_svm: ClassVar[bool] = False
+    is_constant: ClassVar[bool] = True
+
+    def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
+        y, outputs = problem.y, problem.task.outputs
+        answer = y.mean() if isinstance(problem.task, Regression) else y.mode().values
+        bias = torch.eye(*outputs).to(z)[int(answer)] if outputs else float(answer)
+        return Expansion(z[:0], z.new_zeros(0, *outputs), 1.0, bias)
 
 
 class ScikitLearn(DirectSolver):
@@ -134,13 +150,15 @@ STANDS_FOR: dict[str, Callable[[float, int], tuple[str, Any]]] = {
 algorithm's own."""
 
 
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Regularised(ScikitLearn):
     """A method that minimises lambda/2 ||f||^2 + 1/m sum_j l_j.
 
     That is scikit-learn's objective with C = 1/(lambda m).
     """
 
-    lam: float
+    lam: Positive = 1e-4
+    grid: Grid | None = None
 
     def C(self, problem: Problem) -> float:
         """Return 1/(lambda m)."""
@@ -156,26 +174,11 @@ class Regularised(ScikitLearn):
             )
         return machine
 
-    def linear(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
-        """Return f(x) = <w, F_theta(x)> + b of a linear estimator: the terms are w, or one for each class."""
-        machine = self.fit(problem, z)
-        w, b = torch.from_numpy(np.atleast_2d(machine.coef_)).to(z), np.atleast_1d(machine.intercept_)
-        if problem.task.outputs:
-            return Expansion(w, torch.eye(len(w)).to(z), 1.0, torch.from_numpy(b).to(z))
-        return Expansion(w, z.new_ones(1), 1.0, float(b[0]))
-
-
-def expect_loss(problem: Problem, name: str, *supported: type[Formula]) -> None:
-    """Raise an InputError unless the loss is one of these."""
-    if not isinstance(problem.loss.l, supported):
-        loss = next(name for name, formula in LOSSES.items() if type(problem.loss.l) is formula)
-        raise InputError(f"{name} has no loss={loss}: use pegasos")
-
-
-def expect_linear(problem: Problem, name: str, instead: str) -> None:
-    """Raise an InputError unless the kernel is linear."""
-    if type(problem.K) is not Linear:
-        raise InputError(f"{name} expects kernel=linear, got {type(problem.K).__name__.lower()}{instead}")
+    def expect_loss(self, problem: Problem, *supported: type[Formula]) -> None:
+        """Raise an InputError unless the loss is one of these."""
+        if not isinstance(problem.loss.l, supported):
+            loss = next(name for name, formula in LOSSES.items() if type(problem.loss.l) is formula)
+            raise InputError(f"{self.name} has no loss={loss}: use pegasos")
 
 
 @contextmanager

@@ -6,12 +6,10 @@ import itertools
 from typing import Any, ClassVar
 
 import numpy as np
-import pydantic
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Kernel, Linear, Polynomial
@@ -19,14 +17,13 @@ from nsvm_cli.models.losses import EpsilonInsensitive, Hinge, OneVsRest
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import KERNEL_ROWS, OVERFLOW
 from nsvm_cli.trainers.base import Problem
-from nsvm_cli.trainers.direct import Grid, Regularised, expect_loss
+from nsvm_cli.trainers.direct import Regularised
 
 MAX_ITERATIONS = 10**6
 """The most iterations of LIBSVM, each of which changes two coefficients, or 10 m if that is more. Without a
 limit it would not end for C = 1e9."""
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class SVC(Regularised):
     """The dual problem with a bias, solved to scikit-learn's precision: SVC, or SVR for real targets.
 
@@ -35,8 +32,6 @@ class SVC(Regularised):
 
     name: ClassVar[str] = "svc"
     searchable: ClassVar[tuple[str, ...]] = ("C", "gamma", "epsilon")
-    lam: Positive = 1e-4
-    grid: Grid | None = None
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
@@ -49,7 +44,7 @@ class SVC(Regularised):
             )
         if "gamma" in (self.grid or ()) and "gamma" not in (own or ()):
             raise InputError("algorithm.grid.gamma expects kernel=rbf or polynomial")
-        expect_loss(problem, "svc", Hinge, EpsilonInsensitive)
+        self.expect_loss(problem, Hinge, EpsilonInsensitive)
         if isinstance(problem.loss, OneVsRest):
             raise InputError(
                 "svc tells classes apart in pairs: for multiclass=one_vs_rest use pegasos, or a linear SVM"

@@ -25,7 +25,7 @@ from nsvm_cli.models.losses import (
 )
 from nsvm_cli.models.nsvm import votes
 from nsvm_cli.tasks import MulticlassClassification
-from nsvm_cli.trainers.linear_svm import LinearSVM
+from nsvm_cli.trainers.linear_models import LinearSVM
 from nsvm_cli.trainers.svc import SVC
 from tests.conftest import LOSSES, MakeSmall, train
 
@@ -108,7 +108,7 @@ def test_a_solver_that_has_not_converged_says_what_to_do(
 ) -> None:
     """LIBSVM would never converge."""
     monkeypatch.setattr("nsvm_cli.trainers.svc.MAX_ITERATIONS", 1)
-    monkeypatch.setattr("nsvm_cli.trainers.linear_svm.MAX_EPOCHS", 1)
+    monkeypatch.setattr("nsvm_cli.trainers.linear_models.MAX_ITERATIONS", 1)
     s = small(1, m=M, K=Linear(), loss=LOSSES[kind])
     train(solver, s.problem, s.theta(0))
     assert capsys.readouterr().err == (

@@ -1,0 +1,84 @@
+"""scikit-learn's linear models: linear SVMs, and without an SVM logistic or ridge regression."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import Linear
+from nsvm_cli.models.losses import CrammerSinger, EpsilonInsensitive, Hinge, SquaredHinge
+from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.tasks import Regression
+from nsvm_cli.trainers.base import Problem
+from nsvm_cli.trainers.direct import Regularised
+
+MAX_ITERATIONS = 10_000
+"""The most iterations of L-BFGS, or passes of LIBLINEAR; a solver that needs more says so."""
+
+
+class LinearModel(Regularised):
+    """f(x) = <w, F_theta(x)> + b, with w as the only term, or one for each class."""
+
+    def check(self, problem: Problem, F: FeatureMap) -> None:
+        super().check(problem, F)
+        if type(problem.K) is not Linear:
+            kernel = type(problem.K).__name__.lower()
+            raise InputError(f"{self.name} expects kernel=linear, got {kernel}: use svc or pegasos")
+
+    def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
+        machine = self.fit(problem, z)
+        w, b = torch.from_numpy(np.atleast_2d(machine.coef_)).to(z), np.atleast_1d(machine.intercept_)
+        if problem.task.outputs:
+            return Expansion(w, torch.eye(len(w)).to(z), 1.0, torch.from_numpy(b).to(z))
+        return Expansion(w, z.new_ones(1), 1.0, float(b[0]))
+
+
+class LinearSVM(LinearModel):
+    """LinearSVC, or LinearSVR for real targets: the primal problem in the weights of the linear kernel.
+
+    SVC computes m^2 kernel values; this takes time in proportion to m.
+    """
+
+    name: ClassVar[str] = "linear_svm"
+    searchable: ClassVar[tuple[str, ...]] = ("C", "epsilon")
+
+    def check(self, problem: Problem, F: FeatureMap) -> None:
+        super().check(problem, F)
+        squared = [] if isinstance(problem.loss, CrammerSinger) else [SquaredHinge]
+        self.expect_loss(problem, Hinge, EpsilonInsensitive, *squared)
+
+    def machine(self, problem: Problem, n: int) -> Any:
+        from sklearn import svm  # slow to import, and needed only here
+
+        l = problem.loss.l  # noqa: E741
+        settings: dict[str, Any] = {"random_state": 0, "max_iter": MAX_ITERATIONS, "C": self.C(problem)}
+        if isinstance(l, EpsilonInsensitive):
+            return svm.LinearSVR(epsilon=l.epsilon, **settings)
+        if isinstance(problem.loss, CrammerSinger):
+            return svm.LinearSVC(multi_class="crammer_singer", **settings)
+        loss = "hinge" if isinstance(l, Hinge) else "squared_hinge"
+        return svm.LinearSVC(loss=loss, dual="auto" if loss == "squared_hinge" else True, **settings)
+
+
+class Logistic(LinearModel):
+    """LogisticRegression, which is multinomial for many classes, or Ridge with alpha = lambda m.
+
+    l_j is the cross-entropy, or (y_j - f(x_j))^2 / 2; the bias is not regularised.
+    """
+
+    name: ClassVar[str] = "logistic"
+    searchable: ClassVar[tuple[str, ...]] = ("C", "alpha")
+    trains_svm: ClassVar[bool] = False
+
+    def machine(self, problem: Problem, n: int) -> Any:
+        from sklearn import linear_model  # slow to import, and needed only here
+
+        if isinstance(problem.task, Regression):
+            return linear_model.Ridge(alpha=1 / self.C(problem))
+        return linear_model.LogisticRegression(C=self.C(problem), max_iter=MAX_ITERATIONS)
