@@ -9,11 +9,11 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, Positive, entry_of
+from nsvm_cli.config.registry import STRICT, Count, Positive, entry_of
 from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, Steps
+from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem
 from nsvm_cli.trainers.budget import MAINTENANCE, NO_SAMPLE
 from nsvm_cli.trainers.terms import Alg1State, Rows
 
@@ -31,7 +31,7 @@ class Alg1(BatchTrainer[Alg1State]):
 
     compiled: ClassVar[bool] = True
 
-    steps: Steps
+    steps: Count
     lam: Positive = 1e-4
     batch_size: BatchSize | None = None
     refresh_every: PositiveInt | None = None

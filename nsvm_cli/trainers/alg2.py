@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 import pydantic
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, Positive
+from nsvm_cli.config.registry import STRICT, Count, Positive
 from nsvm_cli.models.feature_map import Training
 from nsvm_cli.models.kernels import Kernel
-from nsvm_cli.trainers.base import BatchSize, Problem, Steps
+from nsvm_cli.trainers.base import BatchSize, Problem
 from nsvm_cli.trainers.coefficients import SampleState, SampleTrainer
 
 
@@ -28,7 +28,7 @@ class Alg2(SampleTrainer[SampleState]):
 
     compiled: ClassVar[bool] = True
 
-    steps: Steps
+    steps: Count
     lam: Positive = 1e-4
     batch_size: BatchSize | None = None
     objective: Literal["alg1", "alg2"] = "alg2"

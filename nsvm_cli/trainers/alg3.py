@@ -7,11 +7,11 @@ from typing import ClassVar, Literal
 import pydantic
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, Positive
+from nsvm_cli.config.registry import STRICT, Count, Positive
 from nsvm_cli.models.feature_map import Training
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.objectives import alignment, norm_surrogate, squared_norm
-from nsvm_cli.trainers.base import PairedBatchSize, Problem, Steps
+from nsvm_cli.trainers.base import PairedBatchSize, Problem
 from nsvm_cli.trainers.coefficients import SampleState, SampleTrainer
 
 
@@ -27,7 +27,7 @@ class Alg3(SampleTrainer[SampleState]):
 
     compiled: ClassVar[bool] = True
 
-    steps: Steps
+    steps: Count
     lam: Positive = 1e-4
     mu: Positive = 1.0
     batch_size: PairedBatchSize = 16

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 import pydantic
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, Positive, entry_of
+from nsvm_cli.config.registry import STRICT, Count, Positive, entry_of
 from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.kernels import Kernel
@@ -19,15 +19,7 @@ from nsvm_cli.models.objectives import ALIGNMENT_LOSSES, alignment
 from nsvm_cli.models.penalties import NO_PENALTIES
 from nsvm_cli.storage.state_dict import RESTORED
 from nsvm_cli.trainers.averaging import AveragedState, MeanTheta, Share
-from nsvm_cli.trainers.base import (
-    BatchSize,
-    PairedBatchSize,
-    Problem,
-    State,
-    Steps,
-    Trainer,
-    limited,
-)
+from nsvm_cli.trainers.base import BatchSize, BatchTrainer, PairedBatchSize, Problem, State, Trainer
 from nsvm_cli.trainers.linear_models import LinearSVM
 from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
@@ -56,7 +48,7 @@ class Alg4State(AveragedState):
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Alg4(Trainer[Alg4State]):
+class Alg4(BatchTrainer[Alg4State]):
     """Part 1 improves the kernel alignment in theta; Part 2 trains an SVM (paper, Algorithm 4).
 
     ``svm`` is the solver of Part 2, and ``state.t`` counts the steps of Part 1, then those of the solver. It
@@ -72,13 +64,13 @@ class Alg4(Trainer[Alg4State]):
 
     compiled: ClassVar[bool] = True
 
-    steps: Steps | None = None
+    steps: Count | None = None  # type: ignore[assignment]
     batch_size: PairedBatchSize = 16
     loss: Annotated[str, entry_of(ALIGNMENT_LOSSES)] = "squared"
     solver: Annotated[str, entry_of(SOLVERS)] = "pegasos"
-    solver_steps: Steps | None = None
+    solver_steps: Count | None = None
     lam: Positive = 1e-4
-    split: tuple[Steps, Steps] = (10000, 10000)
+    split: tuple[Count, Count] = (10000, 10000)
     centred: bool | None = None
     average: Share | None = None
     solver_batch_size: BatchSize | None = None
@@ -108,19 +100,14 @@ class Alg4(Trainer[Alg4State]):
         return SOLVERS[self.solver](steps, self.lam, self.solver_batch_size)
 
     @property
-    def k(self) -> int:
-        return self.batch_size
-
-    @property
     def total(self) -> int:
         return sum(self.part_steps)
 
-    def for_samples(self, m: int) -> Alg4:
-        part_1, part_2 = self.part_steps
-        part_1, k = limited(part_1, self.k, self.epochs, m)
-        if (part_1, k) == (self.last_theta_step, self.k):
+    def for_samples(self, m: int) -> BatchTrainer[Alg4State]:
+        if not (self.epochs and self.last_theta_step):
             return self
-        return replace(self, steps=part_1, solver_steps=part_2 or None, batch_size=k)
+        limited, part_2 = super().for_samples(m), self.part_steps[1] or None
+        return replace(limited, solver_steps=part_2)  # type: ignore[type-var]  # a dataclass
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)

@@ -15,7 +15,6 @@ from jaxtyping import Float, Float64, Int64
 from pydantic import Field
 from torch import Tensor
 
-from nsvm_cli.config.registry import Count
 from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.memory import MEMORY_BUDGET
 from nsvm_cli.models.feature_map import Batch, FeatureMap, Objective
@@ -28,7 +27,6 @@ from nsvm_cli.storage.state_dict import RESTORED, StateDict, load_fields, save_f
 from nsvm_cli.tasks import BINARY, Task
 from nsvm_cli.trainers.tally import Tally
 
-Steps = Count
 BatchSize = Annotated[int, Field(ge=1, le=10**6)]
 PairedBatchSize = Annotated[int, Field(ge=2, le=10**6)]
 """The size of a batch whose pairs of samples matter, as for an alignment."""
@@ -200,7 +198,7 @@ class Trainer(ABC, Generic[S]):
         return self.part_steps[0]
 
     def for_samples(self, m: int) -> Trainer[S]:
-        """Return this algorithm with its steps capped for m training samples."""
+        """Return this algorithm with its steps limited to its epochs over m training samples."""
         return self
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
@@ -298,21 +296,10 @@ class Trainer(ABC, Generic[S]):
         return state
 
 
-def limited(steps: int, k: int, epochs: float | None, m: int) -> tuple[int, int]:
-    """Return the number of steps and their batch size k that draw m samples at most ``epochs`` times.
-
-    None leaves both as they are.
-    """
-    if epochs is None:
-        return steps, k
-    k = min(k, m)
-    return min(steps, max(1, math.floor(epochs * m / k))), k
-
-
 class BatchTrainer(Trainer[S]):
     """An algorithm of ``steps`` steps, each of which draws ``batch_size`` samples, or one if that is None.
 
-    ``epochs``, if it is one of its settings, limits how often it draws each sample.
+    ``epochs``, if it is one of its settings, limits how often the steps that move theta draw each sample.
     """
 
     steps: int
@@ -328,7 +315,8 @@ class BatchTrainer(Trainer[S]):
         return self.steps
 
     def for_samples(self, m: int) -> BatchTrainer[S]:
-        steps, k = limited(self.steps, self.k, self.epochs, m)
-        if (steps, k) == (self.steps, self.k):
+        if self.epochs is None:
             return self
+        k = min(self.k, m)
+        steps = min(self.last_theta_step, max(1, math.floor(self.epochs * m / k)))
         return replace(self, steps=steps, batch_size=k)  # type: ignore[type-var]  # a dataclass, with epochs

@@ -86,10 +86,3 @@ MAINTENANCE: dict[str, Callable[[Kernel, Terms], Terms]] = {
     "projection": projection,
     "merging": merging,
 }
-
-
-def within(budget: int, how: str, K: Kernel, terms: Terms) -> Terms:
-    """Return at most ``budget`` terms in place of these."""
-    while len(terms.i) > budget:
-        terms = MAINTENANCE[how](K, terms)
-    return terms

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from nsvm_cli.config.registry import STRICT, Positive
+from nsvm_cli.config.registry import STRICT, Count, Positive
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.kernels import Kernel, Linear
@@ -19,7 +19,7 @@ from nsvm_cli.models.losses import Binary, Logistic, Residual, Squared
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.tasks import BinaryClassification, MulticlassClassification, Regression, Task
 from nsvm_cli.trainers.averaging import AveragedState, MeanTheta, Share
-from nsvm_cli.trainers.base import BatchTrainer, Problem, Steps
+from nsvm_cli.trainers.base import BatchTrainer, Problem
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -37,8 +37,8 @@ class CrossEntropy(BatchTrainer[AveragedState]):
 
     trains_svm: ClassVar[bool] = False
 
-    steps: Steps
-    batch_size: Steps = 16
+    steps: Count
+    batch_size: Count = 16
     average: Share | None = None
     epochs: Positive | None = None
 

@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, Positive
+from nsvm_cli.config.registry import STRICT, Count, Positive
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Biased, Kernel, Linear
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.storage.state_dict import DERIVED
-from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, State, Steps
+from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, State
 
 
 @dataclass(kw_only=True)
@@ -39,7 +39,7 @@ class LinearPegasos(BatchTrainer[LinearState]):
     Its steps are those of ``Pegasos``, with the sum over the support vectors kept as a single vector.
     """
 
-    steps: Steps
+    steps: Count
     lam: Positive = 1e-4
     batch_size: BatchSize | None = None
     moves_theta = False

@@ -10,10 +10,10 @@ import pydantic
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, Positive
+from nsvm_cli.config.registry import STRICT, Count, Positive
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.storage.state_dict import DERIVED
-from nsvm_cli.trainers.base import BatchSize, Problem, Steps
+from nsvm_cli.trainers.base import BatchSize, Problem
 from nsvm_cli.trainers.coefficients import Coefficients, SampleState, SampleTrainer
 
 
@@ -38,7 +38,7 @@ class Pegasos(SampleTrainer[PegasosState]):
 
     compiled: ClassVar[bool] = True
 
-    steps: Steps
+    steps: Count
     lam: Positive = 1e-4
     batch_size: BatchSize | None = None
     moves_theta = False

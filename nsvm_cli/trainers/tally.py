@@ -13,8 +13,6 @@ from torch import Tensor
 
 from nsvm_cli.storage.state_dict import StateDict, load_fields, save_fields
 
-Means = dict[str, float | None]
-
 
 @dataclass
 class Tally:
@@ -44,15 +42,12 @@ class Tally:
         self.correct = None if correct is None else (self.correct or 0) + correct
         self.violations += violations
 
-    def means(self) -> Means:
+    def means(self) -> dict[str, float | None]:
         """Return the means as they are recorded; None where there is nothing to average."""
-        total = float(self.objective)
         return {
-            "objective": total / self.objectives if self.objectives and math.isfinite(total) else None,
-            "violation_rate": self.violations / self.samples if self.samples else None,
-            "running_accuracy": self.correct / self.samples
-            if self.samples and self.correct is not None
-            else None,
+            "objective": _mean(float(self.objective), self.objectives),
+            "violation_rate": _mean(self.violations, self.samples),
+            "running_accuracy": _mean(self.correct, self.samples),
         }
 
     def clear(self) -> None:
@@ -69,3 +64,7 @@ class Tally:
         load_fields(self, saved)
         if not 0 <= max(self.correct or 0, self.violations) <= self.samples <= 2**53 >= self.objectives:
             raise ValueError(f"{self.correct} correct and {self.violations} violations of {self.samples}")
+
+
+def _mean(total: float | None, count: int) -> float | None:
+    return None if total is None or not count or not math.isfinite(total) else total / count

@@ -14,7 +14,7 @@ from torch import Tensor
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 from nsvm_cli.trainers.base import Problem, State
-from nsvm_cli.trainers.budget import NO_SAMPLE, Terms, within
+from nsvm_cli.trainers.budget import MAINTENANCE, NO_SAMPLE, Terms
 
 
 class Rows:
@@ -89,6 +89,8 @@ class Alg1State(State):
         """Keep at most ``budget`` terms; see ``nsvm_cli.trainers.budget``."""
         if budget is None or self.i.filled <= budget:
             return
-        before = Terms(self.i.tensor, self.z.tensor, self.alpha.tensor)
-        self.i, self.z, self.alpha = map(Rows, within(budget, how, K, before))
-        self.removed += len(before.i) - self.i.filled
+        terms, before = Terms(self.i.tensor, self.z.tensor, self.alpha.tensor), self.i.filled
+        while len(terms.i) > budget:
+            terms = MAINTENANCE[how](K, terms)
+        self.i, self.z, self.alpha = map(Rows, terms)
+        self.removed += before - budget
