@@ -61,10 +61,10 @@ def _show(records: Sequence[RunRecord]) -> None:
     if not records:
         answer("no run matches the filter")
         return
-    from nsvm_cli.comparison.runs_table import runs_table
+    from nsvm_cli.comparison.runs_table import FIGURES, runs_table
     from nsvm_cli.terminal.console import show_runs
 
     table = runs_table(records)
     answer(f"{table.folder}: {table.count}")
-    if left_out := show_runs(table.head, table.rows, table.numbers, table.least):
+    if left_out := show_runs(table.columns, FIGURES, table.least):
         say(f"left out for lack of room: {', '.join(left_out)}; --csv and --json have all")

@@ -14,7 +14,7 @@ from nsvm_cli.comparison.cells import cells, not_counted
 from nsvm_cli.comparison.compare import Comparison, Ranking, compare, ranking
 from nsvm_cli.comparison.figures import figures
 from nsvm_cli.comparison.records import RunRecord, overridden
-from nsvm_cli.comparison.runs_table import runs_table
+from nsvm_cli.comparison.runs_table import FIGURES, runs_table
 from nsvm_cli.comparison.table import HEAD, notes, tables
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError
@@ -88,7 +88,9 @@ def _settings(record: RunRecord) -> Blocks:
 
 def _comparison_page(records: Sequence[RunRecord]) -> Page:
     runs = runs_table(records)
-    listed = Section("Runs", [Table(runs.count, runs.head, runs.rows, runs.numbers)])
+    numbers = [n for n, head in enumerate(runs.columns) if head in FIGURES]
+    table = Table(runs.count, [*runs.columns], [*zip(*runs.columns.values(), strict=True)], numbers)
+    listed = Section("Runs", [table])
     return Page(runs.folder.name, f"{runs.folder}: {runs.count}", [*_comparison_sections(records), listed])
 
 

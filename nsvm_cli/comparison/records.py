@@ -76,8 +76,7 @@ def find_runs(paths: Iterable[Path], conditions: Iterable[str] = ()) -> list[Run
     for path in paths:
         if not path.is_dir():
             raise InputError(f"{path}: there is no such folder; expected run directories, or a folder above")
-        of_a_run = {CONFIG, STATUS, RESULT}
-        runs = [Path(folder) for folder, _, files in os.walk(path) if not of_a_run.isdisjoint(files)]
+        runs = [Path(folder) for folder, _, files in os.walk(path) if {CONFIG, STATUS, RESULT} & {*files}]
         if not runs:
             raise InputError(f"{path}: there is no run in or below it; expected what nsvm train has written")
         found |= dict.fromkeys(sorted(runs, key=_natural))
@@ -145,12 +144,11 @@ def values_of(records: Sequence[RunRecord], key: str) -> list[Any]:
     Raises:
         InputError: no run has it.
     """
-    rows = rows_of(records)
-    names = rows[0].keys() if rows else ()
-    name = setting_of(key, names)
-    if name not in names:
+    rows = [record.values() for record in records]
+    names = dict.fromkeys(name for row in rows for name in row)
+    if (name := setting_of(key, names)) not in names:
         raise InputError(f"{key}: no run has such a setting or figure; {did_you_mean(key, names)}")
-    return [row[name] for row in rows]
+    return [row.get(name) for row in rows]
 
 
 def matching(records: Sequence[RunRecord], condition: str) -> list[RunRecord]:
@@ -185,9 +183,8 @@ def in_order(records: Sequence[RunRecord], key: str, descending: bool = False) -
         value, _ = pair
         return (value, "") if isinstance(value, (int, float)) else (math.inf, str(value))
 
-    pairs = [*zip(values_of(records, key), records, strict=True)]
-    known = sorted((pair for pair in pairs if pair[0] is not None), key=order, reverse=descending)
-    return [record for _, record in [*known, *(pair for pair in pairs if pair[0] is None)]]
+    pairs = sorted(zip(values_of(records, key), records, strict=True), key=order, reverse=descending)
+    return [record for _, record in sorted(pairs, key=lambda pair: pair[0] is None)]
 
 
 def load_runs(*paths: str | Path) -> pd.DataFrame:

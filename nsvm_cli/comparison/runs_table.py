@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,14 @@ from nsvm_cli.comparison.cells import ONLY_HOW
 from nsvm_cli.comparison.records import RunRecord, telling
 from nsvm_cli.words import METRIC_FORMATS
 
-FIGURE_COLUMNS = (
+FIGURES = (
     *("validation_accuracy", "validation_r2", "test_accuracy", "test_r2", "train_accuracy", "train_r2"),
     *("support_vectors", "train_seconds"),
 )
 """The figures of the table, if any run has them."""
+
+LAST = ("seed", "algorithm.name", "dataset.name")
+"""The settings that are left out last."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +32,14 @@ class RunsTable:
     Attributes:
         folder: the folder above all of them, from which their names lead.
         count: how many have which status.
-        numbers: the columns of figures; the status is before them, and there may be a message after them.
+        columns: the cells by the heads of the columns, the names of the runs first.
         least: the columns that may be left out, the least important first.
     """
 
     folder: Path
     count: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    numbers: range
-    least: Sequence[int]
+    columns: Mapping[str, Sequence[str]]
+    least: Sequence[str]
 
 
 def runs_table(records: Sequence[RunRecord]) -> RunsTable:
@@ -46,37 +47,33 @@ def runs_table(records: Sequence[RunRecord]) -> RunsTable:
     paths = [Path(os.path.abspath(record.path)) for record in records]  # without the .. that may be in them
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     count = Counter(record.status for record in records)
-    rows, settings = [record.values() for record in records], telling(records)
-    figures = [name for name in FIGURE_COLUMNS if any(_text(name, row.get(name)) for row in rows)]
-    message = ["message"] if any(record.message for record in records) else []
-    columns = [*settings, "status", *figures, *message]
-    cells = [
-        (str(path.relative_to(folder)), *(_text(name, row.get(name)) for name in columns))
-        for path, row in zip(paths, rows, strict=True)
-    ]
-    numbers = range(len(settings) + 2, len(settings) + 2 + len(figures))
-    fixed = ("status", *(name for name in figures if name.startswith(("validation", "test"))))
-    least = [n for n, name in reversed([*enumerate(columns[: numbers.stop - 1], 1)]) if name not in fixed]
-    least.sort(key=lambda n: _importance(columns[n - 1]))
-    counted = ", ".join(f"{n} {status}" for status, n in count.most_common())
-    head = ["run", *(name.removesuffix(".name") for name in columns)]
-    return RunsTable(folder, counted, head, cells, numbers, least)
+    rows, names = [record.values() for record in records], (*telling(records), "status", *FIGURES, "message")
+    texts = {name: [_text(name, row.get(name)) for row in rows] for name in names}
+    shown = {name: column for name, column in texts.items() if any(column)}
+    fixed = ("status", "message", *(name for name in FIGURES if name.startswith(("validation", "test"))))
+    least = sorted((name for name in reversed(shown) if name not in fixed), key=_importance)
+    return RunsTable(
+        folder,
+        ", ".join(f"{n} {status}" for status, n in count.most_common()),
+        {"run": [str(path.relative_to(folder)) for path in paths], **{_head(n): shown[n] for n in shown}},
+        [*map(_head, least)],
+    )
 
 
-LAST = ("seed", "algorithm.name", "dataset.name")
-"""The settings that are left out last."""
+def _head(column: str) -> str:
+    return column.removesuffix(".name")
 
 
 def _importance(column: str) -> int:
     """Return how important a column is: those that say how a run was computed are least so."""
     if column in LAST:
         return 4 + LAST.index(column)
-    return 0 if column in ONLY_HOW else 1 if column in FIGURE_COLUMNS else 2 + column.endswith(".name")
+    return 0 if column in ONLY_HOW else 1 if column in FIGURES else 2 + column.endswith(".name")
 
 
 def _text(name: str, value: Any) -> str:
     """Return the text of a setting, or of a figure in its format."""
-    if name not in FIGURE_COLUMNS:
+    if name not in FIGURES:
         return "" if value is None else value if isinstance(value, str) else json.dumps(value)
     if not isinstance(value, (int, float)) or abs(value) > sys.float_info.max:  # 10**400 is valid JSON
         return ""

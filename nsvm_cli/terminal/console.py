@@ -7,8 +7,9 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -144,72 +145,65 @@ def show_rows(rows: words.Rows) -> None:
 GAP = 2
 """Blanks after a column of a table without lines between its columns."""
 
-
-NARROW = 16
-"""Characters from which on names and messages may be folded."""
+FOLDED, NARROW = ("run", "message"), 16
+"""The columns of a table of runs that may be folded, and the characters from which on they may be."""
 
 
 def show_runs(
-    head: Sequence[str], rows: Sequence[Sequence[str]], numbers: range, least: Sequence[int]
+    columns: Mapping[str, Sequence[str]], numbers: Container[str], least: Sequence[str]
 ) -> list[str]:
     """Print a table of runs, those of a folder below its name, and return the heads there is no room for.
 
     Where the table is too wide, heads take several lines, and names and messages may be folded. If it still
-    is, settings and figures are left out, but not the status and scores on held-out data.
+    is, columns are left out.
 
     Args:
-        rows: each begins with the path of the run.
-        numbers: the columns of figures; messages may follow.
+        columns: the cells of each column by its head; those of ``run`` are the paths of the runs.
+        numbers: the columns of figures.
         least: the columns that may be left out, the least important first.
     """
-    by_folder = [(name, [*group]) for name, group in groupby(rows, lambda row: os.path.dirname(row[0]))]
-    columns = [*zip(*((os.path.basename(run), *cells) for run, *cells in rows), strict=True)]
-    heads, widths = _fitted(head, columns, numbers, least, Console(wide=True).width)
-    _show_columns(widths, numbers, heads)
-    for folder, group in by_folder:
-        if len(by_folder) > 1:
+    folders, runs = zip(*map(os.path.split, columns["run"]), strict=True)
+    columns, console = {**columns, "run": runs}, Console(wide=True)
+    heads, widths = _fitted(columns, least, console.width)
+
+    def show(rows: Iterable[Sequence[str]], header: bool = False) -> None:
+        table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), show_header=header)
+        for name, width in widths.items():
+            side: Any = "right" if name in numbers else "left"
+            table.add_column(Group(*heads[name]), justify=side, width=width - GAP, overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+
+    show([], header=True)
+    rows = zip(*(columns[name] for name in widths), strict=True)
+    for folder, group in groupby(zip(folders, rows, strict=True), key=itemgetter(0)):
+        if len({*folders}) > 1:
             answer(f"{folder or '.'}/")
-        _show_columns(widths, numbers, rows=[(os.path.basename(run), *cells) for run, *cells in group])
-    return [name for n, name in enumerate(head) if n not in widths]
+        show(row for _, row in group)
+    return [name for name in columns if name not in widths]
 
 
 def _fitted(
-    head: Sequence[str], columns: Sequence[Sequence[str]], numbers: range, least: Sequence[int], room: int
-) -> tuple[list[list[str]], dict[int, int]]:
+    columns: Mapping[str, Sequence[str]], least: Sequence[str], room: int
+) -> tuple[dict[str, list[str]], dict[str, int]]:
     """Return the lines of the heads, and the widths of the columns that ``room`` characters have room for."""
-    heads = [[name] for name in head]
-    if sum(_width([*name, *cells]) for name, cells in zip(heads, columns, strict=True)) > room:
-        heads = [re.split(r"(?<=[._])", name) for name in head]
-    full = [_width([*name, *cells]) for name, cells in zip(heads, columns, strict=True)]
-    foldable = {0, *range(numbers.stop, len(full))}
-    widths = {n: min(width, NARROW) if n in foldable else width for n, width in enumerate(full)}
-    for n in least:
+
+    def widths_below(heads: Mapping[str, Sequence[str]]) -> dict[str, int]:
+        lines = {name: [*heads[name], *cells] for name, cells in columns.items()}
+        return {name: GAP + max(cell_len(printable(one)) for one in many) for name, many in lines.items()}
+
+    heads = {name: [name] for name in columns}
+    if sum(widths_below(heads).values()) > room:
+        heads = {name: re.split(r"(?<=[._])", name) for name in columns}
+    full = widths_below(heads)
+    widths = {name: min(width, NARROW) if name in FOLDED else width for name, width in full.items()}
+    for name in least:
         if sum(widths.values()) > room:
-            del widths[n]
-    for n in foldable:
-        widths[n] += max(0, min(full[n] - widths[n], room - sum(widths.values())))
+            del widths[name]
+    for name in filter(widths.get, FOLDED):
+        widths[name] += max(0, min(full[name] - widths[name], room - sum(widths.values())))
     return heads, widths
-
-
-def _width(lines: Iterable[str]) -> int:
-    return GAP + max(cell_len(printable(line)) for line in lines)
-
-
-def _show_columns(
-    widths: Mapping[int, int],
-    numbers: range,
-    heads: Sequence[Sequence[str]] = (),
-    rows: Sequence[Sequence[str]] = (),
-) -> None:
-    """Print heads of several lines, or rows, in columns of these widths, by their number."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), show_header=bool(heads))
-    for n, width in widths.items():
-        lines = Group(*heads[n]) if heads else ""
-        side: Any = "right" if n in numbers else "left"
-        table.add_column(lines, justify=side, width=width - GAP, overflow="fold")
-    for row in rows:
-        table.add_row(*(row[n] for n in widths))
-    Console(wide=True).print(table)
 
 
 def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:
