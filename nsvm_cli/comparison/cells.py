@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from statistics import fmean
 from typing import Any, TypeVar
@@ -35,7 +35,7 @@ ONLY_HOW = (
 K = TypeVar("K")
 T = TypeVar("T")
 
-R2, PERCENT = "R²", "accuracy, %"
+R2 = "R²"
 
 
 @dataclass(frozen=True)
@@ -46,33 +46,27 @@ class Cell:
         dataset: the name of the data set, with the settings that tell it from others of that name.
         candidate: the settings that tell the candidate from others, in words.
         split: the held-out data that the scores are from, ``test`` or ``validation``.
+        figures: those of one of the runs, or of another candidate's on the same data set, if there is one.
         runs: those that have finished, by their seeds.
         repeats: the number of runs that are left out because another has their settings and seed.
         failed: the seeds whose runs failed.
         guess: whether failed runs score as guessing does.
-        like: the figures of a finished run, on the same data set if there is one; for a cell without runs.
     """
 
     dataset: str
     candidate: str
     split: str
+    figures: Mapping[str, Any]
     runs: Mapping[int, RunRecord]
     repeats: int = 0
     failed: Sequence[int] = ()
     guess: bool = False
-    like: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def first(self) -> Mapping[str, Any]:
-        """The figures of one of the runs, for what all of them share."""
-        return next((run.figures for run in self.runs.values()), self.like)
 
     @property
     def samples(self) -> int | None:
         """Of how many samples errors are counted; None for R^2."""
-        if f"{self.split}_errors" not in self.first:
-            return None
-        return int(self.first["data"]["samples"][self.split])
+        counted = f"{self.split}_errors" in self.figures
+        return int(self.figures["data"]["samples"][self.split]) if counted else None
 
     @cached_property
     def values(self) -> dict[int, Any]:
@@ -80,7 +74,7 @@ class Cell:
         counted = self.samples is not None
         name, number = (f"{self.split}_errors", int) if counted else (f"{self.split}_r2", float)
         values = {seed: number(run.figures[name]) for seed, run in self.runs.items()}
-        guess = self.first.get("guess_errors") if counted else 0.0
+        guess = self.figures.get("guess_errors") if counted else 0.0
         if self.guess and guess is not None:
             values |= dict.fromkeys(self.failed, number(guess))
         return values
@@ -88,14 +82,14 @@ class Cell:
     @property
     def overlap(self) -> float:
         """The ratio of held-out to training samples if each seed has its own split of the same, else 0."""
-        data = self.first["data"]
+        data = self.figures["data"]
         alone = data["generated"] or (data["official_split"] and self.split == "test")
         return 0.0 if alone else float(data["samples"][self.split] / data["samples"]["train"])
 
     @property
     def unit(self) -> str:
         """The unit of the scores."""
-        return R2 if self.samples is None else PERCENT
+        return R2 if self.samples is None else "accuracy, %"
 
     @property
     def scale(self) -> float:
@@ -105,7 +99,7 @@ class Cell:
     @property
     def scores(self) -> dict[int, float]:
         """The score of each seed that has one."""
-        best = 100.0 if self.unit == PERCENT else 0.0
+        best = 0.0 if self.samples is None else 100.0
         return {seed: best + self.scale * value for seed, value in self.values.items()}
 
     @cached_property
@@ -116,8 +110,7 @@ class Cell:
             if self.samples is None:
                 low, high, _ = mean_test(scores, self.overlap)
                 return np.stack([low, np.minimum(high, 1.0)])
-            whole = abs(self.scale) * self.samples
-            return whole * proportion_interval(scores / whole, self.samples, self.overlap)
+            return 100 * proportion_interval(scores / 100, self.samples, self.overlap)
 
         return estimate([*self.scores.values()], self.digits, interval)
 
@@ -151,7 +144,7 @@ class Cell:
     @property
     def official_split(self) -> bool:
         """Whether all seeds are scored on the same samples, those of an official test set."""
-        return not self.overlap and not self.first["data"]["generated"]
+        return not self.overlap and not self.figures["data"]["generated"]
 
     @property
     def sources(self) -> set[str]:
@@ -179,23 +172,23 @@ def cells(records: Sequence[RunRecord], guess: bool = False) -> list[Cell]:
     """
     finished = [record for record in records if record.status == "finished"]
     if not finished:
-        got = _counts(Counter(record.status for record in records)) or "no run"
-        raise InputError(f"expected finished runs to compare, got {got}; see nsvm runs")
+        raise InputError(
+            f"expected finished runs to compare, got {_counts(records) or 'no run'}; see nsvm runs"
+        )
     split = _split(finished)
     for record in finished:
         _expect_figures(record, split)
-    tried = [*finished, *(record for record in records if _has_failed(record))]
+    tried = [*finished, *filter(_has_failed, records)]
     places = _places(tried)
-    _expect_the_same_data(finished, [dataset for dataset, _ in places[: len(finished)]])
-    like = {dataset: r.figures for (dataset, _), r in zip(places, finished, strict=False)}
+    _expect_the_same_data(finished, places)
+    like = {dataset: run for (dataset, _), run in zip(places, finished, strict=False)}
     found = []
     for (dataset, candidate), group in sorted(_grouped(tried, places).items(), key=lambda item: item[0][0]):
-        done = [record for record in group if record.status == "finished"]
-        runs = {int(record.figures["seed"]): record for record in reversed(done)}
-        failed = sorted({r.settings["seed"] for r in group if r.status == "failed"} - runs.keys())
-        about = like.get(dataset, finished[0].figures)
-        ordered = dict(sorted(runs.items()))
-        found.append(Cell(dataset, candidate, split, ordered, len(done) - len(runs), failed, guess, about))
+        done = [run for run in group if run.status == "finished"]
+        runs = dict(sorted({int(run.figures["seed"]): run for run in reversed(done)}.items()))
+        failed = sorted({run.settings["seed"] for run in group if run.status == "failed"} - runs.keys())
+        figures = next(iter(runs.values()), like.get(dataset, finished[0])).figures
+        found.append(Cell(dataset, candidate, split, figures, runs, len(done) - len(runs), failed, guess))
     return found
 
 
@@ -208,16 +201,14 @@ def _has_failed(record: RunRecord) -> bool:
 
 def not_counted(records: Sequence[RunRecord]) -> str:
     """Return a sentence on the runs that no cell counts; nothing if there are none."""
-    became = Counter(
-        "failed before settings were recorded" if record.status == "failed" else record.status
-        for record in records
-        if record.status != "finished" and not _has_failed(record)
-    )
-    return f"Left out: {_counts(became)}." if became else ""
+    lost = [run for run in records if run.status != "finished" and not _has_failed(run)]
+    became = _counts(lost).replace("failed", "failed before settings were recorded")
+    return f"Left out: {became}." if became else ""
 
 
-def _counts(statuses: Counter[str]) -> str:
-    return ", ".join(f"{number} {status}" for status, number in statuses.items())
+def _counts(records: Sequence[RunRecord]) -> str:
+    became = Counter(record.status for record in records)
+    return ", ".join(f"{number} {status}" for status, number in became.items())
 
 
 def _split(records: Sequence[RunRecord]) -> str:
@@ -236,7 +227,7 @@ def _split(records: Sequence[RunRecord]) -> str:
 
 def _expect_figures(record: RunRecord, split: str) -> None:
     """Validate the result of a run, which may come from someone else."""
-    cell = Cell("", "", split, {0: record})
+    cell = Cell("", "", split, record.figures, {0: record})
     with reading(record.path / RESULT):
         names = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
         numbers = [int(record.figures["seed"]), cell.values[0], cell.overlap]
@@ -249,37 +240,47 @@ def _expect_figures(record: RunRecord, split: str) -> None:
 def _places(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
     """Return the names of the data set and of the candidate of each run.
 
-    A candidate's name has its algorithm, and the settings that tell it from others with this algorithm.
+    They are that of the data set and, if there are several, that of the algorithm, with the settings that
+    tell them from others of this name.
     """
-    datasets, chosen = _datasets(records), telling(records)
-    by_algorithm = _grouped(range(len(records)), [str(r.settings["algorithm"]["name"]) for r in records])
-    places = [*zip(datasets, [""] * len(records), strict=True)]
-    for algorithm, rows in by_algorithm.items():
-        named = ["algorithm.name"] if len(by_algorithm) > 1 else []
-        differ = _differing_within([records[row] for row in rows], [datasets[row] for row in rows])
+    names = [[str(run.settings[part]["name"]) for run in records] for part in ("dataset", "algorithm")]
+    words = _distinctions(records, names[0], [""] * len(records), "data")
+    datasets = [printable(f"{name} {more}".strip()) for name, more in zip(names[0], words, strict=True)]
+    words = _distinctions(records, names[1], datasets, "candidate")
+    several = len({*names[1]}) > 1
+    return [
+        (dataset, printable(f"{name} {more}".strip() if several else more or name))
+        for dataset, name, more in zip(datasets, names[1], words, strict=True)
+    ]
+
+
+def _distinctions(
+    records: Sequence[RunRecord], names: Sequence[str], within: Sequence[str], of: str
+) -> list[str]:
+    """Return in words the settings of each run that differ between those of the same name, within groups."""
+    words, chosen = [""] * len(records), telling(records)
+    for rows in _grouped(range(len(records)), names).values():
+        runs = [records[row] for row in rows]
+        differ = _differing_within(runs, [within[row] for row in rows], of)
         for keys in ([key for key in differ if key in chosen], differ):
             for row in rows:
-                words = _in_words(records[row], [*named, *keys])
-                places[row] = datasets[row], words or printable(algorithm)
+                words[row] = _in_words(records[row], keys)
             # settings that were not overridden may differ too, as between two versions of nsvm
-            if not _differing_within([records[row] for row in rows], [places[row] for row in rows]):
+            if not _differing_within(runs, [(within[row], words[row]) for row in rows], of):
                 break
-    return places
+    return words
 
 
-def _differing_within(records: Sequence[RunRecord], by: Sequence[K]) -> list[str]:
-    """Return the settings of candidates that differ between runs of a group, in any of the groups."""
+def _differing_within(records: Sequence[RunRecord], by: Sequence[K], of: str) -> list[str]:
+    """Return the settings of the data or of candidates that differ between runs of a group, in any group."""
     groups = _grouped(records, by).values()
-    return [*dict.fromkeys(key for group in groups for key in differing(group) if _is_of_candidate(key))]
+    return [*dict.fromkeys(key for group in groups for key in differing(group) if _belongs_to(key) == of)]
 
 
-def _datasets(records: Sequence[RunRecord]) -> list[str]:
-    names = [str(record.settings["dataset"]["name"]) for record in records]
-    groups = _grouped(records, names)
-    keys = {name: [key for key in differing(group) if _is_of_data(key)] for name, group in groups.items()}
-    return [
-        _in_words(record, ["dataset.name", *keys[name]]) for record, name in zip(records, names, strict=True)
-    ]
+def _belongs_to(key: str) -> str:
+    if key in ONLY_HOW or key.startswith(("checkpoint.", "logger.", "validation.")):
+        return "neither"
+    return "data" if key.startswith(("dataset.", "task")) else "candidate"
 
 
 def _grouped(members: Iterable[T], by: Iterable[K]) -> dict[K, list[T]]:
@@ -287,15 +288,6 @@ def _grouped(members: Iterable[T], by: Iterable[K]) -> dict[K, list[T]]:
     for member, key in zip(members, by, strict=True):
         groups.setdefault(key, []).append(member)
     return groups
-
-
-def _is_of_data(key: str) -> bool:
-    return key.startswith(("dataset.", "task")) and key not in ONLY_HOW
-
-
-def _is_of_candidate(key: str) -> bool:
-    others = ("dataset.", "task", "checkpoint.", "logger.", "validation.")
-    return not key.startswith(others) and key not in ONLY_HOW
 
 
 def _in_words(record: RunRecord, keys: Sequence[str]) -> str:
@@ -310,17 +302,17 @@ def _in_words(record: RunRecord, keys: Sequence[str]) -> str:
         short = key.rpartition(".")[2]
         if (value := values.get(key)) is not None:
             words.append(str(value) if short == "name" else f"{key if last[short] > 1 else short}={value}")
-    return printable(" ".join(words))
+    return " ".join(words)
 
 
-def _expect_the_same_data(records: Sequence[RunRecord], datasets: Sequence[str]) -> None:
+def _expect_the_same_data(records: Sequence[RunRecord], places: Sequence[tuple[str, str]]) -> None:
     """Expect that the runs of a data set with the same seed were trained on the same data."""
     first: dict[tuple[str, int], RunRecord] = {}
-    for dataset, run in zip(datasets, records, strict=True):
-        other = first.setdefault((dataset, run.figures["seed"]), run)
+    for (dataset, _), run in zip(places, records, strict=False):
+        other = first.setdefault((dataset, seed := run.figures["seed"]), run)
         ours, theirs = (r.figures["data"] for r in (other, run))
         if any(ours[about] != theirs[about] for about in ("sha256", "samples")):
             raise InputError(
                 f"{other.path} and {run.path} were trained on different data, though both have "
-                f"dataset={dataset} and seed={other.figures['seed']}"
+                f"dataset={dataset} and seed={seed}"
             )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, groupby
+from typing import Any
 
 import numpy as np
 from scipy.stats import friedmanchisquare, rankdata, studentized_range
@@ -52,19 +54,18 @@ def compare(found: Sequence[Cell], against: str | None = None) -> list[Compariso
 
 
 def _compared(group: Sequence[Cell], against: str | None) -> list[Comparison]:
-    of_best = [-cell.score.mean for cell in group]
-    means = zip(group, map(float, rankdata(of_best, nan_policy="omit")), strict=True)
-    ranks = sorted(means, key=lambda item: (math.isnan(item[1]), item[1]))  # ties share the mean of theirs
-    ordered = [cell for cell, _ in ranks]
-    reference = next((cell for cell in group if cell.candidate == against), None if against else ordered[0])
+    ranks = rankdata([-cell.score.mean for cell in group], nan_policy="omit")
+    order = np.argsort(ranks, kind="stable")  # those without a score, whose rank is NaN, last
+    ordered = [group[n] for n in order]
+    reference = next((cell for cell in ordered if cell.candidate == against), None if against else ordered[0])
     others = [cell for cell in ordered if cell is not reference]
     minus, p = {}, {}
     if reference is not None:
         minus = {cell.candidate: cell.minus(reference) for cell in others}
         p = _p_values([reference, *others], named=against is not None)
     return [
-        Comparison(cell, minus.get(cell.candidate), p.get(cell.candidate, math.nan), rank)
-        for cell, rank in ranks
+        Comparison(cell, minus.get(cell.candidate), p.get(cell.candidate, math.nan), float(rank))
+        for cell, rank in zip(ordered, ranks[order], strict=True)
     ]
 
 
@@ -115,27 +116,25 @@ def ranking(found: Sequence[Cell]) -> Ranking | None:
     Those of which all runs failed have no rank. None for fewer than three candidates, or fewer than three
     data sets or seeds that all have, or if these are not independent: see ``shared_samples``.
     """
+    import pandas as pd  # slow to import, and needed only here
+
     found = [cell for cell in found if cell.values]
     if shared_samples(found):
         return None
-    names = list(dict.fromkeys(cell.candidate for cell in found))
-    datasets = list(dict.fromkeys(cell.dataset for cell in found))
-    table = {(cell.dataset, cell.candidate): cell for cell in found}
-    if len(datasets) > 1:
-        shared = [d for d in datasets if all((d, name) in table for name in names)]
-        scores = [[table[d, name].score.mean for name in names] for d in shared]
-    else:
-        seeds = set.intersection(*(set(cell.values) for cell in found))
-        scores = [[table[datasets[0], name].scores[seed] for name in names] for seed in seeds]
-    k, n = len(names), len(scores)
+    over_seeds, scores = len({cell.dataset for cell in found}) == 1, defaultdict[str, dict[Any, float]](dict)
+    for cell in found:
+        scores[cell.candidate] |= cell.scores if over_seeds else {cell.dataset: cell.score.mean}
+    table = pd.DataFrame(scores).dropna()
+    n, k = table.shape
     if k < FEWEST_BLOCKS or n < FEWEST_BLOCKS:
         return None
-    mean = rankdata(-np.array(scores), axis=1).mean(axis=0)
-    ranks = dict(sorted(zip(names, map(float, mean), strict=True), key=lambda item: item[1]))
-    p = float(friedmanchisquare(*np.transpose(scores)).pvalue)
+    ranks = table.rank(axis=1, ascending=False).mean().sort_values(kind="stable")
+    with np.errstate(invalid="ignore"):  # NaN if all are equal
+        p = float(friedmanchisquare(*table.to_numpy().T).pvalue)
     q = float(studentized_range.ppf(LEVEL, k, np.inf)) / math.sqrt(2)
-    over = f"{n} {'data sets' if len(datasets) > 1 else 'seeds'}"
-    return Ranking(ranks, over, p, q * math.sqrt(k * (k + 1) / (6 * n)))
+    critical = q * math.sqrt(k * (k + 1) / (6 * n))
+    over = f"{n} {'seeds' if over_seeds else 'data sets'}"
+    return Ranking({str(name): rank for name, rank in ranks.items()}, over, p, critical)
 
 
 def shared_samples(found: Sequence[Cell]) -> bool:
