@@ -18,17 +18,7 @@ from nsvm_cli.comparison.runs_table import FIGURES, runs_table
 from nsvm_cli.comparison.table import HEAD, notes, tables
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError
-from nsvm_cli.page.document import (
-    Blocks,
-    KeyFigures,
-    Note,
-    Page,
-    Section,
-    Table,
-    left_out,
-    render,
-    section,
-)
+from nsvm_cli.page.document import Blocks, Command, Section, Table, left_out, render, section
 from nsvm_cli.page.plotting import to_picture
 from nsvm_cli.page.sections import run_sections, settings_tables
 from nsvm_cli.storage.files import write_atomically
@@ -57,12 +47,12 @@ def write_report(
     Raises:
         OSError: the file cannot be written.
     """
-    page = _run_page(records[0], runtime) if len(records) == 1 else _comparison_page(records)
-    write_atomically(file, render(page).encode(), named)
-    return [f"{section.title}: {section.lacks}" for section in page.sections if section.lacks]
+    title, subtitle, sections = _of_run(records[0], runtime) if len(records) == 1 else _of_several(records)
+    write_atomically(file, render(title, subtitle, sections).encode(), named)
+    return [f"{section.title}: {section.lacks}" for section in sections if section.lacks]
 
 
-def _run_page(record: RunRecord, runtime: Mapping[str, Any]) -> Page:
+def _of_run(record: RunRecord, runtime: Mapping[str, Any]) -> tuple[str, str, list[Section]]:
     title, settings = os.path.basename(os.path.abspath(record.path)), flat(record.settings)
     if {"algorithm.name", "dataset.name", "seed"} <= settings.keys():
         title = f"{settings['algorithm.name']} on {settings['dataset.name']}, seed {settings['seed']}"
@@ -71,27 +61,23 @@ def _run_page(record: RunRecord, runtime: Mapping[str, Any]) -> Page:
     message = record.message and f", {record.message}"
     about = section("Settings", partial(_settings, record))
     sections = run_sections(record.path, record.figures, about, runtime)
-    return Page(title, f"{record.path}: {status}{message}", sections)
+    return title, f"{record.path}: {status}{message}", sections
 
 
 def _settings(record: RunRecord) -> Blocks:
-    if not record.settings:
-        return []
     folder = [] if record.config_dir is None else ["--config-dir", record.config_dir]
-    command = (
-        [Note(shlex.join(["nsvm", "train", *folder, *record.overrides]), command=True)]
-        if record.overrides
-        else []
-    )
-    return [*command, settings_tables(record.settings, overridden([record]))]
+    if record.settings and record.overrides:
+        yield Command(shlex.join(["nsvm", "train", *folder, *record.overrides]))
+    if record.settings:
+        yield settings_tables(record.settings, overridden([record]))
 
 
-def _comparison_page(records: Sequence[RunRecord]) -> Page:
+def _of_several(records: Sequence[RunRecord]) -> tuple[str, str, list[Section]]:
     runs = runs_table(records)
     numbers = [n for n, head in enumerate(runs.columns) if head in FIGURES]
     table = Table(runs.count, [*runs.columns], [*zip(*runs.columns.values(), strict=True)], numbers)
-    listed = Section("Runs", [table])
-    return Page(runs.folder.name, f"{runs.folder}: {runs.count}", [*_comparison_sections(records), listed])
+    sections = [*_comparison_sections(records), Section("Runs", [table])]
+    return runs.folder.name, f"{runs.folder}: {runs.count}", sections
 
 
 def _comparison_sections(records: Sequence[RunRecord]) -> list[Section]:
@@ -114,10 +100,10 @@ def _comparison(rows: Sequence[Comparison], sentences: Sequence[str]) -> Blocks:
         first, *others = group
         names = [row.cell.candidate for row in (first, *others) if row.rank == first.rank]
         best |= {f"{first.cell.dataset}: best settings": " or ".join(names), title: first.cell.score.spread}
-    yield KeyFigures(best)
+    yield best
     for title, lines in tables(rows):
         yield Table(title, HEAD, lines, range(1, len(HEAD)))
-    yield Note(" ".join(sentences))
+    yield " ".join(sentences)
 
 
 def _figures(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:

@@ -19,18 +19,10 @@ from nsvm_cli.output import printable
 
 
 @dataclass(frozen=True)
-class KeyFigures:
-    """The most important figures, by their names."""
-
-    values: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Note:
-    """A paragraph, or a command."""
+class Command:
+    """A command line."""
 
     text: str
-    command: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,8 +66,8 @@ class Images:
     first: bool = False
 
 
-Block: TypeAlias = KeyFigures | Note | Table | Picture | Images
-"""What blocks.html.jinja has a macro of the same name for."""
+Block: TypeAlias = str | Mapping[str, str] | Command | Table | Picture | Images
+"""A paragraph, the most important figures by their names, or what blocks.html.jinja has a macro for."""
 
 Blocks: TypeAlias = Iterable[Block | list[Block]]
 """What a section shows: blocks one below the other, and lists of those that stand side by side."""
@@ -102,20 +94,11 @@ def section(title: str, make: Callable[[], Blocks]) -> list[Section]:
 def left_out(title: str, what: str, error: Exception) -> Section:
     """Return a section with nothing but a sentence that says what is left out, and why."""
     sentence = f"{what} left out: {error}."
-    return Section(title, [Note(sentence)], sentence)
+    return Section(title, [sentence], sentence)
 
 
-@dataclass(frozen=True)
-class Page:
-    """A page: its title, the line below it, and its sections."""
-
-    title: str
-    subtitle: str
-    sections: Sequence[Section]
-
-
-def render(page: Page) -> str:
-    """Return a page as HTML."""
+def render(title: str, subtitle: str, sections: Sequence[Section]) -> str:
+    """Return a page as HTML, with the subtitle below its title."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to import
 
     environment = Environment(
@@ -126,7 +109,8 @@ def render(page: Page) -> str:
         trim_blocks=True,
         undefined=StrictUndefined,
     )
-    return environment.get_template("page.html.jinja").render(page=page, version=__version__)
+    page = {"title": title, "subtitle": subtitle, "sections": sections, "version": __version__}
+    return environment.get_template("page.html.jinja").render(page)
 
 
 def _shown(value: Any) -> Any:

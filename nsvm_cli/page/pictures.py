@@ -15,7 +15,7 @@ from nsvm_cli.datasets import Data, Split
 from nsvm_cli.errors import RunError
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.output import shortened
-from nsvm_cli.page.document import Block, Blocks, Note
+from nsvm_cli.page.document import Block, Blocks
 from nsvm_cli.page.plotting import BLUE, GRAY, SERIES, new_figure, style_axis, to_picture
 from nsvm_cli.tasks import Classification, Task
 from nsvm_cli.words import FEW_CLASSES, counted
@@ -46,7 +46,7 @@ def features(model: NSVM, data: Data) -> Blocks:
     some, drawn = some_of(data.held_out, MOST_POINTS, model.settings.seed), list[Block]()
     count = counted(len(some), len(data.held_out), data.splits.held_out)
     ring = "; a ring marks a mistake" if isinstance(model.task, Classification) else ""
-    yield Note(f"The first two principal components of the features of {count}{ring}.")
+    yield f"The first two principal components of the features of {count}{ring}."
     for stage, z in _features(model, some):
         points, share = principal_components(z)
         title = f"{stage}: {share:.0%} of the variance"
@@ -87,7 +87,7 @@ def kernel_matrices(model: NSVM, data: Data) -> Blocks:
     sorted_by = (
         "classes, with lines between the classes" if isinstance(model.task, Classification) else "targets"
     )
-    yield Note(f"K on {count}, in the order of their {sorted_by}.")
+    yield f"K on {count}, in the order of their {sorted_by}."
     for stage, z in _features(model, some):
         K = model.kernel(z, z).double().cpu().numpy()
         with new_figure(*SIZE) as figure:

@@ -25,18 +25,7 @@ from nsvm_cli.models.nsvm import NSVM, Facts
 from nsvm_cli.output import shortened
 from nsvm_cli.page import pictures
 from nsvm_cli.page.curves import panels_of, plot_panel
-from nsvm_cli.page.document import (
-    Block,
-    Blocks,
-    Images,
-    KeyFigures,
-    Note,
-    Picture,
-    Section,
-    Table,
-    left_out,
-    section,
-)
+from nsvm_cli.page.document import Block, Blocks, Images, Picture, Section, Table, left_out, section
 from nsvm_cli.page.plotting import new_figure, to_picture
 from nsvm_cli.runs.open_model import load_trained
 from nsvm_cli.storage.run_directory import RESULT, checkpoints_in, has_records, is_finished, reading
@@ -47,6 +36,9 @@ MOST_CHARACTERS, MOST_COLUMNS, MOST_MISTAKES, EXPLAINED, MOST_IN_DIAGNOSIS = 120
 """The most characters of a value, features of a sample in a table, mistakes, and predictions explained that
 are shown; and the most samples of a split for a diagnosis, so that it takes no longer than the rest."""
 
+FIGURES = ("figure", "value", "meaning")
+"""The head of a table of figures."""
+
 
 def run_sections(
     run: Path, result: Mapping[str, Any], settings: Sequence[Section], runtime: Mapping[str, Any]
@@ -56,11 +48,11 @@ def run_sections(
     """
 
     def of_result(title: str, make: Callable[[Mapping[str, Any]], Blocks]) -> list[Section]:
-        def read() -> Blocks:
+        def blocks() -> Blocks:
             with reading(run / RESULT):
-                return [*make(result)]
+                yield from make(result)
 
-        return section(title, read) if result else []
+        return section(title, blocks) if result else []
 
     return [
         *of_result("Result", _result),
@@ -73,28 +65,25 @@ def run_sections(
 
 
 def _result(result: Mapping[str, Any]) -> Blocks:
-    yield KeyFigures(words.scores_of(result))
-    yield Table("What training did", ("figure", "value", "meaning"), words.training_rows(result), range(1, 2))
+    yield words.scores_of(result)
+    yield Table("What training did", FIGURES, words.training_rows(result), range(1, 2))
 
 
 def settings_tables(settings: Mapping[str, Any], overridden: Container[str]) -> list[Block]:
     """Return the settings of a run, a table for each part, in which those that were overridden are marked."""
     parts: dict[str, dict[str, Any]] = {}
-    marks: dict[str, dict[int, str]] = {}
     for key, value in flat(settings).items():
-        part, _, name = key.rpartition(".")
-        values = parts.setdefault(part or "run", {})
-        if key in overridden:
-            marks.setdefault(part or "run", {})[len(values)] = "overridden"
-        values[name] = value
-    return [_pairs(part, values, marks.get(part)) for part, values in parts.items()]
+        parts.setdefault(key.rpartition(".")[0] or "run", {})[key] = value
+    return [_pairs(part, values, overridden) for part, values in parts.items()]
 
 
-def _pairs(caption: str, values: Mapping[str, Any], marks: Mapping[int, str] | None = None) -> Table:
+def _pairs(caption: str, values: Mapping[str, Any], overridden: Container[str] = ()) -> Table:
     """Return values of a JSON file as a table of two columns."""
     texts = [value if isinstance(value, str) else json.dumps(value) for value in values.values()]
-    rows = [(name, shortened(text, MOST_CHARACTERS)) for name, text in zip(values, texts, strict=True)]
-    return Table(caption, ("name", "value"), rows, marks=marks or {})
+    names = [name.removeprefix(f"{caption}.") for name in values]
+    rows = [(name, shortened(text, MOST_CHARACTERS)) for name, text in zip(names, texts, strict=True)]
+    marks = {n: "overridden" for n, key in enumerate(values) if key in overridden}
+    return Table(caption, ("name", "value"), rows, marks=marks)
 
 
 def _curves(run: Path) -> Blocks:
@@ -150,16 +139,14 @@ def model_sections(run: Path, runtime: Mapping[str, Any]) -> list[Section]:
         "Features": pictures.features,
     }
     sections = [part for title, make in parts.items() for part in section(title, partial(make, model, data))]
-    return [*([Section("Model", [*map(Note, said)])] if said else []), *sections]
+    return [*([Section("Model", said)] if said else []), *sections]
 
 
 def _diagnosis(model: NSVM, data: Data) -> Blocks:
     if TRAINERS[model.settings.algorithm["name"]].trains_svm:
         figures = diagnose(model, data, MOST_IN_DIAGNOSIS)
-        yield Note(f"{figures['verdict'].capitalize()}: {figures['why']}.")
-        yield Table(
-            "A look inside", ("figure", "value", "meaning"), words.diagnosis_rows(figures), range(1, 2)
-        )
+        yield f"{figures['verdict'].capitalize()}: {figures['why']}."
+        yield Table("A look inside", FIGURES, words.diagnosis_rows(figures), range(1, 2))
 
 
 def mistakes(model: NSVM, data: Data) -> Blocks:
@@ -176,7 +163,7 @@ def mistakes(model: NSVM, data: Data) -> Blocks:
     wrong = (true != decided).nonzero().flatten()
     worst = wrong[margin[wrong].argsort(descending=True, stable=True)][:MOST_MISTAKES]
     if not len(wrong):
-        yield Note(f"There are none: all {len(split)} {name} samples are decided rightly.")
+        yield f"There are none: all {len(split)} {name} samples are decided rightly."
         return
     names = [*map(shortened, task.classes)]
     count = f"{len(worst)} of {len(wrong)} mistakes on the {name} set"
@@ -235,7 +222,7 @@ def support_vectors(model: NSVM, data: Data) -> Blocks:
         return
     classifies = isinstance(task, Classification)
     what = "decision follows from sums" if classifies else "prediction is the mean target plus a sum"
-    yield Note(
+    yield (
         f"A {what} over the support vectors xⱼ with terms proportional to αⱼ yⱼ K(xⱼ, x). For a few samples "
         "x, these are the xⱼ with the largest terms."
     )

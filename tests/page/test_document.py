@@ -6,18 +6,7 @@ import pytest
 
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import shortened
-from nsvm_cli.page.document import (
-    Block,
-    Images,
-    KeyFigures,
-    Note,
-    Page,
-    Picture,
-    Section,
-    Table,
-    render,
-    section,
-)
+from nsvm_cli.page.document import Block, Command, Images, Picture, Section, Table, render, section
 from nsvm_cli.page.plotting import new_figure, to_picture
 from tests.page.reader import Reader
 
@@ -31,8 +20,8 @@ def test_a_text_is_a_text_wherever_it_stands(text: str, shown: str) -> None:
     with new_figure(3.0, 2.0) as figure:
         figure.subplots().set_title(shortened(text))
     picture = to_picture(figure, text)
-    blocks = [KeyFigures({text: text}), Note(text), Note(text, command=True), [table], picture]
-    html = render(Page(text, text, [Section(text, [*blocks, Images(text, [Picture(b"", text)])])]))
+    blocks = [{text: text}, text, Command(text), [table], picture, Images(text, [Picture(b"", text)])]
+    html = render(text, text, [Section(text, blocks)])
     reader = Reader(html)
     reader.check()
     tags = [
@@ -50,6 +39,6 @@ def test_what_cannot_be_had_is_one_sentence() -> None:
         raise InputError("the file is gone")
 
     sentence = "This part is left out: the file is gone."
-    assert section("part", missing) == [Section("part", [Note(sentence)], lacks=sentence)]
+    assert section("part", missing) == [Section("part", [sentence], lacks=sentence)]
     assert section("part", list) == []
-    assert section("part", lambda: [Note("a")]) == [Section("part", [Note("a")])]
+    assert section("part", lambda: ["a"]) == [Section("part", ["a"])]
