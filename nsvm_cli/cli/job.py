@@ -67,7 +67,11 @@ class Job:
         overrides = [word for word in words if word.partition("=")[0] not in OF_RUN_DIRECTORY]
         job = {"job": int(hydra.job.num), "sweep": self.sweep} if several else NO_JOB
         fields = {**job, "overrides": overrides, "config_dir": self.config_dir}
-        place = Place(Path(hydra.runtime.output_dir), fields, self.full_error)
+        created = Path(hydra.runtime.output_dir)
+        place = Place(created, fields, self.full_error)
+        if several and not hydra.job.chdir:  # a worker of Ray has started in a folder of its cluster
+            os.chdir(hydra.runtime.cwd)
+            place.directory = Path(hydra.sweep.dir, hydra.sweep.subdir).absolute()
         try:
             with place.recorded():
                 settings = parse_settings(plain_values(config))
@@ -84,7 +88,8 @@ class Job:
                 raise
             return math.nan
         finally:
-            _remove_if_unused(place.directory)
+            for directory in {created, place.directory}:
+                _remove_if_unused(directory)
 
 
 @dataclass

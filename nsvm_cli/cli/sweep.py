@@ -133,11 +133,17 @@ class Sweep:
             if self.directory is None:
                 raise
             self._report()
-            raise RunError(f"the sweep ended early: {message_of(error).splitlines()[0]}") from error
+            cause = getattr(error, "cause", None) or error  # Ray wraps what a job raises
+            raise RunError(f"the sweep ended early: {message_of(cause).splitlines()[0]}") from error
         finally:
             SweepDirectory.sweep = None
-        if failed := [outcome for outcome in self._report() if outcome.status == "failed"]:
+        outcomes = self._report()
+        if failed := [outcome for outcome in outcomes if outcome.status == "failed"]:
             raise _failure(failed)
+        if (lacking := (self.jobs or 0) - len(outcomes)) > 0:
+            raise RunError(
+                f"{lacking} of the sweep's jobs left nothing in {self.directory}: can they write there?"
+            )
 
     def look(self) -> tuple[list[str], int]:
         """Return a line for each new notice and job that has ended, and how many jobs have ended."""

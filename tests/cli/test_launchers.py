@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.experimental.callback import Callback
 from joblib.externals.loky import get_reusable_executor
 from omegaconf import DictConfig
 
@@ -100,6 +102,22 @@ def test_a_sweep_grows(tmp_path: Path) -> None:
     assert len([line for line in done.stderr.splitlines() if " finished, test accuracy " in line]) == 5
     assert len(jobs_of(sweep)) == 9
     assert {run: (run / "result.json").stat().st_mtime_ns for run in first} == first
+
+
+class Elsewhere(Callback):
+    """Starts each job in another folder, as a Ray cluster does."""
+
+    def on_job_start(self, config: DictConfig, **_: Any) -> None:
+        os.chdir(os.path.join(config.hydra.runtime.cwd, "elsewhere"))
+
+
+def test_a_job_works_in_the_folder_of_the_command_wherever_it_starts(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "beside.py").touch()
+    started = f"+hydra.callbacks.elsewhere._target_={__name__}.Elsewhere"
+    done = nsvm("train", "-m", *TINY, started, "plugins=[beside]", "seed=0,1", cwd=tmp_path, code=0)
+    assert done.stdout.startswith("outputs/sweep/ringnorm: 2 finished, 0 failed")
+    assert len(jobs_of(tmp_path / "outputs" / "sweep" / "ringnorm")) == 2
 
 
 def test_bad_input_of_all_jobs_that_failed_is_2_and_can_be_mended(tmp_path: Path) -> None:

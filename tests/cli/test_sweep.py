@@ -98,6 +98,11 @@ def test_what_is_started_over_counts_once_it_has_ended(
     assert lines(out)[-1] == "What is left: nsvm train -m a=0,1,2,3 b=0"
 
 
+def test_jobs_that_leave_nothing_are_a_failure(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="3 of the sweep's jobs left nothing in "):
+        swept(tmp_path, 4, lambda: job(tmp_path, 0, "finished"))
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [
