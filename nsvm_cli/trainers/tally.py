@@ -66,5 +66,5 @@ class Tally:
             raise ValueError(f"{self.correct} correct and {self.violations} violations of {self.samples}")
 
 
-def _mean(total: float | None, count: int) -> float | None:
+def _mean(total: int | float | None, count: int) -> float | None:
     return None if total is None or not count or not math.isfinite(total) else total / count
