@@ -105,7 +105,7 @@ class Small:
 
     def theta(self, lr: float = 0.05) -> FeatureMap:
         """Return a copy of the network as a trainer takes it."""
-        return FeatureMap(deepcopy(self.network), SGD(lr, momentum=0.9, weight_decay=0.01), dropout_seed=5)
+        return FeatureMap(deepcopy(self.network), SGD(lr, momentum=0.9, weight_decay=0.01), seed=5)
 
 
 MakeSmall = Callable[..., Small]

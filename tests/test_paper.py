@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernel_gradients import Directions, WithGradient, build_gradient
+from nsvm_cli.models.kernel_gradients import WithGradient, build_gradient, directions
 from nsvm_cli.models.kernels import RBF, Kernel, Linear, Normalized, Polynomial
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.objectives import alignment, norm_surrogate
@@ -44,7 +44,7 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 
 def plain(s: Small) -> FeatureMap:
     """Return theta with plain gradient descent, so that a step is the rate times the gradient."""
-    return FeatureMap(deepcopy(s.network), SGD(LR), dropout_seed=0)
+    return FeatureMap(deepcopy(s.network), SGD(LR), seed=0)
 
 
 def descended(theta: Sequence[Tensor], by_theta: Sequence[Tensor]) -> Tensor:
@@ -136,7 +136,7 @@ def test_only_finite_differences_become_expensive_with_many_features(how: str, m
     a, b = random(3, 7), random(4, 7, seed=1)
     estimate = build_gradient({"gradient": how})
     assert estimate is not None
-    K = WithGradient(Counted(), estimate, Directions(seed=0, t=1))
+    K = WithGradient(Counted(), estimate, directions(seed=0, t=1))
     G = K(a, b)
     calls.clear()
     K.gradient(a, b, G, G)

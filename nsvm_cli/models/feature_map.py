@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.dropout import Masks, dropout_masks
-from nsvm_cli.models.kernel_gradients import Differences, Directions, WithGradient
+from nsvm_cli.models.kernel_gradients import Differences, WithGradient, directions
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.networks import has_modes
-from nsvm_cli.models.optimizers import OptimizerConfig
-from nsvm_cli.randomness import key_of_step
+from nsvm_cli.models.optimizers import Rule
+from nsvm_cli.randomness import Stream, derived_seed, key_of_step
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 
 CHUNK = 2**17
@@ -64,15 +64,13 @@ class Training:
 
     def __init__(self, F: FeatureMap, t: int) -> None:
         self.F, self.t = F, t
-        self._passed: list[tuple[Batch, Tensor]] = []
+        self._passed: dict[bytes, Tensor] = {}
 
     def __call__(self, *x: Batch) -> Any:
         if len(x) == 1:
-            for batch, z in self._passed:
-                if np.array_equal(batch.i, x[0].i) and torch.equal(batch.x, x[0].x):
-                    return z
-            self._passed.append((x[0], self.F.training_pass(x[0], self.t)))
-            return self._passed[-1][1]
+            if (i := x[0].i.tobytes()) not in self._passed:
+                self._passed[i] = self.F.training_pass(x[0], self.t)
+            return self._passed[i]
         whole, rows = distinct(x)
         z = self.F.training_pass(whole, self.t)
         return tuple(z[torch.from_numpy(part).to(z.device)] for part in rows)
@@ -115,16 +113,14 @@ class FeatureMap:
     def __init__(
         self,
         network: nn.Module,
-        optimizer: OptimizerConfig,
-        dropout_seed: int,
+        optimizer: Rule,
+        seed: int,
         augment: Augment | None = None,
-        augment_seed: int = 0,
         kernel_gradient: Differences | None = None,
-        direction_seed: int = 0,
     ) -> None:
-        self.network, self.augment = network, augment
-        self.dropout_seed, self.augment_seed = dropout_seed, augment_seed
-        self.kernel_gradient, self.direction_seed = kernel_gradient, direction_seed
+        self.network, self.augment, self.kernel_gradient = network, augment, kernel_gradient
+        streams = Stream.DROPOUT, Stream.AUGMENT, Stream.KERNEL
+        self.dropout_seed, self.augment_seed, self.direction_seed = (derived_seed(seed, s) for s in streams)
         self.theta_steps = 0
         self.has_modes = has_modes(network)  # to change modes takes as long as a small network's pass
         self.parameters = [p for p in network.parameters() if p.requires_grad]
@@ -167,7 +163,7 @@ class FeatureMap:
     def differentiable(self, K: Kernel, t: int) -> Kernel:
         """Return a kernel as the objective of step t differentiates it: by an estimate, if there is one."""
         how = self.kernel_gradient
-        return K if how is None else WithGradient(K, how, Directions(self.direction_seed, t))
+        return K if how is None else WithGradient(K, how, directions(self.direction_seed, t))
 
     def descend(self, objective: Objective, K: Kernel, t: int, T: int) -> Float[Tensor, ""]:
         """Take one gradient descent step in theta, and return the objective's value before it.

@@ -7,11 +7,13 @@ latter has to be estimated, from values at features nearby: K may be any functio
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
+import numpy as np
 import torch
 from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
@@ -21,20 +23,13 @@ from nsvm_cli.config.registry import STRICT, Positive, build
 from nsvm_cli.models.kernels import Gram, Kernel, Others, Points
 from nsvm_cli.randomness import Stream, generator
 
+Random = Iterator[np.random.Generator]
+"""A generator for each random direction that a step draws."""
 
-@plain_dataclass
-class Directions:
-    """Random directions of a step, which depend on the seed, the step, and how many it has drawn before."""
 
-    seed: int
-    t: int
-    drawn: int = 0
-
-    def signs(self, like: Points) -> Points:
-        """Return the next direction for each point, of signs."""
-        self.drawn += 1
-        drawn = generator(self.seed, Stream.KERNEL, self.t, self.drawn).choice([-1.0, 1.0], like.shape)
-        return torch.from_numpy(drawn).to(like)
+def directions(seed: int, t: int) -> Random:
+    """Return the generators of step t."""
+    return (generator(seed, Stream.KERNEL, t, n) for n in count(1))
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -49,7 +44,7 @@ class Differences(ABC):
     step: Positive | None = None
 
     @abstractmethod
-    def __call__(self, K: Kernel, a: Points, b: Others, G: Gram, random: Directions) -> Points:
+    def __call__(self, K: Kernel, a: Points, b: Others, G: Gram, random: Random) -> Points:
         """Return an estimate of the gradient of sum_ij G_ij K(a_i, b_j) with respect to a."""
 
     def slope(self, K: Kernel, a: Points, b: Others, G: Gram, d: Points) -> Tensor:
@@ -62,7 +57,7 @@ class Differences(ABC):
 class FiniteDifference(Differences):
     """A difference along every axis: 2n matrices of kernel values for n features, and no randomness."""
 
-    def __call__(self, K: Kernel, a: Points, b: Others, G: Gram, random: Directions) -> Points:
+    def __call__(self, K: Kernel, a: Points, b: Others, G: Gram, random: Random) -> Points:
         axes = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
         return torch.cat([self.slope(K, a, b, G, axis.expand_as(a)) for axis in axes], -1)
 
@@ -77,9 +72,12 @@ class SPSA(Differences):
 
     samples: PositiveInt = 1
 
-    def __call__(self, K: Kernel, a: Points, b: Others, G: Gram, random: Directions) -> Points:
-        drawn = (random.signs(a) for _ in range(self.samples))
-        return sum((self.slope(K, a, b, G, d) * d for d in drawn), torch.zeros_like(a)) / self.samples
+    def __call__(self, K: Kernel, a: Points, b: Others, G: Gram, random: Random) -> Points:
+        gradient = torch.zeros_like(a)
+        for _ in range(self.samples):
+            d = torch.from_numpy(next(random).choice([-1.0, 1.0], a.shape)).to(a)
+            gradient += self.slope(K, a, b, G, d) * d
+        return gradient / self.samples
 
 
 GRADIENTS: dict[str, type[Differences]] = {"finite_difference": FiniteDifference, "spsa": SPSA}
@@ -91,7 +89,7 @@ class WithGradient(Kernel):
 
     K: Kernel
     estimate: Differences
-    random: Directions
+    random: Random
 
     def __call__(self, a: Points, b: Others) -> Gram:
         apply: Any = _Value.apply

@@ -107,24 +107,11 @@ def _cosine(K: Float[Tensor, "k k"], U: Float[Tensor, "k k"]) -> Value:
     return cosine
 
 
-def squared(beta: float, gamma: Value) -> Value:
-    """Return L(beta, gamma) = (beta - gamma)^2  (paper, Section 5)."""
-    return (beta - gamma) ** 2
-
-
-def linear(beta: float, gamma: Value) -> Value:
-    """Return L(beta, gamma) = -beta gamma.
-
-    With beta = 1, minimising it maximises the alignment itself  (paper, derivation of Algorithm 4).
-    """
-    return -beta * gamma
-
-
 ALIGNMENT_LOSSES: dict[str, Callable[[float, Value], Value]] = {
-    "squared": squared,
-    "linear": linear,
+    "squared": lambda beta, gamma: (beta - gamma) ** 2,  # paper, Section 5
+    "linear": lambda beta, gamma: -beta * gamma,  # derivation of Algorithm 4: with beta = 1, -A itself
 }
-"""L of Algorithm 4's Part 1."""
+"""L(beta, gamma) of Algorithm 4's Part 1."""
 
 OVERFLOW = (
     "the kernel matrix of the training data holds values that are not finite; "

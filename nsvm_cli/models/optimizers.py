@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY
-from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -22,32 +23,6 @@ from torch.optim.sgd import sgd
 from nsvm_cli.config.registry import STRICT, Fraction, NonNegative, build, entry_of
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 
-
-@runtime_checkable
-class Optimizer(Protocol):
-    """An update rule for theta, with its state."""
-
-    def step(self, gradients: Sequence[Tensor], progress: float) -> None:
-        """Update each parameter, given the gradient of each."""
-
-    def state_dict(self) -> StateDict:
-        """Return the state, such as momenta."""
-
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Restore a saved state.
-
-        Raises:
-            ValueError: it belongs to other parameters or to another rule.
-        """
-
-
-@runtime_checkable
-class OptimizerConfig(Protocol):
-    """The settings of an optimizer; calling them with parameters gives the optimizer."""
-
-    def __call__(self, parameters: Sequence[Tensor]) -> Optimizer: ...
-
-
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda progress: 1.0,
     "linear": lambda progress: 1.0 - progress,
@@ -56,13 +31,20 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 """The factor of the learning rate as a function of ``progress``."""
 
 
-@dataclass(frozen=True, config=STRICT)
-class Rate:
-    """The learning rate: ``lr`` times the schedule, with a linear warmup from 0.
+Kept = Mapping[str, list[Tensor]]
 
-    ``warmup`` is the fraction of the run that the warmup takes. With ``warmup=1`` the rate rises to the end,
-    which in Algorithms 1 and 2 compensates the factor 1/(t-1) of the objective.
+
+@dataclass(frozen=True, config=STRICT)
+class Rule(ABC):
+    """The settings of an optimizer; calling them with parameters gives the optimizer.
+
+    The learning rate is ``lr`` times the schedule, with a linear warmup from 0. ``warmup`` is the fraction of
+    the run that the warmup takes. With ``warmup=1`` the rate rises to the end, which in Algorithms 1 and 2
+    compensates the factor 1/(t-1) of the objective.
     """
+
+    kept: ClassVar[Mapping[str, Callable[[Tensor], Tensor]]]
+    """What the rule keeps between steps, by name: the initial value for each parameter."""
 
     lr: NonNegative
     _: KW_ONLY
@@ -74,18 +56,31 @@ class Rate:
         rise = min(1.0, progress / self.warmup) if self.warmup else 1.0
         return self.lr * rise * SCHEDULES[self.schedule](progress)
 
+    def __call__(self, parameters: Sequence[Tensor]) -> Optimizer:
+        return Optimizer(self, parameters)
 
-class _Updates:
-    """The steps of a rule, and what it keeps: a tensor for each parameter, by name."""
+    @abstractmethod
+    def update(self, theta: list[Tensor], by_theta: list[Tensor], kept: Kept, lr: float) -> None:
+        """Take a step in theta at the rate ``lr``."""
 
-    def __init__(self, rule: SGD | Adam, parameters: Sequence[Tensor]) -> None:
-        self.settings, self.parameters = rule, list(parameters)
-        self.kept = {name: [like(p) for p in parameters] for name, like in rule.kept.items()}
+
+class Optimizer:
+    """A rule with the parameters that it moves and what it keeps of each of them."""
+
+    def __init__(self, settings: Rule, parameters: Sequence[Tensor]) -> None:
+        self.settings, self.parameters = settings, list(parameters)
+        self.kept = {name: [like(p) for p in parameters] for name, like in settings.kept.items()}
 
     def state_dict(self) -> StateDict:
+        """Return what is kept, such as momenta."""
         return {name: _by_number(tensors) for name, tensors in self.kept.items()}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Restore a saved state.
+
+        Raises:
+            ValueError: it belongs to other parameters or to another rule.
+        """
         expect_keys(saved, self.kept)
         for name, tensors in self.kept.items():
             expect_keys(saved[name], _by_number(tensors))
@@ -93,6 +88,7 @@ class _Updates:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], progress: float) -> None:
+        """Update each parameter, given the gradient of each."""
         laid_out = [  # with the strides of the parameters, as the fused functions require
             gradient if gradient.stride() == p.stride() else torch.empty_like(p).copy_(gradient)
             for p, gradient in zip(self.parameters, gradients, strict=True)
@@ -104,11 +100,8 @@ def _by_number(tensors: Sequence[Tensor]) -> StateDict:
     return {str(n): tensor for n, tensor in enumerate(tensors)}
 
 
-Kept = Mapping[str, list[Tensor]]
-
-
 @dataclass(frozen=True, config=STRICT)
-class SGD(Rate):
+class SGD(Rule):
     """Gradient descent with momentum and L2 regularisation, as in the paper's experiments."""
 
     compiled: ClassVar[bool] = True
@@ -117,11 +110,7 @@ class SGD(Rate):
     momentum: Fraction = 0.0
     weight_decay: NonNegative = 0.0
 
-    def __call__(self, parameters: Sequence[Tensor]) -> Optimizer:
-        return _Updates(self, parameters)
-
     def update(self, theta: list[Tensor], by_theta: list[Tensor], kept: Kept, lr: float) -> None:
-        """Take a step in theta at the rate ``lr``."""
         sgd(
             theta,
             by_theta,
@@ -137,7 +126,7 @@ class SGD(Rate):
 
 
 @dataclass(frozen=True, config=STRICT)
-class Adam(Rate):
+class Adam(Rule):
     """Adam with L2 regularisation."""
 
     kept: ClassVar = {
@@ -151,11 +140,7 @@ class Adam(Rate):
     beta2: Fraction = 0.999
     weight_decay: NonNegative = 0.0
 
-    def __call__(self, parameters: Sequence[Tensor]) -> Optimizer:
-        return _Updates(self, parameters)
-
     def update(self, theta: list[Tensor], by_theta: list[Tensor], kept: Kept, lr: float) -> None:
-        """Take a step in theta at the rate ``lr``."""
         adam(
             theta,
             by_theta,
@@ -174,10 +159,10 @@ class Adam(Rate):
         )
 
 
-OPTIMIZERS: dict[str, type[OptimizerConfig]] = {"sgd": SGD, "adam": Adam}
+OPTIMIZERS: dict[str, type[Rule]] = {"sgd": SGD, "adam": Adam}
 
 
-def build_optimizer(settings: Mapping[str, Any]) -> OptimizerConfig:
+def build_optimizer(settings: Mapping[str, Any]) -> Rule:
     """Return the optimizer settings that an ``optimizer:`` section holds.
 
     Raises:

@@ -120,18 +120,10 @@ def build(settings: Settings, data: Data) -> Experiment:
 def _feature_map(settings: Settings, problem: Problem, scaling: Scaling, parts: Parts) -> FeatureMap:
     """Return F_theta, freshly initialised, with its optimizer and augmentation."""
     shape = tuple(problem.x.shape[1:])
-    seeds = {stream: derived_seed(settings.seed, stream) for stream in Stream}
-    network = build_network(settings.network, shape, seeds[Stream.THETA], problem.task.outputs)
+    seed = derived_seed(settings.seed, Stream.THETA)
+    network = build_network(settings.network, shape, seed, problem.task.outputs).to(problem.x)
     augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
-    return FeatureMap(
-        network.to(problem.x),
-        parts.optimizer,
-        seeds[Stream.DROPOUT],
-        augment,
-        seeds[Stream.AUGMENT],
-        parts.gradient,
-        seeds[Stream.KERNEL],
-    )
+    return FeatureMap(network, parts.optimizer, settings.seed, augment, parts.gradient)
 
 
 def prepare(settings: Settings, samples: SampleCache | None = None) -> Experiment:

@@ -11,7 +11,7 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernel_gradients import Differences, build_gradient
 from nsvm_cli.models.kernels import Kernel, build_kernel
 from nsvm_cli.models.losses import LOSSES
-from nsvm_cli.models.optimizers import OptimizerConfig, build_optimizer
+from nsvm_cli.models.optimizers import Rule, build_optimizer
 from nsvm_cli.trainers import Trainer, build_trainer
 
 
@@ -22,7 +22,7 @@ class Parts:
     algorithm: Trainer[Any]
     kernel: Kernel
     gradient: Differences | None
-    optimizer: OptimizerConfig
+    optimizer: Rule
 
 
 def build_parts(settings: Settings) -> Parts:

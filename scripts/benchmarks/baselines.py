@@ -70,7 +70,7 @@ def fit_pegasos(m: int, seed: int, wanted: float) -> dict[str, float]:
     whenever their number has grown by a half. Looking is not part of the time."""
     z, y, z_test, y_test = samples(m, seed)
     network = build_network({"name": "identity"}, (z.shape[1],), seed=0)
-    problem, F = Problem(z, y, RBF(GAMMA), seed=0), FeatureMap(network, SGD(0.0), dropout_seed=0)
+    problem, F = Problem(z, y, RBF(GAMMA), seed=0), FeatureMap(network, SGD(0.0), seed=0)
     trainer, steps, reached = taken_by(NUMBA, Pegasos(LONGEST, LAM)), 1000, 0.0
     trainer.advance(problem, trainer.start(problem, F), 10)  # loads what is compiled
     time, state = clocked(trainer.start, problem, F)

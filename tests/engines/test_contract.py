@@ -96,7 +96,7 @@ def test_no_pause_and_no_checkpoint_changes_a_bit(
     trainer = short(name, STEPS, 2, engine, lam=1e-2)
 
     def theta() -> FeatureMap:
-        return FeatureMap(build_network(settings, shape, seed=4).to(dtype), SGD(1e-2, 0.9), dropout_seed=5)
+        return FeatureMap(build_network(settings, shape, seed=4).to(dtype), SGD(1e-2, 0.9), seed=5)
 
     def everything(pauses: list[int], restoring: bool = False) -> dict[str, Any]:
         F = theta()

@@ -50,7 +50,7 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 def compare(trainer: Trainer[Any], small: Small, lr: float, moved: float = 1e-2) -> Any:
     """Train with look-ahead and step by step, and return the state with look-ahead."""
     engines: tuple[Engine, ...] = ("torch", "literal")
-    theta = [FeatureMap(deepcopy(small.network), SGD(lr, 0.9, 1e-3), dropout_seed=5) for _ in engines]
+    theta = [FeatureMap(deepcopy(small.network), SGD(lr, 0.9, 1e-3), seed=5) for _ in engines]
     ours, theirs = (train(trainer, small.problem, F, engine=e) for F, e in zip(theta, engines, strict=True))
     assert_same(ours, theirs, 1e-7)
     assert (parameters(theta[0].network) - parameters(small.network)).abs().max() > moved or lr == 0
@@ -89,7 +89,7 @@ def test_augmentation(trainer: Trainer[Any], small: MakeSmall) -> None:
         return x + 0.1 * torch.from_numpy((i * 7 + key) % 11)[:, None]
 
     for engine in ("torch", "literal"):
-        F = FeatureMap(deepcopy(s.network), SGD(1e-3, 0.9), 0, shift, augment_seed=3)
+        F = FeatureMap(deepcopy(s.network), SGD(1e-3, 0.9), 0, shift)
         train(trainer, s.problem, F, engine=engine)  # type: ignore[arg-type]
         thetas.append(parameters(F.network))
     torch.testing.assert_close(*thetas, rtol=0, atol=1e-10)

@@ -18,7 +18,7 @@ from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Biased, Normalized
 from nsvm_cli.models.losses import Binary, Hinge, Logistic, OneVsRest
 from nsvm_cli.models.networks import build_network
-from nsvm_cli.models.optimizers import SGD, Adam, OptimizerConfig
+from nsvm_cli.models.optimizers import SGD, Adam, Rule
 from nsvm_cli.trainers import Trainer, build_trainer
 from tests.conftest import MakeSmall, Small, parameters, short, train
 from tests.engines.test_contract import assert_same
@@ -40,11 +40,11 @@ def trainer_of(
     return short(algorithm, steps or STEPS[algorithm], k, "literal", lam=1e-2, **settings)
 
 
-def of(small: Small, rule: OptimizerConfig | None = None) -> FeatureMap:
-    return FeatureMap(deepcopy(small.network), rule or momentum(1e-4), dropout_seed=5)
+def of(small: Small, rule: Rule | None = None) -> FeatureMap:
+    return FeatureMap(deepcopy(small.network), rule or momentum(1e-4), seed=5)
 
 
-def compare(small: Small, trainer: Trainer[Any], rule: OptimizerConfig | None = None) -> None:
+def compare(small: Small, trainer: Trainer[Any], rule: Rule | None = None) -> None:
     F = of(small, rule)
     ours = train(taken_by("numba", trainer), small.problem, F)
     assert_same(ours, train(trainer, small.problem, of(small, rule)), 1e-7)
@@ -106,7 +106,7 @@ def test_numbers_that_are_not_finite_are_named(algorithm: str, small: MakeSmall)
 def test_what_is_not_covered_is_said(small: MakeSmall) -> None:
     s, alg1 = small(3, network=NETWORK), trainer_of("alg1")
     images = of(Small(s.problem, build_network({"name": "torchvision"}, (1, 28, 28), seed=0)))
-    augmented = FeatureMap(s.network, SGD(1e-3), dropout_seed=0, augment=lambda x, i, key: x)
+    augmented = FeatureMap(s.network, SGD(1e-3), seed=0, augment=lambda x, i, key: x)
     for trainer, changes, F, gap in (
         (build_trainer({"name": "cross_entropy", "steps": 9}), {}, of(s), "algorithm CrossEntropy"),
         (trainer_of("alg4", loss="linear"), {}, of(s), "algorithm.loss=linear"),

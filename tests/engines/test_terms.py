@@ -175,7 +175,7 @@ def test_network(name: str, dropout: float, shared: bool, rows: int, normalize: 
     net = build_network({"name": name, **widths, **output}, SHAPES[name], seed=1).double()
     with torch.no_grad():
         [*net.parameters()][-1].sub_(0.5 if name == "mlp" else 0.2)
-    F, x = FeatureMap(net, SGD(0.1), dropout_seed=3), normal(5, rows, *SHAPES[name])
+    F, x = FeatureMap(net, SGD(0.1), seed=3), normal(5, rows, *SHAPES[name])
     x[: rows // 2, ..., : SHAPES[name][-1] // 2] = 0  # so that pixels of a square are equally large
     theta, i = Theta.of(F, 10, x), np.arange(rows)[::-1].copy()
     few, masked, by_z = i[: networks.ROWS], i * 5, normal(6, rows, theta.width)

@@ -19,7 +19,7 @@ def theta() -> FeatureMap:
     with torch.no_grad():
         for p in network.parameters():
             p.copy_(torch.arange(float(p.numel())).view(p.shape) / 10)
-    return FeatureMap(network.eval(), SGD(0.1), dropout_seed=0)
+    return FeatureMap(network.eval(), SGD(0.1), seed=0)
 
 
 def samples(x: Tensor) -> Batch:
@@ -29,7 +29,7 @@ def samples(x: Tensor) -> Batch:
 def test_a_network_without_free_parameters_stays_unchanged() -> None:
     """This includes its buffers, such as running averages."""
     network = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).eval().requires_grad_(False)
-    F, x = FeatureMap(network, SGD(0.1), dropout_seed=0), samples(torch.randn(6, 3))
+    F, x = FeatureMap(network, SGD(0.1), seed=0), samples(torch.randn(6, 3))
     assert F.fixed
     before = F(x)
     F.descend(lambda F, K: F(x).square().sum(), Linear(), 1, 1)
@@ -50,7 +50,7 @@ def test_a_pass_takes_each_sample_once() -> None:
         torch.testing.assert_close(b, F(other))
         return (a.sum() + b.sum()) * 0
 
-    FeatureMap(nn.Linear(3, 2), SGD(0.1), dropout_seed=0).descend(objective, Linear(), 1, 1)
+    FeatureMap(nn.Linear(3, 2), SGD(0.1), seed=0).descend(objective, Linear(), 1, 1)
 
 
 def test_augmentation_acts_only_in_the_passes_that_move_theta() -> None:
@@ -66,7 +66,7 @@ def test_augmentation_acts_only_in_the_passes_that_move_theta() -> None:
     network = nn.Sequential(nn.Linear(2, 2))
     nn.init.eye_(network[0].weight)
     nn.init.zeros_(network[0].bias)
-    F, again = (FeatureMap(network, SGD(0.0), 0, augment, augment_seed=7) for _ in range(2))
+    F, again = (FeatureMap(network, SGD(0.0), 0, augment) for _ in range(2))
     assert torch.equal(Evaluator(F)(x).z, x.x)
     assert torch.equal(F(x), x.x)
     F.descend(objective, Linear(), 1, 2)

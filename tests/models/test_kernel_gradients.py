@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nsvm_cli.models.kernel_gradients import Directions, WithGradient, build_gradient
+from nsvm_cli.models.kernel_gradients import WithGradient, build_gradient, directions
 from nsvm_cli.models.kernels import Kernel, build_kernel
 
 KERNELS = [
@@ -34,7 +34,7 @@ def given() -> tuple[Tensor, Tensor, Tensor]:
 def differentiated(K: Kernel, how: Any, t: int = 1) -> Kernel:
     estimate = build_gradient({"gradient": how})
     assert estimate is not None
-    return WithGradient(K, estimate, Directions(seed=0, t=t))
+    return WithGradient(K, estimate, directions(seed=0, t=t))
 
 
 def gradients(K: Kernel, a: Tensor, b: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:

@@ -66,7 +66,7 @@ def test_theta_depends_only_on_the_seed(name: str) -> None:
 
 def test_dropout_acts_only_while_theta_moves() -> None:
     network = build_network({**MLP, "dropout": 0.5}, (20,), seed=0)
-    F, x = FeatureMap(network, SGD(0.0), dropout_seed=3), samples(torch.randn(50, 20))
+    F, x = FeatureMap(network, SGD(0.0), seed=3), samples(torch.randn(50, 20))
     seen: list[torch.Tensor] = []
 
     def objective(F: Training, K: Kernel) -> torch.Tensor:
@@ -79,7 +79,7 @@ def test_dropout_acts_only_while_theta_moves() -> None:
     assert torch.equal(F(x), before), "the rate is 0, and dropout is off again"
     assert not torch.equal(seen[0], seen[1])
     assert not torch.equal(seen[0], F(x))
-    again = FeatureMap(network, SGD(0.0), dropout_seed=3)
+    again = FeatureMap(network, SGD(0.0), seed=3)
     again.descend(objective, Linear(), 2, 2)
     assert torch.equal(seen[1], seen[2])
 
@@ -106,7 +106,7 @@ def test_a_network_that_may_depend_on_the_mode_is_run_in_both() -> None:
     assert trains_otherwise(build_network({"name": "cnn", "dropout": 0.5}, (1, 28, 28), seed=0))
     x, seen = torch.randn(4, 3), []
     for network in (plain.eval(), minding.eval()):
-        F = FeatureMap(network, SGD(0.0), dropout_seed=0)
+        F = FeatureMap(network, SGD(0.0), seed=0)
         F.descend(lambda F, K: (seen.append(F(samples(x))), seen[-1].sum())[1], Linear(), 1, 1)
         torch.testing.assert_close(F(x), network(x).detach())
     torch.testing.assert_close(seen[1], -linear(x).detach())

@@ -88,7 +88,7 @@ def test_the_scale_of_a_kernel_does_not_matter(name: str) -> None:
 @pytest.mark.parametrize("gradient", [None, "finite_difference"])
 def test_a_bias_is_no_part_of_the_kernel_matrix(gradient: str | None) -> None:
     """K of samples that are far apart is the identity, and with a bias K + 1."""
-    x, F = Batch(DEGENERATE["far apart"], np.arange(6)), FeatureMap(nn.Identity(), SGD(0.1), dropout_seed=0)
+    x, F = Batch(DEGENERATE["far apart"], np.arange(6)), FeatureMap(nn.Identity(), SGD(0.1), seed=0)
     F.kernel_gradient = build_gradient({"gradient": gradient})
     kernel = F.differentiable(Biased(RBF(1.0)), 1)
     for name, value in {"ones": 0, "identity": 1, "entropy": 1}.items():

@@ -30,7 +30,7 @@ def network(model: str, shape: tuple[int, ...] = COLOUR) -> nn.Module:
 @pytest.mark.parametrize("model", MODELS)
 def test_features_depend_on_the_sample_alone_and_a_step_moves_theta(model: str) -> None:
     side = torchvision_networks.SMALLEST
-    F = FeatureMap(network(model, (1, side, side)), SGD(0.01), dropout_seed=0)
+    F = FeatureMap(network(model, (1, side, side)), SGD(0.01), seed=0)
     x = torch.randn(2, 1, side, side)
     before = F(x)
     torch.testing.assert_close(before[:1], F(x[:1]))

@@ -15,7 +15,7 @@ from nsvm_cli.engines import Engine, taken_by
 from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF
-from nsvm_cli.models.optimizers import SGD, Adam, OptimizerConfig
+from nsvm_cli.models.optimizers import SGD, Adam, Rule
 from nsvm_cli.runs.loop import OnLog, record, run
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.state_dict import flatten, unflatten
@@ -32,7 +32,7 @@ NETWORKS = {
     "dropout": {"name": "mlp", "widths": [8, 6], "dropout": 0.3},
     "identity": {"name": "identity"},
 }
-OPTIMISERS: dict[str, OptimizerConfig] = {
+OPTIMISERS: dict[str, Rule] = {
     "sgd": SGD(0.01, momentum=0.9, weight_decay=0.01, schedule="cosine", warmup=0.3),
     "plain": SGD(0.01),
     "adam": Adam(0.01),
@@ -79,7 +79,7 @@ def test_a_resumed_run_has_the_same_bits(
     trainer = short(name.split()[0], STEPS if k is None else STEPS // 2, k, engine, lam=1e-2, **options)
 
     def theta() -> FeatureMap:
-        return FeatureMap(deepcopy(s.network), OPTIMISERS[optimiser], dropout_seed=5)
+        return FeatureMap(deepcopy(s.network), OPTIMISERS[optimiser], seed=5)
 
     whole: list[Any] = []
     twin = run(trainer, s.problem, theta(), 10, [OnLog(whole.append)])

@@ -71,7 +71,7 @@ def compile_unit(unit: str) -> None:
     problem = Problem(x.view(40, *shape), x.view(40, -1)[:, 0].sign(), RBF(), seed=0)
     more = {"dropout": 0.1 * ("dropout" in network), "normalize": form == NORMALIZED}
     net = build_network({**settings, **more}, shape, seed=0).to(x)
-    F = FeatureMap(net, SGD(1e-3, momentum=0.9), dropout_seed=0)
+    F = FeatureMap(net, SGD(1e-3, momentum=0.9), seed=0)
     trainer = taken_by(NUMBA, build_trainer({"name": algorithm, "steps": 8}))
     trainer.advance(problem, trainer.start(problem, F), trainer.part_steps[0])
 
