@@ -13,9 +13,8 @@ import numpy as np
 from nsvm_cli.config.registry import build
 from nsvm_cli.datasets.base import Samples, Source, Split, Table, take
 from nsvm_cli.datasets.csv import CSV
-from nsvm_cli.datasets.digits import SklearnDigits
 from nsvm_cli.datasets.encoding import TableEncoder, code_labels, features, fit_encoder
-from nsvm_cli.datasets.image_files import CIFAR10, KMNIST, MNIST, FashionMNIST
+from nsvm_cli.datasets.image_files import CIFAR10, KMNIST, MNIST, FashionMNIST, SklearnDigits
 from nsvm_cli.datasets.openml import OpenML
 from nsvm_cli.datasets.pmlb import PMLB
 from nsvm_cli.datasets.ringnorm import Ringnorm

@@ -1,4 +1,4 @@
-"""MNIST, its kin and CIFAR-10: published files, found or downloaded, and verified before use."""
+"""Images: scikit-learn's digits; MNIST, its kin and CIFAR-10, whose published files are verified."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import IO, Annotated, ClassVar, cast
 
 import numpy as np
-from jaxtyping import UInt8
+import torch
+from jaxtyping import Float64, Integer, UInt8
 from pydantic import AfterValidator, BeforeValidator
 from pydantic.dataclasses import dataclass
+from torch.nn import functional
 
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.augmentation import Augment
@@ -27,6 +29,9 @@ from nsvm_cli.tasks import encode
 LARGEST_FILE = 2**28
 """The most bytes of a file: more than the largest that is published."""
 
+Labelled = tuple[UInt8[np.ndarray, "m c h w"] | Float64[np.ndarray, "m c h w"], Integer[np.ndarray, " m"]]
+"""Images, and for each the place of its class in the names of the classes."""
+
 
 def _distinct(classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
     if classes is not None and not 2 <= len(classes) == len({*classes}):
@@ -34,52 +39,78 @@ def _distinct(classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
     return classes
 
 
-def _as_name(name: object) -> object:
-    return str(name) if type(name) is int else name  # a digit from the command line
-
-
-ClassName = Annotated[str, BeforeValidator(_as_name)]
+ClassName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]
 ClassNames = Annotated[tuple[ClassName, ...] | None, AfterValidator(_distinct)]
-"""Classes to choose, by their names; None for all."""
-
-ARCHIVE = "cifar-10-binary.tar.gz"
-
-Part = tuple[UInt8[np.ndarray, "_ c h w"], UInt8[np.ndarray, " _"]]
-"""The images of a training or test set, and their labels."""
+"""Classes to choose, by their names; None for all. A digit from the command line is an integer."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class ImageFiles(Source):
+class Images(Source):
+    """Images of the classes ``names``, of which ``classes`` are chosen."""
+
+    global_scaling: ClassVar[bool] = True
+    names: ClassVar[Sequence[str]] = string.digits
+    """The names of the classes, in the order of their labels."""
+
+    classes: ClassNames = None
+    augment: Augment = ()
+
+    @property
+    def source(self) -> str:
+        """The origin of the images."""
+        raise NotImplementedError
+
+    def parts(self) -> Sequence[Labelled]:
+        """Return the training set and the test set, or all images where no split is official."""
+        raise NotImplementedError
+
+    def load(self, rng: np.random.Generator) -> Samples:
+        label = {name: r for r, name in enumerate(self.names)}
+        names = tuple(self.classes or label)
+        if unknown := [name for name in names if name not in label]:
+            hint = did_you_mean(unknown[0], label)
+            raise InputError(f"dataset.classes: there is no class {unknown[0]!r}; {hint}")
+        labels = [label[name] for name in names]
+        parts = [(x[chosen], y[chosen]) for x, y in self.parts() for chosen in [np.isin(y, labels)]]
+        x, y = map(np.concatenate, zip(*parts, strict=True))
+        test = len(parts[0][1]) if len(parts) > 1 else None
+        return Samples(x, encode(y, labels), names, self.source, official_test=test)
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class SklearnDigits(Images):
+    """scikit-learn's 8x8 digits, pixels in 0..1, enlarged to MNIST's 28x28 by bilinear interpolation."""
+
+    classes: ClassNames = ("0", "1")
+
+    @property
+    def source(self) -> str:
+        return "scikit-learn's digits, 28x28"
+
+    def parts(self) -> Sequence[Labelled]:
+        from sklearn.datasets import load_digits  # slow to import, and needed only here
+
+        digits = load_digits()
+        images = torch.from_numpy(digits.images[:, None] / 16.0)
+        images = functional.interpolate(images, size=(28, 28), mode="bilinear", align_corners=False)
+        return [(images.numpy(), digits.target)]
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class ImageFiles(Images):
     """Images from files below ``root``; pixels are bytes, which stand for 0..1.
 
     Without ``root`` they are in the user's cache folder, and downloaded first if they are missing.
     """
 
-    global_scaling: ClassVar[bool] = True
     address: ClassVar[str]
     """The address of the files, without their names."""
     below: ClassVar[str]
     """The folder of the files below ``root``."""
     sums: ClassVar[Mapping[str, str]]
     """The SHA-256 checksums of the files."""
-    names: ClassVar[Sequence[str]] = string.digits
-    """The names of the classes, in the order of their labels."""
 
     root: str | None = None
-    classes: ClassNames = None
-    augment: Augment = ()
-
-    def parts(self) -> tuple[Part, Part]:
-        """Return the training set and the test set."""
-        raise NotImplementedError
-
-    def load(self, rng: np.random.Generator) -> Samples:
-        labels, names = chosen_classes(self.classes, self.names)
-        parts = self.parts()
-        rows = [np.flatnonzero(np.isin(y, labels)) for _, y in parts]
-        x = np.concatenate([images[chosen] for (images, _), chosen in zip(parts, rows, strict=True)])
-        y = np.concatenate([encode(y[chosen], labels) for (_, y), chosen in zip(parts, rows, strict=True)])
-        return Samples(x, y, names, str(self.folder), official_test=len(rows[0]))
 
     @property
     def folder(self) -> Path:
@@ -87,6 +118,10 @@ class ImageFiles(Source):
         if self.root is not None:
             return Path(self.root).expanduser() / self.below
         return cache_folder() / (self.below or type(self).__name__)
+
+    @property
+    def source(self) -> str:
+        return str(self.folder)
 
     def read(self, name: str) -> bytes:
         """Return the content of a published file.
@@ -130,9 +165,9 @@ class MNIST(ImageFiles):
 
     classes: ClassNames = ("0", "1")
 
-    def parts(self) -> tuple[Part, Part]:
+    def parts(self) -> Sequence[Labelled]:
         images, labels, test_images, test_labels = (_values(self.read(name)) for name in self.sums)
-        return (images[:, None], labels), (test_images[:, None], test_labels)
+        return [(images[:, None], labels), (test_images[:, None], test_labels)]
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -172,6 +207,9 @@ def _values(file: bytes) -> UInt8[np.ndarray, "..."]:
     return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)
 
 
+ARCHIVE = "cifar-10-binary.tar.gz"
+
+
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class CIFAR10(ImageFiles):
     """CIFAR-10 with the official split, 60,000 colour images of ten classes (Krizhevsky, 2009).
@@ -190,7 +228,7 @@ class CIFAR10(ImageFiles):
         *("dog", "frog", "horse", "ship", "truck"),
     )
 
-    def parts(self) -> tuple[Part, Part]:
+    def parts(self) -> Sequence[Labelled]:
         with tarfile.open(fileobj=io.BytesIO(self.read(ARCHIVE))) as archive:
             content = {
                 member.name.rpartition("/")[2]: cast(IO[bytes], archive.extractfile(member)).read()
@@ -198,26 +236,10 @@ class CIFAR10(ImageFiles):
                 if member.isfile()
             }
         training = b"".join(content[f"data_batch_{number}.bin"] for number in range(1, 6))
-        return _records(training), _records(content["test_batch.bin"])
+        return [_records(training), _records(content["test_batch.bin"])]
 
 
-def _records(content: bytes) -> Part:
+def _records(content: bytes) -> Labelled:
     """Return images and labels from records: a label, then the pixels, red, green and blue, row by row."""
     records = np.frombuffer(content, np.uint8).reshape(-1, 1 + 3 * 32 * 32)
     return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
-
-
-def chosen_classes(
-    classes: tuple[str, ...] | None, names: Sequence[str]
-) -> tuple[Sequence[int], tuple[str, ...]]:
-    """Return the labels of the classes with these names, and the names; those of all classes for None.
-
-    Raises:
-        InputError: there is no class of this name.
-    """
-    label = {name: r for r, name in enumerate(names)}
-    if unknown := [name for name in classes or () if name not in label]:
-        hint = did_you_mean(unknown[0], label)
-        raise InputError(f"dataset.classes: there is no class {unknown[0]!r}; {hint}")
-    chosen = tuple(classes or label)
-    return [label[name] for name in chosen], chosen

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nsvm_cli.datasets import SampleCache, load_data
-from nsvm_cli.datasets.digits import SklearnDigits
+from nsvm_cli.datasets.image_files import SklearnDigits
 
 DIGITS = {"name": "digits", "classes": [0, 1], "validation": 0}
 

@@ -11,7 +11,7 @@ import pytest
 
 from nsvm_cli.artifacts.evaluation import evaluate_model
 from nsvm_cli.datasets import DATASETS, Samples
-from nsvm_cli.datasets.digits import SklearnDigits
+from nsvm_cli.datasets.image_files import SklearnDigits
 from nsvm_cli.errors import InputError, Interrupted
 from nsvm_cli.runs.checkpoint import load_checkpoint, save_checkpoint
 from nsvm_cli.runs.open_model import open_model
