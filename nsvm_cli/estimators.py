@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
-from nsvm_cli.datasets import Samples, Table, in_memory
+from nsvm_cli.datasets import Samples, Table, split_data
 from nsvm_cli.datasets.base import ARRAYS
 from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.errors import InputError, did_you_mean
@@ -131,8 +132,12 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         """Train on samples and the codes of their classes, or real targets."""
         settings = self._settings()
         names = getattr(self, "feature_names_in_", None)
-        samples = Samples(_numbers(x), y, () if classes is None else tuple(map(str, classes)), ARRAYS)
-        data = in_memory(samples, None if names is None else [*map(str, names)])
+        samples = Samples(_numbers(x), y, () if classes is None else tuple(map(str, classes)), ARRAYS, len(y))
+        lenient = None if classes is None else samples.task  # there may be one sample of a class
+        data = split_data(samples, 0, 0, x.ndim > 2, self._task, lenient)
+        if names is not None:
+            medians = dict(zip(map(str, names), np.median(samples.x, 0).tolist(), strict=True))
+            data = replace(data, columns=tuple(medians), encoder=TableEncoder(medians))
         with own_threads():
             experiment = build(settings, data)
             model = train_in_memory(experiment)

@@ -4,41 +4,29 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import torch
 
 from nsvm_cli.config.registry import build
-from nsvm_cli.datasets.base import Samples, Source, Split, Table, take
+from nsvm_cli.datasets.base import Samples, Source, Split, Table
 from nsvm_cli.datasets.csv import CSV
 from nsvm_cli.datasets.encoding import TableEncoder, code_labels, features, fit_encoder
 from nsvm_cli.datasets.image_files import CIFAR10, KMNIST, MNIST, FashionMNIST, SklearnDigits
 from nsvm_cli.datasets.openml import OpenML
 from nsvm_cli.datasets.pmlb import PMLB
 from nsvm_cli.datasets.ringnorm import Ringnorm
-from nsvm_cli.datasets.splits import duplicates, split_rows
+from nsvm_cli.datasets.splits import split_rows
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import MEMORY_BUDGET, memory_limit
 from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.randomness import Stream, generator
 from nsvm_cli.tasks import Regression, Task
 
-__all__ = [
-    "DATASETS",
-    "Data",
-    "SampleCache",
-    "Samples",
-    "Source",
-    "Split",
-    "Splits",
-    "Table",
-    "build_source",
-    "load_data",
-    "shared_samples",
-    "split_data",
-]
+__all__ = ["DATASETS", "Data", "Samples", "Source", "Split", "Splits", "Table", "load_data", "split_data"]
 
 DATASETS: dict[str, type[Source]] = {
     "ringnorm": Ringnorm,
@@ -56,7 +44,7 @@ REPORTED_DUPLICATES = 0.01
 """Least share of held-out samples equal to training samples that a run reports."""
 
 
-class Splits(Mapping[str, Split]):
+class Splits:
     """The raw splits ``train``, ``validation``, ``test`` and ``all``.
 
     Each split is created on first access, so an unused test set is never touched.
@@ -65,11 +53,7 @@ class Splits(Mapping[str, Split]):
     def __init__(self, samples: Samples, rows: Mapping[str, np.ndarray]) -> None:
         self._samples, self._rows = samples, rows
         self._taken: dict[str, Split] = {}
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The number of samples in each split, without creating any."""
-        return {name: len(rows) for name, rows in self._rows.items()}
+        self.sizes = {name: len(rows) for name, rows in rows.items()}
 
     @property
     def held_out(self) -> Literal["validation", "test"]:
@@ -78,14 +62,9 @@ class Splits(Mapping[str, Split]):
 
     def __getitem__(self, name: str) -> Split:
         if name not in self._taken:
-            self._taken[name] = take(self._samples, self._rows[name])
+            arrays = (array[self._rows[name]] for array in (self._samples.x, self._samples.y))
+            self._taken[name] = Split(*(torch.from_numpy(np.ascontiguousarray(a)) for a in arrays))
         return self._taken[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
 
 @dataclass(frozen=True)
@@ -94,7 +73,7 @@ class Data:
 
     With ``official_split`` the test set is the same for every seed; if ``generated``, each seed has samples
     of its own. Otherwise all seeds split the same samples, each in its own way. For a table, ``columns`` are
-    the names of its columns, and ``encoder`` turned them into features. ``origins`` are those of ``Samples``.
+    the names of its columns, and ``encoder`` turned them into features. For ``origins`` see ``Samples``.
     """
 
     splits: Splits
@@ -116,7 +95,11 @@ class Data:
     @functools.cached_property
     def duplicates(self) -> int:
         """The number of held-out samples that have exactly the features of a training sample."""
-        return duplicates(self.splits["train"], self.held_out)
+        seen, rows = (
+            [hash((row + 0).tobytes()) for row in split.x.numpy()]  # no -0.0
+            for split in (self.splits["train"], self.held_out)
+        )
+        return int(np.isin(rows, seen).sum())
 
     def remarks(self) -> list[str]:
         """Return lines about the data that matter for trusting a score."""
@@ -128,14 +111,6 @@ class Data:
             f"{self.duplicates} of {size} {name} samples have exactly the features of a training sample: "
             "the score on these says little about new samples"
         ]
-
-    def overlap(self, split: Literal["validation", "test"]) -> float:
-        """Return the ratio of the samples in a split to the training samples if all seeds draw both from the
-        same samples, else 0. Scores of such seeds are correlated: see ``nsvm_cli.comparison.intervals``.
-        """
-        sizes = self.splits.sizes
-        drawn = not self.generated and (split == "validation" or not self.official_split)
-        return sizes[split] / sizes["train"] if drawn else 0.0
 
 
 def build_source(settings: Mapping[str, Any]) -> Source:
@@ -241,27 +216,6 @@ def split_data(
         samples.sha256,
         columns,
         encoder,
-    )
-
-
-def in_memory(samples: Samples, columns: Sequence[str] | None = None) -> Data:
-    """Return data with all samples in the training set, in order; ``columns`` are the names of the features.
-
-    Raises:
-        InputError: the samples do not define a task.
-    """
-    rows = {"train": np.arange(len(samples.y)), **dict.fromkeys(("validation", "test"), np.arange(0))}
-    medians = None if columns is None else dict(zip(columns, np.median(samples.x, 0).tolist(), strict=True))
-    return Data(
-        Splits(samples, rows | {"all": rows["train"]}),
-        official_split=False,
-        generated=False,
-        global_scaling=samples.x.ndim > 2,
-        task=_task(samples, rows["train"]),
-        source=samples.source,
-        sha256=samples.sha256,
-        columns=None if columns is None else tuple(columns),
-        encoder=None if medians is None else TableEncoder(medians),
     )
 
 

@@ -154,9 +154,3 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.y)
-
-
-def take(samples: Samples, rows: np.ndarray) -> Split:
-    """Return these rows in this order."""
-    x, y = (np.ascontiguousarray(array[rows]) for array in (samples.x, samples.y))
-    return Split(torch.from_numpy(x), torch.from_numpy(y))

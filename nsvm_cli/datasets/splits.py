@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
-from nsvm_cli.datasets.base import Samples, Split
+from nsvm_cli.datasets.base import Samples
 from nsvm_cli.datasets.csv import is_number
 from nsvm_cli.errors import InputError
 from nsvm_cli.randomness import Stream, generator
@@ -32,9 +33,9 @@ def split_rows(
     Raises:
         InputError: there are too few samples for such a split.
     """
-    if not lenient:
-        _expect_two_of_each(samples)
     rows = np.arange(len(samples.y))
+    if not lenient:
+        _expect_two_of_each(samples, _sizes(samples, rows))
     if samples.official_test is not None:
         train, test = np.split(rows, [samples.official_test])
     else:
@@ -47,44 +48,26 @@ def split_rows(
             )
         test = _draw(samples, rows, counts, generator(seed, Stream.SPLIT))
         train = np.setdiff1d(rows, test, assume_unique=True)
-    if not lenient:
-        _expect_more_than(validation, samples, train)
-    counts = [_validation_count(size, validation) for size in _sizes(samples, train).values()]
+    sizes = _sizes(samples, train)
+    for name, size in sizes.items():
+        if validation >= size and not lenient:
+            of_class = f" of class {name}" if name else ""
+            raise InputError(
+                f"dataset.validation={validation}: expected less than the {size} training samples{of_class}"
+            )
+    counts = [_validation_count(size, validation) for size in sizes.values()]
     held_out = _draw(samples, train, counts, generator(seed, Stream.SPLIT, 1))
-    return {
-        "train": np.setdiff1d(train, held_out, assume_unique=True),
-        "validation": held_out,
-        "test": test,
-        "all": rows,
-    }
+    train = np.setdiff1d(train, held_out, assume_unique=True)
+    return {"train": train, "validation": held_out, "test": test, "all": rows}
 
 
-def duplicates(train: Split, held_out: Split) -> int:
-    """Return how many held-out samples have exactly the features of a training sample."""
-    seen, rows = (
-        [hash((row + 0).tobytes()) for row in part.x.numpy()] for part in (train, held_out)
-    )  # no -0.0
-    return int(np.isin(rows, seen).sum())
-
-
-def _expect_two_of_each(samples: Samples) -> None:
-    sizes = _sizes(samples, np.arange(len(samples.y)))
+def _expect_two_of_each(samples: Samples, sizes: Mapping[str, int]) -> None:
     for name, size in sizes.items():
         if size < 2:
-            hint = "; to predict numbers rather than classes: task=regression"
-            raise InputError(
-                f"{samples.source}: expected at least 2 samples{_of_class(name)}, found {size}"
-                f"{hint if all(map(is_number, sizes)) else ''}"
-            )
-
-
-def _expect_more_than(validation: int | float, samples: Samples, train: np.ndarray) -> None:
-    for name, size in _sizes(samples, train).items():
-        if validation >= size:
-            raise InputError(
-                f"dataset.validation={validation}: expected less than the {size} training samples"
-                f"{_of_class(name)}"
-            )
+            of_class = f" of class {name}" if name else ""
+            numbers = all(map(is_number, sizes))
+            hint = "; to predict numbers rather than classes: task=regression" if numbers else ""
+            raise InputError(f"{samples.source}: expected at least 2 samples{of_class}, found {size}{hint}")
 
 
 def _validation_count(size: int, validation: int | float) -> int:
@@ -119,10 +102,6 @@ def _test_counts(sizes: list[int]) -> list[int]:
         counts[without[0]] += 1
         counts[counts.index(max(counts))] -= 1
     return counts
-
-
-def _of_class(name: str) -> str:
-    return f" of class {name}" if name else ""
 
 
 def _draw(samples: Samples, rows: np.ndarray, counts: list[int], rng: np.random.Generator) -> np.ndarray:

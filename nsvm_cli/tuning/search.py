@@ -263,7 +263,8 @@ def _final(
     for future in as_completed(futures):
         known[futures[future]] = outcome(future)
         study.set_user_attr("final", known)
-    overlap, samples = data.overlap("validation"), data.splits.sizes["validation"]
+    sizes = data.splits.sizes
+    samples, overlap = sizes["validation"], 0.0 if data.generated else sizes["validation"] / sizes["train"]
     finals = [
         replace(
             c,

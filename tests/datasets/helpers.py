@@ -25,10 +25,6 @@ def refusal(name: str, **settings: Any) -> str:
     return message
 
 
-def sizes(data: Data) -> dict[str, int]:
-    return {name: len(part) for name, part in data.splits.items()}
-
-
 def labelled(negative: int, positive: int, official_test: int | None = None) -> Samples:
     """Return samples of mixed classes whose only feature is the number of their row."""
     y = np.concatenate([np.full(negative, -1.0), np.full(positive, 1.0)])

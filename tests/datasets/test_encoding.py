@@ -56,8 +56,8 @@ def test_a_table_is_encoded_as_by_scikit_learn(write: Write) -> None:
             ("text", OneHotEncoder(handle_unknown="ignore", sparse_output=False), TEXT),
         ]
     ).fit(cells.iloc[rows_of(data, "train")])
-    for name, part in data.splits.items():
-        rows = rows_of(data, name)
+    for name in data.splits.sizes:
+        part, rows = data.splits[name], rows_of(data, name)
         np.testing.assert_array_equal(part.x, theirs.transform(cells.iloc[rows]))
         assert part.y.tolist() == [1 if label == "spam" else -1 for label in Y[rows]]
     assert data.splits["train"].x.shape[1] == 3 + 3 + 4 + 2, "an empty cell in text is a category of its own"

@@ -9,7 +9,7 @@ from nsvm_cli.datasets import load_data
 from nsvm_cli.errors import InputError
 from nsvm_cli.tasks import Classification, Regression, task_for
 from tests.datasets.conftest import Write
-from tests.datasets.helpers import load, refusal, sizes
+from tests.datasets.helpers import load, refusal
 from tests.datasets.test_csv import ROWS, X
 
 
@@ -53,7 +53,7 @@ def targets(write: Write, *changed: str) -> dict[str, str]:
 
 def test_real_targets(write: Write) -> None:
     data = load_data({**targets(write), "validation": 5}, 0, "regression")
-    assert sizes(data) == {"train": 31, "validation": 5, "test": 4, "all": 40}
+    assert data.splits.sizes == {"train": 31, "validation": 5, "test": 4, "all": 40}
     np.testing.assert_array_equal(data.splits["all"].y, X[:, 1])
     y = data.splits["train"].y
     assert isinstance(data.task, Regression)

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from tests.conftest import real
-from tests.datasets.helpers import load, refusal, sizes
+from tests.datasets.helpers import load, refusal
 
 HEADER = "a,b,colour,answer\n"
 ROWS = [f"{i},{i % 7}.5,{'red' if i % 3 else 'blue'},{'yes' if i % 2 else 'no'}\n" for i in range(60)]
@@ -25,7 +25,7 @@ def test_a_local_copy_with_its_label_last(tmp_path: Path) -> None:
     assert data.task.classes == ("no", "yes")
     assert data.columns == ("a", "b", "colour")
     assert data.origins == ("OpenML 5",)
-    assert sizes(data)["all"] == 60
+    assert data.splits.sizes["all"] == 60
     other = load("openml", id=5, path=str(file), label="colour", drop=["a"])
     assert (other.task.classes, other.columns) == (("blue", "red"), ("b", "answer"))
     says = "has no column 'colours'; did you mean colour?"

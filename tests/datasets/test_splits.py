@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -116,16 +114,3 @@ def test_a_trained_model_takes_what_there_is(y: list[float], validation: int | f
     parts = [rows[name] for name in ("train", "validation", "test")]
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), rows["all"])
     assert (len(rows["all"]), len(rows["test"])) == (len(y), -(-len(y) // 10))
-
-
-@pytest.mark.parametrize(
-    ("official_test", "generated", "test", "validation"),
-    [(None, False, 10 / 80, 10 / 80), (90, False, 0, 10 / 80), (None, True, 0, 0)],
-    ids=["one table", "official test set", "generated"],
-)
-def test_seeds_overlap_in_what_they_draw_from_the_same_samples(
-    official_test: int | None, generated: bool, test: float, validation: float
-) -> None:
-    samples = replace(labelled(50, 50, official_test), generated=generated)
-    data = split_data(samples, 5, 0, global_scaling=False)
-    assert (data.overlap("test"), data.overlap("validation")) == (test, validation)

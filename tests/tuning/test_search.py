@@ -155,7 +155,8 @@ def test_the_first_candidate_is_the_settings_as_far_as_the_space_holds_them(tmp_
     budget = {"trials": 3, "seeds": 1, "finalists": 1, "final_seeds": 2, "jobs": 1}
     tried: list[Candidate] = []
     wanted = parse_search(search(space=space, directory=str(tmp_path / "search"), **budget))
-    tune(values, wanted, SUGGESTED, int, tried.append)
+    [best] = tune(values, wanted, SUGGESTED, int, tried.append)
+    assert best.overlap == 0, "each seed draws its own samples"
     first, *others = (candidate.point for candidate in tried)
     assert first == {**default, "kernel.gamma": 1 / 8, "optimizer.lr": first["optimizer.lr"]}
     assert tried[0].scores == [validation_score(placed(values, first), 1000)]
