@@ -127,7 +127,10 @@ def read_csv(
             problem = "is not a file" if file.exists() else "does not exist"
             advice = f", relative to the folder where the command is run; name it with {setting}=FILE"
             raise InputError(f"{what} {problem}: expected a CSV file{'' if file.is_absolute() else advice}")
-        expect_room(file.stat().st_size, what)  # before it is read: a stranger's settings may name any file
+        # before it is read: a stranger's settings may name any file
+        if (size := file.stat().st_size) == 0:  # as of those of /proc, which may be endless
+            raise InputError(f"{what} cannot be read as CSV: it is empty")
+        expect_room(size, what)
         options = parsing(separator, labels, text) | {"names": names}
         table: pd.DataFrame = pd.read_csv(file, **options)
     if labels and not {*labels} & {*table}:
