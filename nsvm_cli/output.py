@@ -63,17 +63,16 @@ def standard_streams() -> Iterator[list[OSError]]:
     Characters that the encoding lacks are written as escapes. Yields the errors of standard output, for
     commands whose output is their result.
     """
-    before: Any = sys.stdout, sys.stderr
     errors: list[OSError] = []
-    streams: Any = _Unfailing(sys.stdout, errors), _Unfailing(sys.stderr, [])
-    sys.stdout, sys.stderr = streams
-    try:
-        yield errors
-    finally:
-        sys.stdout.flush()
-        sys.stderr.write("")  # removes the line of ``flash``
-        sys.stderr.flush()
-        sys.stdout, sys.stderr = before
+    out: Any = _Unfailing(sys.stdout, errors)
+    err: Any = _Unfailing(sys.stderr, [])
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            yield errors
+        finally:
+            out.flush()
+            err.write("")  # removes the line of ``flash``
+            err.flush()
 
 
 class _Unfailing:

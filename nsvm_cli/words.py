@@ -111,16 +111,14 @@ RECORD_FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 )
 """What a line shows of a record: field, name and format; the most important first."""
 
-OF_SVM = ("violations", "support_vectors")
-"""Figures hidden while zero."""
-
 
 def figures_of(record: Mapping[str, Any]) -> list[str]:
     """Return the figures of a record in words, the most important first."""
+    of_svm = ("violations", "support_vectors")  # hidden while zero
     return [
-        f"{name} {shown(record[key])}"
+        f"{name} {shown(value)}"
         for key, name, shown in RECORD_FIGURES
-        if record.get(key) is not None and (record[key] or key not in OF_SVM)
+        if (value := record.get(key)) is not None and (value or key not in of_svm)
     ]
 
 
@@ -135,45 +133,35 @@ FEW_CLASSES = 12
 MOST_PAIRS = 8
 """The most confusions that are listed where there is no room for a matrix."""
 
-Counts = Sequence[Sequence[int]]
-"""A confusion matrix: counts of samples by their class (row) and the class that was decided for (column)."""
-
-Recall = Sequence[float | None]
-"""The share of each class that is decided rightly; None without samples."""
+Confusion = Sequence[Sequence[int]]
+"""Counts of samples by their class (row) and the class that was decided for (column)."""
 
 
-def matrix_cells(confusion: Counts, recall: Recall, names: Sequence[str]) -> Rows:
+def matrix_cells(confusion: Confusion, recall: Sequence[float | None], names: Sequence[str]) -> Rows:
     """Return the confusion matrix below its head, with a row for each class, a column for each decision."""
     rows = zip(names, confusion, recall, strict=True)
     head = ("", *names, "recall")
     return [head, *((name, *(str(n or ".") for n in row), percent(share, 1)) for name, row, share in rows)]
 
 
-def frequent_cells(confusion: Counts, recall: Recall, names: Sequence[str]) -> Rows:
+def frequent_cells(confusion: Confusion, recall: Sequence[float | None], names: Sequence[str]) -> Rows:
     """Return the most frequent confusions below their head, one a row."""
-    pairs = [
-        (count, i, j) for i, row in enumerate(confusion) for j, count in enumerate(row) if count and i != j
-    ]
-    return [
-        ("class", "decision", "samples", "recall"),
-        *(
-            (names[i], names[j], f"{count} of {sum(confusion[i])}", percent(recall[i], 1))
-            for count, i, j in sorted(pairs, key=lambda pair: -pair[0])[:MOST_PAIRS]
-        ),
-    ]
+    pairs = [(n, i, j) for i, row in enumerate(confusion) for j, n in enumerate(row) if n and i != j]
+    pairs = sorted(pairs, key=lambda pair: -pair[0])[:MOST_PAIRS]
+    rows = [(names[i], names[j], f"{n} of {sum(confusion[i])}", percent(recall[i], 1)) for n, i, j in pairs]
+    return [("class", "decision", "samples", "recall"), *rows]
 
 
-def class_cells(confusion: Counts, names: Sequence[str]) -> Rows:
+def class_cells(confusion: Confusion, names: Sequence[str]) -> Rows:
     """Return precision, recall and F1 of each class below their head; of many, those of the lowest F1."""
     rows = []
     for r, (name, row) in enumerate(zip(names, confusion, strict=True)):
         right, samples, decided = row[r], sum(row), sum(other[r] for other in confusion)
         parts = (right, decided), (right, samples), (2 * right, samples + decided)
         shares = [part / whole if whole else None for part, whole in parts]
-        f1 = 1.0 if shares[-1] is None else shares[-1]
-        rows.append((f1, (name, str(samples), *(percent(share, 1) for share in shares))))
+        rows.append((shares[-1], (name, str(samples), *(percent(share, 1) for share in shares))))
     if len(rows) > FEW_CLASSES:
-        rows = sorted(rows, key=lambda row: row[0])[:FEW_CLASSES]
+        rows = sorted(rows, key=lambda row: 1.0 if row[0] is None else row[0])[:FEW_CLASSES]
     return [("class", "samples", "precision", "recall", "F1"), *(cells for _, cells in rows)]
 
 

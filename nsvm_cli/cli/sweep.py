@@ -101,10 +101,10 @@ class Sweep:
 
     def start(self, directory: Path, jobs: int | None, keys: set[str]) -> None:
         """Show the jobs in a directory from now on: how many, and the keys that tell them apart."""
-        from nsvm_cli.terminal.console import SweepProgress
+        from nsvm_cli.terminal.console import sweep_progress
 
         self.directory, self.jobs, self.keys = directory, jobs, keys
-        self._watching.enter_context(SweepProgress(self.look, jobs))
+        self._watching.enter_context(sweep_progress(self.look, jobs))
 
     @contextlib.contextmanager
     def reported(self) -> Iterator[Sweep]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -83,10 +84,9 @@ def show_evaluations(evaluations: Sequence[Mapping[str, Any]]) -> None:
         {"model": str(e["checkpoint"]), "step": str(e["steps"]), **words.split_scores(e, e["samples"])}
         for e in evaluations
     ]
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    table = Table(box=SIMPLE_HEAD)
-    for column in columns:
-        table.add_column(column, overflow="fold", justify="left" if column == "model" else "right")
+    columns = dict.fromkeys(column for row in rows for column in row)
+    table = Table(*(Column(name, overflow="fold", justify="right") for name in columns), box=SIMPLE_HEAD)
+    table.columns[0].justify = "left"
     for row in rows:
         table.add_row(*(row.get(column, "") for column in columns))
     Console(wide=True).print(table)
@@ -124,9 +124,8 @@ def _confusion_table(
 
 def _table(rows: words.Rows) -> Table:
     """Return a table of rows, the first of which is its head."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for column in rows[0]:
-        table.add_column(column, justify="right", no_wrap=True)
+    columns = (Column(name, justify="right", no_wrap=True) for name in rows[0])
+    table = Table(*columns, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for row in rows[1:]:
         table.add_row(*row)
     return table
@@ -134,9 +133,8 @@ def _table(rows: words.Rows) -> Table:
 
 def show_rows(rows: words.Rows) -> None:
     """Print figures, one a line."""
-    table = Table(show_header=False, box=None, padding=(0, GAP, 0, 0))
-    for justify in ("left", "right", "left"):
-        table.add_column(justify=justify)
+    columns = Column(), Column(justify="right"), Column()
+    table = Table(*columns, show_header=False, box=None, padding=(0, GAP, 0, 0))
     for row in rows:
         table.add_row(*row)
     Console().print(table)
@@ -226,48 +224,33 @@ INTERVAL, SHARE = 0.5, 0.02
 """Seconds between two looks at the jobs, and the most of a core that these may take."""
 
 
-class SweepProgress:
-    """Shows the jobs of a sweep within the context, on stderr, from a thread of its own.
+@contextlib.contextmanager
+def sweep_progress(look: Callable[[], tuple[Sequence[str], int]], total: int | None) -> Iterator[None]:
+    """Show the jobs of a sweep within the context, on stderr, from a thread of its own.
 
     Args:
         look: returns the lines to print about what is new, and the number of jobs that have ended.
         total: the number of jobs, None if it is up to a sweeper.
     """
+    console, over = Console(sys.stderr), threading.Event()
 
-    def __init__(self, look: Callable[[], tuple[Sequence[str], int]], total: int | None) -> None:
-        self.look = look
-        self.console = Console(sys.stderr)
-        self.bar = progress_bar(self.console)
-        self.task = self.bar.add_task("jobs", total=total)
-        self.over = threading.Event()
-        self.thread = threading.Thread(target=self._watch, daemon=True)
+    def watch() -> None:
+        last = False
+        while not last:
+            last, began = over.is_set(), time.monotonic()
+            with contextlib.suppress(OSError):  # a directory was removed while it was read
+                lines, ended = look()
+                for line in lines:
+                    console.print(line, soft_wrap=True)
+                bar.update(task, completed=ended)
+            over.wait(max(INTERVAL, (time.monotonic() - began) / SHARE))
 
-    def __enter__(self) -> SweepProgress:
-        self.bar.start()
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.over.set()
+    with progress_bar(console) as bar:
+        task = bar.add_task("jobs", total=total)
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
         try:
-            self.thread.join()
+            yield
         finally:
-            self.bar.stop()  # which shows the cursor again
-
-    def _watch(self) -> None:
-        took = self._show()
-        while not self.over.wait(max(INTERVAL, took / SHARE)):
-            took = self._show()
-        self._show()
-
-    def _show(self) -> float:
-        """Show what is new, and return the seconds that it took to find it."""
-        began = time.monotonic()
-        try:
-            lines, ended = self.look()
-        except OSError:  # a directory was removed while it was read: there is a next time
-            return time.monotonic() - began
-        for line in lines:
-            self.console.print(line, soft_wrap=True)
-        self.bar.update(self.task, completed=ended)
-        return time.monotonic() - began
+            over.set()
+            thread.join()

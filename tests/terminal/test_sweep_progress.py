@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from nsvm_cli.terminal.console import SweepProgress
+from nsvm_cli.terminal.console import sweep_progress
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -29,7 +29,7 @@ def test_news_are_lines_and_a_terminal_shows_a_bar(
             raise news
         return news  # type: ignore[return-value]
 
-    with SweepProgress(look, total=6):
+    with sweep_progress(look, total=6):
         assert seen.wait(10)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err).replace("\r", "\n")
     lines = [line.rstrip() for line in text.splitlines()]
