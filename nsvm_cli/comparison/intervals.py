@@ -58,19 +58,23 @@ class Estimate:
     @property
     def spread(self) -> str:
         """Mean and standard deviation as text; nothing if there are none."""
-        mean, std = ("" if math.isnan(v) else f"{v:.{self.digits}f}" for v in (self.mean, self.std))
+        mean, std = (known(value, f".{self.digits}f") for value in (self.mean, self.std))
         return f"{mean} ± {std}" if std else mean
 
     def interval(self, sign: str = "") -> str:
         """Format the interval; nothing if there is none."""
-        form = f"{sign}.{self.digits}f"
-        return "" if math.isnan(self.low) else f"[{self.low:{form}}, {self.high:{form}}]"
+        low, high = (known(value, f"{sign}.{self.digits}f") for value in (self.low, self.high))
+        return low and f"[{low}, {high}]"
 
     @property
     def signed(self) -> str:
         """The mean and interval of a difference as text."""
-        mean = "" if math.isnan(self.mean) else f"{self.mean:+.{self.digits}f}"
-        return f"{mean} {self.interval('+')}".strip()
+        return f"{known(self.mean, f'+.{self.digits}f')} {self.interval('+')}".strip()
+
+
+def known(value: float, form: str) -> str:
+    """Format a number; nothing for NaN."""
+    return "" if math.isnan(value) else f"{value:{form}}"
 
 
 def estimate(values: Sequence[float], digits: int, infer: Callable[[Values], Inferred]) -> Estimate:

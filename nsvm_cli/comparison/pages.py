@@ -15,7 +15,7 @@ from nsvm_cli.comparison.compare import Comparison, Ranking, compare, ranking
 from nsvm_cli.comparison.figures import figures
 from nsvm_cli.comparison.records import RunRecord, overridden
 from nsvm_cli.comparison.runs_table import FIGURES, runs_table
-from nsvm_cli.comparison.table import HEAD, notes, tables
+from nsvm_cli.comparison.table import notes, tables
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError
 from nsvm_cli.page.document import Blocks, Command, Section, Table, left_out, render, section
@@ -101,8 +101,8 @@ def _comparison(rows: Sequence[Comparison], sentences: Sequence[str]) -> Blocks:
         names = [row.cell.candidate for row in (first, *others) if row.rank == first.rank]
         best |= {f"{first.cell.dataset}: best settings": " or ".join(names), title: first.cell.score.spread}
     yield best
-    for title, lines in tables(rows):
-        yield Table(title, HEAD, lines, range(1, len(HEAD)))
+    for title, frame in tables(rows).items():
+        yield Table(title, [*frame], frame.to_numpy().tolist(), range(1, frame.shape[1]))
     yield " ".join(sentences)
 
 

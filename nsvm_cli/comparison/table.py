@@ -7,16 +7,13 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+import pandas as pd
+
 from nsvm_cli.comparison.cells import Cell
 from nsvm_cli.comparison.compare import FEWEST_BLOCKS, Comparison, Ranking, shared_samples
-from nsvm_cli.comparison.intervals import FEWEST_SEEDS
+from nsvm_cli.comparison.intervals import FEWEST_SEEDS, known
 from nsvm_cli.output import printable
 from nsvm_cli.storage.files import csv_text
-
-HEAD = (
-    *("settings", "seeds", "mean ± std", "95 % interval", "minus the reference", "p", "rank"),
-    *("support vectors", "training, s"),
-)
 
 
 def to_csv(rows: Sequence[Comparison], escape: bool = False) -> str:
@@ -46,41 +43,33 @@ def _figures(row: Comparison) -> dict[str, Any]:
     return {name: value if value == value else None for name, value in figures.items()}  # without NaN
 
 
-def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table with these column heads."""
-    lines = [head, ["---"] * len(head), *rows]
-    cells = ([cell.replace("|", r"\|") for cell in line] for line in lines)
-    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
-
-
 def to_markdown(rows: Sequence[Comparison], notes: Sequence[str] = ()) -> str:
     """Return a table for each data set, and the notes."""
-    parts = [f"{title}\n\n{markdown_table(HEAD, lines)}" for title, lines in tables(rows)]
+    parts = []
+    for title, frame in tables(rows).items():
+        lines = [frame.columns, ["---"] * frame.shape[1], *frame.to_numpy()]
+        cells = ([cell.replace("|", r"\|") for cell in line] for line in lines)
+        parts.append("".join([f"{title}\n\n", *(f"| {' | '.join(line)} |\n" for line in cells)]))
     return "\n".join([*parts, f"{' '.join(notes)}\n"])
 
 
 def to_latex(rows: Sequence[Comparison], notes: Sequence[str] = ()) -> str:
     r"""Return a table for each data set, in the style of the package booktabs: \usepackage{booktabs}."""
-    import pandas as pd  # slow to import, and needed only here
-
     parts = [r"% needs \usepackage{booktabs}", *(f"% {note}" for note in notes)]
     style = r"\centering\scriptsize\setlength{\tabcolsep}{3pt}"
-    for title, lines in tables(rows):
+    for title, frame in tables(rows).items():
+        frame = frame.map(latex).rename(columns=latex)
         # an empty group, for a [ after the \\ of the line above would be an option of it
-        cells = [["{}" + latex(name), *(latex(n).replace("-", "$-$") for n in more)] for name, *more in lines]
-        frame = pd.DataFrame(cells, columns=[*map(latex, HEAD)])
-        columns = "l" + "r" * len(HEAD[1:])
+        frame.iloc[:, 0] = "{}" + frame.iloc[:, 0]
+        frame.iloc[:, 1:] = frame.iloc[:, 1:].replace("-", "$-$", regex=True)
+        columns = "l" + "r" * (frame.shape[1] - 1)
         table = frame.to_latex(index=False, column_format=columns, caption=latex(title))
         parts.append(table.replace("\n", f"\n{style}\n", 1))
     return "\n".join(parts)
 
 
-ESCAPES: dict[str, str | int | None] = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-}
-ESCAPES |= {c: f"\\{c}" for c in "&%$#_{}"}
+ESCAPES: dict[str, str | int | None] = {c: f"\\{c}" for c in "&%$#_{}"}
+ESCAPES |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 ESCAPES |= {"±": r"$\pm$", "²": "$^2$", "<": "$<$", ">": "$>$", "|": r"\textbar{}"}
 """What pandas escapes, and what the usual fonts of LaTeX lack."""
 
@@ -90,30 +79,27 @@ def latex(text: str) -> str:
     return text.translate(str.maketrans(ESCAPES))
 
 
-def tables(rows: Sequence[Comparison]) -> list[tuple[str, list[list[str]]]]:
-    """Return a title for each data set, and the rows of its table as text below ``HEAD``."""
-    return [(title, [*map(_line, group)]) for title, group in groupby(rows, lambda row: row.cell.title)]
+def tables(rows: Sequence[Comparison]) -> dict[str, pd.DataFrame]:
+    """Return the table of each data set as text, by its title."""
+    groups = groupby(rows, lambda row: row.cell.title)
+    return {title: pd.DataFrame(map(_texts, group)) for title, group in groups}
 
 
-def _line(row: Comparison) -> list[str]:
+def _texts(row: Comparison) -> dict[str, str]:
     cell, minus = row.cell, row.minus
     all_pairs = minus is None or minus.seeds == len(cell.values)
     pairs = "" if minus is None or all_pairs else f" (pairs: {minus.seeds})"
-    return [
-        cell.candidate,
-        cell.seeds,
-        cell.score.spread,
-        cell.score.interval(),
-        "" if minus is None else f"{minus.signed}{pairs}".strip(),
-        "< 0.001" if row.p < 0.001 else _known(row.p, ".3f"),
-        _known(row.rank, "g"),
-        _known(cell.mean("support_vectors"), ".0f"),
-        _known(cell.mean("train_seconds"), ".1f"),
-    ]
-
-
-def _known(value: float, form: str) -> str:
-    return "" if math.isnan(value) else f"{value:{form}}"
+    return {
+        "settings": cell.candidate,
+        "seeds": cell.seeds,
+        "mean ± std": cell.score.spread,
+        "95 % interval": cell.score.interval(),
+        "minus the reference": "" if minus is None else f"{minus.signed}{pairs}".strip(),
+        "p": "< 0.001" if row.p < 0.001 else known(row.p, ".3f"),
+        "rank": known(row.rank, "g"),
+        "support vectors": known(cell.mean("support_vectors"), ".0f"),
+        "training, s": known(cell.mean("train_seconds"), ".1f"),
+    }
 
 
 SENTENCES = {
