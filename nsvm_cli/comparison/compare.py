@@ -48,9 +48,8 @@ def compare(found: Sequence[Cell], against: str | None = None) -> list[Compariso
     names = sorted({cell.candidate for cell in found})
     if against is not None and against not in names:
         raise InputError(f"--against {against}: there is no such candidate; {did_you_mean(against, names)}")
-    return [
-        row for _, group in groupby(found, lambda cell: cell.dataset) for row in _compared([*group], against)
-    ]
+    groups = groupby(found, lambda cell: cell.dataset)
+    return [row for _, group in groups for row in _compared([*group], against)]
 
 
 def _compared(group: Sequence[Cell], against: str | None) -> list[Comparison]:

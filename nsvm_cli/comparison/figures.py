@@ -6,8 +6,9 @@ Each is a matplotlib ``Figure``: ``nsvm_cli.page.plotting.write_figure`` writes 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
-from itertools import product
+from itertools import groupby
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -39,10 +40,7 @@ SMALL, LETTER, LINE = 8, 0.075, 0.2
 
 
 def figures(rows: Sequence[Comparison], ranks: Ranking | None) -> dict[str, Figure]:
-    """Return the figures that apply to a comparison.
-
-    These are ``curves``, if there are several candidates or the runs recorded their score on held-out data;
-    and ``ranks``, if there are any.
+    """Return the figures that apply to a comparison by their names, ``curves`` and ``ranks``.
 
     Raises:
         InputError: the metrics of a run are damaged.
@@ -58,49 +56,43 @@ def curves(rows: Sequence[Comparison]) -> Figure | None:
     band reaches from the lowest seed to the highest. A point with a bar is that after training, also of those
     that recorded no curve. None if that is all that there is of a single candidate, or if all runs failed.
     """
-    cells = [row.cell for row in sorted(rows, key=lambda row: row.rank) if row.cell.runs]
-    names = _best_first(rows)
+    ranks = defaultdict[str, list[float]](list)
+    for row in (done := [row for row in rows if row.cell.runs]):
+        ranks[row.cell.candidate].append(row.rank)
+    names = sorted(ranks, key=lambda name: fmean(ranks[name]))
     colours = dict(zip(names, SERIES, strict=False))
-    courses = {(cell.dataset, cell.candidate): (cell, _course(cell)) for cell in cells}
-    recorded = any(course.size for _, course in courses.values())
+    shown = [(row.cell, _course(row.cell)) for row in done if row.cell.candidate in colours]
+    recorded = any(course.size for _, course in shown)
     if len(names) < 2 and not recorded:
         return None
-    datasets = sorted({cell.dataset for cell in cells})
-    ends = {title: name for title, name in ENDS.items() if any(cell.mean(name) > 0 for cell in cells)}
+    shown.sort(key=lambda pair: (pair[0].dataset, names.index(pair[0].candidate)))
+    datasets = [[*group] for _, group in groupby(shown, lambda pair: pair[0].dataset)]
+    ends = {title: name for title, name in ENDS.items() if any(cell.mean(name) > 0 for cell, _ in shown)}
     width, longest = 0.5 + 3.2 * len(ends), max(len(_shown(name)) for name in colours)
     columns = max(1, int(width / (0.6 + LETTER * longest)))
     with new_figure(width, 0.6 + 2.4 * len(datasets) + LINE * math.ceil(len(colours) / columns)) as figure:
-        axes = figure.subplots(len(datasets), len(ends), squeeze=False, sharey="row")
         handles: dict[str, Any] = {}
-        for (dataset, (title, name)), axis in zip(product(datasets, ends.items()), axes.flat, strict=True):
-            shown = [(*courses[key], key[1]) for n in colours if (key := (dataset, n)) in courses]
-            for cell, course, candidate in shown:
-                points = course[..., [0, 1 + [*ENDS].index(title)]]
-                handles[candidate] = _plot(axis, points, cell, cell.mean(name), colours[candidate])
-            _scale(axis, [cell.mean(name) for cell, *_ in shown])
-            style_axis(axis, "" if axis not in axes[:, 0] else _shown(dataset))
-            axis.set_xlabel(title)
-            axis.grid(alpha=0.3)
-            if axis in axes[:, 0]:
-                unit = shown[0][0].unit
-                axis.set_ylabel(f"{cells[0].split} {unit if unit != R2 else f'{R2} (0 if negative)'}")
+        axes = figure.subplots(len(datasets), len(ends), squeeze=False, sharey="row")
+        for line, cells in zip(axes, datasets, strict=True):
+            for axis, (title, name) in zip(line, ends.items(), strict=True):
+                for cell, course in cells:
+                    points = course[..., [0, 1 + [*ENDS].index(title)]]
+                    end, colour = cell.mean(name), colours[cell.candidate]
+                    handles[cell.candidate] = _plot(axis, points, cell, end, colour)
+                _scale(axis, [cell.mean(name) for cell, _ in cells])
+                style_axis(axis, "")
+                axis.set_xlabel(title)
+                axis.grid(alpha=0.3)
+            cell, _ = cells[0]
+            style_axis(line[0], _shown(cell.dataset))
+            line[0].set_ylabel(f"{cell.split} {cell.unit}{' (0 if negative)' if cell.unit == R2 else ''}")
         words = [f"the best {len(colours)} of {len(names)} settings"] if len(colours) < len(names) else []
         words += ["lines: during training, points: after it" if recorded else "points: after training"]
         words += ["means over the seeds, bands and bars from the lowest seed to the highest"]
         figure.suptitle("; ".join(words), fontsize=SMALL, color=GRAY)
         look: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "fontsize": SMALL}
-        labels = [name for name in colours if name in handles]
-        figure.legend([handles[name] for name in labels], map(_shown, labels), ncols=columns, **look)
+        figure.legend([handles[name] for name in colours], map(_shown, colours), ncols=columns, **look)
     return figure
-
-
-def _best_first(rows: Sequence[Comparison]) -> list[str]:
-    """Return the candidates that have runs in the order of their mean ranks over the data sets."""
-    ranks: dict[str, list[float]] = {}
-    for row in rows:
-        if row.cell.runs:
-            ranks.setdefault(row.cell.candidate, []).append(row.rank)
-    return sorted(ranks, key=lambda name: fmean(ranks[name]))
 
 
 def _course(cell: Cell) -> Float64[np.ndarray, "seeds records 4"]:
@@ -114,13 +106,11 @@ def _course(cell: Cell) -> Float64[np.ndarray, "seeds records 4"]:
 
 def _recorded(run: Path, name: str) -> dict[int, tuple[float | int | None, ...]]:
     """Return the score and the place on each axis of the steps at which the score was recorded."""
-    if not (run / METRICS).is_file():
-        return {}
-    times = read_times(run / TIMES)
-    scale = 1 if name.endswith("r2") else 100
+    file, scale = run / METRICS, 1 if name.endswith("r2") else 100
+    records, times = read_metrics(file) if file.is_file() else [], read_times(run / TIMES)
     return {
         r["step"]: (max(0.0, scale * r[name]), r["step"], times.get(r["step"]), r.get("support_vectors"))
-        for r in read_metrics(run / METRICS)
+        for r in records
         if r.get(name) is not None
     }
 

@@ -87,11 +87,8 @@ def _comparison_sections(records: Sequence[RunRecord]) -> list[Section]:
             rows, ranks = compare(found), ranking(found)
     except InputError as error:
         return [left_out("Comparison", "This part is", error)]
-    parts = {
-        "Comparison": partial(_comparison, rows, notes(rows, ranks, not_counted(records))),
-        "Figures": partial(_figures, rows, ranks),
-    }
-    return [of_page for title, make in parts.items() for of_page in section(title, make)]
+    comparison = partial(_comparison, rows, notes(rows, ranks, not_counted(records)))
+    return [*section("Comparison", comparison), *section("Figures", partial(_figures, rows, ranks))]
 
 
 def _comparison(rows: Sequence[Comparison], sentences: Sequence[str]) -> Blocks:

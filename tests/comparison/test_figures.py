@@ -121,6 +121,12 @@ def test_without_a_course_there_are_points_and_damaged_metrics_are_named(tmp_pat
         drawn(records)
 
 
+def test_a_data_set_on_which_none_of_the_best_was_tried_is_left_out() -> None:
+    records = runs_of({f"a{n}": [n] for n in range(31)}) + runs_of({"a30": [5]}, "moons")
+    (axis,) = drawn(records)["curves"].axes[:1]
+    assert (axis.get_title(loc="left"), len(drawn_in(axis)[1])) == ("ring", 10)
+
+
 def test_a_diagram_of_ranks_names_everyone_with_a_bar_of_the_critical_difference() -> None:
     ranks = {"alg2": 1.2, "alg1": 2.0, "alg3": 3.1, "a candidate of a long name": 3.7}
     figure = mean_ranks(Ranking(ranks, "8 data sets", 0.5, 1.5))
