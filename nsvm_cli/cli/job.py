@@ -14,11 +14,11 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from nsvm_cli.cli.pictures import draw_missing
 from nsvm_cli.compose.composition import FULL_ERROR, OF_RUN_DIRECTORY, plain_values
 from nsvm_cli.config.settings import Settings, is_record_of, parse_settings, plain
 from nsvm_cli.errors import InputError, RunError, message_of
 from nsvm_cli.output import answer, details, flash
+from nsvm_cli.page.curves import draw_missing
 from nsvm_cli.plugins import code_sha256, explain, load_plugins
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.run_directory import (

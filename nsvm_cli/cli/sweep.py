@@ -19,9 +19,9 @@ from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from nsvm_cli.cli.pictures import draw_missing
 from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
 from nsvm_cli.output import answer
+from nsvm_cli.page.curves import draw_missing
 from nsvm_cli.storage.run_directory import (
     KILLED,
     STATUS,

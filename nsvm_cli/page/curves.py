@@ -11,14 +11,15 @@ from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
 from nsvm_cli.config.settings import parse_settings
-from nsvm_cli.errors import InputError
-from nsvm_cli.output import shortened
+from nsvm_cli.errors import InputError, message_of
+from nsvm_cli.output import flash, say, shortened
 from nsvm_cli.page.plotting import BLUE, ORANGE, new_figure, style_axis, write_figure
 from nsvm_cli.storage.metrics_file import read_metrics
 from nsvm_cli.storage.run_directory import (
     CURVES,
     METRICS,
     RESULT,
+    has_records,
     is_finished,
     read_config,
     read_result,
@@ -73,6 +74,21 @@ def draw_curves(run: Path) -> Path:
         for axis, panel in zip(axes, panels, strict=True):
             plot_panel(panel, axis)
     return write_figure(run / CURVES, figure)
+
+
+def draw_missing(directories: Sequence[Path]) -> None:
+    """Draw the curves of those finished runs whose settings ask for them and that have none.
+
+    A method without steps has nothing to draw. A failure to draw does not affect the run.
+    """
+    for number, directory in enumerate(directories, 1):
+        try:
+            wanted = not (directory / CURVES).exists() and read_config(directory).get("curves")
+            if wanted and has_records(directory):
+                flash(f"drawing curves: {number}/{len(directories)}")
+                draw_curves(directory)
+        except Exception as error:
+            say(f"nsvm: warning: the curves could not be drawn: {' '.join(message_of(error).split())}")
 
 
 def panels_of(run: Path) -> list[Panel]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -172,12 +172,7 @@ def mistakes(model: NSVM, data: Data) -> Blocks:
 
 
 def _samples(
-    model: NSVM,
-    data: Data,
-    caption: str,
-    x: Sequence[Tensor] | Tensor,
-    texts: Sequence[str],
-    first: bool = False,
+    model: NSVM, data: Data, caption: str, x: Iterable[Tensor], texts: Sequence[str], first: bool = False
 ) -> Images | Table:
     """Return samples with a text beside each: as images, or as rows of a table."""
     if _are_images(model):
