@@ -69,15 +69,16 @@ class Cell:
         return int(self.figures["data"]["samples"][self.split]) if counted else None
 
     @cached_property
-    def values(self) -> dict[int, Any]:
-        """The number of errors, or R^2, of each seed that has one."""
-        counted = self.samples is not None
-        name, number = (f"{self.split}_errors", int) if counted else (f"{self.split}_r2", float)
-        values = {seed: number(run.figures[name]) for seed, run in self.runs.items()}
-        guess = self.figures.get("guess_errors") if counted else 0.0
-        if self.guess and guess is not None:
-            values |= dict.fromkeys(self.failed, number(guess))
-        return values
+    def scores(self) -> dict[int, float]:
+        """The accuracy in percent, or R^2, of each seed that has one."""
+        figures = {seed: run.figures for seed, run in self.runs.items()}
+        errors, r2 = f"{self.split}_errors", f"{self.split}_r2"
+        if self.guess:
+            figures |= {seed: {errors: self.figures.get("guess_errors"), r2: 0.0} for seed in self.failed}
+        if self.samples is None:
+            return {seed: float(of[r2]) for seed, of in figures.items()}
+        one = 100 / self.samples
+        return {seed: 100 - one * int(of[errors]) for seed, of in figures.items() if of[errors] is not None}
 
     @property
     def overlap(self) -> float:
@@ -90,17 +91,6 @@ class Cell:
     def unit(self) -> str:
         """The unit of the scores."""
         return R2 if self.samples is None else "accuracy, %"
-
-    @property
-    def scale(self) -> float:
-        """What a score changes by if its value increases by 1."""
-        return 1.0 if self.samples is None else -100 / self.samples
-
-    @property
-    def scores(self) -> dict[int, float]:
-        """The score of each seed that has one."""
-        best = 0.0 if self.samples is None else 100.0
-        return {seed: best + self.scale * value for seed, value in self.values.items()}
 
     @cached_property
     def score(self) -> Estimate:
@@ -121,9 +111,10 @@ class Cell:
 
     def minus(self, other: Cell) -> Estimate:
         """Estimate the mean score minus the other's, over the seeds that both have."""
-        shared = [seed for seed in self.values if seed in other.values]
-        more = [self.scale * (self.values[seed] - other.values[seed]) for seed in shared]
-        overlap, error = max(self.overlap, other.overlap), 0.0 if self.samples is None else abs(self.scale)
+        shared = [seed for seed in self.scores if seed in other.scores]
+        # rounded, for differences of the same number of errors are to be equal
+        more = [round(self.scores[seed] - other.scores[seed], 10) for seed in shared]
+        overlap, error = max(self.overlap, other.overlap), 0.0 if self.samples is None else 100 / self.samples
         return estimate(more, self.digits, partial(mean_test, overlap=overlap, error=error))
 
     @property
@@ -132,7 +123,7 @@ class Cell:
         lost, tried = len(self.failed), len(self.runs) + len(self.failed)
         if not lost:
             return str(tried)
-        if len(self.values) == tried:
+        if len(self.scores) == tried:
             return f"{tried} ({lost} guessed)"
         return f"{len(self.runs)} of {tried} ({lost} failed)"
 
@@ -230,7 +221,7 @@ def _expect_figures(record: RunRecord, split: str) -> None:
     cell = Cell("", "", split, record.figures, {0: record})
     with reading(record.path / RESULT):
         names = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
-        numbers = [int(record.figures["seed"]), cell.values[0], cell.overlap]
+        numbers = [int(record.figures["seed"]), cell.scores[0], cell.overlap]
         numbers += [cell.mean("train_seconds"), record.figures["support_vectors"] or 0]
         numbers += [int(record.figures.get("guess_errors") or 0)]
         if not all([*names, cell.sources]) or not all(map(math.isfinite, numbers)):

@@ -117,7 +117,7 @@ def ranking(found: Sequence[Cell]) -> Ranking | None:
     """
     import pandas as pd  # slow to import, and needed only here
 
-    found = [cell for cell in found if cell.values]
+    found = [cell for cell in found if cell.scores]
     if shared_samples(found):
         return None
     over_seeds, scores = len({cell.dataset for cell in found}) == 1, defaultdict[str, dict[Any, float]](dict)

@@ -87,7 +87,7 @@ def tables(rows: Sequence[Comparison]) -> dict[str, pd.DataFrame]:
 
 def _texts(row: Comparison) -> dict[str, str]:
     cell, minus = row.cell, row.minus
-    all_pairs = minus is None or minus.seeds == len(cell.values)
+    all_pairs = minus is None or minus.seeds == len(cell.scores)
     pairs = "" if minus is None or all_pairs else f" (pairs: {minus.seeds})"
     return {
         "settings": cell.candidate,
@@ -121,17 +121,17 @@ SENTENCES = {
 def notes(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "") -> list[str]:
     """Return what the columns mean, a sentence each, and the ``rest``: see ``not_counted``."""
     cells = [row.cell for row in rows]
-    scored = [cell for cell in cells if cell.values]
+    scored = [cell for cell in cells if cell.scores]
     lost = [cell for cell in cells if cell.failed]
     repeats, code = sum(cell.repeats for cell in cells), code_note(cells)
     found = {
         SENTENCES["test"]: cells[0].split == "test" and len({cell.candidate for cell in cells}) > 1,
         f"Left out, as they repeat another run's settings and seed: {repeats}.": repeats,
         code: code,
-        SENTENCES["failed"]: any(len(cell.values) == len(cell.runs) for cell in lost),
-        SENTENCES["guessed"]: any(len(cell.values) > len(cell.runs) for cell in lost),
+        SENTENCES["failed"]: any(len(cell.scores) == len(cell.runs) for cell in lost),
+        SENTENCES["guessed"]: any(len(cell.scores) > len(cell.runs) for cell in lost),
         rest: rest,
-        SENTENCES["few"]: any(len(cell.values) < FEWEST_SEEDS for cell in cells),
+        SENTENCES["few"]: any(len(cell.scores) < FEWEST_SEEDS for cell in cells),
         SENTENCES["overlap"]: any(cell.overlap for cell in scored),
         SENTENCES["official"]: any(cell.official_split for cell in scored),
         SENTENCES["p"]: not all(math.isnan(row.p) for row in rows),
