@@ -27,13 +27,24 @@ def sweep(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_table_goes_to_standard_output_and_the_names_of_figures_do_not(sweep: Path) -> None:
-    done = nsvm("compare", "sweep", "--figures", "new/figures", cwd=sweep.parent)
-    assert (done.returncode, done.stderr) == (0, "new/figures/curves.png\nnew/figures/ranks.png\n")
-    assert done.stdout.startswith("ring: test accuracy, %\n")
-    assert done.stdout == nsvm("compare", "sweep", cwd=sweep.parent).stdout
-    for name in ("curves", "ranks"):
-        assert (sweep.parent / f"new/figures/{name}.png").read_bytes().startswith(b"\x89PNG")
+@pytest.mark.parametrize(
+    ("format", "suffix", "magic", "table"),
+    [
+        ("markdown", "png", b"\x89PNG", "ring: test accuracy, %\n"),
+        ("latex", "pdf", b"%PDF", r"% needs \usepackage{booktabs}"),
+    ],
+)
+def test_the_table_goes_to_standard_output_and_the_names_of_figures_do_not(
+    format: str, suffix: str, magic: bytes, table: str, sweep: Path
+) -> None:
+    words = "compare", "sweep", f"--format={format}"
+    done = nsvm(*words, "--figures", "new/figures", cwd=sweep.parent)
+    files = [f"new/figures/{name}.{suffix}" for name in ("curves", "ranks")]
+    assert (done.returncode, done.stderr.splitlines()) == (0, files)
+    assert done.stdout.startswith(table)
+    assert (r"\toprule" in done.stdout) == (format == "latex")
+    assert done.stdout == nsvm(*words, cwd=sweep.parent).stdout
+    assert all((sweep.parent / file).read_bytes().startswith(magic) for file in files)
 
 
 def test_a_failed_job_is_in_the_table_and_may_score_as_guessing(sweep: Path) -> None:
@@ -53,16 +64,6 @@ def test_a_failed_job_is_in_the_table_and_may_score_as_guessing(sweep: Path) -> 
     code, *rest = done.stderr.splitlines()
     assert code.startswith("Runs with different code of plugins are averaged in one row, as ")
     assert (done.returncode, rest) == (0, ["Left out: 1 interrupted.", "curves.png"])
-    counts = {
-        line["settings"]: (line["seeds"], line["failed"]) for line in csv.DictReader(StringIO(done.stdout))
-    }
-    assert counts == {"alg3": ("3", "0"), "alg2": ("2", "0"), "alg1": ("3", "1")}, (
-        "in the order of their ranks"
-    )
-
-
-def test_latex_has_figures_as_pdf(sweep: Path) -> None:
-    done = nsvm("compare", "sweep", "--format", "latex", "--figures", ".", cwd=sweep.parent)
-    assert (done.returncode, done.stderr) == (0, "curves.pdf\nranks.pdf\n")
-    assert r"\toprule" in done.stdout
-    assert (sweep.parent / "curves.pdf").read_bytes().startswith(b"%PDF")
+    lines = csv.DictReader(StringIO(done.stdout))
+    counts = [(line["settings"], line["seeds"], line["failed"]) for line in lines]
+    assert counts == [("alg3", "3", "0"), ("alg2", "2", "0"), ("alg1", "3", "1")], "in the order of ranks"

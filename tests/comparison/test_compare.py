@@ -30,28 +30,19 @@ def run(
     seed: int = 0, errors: int = 50, algorithm: str = "alg1", dataset: str = "ring", **more: Any
 ) -> RunRecord:
     """A finished run on generated data, which differ from seed to seed."""
-    figures = {
+    samples = {"train": 9 * SAMPLES, "validation": 0, "test": SAMPLES}
+    data = {"sha256": f"{dataset}{seed}", "official_split": False, "generated": True, "origins": []}
+    figures: dict[str, Any] = {
         "test_errors": errors,
         "seed": seed,
         "steps": 200,
         "support_vectors": 10 * seed,
-        "train_seconds": 1.0,
-        "data": {
-            "sha256": f"{dataset}{seed}",
-            "official_split": False,
-            "generated": True,
-            "origins": [],
-            "samples": {"train": 9 * SAMPLES, "validation": 0, "test": SAMPLES},
-        },
     }
-    settings = {
-        "algorithm": {"name": algorithm},
-        "dataset": {"name": dataset},
-        "seed": seed,
-        "task": "classification",
-    }
+    figures |= {"train_seconds": 1.0, "data": {**data, "samples": samples}, **more}
+    settings: dict[str, Any] = {"algorithm": {"name": algorithm}, "dataset": {"name": dataset}}
+    settings |= {"seed": seed, "task": "classification"}
     path = Path(f"{dataset}-{algorithm}-{seed}")
-    return RunRecord(path, "finished", "", settings, [f"algorithm={algorithm}"], {**figures, **more})
+    return RunRecord(path, "finished", "", settings, [f"algorithm={algorithm}"], figures)
 
 
 def runs_of(errors: dict[str, list[int]], dataset: str = "ring") -> list[RunRecord]:
@@ -144,12 +135,8 @@ def test_holm_is_closed_testing_with_bonferroni() -> None:
 
 
 def test_ranks_over_data_sets_with_ties_and_over_seeds_agree_with_scipy() -> None:
-    errors = {
-        "ring": [10, 10, 30, 40],
-        "moons": [5, 50, 20, 60],
-        "wine": [9, 30, 30, 9],
-        "iris": [1, 2, 3, 4],
-    }
+    errors = {"ring": [10, 10, 30, 40], "moons": [5, 50, 20, 60], "wine": [9, 30, 30, 9]}
+    errors |= {"iris": [1, 2, 3, 4]}
     records = [r for d, row in errors.items() for r in runs_of({f"a{i}": [e] for i, e in enumerate(row)}, d)]
     for over, found, scores in (
         ("4 data sets", cells(records), [*errors.values()]),
@@ -188,16 +175,13 @@ def test_blocks_that_share_samples_are_no_blocks_to_rank_in(
 
 
 def test_candidates_are_named_by_what_was_overridden() -> None:
-    records = runs_of({"alg1": [1, 2], "alg2": [3, 4]}, "ring") + runs_of(
-        {"alg1": [5, 6], "alg2": [7, 8]}, "moons"
-    )
+    errors = {"alg1": [1, 2], "alg2": [3, 4]}
+    records = runs_of(errors, "ring") + runs_of(errors, "moons")
     for record in records:  # a default that differs between the data sets
         record.settings["optimizer"] = {"lr": len(record.settings["dataset"]["name"])}
     found = cells(records)
-    assert [(cell.dataset, cell.candidate) for cell in found] == [
-        *(("moons", name) for name in ("alg1", "alg2")),
-        *(("ring", name) for name in ("alg1", "alg2")),
-    ]
+    names = [(cell.dataset, cell.candidate) for cell in found]
+    assert names == [*itertools.product(("moons", "ring"), ("alg1", "alg2"))]
     records[0].settings["optimizer"]["lr"] = 1  # differs from the other seed, though no one asked for it
     assert [cell.candidate for cell in cells(records)[2:]] == ["alg1 lr=1", "alg1 lr=4", "alg2"]
 
