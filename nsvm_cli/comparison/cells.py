@@ -152,11 +152,9 @@ class Cell:
 def cells(records: Sequence[RunRecord], guess: bool = False) -> list[Cell]:
     """Return the cells of the finished and failed runs among these, those of a data set together.
 
-    Of runs with the same settings and seed, the first that has finished is taken.
-
-    Args:
-        guess: whether to score failed runs as guessing does: with the errors of the most frequent class of
-            the training set, as a finished run on the same data set records them, or an R^2 of 0.
+    Of runs with the same settings and seed, the first that has finished is taken. A ``guess`` for failed runs
+    is the most frequent class of the training set, whose errors a finished run on the same data set has
+    recorded, or an R^2 of 0.
 
     Raises:
         InputError: no run has finished, a result is damaged, or runs were not evaluated on the same data.

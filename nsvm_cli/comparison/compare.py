@@ -36,11 +36,7 @@ class Comparison:
 
 
 def compare(found: Sequence[Cell], against: str | None = None) -> list[Comparison]:
-    """Compare the candidates of each data set with a reference, the best first.
-
-    Args:
-        found: what ``cells`` returns.
-        against: the name of the reference; without it, the best candidate of each data set.
+    """Compare the candidates of each data set, the best first, with the best or the one named ``against``.
 
     Raises:
         InputError: there is no such candidate.

@@ -36,16 +36,8 @@ def write_report(
 ) -> list[str]:
     """Write a report of runs as an HTML file: of one all there is to show, of several how they compare.
 
-    Args:
-        file: the file, which is replaced.
-        named: whether the user has named the file; see ``write_atomically``.
-        runtime: ``device`` and ``memory_budget``, for the model of a single run.
-
-    Returns:
-        what is left out, and why: a line for each section.
-
-    Raises:
-        OSError: the file cannot be written.
+    ``named`` is whether the user has named the file (see ``write_atomically``); ``runtime`` is for the model
+    of a single run (see ``load_trained``). Return what is left out, and why: a line for each section.
     """
     title, subtitle, sections = _of_run(records[0], runtime) if len(records) == 1 else _of_several(records)
     write_atomically(file, render(title, subtitle, sections).encode(), named)

@@ -64,10 +64,8 @@ class RunRecord:
 
 
 def find_runs(paths: Iterable[Path], conditions: Iterable[str] = ()) -> list[RunRecord]:
-    """Return the runs in these folders and below them, each once, in the order of their names.
-
-    Args:
-        conditions: those that all runs fulfil: see ``matching``.
+    """Return the runs in these folders and below them that fulfil conditions (see ``matching``), each once,
+    in the order of their names.
 
     Raises:
         InputError: there is no such folder, or no run below it; or a condition is none.
@@ -139,16 +137,12 @@ def setting_of(key: str, names: Iterable[str]) -> str:
 
 
 def values_of(records: Sequence[RunRecord], key: str) -> list[Any]:
-    """Return the values of a setting or a figure, None where a run has none.
-
-    Raises:
-        InputError: no run has it.
-    """
-    rows = [record.values() for record in records]
-    names = dict.fromkeys(name for row in rows for name in row)
+    """Return the values of a setting or a figure, None where a run has none; InputError if no run has it."""
+    rows = rows_of(records)
+    names = [*rows[0]] if rows else []
     if (name := setting_of(key, names)) not in names:
         raise InputError(f"{key}: no run has such a setting or figure; {did_you_mean(key, names)}")
-    return [row.get(name) for row in rows]
+    return [row[name] for row in rows]
 
 
 def matching(records: Sequence[RunRecord], condition: str) -> list[RunRecord]:
@@ -173,11 +167,7 @@ def _equal(value: Any, wanted: str) -> bool:
 
 
 def in_order(records: Sequence[RunRecord], key: str, descending: bool = False) -> list[RunRecord]:
-    """Return the records in the order of a setting or a figure, those without it last.
-
-    Raises:
-        InputError: no run has it.
-    """
+    """Return the records in the order of a setting or a figure, those without it last; see ``values_of``."""
 
     def order(pair: tuple[Any, RunRecord]) -> tuple[float, str]:
         value, _ = pair

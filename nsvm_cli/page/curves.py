@@ -60,17 +60,13 @@ class Panel:
 
 
 def draw_curves(run: Path) -> Path:
-    """Draw the ``metrics.jsonl`` of a run directory as ``curves.png``, and return its path.
-
-    Raises:
-        InputError: it is not the directory of a run, or its metrics are damaged or there are none yet.
-    """
+    """Draw the ``metrics.jsonl`` of a run directory as ``curves.png``, and return its path."""
     panels, settings = panels_of(run), parse_settings(read_config(run))
     algorithm, dataset = (shortened(str(part["name"]), 25) for part in (settings.algorithm, settings.dataset))
     end = "" if is_finished(run) else ": not finished"
     with new_figure(7.0, 2.2 * len(panels) + 0.3) as figure:
         figure.suptitle(f"{algorithm} on {dataset}, seed {settings.seed}{end}", fontsize=11)
-        axes: list[Axes] = list(figure.subplots(len(panels), 1, squeeze=False)[:, 0])
+        axes = figure.subplots(len(panels), squeeze=False)[:, 0]
         for axis, panel in zip(axes, panels, strict=True):
             plot_panel(panel, axis)
     return write_figure(run / CURVES, figure)
@@ -92,7 +88,11 @@ def draw_missing(directories: Sequence[Path]) -> None:
 
 
 def panels_of(run: Path) -> list[Panel]:
-    """Return what there is to draw of the ``metrics.jsonl`` of a run directory; see ``draw_curves``."""
+    """Return what there is to draw of the ``metrics.jsonl`` of a run directory.
+
+    Raises:
+        InputError: it is not the directory of a run, or its metrics are damaged or there are none yet.
+    """
     file = run / METRICS
     if not file.is_file():
         raise InputError(f"{run} has no metrics.jsonl: expected the directory of a run")
