@@ -13,10 +13,16 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from nsvm_cli.engines import numba
 from nsvm_cli.engines.look_ahead import trainers as look_ahead
 from nsvm_cli.engines.numba.code import compile_once
-from nsvm_cli.engines.numba.coverage import has_compiled_form, pays_off, uncovered, units
+from nsvm_cli.engines.numba.coverage import (
+    has_compiled_form,
+    is_ready,
+    is_usable,
+    pays_off,
+    uncovered,
+    units,
+)
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.trainers import Problem, Trainer
@@ -37,7 +43,7 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
         return LITERAL
     gap = uncovered(trainer, problem, F)
     if asked == NUMBA:
-        if not numba.is_usable():
+        if not is_usable():
             raise InputError("engine=numba needs Numba: pip install 'nsvm[fast]', or engine=torch")
         if gap:
             raise InputError(f"engine=numba does not cover {gap}: expected engine=auto or engine=torch")
@@ -46,8 +52,7 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
         return LITERAL
     if asked == TORCH or gap or find_spec("numba") is None:
         return TORCH
-    ready = numba.is_ready(trainer, problem, F)
-    return NUMBA if pays_off(trainer, F, ready) and numba.is_usable() else TORCH
+    return NUMBA if pays_off(trainer, F, is_ready(trainer, problem, F)) and is_usable() else TORCH
 
 
 def why_slower(engine: Engine, trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:

@@ -16,7 +16,7 @@ from nsvm_cli import __version__
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.config.settings import WITHOUT_EFFECT, flat, parse_settings, plain
 from nsvm_cli.engines import LITERAL, NUMBA, TORCH, circumstances
-from nsvm_cli.engines.numba import can_take
+from nsvm_cli.engines.numba.coverage import can_take
 from nsvm_cli.errors import InputError
 from nsvm_cli.plugins import code_sha256
 from nsvm_cli.runs.experiment import Experiment

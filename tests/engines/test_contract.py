@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -11,17 +12,16 @@ import pytest
 import torch
 
 from nsvm_cli.engines import NUMBA, TORCH, Engine, taken_by
-from nsvm_cli.engines.numba import is_usable
-from nsvm_cli.engines.numba.coverage import uncovered
+from nsvm_cli.engines.numba.coverage import is_usable, uncovered
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernel_gradients import build_gradient
 from nsvm_cli.models.kernels import RBF, Linear
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.models.optimizers import SGD
+from nsvm_cli.models.optimizers import SGD, Rule
 from nsvm_cli.storage.state_dict import flatten
-from nsvm_cli.trainers import TRAINERS, State
-from tests.conftest import LOSSES, STEPPING, MakeSmall, parameters, short
+from nsvm_cli.trainers import TRAINERS, State, Trainer
+from tests.conftest import LOSSES, STEPPING, MakeSmall, Small, parameters, short, train
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 STEPS = 100
@@ -44,6 +44,29 @@ def assert_same(ours: tuple[State, Expansion], theirs: tuple[State, Expansion], 
     torch.testing.assert_close(state.tally.means(), twin.tally.means(), **close)
 
 
+def compare(engine: Engine, trainer: Trainer[Any], small: Small, rule: Rule, moved: float = 1e-3) -> Any:
+    """Train with an engine and step by step, and return the state of the engine."""
+    F, twin = (FeatureMap(deepcopy(small.network), rule, seed=5) for _ in range(2))
+    ours = train(trainer, small.problem, F, engine=engine)
+    assert_same(ours, train(trainer, small.problem, twin), 1e-7)
+    distance = (parameters(F.network) - parameters(small.network)).abs().max()
+    assert distance > moved or not trainer.moves_theta
+    return ours[0]
+
+
+def wherever_it_pauses(
+    trainer: Trainer[Any], literal: Trainer[Any], small: Small, pauses: list[int], gradient: Any = None
+) -> State:
+    """Compare two trainers' states at every pause and at the end, and return the first one's."""
+    state, twin = (t.start(small.problem, small.theta(1e-3)) for t in (trainer, literal))
+    state.F.kernel_gradient = twin.F.kernel_gradient = gradient
+    for until in (*sorted(pauses), literal.total):
+        trainer.advance(small.problem, state, until)
+        literal.advance(small.problem, twin, until)
+        assert_same(*((u, t.finish(small.problem, u)) for u, t in ((state, trainer), (twin, literal))))
+    return state
+
+
 @pytest.mark.parametrize("engine", ["torch", "numba"])
 @pytest.mark.parametrize(("kind", "k"), [("two classes", None), ("three classes", 4), ("real targets", None)])
 @pytest.mark.parametrize("name", STEPPING)
@@ -56,13 +79,8 @@ def test_wherever_a_run_pauses_its_state_is_that_of_single_steps(
     literal = short(name, STEPS, k, "literal", **({"lam": 1e-2} if svm else {}))
     if engine != TORCH and (not is_usable() or uncovered(literal, s.problem, s.theta())):
         pytest.skip("not covered")
-    trainer = taken_by(engine, literal)
-    state, twin = (t.start(s.problem, s.theta(1e-3)) for t in (trainer, literal))
     pauses = random.Random(name).sample(range(2, literal.total), 6)
-    for until in (*sorted(pauses), literal.total):
-        trainer.advance(s.problem, state, until)
-        literal.advance(s.problem, twin, until)
-        assert_same(*((u, t.finish(s.problem, u)) for u, t in ((state, trainer), (twin, literal))))
+    state = wherever_it_pauses(taken_by(engine, literal), literal, s, pauses)
     assert state.violations > 5 or not svm
     assert literal.moves_theta == (state.F.theta_steps > 5)
 
@@ -128,12 +146,6 @@ def test_kernels_without_gradients_take_the_same_steps(
     """Directions depend on seed and step, and on neither the engine nor where a run pauses."""
     s = small(3, m=60, K=RBF(1.0))
     literal = short(name, STEPS, k, "literal", lam=1e-2)
-    trainer = taken_by(TORCH, literal)
-    state, twin = (t.start(s.problem, s.theta(1e-3)) for t in (trainer, literal))
-    for F in (state.F, twin.F):
-        F.kernel_gradient = build_gradient({"gradient": how})
-    for until in (17, 60, literal.total):
-        trainer.advance(s.problem, state, until)
-        literal.advance(s.problem, twin, until)
-        assert_same(*((u, t.finish(s.problem, u)) for u, t in ((state, trainer), (twin, literal))))
+    gradient = build_gradient({"gradient": how})
+    state = wherever_it_pauses(taken_by(TORCH, literal), literal, s, [17, 60], gradient)
     assert state.F.theta_steps > 5

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import torch
 
-from nsvm_cli.engines import Engine
 from nsvm_cli.engines.look_ahead import base as look_ahead
 from nsvm_cli.models import feature_map as features
 from nsvm_cli.models import kernels
@@ -27,10 +26,10 @@ from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.pegasos import Pegasos
 from tests.conftest import MakeSmall, Small, parameters, train
-from tests.engines.test_contract import assert_same
+from tests.engines.test_contract import compare
 
 pytestmark = pytest.mark.usefixtures("unchecked")
-LAM = 1e-2
+LAM, RULE = 1e-2, SGD(2e-4, 0.9, 1e-3)
 NETWORK: Mapping[str, Any] = {"name": "mlp", "widths": [8, 6], "normalize": True}
 CNN: Mapping[str, Any] = {"name": "cnn", "channels": [2, 3], "normalize": True, "dropout": 0.3}
 
@@ -47,26 +46,14 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(kernels, "block_shape", lambda *_: (rng.randint(3, 100), rng.randint(10, 200)))
 
 
-def compare(trainer: Trainer[Any], small: Small, lr: float, moved: float = 1e-2) -> Any:
-    """Train with look-ahead and step by step, and return the state with look-ahead."""
-    engines: tuple[Engine, ...] = ("torch", "literal")
-    theta = [FeatureMap(deepcopy(small.network), SGD(lr, 0.9, 1e-3), seed=5) for _ in engines]
-    ours, theirs = (train(trainer, small.problem, F, engine=e) for F, e in zip(theta, engines, strict=True))
-    assert_same(ours, theirs, 1e-7)
-    assert (parameters(theta[0].network) - parameters(small.network)).abs().max() > moved or lr == 0
-    return ours[0]
-
-
 @pytest.mark.usefixtures("cut")
 @pytest.mark.parametrize(
-    ("trainer", "lr"),
-    [(Pegasos(1000, LAM), 0), (Alg1(600, LAM), 2e-4), (Alg2(400, LAM), 2e-4)],
-    ids=["pegasos", "alg1", "alg2"],
+    "trainer", [Pegasos(1000, LAM), Alg1(600, LAM), Alg2(400, LAM)], ids=["pegasos", "alg1", "alg2"]
 )
-def test_many_steps(trainer: Trainer[Any], lr: float, small: MakeSmall) -> None:
+def test_many_steps(trainer: Trainer[Any], small: MakeSmall) -> None:
     """With few samples, scores are kept until the next theta step."""
     for m in (300, 10):
-        state = compare(trainer, small(3, m=m, network=NETWORK), lr)
+        state = compare("torch", trainer, small(3, m=m, network=NETWORK), RULE, moved=1e-2)
         assert 5 < state.violations < trainer.total - 100
 
 
@@ -76,7 +63,7 @@ def test_images_and_dropout(trainer: Trainer[Any]) -> None:
     y = torch.where(torch.arange(100) % 2 == 0, -1.0, 1.0).double()
     x = torch.randn(100, 1, 16, 16, generator=generator, dtype=torch.float64) + 0.1 * y[:, None, None, None]
     built = build_network(CNN, (1, 16, 16), seed=4).double()
-    state = compare(trainer, Small(look_ahead.Problem(x, y, kernels.RBF(1.0), 0), built), 2e-4, 1e-3)
+    state = compare("torch", trainer, Small(look_ahead.Problem(x, y, kernels.RBF(1.0), 0), built), RULE)
     if isinstance(trainer, Alg2):
         assert state.violations > state.support_vectors, "some support vector is met again"
 

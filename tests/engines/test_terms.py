@@ -14,11 +14,11 @@ import numba
 from numba.core import config
 from numba.core.codegen import JITCPUCodegen
 
-from nsvm_cli.engines.numba import columns, kernels, masks, networks, objectives
+from nsvm_cli.engines.numba import columns, kernels, networks, objectives
 from nsvm_cli.engines.numba.code import code_folder
 from nsvm_cli.engines.numba.compiler import LinkedCode
+from nsvm_cli.engines.numba.forms import kernel_form, network_form
 from nsvm_cli.engines.numba.jit import OPTIONS
-from nsvm_cli.engines.numba.theta import Theta, kernel_form
 from nsvm_cli.models import objectives as definitions
 from nsvm_cli.models.dropout import Masks, dropout_masks
 from nsvm_cli.models.feature_map import FeatureMap
@@ -151,12 +151,12 @@ def passes(F: Any, x: Any, i: Any, t: int, masked: Any, by_z: Any) -> Any:
     """Return F_theta(x) without dropout, last of samples i only, then with the masks of samples ``masked`` in
     step t, and the gradient of the latter with respect to theta.
     """
-    n, room = networks.width(F), networks.ROWS
-    passed, z = networks.room_for(F, len(x) + 100), np.empty((len(x), n))
+    room = networks.ROWS
+    passed, z = networks.room_for(F, len(x) + 100), np.empty((len(x), F.width))
     networks.forward(F, x, passed, z, None, 0)
-    of_i = np.empty((n, room + 1))
+    of_i = np.empty((F.width, room + 1))
     networks.feature_columns(F, x, i, networks.room_for(F, room), of_i)
-    drawn, with_masks = masks.masks_for(F, t, masked), []
+    drawn, with_masks = networks.masks_for(F, t, masked), []
     without = z.copy(), networks.features(F, x), of_i[:, : len(i)].T
     for known in (len(x) // room * room, 0):
         networks.forward(F, x, passed, z, drawn, known)
@@ -177,9 +177,9 @@ def test_network(name: str, dropout: float, shared: bool, rows: int, normalize: 
         [*net.parameters()][-1].sub_(0.5 if name == "mlp" else 0.2)
     F, x = FeatureMap(net, SGD(0.1), seed=3), normal(5, rows, *SHAPES[name])
     x[: rows // 2, ..., : SHAPES[name][-1] // 2] = 0  # so that pixels of a square are equally large
-    theta, i = Theta.of(F, 10, x), np.arange(rows)[::-1].copy()
-    few, masked, by_z = i[: networks.ROWS], i * 5, normal(6, rows, theta.width)
-    of_x = theta.network, x.flatten(1).numpy()
+    form, i = network_form(F, x.shape[1:]), np.arange(rows)[::-1].copy()
+    few, masked, by_z = i[: networks.ROWS], i * 5, normal(6, rows, form.width)
+    of_x = form, x.flatten(1).numpy()
     without, with_masks, by_theta = passes(*of_x, few, 7, masked, by_z.numpy())
     for z, expected in zip(without, (F(x), F(x), F(x)[few]), strict=True):
         np.testing.assert_allclose(z, expected, rtol=1e-12, atol=1e-14)

@@ -17,7 +17,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -32,6 +32,8 @@ from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 from nsvm_cli.trainers.base import Problem, State, Trainer
 
 S = TypeVar("S", bound=State)
+Amount: TypeAlias = Float64[np.ndarray, " v *outputs"]
+Terms: TypeAlias = tuple[Float[Tensor, "q n"], Float[Tensor, " q *outputs"]]
 
 FIXED_WINDOW = 256
 """Samples per window if theta is fixed."""
@@ -103,8 +105,7 @@ class Ahead:
 class LookAhead(Trainer[S]):
     """An algorithm that acts only on violations, with look-ahead: a mixin that precedes its own class.
 
-    ``advance`` implements the loop over t. An algorithm defines s_i (``s``), and the update of a step with a
-    violation (``on_violation``).
+    An algorithm defines the ``terms`` of s_i, and the update of a step with a violation (``on_violation``).
     """
 
     def fixed(self, state: S) -> bool:
@@ -122,13 +123,11 @@ class LookAhead(Trainer[S]):
         return state
 
     @abstractmethod
-    def s(self, problem: Problem, state: S, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
-        """Return s_i for the samples with features z of shape (p, n)."""
+    def terms(self, problem: Problem, state: S) -> Terms:
+        """Return the z_j and alpha_j of the s_i."""
 
     @abstractmethod
-    def on_violation(
-        self, problem: Problem, state: S, t: int, at: Evaluation, amount: Float64[np.ndarray, " v *outputs"]
-    ) -> None:
+    def on_violation(self, problem: Problem, state: S, t: int, at: Evaluation, amount: Amount) -> None:
         """Update theta and alpha in step t, in which these samples violate the margin and add this amount."""
 
     def advance(self, problem: Problem, state: S, until: int) -> None:
@@ -203,7 +202,7 @@ class LookAhead(Trainer[S]):
         """
 
         def scores(z: Float[Tensor, "p n"]) -> Float64[np.ndarray, " p *outputs"]:
-            on_host: np.ndarray = self.s(problem, state, z).double().cpu().numpy()
+            on_host: np.ndarray = problem.sums(z, *self.terms(problem, state)).double().cpu().numpy()
             return on_host
 
         evaluation = self.evaluate(problem, state, i) if from_batch else None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Int64
 from torch import Tensor
 
-from nsvm_cli.engines.look_ahead.base import LookAhead, current
+from nsvm_cli.engines.look_ahead.base import Amount, LookAhead, Terms, current
 from nsvm_cli.engines.look_ahead.features import Evaluation
 from nsvm_cli.models.feature_map import Batch
 from nsvm_cli.models.kernels import Kernel
@@ -23,8 +23,6 @@ from nsvm_cli.trainers.coefficients import SampleState
 from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
 from nsvm_cli.trainers.terms import Alg1State
 
-Amount: TypeAlias = Float64[np.ndarray, " v *outputs"]
-
 
 class LookAheadPegasos(LookAhead[PegasosState], Pegasos):
     """Algorithm 0."""
@@ -36,11 +34,9 @@ class LookAheadPegasos(LookAhead[PegasosState], Pegasos):
         z = state.z.index_select(0, torch.from_numpy(i).to(state.z.device))
         return Evaluation(Batch(z, i), z)  # Algorithm 0 uses only the features of a sample
 
-    def s(
-        self, problem: Problem, state: PegasosState, z: Float[Tensor, "p n"]
-    ) -> Float[Tensor, " p *outputs"]:
+    def terms(self, problem: Problem, state: PegasosState) -> Terms:
         j, alpha = state.terms(problem)
-        return problem.sums(z, state.z[j], alpha)
+        return state.z[j], alpha
 
     def on_violation(
         self, problem: Problem, state: PegasosState, t: int, at: Evaluation, amount: Amount
@@ -51,8 +47,8 @@ class LookAheadPegasos(LookAhead[PegasosState], Pegasos):
 class LookAheadAlg1(LookAhead[Alg1State], Alg1):
     """Algorithm 1."""
 
-    def s(self, problem: Problem, state: Alg1State, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
-        return problem.sums(z, state.z.tensor, state.alpha.tensor)
+    def terms(self, problem: Problem, state: Alg1State) -> Terms:
+        return state.z.tensor, state.alpha.tensor
 
     def on_violation(
         self, problem: Problem, state: Alg1State, t: int, at: Evaluation, amount: Amount
@@ -75,11 +71,9 @@ class LookAheadAlg1(LookAhead[Alg1State], Alg1):
 class LookAheadAlg2(LookAhead[SampleState], Alg2):
     """Algorithm 2."""
 
-    def s(
-        self, problem: Problem, state: SampleState, z: Float[Tensor, "p n"]
-    ) -> Float[Tensor, " p *outputs"]:
+    def terms(self, problem: Problem, state: SampleState) -> Terms:
         _, alpha, at_j = self._support(problem, state)
-        return problem.sums(z, at_j.z, alpha)
+        return at_j.z, alpha
 
     def on_violation(
         self, problem: Problem, state: SampleState, t: int, at: Evaluation, amount: Amount

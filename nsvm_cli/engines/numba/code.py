@@ -58,7 +58,7 @@ def _key() -> str:
     package = here.parents[1]
     versions = f"{platform.python_version()} {version('numba')} {version('numpy')}"
     key = hashlib.sha256(f"{versions} {_processor()}".encode())
-    for file in [*sorted(here.rglob("*.py")), package / "randomness.py"]:
+    for file in [*sorted(here.rglob("*.py")), package / "randomness.py", package / "models/losses.py"]:
         key.update(f"{file}\0{file.stat().st_mtime_ns}\0".encode() + file.read_bytes())
     return key.hexdigest()[:16]
 

@@ -1,14 +1,14 @@
-"""What compiled functions cover, and when they are worth it. Nothing here needs Numba."""
+"""What compiled functions cover, and when they are worth it. Nothing here needs Numba before it is used."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from torch import Tensor, nn
 
 from nsvm_cli.engines.look_ahead import trainers as look_ahead
-from nsvm_cli.engines.numba.forms import SCHEDULES
+from nsvm_cli.engines.numba.code import is_compiled
 from nsvm_cli.models.dropout import Dropout
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.networks import CNN, MLP, Normalize
@@ -31,38 +31,53 @@ NORMALIZED, FAR = "RBF", "FarRBF"
 
 def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
     """Return what compiled functions do not cover in this run; None if they cover it."""
-    return next(_uncovered(trainer, problem, F), None)
-
-
-def _uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Iterator[str]:
     if beyond := look_ahead.uncovered(trainer, problem):
-        yield beyond
+        return beyond
     if problem.x.device.type != "cpu":
-        yield f"device={problem.x.device.type}"
+        return f"device={problem.x.device.type}"
     for name, part in (("algorithm", trainer), ("kernel", problem.K)):
         if not has_compiled_form(part):
-            yield f"{name} {type(part).__name__}"
+            return f"{name} {type(part).__name__}"
     if option := look_ahead.changed(trainer, ("objective", "loss")):
-        yield option
+        return option
     if not (has_compiled_form(problem.loss) and has_compiled_form(problem.loss.l)):
-        yield "losses other than hinge, of two classes or by crammer_singer"
+        return "losses other than hinge, of two classes or by crammer_singer"
     if problem.penalties:
-        yield "penalties"
+        return "penalties"
     if isinstance(trainer, Pegasos):
-        return  # which takes the features of any network
+        return None  # which takes the features of any network
     if F.kernel_gradient is not None:
-        yield "kernel.gradient"
+        return "kernel.gradient"
     if parts_of(F.network) is None:
-        yield "networks other than mlp and cnn"
+        return "networks other than mlp and cnn"
     if F.augment is not None:
-        yield "augmentation"
+        return "augmentation"
     if not all(p.requires_grad for p in F.network.parameters()):
-        yield "parameters that do not move"
+        return "parameters that do not move"
     settings: Any = getattr(F.optimizer, "settings", None)
     if not has_compiled_form(settings):
-        yield f"optimizer {type(settings).__name__}"
-    elif settings.schedule not in SCHEDULES:
-        yield f"optimizer.schedule={settings.schedule}"
+        return f"optimizer {type(settings).__name__}"
+    return None
+
+
+def can_take(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> bool:
+    """Return whether compiled functions can take the steps of a run here."""
+    return not uncovered(trainer, problem, F) and is_usable()
+
+
+@cache
+def is_usable() -> bool:
+    """Return whether Numba is installed, and fits the packages that it finds."""
+    try:
+        import numba  # noqa: F401  # half a second: only where it is about to be used
+    except ImportError:
+        return False
+    return True
+
+
+def is_ready(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> bool:
+    """Return whether the functions for these steps have been compiled before."""
+    return all(map(is_compiled, units(trainer, problem, F)))
 
 
 def units(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> list[str]:

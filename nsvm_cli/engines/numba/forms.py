@@ -1,4 +1,4 @@
-"""What a compiled function gets of a network and an optimizer: numbers and arrays.
+"""What compiled functions get of a run, as numbers and arrays, and how these are made.
 
 Numbers that are multiplied with features have their type, so that nothing is computed in float64 by accident.
 What differs between kinds of features and networks is told apart by classes: see ``by_type`` in ``jit``.
@@ -6,17 +6,44 @@ What differs between kinds of features and networks is told apart by classes: se
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
-CONSTANT, LINEAR_SCHEDULE, COSINE = range(3)
-
-SCHEDULES = {"constant": CONSTANT, "linear": LINEAR_SCHEDULE, "cosine": COSINE}
-"""Numbers for the names that settings have."""
+from nsvm_cli.engines.numba.coverage import drops, parts_of
+from nsvm_cli.models import kernels
+from nsvm_cli.models.dropout import dropped_below
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import Kernel, or_one_over_n
+from nsvm_cli.models.networks import CNN, MLP
+from nsvm_cli.randomness import BLOCK
+from nsvm_cli.trainers.coefficients import SampleState
 
 Real = Any
 """A number in the type of the features."""
+
+
+class RBF(NamedTuple):
+    """The kernel of features of the same length."""
+
+    gamma: Real
+
+
+class FarRBF(RBF):
+    """The kernel of features that may be far from 0, compared with their distances.
+
+    These are then those of differences, so that fewer of their digits cancel.
+    """
+
+
+def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> RBF:
+    """Return an RBF kernel on features like z, which may be ``normalized`` to the same length."""
+    kind, formula = RBF if normalized else FarRBF, cast(kernels.RBF, K)
+    return kind(z.numpy().dtype.type(or_one_over_n(formula.gamma, z)))
 
 
 class Layer(NamedTuple):
@@ -24,6 +51,8 @@ class Layer(NamedTuple):
 
     With ``side`` 1 it is fully connected, and has single pixels. Otherwise it is a convolution with filters
     of that side, and the maximum of each 2x2 square. ``masked`` says whether dropout acts on its channels.
+    Its ``weights``, and then its bias, begin at that place in theta, and ``below`` numbers of each sample
+    come before the values below it.
     """
 
     c: int
@@ -34,31 +63,36 @@ class Layer(NamedTuple):
     q: int
     side: int
     masked: bool
+    weights: int
+    below: int
 
 
 class Dropout(NamedTuple):
-    """Dropout with probability ``p``. ``shared`` says whether the samples of a batch have the same mask, and
-    ``seed`` and ``dropped_below`` determine it: see ``nsvm_cli.models.dropout``.
+    """Dropout. ``shared`` says whether the samples of a batch have the same mask, and ``seed`` and
+    ``dropped_below`` determine it: see ``nsvm_cli.models.dropout``.
     """
 
-    p: float
     shared: bool
     seed: int
     dropped_below: int
 
 
 class Network(NamedTuple):
-    """F_theta: ``layers``, and perhaps ``Normalize``.
+    """F_theta: ``layers``, and perhaps ``Normalize``. All layers are fully connected.
 
     ``layers`` has a row for each, see ``Layer``. ``theta`` has W_1, b_1, W_2, ... one after the other, each
-    W_l with a row for each output or channel. All layers are fully connected.
+    W_l with a row for each output or channel. A sample has ``width`` features, and with all values before
+    these ``height`` numbers. Dropout multiplies what it keeps by ``factor``.
     """
 
     theta: np.ndarray
     layers: np.ndarray
+    width: int
+    height: int
     normalize: bool
     scale: Real
     eps: Real
+    factor: Real
     dropout: Dropout | None
 
 
@@ -66,25 +100,73 @@ class Convolutions(Network):
     """A network all of whose layers are convolutions."""
 
 
+def network_form(F: FeatureMap, shape: Sequence[int]) -> Network:
+    """Return a copy of F, which is covered, for samples of this shape."""
+    network, dropout, normalize = cast(Any, parts_of(F.network))
+    theta, masked = vector([*network.parameters()]), drops(network, dropout)
+    layers, real = _layers(network, masked, shape), theta.dtype.type
+    last, masks = layers[-1], Dropout(dropout.shared, F.dropout_seed, dropped_below(dropout.p))
+    width = last.d * last.p * last.q
+    return (Network if isinstance(network, MLP) else Convolutions)(
+        theta,
+        np.array(layers),
+        width,
+        last.below + last.c * last.h * last.w + width,
+        normalize is not None,
+        real(normalize.scale if normalize else 1),
+        real(normalize.eps if normalize else 1),
+        real(1 / (1 - dropout.p)),
+        masks if masked else None,
+    )
+
+
+def _layers(network: MLP | CNN, drops: bool, shape: Sequence[int]) -> list[Layer]:
+    connected, layers, weights, below = isinstance(network, MLP), [], 0, 0
+    parts: list[Any] = [part for part in network.modules() if isinstance(part, nn.Linear | nn.Conv2d)]
+    c, h, w = (math.prod(shape), 1, 1) if connected else shape
+    for part in parts:
+        side = 1 if connected else part.kernel_size[0]
+        d, p, q = len(part.weight), *((1, 1) if connected else ((h - side + 1) // 2, (w - side + 1) // 2))
+        masked = drops and connected != (part is parts[-1])
+        layers.append(Layer(c, h, w, d, p, q, side, masked, weights, below))
+        weights += part.weight.numel() + d
+        below += c * h * w
+        c, h, w = d, p, q
+    return layers
+
+
+def vector(tensors: Sequence[Tensor]) -> np.ndarray:
+    """Return the numbers of all tensors in a vector of its own."""
+    numbers: np.ndarray = torch.cat([tensor.detach().flatten() for tensor in tensors]).numpy()
+    return numbers
+
+
+def fill(tensors: Sequence[Tensor], numbers: np.ndarray) -> None:
+    """Write a vector into the tensors."""
+    sizes = [tensor.numel() for tensor in tensors]
+    for tensor, part in zip(tensors, torch.from_numpy(numbers).split(sizes), strict=True):
+        tensor.copy_(part.view(tensor.shape))
+
+
 class Optimizer(NamedTuple):
-    """SGD, and its state: ``momenta``, like theta, and the number of ``steps`` taken."""
+    """SGD, and its ``momenta``, like theta.
 
-    lr: float
-    momentum: float
-    weight_decay: float
-    schedule: int
-    warmup: float
-    T: int
+    ``rates`` has the learning rate of step t of a block of steps at t modulo ``BLOCK``.
+    """
+
+    rates: np.ndarray
+    momentum: Real
+    weight_decay: Real
     momenta: np.ndarray
-    steps: np.ndarray
 
 
-class TrainingSet(NamedTuple):
-    """The training samples x and their labels y."""
-
-    x: np.ndarray
-    y: np.ndarray
-    lam: float
+def optimizer_form(F: FeatureMap) -> Optimizer:
+    """Return a copy of the optimizer of F, without rates."""
+    rule: Any = F.optimizer
+    momenta = vector(rule.kept["momenta"])
+    real = momenta.dtype.type
+    decay, momentum = real(rule.settings.weight_decay), real(rule.settings.momentum)
+    return Optimizer(np.empty(BLOCK, momenta.dtype), momentum, decay, momenta)
 
 
 class Support(NamedTuple):
@@ -94,6 +176,12 @@ class Support(NamedTuple):
     order: np.ndarray
     joined: np.ndarray
     member: np.ndarray
+
+
+def support_form(state: SampleState) -> Support:
+    """Return the memory of the coefficients, which stretches change, and a copy of their number."""
+    c = state.coefficients
+    return Support(c.alpha.reshape(len(c.alpha), -1), c.order, np.array([len(c.support)]), c.in_support)
 
 
 class Progress(NamedTuple):
@@ -111,5 +199,13 @@ class Progress(NamedTuple):
     g: np.ndarray
 
 
-DONE, BAD_G, BAD_OBJECTIVE = range(3)
-"""Why a stretch has ended."""
+class Run(NamedTuple):
+    """What all stretches get. Where theta does not move, x has features, and F and its optimizer are None."""
+
+    x: np.ndarray
+    y: np.ndarray
+    lam: float
+    K: RBF
+    F: Network
+    optimizer: Optimizer
+    progress: Progress

@@ -68,7 +68,7 @@ class KeptCode(FunctionCache):
 
 
 @functools.cache
-def loaded(stretch: Callable[..., int], unit: str) -> Any:
+def loaded(stretch: Callable[..., Any], unit: str) -> Any:
     """Return a stretch as machine code, that of a unit, which is compiled first unless that is done."""
     compile_once([unit])
     plain = inspect.unwrap(stretch)

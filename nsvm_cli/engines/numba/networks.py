@@ -1,4 +1,4 @@
-"""F_theta, compiled: forwards and backwards.
+"""F_theta, compiled: forwards and backwards, and dropout masks as ``nsvm_cli.models.dropout.Masks`` has them.
 
 ``ROWS`` samples pass all layers before the next ones, so that they stay in a core's cache. What a layer puts
 out at them are rows of one number for each of these n samples: pixel x, y of channel c is row
@@ -13,9 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nsvm_cli import randomness
+from nsvm_cli.engines.numba.arrays import rows_of
 from nsvm_cli.engines.numba.forms import Convolutions, Dropout, Layer, Network
 from nsvm_cli.engines.numba.jit import by_type, jit
 from nsvm_cli.engines.numba.products import MatrixAt, RowsAt, add_inner_products, add_products
+from nsvm_cli.randomness import GOLDEN, LAYER
 
 ROWS = 256
 
@@ -37,31 +40,21 @@ class Passed(NamedTuple):
 def layer_of(F: Network, number: int) -> Any:
     """Return a layer of F."""
     of, i = F.layers, number  # no row, which would be a new reference to count
-    return Layer(of[i, 0], of[i, 1], of[i, 2], of[i, 3], of[i, 4], of[i, 5], of[i, 6], of[i, 7] > 0)
+    c, h, w, d, p, q = of[i, 0], of[i, 1], of[i, 2], of[i, 3], of[i, 4], of[i, 5]
+    return Layer(c, h, w, d, p, q, of[i, 6], of[i, 7] > 0, of[i, 8], of[i, 9])
 
 
 @jit
-def width(F: Network) -> int:
-    """Return n, the number of features."""
-    last = layer_of(F, len(F.layers) - 1)
-    return int(last.d * last.p * last.q)
-
-
-@jit
-def _height(F: Network) -> int:
-    """Return how many numbers a sample has in H."""
-    first = layer_of(F, 0)
-    total = first.c * first.h * first.w
-    for number in range(len(F.layers)):
-        layer = layer_of(F, number)
-        total += layer.d * layer.p * layer.q
-    return int(total)
+def places(layer: Layer, start: int, n: int) -> Any:
+    """Return where in H the values below a layer and its own begin, for n samples that begin at ``start``."""
+    at = start + layer.below * n
+    return at, at + layer.c * layer.h * layer.w * n
 
 
 @jit
 def room_for(F: Network, rows: int) -> Passed:
     """Return memory for a pass of so many samples."""
-    total = rows * _height(F)
+    total = rows * F.height
     convolves = layer_of(F, 0).side > 1
     return Passed(np.empty(total, F.theta.dtype), np.empty(total if convolves else 0, np.int8))
 
@@ -69,7 +62,7 @@ def room_for(F: Network, rows: int) -> Passed:
 @jit
 def features(F: Network, x: Any) -> Any:
     """Return F_theta(x), without dropout."""
-    z = np.empty((len(x), width(F)), F.theta.dtype)
+    z = np.empty((len(x), F.width), F.theta.dtype)
     forward(F, x, room_for(F, min(len(x), ROWS)), z, None, 0)
     return z
 
@@ -78,12 +71,9 @@ def features(F: Network, x: Any) -> Any:
 def feature_columns(F: Network, x: Any, i: Any, passed: Passed, z: Any) -> None:
     """Write F_theta(x_i), without dropout, for samples i as the first columns of z."""
     n = len(i)
-    of_input = passed.H[: x.shape[1] * n].reshape((x.shape[1], n))
-    for k in range(len(of_input)):
-        for j in range(n):
-            of_input[k, j] = x[i[j], k]
-    top = _pass(F, passed, 0, None, 0, n, n, False)
-    features = passed.H[top : top + len(z) * n].reshape((len(z), n))
+    _write_columns(rows_of(x, i), passed.H[: x.shape[1] * n].reshape((x.shape[1], n)))
+    _pass(F, passed, 0, None, 0, n, n, False)
+    features = _top(F, passed, 0, n)
     factor = _factors(F, features)
     for k in range(len(z)):
         for j in range(n):
@@ -97,41 +87,44 @@ def forward(F: Network, x: Any, passed: Passed, z: Any, masks: Any, known: int) 
     ``masks``, unless None, have the masks of all samples, layer by layer, or if they are shared one for each
     layer. They are divided by 1 - p. Blocks among the first ``known`` samples have passed without masks.
     """
-    height = _height(F)
     for begin in range(0, len(x), ROWS):
         end = min(begin + ROWS, len(x))
-        at = begin * height if len(passed.H) >= len(x) * height else 0
+        at = begin * F.height if len(passed.H) >= len(x) * F.height else 0
         if end > known or masks is not None:
             n = end - begin
             if end > known:
                 _write_columns(x[begin:end], passed.H[at : at + x.shape[1] * n].reshape((x.shape[1], n)))
-            top = _pass(F, passed, at, masks, begin, end, len(x), end <= known)
-            _write_rows(F, passed.H[top : top + z.shape[1] * n].reshape((z.shape[1], n)), z[begin:end])
+            _pass(F, passed, at, masks, begin, end, len(x), end <= known)
+            _write_rows(F, _top(F, passed, at, n), z[begin:end])
 
 
 @jit
 def _pass(
     F: Network, passed: Passed, at: int, masks: Any, begin: int, end: int, rows: int, known: bool
-) -> int:
-    """Let the samples from ``begin`` to ``end``, of so many ``rows``, pass all layers; they are in H from
-    ``at`` on, and their features, where they are said to be.
+) -> None:
+    """Let the samples from ``begin`` to ``end``, of so many ``rows``, which are in H from ``at`` on, pass all
+    layers.
     """
-    H, n, offset, of_masks = passed.H, end - begin, 0, 0
+    H, n, of_masks = passed.H, end - begin, 0
     for number in range(len(F.layers)):
         layer = layer_of(F, number)
-        o, pixels = at + layer.c * layer.h * layer.w * n, layer.p * layer.q
         if not known:
-            _layer(F, offset, layer, passed, at, o, n)
+            _layer(F, layer, passed, at, n)
         if masks is not None and layer.masked:
             dropout: Any = F.dropout
             known, shared = False, dropout.shared
             drawn = masks[of_masks:] if shared else masks[of_masks + begin * layer.d :]
+            (_, o), pixels = places(layer, at, n), layer.p * layer.q
             of_layer = H[o : o + layer.d * pixels * n].reshape((layer.d, pixels, n))
             _mask(of_layer, 1 if shared else n, drawn)
             of_masks += layer.d * (1 if shared else rows)
-        offset += layer.d * (layer.c * layer.side**2 + 1)
-        at = o
-    return at
+
+
+@jit
+def _top(F: Network, passed: Passed, start: int, n: int) -> Any:
+    """Return the features of n samples that begin at ``start``, before they are normalised."""
+    stop = start + F.height * n
+    return passed.H[stop - F.width * n : stop].reshape((F.width, n))
 
 
 @jit
@@ -156,9 +149,9 @@ def _mask(out: Any, rows: int, masks: Any) -> None:
 
 @by_type
 @jit
-def _layer(F: Network, offset: int, layer: Layer, passed: Passed, at: int, o: int, n: int) -> None:
-    """Write the values of a layer, from ``o`` on, given those below it, from ``at`` on."""
-    theta, H = F.theta, passed.H
+def _layer(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> None:
+    """Write the values of a layer, given those below it, for n samples whose values begin at ``start``."""
+    theta, H, offset, (at, o) = F.theta, passed.H, layer.weights, places(layer, start, n)
     real, c, d = theta.dtype.type, layer.c, layer.d
     out, bias = H[o : o + d * n].reshape((d, n)), offset + c * d
     if n == 1:
@@ -179,9 +172,9 @@ def _layer(F: Network, offset: int, layer: Layer, passed: Passed, at: int, o: in
 
 @_layer.register(Convolutions)
 @jit
-def _(F: Network, offset: int, layer: Layer, passed: Passed, at: int, o: int, n: int) -> None:
-    theta = F.theta
-    real, (c, h, w, d, p, q, side, _) = theta.dtype.type, layer
+def _(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> None:
+    theta, (at, o) = F.theta, places(layer, start, n)
+    real, (c, h, w, d, p, q, side, _, offset, _) = theta.dtype.type, layer
     weights, m = c * side**2, 2 * q * n
     bias, two_rows = offset + d * weights, np.empty(2 * d * m, theta.dtype)
     for y in range(p):
@@ -222,7 +215,7 @@ def _pool(upper: Any, lower: Any, bias: Any, n: int, out: Any, largest: Any) -> 
 
 
 @jit
-def _lengths(F: Network, features: Any) -> Any:
+def _lengths(features: Any) -> Any:
     square = np.zeros(features.shape[1], features.dtype)
     for k in range(len(features)):
         for j in range(features.shape[1]):
@@ -237,7 +230,7 @@ def _factors(F: Network, features: Any) -> Any:
     """Return what normalising multiplies the features of a block by, or ones."""
     factor = np.ones(features.shape[1], features.dtype)
     if F.normalize:
-        lengths = _lengths(F, features)
+        lengths = _lengths(features)
         for j in range(len(factor)):
             factor[j] = F.scale / (lengths[j] if not lengths[j] < F.eps else F.eps)
     return factor
@@ -266,19 +259,13 @@ def backward(F: Network, passed: Passed, by_z: Any) -> Any:
 
 @jit
 def _backward(F: Network, passed: Passed, by_z: Any, begin: int, end: int, by_theta: Any) -> None:
-    real, n = F.theta.dtype.type, end - begin
-    o, offset = end * _height(F), len(F.theta)
-    keep = real(_factor(F.dropout))
-    top = o - by_z.shape[1] * n
-    D = _by_features(F, passed.H[top:o].reshape((by_z.shape[1], n)), by_z[begin:end])
+    real, n, start = F.theta.dtype.type, end - begin, begin * F.height
+    D = _by_features(F, _top(F, passed, start, n), by_z[begin:end])
     for number in range(len(F.layers) - 1, -1, -1):
         layer = layer_of(F, number)
-        inputs, pixels = layer.c * layer.h * layer.w, layer.p * layer.q
-        o -= layer.d * pixels * n
-        at = o - inputs * n
-        bias = offset - layer.d
-        offset = bias - layer.d * layer.c * layer.side**2
-        out, factor = passed.H[o : o + len(D)], keep if layer.masked else real(1)
+        at, o = places(layer, start, n)
+        bias, pixels = layer.weights + layer.d * layer.c * layer.side**2, layer.p * layer.q
+        out, factor = passed.H[o : o + len(D)], F.factor if layer.masked else real(1)
         by_out, values = D.reshape((layer.d, pixels * n)), out.reshape((layer.d, pixels * n))
         for i in range(layer.d):
             by_b = real(0)
@@ -286,17 +273,9 @@ def _backward(F: Network, passed: Passed, by_z: Any, begin: int, end: int, by_th
                 by_out[i, j] = by_out[i, j] * factor if values[i, j] > real(0) else real(0)
                 by_b += by_out[i, j]
             by_theta[bias + i] += by_b
-        below = np.zeros(inputs * n if number > 0 else 0, D.dtype)
-        _layer_back(F, offset, layer, passed, at, o, D, n, by_theta, below)
+        below = np.zeros(o - at if number > 0 else 0, D.dtype)
+        _layer_back(F, layer, passed, start, n, D, below, by_theta)
         D = below
-
-
-@jit
-def _factor(dropout: Dropout | None) -> float:
-    """Return what the values are multiplied by that dropout keeps."""
-    if dropout is None:
-        return 1.0
-    return 1 / (1 - dropout.p)
 
 
 @jit
@@ -306,7 +285,7 @@ def _by_features(F: Network, features: Any, by_z: Any) -> Any:
     D = np.empty(features.shape, by_z.dtype)
     _write_columns(by_z, D)
     if F.normalize:
-        lengths, along = _lengths(F, features), np.zeros(n, by_z.dtype)
+        lengths, along = _lengths(features), np.zeros(n, by_z.dtype)
         for k in range(len(D)):
             for j in range(n):
                 along[j] += D[k, j] * features[k, j]
@@ -323,21 +302,13 @@ def _by_features(F: Network, features: Any, by_z: Any) -> Any:
 @by_type
 @jit
 def _layer_back(
-    F: Network,
-    offset: int,
-    layer: Layer,
-    passed: Passed,
-    at: int,
-    o: int,
-    D: Any,
-    n: int,
-    by_theta: Any,
-    below: Any,
+    F: Network, layer: Layer, passed: Passed, start: int, n: int, D: Any, below: Any, by_theta: Any
 ) -> None:
     """Add the gradient with respect to the weights of a layer, and unless it is the first one, that with
     respect to the values ``below`` it, given ``D``, that with respect to its sums.
     """
-    theta, H, c, d = F.theta, passed.H, layer.c, layer.d
+    theta, H, c, d, offset = F.theta, passed.H, layer.c, layer.d, layer.weights
+    at, _ = places(layer, start, n)
     if n == 1:
         add_products(RowsAt(by_theta, offset, c), MatrixAt(D, 0, 1, 0), RowsAt(H, at, 0), d, 1, c)
         if len(below) > 0:
@@ -358,18 +329,15 @@ def _layer_back(
 @_layer_back.register(Convolutions)
 @jit
 def _(
-    F: Network,
-    offset: int,
-    layer: Layer,
-    passed: Passed,
-    at: int,
-    o: int,
-    D: Any,
-    n: int,
-    by_theta: Any,
-    below: Any,
+    F: Network, layer: Layer, passed: Passed, start: int, n: int, D: Any, below: Any, by_theta: Any
 ) -> None:
-    theta, H, largest, (c, h, w, d, p, q, side, _) = F.theta, passed.H, passed.largest[o : o + len(D)], layer
+    theta, H, (at, o), (c, h, w, d, p, q, side, _, offset, _) = (
+        F.theta,
+        passed.H,
+        places(layer, start, n),
+        layer,
+    )
+    largest = passed.largest[o : o + len(D)]
     weights, m = c * side**2, 2 * q * n
     row = np.empty(d * m, theta.dtype)
     for y in range(p):
@@ -401,3 +369,43 @@ def _unpool(D: Any, largest: Any, lower: int, n: int, out: Any) -> None:
         for j in range(n):
             left[j] = D_x[j] if which[j] == first else zero
             right[j] = D_x[j] if which[j] == first + np.int8(1) else zero
+
+
+mixed = jit(randomness.mixed)
+
+
+@jit
+def number_at(key: int, place: int) -> Any:
+    """Return the number at a place of the sequence that ``key`` begins."""
+    return mixed(np.int64(place) * np.int64(GOLDEN) + np.int64(key))
+
+
+@jit
+def masks_for(F: Network, t: int, i: Any) -> Any:
+    """Return the masks of the samples i in step t, layer by layer: 0 or 1 / (1 - p).
+
+    There are none, None, without dropout, and there is one for all samples if they share it.
+    """
+    return _masks(F, F.dropout, t, i)
+
+
+@jit
+def _masks(F: Network, dropout: Dropout | None, t: int, i: Any) -> Any:
+    if dropout is None:
+        return None
+    samples = np.zeros(1, np.int64) if dropout.shared else i
+    numbers = 0
+    for number in range(len(F.layers)):
+        layer = layer_of(F, number)
+        numbers += layer.d * len(samples) if layer.masked else 0
+    drawn, at, masked, key = np.empty(numbers, F.theta.dtype), 0, 0, number_at(dropout.seed, t)
+    for number in range(len(F.layers)):
+        layer = layer_of(F, number)
+        if layer.masked:
+            for j in samples:
+                for unit in range(layer.d):
+                    dropped = number_at(key, masked * LAYER + j * layer.d + unit) < dropout.dropped_below
+                    drawn[at] = F.theta.dtype.type(0) if dropped else F.factor
+                    at += 1
+            masked += 1
+    return drawn

@@ -1,4 +1,4 @@
-"""Objectives of Algorithms 3 and 4, compiled; see ``nsvm_cli.models.objectives``."""
+"""Objectives of Algorithms 3 and 4, and steps in theta, compiled; see ``nsvm_cli.models.objectives``."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from nsvm_cli.engines.numba.elements import add_matrix, inner, scale
-from nsvm_cli.engines.numba.forms import Network, Optimizer, Progress
+from nsvm_cli.engines.numba.arrays import add_matrix, inner, rows_of, scale
+from nsvm_cli.engines.numba.forms import Run
 from nsvm_cli.engines.numba.jit import jit
-from nsvm_cli.engines.numba.kernels import RBF, gradient, values
-from nsvm_cli.engines.numba.masks import masks_for
-from nsvm_cli.engines.numba.networks import forward, room_for, width
-from nsvm_cli.engines.numba.optimizers import theta_step
+from nsvm_cli.engines.numba.kernels import gradient, values
+from nsvm_cli.engines.numba.networks import Passed, backward, forward, masks_for, room_for
+from nsvm_cli.randomness import BLOCK
 
 
 @jit
@@ -103,37 +102,42 @@ def norm_surrogate(K: Any, alpha: Any) -> Any:
 
 
 @jit
-def descend_on_batch(
-    F: Network,
-    K: RBF,
-    o: Optimizer,
-    progress: Progress,
-    A: Any,
-    x: Any,
-    y: Any,
-    alpha: Any,
-    t: int,
-    classes: int,
-    centred: bool,
-    mu: float,
-) -> bool:
-    """Descend in theta on a batch: on ``mu`` times the surrogate minus the alignment (Algorithm 3), or with
-    mu = 0 on the square of 1 minus it (Algorithm 4). Return whether the objective is finite.
+def descend_on_batch(run: Run, t: int, A: Any, alpha: Any, mu: float, classes: int, centred: bool) -> None:
+    """Descend in theta on the batch A: on ``mu`` times the surrogate minus the alignment (Algorithm 3), or if
+    ``alpha`` is None on the square of 1 minus it (Algorithm 4).
     """
-    real, k = F.theta.dtype.type, len(x)
-    passed, z = room_for(F, k), np.empty((k, width(F)), F.theta.dtype)
-    forward(F, x, passed, z, masks_for(F, t, A), 0)
+    F, K, real, k = run.F, run.K, run.x.dtype.type, len(A)
+    passed, z = room_for(F, k), np.empty((k, F.width), F.theta.dtype)
+    forward(F, rows_of(run.x, A), passed, z, masks_for(F, t, A), 0)
     K_A = values(K, z, z)
-    aligned, slope = alignment(K_A, y, classes, centred)
-    if mu > 0:
+    aligned, slope = alignment(K_A, run.y[A], classes, centred)
+    if alpha is None:
+        value = (real(1) - aligned) ** 2
+        scale(slope, real(-2) * (real(1) - aligned))
+    else:
         norm, slope_norm = norm_surrogate(K_A, alpha)
         value = real(mu) * norm - aligned
         scale(slope, real(-1))
         scale(slope_norm, real(mu))
         add_matrix(slope, slope_norm)
-    else:
-        value = (real(1) - aligned) ** 2
-        scale(slope, real(-2) * (real(1) - aligned))
     scale(slope, real(2))  # due to the symmetry of K_A
-    by_z = gradient(K, z, z, K_A, slope)
-    return theta_step(F, o, progress, passed, by_z, value, t)
+    theta_step(run, t, passed, gradient(K, z, z, K_A, slope), value)
+
+
+@jit
+def theta_step(run: Run, t: int, passed: Passed, by_z: Any, value: float) -> None:
+    """Descend on an objective with this value and this gradient with respect to z, in step t.
+
+    For ``passed`` see ``networks``.
+    """
+    if not math.isfinite(value):
+        raise FloatingPointError("the objective")
+    theta, o, objectives = run.F.theta, run.optimizer, run.progress.objectives
+    by_theta = backward(run.F, passed, by_z)
+    rate, decay, momentum = o.rates[t % BLOCK], o.weight_decay, o.momentum
+    for k in range(len(theta)):
+        o.momenta[k] = momentum * o.momenta[k] + by_theta[k] + decay * theta[k]
+        theta[k] -= rate * o.momenta[k]
+    objectives[0] += value
+    objectives[1] += 1
+    objectives[2] = value

@@ -1,0 +1,344 @@
+"""Stretches of steps of Algorithms 0 to 4, compiled; see ``nsvm_cli.trainers``.
+
+A stretch takes the steps up to ``until``, whose samples, from step ``first`` on, are the rows of ``drawn``.
+Algorithms 1 and 2 evaluate groups of steps together; see ``nsvm_cli.engines.look_ahead``. Groups begin after
+a violation, or with the block of steps that are drawn together, and their length depends on the gaps between
+violations before. So the steps at which a caller pauses affect neither the groups nor what is rounded in
+them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from nsvm_cli.engines.numba.arrays import add_matrix, inner, rows_of, scale, scaled_rows, set_row
+from nsvm_cli.engines.numba.columns import (
+    FeatureColumns,
+    add_term_gradient,
+    centre,
+    column_sums,
+    columns_of,
+    set_column,
+    term_columns,
+    term_sums,
+)
+from nsvm_cli.engines.numba.forms import Progress, Run, Support
+from nsvm_cli.engines.numba.jit import jit
+from nsvm_cli.engines.numba.kernels import COLUMNS, gradient, sums, values
+from nsvm_cli.engines.numba.networks import (
+    ROWS,
+    Passed,
+    feature_columns,
+    features,
+    forward,
+    masks_for,
+    room_for,
+)
+from nsvm_cli.engines.numba.objectives import descend_on_batch, theta_step
+from nsvm_cli.models.losses import Hinge
+
+LONGEST = 64
+"""Samples that are evaluated together, at most."""
+
+slope = jit(Hinge.slope)
+
+
+@jit
+def step(y: float, g: Any, row: int, out: Any) -> Any:
+    """Write what an explicit step adds to alpha_i at decision values g_row to the same row of ``out``.
+
+    With several classes, the loss is that of Crammer and Singer. Return whether the step is not 0, and
+    whether the prediction, the first of the classes with the largest g, is the label.
+    """
+    C = g.shape[1]
+    if C == 1:
+        out[row, 0] = slope(y * g[row, 0]) * y
+        return out[row, 0] != 0, (g[row, 0] >= 0) == (y > 0)
+    own, rival = int(y), -1
+    for r in range(C):
+        out[row, r] = 0.0
+        if r != own and (rival < 0 or g[row, r] > g[row, rival]):
+            rival = r
+    margin = g[row, own] - g[row, rival]
+    amount = slope(margin)
+    out[row, own], out[row, rival] = amount, -amount
+    return amount != 0, margin > 0 or (margin == 0 and own < rival)
+
+
+@jit
+def decide(run: Run, i: Any, s: Any, begin: int, end: int, g: Any, steps: Any) -> int:
+    """Take the next steps before ``end``, up to one with samples that violate the margin.
+
+    ``i`` and ``s`` have the samples of the steps from ``begin`` on, and their sums over the support. Write g
+    and what explicit steps add in the last step taken, and count. Return how many of its samples violate the
+    margin.
+    """
+    k, C, y, progress = len(g), g.shape[1], run.y, run.progress
+    t, violations, decided = progress.t[0], 0, progress.decided
+    while violations == 0 and t + 1 < end:
+        t, correct = t + 1, 0
+        for row in range(k):
+            at = (t - begin) * k + row
+            for r in range(C):
+                g[row, r] = s[at, r] / (run.lam * (t - 1))
+                if not math.isfinite(g[row, r]):
+                    progress.t[0] = t
+                    raise FloatingPointError("the decision value g")
+            acts, is_correct = step(y[i[at]], g, row, steps)
+            violations += acts
+            correct += is_correct
+        decided[0] += k
+        decided[1] += correct
+    decided[2] += violations
+    progress.t[0], progress.g[0] = t, g[0, 0]
+    if violations > 0:
+        progress.mean_gap[0] += (t - progress.last_violation[0] - progress.mean_gap[0]) / 8
+        progress.last_violation[0] = t
+    return violations
+
+
+@jit
+def group(progress: Progress, drawn: Any, first: int) -> Any:
+    """Return the first step of the group that the next step is in, the step after its last one, and its
+    samples.
+    """
+    gap, k = progress.mean_gap[0], drawn.shape[1]
+    steps = max(1, int(min(1.5 * math.sqrt(gap) + gap / 3, LONGEST)) // k)
+    if k == 1 and steps > 2:
+        steps += -steps % 4  # products are computed for four samples at a time
+    begin = max(first, progress.last_violation[0] + 1)
+    begin += (progress.t[0] + 1 - begin) // steps * steps
+    end = min(begin + steps, first + len(drawn))
+    return begin, end, drawn[begin - first : end - first].copy().reshape(-1)
+
+
+@jit
+def acting(steps: Any, count: int) -> Any:
+    """Return the rows of the ``count`` steps that are not 0."""
+    rows, found = np.empty(count, np.int64), 0
+    for row in range(len(steps)):
+        if steps[row].any():
+            rows[found] = row
+            found += 1
+    return rows
+
+
+@jit
+def add(support: Support, i: int, steps: Any, k: int) -> bool:
+    """Add 1/k of an explicit step to alpha_i, and return whether i joins the support."""
+    joins = not support.member[i] and steps.any()
+    if joins:
+        support.order[support.joined[0]] = i
+        support.joined[0] += 1
+        support.member[i] = True
+    for r in range(len(steps)):
+        support.alpha[i, r] += steps[r] / k
+    return joins
+
+
+def pegasos(
+    run: Run, support: Support, z_support: Any, s: Any, held: Any, drawn: Any, first: int, until: int
+) -> None:
+    """Take steps of Algorithm 0.
+
+    ``z_support`` has the features of the support, and room for those that may join. The steps of a group
+    share one evaluation of ``s``, which violations within the group then change. Its bits depend on the order
+    of these changes, so a caller that pauses within a group keeps it, and ``held``: the first step of that
+    group, or 0.
+    """
+    K, progress, k, C = run.K, run.progress, drawn.shape[1], support.alpha.shape[1]
+    steps_of_group = max(1, LONGEST // k)
+    g, steps = np.empty((k, C)), np.empty((k, C))
+    while progress.t[0] < until:
+        begin = first + (progress.t[0] + 1 - first) // steps_of_group * steps_of_group
+        end = min(begin + steps_of_group, first + len(drawn))
+        i = drawn[begin - first : end - first].copy().reshape(-1)
+        z = rows_of(run.x, i)
+        K_ii = values(K, z, z)
+        if held[0] != begin:
+            held[0] = begin
+            j = support.order[: support.joined[0]]
+            s_i = sums(K, z, z_support[: len(j)], scaled_rows(support.alpha, j, 1.0, z))
+            for row in range(len(i)):
+                set_row(s, row, s_i, row)
+        while progress.t[0] + 1 < min(end, until + 1):
+            violations = decide(run, i, s, begin, min(end, until + 1), g, steps)
+            row = (progress.t[0] - begin) * k
+            if violations > 0:
+                for at in range(k):
+                    if steps[at].any():
+                        if add(support, i[row + at], steps[at], k):
+                            set_row(z_support, support.joined[0] - 1, z, row + at)
+                        for r in range(C):
+                            for other in range(len(i)):
+                                s[other, r] += K_ii[row + at, other] * (steps[at, r] / k)
+        if progress.t[0] + 1 == end:
+            held[0] = 0
+
+
+def alg1(run: Run, i_s: Any, z_s: Any, alpha_s: Any, filled: Any, drawn: Any, first: int, until: int) -> None:
+    """Take steps of Algorithm 1.
+
+    ``i_s``, ``z_s`` and ``alpha_s`` have ``filled`` terms, and room for those that may be added.
+    """
+    F, K, progress, k, C = run.F, run.K, run.progress, drawn.shape[1], alpha_s.shape[1]
+    g, steps = np.empty((k, C)), np.empty((k, C))
+    columns = term_columns(K, z_s[: filled[0]], len(z_s))
+    while progress.t[0] < until:
+        begin, end, i = group(progress, drawn, first)
+        x = rows_of(run.x, i)
+        z = features(F, x)
+        s = term_sums(K, z, z_s[: filled[0]], columns, alpha_s[: filled[0]])
+        violations = decide(run, i, s, begin, min(end, until + 1), g, steps)
+        if violations > 0:
+            t, at = progress.t[0], acting(steps, violations)
+            rows = (t - begin) * k + at
+            x_t, z_t, alpha_t = rows_of(x, rows), rows_of(z, rows), scaled_rows(steps, at, 1 / k, z)
+            terms = z_s[: filled[0]], columns, alpha_s[: filled[0]]
+            _descend_on_terms(run, t, x_t, i[rows], alpha_t, *terms)
+            for v in range(violations):
+                i_s[filled[0]] = i[rows[v]]
+                set_row(z_s, filled[0], z_t, v)
+                set_row(alpha_s, filled[0], alpha_t, v)
+                set_column(columns, filled[0], z_t[v])
+                filled[0] += 1
+
+
+@jit
+def _descend_on_terms(
+    run: Run, t: int, x_t: Any, i_t: Any, alpha_t: Any, z_s: Any, columns: FeatureColumns | None, alpha_s: Any
+) -> None:
+    """Descend on -alpha_t / (lambda (t-1)) sum_s alpha_s K(z_s, F_theta(x_t)), summed over violations."""
+    F, real, v = run.F, run.x.dtype.type, len(x_t)
+    passed, z = room_for(F, v), np.empty((v, F.width), F.theta.dtype)
+    forward(F, x_t, passed, z, masks_for(F, t, i_t), 0)
+    a = alpha_t.copy()
+    scale(a, real(-1 / (run.lam * (t - 1))))
+    value, by_z = 0.0, np.zeros_like(z)
+    for begin in range(0, len(z_s), COLUMNS):
+        end = min(begin + COLUMNS, len(z_s))
+        c = np.dot(a, alpha_s[begin:end].T)
+        value += add_term_gradient(run.K, z, z_s, columns, begin, end, c, by_z)
+    theta_step(run, t, passed, by_z, value)
+
+
+def alg2(run: Run, support: Support, x_j: Any, drawn: Any, first: int, until: int) -> None:
+    """Take steps of Algorithm 2.
+
+    ``x_j`` has the samples of the support, and room for those that may join.
+    """
+    F, K, progress, k, C = run.F, run.K, run.progress, drawn.shape[1], support.alpha.shape[1]
+    g, steps = np.empty((k, C)), np.empty((k, C))
+    passed, z_j, stale = room_for(F, len(x_j)), np.empty((len(x_j), F.width), F.theta.dtype), True
+    while progress.t[0] < until:
+        j = support.order[: support.joined[0]]
+        if stale:
+            forward(F, x_j[: len(j)], passed, z_j[: len(j)], None, 0)
+            stale = False
+        begin, end, i = group(progress, drawn, first)
+        z = features(F, rows_of(run.x, i))
+        s = sums(K, z, z_j[: len(j)], scaled_rows(support.alpha, j, 1.0, z))
+        violations = decide(run, i, s, begin, min(end, until + 1), g, steps)
+        if violations > 0:
+            t, acts = progress.t[0], acting(steps, violations)
+            i_t = i[(t - begin) * k + acts]
+            at, rows = _places(support, i_t)
+            batch = np.empty(rows, np.int64)
+            for v in range(len(j)):
+                batch[v] = j[v]
+            for v in range(violations):
+                set_row(x_j, at[v], run.x, i_t[v])
+                batch[at[v]] = i_t[v]
+            a = scaled_rows(steps, acts, -1 / (run.lam * (t - 1) * k), z)
+            alpha_j = scaled_rows(support.alpha, j, 1.0, z)
+            _descend_on_support(run, t, x_j[:rows], batch, alpha_j, at, a, z_j[:rows], passed)
+            for v in range(violations):
+                add(support, i_t[v], steps[acts[v]], k)
+            stale = True
+
+
+@jit
+def _places(support: Support, i: Any) -> Any:
+    """Return the rows of the batch that the violating samples i are in, those of the support or after it, and
+    how many rows it has.
+    """
+    at, new = np.empty(len(i), np.int64), support.joined[0]
+    for v in range(len(i)):
+        if support.member[i[v]]:
+            at[v] = 0
+            while support.order[at[v]] != i[v]:
+                at[v] += 1
+        else:
+            at[v] = new
+            new += 1
+    return at, new
+
+
+@jit
+def _descend_on_support(
+    run: Run, t: int, x_j: Any, batch: Any, alpha_j: Any, at: Any, a: Any, z_j: Any, passed: Passed
+) -> None:
+    """Descend on -alpha_i / (lambda (t-1)) sum_j alpha_j K(F_theta(x_j), F_theta(x_i)), summed over i.
+
+    The batch is the support, followed by those i that do not belong to it; ``at`` has the rows of the i,
+    and ``batch`` the index of each row.
+    """
+    F, K, rows, s = run.F, run.K, len(x_j), len(alpha_j)
+    # the support has passed already, though in a shorter last block if any i follow
+    forward(F, x_j, passed, z_j, masks_for(F, t, batch), s if rows == s else s // ROWS * ROWS)
+    z_i = rows_of(z_j, at)
+    K_ji = values(K, z_j[:s], z_i)
+    c = np.dot(alpha_j, a.T)
+    by_z = np.zeros((rows, z_j.shape[1]), z_j.dtype)
+    add_matrix(by_z, gradient(K, z_j[:s], z_i, K_ji, c))
+    by_z_i = gradient(K, z_i, z_j[:s], K_ji.T.copy(), c.T.copy())
+    for v in range(len(at)):
+        for k in range(by_z.shape[1]):
+            by_z[at[v], k] += by_z_i[v, k]
+    theta_step(run, t, passed, by_z, inner(K_ji, c))
+
+
+def alg3(run: Run, support: Support, mu: float, centred: bool, drawn: Any, first: int, until: int) -> None:
+    """Take steps of Algorithm 3."""
+    progress, k, C = run.progress, drawn.shape[1], support.alpha.shape[1]
+    g, steps = np.empty((k, C)), np.empty((k, C))
+    while progress.t[0] < until:
+        t = progress.t[0] + 1
+        A = drawn[t - first].copy()
+        decide(run, A, _batch_sums(run, support, A), t, t + 1, g, steps)
+        for v in range(k):
+            add(support, A[v], steps[v], k)
+        descend_on_batch(run, t, A, scaled_rows(support.alpha, A, 1.0, run.x), mu, C, centred)
+
+
+@jit
+def _batch_sums(run: Run, support: Support, A: Any) -> Any:
+    """Return sum_j alpha_j K(F_theta(x_j), F_theta(x_i)) for every i in A."""
+    F, K, alpha, x = run.F, run.K, support.alpha, run.x
+    z_A, out = features(F, rows_of(x, A)), np.zeros((len(A), alpha.shape[1]), x.dtype)
+    passed, z = room_for(F, COLUMNS), columns_of(z_A[:0], COLUMNS)
+    for begin in range(0, support.joined[0], COLUMNS):
+        j = support.order[begin : min(begin + COLUMNS, support.joined[0])]
+        feature_columns(F, x, j, passed, z.z[0])
+        add_matrix(out, column_sums(K, centre(K, z_A, z, len(j)), z, scaled_rows(alpha, j, 1.0, x)))
+    return out
+
+
+def alg4(
+    run: Run, classes: int, centred: bool, mean: Any, unaveraged: int, drawn: Any, first: int, until: int
+) -> None:
+    """Take steps of Part 1 of Algorithm 4. Part 2 is Algorithm 0.
+
+    ``mean`` is that of theta after the first ``unaveraged`` steps, or empty.
+    """
+    theta, progress = run.F.theta, run.progress
+    while progress.t[0] < until:
+        progress.t[0] = t = progress.t[0] + 1
+        descend_on_batch(run, t, drawn[t - first].copy(), None, 0.0, classes, centred)
+        n = t - unaveraged
+        if n > 0:
+            for p in range(len(mean)):
+                mean[p] += (theta[p] - mean[p]) / theta.dtype.type(n)
