@@ -21,7 +21,7 @@ from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.optimizers import SGD, Adam, Rule
 from nsvm_cli.trainers import Trainer, build_trainer
 from tests.conftest import MakeSmall, Small, short, train
-from tests.engines.test_contract import compare
+from tests.engines.test_contract import compare, overlapping, thorough
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -55,10 +55,7 @@ def test_two_classes(algorithm: str, small: MakeSmall) -> None:
 
 def first_of(*algorithms: str) -> list[Any]:
     """Return all four, those not named as thorough tests: what each needs takes ten seconds to compile."""
-    return [
-        pytest.param(name, marks=() if name in algorithms else pytest.mark.thorough)
-        for name in ("alg1", "alg2", "alg3", "alg4")
-    ]
+    return [name if name in algorithms else thorough(name) for name in ("alg1", "alg2", "alg3", "alg4")]
 
 
 @pytest.mark.parametrize("algorithm", first_of("alg1"))
@@ -71,9 +68,7 @@ def test_no_momentum_and_dropout(algorithm: str, shared: bool, small: MakeSmall)
 @pytest.mark.parametrize("algorithm", ["pegasos", *first_of("alg2", "alg3")])
 @pytest.mark.parametrize("shared", [False, True])
 def test_convolutions(algorithm: str, shared: bool, small: MakeSmall) -> None:
-    s = small(3, m=200, d=256)
-    x = s.problem.x - 0.66 * s.problem.y[:, None]  # so that the classes overlap
-    problem = replace(s.problem, x=x.view(200, 1, 16, 16))
+    problem = overlapping(small, 200, (1, 16, 16))
     settings = {"name": "cnn", "channels": (3, 5), "dropout": 0.2, "shared_dropout": shared}
     network = build_network(settings, (1, 16, 16), seed=1).double()
     trainer = trainer_of(algorithm, STEPS[algorithm] // 4, 60 if algorithm in ("alg3", "alg4") else None)
