@@ -15,14 +15,7 @@ from typing import Any, Literal
 
 from nsvm_cli.engines.look_ahead import trainers as look_ahead
 from nsvm_cli.engines.numba.code import compile_once
-from nsvm_cli.engines.numba.coverage import (
-    has_compiled_form,
-    is_ready,
-    is_usable,
-    pays_off,
-    uncovered,
-    units,
-)
+from nsvm_cli.engines.numba.coverage import has_compiled_form, is_ready, is_usable, pays_off, uncovered, units
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.trainers import Problem, Trainer

@@ -156,7 +156,7 @@ def passes(F: Any, x: Any, i: Any, t: int, masked: Any, by_z: Any) -> Any:
     networks.forward(F, x, passed, z, None, 0)
     of_i = np.empty((F.width, room + 1))
     networks.feature_columns(F, x, i, networks.room_for(F, room), of_i)
-    drawn, with_masks = networks.masks_for(F, t, masked), []
+    drawn, with_masks = networks.masks_for(F, F.dropout, t, masked), []
     without = z.copy(), networks.features(F, x), of_i[:, : len(i)].T
     for known in (len(x) // room * room, 0):
         networks.forward(F, x, passed, z, drawn, known)

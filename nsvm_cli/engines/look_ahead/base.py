@@ -127,8 +127,8 @@ class LookAhead(Trainer[S]):
         """Return the z_j and alpha_j of the s_i."""
 
     @abstractmethod
-    def on_violation(self, problem: Problem, state: S, t: int, at: Evaluation, amount: Amount) -> None:
-        """Update theta and alpha in step t, in which these samples violate the margin and add this amount."""
+    def on_violation(self, problem: Problem, state: S, t: int, at: Evaluation, a: Amount) -> None:
+        """Update theta and alpha in step t, in which these samples violate the margin and add ``a``."""
 
     def advance(self, problem: Problem, state: S, until: int) -> None:
         """Take all steps up to ``until``, from window to window."""
@@ -231,8 +231,8 @@ class LookAhead(Trainer[S]):
         rows, ahead = window.rows(t), state.engine
         v = rows.start + any_output(window.increments[rows] != 0).nonzero()[0]
         at = window.evaluation.rows(v) if window.evaluation else self.evaluate(problem, state, window.i[v])
-        amount = problem.implicit(window.increments[v], at.z, self.lam * t) / self.k
-        self.on_violation(problem, state, t, at, amount)
+        a = problem.implicit(window.increments[v], at.z, self.lam * t) / self.k
+        self.on_violation(problem, state, t, at, a)
         if state.objective is not None:
             state.tally.add_objective(state.objective)
         state.violations += len(v)
@@ -241,7 +241,7 @@ class LookAhead(Trainer[S]):
         if window.K is None:
             ahead.window = None
         else:
-            for row, added in zip(v, amount, strict=True):
+            for row, added in zip(v, a, strict=True):
                 window.s += np.multiply.outer(window.K[row], added)
             self._find_violation(problem, window, t + 1)
 

@@ -38,10 +38,8 @@ class LookAheadPegasos(LookAhead[PegasosState], Pegasos):
         j, alpha = state.terms(problem)
         return state.z[j], alpha
 
-    def on_violation(
-        self, problem: Problem, state: PegasosState, t: int, at: Evaluation, amount: Amount
-    ) -> None:
-        state.coefficients.add(at.x.i, amount)
+    def on_violation(self, problem: Problem, state: PegasosState, t: int, at: Evaluation, a: Amount) -> None:
+        state.coefficients.add(at.x.i, a)
 
 
 class LookAheadAlg1(LookAhead[Alg1State], Alg1):
@@ -50,11 +48,9 @@ class LookAheadAlg1(LookAhead[Alg1State], Alg1):
     def terms(self, problem: Problem, state: Alg1State) -> Terms:
         return state.z.tensor, state.alpha.tensor
 
-    def on_violation(
-        self, problem: Problem, state: Alg1State, t: int, at: Evaluation, amount: Amount
-    ) -> None:
+    def on_violation(self, problem: Problem, state: Alg1State, t: int, at: Evaluation, a: Amount) -> None:
         lam = self.lam
-        alpha_t = torch.from_numpy(amount).to(problem.y)
+        alpha_t = torch.from_numpy(a).to(problem.y)
         z_s, alpha_s = state.z.tensor, state.alpha.tensor
         c = products(-alpha_t / (lam * (t - 1)), alpha_s)
 
@@ -75,12 +71,10 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
         _, alpha, at_j = self._support(problem, state)
         return at_j.z, alpha
 
-    def on_violation(
-        self, problem: Problem, state: SampleState, t: int, at: Evaluation, amount: Amount
-    ) -> None:
+    def on_violation(self, problem: Problem, state: SampleState, t: int, at: Evaluation, a: Amount) -> None:
         lam, i = self.lam, at.x.i
         j, alpha_j, at_j = self._support(problem, state)
-        alpha_i = torch.from_numpy(amount).to(problem.y)
+        alpha_i = torch.from_numpy(a).to(problem.y)
         c = products(alpha_j, -alpha_i / (lam * (t - 1)))
         # a violating x_i that is one of the x_j passes through F only once
         shared = torch.from_numpy(j == i[:, None]).nonzero().to(c.device)
@@ -102,7 +96,7 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
         batch = [at_j, at.rows(new)] if len(new) else [at_j]
         descend = state.engine.evaluate.descend
         state.objective = descend(batch, objective, problem.K, t, self.last_theta_step)
-        state.coefficients.add(i, amount)
+        state.coefficients.add(i, a)
 
     def _support(
         self, problem: Problem, state: SampleState

@@ -184,17 +184,11 @@ def column_gradient(K: RBF, a: Any, b: FeatureColumns, block: int, K_ab: Any, G:
         for j in range(G.shape[1]):
             G[i, j] *= factor * K_ab[i, j]
             total += G[i, j]
-        _add_columns(a, b.z, block, G, i, total, out)
-
-
-@jit
-def _add_columns(a: Any, columns: Any, block: int, G: Any, i: int, total: Any, out: Any) -> None:
-    """Add sum_j G_ij b_j - ``total`` a_i to row i of ``out``."""
-    for k in range(a.shape[1]):
-        by_a = a.dtype.type(0)
-        for j in range(G.shape[1]):
-            by_a += G[i, j] * columns[block, k, j]
-        out[i, k] += by_a - total * a[i, k]
+        for k in range(a.shape[1]):
+            by_a = a.dtype.type(0)
+            for j in range(G.shape[1]):
+                by_a += G[i, j] * b.z[block, k, j]
+            out[i, k] += by_a - total * a[i, k]
 
 
 @by_type

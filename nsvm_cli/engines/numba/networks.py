@@ -381,16 +381,11 @@ def number_at(key: int, place: int) -> Any:
 
 
 @jit
-def masks_for(F: Network, t: int, i: Any) -> Any:
+def masks_for(F: Network, dropout: Dropout | None, t: int, i: Any) -> Any:
     """Return the masks of the samples i in step t, layer by layer: 0 or 1 / (1 - p).
 
-    There are none, None, without dropout, and there is one for all samples if they share it.
+    There are none, None, without the dropout of F, and there is one for all samples if they share it.
     """
-    return _masks(F, F.dropout, t, i)
-
-
-@jit
-def _masks(F: Network, dropout: Dropout | None, t: int, i: Any) -> Any:
     if dropout is None:
         return None
     samples = np.zeros(1, np.int64) if dropout.shared else i

@@ -96,26 +96,20 @@ def alignment(K: Any, y: Any, classes: int, centred: bool) -> Any:
 
 
 @jit
-def norm_surrogate(K: Any, alpha: Any) -> Any:
-    """Return Algorithm 3's surrogate for ||f||^2, and its derivative by K."""
-    return cosine(K, unit(np.dot(alpha, alpha.T)))
-
-
-@jit
 def descend_on_batch(run: Run, t: int, A: Any, alpha: Any, mu: float, classes: int, centred: bool) -> None:
     """Descend in theta on the batch A: on ``mu`` times the surrogate minus the alignment (Algorithm 3), or if
     ``alpha`` is None on the square of 1 minus it (Algorithm 4).
     """
     F, K, real, k = run.F, run.K, run.x.dtype.type, len(A)
     passed, z = room_for(F, k), np.empty((k, F.width), F.theta.dtype)
-    forward(F, rows_of(run.x, A), passed, z, masks_for(F, t, A), 0)
+    forward(F, rows_of(run.x, A), passed, z, masks_for(F, F.dropout, t, A), 0)
     K_A = values(K, z, z)
     aligned, slope = alignment(K_A, run.y[A], classes, centred)
     if alpha is None:
         value = (real(1) - aligned) ** 2
         scale(slope, real(-2) * (real(1) - aligned))
     else:
-        norm, slope_norm = norm_surrogate(K_A, alpha)
+        norm, slope_norm = cosine(K_A, unit(np.dot(alpha, alpha.T)))
         value = real(mu) * norm - aligned
         scale(slope, real(-1))
         scale(slope_norm, real(mu))

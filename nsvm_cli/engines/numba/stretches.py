@@ -28,15 +28,7 @@ from nsvm_cli.engines.numba.columns import (
 from nsvm_cli.engines.numba.forms import Progress, Run, Support
 from nsvm_cli.engines.numba.jit import jit
 from nsvm_cli.engines.numba.kernels import COLUMNS, gradient, sums, values
-from nsvm_cli.engines.numba.networks import (
-    ROWS,
-    Passed,
-    feature_columns,
-    features,
-    forward,
-    masks_for,
-    room_for,
-)
+from nsvm_cli.engines.numba.networks import ROWS, feature_columns, features, forward, masks_for, room_for
 from nsvm_cli.engines.numba.objectives import descend_on_batch, theta_step
 from nsvm_cli.models.losses import Hinge
 
@@ -214,7 +206,7 @@ def _descend_on_terms(
     """Descend on -alpha_t / (lambda (t-1)) sum_s alpha_s K(z_s, F_theta(x_t)), summed over violations."""
     F, real, v = run.F, run.x.dtype.type, len(x_t)
     passed, z = room_for(F, v), np.empty((v, F.width), F.theta.dtype)
-    forward(F, x_t, passed, z, masks_for(F, t, i_t), 0)
+    forward(F, x_t, passed, z, masks_for(F, F.dropout, t, i_t), 0)
     a = alpha_t.copy()
     scale(a, real(-1 / (run.lam * (t - 1))))
     value, by_z = 0.0, np.zeros_like(z)
@@ -279,7 +271,7 @@ def _places(support: Support, i: Any) -> Any:
 
 @jit
 def _descend_on_support(
-    run: Run, t: int, x_j: Any, batch: Any, alpha_j: Any, at: Any, a: Any, z_j: Any, passed: Passed
+    run: Run, t: int, x_j: Any, batch: Any, alpha_j: Any, at: Any, a: Any, z_j: Any, passed: Any
 ) -> None:
     """Descend on -alpha_i / (lambda (t-1)) sum_j alpha_j K(F_theta(x_j), F_theta(x_i)), summed over i.
 
@@ -288,7 +280,7 @@ def _descend_on_support(
     """
     F, K, rows, s = run.F, run.K, len(x_j), len(alpha_j)
     # the support has passed already, though in a shorter last block if any i follow
-    forward(F, x_j, passed, z_j, masks_for(F, t, batch), s if rows == s else s // ROWS * ROWS)
+    forward(F, x_j, passed, z_j, masks_for(F, F.dropout, t, batch), s if rows == s else s // ROWS * ROWS)
     z_i = rows_of(z_j, at)
     K_ji = values(K, z_j[:s], z_i)
     c = np.dot(alpha_j, a.T)

@@ -11,13 +11,8 @@ import numpy as np
 import torch
 from threadpoolctl import ThreadpoolController
 
+from nsvm_cli.engines.look_ahead import trainers as look_ahead
 from nsvm_cli.engines.look_ahead.base import Window
-from nsvm_cli.engines.look_ahead.trainers import (
-    LookAheadAlg1,
-    LookAheadAlg2,
-    LookAheadAlg4,
-    LookAheadPegasos,
-)
 from nsvm_cli.engines.numba import forms, stretches
 from nsvm_cli.engines.numba.coverage import unit
 from nsvm_cli.engines.numba.jit import loaded
@@ -132,7 +127,7 @@ def _with_room(x: np.ndarray, state: SampleState, more: int) -> np.ndarray:
     return out
 
 
-class CompiledPegasos(LookAheadPegasos):
+class CompiledPegasos(look_ahead.LookAheadPegasos):
     """Algorithm 0."""
 
     def advance(self, problem: Problem, state: PegasosState, until: int) -> None:
@@ -152,7 +147,7 @@ class CompiledPegasos(LookAheadPegasos):
             state.engine.window = Window(int(held[0]), self.k, i, problem.host_y[i], of_outputs)
 
 
-class CompiledAlg1(LookAheadAlg1):
+class CompiledAlg1(look_ahead.LookAheadAlg1):
     """Algorithm 1."""
 
     def advance(self, problem: Problem, state: Alg1State, until: int) -> None:
@@ -164,7 +159,7 @@ class CompiledAlg1(LookAheadAlg1):
         steps.store()
 
 
-class CompiledAlg2(LookAheadAlg2):
+class CompiledAlg2(look_ahead.LookAheadAlg2):
     """Algorithm 2."""
 
     def advance(self, problem: Problem, state: SampleState, until: int) -> None:
@@ -186,7 +181,7 @@ class CompiledAlg3(Alg3):
         steps.store()
 
 
-class CompiledAlg4(LookAheadAlg4):
+class CompiledAlg4(look_ahead.LookAheadAlg4):
     """Algorithm 4: Part 1, and Part 2 if its solver is compiled."""
 
     pegasos = CompiledPegasos
@@ -195,12 +190,11 @@ class CompiledAlg4(LookAheadAlg4):
         if state.t >= until:
             return
         steps, T = Stretches(stretches.alg4, self, problem, state), self.last_theta_step
-        classes = len(problem.task.classes) if problem.task.outputs else 1
         centred = problem.task.centred if self.centred is None else self.centred
         means, averaged = ([*state.mean.mean.values()], state.mean.steps) if state.mean else ([], 0)
         mean = forms.vector([problem.x.new_empty(0), *means])
         for block in steps.blocks(until, begin=1):
-            steps.take(classes, centred, mean, T - averaged, *block)
+            steps.take(math.prod(problem.task.outputs), centred, mean, T - averaged, *block)
         if means and until == T:
             steps.run.F.theta[:] = mean
         steps.store()
