@@ -26,7 +26,7 @@ from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.parallel.device import own_threads
-from nsvm_cli.runs.experiment import build, train_in_memory
+from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.open_model import open_model
 from nsvm_cli.tasks import encode
 
@@ -139,8 +139,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             medians = dict(zip(map(str, names), np.median(samples.x, 0).tolist(), strict=True))
             data = replace(data, columns=tuple(medians), encoder=TableEncoder(medians))
         with own_threads():
-            experiment = build(settings, data)
-            model = train_in_memory(experiment)
+            model = prepare(settings, data=data).train()
         kind = None if classes is None else "str" if classes.dtype.kind == "U" else classes.dtype.name
         self._take(model.with_facts(labels=kind))
 

@@ -14,6 +14,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
+Say = Callable[[str], object]
+"""Shows a message to the user; ``str`` is one that shows none."""
+
 
 def printable(text: str) -> str:
     """Return the text with escapes such as ``\\x1b`` in place of characters that cannot be printed."""

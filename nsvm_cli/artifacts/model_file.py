@@ -19,7 +19,6 @@ from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.networks import build_network, empty_network
 from nsvm_cli.models.nsvm import NSVM, Expansion, Facts
-from nsvm_cli.parallel.device import select_device
 from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.tensor_file import DTYPES, Spec, TensorFile, spec, unusable
@@ -79,28 +78,28 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
     file = tensor_file.read(path, MODEL, noun="model file")
     try:
         settings, facts = _understood(file.content)
-        kernel = build_parts(settings).kernel
+        settings = within_means(settings, runtime or {})
+        parts = build_parts(settings)
         build_source(settings.dataset)
         _check_specs(file.specs, settings, facts)
     except (ValueError, TypeError, RuntimeError, OverflowError, RecursionError) as error:
         raise unusable(path, error) from error.__cause__  # of a plugin that refuses its settings
-    settings = parse_settings({**plain(settings), **within_means(settings), **(runtime or {})})
-    device = select_device(settings.device, settings.threads)
     try:
         with plugin_errors():
-            return _model(file, settings, facts, kernel, device)
+            return _model(file, settings, facts, parts.kernel, parts.device)
     except (InputError, RunError):
         raise
     except (ValueError, RuntimeError) as error:
         raise out_of_memory(error) or unusable(path, error) from None
 
 
-def within_means(settings: Settings) -> dict[str, Any]:
-    """Return what a file may have of threads and memory: it may come from a larger machine, or a stranger."""
-    return {
-        "threads": min(settings.threads, os.cpu_count() or 1) if settings.threads else None,
-        "memory_budget": min(settings.memory_budget, MEMORY_BUDGET),
-    }
+def within_means(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """Return the settings of a file with changes, but unless these say so with no more threads than this
+    machine has, and the usual memory: the file may come from a larger machine, or a stranger.
+    """
+    threads = min(settings.threads, os.cpu_count() or 1) if settings.threads else None
+    means = {"threads": threads, "memory_budget": min(settings.memory_budget, MEMORY_BUDGET)}
+    return parse_settings({**plain(settings), **means, **changes})
 
 
 def _understood(content: Mapping[str, Any]) -> tuple[Settings, Facts]:

@@ -57,14 +57,20 @@ def evaluate(options: argparse.Namespace) -> None:
 
     from nsvm_cli.artifacts.evaluation import evaluate_model
     from nsvm_cli.datasets import SampleCache
-    from nsvm_cli.runs.open_model import open_model
+    from nsvm_cli.runs.open_model import NoModelYetError, open_model
     from nsvm_cli.terminal.console import show_evaluation, show_evaluations
 
     dataset = None if name is None else _dataset(name)
     root = changes.get("root") if dataset is None else None
-    samples, rows = SampleCache(), []
-    for path in (options.path, *further):
-        file, model = open_model(path, runtime_of(options), say, samples, root)
+    samples, rows, paths = SampleCache(), list[dict[str, Any]](), [options.path, *further]
+    for path in paths:
+        try:
+            file, model = open_model(path, runtime_of(options), say, samples, root)
+        except NoModelYetError as error:
+            if path == paths[-1] and not rows:
+                raise
+            say(error)
+            continue
         rows.append(figures := evaluate_model(file, model, options.split, dataset, changes, say, samples))
         if options.json:
             answer(json.dumps(figures, allow_nan=False))

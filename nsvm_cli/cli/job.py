@@ -228,12 +228,11 @@ def _train_run(
     progress = Progress(title, experiment.trainer.total) if place.single else contextlib.nullcontext()
     with progress as shown, Signals() as signals:
         tell = place.note if shown is None else shown.say
-        for remark in experiment.remarks():
-            tell(remark)
         sweep = None if place.single else place.directory.parent.name
         by_key = {word.partition("=")[0]: word for word in (*place.fields["overrides"], *place.changes)}
-        how = allow_mismatch, [*by_key.values()], place.fields["config_dir"], sweep
-        return train_run(experiment, run, [] if shown is None else [shown], signals, tell, *how)
+        command = {"overrides": [*by_key.values()], "config_dir": place.fields["config_dir"]}
+        callbacks = [] if shown is None else [shown]
+        return train_run(experiment, run, callbacks, signals, tell, allow_mismatch, command, sweep)
 
 
 def _remove_if_unused(directory: Path) -> None:

@@ -14,7 +14,7 @@ from nsvm_cli.cli.job import NO_JOB, Job, Place, expect_flag, train_in
 from nsvm_cli.cli.parser import CommandParser, Key
 from nsvm_cli.cli.sweep import Sweep
 from nsvm_cli.compose.composition import complete_overrides, run_app
-from nsvm_cli.config.settings import Settings, flat, parse_settings, plain, with_values
+from nsvm_cli.config.settings import Settings, flat, parse_settings, with_values
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import MEMORY_BUDGET
 from nsvm_cli.plugins import load_plugins
@@ -136,9 +136,9 @@ def _changes(words: Sequence[str], recorded: Mapping[str, Any]) -> dict[str, Any
 
 def _trains_longer(run: Path, recorded: Mapping[str, Any], settings: Settings) -> bool:
     """Return whether the settings of a finished run have changed, as for more steps, and it can go on."""
-    from nsvm_cli.runs.checkpoint import identity, mismatches
+    from nsvm_cli.runs.checkpoint import mismatches
 
-    if not mismatches(identity(recorded, {}), plain(settings)):
+    if not mismatches(recorded, settings):
         return False
     if (was := recorded["algorithm"]["name"]) != settings.algorithm["name"]:
         why = f"with algorithm={was}, and cannot be resumed with another"

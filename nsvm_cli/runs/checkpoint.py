@@ -14,10 +14,11 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli import __version__
 from nsvm_cli.config.registry import STRICT
-from nsvm_cli.config.settings import WITHOUT_EFFECT, flat, parse_settings, plain
+from nsvm_cli.config.settings import WITHOUT_EFFECT, Settings, flat, parse_settings, plain
 from nsvm_cli.engines import LITERAL, NUMBA, TORCH, circumstances
 from nsvm_cli.engines.numba.coverage import can_take
 from nsvm_cli.errors import InputError
+from nsvm_cli.output import Say
 from nsvm_cli.plugins import code_sha256
 from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.storage import tensor_file
@@ -72,10 +73,12 @@ def with_engine_of(checkpoint: Checkpoint, experiment: Experiment) -> Experiment
 def environment(experiment: Experiment) -> dict[str, str]:
     """Return what the bits of a result depend on, apart from the settings: hardware, data and code."""
     device, sha256 = experiment.problem.x.device, code_sha256()
+    # torch selects its kernels by the capability of a CPU; the model does not matter
+    cpu = f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     return {
         "nsvm": __version__,
         "torch": torch.__version__,
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
         "threads": str(torch.get_num_threads()),
         "engine": circumstances(experiment.engine),
         "data": experiment.data.sha256,
@@ -83,18 +86,26 @@ def environment(experiment: Experiment) -> dict[str, str]:
     }
 
 
-def _cpu() -> str:
-    """Return the CPU capability by which torch selects its kernels; the processor model does not matter."""
-    return f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+def mismatches(
+    recorded: Mapping[str, Any],
+    settings: Settings,
+    was: Mapping[str, str] | None = None,
+    now: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Return the differences from recorded settings, and those between environments, that may change the bits
+    of a result.
 
+    The actual device, engine and number of threads take the place of those that were asked for.
 
-def mismatches(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the differences in settings and environment that may change the bits of a result."""
-    was, now = flat(was), flat(now)
-    changed = sorted(key for key in was.keys() | now.keys() if was.get(key) != now.get(key))
+    Raises:
+        InputError: this version does not have the recorded settings.
+    """
+    before = flat({**plain(parse_settings(recorded)), **(was or {})})
+    after = flat({**plain(settings), **(now or {})})
     return [
-        f"{key} was {_short(was.get(key))} and is {_short(now.get(key))}"
-        for key in changed
+        f"{key} was {_short(before.get(key))} and is {_short(after.get(key))}"
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key) != after.get(key)
         if key.split(".")[0] not in WITHOUT_EFFECT and key not in DATA_PATHS
     ]
 
@@ -102,17 +113,6 @@ def mismatches(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 def _short(value: object) -> str:
     text = str(value)
     return text if len(text) <= 60 else f"{text[:56]} ..."
-
-
-def identity(recorded: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return everything that determines the bits of a result, for ``mismatches``.
-
-    The actual device, engine and number of threads take the place of those that were asked for.
-
-    Raises:
-        InputError: this version does not have the recorded settings.
-    """
-    return {**plain(parse_settings(recorded)), **environment}
 
 
 def restore_state(experiment: Experiment, checkpoint: Checkpoint) -> State:
@@ -165,11 +165,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def newest_intact(
-    paths: Sequence[Path],
-    say: Callable[[str], object],
-    check: Callable[[Checkpoint], object] = lambda checkpoint: None,
-) -> tuple[int, Checkpoint] | None:
-    """Return the first of these checkpoints, the newest first, that is intact, and its index.
+    paths: Sequence[Path], say: Say, check: Callable[[Checkpoint], object] = str
+) -> tuple[Path, Checkpoint] | None:
+    """Return the first of these checkpoints, the newest first, that is intact, with its path.
 
     Args:
         check: raises a ValueError if a checkpoint is of no use.
@@ -177,12 +175,12 @@ def newest_intact(
     Raises:
         ValueError: there are some, but none is intact.
     """
-    for number, path in enumerate(paths):
+    for path in paths:
         try:
             check(checkpoint := load_checkpoint(path))
-            return number, checkpoint
+            return path, checkpoint
         except ValueError as error:
-            if number + 1 == len(paths):
+            if path == paths[-1]:
                 raise
             say(f"{error}; falling back to the previous checkpoint")
     return None

@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Float64
 from scipy.optimize import nnls
 
-from nsvm_cli.engines import compile_steps
-from nsvm_cli.runs.callbacks import Say
-from nsvm_cli.runs.experiment import Experiment, log_every
+from nsvm_cli.output import Say
+from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.trainers import State, Trainer
 from nsvm_cli.trainers.coefficients import SampleState
@@ -58,18 +57,17 @@ class Probe(Callback):
         return state.t >= self.until or self.course[-1][1] - self.course[0][1] >= self.seconds
 
 
-def estimate(experiment: Experiment, say: Say = lambda line: None) -> list[Part]:
+def estimate(experiment: Experiment, say: Say = str) -> list[Part]:
     """Estimate the parts of a run by training for ``SECONDS``. The experiment cannot be used afterwards."""
-    e = experiment
-    compile_steps(e.engine, e.algorithm, e.problem, e.F, say)
-    seconds = SECONDS / len(e.trainer.parts)
-    return [(_stepped if part.total else _solved)(part, e, seconds) for part in e.trainer.parts]
+    experiment.compile(say)
+    parts = experiment.trainer.parts
+    return [(_stepped if part.total else _solved)(part, experiment, SECONDS / len(parts)) for part in parts]
 
 
 def _stepped(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
     """Try the first steps of a part."""
     probe = Probe(seconds, trainer.last_theta_step)
-    state = run(trainer, e.problem, e.F, log_every(e), [probe])
+    state = run(trainer, e.problem, e.F, e.log_every, [probe])
     most = len(e.problem.y) if isinstance(state, SampleState) else np.inf
     course = np.array(probe.course or [(state.t, 0, state.support_vectors)], np.float64)
     return extrapolated(course, trainer.last_theta_step, most)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +13,22 @@ from nsvm_cli.datasets import Data, SampleCache
 from nsvm_cli.datasets.base import ARRAYS
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.nsvm import NSVM
-from nsvm_cli.runs.checkpoint import (
-    KIND,
-    Checkpoint,
-    newest_intact,
-    restore_state,
-    with_engine_of,
-)
-from nsvm_cli.runs.experiment import build, calibrated, load, movement, uncalibrated
+from nsvm_cli.output import Say
+from nsvm_cli.runs.checkpoint import KIND, Checkpoint, newest_intact, restore_state, with_engine_of
+from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.run_directory import CONFIG, checkpoints_in, read_config
 from nsvm_cli.storage.tensor_file import unusable
 
 
+class NoModelYetError(InputError):
+    """A checkpoint is from before there is an SVM: from Part 1 of Algorithm 4."""
+
+
 def open_model(
     path: str | Path,
     runtime: Mapping[str, Any] | None = None,
-    say: Callable[[str], object] = lambda line: None,
+    say: Say = str,
     samples: SampleCache | None = None,
     root: str | None = None,
 ) -> tuple[Path, NSVM]:
@@ -40,40 +38,31 @@ def open_model(
     of its newest intact checkpoint, whoever writes to the directory meanwhile.
 
     Args:
-        path: the file or directory.
         runtime: ``device``, ``threads`` and ``memory_budget`` that override those of the file.
         say: shows which step a checkpoint is of.
         samples: keeps the data, which a checkpoint needs, for the next one.
         root: the folder of the data of a checkpoint, if it has moved.
 
     Raises:
+        NoModelYetError: the checkpoint has no SVM.
         InputError: the file, or the data of a checkpoint, are missing, damaged or inconsistent.
     """
     path, runtime = Path(path), runtime or {}
     final = path / "final.safetensors" if path.is_dir() else path
     unfinished = path.is_dir() and not final.is_file()
-    files = checkpoints_in(path) if unfinished else [path] if _is_checkpoint(path) else []
-    if unfinished and not files:
+    if not unfinished and not _is_checkpoint(final):
+        return final, load_model(final, runtime)
+    found = newest_intact(checkpoints_in(path) if unfinished else [final], say)
+    if found is None:
         if (path / CONFIG).is_file():
             expect_tensors(read_config(path))
         raise InputError(f"{path} has no {final.name}: expected a run that has finished or has a checkpoint")
-    if not files:
-        return final, load_model(final, runtime)
-    found = newest_intact(files, say)
-    assert found is not None  # there are files
-    number, checkpoint = found
     moved = {} if root is None else {"dataset.root": root}
-    checkpoint = replace(checkpoint, settings=with_values(checkpoint.settings, moved))
-    return files[number], _model_of(checkpoint, files[number], runtime, say, samples)
+    return found[0], _model_of(*found, moved, runtime, say, samples)
 
 
-def load_trained(
-    run: Path, runtime: Mapping[str, Any], say: Callable[[str], object] = str
-) -> tuple[NSVM, Data]:
+def load_trained(run: Path, runtime: Mapping[str, Any], say: Say = str) -> tuple[NSVM, Data]:
     """Return the model of a run, and the data that it was trained and is scored on; see ``open_model``.
-
-    Args:
-        runtime: ``device`` and ``memory_budget`` that take the place of the run's.
 
     Raises:
         InputError: the model file or the data are missing, damaged or in no file, or do not match.
@@ -85,8 +74,7 @@ def load_trained(
             "of a run, for which nsvm train reads its data from a file"
         )
     data = data_for(model, model.settings.dataset, samples)
-    if data.sha256 != model.facts.sha256:
-        raise InputError(f"{data.source} or its test set has changed since the run")
+    _expect_same(data, model.facts.sha256)
     checked_split(model.facts, data, data.splits.held_out)
     i, m = model.expansion.i, data.splits.sizes["train"]
     if i is not None and len(i) and (last := int(i.max())) >= m:
@@ -103,27 +91,31 @@ def _is_checkpoint(path: Path) -> bool:
 
 
 def _model_of(
-    checkpoint: Checkpoint,
     file: Path,
+    checkpoint: Checkpoint,
+    moved: Mapping[str, str],
     runtime: Mapping[str, Any],
-    say: Callable[[str], object],
+    say: Say,
     samples: SampleCache | None,
 ) -> NSVM:
     expect_tensors(checkpoint.settings)
-    recorded = parse_settings(checkpoint.settings)
-    values = {**checkpoint.settings, **within_means(recorded), "engine": "auto", **runtime}
-    settings = parse_settings(values)
-    e = with_engine_of(checkpoint, build(settings, load(settings, samples)))
-    if e.data.sha256 != checkpoint.environment.get("data"):
-        raise InputError(f"{file}: {e.data.source} or its test set has changed since the run")
+    settings = parse_settings(with_values(checkpoint.settings, moved))
+    # with the engine of the checkpoint, and whatever its logger may need
+    settings = within_means(settings, {"engine": "auto", "logger": {"name": "none"}, **runtime})
+    e = with_engine_of(checkpoint, prepare(settings, samples))
+    _expect_same(e.data, checkpoint.environment.get("data"), f"{file}: ")
     state = restore_state(e, checkpoint)
     step = f"step {state.t} of {e.trainer.total}"
     if not e.trainer.classifies(state) and e.trainer.part_steps[-1]:
-        raise InputError(f"{file} is of {step}: expected one of Part 2, as there is no SVM before")
+        raise NoModelYetError(f"{file} is of {step}: expected one of Part 2, as there is no SVM before")
     say(f"{file}: the model after {step}")
-    model = calibrated(e, uncalibrated(e, state))
-    model = model.with_facts(**movement(e, model))
+    model = e.measured(e.calibrated(e.model(state)))
     try:
         return model.with_facts(plugins_sha256=checkpoint.environment.get("plugins_sha256"))
     except ValueError as error:
         raise unusable(file, error) from None
+
+
+def _expect_same(data: Data, sha256: str | None, where: str = "") -> None:
+    if data.sha256 != sha256:
+        raise InputError(f"{where}{data.source} or its test set has changed since the run")

@@ -104,15 +104,18 @@ class RunDirectory:
         """The path of the model with the best validation score."""
         return self.path / "best.safetensors"
 
-    def update_config(self, settings: Mapping[str, Any]) -> None:
-        """Record the settings if they differ from the recorded ones."""
+    def resume(self, settings: Mapping[str, Any], at: Position = START) -> None:
+        """Record settings that have changed, and continue the metrics from a position.
+
+        A finished run loses what only such a run has; the result last, so that a kill leaves it finished.
+        """
+        if is_finished(self.path):
+            for name in reversed(AT_THE_END):
+                (self.path / name).unlink(missing_ok=True)
         if self.recorded != settings:
             write_config(self.path, settings)
-
-    def reopen(self) -> None:
-        """Remove what only a finished run has; the result last, so that a kill leaves it finished."""
-        for name in reversed(AT_THE_END):
-            (self.path / name).unlink(missing_ok=True)
+        self.metrics = self._open.enter_context(contextlib.closing(MetricsFile(self.path / METRICS, at)))
+        self.times = self._open.enter_context(contextlib.closing(JSONLines(self.path / TIMES)))
 
     def add_checkpoint(self, write: Callable[[Path], None], step: int, how: Checkpoints) -> None:
         """Call ``write`` with the path of the new checkpoint, and keep the previous one, or as many as asked
@@ -131,11 +134,6 @@ class RunDirectory:
         for file in (*files[:at], *files[at + max(how.kept, 2) :]):
             file.unlink(missing_ok=True)
         fsync_folder(self.path)
-
-    def open_metrics(self, at: Position = START) -> None:
-        """Continue the metrics from a position."""
-        self.metrics = self._open.enter_context(contextlib.closing(MetricsFile(self.path / METRICS, at)))
-        self.times = self._open.enter_context(contextlib.closing(JSONLines(self.path / TIMES)))
 
     def finish(self, result: Mapping[str, Any], how: Checkpoints) -> None:
         """Write the result, which marks the run as finished, and remove the checkpoints that do not stay."""

@@ -1,9 +1,11 @@
-"""The parts that the settings of a run name."""
+"""What the settings of a run name that needs no data: its parts, and the device."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from nsvm_cli.config.registry import build
 from nsvm_cli.config.settings import Settings
@@ -12,27 +14,34 @@ from nsvm_cli.models.kernel_gradients import Differences, build_gradient
 from nsvm_cli.models.kernels import Kernel, build_kernel
 from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.optimizers import Rule, build_optimizer
+from nsvm_cli.parallel.device import select_device
 from nsvm_cli.trainers import Trainer, build_trainer
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts that need no data; ``gradient`` estimates that of the kernel, if its settings ask for it."""
+    """The parts of a run; ``gradient`` estimates that of the kernel, if its settings ask for it."""
 
     algorithm: Trainer[Any]
     kernel: Kernel
     gradient: Differences | None
     optimizer: Rule
+    device: torch.device
 
 
 def build_parts(settings: Settings) -> Parts:
-    """Return the parts that need no data, and check that the loss, which does, accepts its settings.
+    """Return the parts, set up the device, and check that the loss, which needs data, accepts its settings.
 
     Raises:
-        InputError: a name or a setting is wrong.
+        InputError: a name or a setting is wrong, or there is no such device.
     """
-    algorithm, K = build_trainer(settings.algorithm), build_kernel(settings.kernel)
-    parts = Parts(algorithm, K, build_gradient(settings.kernel), build_optimizer(settings.optimizer))
+    parts = Parts(
+        build_trainer(settings.algorithm),
+        build_kernel(settings.kernel),
+        build_gradient(settings.kernel),
+        build_optimizer(settings.optimizer),
+        select_device(settings.device, settings.threads),
+    )
     if settings.calibration and settings.task == "regression":
         raise InputError("calibration=sigmoid gives probabilities of classes, and task=regression has none")
     if settings.loss is not None:

@@ -28,7 +28,7 @@ from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.kernels import or_one_over_n
 from nsvm_cli.output import printable
 from nsvm_cli.parallel.workers import Workers, cores, outcome
-from nsvm_cli.runs.experiment import Experiment, load, prepare, train_in_memory
+from nsvm_cli.runs.experiment import Experiment, load, prepare
 from nsvm_cli.runs.loop import OnLog, Record
 from nsvm_cli.storage.files import locked, write_csv
 from nsvm_cli.storage.run_directory import reading
@@ -87,7 +87,7 @@ def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None
             raise RunError(f"training takes more than {seconds} seconds")
 
     try:
-        model = train_in_memory(experiment, [OnLog(observe)])
+        model = experiment.train([OnLog(observe)])
         split = experiment.data.splits["validation"]
         return max(0.0, model.score(split.x, split.y)[experiment.data.task.metric] or 0.0)
     except RunError:

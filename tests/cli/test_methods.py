@@ -27,6 +27,11 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_method_without_steps_has_none_to_resume(sweep: Path) -> None:
+    done = nsvm("train", "resume=sweep/0", "algorithm.lam=1", cwd=sweep, code=2)
+    assert done.stderr.splitlines()[-1].endswith("sweep/0 has no steps to resume: start a new run")
+
+
 def test_a_sweep_over_methods_is_resumed_and_compared(sweep: Path) -> None:
     results = {file: file.stat().st_mtime_ns for file in sweep.rglob("result.json")}
     nsvm(*SWEEP, "seed=0,1", cwd=sweep, code=0)

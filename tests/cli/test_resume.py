@@ -217,6 +217,19 @@ def test_a_finished_run_that_cannot_go_on(tmp_path: Path) -> None:
     assert "and has no checkpoint to resume from (checkpoint.keep): start a new" in refused(LONGER[0])
 
 
+def test_a_learning_curve_leaves_out_checkpoints_without_an_svm(tmp_path: Path) -> None:
+    words = ["algorithm=alg4", "algorithm.solver_steps=40", "algorithm.steps=40", "dataset.samples=300"]
+    words += ["checkpoint.every=20", "checkpoint.keep=all", "curves=false", "hydra.run.dir=run"]
+    nsvm("train", *words, cwd=tmp_path, code=0)
+    files = [f"run/step-{step:08}.safetensors" for step in (20, 40, 60, 80)]
+    done = nsvm("evaluate", *files, "--json", cwd=tmp_path, code=0)
+    assert [json.loads(line)["steps"] for line in done.stdout.splitlines()] == [60, 80]
+    early = "{} is of step {} of 80: expected one of Part 2, as there is no SVM before"
+    assert done.stderr.splitlines()[:2] == [early.format(files[n], 20 * n + 20) for n in range(2)]
+    done = nsvm("evaluate", *files[:2], cwd=tmp_path, code=2)
+    assert done.stderr.splitlines()[-1] == f"nsvm: {early.format(files[1], 40)}"
+
+
 def test_every_command_takes_the_model_of_a_run_that_was_killed(tmp_path: Path) -> None:
     (tmp_path / "ends.py").write_text(PLUGIN.format(ending='raise RuntimeError("killed")'))
     words = ["dataset.samples=300", "checkpoint.every=20", "curves=false", "hydra.run.dir=run"]

@@ -18,7 +18,7 @@ from nsvm_cli.models.kernel_gradients import build_gradient
 from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Polynomial
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.models.penalties import PENALTIES, Penalties, distance_identity, distance_ones, entropy
-from nsvm_cli.runs.experiment import prepare, train_in_memory
+from nsvm_cli.runs.experiment import prepare
 from tests.conftest import LOSSES, STEPPING, MakeSmall, parameters, short, train
 from tests.small_runs import small_settings
 
@@ -162,4 +162,4 @@ def test_a_diverging_run_with_penalties_ends_with_a_line() -> None:
     optimizer = {"name": "sgd", "lr": 1e30}
     diverging = small_settings(engine="torch", optimizer=optimizer, penalties={"entropy": 1.0})
     with pytest.raises(RunError, match="the objective is not finite"):
-        train_in_memory(prepare(diverging))
+        prepare(diverging).train()

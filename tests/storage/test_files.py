@@ -56,7 +56,7 @@ def test_a_file_elsewhere_is_not_written_to(name: str, tmp_path: Path) -> None:
         pytest.raises(InputError, match=rf"{name}\.jsonl is a link to another file, which would change"),
         RunDirectory(run, {}, "resume") as directory,
     ):
-        directory.open_metrics()
+        directory.resume({})
     write_atomically(run / "curves.png", b"new")
     assert precious.read_text() == "mine"
 

@@ -13,7 +13,7 @@ from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.datasets import SampleCache, Splits
 from nsvm_cli.errors import InputError
-from nsvm_cli.runs.experiment import prepare, train_in_memory
+from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.tuning.search import Candidate, effective, suited_validation, tune, validation_score
 from nsvm_cli.tuning.space import Space, ends, holds, parse_search, placed
 from tests.small_tables import small_table
@@ -168,7 +168,7 @@ def test_the_first_candidate_is_the_settings_as_far_as_the_space_holds_them(tmp_
 
 def test_the_score_is_what_a_run_on_validation_data_records() -> None:
     experiment = prepare(parse_settings({**SETTINGS, "seed": 3}))
-    model, part = train_in_memory(experiment), experiment.data.splits["validation"]
+    model, part = experiment.train(), experiment.data.splits["validation"]
     assert validation_score(SETTINGS, 3) == model.score(part.x, part.y)["accuracy"]
     assert validation_score(placed(SETTINGS, {"optimizer.lr": 1e30}), 3) == 0, "it diverges"
     assert validation_score(SETTINGS, 3, seconds=1e-9) == 0, "it takes longer"

@@ -1,0 +1,101 @@
+"""The result of a run: the scores of its model, and the circumstances in which they came about."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+from nsvm_cli import __version__
+from nsvm_cli.models.feature_map import features
+from nsvm_cli.models.nsvm import NSVM
+from nsvm_cli.models.objectives import dataset_alignment
+from nsvm_cli.plugins import code_sha256
+from nsvm_cli.runs.experiment import Experiment
+from nsvm_cli.tasks import Classification
+from nsvm_cli.trainers import State
+
+OF_CLASSES = ("balanced_accuracy", "recall", "confusion")
+"""Figures that a result holds for the held-out data only, under these names."""
+
+PACKAGES = ("torch", "numpy", "scikit-learn", "safetensors")
+"""Those that may affect the figures."""
+
+
+def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, Any]:
+    """Return the fields of a result about the trained model, its data and its training."""
+    e, p, svm = experiment, experiment.problem, experiment.trainer.trains_svm
+    z, labels = features(e.F.network, p.x), p.task.code(p.y)
+    return {
+        **_scores(e, model),
+        "steps": state.t,
+        "part_steps": list(e.trainer.part_steps),
+        "violations": state.violations if svm else None,
+        "theta_steps": e.F.theta_steps,
+        "parameters": model.parameters,
+        "support_vectors": len(model.expansion.alpha) if svm else None,
+        **dataset_alignment(p.K, z, labels, p.seed, p.task.centred),
+        **_circumstances(e),
+        "theta_change": model.facts.theta_change,
+        "feature_change": model.facts.feature_change,
+    }
+
+
+def _scores(experiment: Experiment, model: NSVM) -> dict[str, Any]:
+    """Return the scores on the training set, and on the validation set or, without one, the test set; and the
+    errors there of always deciding for the most frequent class of the training set.
+    """
+    splits = experiment.data.splits
+    held_out = splits.held_out
+    figures: dict[str, Any] = {}
+    if isinstance(experiment.data.task, Classification):
+        most_frequent = splits["train"].y.mode().values
+        figures["guess_errors"] = int((splits[held_out].y != most_frequent).sum())
+    for name in (held_out, "train"):
+        scores = model.score(splits[name].x, splits[name].y)
+        of_classes = {figure: scores.pop(figure) for figure in OF_CLASSES if figure in scores}
+        if name == held_out:
+            figures |= dict.fromkeys(f"test_{figure}" for figure in scores) | of_classes
+        figures |= {f"{name}_{figure}": value for figure, value in scores.items()}
+    return figures
+
+
+def _circumstances(experiment: Experiment) -> dict[str, Any]:
+    settings, data = experiment.settings, experiment.data
+    own = {"nsvm": __version__, "python": platform.python_version()}
+    return {
+        "algorithm": settings.algorithm["name"],
+        "dataset": settings.dataset["name"],
+        "seed": settings.seed,
+        "dtype": settings.dtype,
+        "device": experiment.problem.x.device.type,
+        "threads": torch.get_num_threads(),
+        "engine": experiment.engine,
+        "versions": {**own, **{package: version(package) for package in PACKAGES}},
+        "plugins_sha256": code_sha256(),
+        "data": {
+            "source": data.source,
+            "sha256": data.sha256,
+            "origins": list(data.origins),
+            "classes": list(data.task.classes),
+            "official_split": data.official_split,
+            "generated": data.generated,
+            "duplicates": data.duplicates,
+            "samples": {name: size for name, size in data.splits.sizes.items() if name != "all"},
+        },
+    }
+
+
+def git_state() -> dict[str, Any] | None:
+    """Return the commit of the repository that the current directory is in, and whether a file that it tracks
+    has changed since; None outside of any, or without git.
+    """
+    commands = ["git", "rev-parse", "HEAD"], ["git", "status", "--porcelain", "--untracked-files=no"]
+    try:
+        said = [subprocess.run(c, capture_output=True, check=True, timeout=10).stdout for c in commands]
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return {"commit": said[0].decode().strip(), "dirty": bool(said[1])}
