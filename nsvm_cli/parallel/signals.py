@@ -34,29 +34,27 @@ class Signals:
         self.noted: int | None = None
         self._checkpoint_wanted = False
         self._last_words: str | None = None
+        self._after = contextlib.ExitStack()
 
     def __enter__(self) -> Signals:
-        self._handling = threading.current_thread() is threading.main_thread()
-        if not self._handling:
+        if threading.current_thread() is not threading.main_thread():
             return self
-        listening, self._writing = os.pipe()
-        os.set_blocking(self._writing, False)  # set_wakeup_fd requires it
+        listening, writing = os.pipe()
+        os.set_blocking(writing, False)  # set_wakeup_fd requires it
+        self._after.callback(os.close, writing)
+        before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        self._after.callback(signal.set_wakeup_fd, before)
         # signals that nohup or a shell's & had ignored stay ignored
         heeded = [signum for signum in STOPPING if signal.getsignal(signum) is not signal.SIG_IGN]
         if signal.getsignal(signal.SIGUSR1) in (signal.SIG_DFL, signal.SIG_IGN):  # else a launcher handles it
             heeded.append(signal.SIGUSR1)
-        self._wakeup_before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
-        self._before = {signum: signal.signal(signum, _do_nothing) for signum in heeded}
+        for signum in heeded:
+            self._after.callback(signal.signal, signum, signal.signal(signum, _do_nothing))
         threading.Thread(target=self._listen, args=(listening,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._handling:
-            return
-        for signum, handler in self._before.items():
-            signal.signal(signum, handler)
-        signal.set_wakeup_fd(self._wakeup_before)
-        os.close(self._writing)
+        self._after.close()
 
     def take_checkpoint_request(self) -> bool:
         """Return whether a checkpoint has been asked for since the last call."""
