@@ -16,10 +16,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from nsvm_cli.cli.reproduce import lines_of
 from nsvm_cli.compose.composition import compose_settings
-from nsvm_cli.config.settings import parse_settings
+from nsvm_cli.config.settings import parse_settings, with_values
 from nsvm_cli.trainers import build_trainer
 from nsvm_cli.trainers.parts import build_parts
-from nsvm_cli.tuning.space import holds, parse_search, placed
+from nsvm_cli.tuning.space import holds, parse_search
 
 ROOT = Path(__file__).parents[1]
 ALGORITHMS = ("alg1", "alg2", "alg3", "alg4")
@@ -195,7 +195,10 @@ def test_the_command_that_found_the_values_can_be_typed(name: str) -> None:
     for key, distribution in parse_search(search).ranges().items():
         section, name = key.split(".")
         assert holds(distribution, composed[section][name]), key
-    assert placed(values, {"optimizer.lr": composed["optimizer"]["lr"]})["algorithm"] == composed["algorithm"]
+    assert (
+        with_values(values, {"optimizer.lr": composed["optimizer"]["lr"]})["algorithm"]
+        == composed["algorithm"]
+    )
 
 
 @pytest.mark.parametrize("words", [words for words in MATCHED if words[2:]], ids=lambda words: words[2])

@@ -81,7 +81,6 @@ def tune(options: argparse.Namespace) -> None:
     plugins = parse_settings(values).plugins
     load_plugins(plugins)
     # torch takes seconds to import: compose the configuration first
-    from nsvm_cli.datasets import SampleCache
     from nsvm_cli.tasks import TASKS
 
     try:
@@ -93,14 +92,14 @@ def tune(options: argparse.Namespace) -> None:
 
     search = parse_search(section)
     metric = TASKS[values["task"]].metric
-    samples, reason = SampleCache(), ""
+    reason = ""
     try:
         if values["dataset"]["validation"] is None:
-            values["dataset"]["validation"], reason = suited_validation(values, usual, samples)
+            values["dataset"]["validation"], reason = suited_validation(values, usual)
         progress = Progress(values, search, reason, metric)
         begin = functools.partial(load_plugins, plugins)
         suggested = yaml.safe_load(DEFAULT.read_text())["space"]
-        finalists = run(values, search, suggested, begin, progress.show, samples)
+        finalists = run(values, search, suggested, begin, progress.show)
     except InputError as error:
         if not any(word.startswith("dataset.validation=") for word in words):
             error.args = (str(error).replace("dataset.validation", "tune.validation"),)

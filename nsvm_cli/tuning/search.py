@@ -22,8 +22,8 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from nsvm_cli.comparison.intervals import standard_error
-from nsvm_cli.config.settings import flat, is_record_of, parse_settings
-from nsvm_cli.datasets import Data, SampleCache
+from nsvm_cli.config.settings import flat, is_record_of, parse_settings, with_values
+from nsvm_cli.datasets import Data
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.kernels import or_one_over_n
 from nsvm_cli.output import printable
@@ -32,7 +32,7 @@ from nsvm_cli.runs.experiment import Experiment, load, prepare
 from nsvm_cli.runs.loop import OnLog, Record
 from nsvm_cli.storage.files import locked, write_csv
 from nsvm_cli.storage.run_directory import reading
-from nsvm_cli.tuning.space import Point, Search, Space, Value, ends, holds, placed
+from nsvm_cli.tuning.space import Point, Search, Space, Value, ends, holds
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,6 @@ class Candidate:
         words = (f"{key}={'null' if value is None else value}" for key, value in self.point.items())
         return printable(" ".join(words))
 
-    def row(self, metric: str) -> dict[str, Any]:
-        """Return the line of ``finalists.csv``."""
-        scores = {metric: self.mean, "standard_error": self.error, f"search_{metric}": mean(self.scores)}
-        return {"candidate": self.number, **scores, "overrides": self.overrides}
-
 
 def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None = None) -> float:
     """Train once and return the metric of the task on the validation set: accuracy, or R^2 for real targets.
@@ -98,14 +93,14 @@ SHARE = 0.25
 """The share of the training samples that are for validation where a usual number would be more."""
 
 
-def suited_validation(values: Mapping[str, Any], usual: int, samples: SampleCache) -> tuple[int | float, str]:
+def suited_validation(values: Mapping[str, Any], usual: int) -> tuple[int | float, str]:
     """Return the setting ``dataset.validation``, and the reason for a share: a usual number of samples of
     each class, or of real targets in all, or ``SHARE`` of all where that would be more of any class.
 
     Raises:
         InputError: the data are missing or damaged.
     """
-    data = load(parse_settings(placed(values, {"dataset.validation": SHARE})), samples)
+    data = load(parse_settings(with_values(values, {"dataset.validation": SHARE})))
     y = torch.cat([data.splits[name].y for name in ("train", "validation")]).numpy()
     sizes = {name: int(members.sum()) for name, members in data.task.strata(y)}
     rarest = min(sizes, key=lambda name: sizes[name])
@@ -121,7 +116,6 @@ def tune(
     suggested: Mapping[str, Any],
     begin: Callable[[], None],
     observe: Callable[[Candidate], None],
-    samples: SampleCache | None = None,
 ) -> list[Candidate]:
     """Start or resume the search in ``search.directory``, and return the finalists, best first.
 
@@ -137,14 +131,14 @@ def tune(
             another search.
         RunError: every candidate failed.
     """
-    samples = samples or SampleCache()
-    experiment = prepare(parse_settings(values), samples)
+    experiment = prepare(parse_settings(values))
     if not experiment.data.splits.sizes["validation"]:
         raise InputError("tune chooses on validation data: expected dataset.validation above 0")
     settings = effective(values, experiment)
     space = search.suited(suggested, settings)
     for corner in (0, -1):
-        prepare(parse_settings(placed(values, {key: ends(d)[corner] for key, d in space.items()})), samples)
+        point = {key: ends(d)[corner] for key, d in space.items()}
+        prepare(parse_settings(with_values(values, point, "tune.space.")))
     directory = Path(search.directory)
     with locked(directory):
         study = _study(values, search, space, directory / "study.log")
@@ -153,7 +147,7 @@ def tune(
         with Workers(jobs := search.jobs or cores(), begin) as workers:
 
             def score(point: Point, seed: int) -> Future[float]:
-                return workers.submit(validation_score, placed(values, point), seed, search.seconds)
+                return workers.submit(validation_score, with_values(values, point), seed, search.seconds)
 
             def attempt() -> None:
                 trial, scores = study.ask({**space}), list[float]()
@@ -172,7 +166,17 @@ def tune(
     if not finalists or finalists[0].mean == 0:
         raise RunError("no candidate completed training with every seed: expected a smaller tune.space")
     metric = experiment.data.task.metric
-    write_csv(directory / "finalists.csv", [candidate.row(metric) for candidate in finalists])
+    rows = [
+        {
+            "candidate": c.number,
+            metric: c.mean,
+            "standard_error": c.error,
+            f"search_{metric}": mean(c.scores),
+            "overrides": c.overrides,
+        }
+        for c in finalists
+    ]
+    write_csv(directory / "finalists.csv", rows)
     return finalists
 
 
@@ -221,9 +225,8 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # about the pruner below
     with reading(file, "; search again in a new folder: tune.directory=FOLDER"):
-        if (
-            file.exists()
-        ):  # a kill or a full disk may have cut off the last line, to which Optuna would append
+        if file.exists():
+            # a kill or a full disk may have cut off the last line, to which Optuna would append
             with file.open("rb+") as journal:
                 journal.truncate(journal.read().rfind(b"\n") + 1)
         # the directory is locked already, so that a lock for the threads of this process is enough
@@ -257,30 +260,19 @@ def _final(
     first = search.first_seed + search.seeds
     seeds = range(first, first + search.final_seeds)
     known: dict[str, float] = dict(study.user_attrs.get("final", {}))
-    finalists = [c for c in candidates(study) if len(c.scores) == search.seeds][: search.finalists]
+    sizes = data.splits.sizes
+    overlap = 0.0 if data.generated else sizes["validation"] / sizes["train"]
+    samples = sizes["validation"] if data.task.classes else None
+    tried = [
+        Candidate(t.number, t.user_attrs["point"], [*t.intermediate_values.values()], [], overlap, samples)
+        for t in study.get_trials(deepcopy=False, states=[TrialState.COMPLETE])
+    ]
+    whole = [c for c in tried if len(c.scores) == search.seeds]
+    finalists = sorted(whole, key=lambda c: c.mean, reverse=True)[: search.finalists]
     names = {f"{c.number} {seed}": (c.point, seed) for c in finalists for seed in seeds}
     futures = {score(*names[name]): name for name in names if name not in known}
     for future in as_completed(futures):
         known[futures[future]] = outcome(future)
         study.set_user_attr("final", known)
-    sizes = data.splits.sizes
-    samples, overlap = sizes["validation"], 0.0 if data.generated else sizes["validation"] / sizes["train"]
-    finals = [
-        replace(
-            c,
-            final=[known[f"{c.number} {seed}"] for seed in seeds],
-            overlap=overlap,
-            samples=samples if data.task.classes else None,
-        )
-        for c in finalists
-    ]
+    finals = [replace(c, final=[known[f"{c.number} {seed}"] for seed in seeds]) for c in finalists]
     return sorted(finals, key=lambda c: c.mean, reverse=True)
-
-
-def candidates(study: optuna.Study) -> list[Candidate]:
-    """Return all completed candidates of a study, best first."""
-    tried = [
-        Candidate(t.number, t.user_attrs["point"], [*t.intermediate_values.values()])
-        for t in study.get_trials(deepcopy=False, states=[TrialState.COMPLETE])
-    ]
-    return sorted(tried, key=lambda c: c.mean, reverse=True)

@@ -10,7 +10,6 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from nsvm_cli.config.registry import STRICT, Positive, construct
-from nsvm_cli.config.settings import with_values
 from nsvm_cli.errors import InputError
 
 Value = float | int | str | bool | None
@@ -58,12 +57,12 @@ class Search:
         Raises:
             InputError: nothing is left to search.
         """
-        offered, space = dict(_leaves(suggested, "")), {}
-        for key, found in self.ranges().items():
-            if found != offered.get(key):
-                space[key] = found
-            elif key in settings:
-                space[key] = _holding(found, settings[key])
+        offered = dict(_leaves(suggested, ""))
+        space = {
+            key: _holding(asked, settings[key]) if asked == offered.get(key) else asked
+            for key, asked in self.ranges().items()
+            if key in settings or asked != offered.get(key)
+        }
         if not space:
             raise InputError("tune.space has nothing that these settings use: expected +tune.space.KEY=[A,B]")
         return space
@@ -104,8 +103,7 @@ def _holding(found: Distribution, value: Any) -> Distribution:
     if not isinstance(value, (int, float)) or (found.log and value <= 0):
         return found
     factor = 10 if found.log else 1
-    low, high = min(found.low, value / factor), max(found.high, value * factor)
-    return FloatDistribution(low, high, log=found.log)
+    return FloatDistribution(min(found.low, value / factor), max(found.high, value * factor), log=found.log)
 
 
 def _leaves(space: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Distribution]]:
@@ -115,10 +113,9 @@ def _leaves(space: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Distri
             yield from _leaves(value, f"{where}.")
             continue
         try:
-            found = _distribution(value)
+            yield where, _distribution(value)
         except (TypeError, ValueError) as error:
             raise InputError(f"tune.space.{where}: {error}") from None
-        yield where, found
 
 
 def _distribution(value: Any) -> Distribution:
@@ -128,12 +125,3 @@ def _distribution(value: Any) -> Distribution:
         raise ValueError(f"expected a list or {{low, high, log}}, got {value!r}")
     integers = all(type(value[end]) is int for end in ("low", "high"))
     return (IntDistribution if integers else FloatDistribution)(**value)
-
-
-def placed(values: Mapping[str, Any], point: Point) -> dict[str, Any]:
-    """Return a copy of the settings with the values of a point.
-
-    Raises:
-        InputError: the settings have no section of this name.
-    """
-    return with_values(values, point, "tune.space.")

@@ -10,12 +10,12 @@ import pytest
 
 from nsvm_cli.cli.tune import USUAL
 from nsvm_cli.compose.composition import compose_settings
-from nsvm_cli.config.settings import parse_settings
-from nsvm_cli.datasets import SampleCache, Splits
+from nsvm_cli.config.settings import parse_settings, with_values
+from nsvm_cli.datasets import Splits
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.tuning.search import Candidate, effective, suited_validation, tune, validation_score
-from nsvm_cli.tuning.space import Space, ends, holds, parse_search, placed
+from nsvm_cli.tuning.space import Space, ends, holds, parse_search
 from tests.small_tables import small_table
 
 SETTINGS: dict[str, Any] = {
@@ -125,7 +125,7 @@ def test_the_usual_number_of_validation_samples_is_at_most_a_quarter_of_those_th
     monkeypatch.setattr(Splits, "__getitem__", lambda self, name: asked.add(name) or take(self, name))
     # neither a number that is there nor what needs validation data is in the way
     values = {**SETTINGS, **small_table(kind, tmp_path), "validation": {"every": 5}}
-    found, reason = suited_validation(values, usual, SampleCache())
+    found, reason = suited_validation(values, usual)
     if of_which is None:
         assert (found, reason) == (usual, "")
     else:
@@ -137,7 +137,7 @@ def test_the_usual_number_of_validation_samples_is_at_most_a_quarter_of_those_th
 def test_the_usual_numbers_stay() -> None:
     for word, usual in (("dataset=ringnorm", 200), ("dataset=digits", 40)):
         assert usual_validation(word) == usual
-        assert suited_validation(compose_settings([word]), usual, SampleCache()) == (usual, "")
+        assert suited_validation(compose_settings([word]), usual) == (usual, "")
     assert usual_validation("dataset=digits10") == 20
     assert usual_validation("dataset=mnist") == 500  # its images may not be there
 
@@ -150,7 +150,7 @@ def usual_validation(word: str) -> int:
 def test_the_first_candidate_is_the_settings_as_far_as_the_space_holds_them(tmp_path: Path) -> None:
     """Others are rounded to two digits."""
     default = {"algorithm.lam": 1.234e-3, "kernel.gamma": None, "optimizer.lr": 0.01234}
-    values = placed(SETTINGS, {**default, "algorithm.steps": 5, "algorithm.solver_steps": 20})
+    values = with_values(SETTINGS, {**default, "algorithm.steps": 5, "algorithm.solver_steps": 20})
     space = {**SUGGESTED, "optimizer": {"lr": {"low": 1e-4, "high": 1e-3, "log": True}}}
     budget = {"trials": 3, "seeds": 1, "finalists": 1, "final_seeds": 2, "jobs": 1}
     tried: list[Candidate] = []
@@ -159,7 +159,7 @@ def test_the_first_candidate_is_the_settings_as_far_as_the_space_holds_them(tmp_
     assert best.overlap == 0, "each seed draws its own samples"
     first, *others = (candidate.point for candidate in tried)
     assert first == {**default, "kernel.gamma": 1 / 8, "optimizer.lr": first["optimizer.lr"]}
-    assert tried[0].scores == [validation_score(placed(values, first), 1000)]
+    assert tried[0].scores == [validation_score(with_values(values, first), 1000)]
     assert [point.keys() for point in others] == [default.keys()] * 2
     for point in (first, *others):
         assert 1e-4 <= float(str(point["optimizer.lr"])) <= 1e-3
@@ -170,7 +170,7 @@ def test_the_score_is_what_a_run_on_validation_data_records() -> None:
     experiment = prepare(parse_settings({**SETTINGS, "seed": 3}))
     model, part = experiment.train(), experiment.data.splits["validation"]
     assert validation_score(SETTINGS, 3) == model.score(part.x, part.y)["accuracy"]
-    assert validation_score(placed(SETTINGS, {"optimizer.lr": 1e30}), 3) == 0, "it diverges"
+    assert validation_score(with_values(SETTINGS, {"optimizer.lr": 1e30}), 3) == 0, "it diverges"
     assert validation_score(SETTINGS, 3, seconds=1e-9) == 0, "it takes longer"
 
 
