@@ -195,10 +195,8 @@ def test_the_command_that_found_the_values_can_be_typed(name: str) -> None:
     for key, distribution in parse_search(search).ranges().items():
         section, name = key.split(".")
         assert holds(distribution, composed[section][name]), key
-    assert (
-        with_values(values, {"optimizer.lr": composed["optimizer"]["lr"]})["algorithm"]
-        == composed["algorithm"]
-    )
+    point = {"optimizer.lr": composed["optimizer"]["lr"]}
+    assert with_values(values, point)["algorithm"] == composed["algorithm"]
 
 
 @pytest.mark.parametrize("words", [words for words in MATCHED if words[2:]], ids=lambda words: words[2])

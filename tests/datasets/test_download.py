@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nsvm_cli.datasets.download import fetch
-from tests.datasets.server import serving
+from tests.datasets.helpers import serving
 
 CONTENT = b"a.gz" * 50_000
 SUM = hashlib.sha256(CONTENT).hexdigest()

@@ -10,8 +10,7 @@ import pytest
 
 from nsvm_cli.datasets import pmlb
 from tests.conftest import real
-from tests.datasets.helpers import load, refusal
-from tests.datasets.server import serving
+from tests.datasets.helpers import load, refusal, serving
 
 X = np.random.default_rng(0).normal(size=(60, 2)).round(4)
 KINDS = np.arange(60) % 3
