@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass as plain_dataclass
@@ -25,25 +26,14 @@ from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.plugins import location
 from nsvm_cli.storage.files import locked
-from nsvm_cli.storage.run_directory import (
-    KEPT_BY_LOGGERS,
-    Status,
-    numbers_in,
-    read_tracking,
-    write_tracking,
-)
+from nsvm_cli.storage.run_directory import KEPT_BY_LOGGERS, Status, numbers_in, read_tracking, write_tracking
 
 Name = Annotated[str, Field(min_length=1)]
 
 
 @plain_dataclass(frozen=True)
 class TrackedRun:
-    """The information that a logger gets about a run that starts or resumes.
-
-    Attributes:
-        sweep: the name of the sweep that the run belongs to; None for a single run.
-        step: the step after which it starts, 0 unless it resumes.
-    """
+    """What a logger gets to know of a run that starts or resumes after a step, alone or in a sweep."""
 
     directory: Path
     settings: Mapping[str, Any]
@@ -87,10 +77,9 @@ class TensorBoard(Logger):
     package: ClassVar[str | None] = "tensorboard"
 
     def start(self, run: TrackedRun) -> str | None:
-        """Open a file whose events replace all after the step that the run resumes from."""
         from torch.utils.tensorboard import SummaryWriter  # slow to import
 
-        self._writer = SummaryWriter(str(run.directory), purge_step=run.step + 1)
+        self._writer = SummaryWriter(str(run.directory), purge_step=run.step + 1)  # from where it resumes
         self._writer.add_text("settings", "\n".join(f"    {k}={v}" for k, v in flat(run.settings).items()))
         return None
 
@@ -100,7 +89,6 @@ class TensorBoard(Logger):
         self._writer.flush()
 
     def finish(self, status: Status, step: int, figures: Mapping[str, float], files: Sequence[Path]) -> None:
-        """Log the figures and the status; the files are beside the events."""
         self.log(step, figures)
         self._writer.add_text("status", status, step)
         self._writer.close()
@@ -117,7 +105,6 @@ class MLflow(Logger):
     experiment: Name = "nsvm"
 
     def start(self, run: TrackedRun) -> str | None:
-        """Create a run, or continue the one that was created before."""
         # by default it retries for minutes, while training waits, and waits for a telemetry server at the end
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "3")
@@ -164,7 +151,6 @@ class WandB(Logger):
     project: Name = "nsvm"
 
     def start(self, run: TrackedRun) -> str | None:
-        """Create a run, or continue the one that was created before."""
         os.environ.setdefault("WANDB_SILENT", "true")  # it does not ask for an account then, either
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb  # slow to import
@@ -221,14 +207,14 @@ class Tracking:
     def __init__(self, run: TrackedRun, say: Callable[[str], object]) -> None:
         self.run, self.say = run, say
         self.name = run.settings["logger"]["name"]
-        self.logger = Logger()
+        self.logger = build_logger(run.settings["logger"])
         self.result: Mapping[str, Any] = {}
         self.last: Mapping[str, Any] = {"step": run.step}
 
     def __enter__(self) -> Tracking:
-        logger, directory = build_logger(self.run.settings["logger"]), self.run.directory
+        directory = self.run.directory
         try:
-            if (run_id := logger.start(self.run)) is not None:
+            if (run_id := self.logger.start(self.run)) is not None:
                 write_tracking(directory, {**read_tracking(directory), self.name: run_id})
         except InputError:
             raise
@@ -236,14 +222,14 @@ class Tracking:
             raise RunError(
                 f"logger={self.name} could not start: {_sentence(error)}; logger=none trains without"
             ) from error
-        self.logger = logger
         return self
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Pass on a record."""
         self.last = record
+        figures = numbers_in(record)
         with self._surviving():
-            self.logger.log(record["step"], {k: v for k, v in numbers_in(record).items() if k != "step"})
+            self.logger.log(int(figures.pop("step")), figures)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -262,12 +248,14 @@ class Tracking:
         try:
             yield
         except Exception as error:
-            self.logger = Logger()
-            what = "failed and is disabled for the rest of the run"
-            self.say(f"warning: logger={self.name} {what}: {_sentence(error)}")
+            self.logger, failed = (
+                Logger(),
+                f"logger={self.name} failed and is disabled for the rest of the run",
+            )
+            self.say(f"warning: {failed}: {_sentence(error)}")
 
 
 def _sentence(error: Exception) -> str:
     """Return the beginning of a library's message, on one line, and the line of a plugin that led to it."""
-    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    return (text if len(text) <= 200 else f"{text[:196]} ...") + location(error)
+    text = textwrap.shorten(str(error), 200, placeholder=" ...").rstrip(".") or type(error).__name__
+    return text + location(error)
