@@ -20,17 +20,11 @@ from nsvm_cli.comparison.intervals import (
     mean_test,
     proportion_interval,
 )
-from nsvm_cli.comparison.records import RunRecord, differing, telling
+from nsvm_cli.comparison.records import ONLY_HOW, RunRecord, differing, telling
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import printable
 from nsvm_cli.storage.run_directory import RESULT, reading
-
-ONLY_HOW = (
-    *("seed", "curves", "log_every", "plugins", "memory_budget", "device", "threads", "engine"),
-    "dataset.root",
-)
-"""Settings that do not tell candidates apart: repetitions, and how or where a run was computed."""
 
 K = TypeVar("K")
 T = TypeVar("T")

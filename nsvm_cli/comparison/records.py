@@ -32,6 +32,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+ONLY_HOW = (
+    *("seed", "curves", "log_every", "plugins", "memory_budget", "device", "threads", "engine"),
+    "dataset.root",
+)
+"""Settings that do not tell candidates apart: repetitions, and how or where a run was computed."""
+
+
 @dataclass(frozen=True)
 class RunRecord:
     """One run.

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.comparison.cells import ONLY_HOW
-from nsvm_cli.comparison.records import RunRecord, telling
+from nsvm_cli.comparison.records import ONLY_HOW, RunRecord, telling
 from nsvm_cli.words import METRIC_FORMATS
 
 FIGURES = (
