@@ -11,39 +11,24 @@ import pytest
 from nsvm_cli.terminal.console import show_evaluation, show_result
 from nsvm_cli.words import figures_of
 
-RESULT: dict[str, Any] = {
-    "algorithm": "alg4",
-    "dataset": "mine",
-    "seed": 0,
-    "steps": 10,
-    "violations": 3,
-    "support_vectors": 4,
-    "parameters": 154,
-    "theta_change": 0.5,
-    "feature_change": 0.25,
-    "alignment": None,
-    "train_seconds": 1.0,
-    "data": {"samples": {"train": 90, "validation": 0, "test": 10}, "classes": []},
-}
+RESULT: dict[str, Any] = {"algorithm": "alg4", "dataset": "mine", "seed": 0, "train_seconds": 1.0}
+RESULT |= {"steps": 10, "violations": 3, "support_vectors": 4, "parameters": 154, "alignment": None}
+RESULT |= {"theta_change": 0.5, "feature_change": 0.25}
+RESULT |= {"data": {"samples": {"train": 90, "validation": 0, "test": 10}, "classes": []}}
 
 
 def classified(C: int, validation: int = 0) -> dict[str, Any]:
     """Return the result on C classes of 10 samples each; those of the last are taken for the first."""
     confusion = [[10 * (i == j) for j in range(C)] for i in range(C - 1)] + [[10] + [0] * (C - 1)]
     accuracy = {"accuracy": (C - 1) / C, "errors": 10}
-    held_out, empty = ("validation", dict.fromkeys(accuracy)) if validation else ("test", {})
-    return {
-        **RESULT,
-        **{f"test_{name}": value for name, value in empty.items()},
-        **{f"{split}_{name}": value for split in (held_out, "train") for name, value in accuracy.items()},
-        "balanced_accuracy": (C - 1) / C,
-        "recall": [*[1.0] * (C - 1), 0.0],
-        "confusion": confusion,
-        "data": {
-            "samples": {"train": 90, "validation": validation, "test": 10 * C},
-            "classes": [f"class {i}" for i in range(C)],
-        },
-    }
+    held_out, empty = (
+        ("validation", {"test_accuracy": None, "test_errors": None}) if validation else ("test", {})
+    )
+    scores = {f"{split}_{name}": value for split in (held_out, "train") for name, value in accuracy.items()}
+    samples = {"train": 90, "validation": validation, "test": 10 * C}
+    classes = {"recall": [*[1.0] * (C - 1), 0.0], "confusion": confusion, "balanced_accuracy": (C - 1) / C}
+    data = {"samples": samples, "classes": [f"class {i}" for i in range(C)]}
+    return {**RESULT, **empty, **scores, **classes, "data": data}
 
 
 @pytest.fixture
@@ -112,22 +97,10 @@ def test_without_an_svm_nothing_is_said_of_one(shown: Any) -> None:
 
 
 def test_evaluate_shows_the_same_and_what_an_old_file_does_not_know_is_left_out(shown: Any) -> None:
-    figures = {
-        **RESULT,
-        "checkpoint": "final.safetensors",
-        "source": "table",
-        "same_data": True,
-        "split": "train",
-        "accuracy": 0.5,
-        "errors": 10,
-        "samples": 20,
-        "balanced_accuracy": 0.5,
-        "recall": [1.0, None],
-        "confusion": [[10, 10], [0, 0]],
-        "classes": ["\x1b[31m", "b" * 90],
-        "theta_change": None,
-        "feature_change": None,
-    }
+    figures = {**RESULT, "checkpoint": "final.safetensors", "source": "table", "same_data": True}
+    figures |= {"split": "train", "samples": 20, "accuracy": 0.5, "errors": 10, "balanced_accuracy": 0.5}
+    figures |= {"confusion": [[10, 10], [0, 0]], "recall": [1.0, None], "classes": ["\x1b[31m", "b" * 90]}
+    figures |= {"theta_change": None, "feature_change": None}
     text = shown(figures)
     assert "train: classes by row" in text
     assert "\x1b" not in text
