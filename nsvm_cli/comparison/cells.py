@@ -127,11 +127,6 @@ class Cell:
         return f"{self.dataset}: {self.split} {self.unit}"
 
     @property
-    def official_split(self) -> bool:
-        """Whether all seeds are scored on the same samples, those of an official test set."""
-        return not self.overlap and not self.figures["data"]["generated"]
-
-    @property
     def sources(self) -> set[str]:
         """What the samples were chosen from."""
         data = [run.figures["data"] for run in self.runs.values()]

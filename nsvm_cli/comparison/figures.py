@@ -1,7 +1,4 @@
-"""Figures of a comparison: training curves with bands over seeds, and mean ranks.
-
-Each is a matplotlib ``Figure``: ``nsvm_cli.page.plotting.write_figure`` writes it to a file.
-"""
+"""Figures of a comparison: training curves with bands over seeds, and mean ranks."""
 
 from __future__ import annotations
 
@@ -138,11 +135,7 @@ def _scale(axis: Axes, lengths: Sequence[float]) -> None:
 
 
 def mean_ranks(ranking: Ranking) -> Figure:
-    """Return a critical-difference diagram: the mean ranks, in bars as long as the critical difference.
-
-    Two candidates differ if their bars do not overlap (Nemenyi's test; Demsar, Statistical comparisons of
-    classifiers over multiple data sets, 2006).
-    """
+    """Return the mean ranks, in bars as long as the critical difference: they overlap unless two differ."""
     names = [f"{_shown(name)}  {rank:.2f}" for name, rank in ranking.ranks.items()]
     with new_figure(5.0 + LETTER * max(map(len, names)), 1.2 + LINE * len(names)) as figure:
         axis = figure.subplots()

@@ -133,7 +133,7 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "") -> 
         rest: rest,
         SENTENCES["few"]: any(len(cell.scores) < FEWEST_SEEDS for cell in cells),
         SENTENCES["overlap"]: any(cell.overlap for cell in scored),
-        SENTENCES["official"]: any(cell.official_split for cell in scored),
+        SENTENCES["official"]: any(not c.overlap and not c.figures["data"]["generated"] for c in scored),
         SENTENCES["p"]: not all(math.isnan(row.p) for row in rows),
         SENTENCES["shared"]: len({cell.candidate for cell in scored}) >= FEWEST_BLOCKS
         and shared_samples(scored),

@@ -24,10 +24,7 @@ def test_a_text_is_a_text_wherever_it_stands(text: str, shown: str) -> None:
     html = render(text, text, [Section(text, blocks)])
     reader = Reader(html)
     reader.check()
-    tags = [
-        *("title", "h1", "a", "h2", "h3", "p", "dt", "dd", "code"),
-        *("caption", "td", "small", "figcaption"),
-    ]
+    tags = ["title", "h1", "a", "h2", "h3", "p", "dt", "dd", "code", "caption", "td", "small", "figcaption"]
     for tag in tags:
         assert shown in [element.text for element in reader.all(tag)], tag
     assert [image.attributes["alt"] for image in reader.all("img")] == [shown, shown]

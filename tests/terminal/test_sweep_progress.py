@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from typing import Any
 
 import pytest
 
@@ -18,23 +19,20 @@ def test_news_are_lines_and_a_terminal_shows_a_bar(
     if terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setattr("nsvm_cli.terminal.console.INTERVAL", 0.0)
-    looks = [OSError("gone"), (["job 0: half way"], 0), (["job 0: finished; 2/6 ended"], 2)]
+    looks: Any = iter([OSError("gone"), (["job 0: half way"], 0), (["job 0: finished; 2/6 ended"], 2)])
     seen = threading.Event()
 
     def look() -> tuple[list[str], int]:
-        if not looks:
-            seen.set()
-            return [], 2
-        if isinstance(news := looks.pop(0), OSError):
+        if isinstance(news := next(looks, None), OSError):
             raise news
-        return news  # type: ignore[return-value]
+        if news is None:
+            seen.set()
+        return news or ([], 2)
 
     with sweep_progress(look, total=6):
         assert seen.wait(10)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err).replace("\r", "\n")
     lines = [line.rstrip() for line in text.splitlines()]
-    assert [line for line in lines if line.startswith("job ")] == [
-        "job 0: half way",
-        "job 0: finished; 2/6 ended",
-    ]
+    news = ["job 0: half way", "job 0: finished; 2/6 ended"]
+    assert [line for line in lines if line.startswith("job ")] == news
     assert any(re.match("jobs ━+.* 2/6 ", line) for line in lines) == terminal
