@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -51,8 +50,7 @@ def _of_run(record: RunRecord, runtime: Mapping[str, Any]) -> tuple[str, str, li
     date = str(record.figures.get("date", ""))[:16]
     status = " ".join(filter(None, [record.status, date and f"on {date.replace('T', ' at ')} UTC"]))
     message = record.message and f", {record.message}"
-    about = section("Settings", partial(_settings, record))
-    sections = run_sections(record.path, record.figures, about, runtime)
+    sections = run_sections(record.path, record.figures, _settings(record), runtime)
     return title, f"{record.path}: {status}{message}", sections
 
 
@@ -79,8 +77,8 @@ def _comparison_sections(records: Sequence[RunRecord]) -> list[Section]:
             rows, ranks = compare(found), ranking(found)
     except InputError as error:
         return [left_out("Comparison", "This part is", error)]
-    comparison = partial(_comparison, rows, notes(rows, ranks, not_counted(records)))
-    return [*section("Comparison", comparison), *section("Figures", partial(_figures, rows, ranks))]
+    comparison = _comparison(rows, notes(rows, ranks, not_counted(records)))
+    return [*section("Comparison", comparison), *section("Figures", _figures(rows, ranks))]
 
 
 def _comparison(rows: Sequence[Comparison], sentences: Sequence[str]) -> Blocks:
@@ -97,4 +95,4 @@ def _comparison(rows: Sequence[Comparison], sentences: Sequence[str]) -> Blocks:
 
 def _figures(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:
     with reading("what one of these runs has recorded"):
-        return [to_picture(figure, LABELS[name]) for name, figure in figures(rows, ranks).items()]
+        yield from [to_picture(figure, LABELS[name]) for name, figure in figures(rows, ranks).items()]

@@ -7,7 +7,7 @@ either, such as a change of the direction of writing, are shown as escapes.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -82,13 +82,13 @@ class Section:
     lacks: str = ""
 
 
-def section(title: str, make: Callable[[], Blocks]) -> list[Section]:
+def section(title: str, blocks: Blocks) -> list[Section]:
     """Return a section, with a sentence in place of what cannot be had; none if there is nothing to show."""
     try:
-        blocks = [*make()]
+        shown = [*blocks]
     except (InputError, RunError) as error:
         return [left_out(title, "This part is", error)]
-    return [Section(title, blocks)] if blocks else []
+    return [Section(title, shown)] if shown else []
 
 
 def left_out(title: str, what: str, error: Exception) -> Section:

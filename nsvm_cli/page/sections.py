@@ -6,7 +6,6 @@ import io
 import json
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,26 +40,23 @@ FIGURES = ("figure", "value", "meaning")
 
 
 def run_sections(
-    run: Path, result: Mapping[str, Any], settings: Sequence[Section], runtime: Mapping[str, Any]
+    run: Path, result: Mapping[str, Any], settings: Blocks, runtime: Mapping[str, Any]
 ) -> list[Section]:
     """Return what there is to show of a run: settings and curves, its model once it has a checkpoint, and
     its result, which is empty before it has finished. For ``runtime`` see ``load_trained``.
     """
 
-    def of_result(title: str, make: Callable[[Mapping[str, Any]], Blocks]) -> list[Section]:
-        def blocks() -> Blocks:
-            with reading(run / RESULT):
-                yield from make(result)
-
-        return section(title, blocks) if result else []
+    def of_result(make: Callable[[Mapping[str, Any]], Blocks]) -> Blocks:
+        with reading(run / RESULT):
+            yield from make(result) if result else ()
 
     return [
-        *of_result("Result", _result),
-        *settings,
-        *section("Training", partial(_curves, run)),
-        *of_result("Confusion", confusion_tables),
+        *section("Result", of_result(_result)),
+        *section("Settings", settings),
+        *section("Training", _curves(run)),
+        *section("Confusion", of_result(confusion_tables)),
         *(model_sections(run, runtime) if result or checkpoints_in(run) else []),
-        *of_result("Data and computation", data_and_computation),
+        *section("Data and computation", of_result(data_and_computation)),
     ]
 
 
@@ -130,16 +126,15 @@ def model_sections(run: Path, runtime: Mapping[str, Any]) -> list[Section]:
         model, data = load_trained(run, runtime, said.append)
     except (InputError, RunError) as error:
         return [left_out("Model", "Mistakes, support vectors, kernel matrix and features are", error)]
-    parts: dict[str, Callable[[NSVM, Data], Blocks]] = {
-        "Diagnosis": _diagnosis,
-        "Predictions": pictures.predictions,
-        "Worst mistakes": mistakes,
-        "Strongest support vectors": support_vectors,
-        "Kernel matrix": pictures.kernel_matrices,
-        "Features": pictures.features,
-    }
-    sections = [part for title, make in parts.items() for part in section(title, partial(make, model, data))]
-    return [*([Section("Model", said)] if said else []), *sections]
+    return [
+        *section("Model", said),
+        *section("Diagnosis", _diagnosis(model, data)),
+        *section("Predictions", pictures.predictions(model, data)),
+        *section("Worst mistakes", mistakes(model, data)),
+        *section("Strongest support vectors", support_vectors(model, data)),
+        *section("Kernel matrix", pictures.kernel_matrices(model, data)),
+        *section("Features", pictures.features(model, data)),
+    ]
 
 
 def _diagnosis(model: NSVM, data: Data) -> Blocks:

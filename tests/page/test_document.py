@@ -6,7 +6,7 @@ import pytest
 
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import shortened
-from nsvm_cli.page.document import Block, Command, Images, Picture, Section, Table, render, section
+from nsvm_cli.page.document import Blocks, Command, Images, Picture, Section, Table, render, section
 from nsvm_cli.page.plotting import new_figure, to_picture
 from tests.page.reader import Reader
 
@@ -32,10 +32,11 @@ def test_a_text_is_a_text_wherever_it_stands(text: str, shown: str) -> None:
 
 
 def test_what_cannot_be_had_is_one_sentence() -> None:
-    def missing() -> list[Block]:
+    def missing() -> Blocks:
+        yield "a"
         raise InputError("the file is gone")
 
     sentence = "This part is left out: the file is gone."
-    assert section("part", missing) == [Section("part", [sentence], lacks=sentence)]
-    assert section("part", list) == []
-    assert section("part", lambda: ["a"]) == [Section("part", ["a"])]
+    assert section("part", missing()) == [Section("part", [sentence], lacks=sentence)]
+    assert section("part", []) == []
+    assert section("part", ["a"]) == [Section("part", ["a"])]
