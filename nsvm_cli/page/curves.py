@@ -43,11 +43,6 @@ class Curve:
     label: str | None = None
     color: str = BLUE
 
-    @property
-    def smoothed(self) -> bool:
-        """Whether it is drawn pale: noisy and long."""
-        return self.noisy and len(self.points) > 2 * WINDOW
-
 
 @dataclass(frozen=True)
 class Panel:
@@ -121,24 +116,23 @@ def _curves(
 ) -> dict[str, list[Curve]]:
     """Return the curves of each panel, given the score after the last of these steps if there is one."""
 
-    def points(key: str, unit: int = 1) -> list[tuple[int, float | int]]:
-        return [(r["step"], unit * r[key]) for r in records if r.get(key) is not None]
+    def curve(key: str, unit: int = 1, noisy: bool = False, **style: str) -> Curve:
+        points = [(r["step"], unit * r[key]) for r in records if r.get(key) is not None]
+        return Curve(points, noisy and len(points) > 2 * WINDOW, **style)
 
-    running, validation = points("running_accuracy", 100), points("validation_accuracy", 100)
-    held_out = Curve(validation, label="validation", color=ORANGE)
-    if score and score[1] == "accuracy" and running and not validation:
+    before = "training samples, before they are learnt"
+    running = curve("running_accuracy", 100, noisy=True, label=before)
+    held_out = curve("validation_accuracy", 100, label="validation", color=ORANGE)
+    if score and score[1] == "accuracy" and running.points and not held_out.points:
         after = [(records[-1]["step"], 100 * score[2])]
         held_out = Curve(after, label=f"{score[0]}, after training", color=ORANGE)
     return {
-        "objective": [Curve(points("objective"), noisy=True)],
-        "full objective": [Curve(points("full_objective"))],
-        "violations, % of the samples drawn": [Curve(points("violation_rate", 100), noisy=True)],
-        "support vectors": [Curve(points("support_vectors"))],
-        "accuracy, %": [
-            Curve(running, noisy=True, label="training samples, before they are learnt"),
-            held_out,
-        ],
-        "R² on validation data": [Curve(points("validation_r2"), color=ORANGE)],
+        "objective": [curve("objective", noisy=True)],
+        "full objective": [curve("full_objective")],
+        "violations, % of the samples drawn": [curve("violation_rate", 100, noisy=True)],
+        "support vectors": [curve("support_vectors")],
+        "accuracy, %": [running, held_out],
+        "R² on validation data": [curve("validation_r2", color=ORANGE)],
     }
 
 
@@ -146,8 +140,8 @@ def plot_panel(panel: Panel, axis: Axes) -> None:
     """Plot the curves of a panel."""
     for curve in panel.curves:
         _plot_curve(axis, curve)
-    smoothed = any(curve.smoothed for curve in panel.curves)
-    style_axis(axis, panel.title, f"step; thick: the mean of {WINDOW} records" if smoothed else "step")
+    noisy = any(curve.noisy for curve in panel.curves)
+    style_axis(axis, panel.title, f"step; thick: the mean of {WINDOW} records" if noisy else "step")
     axis.set_xlim(panel.first, panel.last + 0.01 * (panel.last - panel.first))
     axis.grid(alpha=0.3)
     if any(curve.label for curve in panel.curves):
@@ -157,7 +151,7 @@ def plot_panel(panel: Panel, axis: Axes) -> None:
 def _plot_curve(axis: Axes, curve: Curve) -> None:
     steps, values = zip(*curve.points, strict=True)
     style: dict[str, Any] = {"color": curve.color, "label": curve.label, "linewidth": 1.2}
-    if curve.smoothed:
+    if curve.noisy:
         axis.plot(steps, values, color=curve.color, linewidth=0.7, alpha=0.35)
         axis.plot(steps, moving_mean(values), **style | {"linewidth": 1.6})
     elif len(values) == 1:  # a point has no line in the legend either
