@@ -15,6 +15,7 @@ from rich.table import Table
 
 from nsvm_cli.cli import main
 from nsvm_cli.cli.sweep import Sweep, SweepDirectory
+from nsvm_cli.errors import RunError
 from nsvm_cli.terminal.console import Console
 from tests.cli.process import as_if_started, evaluated, nsvm, trained
 
@@ -165,6 +166,7 @@ def test_the_number_of_jobs(
     hydra = {"sweep": {"dir": "."}, "sweeper": {"_target_": sweeper, "params": None}}
     config = OmegaConf.create({"hydra": {**hydra, "overrides": {"task": words}}})
     sweep = Sweep([])
-    with sweep.reported():
+    none_ran = pytest.raises(RunError, match="6 of the sweep's jobs left nothing")
+    with none_ran if jobs else contextlib.nullcontext(), sweep.reported():
         SweepDirectory().on_multirun_start(config)
     assert (sweep.jobs, sweep.keys) == (jobs, keys)
