@@ -184,7 +184,7 @@ def test_network(name: str, dropout: float, shared: bool, rows: int, normalize: 
     for z, expected in zip(without, (F(x), F(x), F(x)[few]), strict=True):
         np.testing.assert_allclose(z, expected, rtol=1e-12, atol=1e-14)
     net.train(dropout > 0)
-    with dropout_masks(Masks(3, 7, masked)):
+    with dropout_masks(Masks(F.dropout_seed, 7, masked)):
         expected = net(x)
     for z in with_masks:
         np.testing.assert_allclose(z, expected.detach(), rtol=1e-12, atol=1e-14)
