@@ -119,30 +119,38 @@ def _add_4_features(P: Any, begun: Any, a: Any, k: int, b: Any, block: int) -> N
     As None has a type of its own, these are compiled apart, and their loops do not ask which it is.
     """
     rows = len(a)
-    for i in range(0, rows - 3, 4):  # as numbers, their features stay in registers
-        p, q, r, s = _four(a, i, k), _four(a, i + 1, k), _four(a, i + 2, k), _four(a, i + 3, k)
-        for j in range(P.shape[1]):
-            c = b[block, k, j], b[block, k + 1, j], b[block, k + 2, j], b[block, k + 3, j]
-            P[i, j] = _sum(begun, P[i, j], p, c)
-            P[i + 1, j] = _sum(begun, P[i + 1, j], q, c)
-            P[i + 2, j] = _sum(begun, P[i + 2, j], r, c)
-            P[i + 3, j] = _sum(begun, P[i + 3, j], s, c)
+    for i in range(0, rows - 3, 4):
+        _add_4_products(P, begun, i, a, k, b, block)
     for i in range(rows - rows % 4, rows):
-        p = _four(a, i, k)
-        for j in range(P.shape[1]):
-            c = b[block, k, j], b[block, k + 1, j], b[block, k + 2, j], b[block, k + 3, j]
-            P[i, j] = _sum(begun, P[i, j], p, c)
+        _add_products(P, begun, i, a, k, b, block)
 
 
 @jit
-def _four(a: Any, i: int, k: int) -> Any:
-    return a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
-
-
-@jit
-def _sum(begun: Any, before: Any, a: Any, c: Any) -> Any:
-    more = a[0] * c[0] + a[1] * c[1] + a[2] * c[2] + a[3] * c[3]
+def _sum(begun: Any, before: Any, more: Any) -> Any:
     return more if begun is None else before + more
+
+
+@jit
+def _add_products(P: Any, begun: Any, i: int, a: Any, k: int, b: Any, block: int) -> None:
+    a_0, a_1, a_2, a_3 = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
+    for j in range(P.shape[1]):
+        c_0, c_1, c_2, c_3 = b[block, k, j], b[block, k + 1, j], b[block, k + 2, j], b[block, k + 3, j]
+        P[i, j] = _sum(begun, P[i, j], a_0 * c_0 + a_1 * c_1 + a_2 * c_2 + a_3 * c_3)
+
+
+@jit
+def _add_4_products(P: Any, begun: Any, i: int, a: Any, k: int, b: Any, block: int) -> None:
+    # as numbers, they stay in registers
+    p_0, p_1, p_2, p_3 = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
+    q_0, q_1, q_2, q_3 = a[i + 1, k], a[i + 1, k + 1], a[i + 1, k + 2], a[i + 1, k + 3]
+    r_0, r_1, r_2, r_3 = a[i + 2, k], a[i + 2, k + 1], a[i + 2, k + 2], a[i + 2, k + 3]
+    s_0, s_1, s_2, s_3 = a[i + 3, k], a[i + 3, k + 1], a[i + 3, k + 2], a[i + 3, k + 3]
+    for j in range(P.shape[1]):
+        c_0, c_1, c_2, c_3 = b[block, k, j], b[block, k + 1, j], b[block, k + 2, j], b[block, k + 3, j]
+        P[i, j] = _sum(begun, P[i, j], p_0 * c_0 + p_1 * c_1 + p_2 * c_2 + p_3 * c_3)
+        P[i + 1, j] = _sum(begun, P[i + 1, j], q_0 * c_0 + q_1 * c_1 + q_2 * c_2 + q_3 * c_3)
+        P[i + 2, j] = _sum(begun, P[i + 2, j], r_0 * c_0 + r_1 * c_1 + r_2 * c_2 + r_3 * c_3)
+        P[i + 3, j] = _sum(begun, P[i + 3, j], s_0 * c_0 + s_1 * c_1 + s_2 * c_2 + s_3 * c_3)
 
 
 @jit

@@ -18,11 +18,9 @@ from nsvm_cli.errors import RunError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-FAST = {"reassoc", "contract", "arcp", "nsz"}
-"""What the compiler may do to sums and quotients. It may not assume that there is no NaN and no infinity,
-which are looked for."""
-
-OPTIONS: Any = {"fastmath": FAST, "error_model": "numpy"}
+OPTIONS: Any = {"fastmath": {"reassoc", "contract", "arcp", "nsz"}, "error_model": "numpy"}
+"""The compiler may rearrange sums and quotients, but not assume that there is no NaN and no infinity, which
+are looked for."""
 
 INNER: Any = {**OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 """Of functions that only compiled ones may call: from Python, there is nothing to call."""

@@ -50,12 +50,6 @@ def _exp2_of_type(x: Any) -> Any:
 
 
 @jit
-def rate_of(K: RBF) -> Any:
-    """Return the rate of the kernel: exp(-gamma d) = 2^(rate d)."""
-    return type(K.gamma)(-K.gamma / math.log(2))
-
-
-@jit
 def of_exponents(K: RBF, P: Any, i: int) -> None:
     """Replace the exponents of 2 in row i by K(a_i, b_j)."""
     for j in range(P.shape[1]):
@@ -65,7 +59,8 @@ def of_exponents(K: RBF, P: Any, i: int) -> None:
 @jit
 def of_products(K: RBF, P: Any, square_a: Any, square_b: Any) -> None:
     """Replace <a_i, b_j> by K(a_i, b_j), given the squared lengths."""
-    real, rate = P.dtype.type, rate_of(K)
+    real = P.dtype.type
+    rate = real(-K.gamma / math.log(2))  # exp(-gamma d) = 2^(rate d)
     for i in range(P.shape[0]):
         square = square_a[i]
         for j in range(P.shape[1]):
@@ -173,7 +168,7 @@ def _(K: FarRBF, a: Any, b: Any) -> Any:
         P = np.dot(a, b.T)
         of_products(K, P, squared_lengths(a), squared_lengths(b))
         return P
-    P, rate = np.empty((a.shape[0], b.shape[0]), a.dtype), rate_of(K)
+    P, rate = np.empty((a.shape[0], b.shape[0]), a.dtype), a.dtype.type(-K.gamma / math.log(2))
     for i in range(P.shape[0]):
         for j in range(P.shape[1]):
             distance = a.dtype.type(0)

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nsvm_cli import randomness
-from nsvm_cli.engines.numba.arrays import rows_of
 from nsvm_cli.engines.numba.forms import Convolutions, Dropout, Layer, Network
 from nsvm_cli.engines.numba.jit import by_type, jit
 from nsvm_cli.engines.numba.products import MatrixAt, RowsAt, add_inner_products, add_products
@@ -71,7 +70,10 @@ def features(F: Network, x: Any) -> Any:
 def feature_columns(F: Network, x: Any, i: Any, passed: Passed, z: Any) -> None:
     """Write F_theta(x_i), without dropout, for samples i as the first columns of z."""
     n = len(i)
-    _write_columns(rows_of(x, i), passed.H[: x.shape[1] * n].reshape((x.shape[1], n)))
+    of_input = passed.H[: x.shape[1] * n].reshape((x.shape[1], n))
+    for k in range(len(of_input)):
+        for j in range(n):
+            of_input[k, j] = x[i[j], k]
     _pass(F, passed, 0, None, 0, n, n, False)
     features = _top(F, passed, 0, n)
     factor = _factors(F, features)
