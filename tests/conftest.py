@@ -15,13 +15,14 @@ from typing import Any
 
 import hydra
 import jaxtyping
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from nsvm_cli.engines import Engine, taken_by
 from nsvm_cli.engines.numba.code import code_folder
-from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.feature_map import Batch, FeatureMap
 from nsvm_cli.models.kernels import RBF, Kernel
 from nsvm_cli.models.losses import Binary, CrammerSinger, EpsilonInsensitive, Hinge, Loss, Residual
 from nsvm_cli.models.networks import build_network
@@ -128,6 +129,11 @@ def small() -> MakeSmall:
         return Small(Problem(x, y, K or RBF(1.0), seed, task=task, loss=loss), built)
 
     return make
+
+
+def batch(x: Tensor) -> Batch:
+    """Return these as the first samples of the training set."""
+    return Batch(x, np.arange(len(x)))
 
 
 def samples(loss: Loss, noise: Tensor) -> tuple[Task, Tensor, Tensor]:

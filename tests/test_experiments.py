@@ -168,6 +168,14 @@ def test_what_the_paper_fixes_is_fixed(cell: str) -> None:
     assert values["optimizer"]["name"] == "sgd"
 
 
+def assert_searched(tune: dict[str, Any], composed: dict[str, Any]) -> None:
+    """Check that these settings hold values that a search chooses from."""
+    search = parse_search({k: v for k, v in tune.items() if k != "validation"})
+    for key, distribution in search.ranges().items():
+        section, name = key.split(".")
+        assert holds(distribution, composed[section][name]), key
+
+
 IN_THE_GATE = (
     *("ringnorm/alg1", "images_two/cross_entropy", "images_more/alg4"),
     *("tables/alg4", "experiment/ringnorm_alg4_wide"),
@@ -188,13 +196,11 @@ def test_the_command_that_found_the_values_can_be_typed(name: str) -> None:
     assert command, f"docs/experiments.md does not say what found {name}"
     words = shlex.split(command[1])
     values = compose_settings(["+tune=default", *words])
-    search = {k: v for k, v in values.pop("tune").items() if k != "validation"}
+    search = values.pop("tune")
     parts = [word for word in words if re.match(r"dataset|algorithm=|experiment=", word)]
     own = [name.replace("/", "=", 1)] if name == f"experiment/{WIDE}" else []
     composed = compose_settings([*parts, *own])
-    for key, distribution in parse_search(search).ranges().items():
-        section, name = key.split(".")
-        assert holds(distribution, composed[section][name]), key
+    assert_searched(search, composed)
     point = {"optimizer.lr": composed["optimizer"]["lr"]}
     assert with_values(values, point)["algorithm"] == composed["algorithm"]
 
@@ -206,12 +212,7 @@ def test_the_command_that_found_the_values_of_a_suite_can_be_typed(words: list[s
     searches = [shlex.split(command) for command in re.findall(r"```text\nnsvm tune ([^`]*)```", page)]
     tuned = [word for word in words if not word.startswith(("optimizer.", "network.dropout"))]
     (found,) = [s for s in searches if [w for w in s if not re.match(r"[~+]?tune\.", w)] == tuned]
-    values = compose_settings(["+tune=default", *found])
-    search = {k: v for k, v in values["tune"].items() if k != "validation"}
-    composed = compose_settings(words)
-    for key, distribution in parse_search(search).ranges().items():
-        section, name = key.split(".")
-        assert holds(distribution, composed[section][name]), key
+    assert_searched(compose_settings(["+tune=default", *found])["tune"], compose_settings(words))
 
 
 @pytest.mark.parametrize("suite", SUITES)

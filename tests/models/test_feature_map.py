@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from nsvm_cli.engines.look_ahead.features import Evaluator
-from nsvm_cli.models.feature_map import Batch, FeatureMap, Training, distinct
+from nsvm_cli.models.feature_map import FeatureMap, Training, distinct
 from nsvm_cli.models.kernels import Kernel, Linear
 from nsvm_cli.models.optimizers import SGD
+from tests.conftest import batch
 
 
 def theta() -> FeatureMap:
@@ -22,14 +23,10 @@ def theta() -> FeatureMap:
     return FeatureMap(network.eval(), SGD(0.1), seed=0)
 
 
-def samples(x: Tensor) -> Batch:
-    return Batch(x, np.arange(len(x)))
-
-
 def test_a_network_without_free_parameters_stays_unchanged() -> None:
     """This includes its buffers, such as running averages."""
     network = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).eval().requires_grad_(False)
-    F, x = FeatureMap(network, SGD(0.1), seed=0), samples(torch.randn(6, 3))
+    F, x = FeatureMap(network, SGD(0.1), seed=0), batch(torch.randn(6, 3))
     assert F.fixed
     before = F(x)
     F.descend(lambda F, K: F(x).square().sum(), Linear(), 1, 1)
@@ -37,7 +34,7 @@ def test_a_network_without_free_parameters_stays_unchanged() -> None:
 
 
 def test_a_pass_takes_each_sample_once() -> None:
-    x = samples(torch.randn(6, 3))
+    x = batch(torch.randn(6, 3))
     one, other = x[np.array([4, 1])], x[np.array([1, 5, 4])]
     whole, (first, second) = distinct([one, other])
     assert whole.i.tolist() == [4, 1, 5]
@@ -54,7 +51,7 @@ def test_a_pass_takes_each_sample_once() -> None:
 
 
 def test_augmentation_acts_only_in_the_passes_that_move_theta() -> None:
-    x, seen = samples(torch.ones(4, 2)), []
+    x, seen = batch(torch.ones(4, 2)), []
 
     def augment(x: Tensor, i: Any, key: int) -> Tensor:
         return x + torch.rand(x.shape, generator=torch.Generator().manual_seed(abs(key)))

@@ -13,16 +13,13 @@ from torch import nn
 
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.dropout import Dropout, Masks, dropout_masks
-from nsvm_cli.models.feature_map import Batch, FeatureMap, Training
+from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.kernels import Kernel, Linear
 from nsvm_cli.models.networks import NETWORKS, MaxPool, build_network, trains_otherwise
 from nsvm_cli.models.optimizers import SGD
+from tests.conftest import batch
 
 MLP = {"name": "mlp", "widths": [40, 30, 20, 20]}
-
-
-def samples(x: torch.Tensor) -> Batch:
-    return Batch(x, np.arange(len(x)))
 
 
 def count(network: nn.Module) -> int:
@@ -66,7 +63,7 @@ def test_theta_depends_only_on_the_seed(name: str) -> None:
 
 def test_dropout_acts_only_while_theta_moves() -> None:
     network = build_network({**MLP, "dropout": 0.5}, (20,), seed=0)
-    F, x = FeatureMap(network, SGD(0.0), seed=3), samples(torch.randn(50, 20))
+    F, x = FeatureMap(network, SGD(0.0), seed=3), batch(torch.randn(50, 20))
     seen: list[torch.Tensor] = []
 
     def objective(F: Training, K: Kernel) -> torch.Tensor:
@@ -107,7 +104,7 @@ def test_a_network_that_may_depend_on_the_mode_is_run_in_both() -> None:
     x, seen = torch.randn(4, 3), []
     for network in (plain.eval(), minding.eval()):
         F = FeatureMap(network, SGD(0.0), seed=0)
-        F.descend(lambda F, K: (seen.append(F(samples(x))), seen[-1].sum())[1], Linear(), 1, 1)
+        F.descend(lambda F, K: (seen.append(F(batch(x))), seen[-1].sum())[1], Linear(), 1, 1)
         torch.testing.assert_close(F(x), network(x).detach())
     torch.testing.assert_close(seen[1], -linear(x).detach())
 

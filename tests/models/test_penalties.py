@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from nsvm_cli.engines import select, taken_by
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.models.feature_map import Batch, FeatureMap, Training
+from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.kernel_gradients import build_gradient
 from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Polynomial
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.models.penalties import PENALTIES, Penalties, distance_identity, distance_ones, entropy
 from nsvm_cli.runs.experiment import prepare
-from tests.conftest import LOSSES, STEPPING, MakeSmall, parameters, short, train
+from tests.conftest import LOSSES, STEPPING, MakeSmall, batch, parameters, short, train
 from tests.small_runs import small_settings
 
 EYE, ONES = torch.eye(5, dtype=torch.float64), torch.ones(5, 5, dtype=torch.float64)
@@ -37,10 +37,19 @@ def test_penalties_are_from_0_to_1(gamma: float) -> None:
     assert all(0 <= float(term(RBF(gamma)(z, z))) <= 1 + 1e-9 for term in PENALTIES.values())
 
 
-@pytest.mark.parametrize("name", sorted(PENALTIES))
-def test_gradients_are_those_of_finite_differences(name: str) -> None:
-    z = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    assert torch.autograd.gradcheck(lambda z: PENALTIES[name](RBF(0.5)(z, z)), (z,))
+Z = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("term", PENALTIES.values(), ids=PENALTIES)
+def test_gradients_are_those_of_finite_differences(term: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    z = Z.clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: term(RBF(0.5)(z, z)), (z,))
+
+
+@pytest.mark.parametrize("term", PENALTIES.values(), ids=PENALTIES)
+def test_the_scale_of_a_kernel_does_not_matter(term: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    K = Linear()(Z, Z)
+    assert float(term(100 * K)) == pytest.approx(float(term(K)), rel=1e-12)
 
 
 def test_scaling_features_leads_from_a_constant_kernel_to_the_identity() -> None:
@@ -58,9 +67,7 @@ DEGENERATE = {
     "nearly zero": torch.full((6, 3), 1e-20, dtype=torch.float64),
     "the same": torch.ones(6, 3, dtype=torch.float64),
     "far apart": 1e3 * torch.arange(18, dtype=torch.float64).reshape(6, 3),
-    "each twice": torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).repeat(
-        2, 1
-    ),
+    "each twice": Z[:3].repeat(2, 1),
 }
 """Features with K of 0 or below the smallest normal number of float32 if K is linear, of all ones, the
 identity, and one with eigenvalues of 0.
@@ -78,17 +85,10 @@ def test_where_eigenvalues_coincide_gradients_are_finite(case: str, K: Kernel, d
         assert torch.autograd.grad(value, z)[0].isfinite().all(), name
 
 
-@pytest.mark.parametrize("name", sorted(PENALTIES))
-def test_the_scale_of_a_kernel_does_not_matter(name: str) -> None:
-    z = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    K = Linear()(z, z)
-    assert float(PENALTIES[name](100 * K)) == pytest.approx(float(PENALTIES[name](K)), rel=1e-12)
-
-
 @pytest.mark.parametrize("gradient", [None, "finite_difference"])
 def test_a_bias_is_no_part_of_the_kernel_matrix(gradient: str | None) -> None:
     """K of samples that are far apart is the identity, and with a bias K + 1."""
-    x, F = Batch(DEGENERATE["far apart"], np.arange(6)), FeatureMap(nn.Identity(), SGD(0.1), seed=0)
+    x, F = batch(DEGENERATE["far apart"]), FeatureMap(nn.Identity(), SGD(0.1), seed=0)
     F.kernel_gradient = build_gradient({"gradient": gradient})
     kernel = F.differentiable(Biased(RBF(1.0)), 1)
     for name, value in {"ones": 0, "identity": 1, "entropy": 1}.items():
@@ -134,8 +134,7 @@ def test_a_penalty_moves_theta_and_a_weight_of_0_does_not(name: str, kind: str, 
     none = theta_of()
     assert torch.equal(theta_of(entropy=0.0, identity=0.0, ones=0.0, l1=0.0), none)
     for penalty in [*PENALTIES, "l1"]:
-        theta = theta_of(**{penalty: 0.1})
-        assert theta.isfinite().all()
+        assert (theta := theta_of(**{penalty: 0.1})).isfinite().all()
         assert not torch.equal(theta, none), penalty
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from nsvm_cli.models import torchvision_networks
-from nsvm_cli.models.feature_map import Batch, FeatureMap, features
+from nsvm_cli.models.feature_map import FeatureMap, features
 from nsvm_cli.models.kernels import Linear
 from nsvm_cli.models.networks import build_network, trains_otherwise
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.models.torchvision_networks import Model
+from tests.conftest import batch
 
 QUICK = ("resnet18", "mobilenet_v2", "mobilenet_v3_small")
 MODELS = [
@@ -38,8 +38,7 @@ def test_features_depend_on_the_sample_alone_and_a_step_moves_theta(model: str) 
     assert not trains_otherwise(F.network)
     with torch.no_grad():
         assert torch.equal(F.network.train()(x), before)
-    samples = Batch(x, np.arange(2))
-    F.descend(lambda F, K: F(samples).square().sum(), Linear(), 1, 1)
+    F.descend(lambda F, K: F(batch(x)).square().sum(), Linear(), 1, 1)
     assert F(x).isfinite().all()
     assert not torch.equal(F(x), before)
 

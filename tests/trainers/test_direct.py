@@ -15,6 +15,17 @@ from sklearn.svm import SVC, SVR
 
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import RBF, Laplacian, Linear
+from nsvm_cli.models.losses import (
+    Binary,
+    CrammerSinger,
+    Hinge,
+    Logistic,
+    Loss,
+    OneVsRest,
+    Residual,
+    Squared,
+    SquaredHinge,
+)
 from nsvm_cli.trainers import build_trainer
 from tests.conftest import LOSSES, MakeSmall, Small, train
 
@@ -98,26 +109,30 @@ def test_a_search_takes_no_more_samples_than_it_needs(
     assert found[0]["algorithm.lam"] == pytest.approx(1 / (2 * M)), "C of all samples"
 
 
+TWO, THREE, REAL = LOSSES["two classes"], LOSSES["three classes"], LOSSES["real targets"]
+
+
 @pytest.mark.parametrize(
-    ("settings", "kind", "K", "said"),
+    ("name", "grid", "loss", "K", "said"),
     [
-        ({"name": "svc", "grid": {"c": [1]}}, "two classes", RBF(), r"grid\.c: svc .*did you mean C"),
-        ({"name": "svc", "grid": {"epsilon": [1]}}, "two classes", RBF(), r"grid\.epsilon: svc does not"),
-        ({"name": "svc", "grid": {"gamma": [1]}}, "two classes", Linear(), r"grid\.gamma expects kernel=rbf"),
-        ({"name": "svc", "grid": {"C": [-1]}}, "two classes", RBF(), "algorithm.grid: The 'C' parameter"),
-        (
-            {"name": "logistic", "grid": {"C": [1]}},
-            "real targets",
-            Linear(),
-            "grid.C.*expected one of: alpha",
-        ),
-        ({"name": "logistic"}, "two classes", RBF(), "logistic expects kernel=linear, got rbf"),
+        ("svc", {"c": [1]}, TWO, RBF(), r"grid\.c: svc .*did you mean C"),
+        ("svc", {"epsilon": [1]}, TWO, RBF(), r"grid\.epsilon: svc does not"),
+        ("svc", {"gamma": [1]}, TWO, Linear(), r"grid\.gamma expects kernel=rbf"),
+        ("svc", {"C": [-1]}, TWO, RBF(), "algorithm.grid: The 'C' parameter"),
+        ("logistic", {"C": [1]}, REAL, Linear(), "grid.C.*expected one of: alpha"),
+        ("logistic", None, TWO, RBF(), "logistic expects kernel=linear, got rbf"),
+        ("svc", None, Binary(Logistic()), RBF(), "svc has no loss=logistic: use pegasos"),
+        ("svc", None, Residual(Squared()), RBF(), "svc has no loss=squared:"),
+        ("svc", None, OneVsRest(Hinge()), RBF(), "tells classes apart in pairs: for multiclass="),
+        ("linear_svm", None, Residual(Squared()), Linear(), "linear_svm has no loss=squared:"),
+        ("linear_svm", None, CrammerSinger(SquaredHinge()), Linear(), "linear_svm has no loss=squared_hinge"),
+        ("linear_svm", None, TWO, RBF(), "linear_svm expects kernel=linear, got rbf"),
     ],
 )
 def test_what_cannot_be_done_is_refused(
-    settings: dict[str, Any], kind: str, K: RBF | Linear, said: str, small: MakeSmall
+    name: str, grid: dict[str, Any] | None, loss: Loss, K: RBF | Linear, said: str, small: MakeSmall
 ) -> None:
-    s, trainer = small(1, K=K, loss=LOSSES[kind]), build_trainer(settings)
+    s, trainer = small(1, K=K, loss=loss), build_trainer({"name": name, "grid": grid})
 
     def run() -> None:
         trainer.check(s.problem, s.theta(0))
@@ -134,7 +149,7 @@ def test_an_impossible_grid_is_refused(grid: dict[str, Any]) -> None:
 
 
 def test_every_class_needs_a_sample(small: MakeSmall) -> None:
-    s = small(1, m=M, loss=LOSSES["three classes"], K=Linear())
+    s = small(1, m=M, loss=THREE, K=Linear())
     rows = s.problem.y < 2
     problem = replace(s.problem, x=s.problem.x[rows], y=s.problem.y[rows])
     with pytest.raises(InputError, match="logistic needs training samples of every class"):

@@ -62,6 +62,7 @@ LITERAL: dict[str, dict[str, Any]] = {
     **{f"alg1 {how}": {"budget": 7, "maintenance": how, "refresh_every": 2} for how in sorted(MAINTENANCE)},
     "alg2 exact": {"projection": "exact", "objective": "alg1"},
     "alg3 derived": {"objective": "derived"},
+    "alg4 averaged": {"average": 0.5},
 }
 """Algorithms with options that only their own steps have."""
 

@@ -9,18 +9,15 @@ import pytest
 import torch
 from sklearn import svm
 
-from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import RBF, Kernel, Laplacian, Linear, Normalized, Polynomial
 from nsvm_cli.models.losses import (
     Binary,
     CrammerSinger,
     EpsilonInsensitive,
     Hinge,
-    Logistic,
     Loss,
     OneVsRest,
     Residual,
-    Squared,
     SquaredHinge,
 )
 from nsvm_cli.models.nsvm import votes
@@ -115,25 +112,6 @@ def test_a_solver_that_has_not_converged_says_what_to_do(
         f"{solver.name} stopped after {iterations} iterations, before it converged: "
         "raise algorithm.lam=1e-100, or use pegasos\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("solver", "loss", "K", "said"),
-    [
-        (SVC(), Binary(Logistic()), RBF(), "svc has no loss=logistic: use pegasos"),
-        (SVC(), Residual(Squared()), RBF(), "svc has no loss=squared:"),
-        (SVC(), OneVsRest(Hinge()), RBF(), "tells classes apart in pairs: for multiclass="),
-        (LinearSVM(), Residual(Squared()), Linear(), "linear_svm has no loss=squared:"),
-        (LinearSVM(), CrammerSinger(SquaredHinge()), Linear(), "linear_svm has no loss=squared_hinge:"),
-        (LinearSVM(), Binary(Hinge()), RBF(), "linear_svm expects kernel=linear, got rbf"),
-    ],
-)
-def test_what_a_solver_cannot_do_is_refused(
-    solver: SVC | LinearSVM, loss: Loss, K: RBF | Linear, said: str, small: MakeSmall
-) -> None:
-    s = small(1, K=K, loss=loss)
-    with pytest.raises(InputError, match=said):
-        solver.check(s.problem, s.theta())
 
 
 def test_votes_of_many_classes_are_scikit_learns() -> None:
