@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pydantic
 import torch
 from jaxtyping import Bool, Float, Int64, Real
-from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from nsvm_cli.config.registry import STRICT, NonNegative, Positive
@@ -76,14 +76,7 @@ SAMPLE_VALUES = 2**22
 """The most values of a sample."""
 
 
-def _of_a_sample(shape: tuple[int, ...]) -> tuple[int, ...]:
-    if (values := math.prod(shape)) > SAMPLE_VALUES:
-        raise ValueError(f"a sample has {values} values, expected at most {SAMPLE_VALUES}")
-    return shape
-
-
 SHA256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=8), AfterValidator(_of_a_sample)]
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -101,7 +94,7 @@ class Facts:
 
     scale: Positive
     bias: float
-    shape: Shape
+    shape: Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=8)]
     classes: Annotated[tuple[Name, ...], Field(max_length=MOST_CLASSES)]
     steps: NonNegativeInt
     source: Name
@@ -115,6 +108,8 @@ class Facts:
     plugins_sha256: SHA256 | None = None
 
     def __post_init__(self) -> None:
+        if (values := math.prod(self.shape)) > SAMPLE_VALUES:
+            raise ValueError(f"a sample has {values} values, expected at most {SAMPLE_VALUES}")
         if (len(self.classes) < 2) == (self.target is None):
             raise ValueError(f"expected two or more classes, or a target, got {len(self.classes)} classes")
         if (encoder := self.encoder) and self.shape != (encoder.width,):
@@ -133,9 +128,8 @@ class Facts:
     @property
     def outputs(self) -> tuple[int, ...]:
         """The shape of one row of alpha."""
-        if not (outputs := self.task.outputs):
-            return ()
-        return (math.comb(outputs[0], 2),) if self.one_vs_one else outputs
+        outputs = self.task.outputs
+        return (math.comb(*outputs, 2),) if outputs and self.one_vs_one else outputs
 
 
 OUTPUT_BYTES = 64
@@ -257,5 +251,5 @@ class NSVM:
             decided.append(self.task.decide(g).cpu())
             if (p := self.probabilities(g)) is not None:
                 sums.append(probability_scores(p, self._positive(labels)))
-        means = {name: sum(part[name] for part in sums) / len(y) for name in (sums[:1] or [{}])[0]}
+        means = {name: sum(part[name] for part in sums) / len(y) for name in (sums[0] if sums else ())}
         return self.task.score(y.cpu(), torch.cat(decided)) | means

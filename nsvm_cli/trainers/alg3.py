@@ -20,9 +20,8 @@ class Alg3(SampleTrainer[SampleState]):
     """Mini-batch Pegasos in f, alignment in theta (paper, Algorithm 3). It requires K(a, a) != 0.
 
     ``centred`` says whether the alignment is centred; None leaves it to the task (see ``Task.centred``).
-    ``epochs`` limits ``steps`` to so many passes over the training samples, and a batch to all of them. With
-    ``objective`` derived, theta descends on what the paper's objective replaces: lambda/2 ||f||^2 and the
-    loss of the batch, with f after the update of alpha, of which mu has no part.
+    With ``objective`` derived, theta descends on what the paper's objective replaces: lambda/2 ||f||^2 and
+    the loss of the batch, with f after the update of alpha, of which mu has no part.
     """
 
     compiled: ClassVar[bool] = True

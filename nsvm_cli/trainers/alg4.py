@@ -25,7 +25,7 @@ from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
 
 SOLVERS: dict[str, Callable[[int, float, int | None], Trainer[Any]]] = {
-    "pegasos": lambda steps, lam, k: Pegasos(steps, lam, k),
+    "pegasos": Pegasos,
     "svc": lambda steps, lam, k: SVC(lam),
     "linear": lambda steps, lam, k: LinearSVM(lam),
 }
@@ -56,10 +56,9 @@ class Alg4(BatchTrainer[Alg4State]):
 
     ``steps`` is the whole budget, which the parts share in the proportion of ``split``, unless
     ``solver_steps`` is given too: then Part 1 takes ``steps`` and Part 2 ``solver_steps``. By default, a part
-    takes its number in ``split``. ``solver_batch_size`` is that of Pegasos in Part 2, and ``centred`` says
-    whether the alignment is centred; None leaves it to the task (see ``Task.centred``).
-    ``average`` is the share of Part 1, at its end, over which theta is averaged (see ``MeanTheta``), and
-    ``epochs`` limits Part 1 to so many passes over the training samples, and a batch to all of them.
+    takes its number in ``split``. ``solver_batch_size`` is that of Pegasos in Part 2, and ``average`` a share
+    of Part 1. ``centred`` says whether the alignment is centred; None leaves it to the task (see
+    ``Task.centred``).
     """
 
     compiled: ClassVar[bool] = True
@@ -169,9 +168,6 @@ class Alg4(BatchTrainer[Alg4State]):
         state.violations, state.g = state.part_2.violations, state.part_2.g
         state.objective = None  # theta is fixed from now on
         state.t = until
-
-    def classifies(self, state: Alg4State) -> bool:
-        return state.part_2 is not None or state.t == self.total
 
     def finish(self, problem: Problem, state: Alg4State) -> Expansion:
         """Return the expansion of Part 2; during Part 1, that of a Part 2 started now."""

@@ -13,6 +13,7 @@ from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 from nsvm_cli.trainers.base import State
 
 Share = Annotated[float, Field(gt=0, le=1)]
+"""The share of the steps, at their end, over which theta is averaged."""
 
 
 class MeanTheta:

@@ -278,8 +278,8 @@ class Trainer(ABC, Generic[S]):
         state.tally.add_objective(state.objective)
 
     def classifies(self, state: S) -> bool:
-        """Return whether g decides between samples yet: not before there is an SVM."""
-        return True
+        """Return whether g decides between samples yet: not before there is an SVM, in Part 1 of two."""
+        return state.part != 1 or state.t == self.total
 
     @abstractmethod
     def finish(self, problem: Problem, state: S) -> Expansion:
@@ -299,7 +299,8 @@ class Trainer(ABC, Generic[S]):
 class BatchTrainer(Trainer[S]):
     """An algorithm of ``steps`` steps, each of which draws ``batch_size`` samples, or one if that is None.
 
-    ``epochs``, if it is one of its settings, limits how often the steps that move theta draw each sample.
+    ``epochs``, if it is one of its settings, limits the steps that move theta to so many passes over the
+    training samples, and a batch to all of them.
     """
 
     steps: int

@@ -35,20 +35,14 @@ def build_parts(settings: Settings) -> Parts:
     Raises:
         InputError: a name or a setting is wrong, or there is no such device.
     """
-    parts = Parts(
-        build_trainer(settings.algorithm),
-        build_kernel(settings.kernel),
-        build_gradient(settings.kernel),
-        build_optimizer(settings.optimizer),
-        select_device(settings.device, settings.threads),
-    )
+    algorithm, loss = build_trainer(settings.algorithm), settings.loss
     if settings.calibration and settings.task == "regression":
         raise InputError("calibration=sigmoid gives probabilities of classes, and task=regression has none")
-    if settings.loss is not None:
-        build(LOSSES, "loss", settings.loss)
-    if not parts.algorithm.trains_svm:
-        wrong = f"loss={settings.loss['name']}" if settings.loss else "full_objective"
-        if settings.loss or settings.full_objective:
-            name = settings.algorithm["name"]
-            raise InputError(f"{wrong} needs an SVM, and algorithm={name} trains none")
-    return parts
+    if loss is not None:
+        build(LOSSES, "loss", loss)
+    if not algorithm.trains_svm and (loss or settings.full_objective):
+        wrong = f"loss={loss['name']}" if loss else "full_objective"
+        raise InputError(f"{wrong} needs an SVM, and algorithm={settings.algorithm['name']} trains none")
+    K, gradient = build_kernel(settings.kernel), build_gradient(settings.kernel)
+    device = select_device(settings.device, settings.threads)
+    return Parts(algorithm, K, gradient, build_optimizer(settings.optimizer), device)
