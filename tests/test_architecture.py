@@ -19,7 +19,7 @@ from nsvm_cli.datasets import DATASETS
 from nsvm_cli.loggers import LOGGERS
 from nsvm_cli.models.kernels import KERNELS, build_kernel
 from nsvm_cli.models.networks import NETWORKS, build_network
-from nsvm_cli.models.optimizers import OPTIMIZERS, build_optimizer
+from nsvm_cli.models.optimizers import OPTIMIZERS
 from nsvm_cli.trainers import TRAINERS, build_trainer
 
 ROOT = Path(__file__).parents[1]
@@ -171,6 +171,6 @@ def build_all(overrides: list[str], shape: tuple[int, ...]) -> Settings:
     build_trainer(settings.algorithm)
     build_kernel(settings.kernel)
     build_network(settings.network, shape, settings.seed)
-    build_optimizer(settings.optimizer)
+    build(OPTIMIZERS, "optimizer", settings.optimizer)
     build(LOGGERS, "logger", settings.logger)
     return settings

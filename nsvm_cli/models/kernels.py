@@ -249,13 +249,10 @@ def check_kernel(
     """
     formula = K.without(Normalized, Biased)
     for rows in (a, a[:1]):  # a single row is a case of its own, as for squeeze()
-        returned, expected = formula(rows.detach(), b.detach()), (len(rows), len(b))
-        if not isinstance(returned, Tensor) or returned.shape != expected:
-            got = tuple(returned.shape) if isinstance(returned, Tensor) else type(returned).__name__
+        returned = formula(rows.detach(), b.detach())
+        got, expected = _described(returned), _described(a.new_empty(len(rows), len(b)))
+        if got != expected:
             raise InputError(f"kernel {name} returned {got}, expected {expected}")
-        if (returned.dtype, returned.device) != (a.dtype, a.device):
-            theirs, own = (f"{t.dtype} on {t.device.type}".removeprefix("torch.") for t in (returned, a))
-            raise InputError(f"kernel {name} returned {theirs}, expected {own} as its features: use .to(a)")
         if returned.requires_grad:
             where = f"{type(formula).__module__}.{type(formula).__qualname__}"
             raise InputError(
@@ -265,3 +262,9 @@ def check_kernel(
     if differentiable:
         K_ab = formula(a, b)
         Kernel.gradient(formula, a, b, K_ab, torch.ones_like(K_ab))
+
+
+def _described(value: object) -> str:
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    return f"{tuple(value.shape)} of {value.dtype} on {value.device.type}"

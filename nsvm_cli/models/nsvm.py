@@ -129,7 +129,7 @@ class Facts:
     def outputs(self) -> tuple[int, ...]:
         """The shape of one row of alpha."""
         outputs = self.task.outputs
-        return (math.comb(*outputs, 2),) if outputs and self.one_vs_one else outputs
+        return (math.comb(outputs[0], 2),) if outputs and self.one_vs_one else outputs
 
 
 OUTPUT_BYTES = 64

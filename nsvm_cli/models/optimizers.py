@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from nsvm_cli.config.registry import STRICT, Fraction, NonNegative, build, entry_of
+from nsvm_cli.config.registry import STRICT, Fraction, NonNegative, entry_of
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
@@ -160,12 +160,3 @@ class Adam(Rule):
 
 
 OPTIMIZERS: dict[str, type[Rule]] = {"sgd": SGD, "adam": Adam}
-
-
-def build_optimizer(settings: Mapping[str, Any]) -> Rule:
-    """Return the optimizer settings that an ``optimizer:`` section holds.
-
-    Raises:
-        InputError: the optimizer or one of its settings is wrong.
-    """
-    return build(OPTIMIZERS, "optimizer", settings)

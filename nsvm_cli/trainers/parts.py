@@ -13,7 +13,7 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernel_gradients import Differences, build_gradient
 from nsvm_cli.models.kernels import Kernel, build_kernel
 from nsvm_cli.models.losses import LOSSES
-from nsvm_cli.models.optimizers import Rule, build_optimizer
+from nsvm_cli.models.optimizers import OPTIMIZERS, Rule
 from nsvm_cli.parallel.device import select_device
 from nsvm_cli.trainers import Trainer, build_trainer
 
@@ -44,5 +44,6 @@ def build_parts(settings: Settings) -> Parts:
         wrong = f"loss={loss['name']}" if loss else "full_objective"
         raise InputError(f"{wrong} needs an SVM, and algorithm={settings.algorithm['name']} trains none")
     K, gradient = build_kernel(settings.kernel), build_gradient(settings.kernel)
+    optimizer = build(OPTIMIZERS, "optimizer", settings.optimizer)
     device = select_device(settings.device, settings.threads)
-    return Parts(algorithm, K, gradient, build_optimizer(settings.optimizer), device)
+    return Parts(algorithm, K, gradient, optimizer, device)

@@ -18,11 +18,12 @@ from torch import nn
 from benchmarks.eager import Eager, rbf
 from benchmarks.report import Report, spread
 from nsvm_cli.compose.composition import compose, plain_values
+from nsvm_cli.config.registry import build
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.engines import LITERAL
 from nsvm_cli.models.dropout import Dropout
 from nsvm_cli.models.networks import CNN, MLP, MaxPool
-from nsvm_cli.models.optimizers import build_optimizer
+from nsvm_cli.models.optimizers import OPTIMIZERS
 from nsvm_cli.runs.experiment import Experiment, prepare
 
 WINDOWS, WINDOW = 10, 50  # where the eager loop would take more than ten minutes
@@ -61,7 +62,7 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
 
 def eager_loop(experiment: Experiment) -> Eager:
     """The eager loop with the theta that the experiment has now, made of torch's own modules."""
-    settings: Any = build_optimizer(experiment.settings.optimizer)
+    settings: Any = build(OPTIMIZERS, "optimizer", experiment.settings.optimizer)
     problem, trainer = experiment.problem, experiment.trainer
     network = _of_torch(deepcopy(experiment.F.network))
     parameters = list(network.parameters()) or [nn.Parameter(torch.zeros(1))]

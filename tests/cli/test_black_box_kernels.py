@@ -63,7 +63,7 @@ def test_the_quantum_kernel_of_the_page_is_trained_from_its_values(example: Path
         (
             "torch.from_numpy(values)",
             "spsa",
-            "kernel own returned float64 on cpu, expected float32 on cpu as its features",
+            "kernel own returned (3, 5) of torch.float64 on cpu, expected (3, 5) of torch.float32 on cpu",
         ),
         ("values", "spsa", "kernel own returned ndarray, expected (3, 5)"),
     ],

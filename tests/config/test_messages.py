@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import yaml
 
 from nsvm_cli.compose.composition import compose_settings, conf_folder
+from nsvm_cli.config.registry import build
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.datasets import build_source
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import build_kernel
 from nsvm_cli.models.networks import build_network
-from nsvm_cli.models.optimizers import build_optimizer
+from nsvm_cli.models.optimizers import OPTIMIZERS
 from nsvm_cli.trainers import build_trainer
 
 WRONG: list[Any] = ["x", -1, 0, 1.5, float("nan"), None, ["a"], [1, 2, 3], {"a": 1}, 10**99]
@@ -23,7 +25,7 @@ BUILD: dict[str, Callable[[dict[str, Any]], object]] = {
     "dataset": build_source,
     "kernel": build_kernel,
     "network": lambda section: build_network(section, (20,), 0),  # no images: large networks are not built
-    "optimizer": build_optimizer,
+    "optimizer": partial(build, OPTIMIZERS, "optimizer"),
 }
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from nsvm_cli.models.optimizers import build_optimizer
+from nsvm_cli.config.registry import build
+from nsvm_cli.models.optimizers import OPTIMIZERS
 
 RULES = [
     ("sgd", {"lr": 0.1}, torch.optim.SGD, {}),
@@ -24,7 +25,7 @@ def test_steps_equal_those_of_torch(
     ours = [torch.arange(6.0).double().view(2, 3), torch.ones(4).double()]
     reference = [tensor.clone().requires_grad_() for tensor in ours]
     betas = dict(zip(("beta1", "beta2"), options.get("betas", ()), strict=False))
-    descent = build_optimizer({"name": name, **settings, **betas})(ours)
+    descent = build(OPTIMIZERS, "optimizer", {"name": name, **settings, **betas})(ours)
     optimizer = theirs(reference, **settings, **options)
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):
@@ -52,7 +53,7 @@ def test_steps_equal_those_of_torch(
 )
 @pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_the_rate_follows_its_schedule(name: str, settings: dict[str, Any], rates: list[float]) -> None:
-    optimizer = build_optimizer({"name": name, "lr": 2.0, **settings})
+    optimizer = build(OPTIMIZERS, "optimizer", {"name": name, "lr": 2.0, **settings})
     assert [optimizer.rate(t / 4) for t in range(4)] == pytest.approx(rates)
     p = [torch.zeros(1)]
     moved = []

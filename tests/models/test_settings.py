@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from nsvm_cli.config.registry import build
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernel_gradients import build_gradient
 from nsvm_cli.models.kernels import build_kernel
 from nsvm_cli.models.networks import build_network
-from nsvm_cli.models.optimizers import build_optimizer
+from nsvm_cli.models.optimizers import OPTIMIZERS
 
 TABLE, MNIST = (20,), (1, 28, 28)
 
@@ -59,4 +60,4 @@ def test_of_a_network(settings: dict[str, Any], shape: tuple[int, ...], said: st
 
 def test_of_an_optimizer() -> None:
     with pytest.raises(InputError, match=r"optimizer\.schedule: there is no 'cosin'; did you mean cosine"):
-        build_optimizer({"name": "sgd", "lr": 1.0, "schedule": "cosin"})
+        build(OPTIMIZERS, "optimizer", {"name": "sgd", "lr": 1.0, "schedule": "cosin"})

@@ -46,9 +46,15 @@ def test_what_the_files_of_a_run_cannot_hold(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("formula", "said"),
     [
-        (lambda a, b: (a @ b.mT)[..., :-1], "returned (3, 4), expected (3, 5)"),
-        (lambda a, b: (a @ b.mT).squeeze(), "returned (5,), expected (1, 5)"),
-        (lambda a, b: 3.0, "returned float, expected (3, 5)"),
+        (
+            lambda a, b: (a @ b.mT)[..., :-1],
+            "returned (3, 4) of torch.float32 on cpu, expected (3, 5) of torch.float32 on cpu",
+        ),
+        (
+            lambda a, b: (a @ b.mT).squeeze(),
+            "returned (5,) of torch.float32 on cpu, expected (1, 5) of torch.float32 on cpu",
+        ),
+        (lambda a, b: 3.0, "returned float, expected (3, 5) of torch.float32 on cpu"),
     ],
 )
 def test_a_kernel_of_the_wrong_shape_is_named(
