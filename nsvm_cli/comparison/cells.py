@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import product
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -219,40 +220,38 @@ def _places(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
     """Return the names of the data set and of the candidate of each run.
 
     They are that of the data set and, if there are several, that of the algorithm, with the settings that
-    tell them from others of this name.
+    tell them from others of this name: data sets from all, candidates from those on the same data set.
     """
-    names = [[str(run.settings[part]["name"]) for run in records] for part in ("dataset", "algorithm")]
-    words = _distinctions(records, names[0], [""] * len(records), "data")
-    datasets = [printable(f"{name} {more}".strip()) for name, more in zip(names[0], words, strict=True)]
-    words = _distinctions(records, names[1], datasets, "candidate")
-    several = len({*names[1]}) > 1
+    sets, algorithms = (
+        [str(run.settings[part]["name"]) for run in records] for part in ("dataset", "algorithm")
+    )
+    words = _distinctions(records, sets, "data")
+    datasets = [printable(f"{name} {more}".strip()) for name, more in zip(sets, words, strict=True)]
+    words = _distinctions(records, [*zip(datasets, algorithms, strict=True)], "candidate")
+    several = len({*algorithms}) > 1
     return [
         (dataset, printable(f"{name} {more}".strip() if several else more or name))
-        for dataset, name, more in zip(datasets, names[1], words, strict=True)
+        for dataset, name, more in zip(datasets, algorithms, words, strict=True)
     ]
 
 
-def _distinctions(
-    records: Sequence[RunRecord], names: Sequence[str], within: Sequence[str], of: str
-) -> list[str]:
-    """Return in words the settings of each run that differ between those of the same name, within groups."""
+def _distinctions(records: Sequence[RunRecord], groups: Sequence[Any], of: str) -> list[str]:
+    """Return in words the settings of each run that tell it from others of its group, as few as will do.
+
+    Settings that were not overridden may be needed, too, as between two versions of nsvm.
+    """
     words, chosen = [""] * len(records), telling(records)
-    for rows in _grouped(range(len(records)), names).values():
+    for rows in _grouped(range(len(records)), groups).values():
         runs = [records[row] for row in rows]
-        differ = _differing_within(runs, [within[row] for row in rows], of)
-        for keys in ([key for key in differ if key in chosen], differ):
-            for row in rows:
-                words[row] = _in_words(records[row], keys)
-            # settings that were not overridden may differ too, as between two versions of nsvm
-            if not _differing_within(runs, [(within[row], words[row]) for row in rows], of):
+        differ = [key for key in differing(runs) if _belongs_to(key) == of]
+        some, full = [key for key in differ if key in chosen], {_in_words(run, differ, str) for run in runs}
+        for keys, form in product((some, differ), (_brief, str)):
+            texts = [_in_words(run, keys, form) for run in runs]
+            if len({*texts}) == len(full):
                 break
+        for row, text in zip(rows, texts, strict=True):
+            words[row] = text
     return words
-
-
-def _differing_within(records: Sequence[RunRecord], by: Sequence[K], of: str) -> list[str]:
-    """Return the settings of the data or of candidates that differ between runs of a group, in any group."""
-    groups = _grouped(records, by).values()
-    return [*dict.fromkeys(key for group in groups for key in differing(group) if _belongs_to(key) == of)]
 
 
 def _belongs_to(key: str) -> str:
@@ -268,7 +267,11 @@ def _grouped(members: Iterable[T], by: Iterable[K]) -> dict[K, list[T]]:
     return groups
 
 
-def _in_words(record: RunRecord, keys: Sequence[str]) -> str:
+def _brief(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _in_words(record: RunRecord, keys: Sequence[str], form: Callable[[Any], str]) -> str:
     """Return those of these settings that the run has in words, the names of parts first.
 
     It is the value alone for the name of a part, and for others with the last part of the key, unless
@@ -278,8 +281,9 @@ def _in_words(record: RunRecord, keys: Sequence[str]) -> str:
     words = []
     for key in sorted(keys, key=lambda key: not key.endswith(".name")):
         short = key.rpartition(".")[2]
+        named = "" if short == "name" else f"{key if last[short] > 1 else short}="
         if (value := values.get(key)) is not None:
-            words.append(str(value) if short == "name" else f"{key if last[short] > 1 else short}={value}")
+            words.append(f"{named}{form(value)}")
     return " ".join(words)
 
 

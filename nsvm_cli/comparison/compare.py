@@ -108,8 +108,8 @@ class Ranking:
 def ranking(found: Sequence[Cell]) -> Ranking | None:
     """Rank the candidates over the data sets that all were tried on, or over the seeds of a single data set.
 
-    Those of which all runs failed have no rank. None for fewer than three candidates, or fewer than three
-    data sets or seeds that all have, or if these are not independent: see ``shared_samples``.
+    Those with scores on fewer than three have no rank. None for fewer than three candidates, or fewer than
+    three data sets or seeds that all have, or if these are not independent: see ``shared_samples``.
     """
     import pandas as pd  # slow to import, and needed only here
 
@@ -119,7 +119,7 @@ def ranking(found: Sequence[Cell]) -> Ranking | None:
     over_seeds, scores = len({cell.dataset for cell in found}) == 1, defaultdict[str, dict[Any, float]](dict)
     for cell in found:
         scores[cell.candidate] |= cell.scores if over_seeds else {cell.dataset: cell.score.mean}
-    table = pd.DataFrame(scores).dropna()
+    table = pd.DataFrame(scores).dropna(axis="columns", thresh=FEWEST_BLOCKS).dropna()
     n, k = table.shape
     if k < FEWEST_BLOCKS or n < FEWEST_BLOCKS:
         return None

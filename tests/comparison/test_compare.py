@@ -186,6 +186,22 @@ def test_candidates_are_named_by_what_was_overridden() -> None:
     assert [cell.candidate for cell in cells(records)[2:]] == ["alg1 lr=1", "alg1 lr=4", "alg2"]
 
 
+def test_a_label_has_no_more_than_tells_candidates_of_its_data_set_apart() -> None:
+    errors = {"alg4": [1, 2], "svc": [3, 4]}
+    records = [run for dataset in ("mnist", "ring", "ring", "ring") for run in runs_of(errors, dataset)]
+    scales = [1.0, 2**0.5, 2.0, 2.00001]
+    for record, scale in zip(records, np.repeat(scales, 4), strict=True):
+        record.settings["network"] = {"scale": float(scale)}
+        record.overrides.append("network.scale=1")
+    for many, scales_of_ring in (
+        (12, ["1.414", "2"]),
+        (16, ["1.4142135623730951", "2.0", "2.00001"]),
+    ):
+        found = [(cell.dataset, cell.candidate) for cell in cells(records[:many])]
+        expected = [("ring", f"{name} scale={scale}") for name in errors for scale in scales_of_ring]
+        assert sorted(found) == [("mnist", "alg4"), ("mnist", "svc"), *expected]
+
+
 def test_real_targets_and_validation_data() -> None:
     records = runs_of({"alg1": [0] * 3, "alg2": [0] * 3})
     for record in records:
