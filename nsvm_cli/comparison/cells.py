@@ -245,7 +245,8 @@ def _distinctions(records: Sequence[RunRecord], groups: Sequence[Any], of: str) 
         runs = [records[row] for row in rows]
         differ = [key for key in differing(runs) if _belongs_to(key) == of]
         some, full = [key for key in differ if key in chosen], {_in_words(run, differ, str) for run in runs}
-        for keys, form in product((some, differ), (_brief, str)):
+        forms: tuple[Callable[[Any], str], ...] = (_brief, str)
+        for keys, form in product((some, differ), forms):
             texts = [_in_words(run, keys, form) for run in runs]
             if len({*texts}) == len(full):
                 break
