@@ -21,7 +21,7 @@ from nsvm_cli.models.networks import build_network, empty_network
 from nsvm_cli.models.nsvm import NSVM, Expansion, Facts
 from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.storage import tensor_file
-from nsvm_cli.storage.tensor_file import DTYPES, Spec, TensorFile, spec, unusable
+from nsvm_cli.storage.tensor_file import DTYPES, Spec, TensorFile, expect, spec, unusable
 from nsvm_cli.trainers import TRAINERS, Trainer
 from nsvm_cli.trainers.parts import build_parts
 
@@ -152,22 +152,17 @@ def _specs(settings: Settings, facts: Facts, got: Mapping[str, Spec]) -> dict[st
 
 def _model(file: TensorFile, settings: Settings, facts: Facts, kernel: Kernel, device: torch.device) -> NSVM:
     tensors = file.tensors()
-    _expect(all(bool(t.isfinite().all()) for t in tensors.values()), "a tensor holds NaN or infinity")
+    expect(all(bool(t.isfinite().all()) for t in tensors.values()), "a tensor holds NaN or infinity")
     z, alpha, mean, std = (tensors[name] for name in ("z", "alpha", "mean", "std"))
     bias = tensors["bias"].to(device) if facts.outputs else facts.bias
     if (i := tensors.get("i")) is not None:
-        _expect(bool((i >= 0).all()), "i holds values that are not indices of samples")
+        expect(bool((i >= 0).all()), "i holds values that are not indices of samples")
         i = i.to(device)
-    _expect(bool((std > 0).all()), "std is not positive")
+    expect(bool((std > 0).all()), "std is not positive")
     network = build_network(settings.network, facts.shape, seed=0, outputs=facts.task.outputs)
     network = network.to(device, z.dtype)
     network.load_state_dict({k.removeprefix(THETA): v for k, v in tensors.items() if k.startswith(THETA)})
     n = features(network, z.new_zeros(1, *facts.shape, device=device)).shape[1]
-    _expect(z.shape[1] == n, f"z has {z.shape[1]} columns where the network gives {n} features")
+    expect(z.shape[1] == n, f"z has {z.shape[1]} columns where the network gives {n} features")
     expansion = Expansion(z.to(device), alpha.to(device), facts.scale, bias, facts.one_vs_one, i)
     return NSVM(settings, facts, Scaling(mean, std), network, kernel, expansion, tensors.get("sigmoids"))
-
-
-def _expect(condition: bool, otherwise: str) -> None:
-    if not condition:
-        raise ValueError(otherwise)

@@ -51,7 +51,7 @@ def predict(options: argparse.Namespace) -> None:
             answer_lines(_text(columns, number == 0, options.escape_formulas))
         return
     count = 0
-    with writing(options.output) as file:
+    with writing(options.output, named=True) as file:
         for columns in blocks:
             text = _text(columns, count == 0, options.escape_formulas)
             file.write(text.encode(errors="backslashreplace"))  # a file may have a name that is not Unicode

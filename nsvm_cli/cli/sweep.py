@@ -25,8 +25,8 @@ from nsvm_cli.page.curves import draw_missing
 from nsvm_cli.storage.run_directory import (
     KILLED,
     STATUS,
+    command_in,
     outcome_of,
-    overrides_in,
     read_result,
     read_status,
 )
@@ -213,7 +213,7 @@ def outcome(path: Path, sweep: str, interrupted: bool = False) -> Outcome | None
     if interrupted and message == KILLED:
         status, message = "interrupted", "ended with its sweep"
     code, notices, kept = record.get("exit_code", 1), record.get("notices", ()), record.get("kept", False)
-    return Outcome(path, record["job"], overrides_in(record), status, message, code, notices, kept)
+    return Outcome(path, record["job"], command_in(record)["overrides"], status, message, code, notices, kept)
 
 
 def _score(path: Path) -> str:

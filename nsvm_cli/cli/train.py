@@ -21,9 +21,8 @@ from nsvm_cli.plugins import load_plugins
 from nsvm_cli.storage.run_directory import (
     CONFIG,
     checkpoints_in,
-    config_dir_in,
+    command_in,
     is_finished,
-    overrides_in,
     read_config,
     read_status,
 )
@@ -89,7 +88,7 @@ def resume(name: str, words: Sequence[str]) -> None:
     recorded, record = read_config(run), read_status(run) or {}
     changes = _changes(words, recorded)
     allow_mismatch = expect_flag("allow_mismatch", changes.pop("allow_mismatch", False))
-    fields = {**NO_JOB, "overrides": overrides_in(record), "config_dir": config_dir_in(record)}
+    fields = {**NO_JOB, **command_in(record)}
     changed = [word for word in words if not word.startswith("allow_mismatch=")]
     place = Place(run, fields, changes=changed)
     with place.recorded():

@@ -19,10 +19,9 @@ from nsvm_cli.storage.run_directory import (
     CONFIG,
     RESULT,
     STATUS,
-    config_dir_in,
+    command_in,
     is_finished,
     outcome_of,
-    overrides_in,
     read_config,
     read_result,
     read_status,
@@ -104,14 +103,13 @@ def read_run(path: Path) -> RunRecord:
             about = read_result(path)
             if not isinstance(about.get("settings"), dict):
                 raise InputError(f"{path / RESULT} is damaged: expected the settings of the run")
-            own = {"settings": about["settings"], "overrides": overrides_in(about)}
-            figures = {name: figure for name, figure in about.items() if name not in (*own, "config_dir")}
-            return RunRecord(path, "finished", "", **own, figures=figures, config_dir=config_dir_in(about))
+            own = {"settings": about["settings"], **command_in(about)}
+            figures = {name: figure for name, figure in about.items() if name not in own}
+            return RunRecord(path, "finished", **own, figures=figures)
         settings = read_config(path) if (path / CONFIG).is_file() else {}
     except InputError as error:
-        return RunRecord(path, "failed", str(error), overrides=overrides_in(about))
-    outcome = outcome_of(path, about)
-    return RunRecord(path, *outcome, settings, overrides_in(about), config_dir=config_dir_in(about))
+        return RunRecord(path, "failed", str(error), **command_in(about))
+    return RunRecord(path, *outcome_of(path, about), settings, **command_in(about))
 
 
 def differing(records: Sequence[RunRecord]) -> list[str]:

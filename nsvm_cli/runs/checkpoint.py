@@ -141,7 +141,9 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     Raises:
         RunError: it would be too large.
     """
-    tensors, numbers = flatten(checkpoint.values)
+    values = flatten(checkpoint.values)
+    tensors = {path: value for path, value in values.items() if isinstance(value, torch.Tensor)}
+    numbers = {path: value for path, value in values.items() if path not in tensors}
     fields = {key: value for key, value in vars(checkpoint).items() if key not in ("values", "metrics")}
     content = {**fields, "metrics": asdict(checkpoint.metrics), "numbers": numbers}
     tensor_file.write(path, KIND, content, tensors)

@@ -26,43 +26,29 @@ PROBE_SECONDS = 0.2
 
 
 def write_atomically(path: Path, content: bytes | bytearray, named: bool = False) -> None:
-    """Replace a file atomically: even after a power cut, it has either the new content or the old.
-
-    Args:
-        named: whether the user has named the file; see ``writing``.
-
-    Raises:
-        OSError: the system refused; its ``filename`` is ``path``.
-    """
-    with (writing if named else replacing)(path) as file:
+    """Write a file; see ``writing``."""
+    with writing(path, named) as file:
         file.write(content)
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[io.BufferedWriter]:
-    """Yield a file to write to a path that the user has named.
-
-    A pipe or device is written to; any other file is replaced atomically at the end of the context, unless it
-    raises. Links are followed. For a file in a folder that may be somebody else's, use ``replacing``.
-
-    Raises:
-        OSError: the system refused; its ``filename`` is ``path``.
-    """
-    if path.exists() and not path.is_file():
-        with path.open("ab") as file:
-            yield file
-    else:
-        with replacing(Path(os.path.realpath(path))) as file:
-            yield file
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[io.BufferedWriter]:
+def writing(path: Path, named: bool = False) -> Iterator[io.BufferedWriter]:
     """Yield a file that atomically takes the place of ``path`` at the end of the context, unless it raises.
 
+    Even after a power cut, there is either the new file or the old one.
+
+    Args:
+        named: whether the user has named the file: a pipe or device is written to then, and links are
+            followed. In a run directory they may be a stranger's.
+
     Raises:
         OSError: the system refused; its ``filename`` is ``path``.
     """
+    if named and path.exists() and not path.is_file():
+        with path.open("ab") as file:
+            yield file
+        return
+    path = Path(os.path.realpath(path)) if named else path
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -118,11 +104,6 @@ def read_regular(path: Path, limit: int) -> bytes:
         if (size := path.stat().st_size) > limit:
             raise ValueError(f"it has {size} bytes, expected at most {limit}")
         return file.read(limit)
-
-
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a CSV file atomically; there is at least one row, and all rows have the same keys."""
-    write_atomically(path, csv_text(rows).encode())
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]], escape: bool = False) -> str:

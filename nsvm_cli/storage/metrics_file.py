@@ -39,20 +39,25 @@ START = Position(0, hashlib.sha256().hexdigest())
 
 
 class JSONLines:
-    """A file of records, continued at its end.
+    """A file of records, continued at its end or, later steps being repeated, at the position ``at``.
 
     Raises:
         InputError: ``path`` is a symbolic link, whose other end could be outside the folder.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, at: Position | None = None) -> None:
         if path.is_symlink():
             raise InputError(f"{path} is a link to another file, which would change: put a copy in its place")
-        self._file = path.open("a+b", buffering=0)
+        self._file, self._digest = path.open("a+b", buffering=0), hashlib.sha256()
+        if at is not None:
+            self._file.seek(0)
+            self._digest = _sha256(self._file, at.bytes)
+            self._file.truncate(at.bytes)
 
-    def append(self, record: Mapping[str, Any]) -> bytes:
-        """Append and return one line of strict JSON."""
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Append one line of strict JSON."""
         line = json.dumps(record, allow_nan=False).encode() + b"\n"
+        self._digest.update(line)
         left = memoryview(line)
         try:
             while left:
@@ -60,32 +65,14 @@ class JSONLines:
         except OSError as error:
             error.filename = self._file.name
             raise
-        return line
+
+    def position(self) -> Position:
+        """Flush the file to disk and return its end, if it was continued at a position."""
+        os.fsync(self._file.fileno())
+        return Position(self._file.seek(0, os.SEEK_END), self._digest.hexdigest())
 
     def close(self) -> None:
         self._file.close()
-
-
-class MetricsFile(JSONLines):
-    """The metrics of a run in progress.
-
-    Opening the file at a position truncates it there: later steps will be repeated.
-    """
-
-    def __init__(self, path: Path, at: Position = START) -> None:
-        super().__init__(path)
-        self._file.seek(0)
-        self._digest = _sha256(self._file, at.bytes)
-        self._file.truncate(at.bytes)
-
-    def append(self, record: Mapping[str, Any]) -> bytes:
-        self._digest.update(line := super().append(record))
-        return line
-
-    def position(self) -> Position:
-        """Flush the metrics to disk and return their end."""
-        os.fsync(self._file.fileno())
-        return Position(self._file.seek(0, os.SEEK_END), self._digest.hexdigest())
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from nsvm_cli.config.registry import shown
 from nsvm_cli.config.settings import Checkpoints
 from nsvm_cli.errors import InputError, plainly
 from nsvm_cli.storage.files import fsync_folder, is_locked, locked, read_regular, write_atomically
-from nsvm_cli.storage.metrics_file import START, JSONLines, MetricsFile, Position
+from nsvm_cli.storage.metrics_file import START, JSONLines, Position
 
 METRICS = "metrics.jsonl"
 TIMES = "times.jsonl"
@@ -59,7 +59,10 @@ Status = Literal["running", "finished", "failed", "interrupted"]
 
 
 class RunDirectory:
-    """The files of one run, locked by one process. A run is finished once ``result.json`` exists."""
+    """The files of one run, locked by one process. A run is finished once ``result.json`` exists.
+
+    ``final`` is the file of the trained model, and ``best`` that of the model with the best validation score.
+    """
 
     def __init__(self, path: Path, settings: Mapping[str, Any], if_exists: IfExists = "refuse") -> None:
         """Lock the directory and record the settings.
@@ -73,6 +76,7 @@ class RunDirectory:
             InputError: another process holds the directory, or it already holds a run.
         """
         self.path = path
+        self.final, self.best = path / "final.safetensors", path / "best.safetensors"
         self._open = contextlib.ExitStack()
         self._open.enter_context(locked(path))
         try:
@@ -94,16 +98,6 @@ class RunDirectory:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    @property
-    def final(self) -> Path:
-        """The path of the trained model."""
-        return self.path / "final.safetensors"
-
-    @property
-    def best(self) -> Path:
-        """The path of the model with the best validation score."""
-        return self.path / "best.safetensors"
-
     def resume(self, settings: Mapping[str, Any], at: Position = START) -> None:
         """Record settings that have changed, and continue the metrics from a position.
 
@@ -114,7 +108,7 @@ class RunDirectory:
                 (self.path / name).unlink(missing_ok=True)
         if self.recorded != settings:
             write_config(self.path, settings)
-        self.metrics = self._open.enter_context(contextlib.closing(MetricsFile(self.path / METRICS, at)))
+        self.metrics = self._open.enter_context(contextlib.closing(JSONLines(self.path / METRICS, at)))
         self.times = self._open.enter_context(contextlib.closing(JSONLines(self.path / TIMES)))
 
     def add_checkpoint(self, write: Callable[[Path], None], step: int, how: Checkpoints) -> None:
@@ -190,16 +184,15 @@ def read_status(path: Path) -> dict[str, Any] | None:
     return None
 
 
-def overrides_in(record: Mapping[str, Any]) -> list[str]:
-    """Return the overrides in a status or a result."""
-    words = record.get("overrides")
-    return [str(word) for word in words] if isinstance(words, list) else []
-
-
-def config_dir_in(record: Mapping[str, Any]) -> str | None:
-    """Return the folder of the user's own configurations in a status or a result, if one was named."""
-    folder = record.get("config_dir")
-    return folder if isinstance(folder, str) else None
+def command_in(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the overrides in a status or a result, and the folder of the user's own configurations, if one
+    was named.
+    """
+    words, folder = record.get("overrides"), record.get("config_dir")
+    return {
+        "overrides": [str(word) for word in words] if isinstance(words, list) else [],
+        "config_dir": folder if isinstance(folder, str) else None,
+    }
 
 
 def read_result(path: Path) -> dict[str, Any]:

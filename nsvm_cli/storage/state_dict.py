@@ -98,23 +98,13 @@ def loaded_like(now: Tensor, saved: object, name: str) -> Tensor:
     return torch.empty_like(now).copy_(saved)
 
 
-def flatten(saved: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, int | float | None]]:
-    """Return the tensors and the numbers of a state dict, by their paths such as ``state/window/s``.
-
-    Empty dicts are lost.
-    """
-    tensors: dict[str, Tensor] = {}
-    numbers: dict[str, int | float | None] = {}
+def flatten(saved: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return the values of a state dict by their paths, such as ``state/window/s``. Empty dicts are lost."""
+    values: dict[str, Any] = {}
     for name, value in saved.items():
-        if isinstance(value, Mapping):
-            below = flatten(value)
-            tensors |= {f"{name}{SEPARATOR}{path}": tensor for path, tensor in below[0].items()}
-            numbers |= {f"{name}{SEPARATOR}{path}": number for path, number in below[1].items()}
-        elif isinstance(value, Tensor):
-            tensors[name] = value
-        else:
-            numbers[name] = value
-    return tensors, numbers
+        path = f"{above}{name}"
+        values |= flatten(value, f"{path}{SEPARATOR}") if isinstance(value, Mapping) else {path: value}
+    return values
 
 
 def unflatten(values: Mapping[str, Any]) -> StateDict:

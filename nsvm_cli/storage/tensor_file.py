@@ -32,7 +32,6 @@ DIMENSIONS = 8
 
 DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16"}
 DTYPES |= {torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
-SIZES = {"F32": 4, "F64": 8, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "U8": 1, "BOOL": 1}
 
 BLANK = "0" * 64
 
@@ -112,10 +111,6 @@ def read(path: Path, kind: str, noun: str = "tensor file") -> TensorFile:
         raise InputError(f"{path} {what}: expected a {noun}")
     try:
         metadata, specs = _header(path)
-        _expect(len(specs) <= TENSORS, f"it has {len(specs)} tensors, expected at most {TENSORS}")
-        for name, (dtype, shape) in specs.items():
-            _expect(dtype in SIZES, f"{shown(name)} is of type {dtype}")
-            _expect(len(shape) <= DIMENSIONS, f"{shown(name)} has {len(shape)} dimensions")
     except (ValueError, OSError, SafetensorError) as error:
         raise unusable(path, error, f"cannot be read as a {noun} (a safetensors file)") from None
     if metadata.keys() != {kind}:
@@ -123,9 +118,9 @@ def read(path: Path, kind: str, noun: str = "tensor file") -> TensorFile:
         raise unusable(path, reason, "is of another kind, or another version of nsvm wrote it")
     try:
         content = json.loads(metadata[kind])
-        _expect(isinstance(content, dict), "its metadata are not a JSON object")
+        expect(isinstance(content, dict), "its metadata are not a JSON object")
         digest = content.pop("sha256", None)
-        _expect(isinstance(digest, str) and len(digest) == len(BLANK), "it has no checksum")
+        expect(isinstance(digest, str) and len(digest) == len(BLANK), "it has no checksum")
     except (ValueError, RecursionError) as error:
         raise unusable(path, error) from None
     return TensorFile(path, content, specs, digest)
@@ -135,11 +130,15 @@ def _header(path: Path) -> tuple[dict[str, str], dict[str, Spec]]:
     """Return the metadata of a file and the specs of its tensors, which safetensors checks."""
     with path.open("rb") as file:
         size, header = path.stat().st_size, int.from_bytes(file.read(8), "little")
-    _expect(size <= FILE_BYTES, f"it has {size} bytes, expected at most {FILE_BYTES}")
-    _expect(header <= HEADER_BYTES, f"its header has {header} bytes, expected at most {HEADER_BYTES}")
+    expect(size <= FILE_BYTES, f"it has {size} bytes, expected at most {FILE_BYTES}")
+    expect(header <= HEADER_BYTES, f"its header has {header} bytes, expected at most {HEADER_BYTES}")
     with safe_open(path, framework="pt") as opened:
         slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118  # no mapping
         specs = {name: (entry.get_dtype(), tuple(entry.get_shape())) for name, entry in slices.items()}
+        expect(len(specs) <= TENSORS, f"it has {len(specs)} tensors, expected at most {TENSORS}")
+        for name, (dtype, shape) in specs.items():
+            expect(dtype in DTYPES.values(), f"{shown(name)} is of type {dtype}")
+            expect(len(shape) <= DIMENSIONS, f"{shown(name)} has {len(shape)} dimensions")
         return opened.metadata() or {}, specs
 
 
@@ -162,6 +161,7 @@ def _checksum(path: Path, digest: str) -> str:
     return checksum.hexdigest()
 
 
-def _expect(condition: bool, otherwise: str) -> None:
+def expect(condition: bool, otherwise: str) -> None:
+    """Raise a ValueError unless a condition holds."""
     if not condition:
         raise ValueError(otherwise)

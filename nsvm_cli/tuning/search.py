@@ -30,7 +30,7 @@ from nsvm_cli.output import printable
 from nsvm_cli.parallel.workers import Workers, cores, outcome
 from nsvm_cli.runs.experiment import Experiment, load, prepare
 from nsvm_cli.runs.loop import OnLog, Record
-from nsvm_cli.storage.files import locked, write_csv
+from nsvm_cli.storage.files import csv_text, locked, write_atomically
 from nsvm_cli.storage.run_directory import reading
 from nsvm_cli.tuning.space import Point, Search, Space, Value, ends, holds
 
@@ -176,7 +176,7 @@ def tune(
         }
         for c in finalists
     ]
-    write_csv(directory / "finalists.csv", rows)
+    write_atomically(directory / "finalists.csv", csv_text(rows).encode())
     return finalists
 
 

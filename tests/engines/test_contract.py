@@ -145,8 +145,8 @@ def test_no_pause_and_no_checkpoint_changes_a_bit(
                 state = trainer.restore(problem, F, saved["state"])
         assert state.violations > 20
         g = trainer.finish(problem, state)
-        tensors, numbers = flatten({**saved, "g": {"z": g.z, "alpha": g.alpha}})
-        return {**numbers, **{key: tensor.tolist() for key, tensor in tensors.items()}}
+        values = flatten({**saved, "g": {"z": g.z, "alpha": g.alpha}})
+        return {key: v.tolist() if isinstance(v, torch.Tensor) else v for key, v in values.items()}
 
     whole, pauses = everything([]), sorted(random.Random(name).sample(range(2, trainer.total), 15))
     assert everything(pauses) == whole

@@ -40,7 +40,9 @@ OPTIMISERS: dict[str, Rule] = {
 
 
 def through_a_file(values: dict[str, Any], path: Path) -> dict[str, Any]:
-    tensors, numbers = flatten(values)
+    flat = flatten(values)
+    tensors = {key: value for key, value in flat.items() if isinstance(value, torch.Tensor)}
+    numbers = {key: value for key, value in flat.items() if key not in tensors}
     tensor_file.write(path, "test", {"numbers": numbers}, tensors)
     file = tensor_file.read(path, "test")
     return unflatten({**file.tensors(), **file.content["numbers"]})
