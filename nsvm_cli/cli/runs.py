@@ -57,14 +57,13 @@ def runs(options: argparse.Namespace) -> None:
 
 
 def _show(records: Sequence[RunRecord]) -> None:
-    """Print the table, the runs of a folder below its name."""
     if not records:
         answer("no run matches the filter")
         return
-    from nsvm_cli.comparison.runs_table import FIGURES, runs_table
+    from nsvm_cli.comparison.runs_table import FIGURES, KEPT, runs_table
     from nsvm_cli.terminal.console import show_runs
 
     table = runs_table(records)
     answer(f"{table.folder}: {table.count}")
-    if left_out := show_runs(table.columns, FIGURES, table.least):
+    if left_out := show_runs(table.columns, FIGURES, KEPT):
         say(f"left out for lack of room: {', '.join(left_out)}; --csv and --json have all")

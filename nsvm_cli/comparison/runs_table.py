@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.comparison.records import ONLY_HOW, RunRecord, telling
+from nsvm_cli.comparison.records import RunRecord, telling
 from nsvm_cli.words import METRIC_FORMATS
 
 FIGURES = (
@@ -20,25 +20,17 @@ FIGURES = (
 )
 """The figures of the table, if any run has them."""
 
-LAST = ("seed", "algorithm.name", "dataset.name")
-"""The settings that are left out last."""
+KEPT = ("run", "dataset", "algorithm", "seed", "status", "message", *FIGURES[:4])
+"""The columns that are shown even if there is no room for others."""
 
 
 @dataclass(frozen=True)
 class RunsTable:
-    """A table of runs as text.
-
-    Attributes:
-        folder: the folder above all of them, from which their names lead.
-        count: how many have which status.
-        columns: the cells by the heads of the columns, the names of the runs first.
-        least: the columns that may be left out, the least important first.
-    """
+    """Columns of text by their heads, the folder above all runs, and how many of these have which status."""
 
     folder: Path
     count: str
     columns: Mapping[str, Sequence[str]]
-    least: Sequence[str]
 
 
 def runs_table(records: Sequence[RunRecord]) -> RunsTable:
@@ -47,27 +39,13 @@ def runs_table(records: Sequence[RunRecord]) -> RunsTable:
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     count = Counter(record.status for record in records)
     rows, names = [record.values() for record in records], (*telling(records), "status", *FIGURES, "message")
-    texts = {name: [_text(name, row.get(name)) for row in rows] for name in names}
-    shown = {name: column for name, column in texts.items() if any(column)}
-    fixed = ("status", "message", *(name for name in FIGURES if name.startswith(("validation", "test"))))
-    least = sorted((name for name in reversed(shown) if name not in fixed), key=_importance)
+    texts = {name.removesuffix(".name"): [_text(name, row.get(name)) for row in rows] for name in names}
+    shown = {head: column for head, column in texts.items() if any(column)}
     return RunsTable(
         folder,
         ", ".join(f"{n} {status}" for status, n in count.most_common()),
-        {"run": [str(path.relative_to(folder)) for path in paths], **{_head(n): shown[n] for n in shown}},
-        [*map(_head, least)],
+        {"run": [str(path.relative_to(folder)) for path in paths], **shown},
     )
-
-
-def _head(column: str) -> str:
-    return column.removesuffix(".name")
-
-
-def _importance(column: str) -> int:
-    """Return how important a column is: those that say how a run was computed are least so."""
-    if column in LAST:
-        return 4 + LAST.index(column)
-    return 0 if column in ONLY_HOW else 1 if column in FIGURES else 2 + column.endswith(".name")
 
 
 def _text(name: str, value: Any) -> str:

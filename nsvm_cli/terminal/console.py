@@ -8,9 +8,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -148,60 +146,37 @@ FOLDED, NARROW = ("run", "message"), 16
 
 
 def show_runs(
-    columns: Mapping[str, Sequence[str]], numbers: Container[str], least: Sequence[str]
+    columns: Mapping[str, Sequence[str]], numbers: Container[str], kept: Container[str]
 ) -> list[str]:
-    """Print a table of runs, those of a folder below its name, and return the heads there is no room for.
+    """Print a table of runs, and return the heads there is no room for, which are none of those ``kept``.
 
-    Where the table is too wide, heads take several lines, and names and messages may be folded. If it still
-    is, columns are left out.
+    Where the table is too wide, heads take several lines, and names and messages are folded; then columns
+    are left out, the last first.
 
     Args:
-        columns: the cells of each column by its head; those of ``run`` are the paths of the runs.
+        columns: the cells of each column by its head.
         numbers: the columns of figures.
-        least: the columns that may be left out, the least important first.
+        kept: the columns that are not left out.
     """
-    folders, runs = zip(*map(os.path.split, columns["run"]), strict=True)
-    columns, console = {**columns, "run": runs}, Console(wide=True)
-    heads, widths = _fitted(columns, least, console.width)
+    console, heads, shown = Console(wide=True), {name: [name] for name in columns}, [*columns]
 
-    def show(rows: Iterable[Sequence[str]], header: bool = False) -> None:
-        table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), show_header=header)
-        for name, width in widths.items():
-            side: Any = "right" if name in numbers else "left"
-            table.add_column(Group(*heads[name]), justify=side, width=width - GAP, overflow="fold")
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
+    def width(name: str) -> int:
+        longest = max(cell_len(printable(text)) for text in (*heads[name], *columns[name]))
+        return GAP + min(longest, NARROW if name in FOLDED else longest)
 
-    show([], header=True)
-    rows = zip(*(columns[name] for name in widths), strict=True)
-    for folder, group in groupby(zip(folders, rows, strict=True), key=itemgetter(0)):
-        if len({*folders}) > 1:
-            answer(f"{folder or '.'}/")
-        show(row for _, row in group)
-    return [name for name in columns if name not in widths]
-
-
-def _fitted(
-    columns: Mapping[str, Sequence[str]], least: Sequence[str], room: int
-) -> tuple[dict[str, list[str]], dict[str, int]]:
-    """Return the lines of the heads, and the widths of the columns that ``room`` characters have room for."""
-
-    def widths_below(heads: Mapping[str, Sequence[str]]) -> dict[str, int]:
-        lines = {name: [*heads[name], *cells] for name, cells in columns.items()}
-        return {name: GAP + max(cell_len(printable(one)) for one in many) for name, many in lines.items()}
-
-    heads = {name: [name] for name in columns}
-    if sum(widths_below(heads).values()) > room:
+    if sum(map(width, shown)) > console.width:
         heads = {name: re.split(r"(?<=[._])", name) for name in columns}
-    full = widths_below(heads)
-    widths = {name: min(width, NARROW) if name in FOLDED else width for name, width in full.items()}
-    for name in least:
-        if sum(widths.values()) > room:
-            del widths[name]
-    for name in filter(widths.get, FOLDED):
-        widths[name] += max(0, min(full[name] - widths[name], room - sum(widths.values())))
-    return heads, widths
+    for name in reversed(columns):
+        if name not in kept and sum(map(width, shown)) > console.width:
+            shown.remove(name)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for name in shown:
+        side: Any = "right" if name in numbers else "left"
+        table.add_column(Group(*heads[name]), justify=side, no_wrap=name not in FOLDED, overflow="fold")
+    for row in zip(*(columns[name] for name in shown), strict=True):
+        table.add_row(*row)
+    console.print(table)
+    return [name for name in columns if name not in shown]
 
 
 def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:
