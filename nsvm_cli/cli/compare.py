@@ -62,14 +62,14 @@ def configure(parser: CommandParser) -> None:
 def compare(options: argparse.Namespace) -> None:
     """Print the comparison, and draw its figures."""
     from nsvm_cli.comparison import compare as study
-    from nsvm_cli.comparison.cells import cells, not_counted
+    from nsvm_cli.comparison.cells import cells
     from nsvm_cli.comparison.records import find_runs
-    from nsvm_cli.comparison.table import code_note, notes, to_csv, to_latex, to_markdown
+    from nsvm_cli.comparison.table import cautions, notes, to_csv, to_latex, to_markdown
 
     if options.escape_formulas and options.format != "csv":
         raise InputError("--escape-formulas needs --format csv: only in CSV are there cells that it changes")
     records = find_runs(options.paths, options.filter)
-    candidates, rest = cells(records, guess=options.failed == "guess"), not_counted(records)
+    candidates = cells(records, guess=options.failed == "guess")
     rows, ranks = study.compare(candidates, options.against), study.ranking(candidates)
     drawn: dict[str, Figure] = {}
     if options.figures is not None:
@@ -79,11 +79,11 @@ def compare(options: argparse.Namespace) -> None:
         drawn = figures(rows, ranks)
     if options.format == "csv":
         answer_lines(to_csv(rows, options.escape_formulas))
-        for note in filter(None, (code_note(candidates), rest)):
+        for note in cautions(candidates, len(records)):
             say(note)
     else:
         write = to_latex if options.format == "latex" else to_markdown
-        answer_lines(write(rows, notes(rows, ranks, rest)))
+        answer_lines(write(rows, notes(rows, ranks, len(records))))
     for name, figure in drawn.items():
         from nsvm_cli.page.plotting import write_figure
 

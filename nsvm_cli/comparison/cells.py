@@ -43,7 +43,6 @@ class Cell:
         split: the held-out data that the scores are from, ``test`` or ``validation``.
         figures: those of one of the runs, or of another candidate's on the same data set, if there is one.
         runs: those that have finished, by their seeds.
-        repeats: the number of runs that are left out because another has their settings and seed.
         failed: the seeds whose runs failed.
         guess: whether failed runs score as guessing does.
     """
@@ -53,7 +52,6 @@ class Cell:
     split: str
     figures: Mapping[str, Any]
     runs: Mapping[int, RunRecord]
-    repeats: int = 0
     failed: Sequence[int] = ()
     guess: bool = False
 
@@ -151,9 +149,7 @@ def cells(records: Sequence[RunRecord], guess: bool = False) -> list[Cell]:
     """
     finished = [record for record in records if record.status == "finished"]
     if not finished:
-        raise InputError(
-            f"expected finished runs to compare, got {_counts(records) or 'no run'}; see nsvm runs"
-        )
+        raise InputError("expected finished runs to compare, got none; see nsvm runs")
     split = _split(finished)
     for record in finished:
         _expect_figures(record, split)
@@ -167,7 +163,7 @@ def cells(records: Sequence[RunRecord], guess: bool = False) -> list[Cell]:
         runs = dict(sorted({int(run.figures["seed"]): run for run in reversed(done)}.items()))
         failed = sorted({run.settings["seed"] for run in group if run.status == "failed"} - runs.keys())
         figures = next(iter(runs.values()), like.get(dataset, finished[0])).figures
-        found.append(Cell(dataset, candidate, split, figures, runs, len(done) - len(runs), failed, guess))
+        found.append(Cell(dataset, candidate, split, figures, runs, failed, guess))
     return found
 
 
@@ -176,18 +172,6 @@ def _has_failed(record: RunRecord) -> bool:
     parts = [record.settings.get(part) for part in ("algorithm", "dataset")]
     named = all(isinstance(part, dict) and "name" in part for part in parts)
     return record.status == "failed" and named and isinstance(record.settings.get("seed"), int)
-
-
-def not_counted(records: Sequence[RunRecord]) -> str:
-    """Return a sentence on the runs that no cell counts; nothing if there are none."""
-    lost = [run for run in records if run.status != "finished" and not _has_failed(run)]
-    became = _counts(lost).replace("failed", "failed before settings were recorded")
-    return f"Left out: {became}." if became else ""
-
-
-def _counts(records: Sequence[RunRecord]) -> str:
-    became = Counter(record.status for record in records)
-    return ", ".join(f"{number} {status}" for status, number in became.items())
 
 
 def _split(records: Sequence[RunRecord]) -> str:

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.comparison.cells import cells, not_counted
+from nsvm_cli.comparison.cells import cells
 from nsvm_cli.comparison.compare import Comparison, Ranking, compare, ranking
 from nsvm_cli.comparison.figures import figures
 from nsvm_cli.comparison.records import RunRecord, overridden
@@ -77,7 +77,7 @@ def _comparison_sections(records: Sequence[RunRecord]) -> list[Section]:
             rows, ranks = compare(found), ranking(found)
     except InputError as error:
         return [left_out("Comparison", "This part is", error)]
-    comparison = _comparison(rows, notes(rows, ranks, not_counted(records)))
+    comparison = _comparison(rows, notes(rows, ranks, len(records)))
     return [*section("Comparison", comparison), *section("Figures", _figures(rows, ranks))]
 
 

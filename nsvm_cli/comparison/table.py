@@ -118,19 +118,15 @@ SENTENCES = {
 }
 
 
-def notes(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "") -> list[str]:
-    """Return what the columns mean, a sentence each, and the ``rest``: see ``not_counted``."""
+def notes(rows: Sequence[Comparison], ranks: Ranking | None, runs: int) -> list[str]:
+    """Return what the columns mean, a sentence each, and which of so many runs they are of."""
     cells = [row.cell for row in rows]
     scored = [cell for cell in cells if cell.scores]
     lost = [cell for cell in cells if cell.failed]
-    repeats, code = sum(cell.repeats for cell in cells), code_note(cells)
     found = {
         SENTENCES["test"]: cells[0].split == "test" and len({cell.candidate for cell in cells}) > 1,
-        f"Left out, as they repeat another run's settings and seed: {repeats}.": repeats,
-        code: code,
         SENTENCES["failed"]: any(len(cell.scores) == len(cell.runs) for cell in lost),
         SENTENCES["guessed"]: any(len(cell.scores) > len(cell.runs) for cell in lost),
-        rest: rest,
         SENTENCES["few"]: any(len(cell.scores) < FEWEST_SEEDS for cell in cells),
         SENTENCES["overlap"]: any(cell.overlap for cell in scored),
         SENTENCES["official"]: any(not c.overlap and not c.figures["data"]["generated"] for c in scored),
@@ -138,23 +134,24 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None, rest: str = "") -> 
         SENTENCES["shared"]: len({cell.candidate for cell in scored}) >= FEWEST_BLOCKS
         and shared_samples(scored),
     }
+    sentences = [*cautions(cells, runs), *(sentence for sentence, applies in found.items() if applies)]
     if ranks is not None:
         order = ", ".join(f"{name} {r:.2f}" for name, r in ranks.ranks.items())
         critical = f"Nemenyi's critical difference at the 5 % level: {ranks.critical:.2f}."
-        found[f"Mean ranks over {ranks.over}: {order}. {ranks.test}. {critical}"] = True
-    return [sentence for sentence, applies in found.items() if applies]
+        sentences.append(f"Mean ranks over {ranks.over}: {order}. {ranks.test}. {critical}")
+    return sentences
 
 
-def code_note(cells: Sequence[Cell]) -> str:
-    """Return a sentence on two runs that were trained with different code of plugins, if there are any.
-
-    In one row, where seeds are averaged, a run without plugins counts as well.
-    """
-    rows = [[*cell.runs.values()] for cell in cells]
-    with_plugins = [run for runs in rows for run in runs if run.figures.get("plugins_sha256")]
-    for runs, where in (*((runs, "averaged in one row") for runs in rows), (with_plugins, "compared here")):
-        paths = {str(run.figures.get("plugins_sha256")): str(run.path) for run in runs}
-        if len(paths) > 1:
-            first, second, *_ = paths.values()
-            return printable(f"Runs with different code of plugins are {where}, as {first} and {second}.")
-    return ""
+def cautions(cells: Sequence[Cell], runs: int) -> list[str]:
+    """Return sentences on those of so many runs that no cell counts, and on code of plugins that differs."""
+    counted = [run for cell in cells for run in cell.runs.values()]
+    sentences = []
+    if left_out := runs - len(counted) - sum(len(cell.failed) for cell in cells):
+        why = "not finished, failed before settings were recorded, or repeat another's settings and seed"
+        sentences.append(f"Left out: {left_out} of {runs} runs ({why}).")
+    with_plugins = [run for run in counted if run.figures.get("plugins_sha256")]
+    paths = {str(run.figures["plugins_sha256"]): str(run.path) for run in with_plugins}
+    if len(paths) > 1:
+        first, second, *_ = paths.values()
+        sentences.append(printable(f"The code of plugins differs between runs, as {first} and {second}."))
+    return sentences

@@ -57,13 +57,16 @@ def test_a_failed_job_is_in_the_table_and_may_score_as_guessing(sweep: Path) -> 
         write_status(sweep / name, "failed" if "alg1" in name else "interrupted", "it ended")
     done = nsvm("compare", "sweep", cwd=sweep.parent)
     assert "| alg1 | 2 of 3 (1 failed) | 95.45 ± 0.64 |" in done.stdout
-    assert "Left out: 1 interrupted." in done.stdout
-    file = sweep / "ring-alg3-0" / "result.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "plugins_sha256": "edited"}))
+    assert "Left out: 1 of 9 runs (" in done.stdout
+    for n in (0, 1):
+        file = sweep / f"ring-alg3-{n}" / "result.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "plugins_sha256": f"edit {n}"}))
     done = nsvm("compare", "sweep", "--failed=guess", "--format=csv", "--figures=.", cwd=sweep.parent)
-    code, *rest = done.stderr.splitlines()
-    assert code.startswith("Runs with different code of plugins are averaged in one row, as ")
-    assert (done.returncode, rest) == (0, ["Left out: 1 interrupted.", "curves.png"])
+    assert done.returncode == 0
+    left_out, code, *rest = done.stderr.splitlines()
+    assert left_out.startswith("Left out: 1 of 9 runs (")
+    assert code.startswith("The code of plugins differs between runs, as ")
+    assert rest == ["curves.png"]
     lines = csv.DictReader(StringIO(done.stdout))
     counts = [(line["settings"], line["seeds"], line["failed"]) for line in lines]
     assert counts == [("alg3", "3", "0"), ("alg2", "2", "0"), ("alg1", "3", "1")], "in the order of ranks"

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nsvm_cli.comparison.cells import Cell, cells, not_counted
+from nsvm_cli.comparison.cells import Cell, cells
 from nsvm_cli.comparison.compare import compare, ranking
 from nsvm_cli.comparison.intervals import holm
 from nsvm_cli.comparison.records import RunRecord
@@ -59,10 +59,11 @@ def failed(seed: int, algorithm: str, status: str = "failed") -> RunRecord:
     return replace(record, status=status, message="it diverged", figures={})
 
 
-def page(found: list[Cell], rest: str = "") -> str:
+def page(records: list[RunRecord], guess: bool = False) -> str:
     """The tables of a comparison, and the notes below them."""
+    found = cells(records, guess)
     rows = compare(found)
-    return to_markdown(rows, notes(rows, ranking(found), rest))
+    return to_markdown(rows, notes(rows, ranking(found), len(records)))
 
 
 ERRORS = {"alg1": [50, 62, 41, 55, 57], "alg2": [66, 71, 60, 59, 80], "alg3": [52, 60, 47, 58, 55]}
@@ -169,9 +170,9 @@ def test_blocks_that_share_samples_are_no_blocks_to_rank_in(
     datasets: list[str], data: dict[str, Any], note: str | None
 ) -> None:
     """As seeds that split the same samples, and data sets that are choices of the same classes."""
-    found = cells([changed(r, **data) for dataset in datasets for r in runs_of(ERRORS, dataset)])
-    assert (ranking(found) is None) is (note == OWN_SPLITS)
-    assert [n for n in (OWN_SPLITS, "On an official test set") if n in page(found)] == [note] * bool(note)
+    records = [changed(r, **data) for dataset in datasets for r in runs_of(ERRORS, dataset)]
+    assert (ranking(cells(records)) is None) is (note == OWN_SPLITS)
+    assert [n for n in (OWN_SPLITS, "On an official test set") if n in page(records)] == [note] * bool(note)
 
 
 def test_candidates_are_named_by_what_was_overridden() -> None:
@@ -226,7 +227,7 @@ def test_real_targets_and_validation_data() -> None:
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        ([failed(0, "alg1")], "expected finished runs to compare, got 1 failed; see nsvm runs"),
+        ([failed(0, "alg1")], "expected finished runs to compare, got none; see nsvm runs"),
         ([run(), changed(run(algorithm="alg2"), sha256="other")], "trained on different data"),
         ([run(), run(1, test_errors=None, validation_errors=3)], "ring-alg1-1 has no score on test data"),
         ([run(), run(1, test_errors=None, test_r2=None)], "ring-alg1-1 has no score on test data"),
@@ -243,10 +244,9 @@ def test_runs_that_cannot_be_compared(records: list[RunRecord], message: str) ->
 def test_a_run_that_repeats_another_counts_once() -> None:
     records = runs_of(ERRORS)
     again = replace(run(0, 51), path=Path("tried again"))
-    found, alone = cells([*records, again]), cells(records)
-    assert to_csv(compare(found)) == to_csv(compare(alone))
-    assert "Left out, as they repeat another run's settings and seed: 1." in page(found)
-    assert "repeat" not in page(alone)
+    assert to_csv(compare(cells([*records, again]))) == to_csv(compare(cells(records)))
+    assert "Left out: 1 of 16 runs (" in page([*records, again])
+    assert "Left out" not in page(records)
 
 
 def test_failed_seeds_and_settings_are_counted() -> None:
@@ -254,13 +254,13 @@ def test_failed_seeds_and_settings_are_counted() -> None:
     records += [failed(1, "alg1"), failed(1, "alg1"), failed(0, "alg4"), failed(1, "alg4")]
     records += [failed(3, "alg3"), failed(5, "alg2", "interrupted"), RunRecord(Path("early"), "failed")]
     found = cells(records)
-    text, ranks = page(found, not_counted(records)), ranking(found)
+    text, ranks = page(records), ranking(found)
     assert "| alg1 | 4 of 5 (1 failed) | 94.92 ± 0.71 |" in text
     assert "| alg3 | 5 | " in text, "3 has finished elsewhere"
     assert text.count(" (pairs: 4) |") == 2, "of alg2 and alg3 with alg1"
     assert text.splitlines()[-3].startswith("| alg4 | 0 of 2 (2 failed) |  |  |  |  |  |  |  |")
     assert "Failed runs are left out" in text
-    assert "Left out: 1 interrupted, 1 failed before settings were recorded." in text
+    assert "Left out: 4 of 21 runs (not finished, failed before settings were recorded, or repeat" in text
     assert ranks is not None
     assert ("alg4" in ranks.ranks, ranks.over) == (False, "4 seeds")
     lines = csv.DictReader(io.StringIO(to_csv(compare(found))))
@@ -279,28 +279,18 @@ def test_a_failed_run_may_score_as_guessing() -> None:
     records += [failed(0, "alg1"), failed(0, "alg4")]
     found = {cell.candidate: cell for cell in cells(records, guess=True)}
     assert (found["alg1"].scores[0], found["alg4"].scores) == (50, {0: 50})
-    assert "| alg1 | 5 (1 guessed) |" in page([*found.values()])
+    assert "| alg1 | 5 (1 guessed) |" in page(records, guess=True)
     for record in records[:-2]:
         del record.figures["guess_errors"]
         record.figures["test_r2"] = 1 - record.figures.pop("test_errors") / SAMPLES
     assert cells(records, guess=True)[0].scores[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "code", "where"),
-    [
-        ("alg1", "a", ""),
-        ("alg1", "b", "averaged in one row"),
-        ("alg1", None, "averaged in one row"),
-        ("alg2", "b", "compared here"),
-        ("alg2", None, ""),
-    ],
-)
-def test_runs_of_other_code_are_told_of(algorithm: str, code: str | None, where: str) -> None:
-    seeds = [run(plugins_sha256="a"), run(1, algorithm=algorithm, plugins_sha256=code)]
-    note = f"Runs with different code of plugins are {where}, as ring-alg1-0 and ring-{algorithm}-1."
-    assert (note in page(cells(seeds))) is bool(where)
-    assert "code of plugins" not in page(cells(seeds)) or where
+@pytest.mark.parametrize(("code", "told"), [("a", False), ("b", True), (None, False)])
+def test_runs_of_other_code_are_told_of(code: str | None, told: bool) -> None:
+    records = [run(plugins_sha256="a"), run(1, plugins_sha256=code)]
+    note = "The code of plugins differs between runs, as ring-alg1-0 and ring-alg1-1."
+    assert (note in page(records)) == ("code of plugins" in page(records)) == told
 
 
 STRANGE = [
@@ -309,7 +299,7 @@ STRANGE = [
 
 
 def test_a_name_cannot_leave_its_cell() -> None:
-    lines = page(cells(runs_of({name: [n, n + 1, n] for n, name in enumerate(STRANGE)}))).splitlines()
+    lines = page(runs_of({name: [n, n + 1, n] for n, name in enumerate(STRANGE)})).splitlines()
     assert len([line for line in lines if line.startswith("| ")]) == 2 + len(STRANGE)
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines if line.startswith("|")} == {10}
     assert r"| größe\|ñandú |" in "\n".join(lines)
@@ -323,7 +313,7 @@ def test_a_name_cannot_leave_its_cell() -> None:
 def test_latex_compiles_whatever_the_names(engine: str, names: list[str], tmp_path: Path) -> None:
     errors = {name: [n, n + 7, n] for n, name in enumerate(names)}
     rows = compare(cells([record for dataset in names for record in runs_of(errors, dataset)]))
-    table = to_latex(rows, notes(rows, None))
+    table = to_latex(rows, notes(rows, None, 0))
     assert table.count(r"\begin{tabular}") == table.count(r"\end{tabular}") == len(names)
     assert r"$\pm$" in table
     if not shutil.which(engine):
