@@ -180,34 +180,26 @@ MEANINGS = {
     "entropy": "0 a constant kernel, 1 the identity",
     "distance_identity": "of the kernel; 1 for all ones",
     "distance_ones": "of the kernel; 1 for the identity",
-    "spectrum": "largest eigenvalues, of a sum of 1",
     "support_vectors": "terms of the decision",
-    "support_share": "share of the training samples",
     "objective": "of the SVM, on training samples",
     "duality_gap": "the objective minus a lower bound",
     "theta_change": "relative to its initial norm",
     "feature_change": "of the kernel: 0 none, 1 all of it",
     "theta_zeros": "share of theta that is nearly 0",
-    "matrix_samples": "training samples in the matrix",
 }
 """What each figure means, in words that fit beside it in a terminal of 80 columns."""
 
 
 def diagnosis_rows(figures: Mapping[str, Any]) -> Rows:
-    """Return the figures of a diagnosis with what each means; where one is missing, why."""
+    """Return the figures of a diagnosis that apply, with what each means."""
     name, written = METRIC_FORMATS[metric := figures["metric"]]
-    split, missing = figures["split"], figures["missing"]
+    split, counts = figures["split"], sample_counts(figures)
     rows = [(f"{of}_{metric}", f"{of} {name}", written, meaning) for of, meaning in SCORES.items()]
-    rows += [(key, key.replace("_", " "), _significant, meaning) for key, meaning in MEANINGS.items()]
-    counts = sample_counts(figures)
+    rows += [(key, key.replace("_", " "), "{:.4g}".format, meaning) for key, meaning in MEANINGS.items()]
     return [
-        (
-            label.replace("test", split),
-            "-" if figures[key] is None else shown(figures[key]),
-            missing.get(key, meaning).format(split=split, **counts),
-        )
+        (label.replace("test", split), shown(figures[key]), meaning.format(split=split, **counts))
         for key, label, shown, meaning in rows
-        if figures[key] is not None or key in missing
+        if figures[key] is not None
     ]
 
 
@@ -217,8 +209,3 @@ def sample_counts(figures: Mapping[str, Any]) -> dict[str, str]:
         "held_out": counted(figures["samples"], figures["held_out_samples"], figures["split"]),
         "fitted": counted(figures["fitted_samples"], figures["train_samples"], "training"),
     }
-
-
-def _significant(value: int | float | list[float]) -> str:
-    """Return the significant digits of a figure, or of the first three of several."""
-    return " ".join(f"{one:.2g}" for one in value[:3]) if isinstance(value, list) else f"{value:.4g}"

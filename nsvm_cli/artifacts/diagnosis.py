@@ -15,7 +15,7 @@ from nsvm_cli.datasets import Data, Split
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import Biased, kernel_sums
-from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Hinge, Loss, build_loss
+from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Hinge, build_loss
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.models.objectives import dataset_alignment, full_objective, random_subset, squared_norm
 from nsvm_cli.models.penalties import distance_identity, distance_ones, entropy
@@ -28,8 +28,8 @@ from nsvm_cli.words import SCORES, sample_counts
 Figures = dict[str, Any]
 
 MOST_IN_MATRIX, MOST_SAMPLES, MOST_KERNEL_VALUES = 1000, 5000, 3 * 10**8
-"""The most samples of a kernel matrix whose spectrum is computed, and of all other figures; and the most
-kernel values that the objective may take."""
+"""The most samples of the kernel matrix, and of all other figures; and the most kernel values that the
+objective may take."""
 
 EXTREME = 0.1
 """A distance below which a kernel matrix may be as good as the identity, or as constant."""
@@ -61,7 +61,7 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> Figures:
     """Return the figures of a model on its data, and a verdict on them; those that do not apply are None.
 
     Scores are those on the held-out samples (``split``): the accuracy, or R^2 for real targets. Of many
-    samples, random ones stand in for all. ``missing`` says why figures are None.
+    samples, random ones stand in for all.
 
     Args:
         most: the most samples of a split that scores and alignments are based on, and an exact SVM is.
@@ -70,40 +70,30 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> Figures:
         InputError: the model is a constant.
         RunError: a kernel value or a decision value is not finite.
     """
-    algorithm, task, e = build_trainer(model.settings.algorithm), model.task, model.expansion
+    algorithm = build_trainer(model.settings.algorithm)
     if algorithm.is_constant:
         raise InputError("there is nothing to diagnose: this algorithm decides for all samples alike")
-    loss = build_loss(model.settings.loss, model.settings.multiclass, task)
     moves = algorithm.moves_theta and model.parameters > 0
     train, held_out = now = _features(model, data, most)
     before = _features(model.before_training(), data, most) if moves else None
-    missing, m = _missing(model, algorithm, loss, train.y), data.splits.sizes["train"]
-    objective = gap = None
-    if "objective" not in missing:  # the mean loss is that of these samples, ||f||^2 that of the model
-        lam = algorithm.lam
-        objective = full_objective(e, model.kernel, train.z, task.targets(train.y), loss, lam)
-        if objective is not None and "duality_gap" not in missing:
-            gap = max(0.0, objective - _lower_bound(model, data, lam))
     kernel = _kernel_figures(model, *now)
-    undefined = [name for name in ("alignment_train", "alignment_test") if kernel[name] is None]
+    objective = _objective(model, train, algorithm.lam) if algorithm.trains_svm else None
     figures = {
         "split": data.splits.held_out,
         "held_out_samples": len(data.held_out),
-        "train_samples": m,
+        "train_samples": data.splits.sizes["train"],
         "samples": len(held_out.y),
         "fitted_samples": len(train.y),
-        "metric": task.metric,
+        "metric": model.task.metric,
         **kernel,
-        "support_vectors": len(e.alpha) if algorithm.trains_svm else None,
-        "support_share": len(e.i.unique()) / m if algorithm.trains_svm and e.i is not None else None,
+        "support_vectors": len(model.expansion.alpha) if algorithm.trains_svm else None,
         "objective": objective,
-        "duality_gap": gap,
+        "duality_gap": None if objective is None else _gap(model, data, objective, algorithm.lam),
         "theta_change": model.facts.theta_change if moves else None,
         "feature_change": model.facts.feature_change if moves else None,
         "theta_zeros": _zeros(model) if moves else None,
-        "missing": missing | dict.fromkeys(undefined, "undefined: equal kernel values"),
+        **_scores(model, data, algorithm, now, before, constant=kernel["distance_ones"] < EXTREME),
     }
-    figures |= _scores(model, data, algorithm, now, before, figures)
     return figures | verdict(figures)
 
 
@@ -120,26 +110,13 @@ def _features(model: NSVM, data: Data, most: int) -> list[Labelled]:
     return [Labelled(model.features(some.x), some.y) for some in chosen]
 
 
-def _missing(model: NSVM, algorithm: Trainer[Any], loss: Loss, y: Float[Tensor, " p"]) -> dict[str, str]:
-    """Return why figures are not computed, of those that are expected of every model."""
-    task, e = model.task, model.expansion
-    exact, frozen = f"refit_{task.metric}", f"frozen_{task.metric}"
-    if not algorithm.trains_svm:
-        return dict.fromkeys(("objective", "duality_gap", exact, frozen), "there is no SVM")
-    missing = {}
-    if e.one_vs_one:
-        missing["objective"] = "pairs of classes have an SVM each"
-    elif (len(y) + len(e.alpha)) * len(e.alpha) > MOST_KERNEL_VALUES:
-        missing["objective"] = missing["duality_gap"] = "would take too many kernel values"
-    if not isinstance(loss, Binary) or not isinstance(loss.l, Hinge):
-        missing["duality_gap"] = "only for two classes and hinge loss"
-    elif e.i is None:
-        missing["duality_gap"] = "its terms are not training samples"
-    if len(y.unique()) < max(2, len(task.classes)):
-        missing[exact] = missing[frozen] = "some class has no training sample"
-    if not (algorithm.moves_theta and model.parameters):
-        missing[frozen] = "there is no theta that is trained"
-    return missing
+def _objective(model: NSVM, train: Labelled, lam: float) -> float | None:
+    """Return the objective, with the ||f||^2 of the model and the mean loss of these samples."""
+    e, task = model.expansion, model.task
+    if (len(train.y) + len(e.alpha)) * len(e.alpha) > MOST_KERNEL_VALUES:
+        return None
+    loss = build_loss(model.settings.loss, model.settings.multiclass, task)
+    return full_objective(e, model.kernel, train.z, task.targets(train.y), loss, lam)
 
 
 def _zeros(model: NSVM) -> float:
@@ -168,20 +145,20 @@ def _kernel_figures(model: NSVM, train: Labelled, held_out: Labelled) -> Figures
         "entropy": float(entropy(K)),
         "distance_identity": float(distance_identity(K)),
         "distance_ones": float(distance_ones(K)),
-        "spectrum": torch.linalg.eigvalsh(K / len(K)).flip(0)[:10].tolist(),
-        "matrix_samples": len(z),
     }
 
 
-def _lower_bound(model: NSVM, data: Data, lam: float) -> float:
-    """Return a lower bound of the objective, for two classes and the hinge loss.
+def _gap(model: NSVM, data: Data, objective: float, lam: float) -> float | None:
+    """Return the objective minus a lower bound, for two classes, the hinge loss and terms that are samples.
 
     Any beta in [0, 1]^m has the bound mean(beta) - ||h||^2 / (2 lambda), with
     h = 1/m sum_j beta_j y_j K(z_j, .). For h = lambda f, beta_j is y_j alpha_j m / T; clipped to [0, 1].
     With a bias, sum_j beta_j y_j is 0, as SVC has it. 0 is a bound, too.
     """
     e, train = model.expansion, data.splits["train"]
-    assert e.i is not None
+    loss = build_loss(model.settings.loss, model.settings.multiclass, model.task)
+    if e.i is None or not isinstance(loss, Binary) or not isinstance(loss.l, Hinge):
+        return None
     y, m = train.y.double(), len(train)
     beta = torch.zeros(m, dtype=torch.float64).index_add(0, e.i.cpu(), e.alpha.cpu().double())
     beta = (beta * y * lam * m / e.scale).clamp(0, 1)
@@ -189,7 +166,7 @@ def _lower_bound(model: NSVM, data: Data, lam: float) -> float:
     z_j = model.features(train.x[j]).double() if len(j) else e.z.double()[:0]
     alpha_j = (beta * y)[j].to(z_j)
     h = float(squared_norm(alpha_j, kernel_sums(model.kernel, z_j, z_j, alpha_j))) / m**2
-    return max(0.0, float(beta.mean()) - h / (2 * lam))
+    return max(0.0, objective - max(0.0, float(beta.mean()) - h / (2 * lam)))
 
 
 def _scores(
@@ -198,7 +175,7 @@ def _scores(
     algorithm: Trainer[Any],
     now: list[Labelled],
     before: list[Labelled] | None,
-    figures: Figures,
+    constant: bool,
 ) -> Figures:
     """Return the score of the model on training and held-out samples, and those of others in its place.
 
@@ -209,10 +186,10 @@ def _scores(
     task, e, (train, held_out), whole = model.task, model.expansion, now, data.splits["train"]
     guess = whole.y.mode().values if isinstance(task, Classification) else whole.y.mean()
     answers = {"test": decide(model, e, held_out.z), "guess": guess.expand(len(held_out.y))}
-    if f"refit_{task.metric}" not in figures["missing"]:
+    if algorithm.trains_svm and len(train.y.unique()) >= max(2, len(task.classes)):
         lam = algorithm.lam
         answers["refit"] = decide(model, refit(model, train, lam), held_out.z)
-        if figures["distance_ones"] < EXTREME:
+        if constant:
             rescaled = refit(model, train, lam * _variance(model, train.z))
             answers["rescaled"] = decide(model, rescaled, held_out.z)
         if before:
