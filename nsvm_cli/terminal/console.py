@@ -166,7 +166,7 @@ def show_runs(
 
     if sum(map(width, shown)) > console.width:
         heads = {name: re.split(r"(?<=[._])", name) for name in columns}
-    for name in reversed(columns):
+    for name in reversed([*columns]):
         if name not in kept and sum(map(width, shown)) > console.width:
             shown.remove(name)
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
