@@ -17,17 +17,12 @@ class RunError(RuntimeError):
     """The input was fine, but the run failed. The command exits with 1."""
 
 
-def plainly(error: OSError) -> str:
-    """Return what the system could not do, and with which file."""
-    return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
-
-
 def message_of(error: BaseException) -> str:
-    """Return what went wrong; for a bug, with the name of the exception."""
-    if isinstance(error, OSError):
-        return plainly(error) or type(error).__name__
-    if isinstance(error, (InputError, RunError)):
-        return str(error)
+    """Return what went wrong: of the system, with which file; for a bug, with the name of the exception."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, (InputError, RunError, OSError)):
+        return str(error) or type(error).__name__
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
@@ -54,11 +49,11 @@ class NotFiniteError(ArithmeticError):
     """A quantity was no longer finite in a step of the training loop."""
 
     def __init__(self, quantity: str, step: int) -> None:
-        super().__init__(f"{quantity} is not finite at step {step}")
+        super().__init__(quantity, step)  # a copy of it may come from a worker process
         self.quantity, self.step = quantity, step
 
-    def __reduce__(self) -> tuple[type[NotFiniteError], tuple[str, int]]:
-        return NotFiniteError, (self.quantity, self.step)  # it may be raised in a worker process
+    def __str__(self) -> str:
+        return f"{self.quantity} is not finite at step {self.step}"
 
 
 class Interrupted(KeyboardInterrupt):

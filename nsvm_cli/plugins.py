@@ -6,19 +6,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 import os
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 
 from nsvm_cli.errors import InputError, RunError, message_of, out_of_memory
 
-_named: set[str] = set()
-_folders: set[str] = set()
-"""The top-level modules that the user has named, and the folders in which this was done."""
+_roots: set[str] = set()
+"""The folders in which the user has named plugins, and the paths of these, without the suffix of a file."""
 
 _sources: dict[ModuleType, dict[str, bytes]] = {}
 """For each plugin, the sources of it and of the user's modules that it had imported, by name."""
@@ -38,20 +38,18 @@ def load_plugins(modules: Iterable[str]) -> None:
             raise InputError(f"plugins: expected the names of modules, such as my_parts, got {name!r}")
         if (folder := os.getcwd()) not in sys.path:
             sys.path.append(folder)  # for good: a plugin may import another module later
-        _folders.add(folder)
-        _named.add(name.partition(".")[0])
+        if (spec := find_spec(name.partition(".")[0])) is None:
+            raise InputError(f"plugins: there is no module {name!r} in the current folder or on PYTHONPATH")
+        paths = spec.submodule_search_locations or [str(spec.origin).removesuffix(".py")]
+        _roots.update([folder, *paths])
         try:
-            module = importlib.import_module(name)
+            module = import_module(name)
         except Exception as error:
-            if isinstance(error, ModuleNotFoundError) and error.name in (name, name.split(".")[0]):
-                raise InputError(
-                    f"plugins: there is no module {name!r} in the current folder or on PYTHONPATH"
-                ) from None
             raise InputError(f"plugin {name} failed: {message_of(error)}{location(error)}") from error
         if module not in _sources:
             files = {key: getattr(loaded, "__file__", None) for key, loaded in [*sys.modules.items()]}
-            own = {key: file for key, file in files.items() if file and _is_own(key, file)}
-            _sources[module] = {key: Path(file).read_bytes() for key, file in own.items()}
+            own = {key: Path(file) for key, file in files.items() if file and _is_own(file)}
+            _sources[module] = {key: file.read_bytes() for key, file in own.items()}
 
 
 def code_sha256() -> str | None:
@@ -63,61 +61,51 @@ def code_sha256() -> str | None:
     return hashlib.sha256(repr(sorted(pairs)).encode()).hexdigest() if pairs else None
 
 
-def explain(error: Exception) -> Exception:
-    """Return what to tell the user: that memory ran out or a plugin failed, in one line; else the error."""
-    return out_of_memory(error) or plugin_error(error) or error
-
-
 @contextlib.contextmanager
 def plugin_errors() -> Iterator[None]:
-    """Raise an error of a plugin within the context as one that the user can act on; see ``plugin_error``."""
+    """Raise an error within the context as one that the user can act on; see ``explain``."""
     try:
         yield
     except Exception as error:
-        if (explained := plugin_error(error)) is None:
+        if (explained := explain(error)) is error:
             raise
         raise explained from error
 
 
-def plugin_error(error: Exception) -> InputError | RunError | None:
-    """Return one line about an error that a plugin raised, or a library that it called; None for any other.
+def explain(error: Exception) -> Exception:
+    """Return one line about memory that ran out, or a plugin that failed; any other error as it is.
 
     A ``ValueError`` or ``OSError`` is about what the plugin was given. Any other is a bug in the plugin.
     """
-    frames = _own_frames(error)
-    if not frames or isinstance(error, (InputError, RunError)) or out_of_memory(error):
-        return None
-    line = f"plugin {frames[-1][0].f_globals['__name__']} failed: {message_of(error)}{location(error)}"
-    explained: InputError | RunError
-    if isinstance(error, (ValueError, OSError)):
-        explained = InputError(line)
-    else:
-        explained = RunError(f"{line}; HYDRA_FULL_ERROR=1 shows the traceback")
+    if isinstance(error, (InputError, RunError)):
+        return error
+    if shortage := out_of_memory(error):
+        return shortage
+    if (entry := _entry(error)) is None:
+        return error
+    line = f"plugin {Path(entry.filename).stem} failed: {message_of(error)}{location(error)}"
+    given = isinstance(error, (ValueError, OSError))
+    explained = InputError(line) if given else RunError(f"{line}; HYDRA_FULL_ERROR=1 shows the traceback")
     explained.__cause__ = error
     return explained
 
 
 def location(error: BaseException) -> str:
     """Return the line of a plugin that led to an error, as the end of a sentence; empty if none did."""
-    frames = _own_frames(error)
-    if not frames or isinstance(error, SyntaxError):  # which says itself where it is
+    entry = _entry(error)
+    if entry is None or isinstance(error, SyntaxError):  # which says itself where it is
         return ""
-    frame, line = frames[-1]
-    return f" ({os.path.relpath(frame.f_code.co_filename)}, line {line})"
+    return f" ({os.path.relpath(entry.filename)}, line {entry.lineno})"
 
 
-def _own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
-    """Return the frames in a traceback, with their lines, that are of the user's modules."""
-    walk = traceback.walk_tb(error.__traceback__)
-    return [
-        (frame, line)
-        for frame, line in walk
-        if _is_own(frame.f_globals.get("__name__", ""), frame.f_code.co_filename)
-    ]
+def _entry(error: BaseException) -> traceback.FrameSummary | None:
+    """Return the last entry of a traceback that is about a module of the user's."""
+    entries = traceback.extract_tb(error.__traceback__)
+    return next((entry for entry in reversed(entries) if _is_own(entry.filename)), None)
 
 
-def _is_own(module: str, file: str) -> bool:
-    """Return whether a module was named by the user, or found in a folder where this was done."""
-    top = module.partition(".")[0]
-    places = tuple(f"{folder}/{top}{end}" for folder in _folders for end in (".py", "/"))
-    return top in _named or (top != "nsvm_cli" and file.startswith(places))
+def _is_own(file: str) -> bool:
+    """Return whether a file is a plugin's, or a module that is found in a folder where one was named."""
+    path = Path(file).with_suffix("")
+    inside = [path.relative_to(root).parts for root in _roots if path.is_relative_to(root)]
+    return any(all(map(str.isidentifier, parts)) and parts[:1] != ("nsvm_cli",) for parts in inside)

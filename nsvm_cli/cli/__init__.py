@@ -56,7 +56,7 @@ def _main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
     except Exception as error:
-        explained = error if isinstance(error, (InputError, RunError)) else explain(error)
+        explained = explain(error)
         if not isinstance(explained, (InputError, RunError, OSError)):
             raise
         return _complain(explained, 2 if isinstance(explained, InputError) else 1)

@@ -22,7 +22,7 @@ from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.augmentation import Augment
 from nsvm_cli.datasets.base import Samples, Source
 from nsvm_cli.datasets.download import cache_folder, fetch
-from nsvm_cli.errors import InputError, did_you_mean, plainly
+from nsvm_cli.errors import InputError, did_you_mean, message_of
 from nsvm_cli.storage.files import read_regular
 from nsvm_cli.tasks import encode
 
@@ -139,7 +139,7 @@ class ImageFiles(Images):
         except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: there is no such user's folder
             what = "the files cannot be downloaded" if self.root is None else f"dataset.root={self.root}"
             omit = "" if self.root is None else "omit dataset.root to download them, "
-            reason = plainly(error) if isinstance(error, OSError) else error
+            reason = message_of(error) if isinstance(error, OSError) else error
             raise InputError(
                 f"{what}: {reason}; name a folder that holds {Path(self.below, name)} with "
                 f"dataset.root=FOLDER, {omit}or use dataset=digits, which needs no network"

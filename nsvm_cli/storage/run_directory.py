@@ -13,7 +13,7 @@ import yaml
 
 from nsvm_cli.config.registry import shown
 from nsvm_cli.config.settings import Checkpoints
-from nsvm_cli.errors import InputError, plainly
+from nsvm_cli.errors import InputError, message_of
 from nsvm_cli.storage.files import fsync_folder, is_locked, locked, read_regular, write_atomically
 from nsvm_cli.storage.metrics_file import START, JSONLines, Position
 
@@ -249,7 +249,7 @@ def _read_json(file: Path) -> dict[str, Any]:
     try:
         content: object = json.loads(read_regular(file, JSON_BYTES))
     except OSError as error:
-        raise InputError(plainly(error)) from None
+        raise InputError(message_of(error)) from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read: {error}") from None
     if not isinstance(content, dict):
