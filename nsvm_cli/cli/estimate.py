@@ -21,34 +21,28 @@ def estimate(words: Sequence[str], config_dir: str | None) -> None:
     settings = parse_settings(compose_settings([*folders, *words]))
     load_plugins(settings.plugins)
     flash("loading PyTorch and the data")
-    from rich.table import Table
-
     from nsvm_cli.runs.estimate import estimate as estimate_run
     from nsvm_cli.runs.experiment import prepare
-    from nsvm_cli.terminal.console import Console
+    from nsvm_cli.terminal.console import show_rows
 
     experiment = prepare(settings)
     parts = estimate_run(experiment, say)
-    title = f"{settings.algorithm['name']} on {settings.dataset['name']}: an estimate"
-    table = Table(title=title, title_justify="left", show_header=False)
-    for row in _rows(experiment, parts):
-        table.add_row(*row)
-    Console().print(table)
+    show_rows([*_rows(experiment, parts)])
     if any(part.tried < part.steps for part in parts):
         answer("Beyond the steps that were tried, support vectors and seconds follow from a power law.")
 
 
-def _rows(e: Experiment, parts: Sequence[Part]) -> Iterator[tuple[str, str]]:
-    """Yield what is estimated, and the estimate."""
+def _rows(e: Experiment, parts: Sequence[Part]) -> Iterator[tuple[str, str, str]]:
+    """Yield what is estimated, the estimate, and what it is of."""
     sizes = {name: size for name, size in e.data.splits.sizes.items() if size and name != "all"}
-    yield "samples", ", ".join(f"{size} {name}" for name, size in sizes.items())
-    yield "epochs", f"{e.trainer.last_theta_step * e.trainer.k / sizes['train']:.3g}"
-    yield "engine", e.engine
+    yield "samples", str(sum(sizes.values())), ", ".join(f"{size} {name}" for name, size in sizes.items())
+    yield "epochs", f"{e.trainer.last_theta_step * e.trainer.k / sizes['train']:.3g}", ""
+    yield "engine", e.engine, ""
     for number, part in enumerate(parts, 1):
         name = f"time of Part {number}" if len(parts) > 1 else "time of steps"
-        yield name, f"{_duration(part.seconds)}, from {part.tried} of {part.steps} {part.unit}"
-    yield "training time", _duration(sum(part.seconds for part in parts))
-    yield "support vectors", f"{parts[-1].support_vectors:.0f}"
+        yield name, _duration(part.seconds), f"from {part.tried} of {part.steps} {part.unit}"
+    yield "training time", _duration(sum(part.seconds for part in parts)), ""
+    yield "support vectors", f"{parts[-1].support_vectors:.0f}", ""
 
 
 def _duration(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +16,6 @@ from nsvm_cli.output import Say
 from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.trainers import State, Trainer
-from nsvm_cli.trainers.coefficients import SampleState
 
 SECONDS = 2.0
 """How long to train, in all parts of an algorithm together."""
@@ -40,9 +40,8 @@ class Part:
 
 
 class Probe(Callback):
-    """Stop after some seconds, or at a step, and note steps, seconds and support vectors in ``course``.
-
-    The seconds to stop after begin with the first step, which often takes longer than others.
+    """Stop some seconds after the first step, which often takes longer than others, or at a step; and note
+    steps, seconds and support vectors in ``course``.
     """
 
     def __init__(self, seconds: float, until: int) -> None:
@@ -68,9 +67,8 @@ def _stepped(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
     """Try the first steps of a part."""
     probe = Probe(seconds, trainer.last_theta_step)
     state = run(trainer, e.problem, e.F, e.log_every, [probe])
-    most = len(e.problem.y) if isinstance(state, SampleState) else np.inf
     course = np.array(probe.course or [(state.t, 0, state.support_vectors)], np.float64)
-    return extrapolated(course, trainer.last_theta_step, most)
+    return extrapolated(course, trainer.last_theta_step, len(e.problem.y))
 
 
 def extrapolated(course: Float64[np.ndarray, "calls 3"], steps: int, most: float = np.inf) -> Part:
@@ -99,25 +97,19 @@ def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
     """Try a solver without steps on more and more samples, spread over all of them."""
     x, y, m = e.problem.x, e.problem.y, len(e.problem.y)
     course: list[tuple[float, float, float]] = []
-    n = min(TRIAL_SAMPLES, m)
-    while len(course) < 2 or course[-1][1] < seconds / 4:
-        rows = torch.arange(n, device=y.device) * m // n
+    n, tried = min(TRIAL_SAMPLES, m), 0
+    while tried < m and (len(course) < 2 or course[-1][1] < seconds / 4):
+        tried, rows = n, torch.arange(n, device=y.device) * m // n
         problem = replace(e.problem, x=x[rows], y=y[rows])
         began = time.monotonic()
-        try:
+        with contextlib.suppress(*[ValueError] if n < m else []):  # of a few samples a class may be missing
             expansion = trainer.finish(problem, trainer.start(problem, e.F))
             course.append((n, time.monotonic() - began, len(expansion.z)))
-        except ValueError:  # among so few samples a class may be missing
-            if n == m:
-                raise
-        if n == m:
-            break
         n = min(2 * n, m)
     sizes, took, s = np.array(course, np.float64).T
-    if sizes[-1] < m:
-        whole = np.array([float(m)])
-        took, s = continued(sizes, took, whole, steepest=3), continued(sizes, s, whole)
-    return Part(m, int(sizes[-1]), took[-1], s[-1], "samples")
+    whole = np.array([float(m)])
+    in_all, s_in_all = continued(sizes, took, whole, steepest=3), continued(sizes, s, whole)
+    return Part(m, int(sizes[-1]), in_all[0], s_in_all[0], "samples")
 
 
 def continued(t: Numbers, y: Numbers, at: Numbers, steepest: float = 1) -> Numbers:
