@@ -152,19 +152,6 @@ def frequent_cells(confusion: Confusion, recall: Sequence[float | None], names: 
     return [("class", "decision", "samples", "recall"), *rows]
 
 
-def class_cells(confusion: Confusion, names: Sequence[str]) -> Rows:
-    """Return precision, recall and F1 of each class below their head; of many, those of the lowest F1."""
-    rows = []
-    for r, (name, row) in enumerate(zip(names, confusion, strict=True)):
-        right, samples, decided = row[r], sum(row), sum(other[r] for other in confusion)
-        parts = (right, decided), (right, samples), (2 * right, samples + decided)
-        shares = [part / whole if whole else None for part, whole in parts]
-        rows.append((shares[-1], (name, str(samples), *(percent(share, 1) for share in shares))))
-    if len(rows) > FEW_CLASSES:
-        rows = sorted(rows, key=lambda row: 1.0 if row[0] is None else row[0])[:FEW_CLASSES]
-    return [("class", "samples", "precision", "recall", "F1"), *(cells for _, cells in rows)]
-
-
 SCORES = {
     "test": "on {held_out}",
     "train": "on {fitted}",

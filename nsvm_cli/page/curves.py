@@ -93,8 +93,7 @@ def panels_of(run: Path) -> list[Panel]:
         raise InputError(f"{run} has no metrics.jsonl: expected the directory of a run")
     with reading(run / RESULT):
         score = score_of(read_result(run)) if is_finished(run) else None
-    ordered = sorted(read_metrics(file), key=_part)  # a file of others may have them mixed
-    parts = [[*records] for _, records in groupby(ordered, _part)]
+    parts = [[*records] for _, records in groupby(read_metrics(file), _part)]
     panels, first = [], 0
     for records in parts:
         prefix, last = f"Part {_part(records[0])}: " if len(parts) > 1 else "", records[-1]["step"]

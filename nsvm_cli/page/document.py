@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from markupsafe import Markup
@@ -31,7 +31,6 @@ class Table:
 
     Attributes:
         numbers: the columns that hold numbers.
-        marks: what is said of some of the rows, beside their names.
         shades: how dark the background of the cells after the names is, from 0 to 1.
     """
 
@@ -39,7 +38,6 @@ class Table:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     numbers: Container[int] = ()
-    marks: Mapping[int, str] = field(default_factory=dict)
     shades: Sequence[Sequence[float]] = ()
 
 
@@ -59,11 +57,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class Images:
-    """Pictures of samples in rows; the ``first`` may stand apart from the others."""
+    """Pictures of samples in rows."""
 
     caption: str
     images: Sequence[Picture]
-    first: bool = False
 
 
 Block: TypeAlias = str | Mapping[str, str] | Command | Table | Picture | Images

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -30,8 +30,8 @@ MOST_POINTS, MOST_ROWS = 1000, 200
 SIZE = (4.6, 3.9)
 """Inches; a page on a phone is about 4.8 wide."""
 
-MARKERS, COLORMAP = "osD^vPX*<>", "viridis"
-"""Classes have markers for those who cannot tell colours apart."""
+MARKERS, COLORMAP = "osD^vPX*<", "viridis"
+"""Classes have markers for those who cannot tell colours apart, one fewer than there are colours."""
 
 
 def label(task: Task, y: float) -> str:
@@ -45,8 +45,7 @@ def features(model: NSVM, data: Data) -> Blocks:
     """Draw held-out samples in the plane of the two principal components of their features."""
     some, drawn = some_of(data.held_out, MOST_POINTS, model.settings.seed), list[Block]()
     count = counted(len(some), len(data.held_out), data.splits.held_out)
-    ring = "; a ring marks a mistake" if isinstance(model.task, Classification) else ""
-    yield f"The first two principal components of the features of {count}{ring}."
+    yield f"The first two principal components of the features of {count}."
     for stage, z in _features(model, some):
         points, share = principal_components(z)
         title = f"{stage}: {share:.0%} of the variance"
@@ -54,7 +53,7 @@ def features(model: NSVM, data: Data) -> Blocks:
             axis = figure.subplots()
             style_axis(axis, title, "first principal component", "second principal component")
             axis.set(xticks=[], yticks=[])
-            _plot_points(model, some, points, axis, figure)
+            _plot_points(model.task, some.y, points, axis, figure)
         drawn.append(to_picture(figure, f"Features of {len(some)} samples, {title}"))
     yield drawn
 
@@ -84,10 +83,8 @@ def kernel_matrices(model: NSVM, data: Data) -> Blocks:
     order = some.y.argsort(stable=True)  # the codes of classes are in their order
     some = Split(some.x[order], some.y[order])
     count = counted(len(some), len(data.held_out), data.splits.held_out)
-    sorted_by = (
-        "classes, with lines between the classes" if isinstance(model.task, Classification) else "targets"
-    )
-    yield f"K on {count}, in the order of their {sorted_by}."
+    kind = "classes" if isinstance(model.task, Classification) else "targets"
+    yield f"K on {count}, in the order of their {kind}."
     for stage, z in _features(model, some):
         K = model.kernel(z, z).double().cpu().numpy()
         with new_figure(*SIZE) as figure:
@@ -113,29 +110,20 @@ def _separate_classes(task: Task, y: Float[Tensor, " m"], axis: Axes) -> None:
 
 
 def _plot_points(
-    model: NSVM, some: Split, points: Float64[np.ndarray, "m 2"], axis: Axes, figure: Figure
+    task: Task, y: Float[Tensor, " m"], points: Float64[np.ndarray, "m 2"], axis: Axes, figure: Figure
 ) -> None:
-    """Plot points in the colours of their classes or targets, and those of mistakes in a ring."""
-    task = model.task
+    """Plot points in the colours of their targets, or in those and the markers of their classes."""
     if not isinstance(task, Classification):
-        style: dict[str, Any] = {"cmap": COLORMAP, "edgecolors": "black", "linewidths": 0.5}
-        drawn = axis.scatter(points[:, 0], points[:, 1], c=some.y.numpy(), s=22, **style)
+        drawn = axis.scatter(points[:, 0], points[:, 1], c=y.numpy(), s=22, cmap=COLORMAP)
         figure.colorbar(drawn, ax=axis, label="target")
         return
-    index = task.index(some.y).long().numpy()
+    index = task.index(y).long().numpy()
     for r in np.unique(index):
-        marker = MARKERS[(r + r // len(SERIES)) % len(MARKERS)]  # another one the second time round
-        style = {"color": SERIES[r % len(SERIES)], "marker": marker, "linestyle": ""}
-        axis.plot(*points[index == r].T, markersize=3.5, label=shortened(task.classes[r]), **style)
-    wrong = (model.predict(some.x).cpu() != some.y).numpy()
-    if wrong.any():
-        ring: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": "black", "markersize": 9}
-        axis.plot(*points[wrong].T, "o", label="mistake", **ring)
-    handles, labels = axis.get_legend_handles_labels()
-    if len(labels) <= FEW_CLASSES + 1:
-        columns = max(1, min(len(labels), 60 // (max(map(len, labels)) + 5)))
-        close: dict[str, Any] = {"frameon": False, "columnspacing": 1.2, "handletextpad": 0.1}
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8, **close)
+        style = {"color": SERIES[r % len(SERIES)], "marker": MARKERS[r % len(MARKERS)]}
+        name = shortened(task.classes[r])
+        axis.plot(*points[index == r].T, linestyle="", markersize=3.5, label=name, **style)
+    if len(task.classes) <= FEW_CLASSES:
+        figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
 
 
 def predictions(model: NSVM, data: Data) -> Blocks:

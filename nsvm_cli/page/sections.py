@@ -54,7 +54,7 @@ def run_sections(
         *section("Result", of_result(_result)),
         *section("Settings", settings),
         *section("Training", _curves(run)),
-        *section("Confusion", of_result(confusion_tables)),
+        *section("Confusion", of_result(confusion_table)),
         *(model_sections(run, runtime) if result or checkpoints_in(run) else []),
         *section("Data and computation", of_result(data_and_computation)),
     ]
@@ -76,10 +76,9 @@ def settings_tables(settings: Mapping[str, Any], overridden: Container[str]) -> 
 def _pairs(caption: str, values: Mapping[str, Any], overridden: Container[str] = ()) -> Table:
     """Return values of a JSON file as a table of two columns."""
     texts = [value if isinstance(value, str) else json.dumps(value) for value in values.values()]
-    names = [name.removeprefix(f"{caption}.") for name in values]
+    names = [key.removeprefix(f"{caption}.") + " (overridden)" * (key in overridden) for key in values]
     rows = [(name, shortened(text, MOST_CHARACTERS)) for name, text in zip(names, texts, strict=True)]
-    marks = {n: "overridden" for n, key in enumerate(values) if key in overridden}
-    return Table(caption, ("name", "value"), rows, marks=marks)
+    return Table(caption, ("name", "value"), rows)
 
 
 def _curves(run: Path) -> Blocks:
@@ -93,24 +92,20 @@ def _curves(run: Path) -> Blocks:
     yield drawn
 
 
-def confusion_tables(result: Mapping[str, Any]) -> Blocks:
-    """Show which classes were taken for which, and precision, recall and F1 of each."""
+def confusion_table(result: Mapping[str, Any]) -> Blocks:
+    """Show which classes were taken for which: all of them, or of many classes the most frequent."""
     if "confusion" not in result:
         return
     confusion, split = result["confusion"], words.held_out(result).capitalize()
-    classes = [shortened(str(name)) for name in result["data"]["classes"]]
-    if len(classes) > words.FEW_CLASSES:
-        head, *rows = words.frequent_cells(confusion, result["recall"], classes)
-        table = Table(f"{split} samples: the most frequent confusions", head, rows, range(2, 4))
-        few = f"the {words.FEW_CLASSES} classes of the lowest F1"
+    cells = confusion, result["recall"], [shortened(str(name)) for name in result["data"]["classes"]]
+    if len(confusion) > words.FEW_CLASSES:
+        head, *rows = words.frequent_cells(*cells)
+        yield Table(f"{split} samples: the most frequent confusions", head, rows, range(2, 4))
     else:
-        head, *rows = words.matrix_cells(confusion, result["recall"], classes)
+        head, *rows = words.matrix_cells(*cells)
         shades = [[*(math.sqrt(count / (sum(row) or 1)) for count in row), 0.0] for row in confusion]
         caption = f"{split} samples: classes by row, decisions by column"
-        table = Table(caption, head, rows, range(1, len(head)), shades=shades)
-        few = "each class"
-    head, *rows = words.class_cells(confusion, classes)
-    yield [table, Table(f"Precision, recall and F1 of {few}", head, rows, range(1, len(head)))]
+        yield Table(caption, head, rows, range(1, len(head)), shades=shades)
 
 
 def data_and_computation(result: Mapping[str, Any]) -> Blocks:
@@ -167,13 +162,13 @@ def mistakes(model: NSVM, data: Data) -> Blocks:
 
 
 def _samples(
-    model: NSVM, data: Data, caption: str, x: Iterable[Tensor], texts: Sequence[str], first: bool = False
+    model: NSVM, data: Data, caption: str, x: Iterable[Tensor], texts: Sequence[str]
 ) -> Images | Table:
     """Return samples with a text beside each: as images, or as rows of a table."""
     if _are_images(model):
         seen = data.splits["train"].x
         bounds = float(seen.min()), float(seen.max())
-        return Images(caption, [image(*shown, bounds) for shown in zip(x, texts, strict=True)], first)
+        return Images(caption, [image(*shown, bounds) for shown in zip(x, texts, strict=True)])
     head = ["", *columns_of(model.facts)[:MOST_COLUMNS]]
     values = [sample.flatten()[:MOST_COLUMNS].tolist() for sample in x]
     rows = [(text, *map("{:.10g}".format, row)) for text, row in zip(texts, values, strict=True)]
@@ -218,14 +213,13 @@ def support_vectors(model: NSVM, data: Data) -> Blocks:
     )
     some = some_of(data.held_out, EXPLAINED, model.settings.seed)
     blocks: list[Block] = []
-    bias = " and the bias" if torch.as_tensor(e.bias).any() else ""
     for x, y, (decided, total, terms) in zip(some.x, some.y, explain(model, some.x), strict=True):
         answer = f"decided {pictures.label(task, decided)}" if classifies else f"predicted {decided:.7g}"
+        shown = sum(value for value, _ in terms)
         caption = (
-            f"{pictures.label(task, float(y))}, {answer}: score {total:+.3g}, the sum of all {len(e.z)} terms"
-            f"{bias}; these add up to {sum(value for value, _ in terms):+.3g}"
+            f"{pictures.label(task, float(y))}, {answer}: score {total:+.3g}, of which these are {shown:+.3g}"
         )
         texts = [f"{pictures.label(task, float(train.y[j]))}: {value:+.3g}" for value, j in terms]
         rows = [x, *(train.x[j] for _, j in terms)]
-        blocks.append(_samples(model, data, caption, rows, ["x", *texts], first=True))
+        blocks.append(_samples(model, data, caption, rows, ["x", *texts]))
     yield from blocks if _are_images(model) else [blocks]

@@ -74,8 +74,7 @@ def test_a_run(folder: Path) -> None:
     assert re.search(
         r"run: finished on \d{4}-\d\d-\d\d at \d\d:\d\d UTC$", page.all("header")[0].text.strip()
     )
-    assert "Precision, recall and F1 of each class" in page.sections["Confusion"]
-    assert "steps overridden 12" in page.sections["Settings"]
+    assert "steps (overridden) 12" in page.sections["Settings"]
     assert "nsvm train algorithm=alg4" in page.sections["Settings"]
     counts = [cell.text for cell in page.all("td") if "--shade" in cell.attributes.get("style", "")]
     confusion = [str(count or ".") for row in result["confusion"] for count in row]

@@ -16,7 +16,7 @@ INVISIBLE = "\x1b[31m\u202e\ud800\0"
 
 @pytest.mark.parametrize(("text", "shown"), [(HOSTILE, HOSTILE), (INVISIBLE, r"\x1b[31m\u202e\ud800\x00")])
 def test_a_text_is_a_text_wherever_it_stands(text: str, shown: str) -> None:
-    table = Table(text, ["head", text], [[text, text]], marks={0: text}, shades=[[0.5]])
+    table = Table(text, ["head", text], [[text, text]], shades=[[0.5]])
     with new_figure(3.0, 2.0) as figure:
         figure.subplots().set_title(shortened(text))
     picture = to_picture(figure, text)
@@ -24,7 +24,7 @@ def test_a_text_is_a_text_wherever_it_stands(text: str, shown: str) -> None:
     html = render(text, text, [Section(text, blocks)])
     reader = Reader(html)
     reader.check()
-    tags = ["title", "h1", "a", "h2", "h3", "p", "dt", "dd", "code", "caption", "td", "small", "figcaption"]
+    tags = ["title", "h1", "a", "h2", "h3", "p", "dt", "dd", "code", "caption", "td", "figcaption"]
     for tag in tags:
         assert shown in [element.text for element in reader.all(tag)], tag
     assert [image.attributes["alt"] for image in reader.all("img")] == [shown, shown]

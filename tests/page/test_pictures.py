@@ -7,7 +7,6 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
-from torch import Tensor
 
 from nsvm_cli.artifacts.diagnosis import some_of
 from nsvm_cli.errors import RunError
@@ -34,13 +33,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 
 
 def points_of(figure: Figure) -> dict[str, list[list[float]]]:
-    """The points of each class, and those in a ring, by the names in the legend."""
+    """The points of each class, by the names in the legend."""
     lines = figure.axes[0].lines
     return {str(line.get_label()): sorted(np.stack(line.get_data(), axis=1).tolist()) for line in lines}
-
-
-def slanted(x: Tensor) -> Tensor:
-    return x[:, 0] - (x[:, 1] - 10) / 5
 
 
 def test_real_targets_have_the_colours_of_a_bar_and_predictions_above_them(
@@ -58,9 +53,9 @@ def test_real_targets_have_the_colours_of_a_bar_and_predictions_above_them(
     assert np.asarray(predicted).tolist() == some.x[:, 0].tolist()
 
 
-def test_features_before_and_after_training_with_rings_around_mistakes(drawn: list[Figure]) -> None:
+def test_features_before_and_after_training_are_in_the_markers_of_their_classes(drawn: list[Figure]) -> None:
     y = [-1, 1, 1, -1, -1]
-    found = stub(X, y, "ab", slanted, lambda x: x.square())
+    found = stub(X, y, "ab", features=lambda x: x.square())
     found[0].parameters, found[0].before_training = 1, lambda: stub(X, y, "ab")[0]
     [*features(*found)]
     some = some_of(found[1].held_out, 5, seed=0)
@@ -68,9 +63,7 @@ def test_features_before_and_after_training_with_rings_around_mistakes(drawn: li
         points, share = principal_components(z)
         assert figure.axes[0].get_title(loc="left") == f"{stage} training: {share:.0%} of the variance"
         assert points_of(figure)["b"] == sorted(points[some.y > 0].tolist())
-        wrong = (slanted(some.x) >= 0) != (some.y > 0)
-        assert points_of(figure)["mistake"] == sorted(points[wrong].tolist())
-        assert wrong.sum() == 2
+        assert points_of(figure)["a"] == sorted(points[some.y < 0].tolist())
 
 
 def test_a_kernel_matrix_is_in_the_order_of_the_classes(drawn: list[Figure]) -> None:
