@@ -119,9 +119,8 @@ def _plot_points(
         return
     index = task.index(y).long().numpy()
     for r in np.unique(index):
-        style = {"color": SERIES[r % len(SERIES)], "marker": MARKERS[r % len(MARKERS)]}
-        name = shortened(task.classes[r])
-        axis.plot(*points[index == r].T, linestyle="", markersize=3.5, label=name, **style)
+        color, marker, name = SERIES[r % len(SERIES)], MARKERS[r % len(MARKERS)], shortened(task.classes[r])
+        axis.plot(*points[index == r].T, marker, color=color, markersize=3.5, label=name)
     if len(task.classes) <= FEW_CLASSES:
         figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
 
