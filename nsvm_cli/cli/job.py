@@ -1,4 +1,4 @@
-"""One run of ``nsvm train``: train with the configuration that Hydra composed, and record the outcome."""
+"""One run of ``nsvm train``: settings, experiment, run directory, loop, result, and its status meanwhile."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from nsvm_cli.storage.run_directory import (
     IfExists,
     RunDirectory,
     Status,
+    checkpoints_in,
     has_run,
     is_finished,
     read_config,
@@ -66,39 +67,41 @@ class Job:
         words: Any = OmegaConf.to_container(hydra.overrides.task)  # ${oc.env:X} stays as it was written
         overrides = [word for word in words if word.partition("=")[0] not in OF_RUN_DIRECTORY]
         job = {"job": int(hydra.job.num), "sweep": self.sweep} if several else NO_JOB
-        fields = {**job, "overrides": overrides, "config_dir": self.config_dir}
-        created = Path(hydra.runtime.output_dir)
-        place = Place(created, fields, self.full_error)
+        directory = created = Path(hydra.runtime.output_dir)
         if several and not hydra.job.chdir:  # a worker of Ray has started in a folder of its cluster
             os.chdir(hydra.runtime.cwd)
-            place.directory = Path(hydra.sweep.dir, hydra.sweep.subdir).absolute()
+            directory = Path(hydra.sweep.dir, hydra.sweep.subdir).absolute()
+        run = Run(directory, {**job, "overrides": overrides, "config_dir": self.config_dir}, self.full_error)
         try:
-            with place.recorded():
+            with run.recorded():
                 settings = parse_settings(plain_values(config))
                 load_plugins(settings.plugins)
                 overwrite, allow_mismatch = (expect_flag(key, config[key]) for key in OF_RUN_DIRECTORY)
                 if_exists: IfExists = "overwrite" if overwrite else "resume" if several else "refuse"
-                train_in(place, settings, if_exists, allow_mismatch)
-            result = read_result(place.directory)
+                run.train(settings, if_exists, allow_mismatch)
+            result = read_result(directory)
             return result.get("validation_accuracy", result.get("validation_r2"))
         except Exception as error:
             if not several:
                 self.error = error
-            elif not place.held:  # Hydra passes the error on, once the other jobs have ended
+            elif not run.held:  # Hydra passes the error on, once the other jobs have ended
                 raise
             return math.nan
         finally:
-            for directory in {created, place.directory}:
-                _remove_if_unused(directory)
+            for folder in {created, directory}:
+                _remove_if_unused(folder)
 
 
 @dataclass
-class Place:
-    """The directory of a run, the fields of its status, and whether the status is the run's to write.
+class Run:
+    """A run in a directory, and its status there, which is the run's to write once it has ``held`` that.
 
-    ``changes`` are the words that change the settings of a run that is resumed. The progress and outcome of a
-    job of a sweep are shown by the process that started the sweep, since the job may run anywhere, and beside
-    others.
+    The progress and outcome of a job of a sweep are shown by the process that started the sweep, since the
+    job may run anywhere, and beside others.
+
+    Args:
+        fields: those of the status that say which run it is.
+        changes: the words that change the settings of a run that is resumed.
     """
 
     directory: Path
@@ -112,11 +115,87 @@ class Place:
         """Whether this is no job of a sweep."""
         return self.fields["job"] is None
 
+    def train(self, settings: Settings, if_exists: IfExists, allow_mismatch: bool) -> None:
+        """Train, or leave alone what has finished in the directory."""
+        if if_exists == "resume" and has_run(self.directory) and self._has_finished(settings, allow_mismatch):
+            self._keep()
+            return
+        self.held = not self.single
+        if self.single:
+            flash("loading PyTorch and the data")
+        from nsvm_cli.datasets import shared_samples
+        from nsvm_cli.parallel.device import take_turns
+        from nsvm_cli.runs.experiment import prepare
+
+        if not self.single and settings.device != "cpu":
+            take_turns(self.fields["job"])
+        experiment = prepare(settings, None if self.single else shared_samples(self.fields["sweep"]))
+        with RunDirectory(self.directory, plain(settings), if_exists) as directory:
+            self.held = True
+            self.write("running")
+            result = self._loop(experiment, directory, allow_mismatch)
+            self.write("finished")
+        if self.single:
+            from nsvm_cli.terminal.console import show_result
+
+            show_result(result, self.directory)
+            draw_missing([self.directory])
+
+    def _has_finished(self, settings: Settings, allow_mismatch: bool) -> bool:
+        """Return whether the run that the directory holds has finished with these settings.
+
+        Raises:
+            InputError: it has finished and cannot be trained for longer; or is not the same, in a sweep.
+        """
+        at, recorded, finished = self.directory, read_config(self.directory), is_finished(self.directory)
+        same = is_record_of(recorded, settings)
+        other = "" if same else "settings"
+        if (
+            same
+            and finished
+            and not allow_mismatch
+            and read_result(at).get("plugins_sha256") != code_sha256()
+        ):
+            other = "code of plugins"
+        if other and not self.single:
+            raise InputError(
+                f"{at} holds a run with other {other}: name another hydra.sweep.dir, or overwrite=true"
+            )
+        if finished and not same and recorded["algorithm"].get("name") != settings.algorithm["name"]:
+            raise InputError(f"{at} has finished with another algorithm: start a new run")
+        if finished and not same and not checkpoints_in(at):
+            raise InputError(f"{at} has finished and has no checkpoint (checkpoint.keep): start a new run")
+        return finished and same
+
+    def _keep(self) -> None:
+        """Say that the run has finished before, also where another sweep, or a kill, has left its status."""
+        if not self.single or (read_status(self.directory) or {}).get("status") != "finished":
+            self.fields["kept"] = True
+            self.write("finished")
+        if self.single:
+            answer(f"Finished already: {self.directory}")
+            draw_missing([self.directory])
+
+    def _loop(self, experiment: Experiment, directory: RunDirectory, allow_mismatch: bool) -> dict[str, Any]:
+        """Train, with progress on stderr; the first signal to stop ends the run in order."""
+        from nsvm_cli.parallel.signals import Signals
+        from nsvm_cli.runs.train import train_run
+        from nsvm_cli.terminal.progress import Progress
+
+        s, sweep = experiment.settings, None if self.single else self.directory.parent.name
+        title = f"{s.algorithm['name']} on {s.dataset['name']}, seed {s.seed}"
+        words = {word.partition("=")[0]: word for word in (*self.fields["overrides"], *self.changes)}
+        command = {"overrides": [*words.values()], "config_dir": self.fields["config_dir"]}
+        progress = Progress(title, experiment.trainer.total) if self.single else contextlib.nullcontext()
+        with progress as shown, Signals() as signals:
+            callbacks, tell = ([shown], shown.say) if shown else ([], self._note)
+            return train_run(experiment, directory, callbacks, signals, tell, allow_mismatch, command, sweep)
+
     def write(self, status: Status, message: str = "") -> None:
         """Write the status of the run."""
         write_status(self.directory, status, message, **self.fields)
 
-    def note(self, line: str) -> None:
+    def _note(self, line: str) -> None:
         """Add a message to the status of a sweep's job, for the process that shows the sweep."""
         self.fields.setdefault("notices", []).append(line)
         with contextlib.suppress(OSError):  # the disk may be full
@@ -146,15 +225,13 @@ class Place:
 
         A finished run that cannot be trained for longer stays finished.
         """
-        mine = self.held or not (self.single or has_run(self.directory))
-        self.held = False
-        if mine:
+        if self.single and is_finished(self.directory):
+            status, message, fields = "finished", "", {}
+        if self.held or not (self.single or has_run(self.directory)):
+            self.held = False
             with contextlib.suppress(InputError, OSError), locked(self.directory):  # the disk may be full
-                if self.single and is_finished(self.directory):
-                    self.write("finished")
-                else:
-                    self.fields |= fields
-                    self.write(status, message)
+                self.fields |= fields
+                self.write(status, message)
                 self.held = True
 
 
@@ -163,76 +240,6 @@ def expect_flag(key: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise InputError(f"{key}: expected true or false, got {value!r}")
     return value
-
-
-def train_in(
-    place: Place, settings: Settings, if_exists: IfExists, allow_mismatch: bool, longer: bool = False
-) -> None:
-    """Train in a directory, or leave alone what has finished there, unless it is to be trained for longer."""
-    if not place.single and if_exists != "overwrite":
-        _check_same_run(place.directory, settings, allow_mismatch)
-    if if_exists == "resume" and is_finished(place.directory) and not longer:
-        if not place.single or (read_status(place.directory) or {}).get("status") != "finished":
-            place.fields["kept"] = True
-            place.write("finished")  # also where another sweep, or a single run, has left it
-        if place.single:
-            answer(f"Finished already: {place.directory}")
-            draw_missing([place.directory])
-        return
-    place.held = not place.single
-    if place.single:
-        flash("loading PyTorch and the data")
-    from nsvm_cli.datasets import shared_samples
-    from nsvm_cli.parallel.device import take_turns
-    from nsvm_cli.runs.experiment import prepare
-
-    if not place.single and settings.device != "cpu":
-        take_turns(place.fields["job"])
-    experiment = prepare(settings, None if place.single else shared_samples(place.fields["sweep"]))
-    with RunDirectory(place.directory, plain(settings), if_exists) as run:
-        place.held = True
-        place.write("running")
-        result = _train_run(experiment, run, place, allow_mismatch)
-        place.write("finished")
-    if place.single:
-        from nsvm_cli.terminal.console import show_result
-
-        show_result(result, place.directory)
-        draw_missing([place.directory])
-
-
-def _check_same_run(directory: Path, settings: Settings, allow_mismatch: bool) -> None:
-    if has_run(directory) and not is_record_of(read_config(directory), settings):
-        raise InputError(
-            f"{directory} holds a run with other settings: name another hydra.sweep.dir, or overwrite=true"
-        )
-    if allow_mismatch or not is_finished(directory):
-        return
-    if read_result(directory).get("plugins_sha256") != code_sha256():
-        raise InputError(
-            f"{directory} holds a run with other code of plugins: name another hydra.sweep.dir, start over "
-            "with overwrite=true, or keep it with allow_mismatch=true"
-        )
-
-
-def _train_run(
-    experiment: Experiment, run: RunDirectory, place: Place, allow_mismatch: bool
-) -> dict[str, Any]:
-    """Train, with progress on stderr; the first signal to stop ends the run in order."""
-    from nsvm_cli.parallel.signals import Signals
-    from nsvm_cli.runs.train import train_run
-    from nsvm_cli.terminal.progress import Progress
-
-    settings = experiment.settings
-    title = f"{settings.algorithm['name']} on {settings.dataset['name']}, seed {settings.seed}"
-    progress = Progress(title, experiment.trainer.total) if place.single else contextlib.nullcontext()
-    with progress as shown, Signals() as signals:
-        tell = place.note if shown is None else shown.say
-        sweep = None if place.single else place.directory.parent.name
-        by_key = {word.partition("=")[0]: word for word in (*place.fields["overrides"], *place.changes)}
-        command = {"overrides": [*by_key.values()], "config_dir": place.fields["config_dir"]}
-        callbacks = [] if shown is None else [shown]
-        return train_run(experiment, run, callbacks, signals, tell, allow_mismatch, command, sweep)
 
 
 def _remove_if_unused(directory: Path) -> None:

@@ -10,19 +10,17 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from nsvm_cli.cli.estimate import estimate
-from nsvm_cli.cli.job import NO_JOB, Job, Place, expect_flag, train_in
+from nsvm_cli.cli.job import NO_JOB, Job, Run, expect_flag
 from nsvm_cli.cli.parser import CommandParser, Key
 from nsvm_cli.cli.sweep import Sweep
 from nsvm_cli.compose.composition import complete_overrides, run_app
-from nsvm_cli.config.settings import Settings, flat, parse_settings, with_values
-from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.config.settings import flat, parse_settings, with_values
+from nsvm_cli.errors import InputError
 from nsvm_cli.memory import MEMORY_BUDGET
 from nsvm_cli.plugins import load_plugins
 from nsvm_cli.storage.run_directory import (
     CONFIG,
-    checkpoints_in,
     command_in,
-    is_finished,
     read_config,
     read_status,
 )
@@ -85,13 +83,11 @@ def resume(name: str, words: Sequence[str]) -> None:
     run = Path(name if Path(name).is_dir() else name.strip("'\"")).absolute()
     if not name or not (run / CONFIG).is_file():
         raise InputError(f"resume={name}: expected the directory of a run, with its config.yaml")
-    recorded, record = read_config(run), read_status(run) or {}
-    changes = _changes(words, recorded)
+    changes = _changes(words, recorded := read_config(run))
     allow_mismatch = expect_flag("allow_mismatch", changes.pop("allow_mismatch", False))
-    fields = {**NO_JOB, **command_in(record)}
     changed = [word for word in words if not word.startswith("allow_mismatch=")]
-    place = Place(run, fields, changes=changed)
-    with place.recorded():
+    job = Run(run, {**NO_JOB, **command_in(read_status(run) or {})}, changes=changed)
+    with job.recorded():
         settings = parse_settings(with_values(recorded, changes))
         load_plugins(changes.get("plugins", ()))  # never those of a run directory, which may be a stranger's
         asked, logger = [], settings.logger.get("name", "none")
@@ -101,48 +97,23 @@ def resume(name: str, words: Sequence[str]) -> None:
             asked.append(f"logger={logger}")
         if asked:
             raise InputError(f"{run} asks for {' '.join(asked)}: if that is intended, add {' '.join(asked)}")
-        longer = bool(changes) and is_finished(run) and _trains_longer(run, recorded, settings)
-        train_in(place, settings, "resume", allow_mismatch, longer)
+        job.train(settings, "resume", allow_mismatch)
 
 
 def _changes(words: Sequence[str], recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of words by their keys; all are settings that a run has.
+    """Return the values of words by their keys.
 
     Raises:
-        InputError: a word chooses a part, or its key is no setting of the run.
+        InputError: a word is no setting, or chooses a part.
     """
     for word in words:
-        if word.startswith(("~", "hydra")) or "=" not in word:
-            raise InputError(f"{word} does not go with resume=RUN, whose settings are in its config.yaml")
+        key, equals, _ = word.lstrip("+").partition("=")
+        is_part = isinstance(recorded.get(key), dict) and key != "logger"
+        if is_part or not equals or key.startswith(("~", "hydra")) or key in ("experiment", "overwrite"):
+            raise InputError(f"{word} does not go with resume=RUN: name what changes, as in optimizer.lr=0.1")
     given: Any = OmegaConf.to_container(OmegaConf.from_dotlist([word.lstrip("+") for word in words]))
     values = flat(given)
-    known = flat(recorded)
-    new = {word.lstrip("+").partition("=")[0] for word in words if word.startswith("+")}
-    if values.pop("overwrite", False):
-        raise InputError("resume=RUN resumes a run, overwrite=true starts it over: expected one of them")
-    for key in [*values]:
-        if key == "logger":  # the run's own, with its settings, or another
-            own, name = recorded.get("logger"), values[key]
-            values[key] = own if isinstance(own, dict) and own.get("name") == name else {"name": name}
-        elif isinstance(recorded.get(key), dict) or key == "experiment":
-            raise InputError(
-                f"{key}={values[key]} does not go with resume=RUN: name what changes, as in optimizer.lr=0.1"
-            )
-        elif key not in (*known, *new, "allow_mismatch"):
-            raise InputError(f"{key}: the run has no such setting; {did_you_mean(key, known)}")
+    if name := values.get("logger"):  # the run's own, with its settings, or another
+        own = recorded.get("logger")
+        values["logger"] = own if isinstance(own, dict) and own.get("name") == name else {"name": name}
     return values
-
-
-def _trains_longer(run: Path, recorded: Mapping[str, Any], settings: Settings) -> bool:
-    """Return whether the settings of a finished run have changed, as for more steps, and it can go on."""
-    from nsvm_cli.runs.checkpoint import mismatches
-
-    if not mismatches(recorded, settings):
-        return False
-    if (was := recorded["algorithm"]["name"]) != settings.algorithm["name"]:
-        why = f"with algorithm={was}, and cannot be resumed with another"
-    elif not checkpoints_in(run):
-        why = "and has no checkpoint to resume from (checkpoint.keep)"
-    else:
-        return True
-    raise InputError(f"{run} has finished {why}: start a new run")

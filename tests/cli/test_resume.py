@@ -153,10 +153,10 @@ def test_a_directory_that_another_command_has_open(tmp_path: Path) -> None:
     [
         ("experiment=ringnorm_alg4_wide", "resume=RUN: name what changes, as in optimizer.lr=0.1"),
         ("-m", "the same sweep, started again, resumes by itself"),
-        ("overwrite=true", "expected one of them"),
+        ("overwrite=true", "overwrite=true does not go with resume=RUN"),
         ("allow_mismatch=maybe", "allow_mismatch: expected true or false, got 'maybe'"),
         ("algorithm=alg1", "algorithm=alg1 does not go with resume=RUN: name what changes"),
-        ("sed=1", "sed: the run has no such setting; did you mean seed?"),
+        ("sed=1", "sed: there is no such setting; did you mean seed?"),
         ("~seed", "~seed does not go with resume=RUN"),
     ],
 )
@@ -189,7 +189,7 @@ def test_a_finished_run_is_trained_for_longer(tmp_path: Path) -> None:
     refused = nsvm("train", "resume=run", LONGER[0], cwd=tmp_path, code=2).stderr
     assert "algorithm.steps was 60 and is 120; restore these, or accept a different result" in refused
     refused = nsvm("train", "resume=run", "algorithm.name=alg1", *LONGER, cwd=tmp_path, code=2).stderr
-    assert "finished with algorithm=alg2, and cannot be resumed with another" in refused
+    assert "has finished with another algorithm: start a new run" in refused
     done = nsvm("train", "resume=run", *LONGER, cwd=tmp_path, code=0)
     assert "resuming after step 60 of 120" in done.stderr
     nsvm(*words, "algorithm.steps=120", "hydra.run.dir=whole", cwd=tmp_path, code=0)
@@ -214,7 +214,7 @@ def test_a_finished_run_that_cannot_go_on(tmp_path: Path) -> None:
     assert "steps of Part 1, which now has 120" in refused(LONGER[0])
     assert "has taken all 100 steps: expected more of them" in refused("seed=1")
     (tmp_path / "run" / "last.safetensors").unlink()  # as with checkpoint.keep=none
-    assert "and has no checkpoint to resume from (checkpoint.keep): start a new" in refused(LONGER[0])
+    assert "and has no checkpoint (checkpoint.keep): start a new run" in refused(LONGER[0])
 
 
 def test_a_learning_curve_leaves_out_checkpoints_without_an_svm(tmp_path: Path) -> None:
