@@ -65,20 +65,6 @@ def _swept(hydra: DictConfig) -> tuple[int | None, set[str]]:
         return None, set()
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What is known of one job from the status in its directory; ``kept`` if it was finished at the start."""
-
-    directory: Path
-    job: int
-    overrides: list[str]
-    status: str
-    message: str
-    exit_code: int | None
-    notices: Sequence[str]
-    kept: bool
-
-
 @dataclass
 class Sweep:
     """The sweep that this process runs, if any: shows its jobs while they run, and reports at the end.
@@ -138,7 +124,7 @@ class Sweep:
         finally:
             SweepDirectory.sweep = None
         outcomes = self._report()
-        if failed := [outcome for outcome in outcomes if outcome.status == "failed"]:
+        if failed := [outcome for outcome in outcomes if outcome["status"] == "failed"]:
             raise _failure(failed)
         if (lacking := (self.jobs or 0) - len(outcomes)) > 0:
             raise RunError(
@@ -149,20 +135,19 @@ class Sweep:
         """Return a line for each new notice and job that has ended, and how many jobs have ended."""
         lines = []
         for path in self._paths():
-            if path in self._ended or (one := outcome(path, self.mark)) is None or one.message == KILLED:
+            if path in self._ended or (one := outcome(path, self.mark)) is None or one["message"] == KILLED:
                 continue
-            if one.kept:
+            settings = [word for word in one["overrides"] if word.partition("=")[0] in self.keys]
+            label = f"job {one['job']} ({' '.join(settings)})" if settings else f"job {one['job']}"
+            notices = one.get("notices", [])
+            lines += [f"{label}: {notice}" for notice in notices[self._noticed[path] :]]
+            self._noticed[path] = len(notices)
+            if one["status"] != "running":
                 self._ended.add(path)
-                continue
-            settings = " ".join(word for word in one.overrides if word.partition("=")[0] in self.keys)
-            label = f"job {one.job} ({settings})" if settings else f"job {one.job}"
-            lines += [f"{label}: {notice}" for notice in one.notices[self._noticed[path] :]]
-            self._noticed[path] = len(one.notices)
-            if one.status != "running":
-                self._ended.add(path)
+            if one["status"] != "running" and not one.get("kept"):
                 of_all = f"/{self.jobs}" if self.jobs else ""
-                told = f": {one.message}" if one.message else _score(path)
-                lines.append(f"{label}: {one.status}{told}; {len(self._ended)}{of_all} ended")
+                told = f": {one['message']}" if one["message"] else _score(path)
+                lines.append(f"{label}: {one['status']}{told}; {len(self._ended)}{of_all} ended")
         return lines, len(self._ended)
 
     @property
@@ -175,33 +160,32 @@ class Sweep:
         assert self.directory is not None
         return [file.parent for file in self.directory.rglob(STATUS)]
 
-    def _report(self, interrupted: bool = False) -> list[Outcome]:
+    def _report(self, interrupted: bool = False) -> list[dict[str, Any]]:
+        """Print what became of the jobs, and return their outcomes."""
         if self.directory is None:
             return []
         found = filter(None, (outcome(path, self.mark, interrupted) for path in self._paths()))
-        outcomes = sorted(found, key=lambda one: one.job)
-        if outcomes:
+        if outcomes := sorted(found, key=lambda one: one["job"]):
             self._show(outcomes)
         if not interrupted:  # a signal means to stop now; the next start draws the pictures
-            draw_missing([one.directory for one in outcomes if one.status == "finished"])
+            draw_missing([one["directory"] for one in outcomes if one["status"] == "finished"])
         return outcomes
 
-    def _show(self, outcomes: Sequence[Outcome]) -> None:
-        count = Counter(one.status for one in outcomes)
-        shown = [f"{count[status]} {status}" for status in ("finished", "failed", "interrupted")]
-        shown += [f"{count['running']} running"] if count["running"] else []
-        lacking = (self.jobs or 0) - len(outcomes)
-        shown += [f"{lacking} without a result"] if lacking > 0 else []
-        above = os.path.commonpath([one.directory.parent for one in outcomes])
-        answer(f"{above}: {', '.join(shown)}")
+    def _show(self, outcomes: Sequence[dict[str, Any]]) -> None:
+        count = Counter(one["status"] for one in outcomes)
+        count["without a result"] = max(0, (self.jobs or 0) - len(outcomes))
+        always = ("finished", "failed", "interrupted")
+        more = [status for status in ("running", "without a result") if count[status]]
+        above = os.path.commonpath([one["directory"].parent for one in outcomes])
+        answer(f"{above}: {', '.join(f'{count[status]} {status}' for status in (*always, *more))}")
         if count["finished"] > 1:
             answer(f"To compare the settings: nsvm compare {shlex.quote(above)}")
-        if count["finished"] < len(outcomes) or lacking > 0:
+        if count["finished"] < count.total():
             answer(f"What is left: nsvm train {shlex.join(self.again)}")
 
 
-def outcome(path: Path, sweep: str, interrupted: bool = False) -> Outcome | None:
-    """Return the outcome of the job in a directory; None if it does not belong to this sweep.
+def outcome(path: Path, sweep: str, interrupted: bool = False) -> dict[str, Any] | None:
+    """Return the status of the job in a directory, and this; None if it does not belong to this sweep.
 
     Args:
         interrupted: whether a signal has ended the sweep, and with it jobs that had no time to say so.
@@ -212,8 +196,7 @@ def outcome(path: Path, sweep: str, interrupted: bool = False) -> Outcome | None
     status, message = outcome_of(path, record)
     if interrupted and message == KILLED:
         status, message = "interrupted", "ended with its sweep"
-    code, notices, kept = record.get("exit_code", 1), record.get("notices", ()), record.get("kept", False)
-    return Outcome(path, record["job"], command_in(record)["overrides"], status, message, code, notices, kept)
+    return {**record, **command_in(record), "directory": path, "status": status, "message": message}
 
 
 def _score(path: Path) -> str:
@@ -228,8 +211,8 @@ def _score(path: Path) -> str:
     return ""
 
 
-def _failure(failed: Sequence[Outcome]) -> InputError | RunError:
+def _failure(failed: Sequence[dict[str, Any]]) -> InputError | RunError:
     first, more = failed[0], len(failed) - 1
-    line = f"job {first.job} ({' '.join(first.overrides)}): {first.message}"
+    line = f"job {first['job']} ({' '.join(first['overrides'])}): {first['message']}"
     line += f"; {more} more of the sweep's jobs failed" if more else ""
-    return InputError(line) if all(outcome.exit_code == 2 for outcome in failed) else RunError(line)
+    return InputError(line) if all(one.get("exit_code") == 2 for one in failed) else RunError(line)

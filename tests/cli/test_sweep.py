@@ -43,7 +43,7 @@ def test_what_jobs_leave_behind(tmp_path: Path) -> None:
     held = job(tmp_path, 3, "running")
     with locked(held):
         found = [outcome(path, MINE) for path in (finished, killed, other, held)]
-    assert [one and (one.status, one.message) for one in found] == [
+    assert [one and (one["status"], one["message"]) for one in found] == [
         ("finished", ""),
         ("failed", KILLED),
         None,
