@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from nsvm_cli.cli.parser import CommandParser, Parser, build_parser
+from nsvm_cli.cli.parser import CommandParser, build_parser
 
 SHELLS = ("bash", "zsh", "fish")
 DESCRIPTION = """\
@@ -38,7 +38,7 @@ def complete() -> None:
     argcomplete.autocomplete(parser_for(os.environ["COMP_LINE"]), always_complete_options=False)
 
 
-def parser_for(line: str) -> Parser:
+def parser_for(line: str) -> CommandParser:
     """Return the parser of everything that may follow on a command line."""
     command = [*line.split(), ""][1]
     parser = build_parser(command)

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from nsvm_cli.cli.parser import MODEL, CommandParser, Key, runtime_of, split_words
+from nsvm_cli.cli.parser import MODEL, CommandParser, runtime_of, split_words
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, say
 
@@ -28,12 +28,12 @@ examples:
 """
 
 SPLITS = ("test", "train", "validation", "all")
-KEYS = (
-    Key("dataset", "NAME", "evaluate on another data set"),
-    Key("dataset.root", "FOLDER", "folder of the data set, if it has moved"),
-    Key("dataset.path", "FILE", "file of the data set, if it has moved"),
-    Key("dataset.KEY", "VALUE", "any other setting of the data set"),
-)
+KEYS = {
+    "dataset=NAME": "evaluate on another data set",
+    "dataset.root=FOLDER": "folder of the data set, if it has moved",
+    "dataset.path=FILE": "file of the data set, if it has moved",
+    "dataset.KEY=VALUE": "any other setting of the data set",
+}
 
 
 def configure(parser: CommandParser) -> None:
@@ -86,8 +86,8 @@ def _dataset(name: str) -> dict[str, Any]:
 
 def _changes(words: Sequence[str]) -> dict[str, Any]:
     """Return ``dataset.root=x`` as a value; text stays text, to be converted by the settings."""
-    keys = (word.partition("=")[0] for word in words)
-    given = split_words(words, [*(key.name for key in KEYS), *(key for key in keys if "dataset." in key)])
+    known, keys = ([word.partition("=")[0] for word in some] for some in (KEYS, words))
+    given = split_words(words, [*known, *(key for key in keys if "dataset." in key)])
     try:
         return {
             key: yaml.safe_load(value) if value.startswith("[") or value == "null" else value

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -37,22 +35,7 @@ examples:
 Every command has its own help: nsvm COMMAND --help
 """
 
-Completer = Callable[..., Iterable[str]]
-"""Gets ``prefix`` and ``parsed_args`` by keyword, as argcomplete calls it."""
-
 MODEL = "run directory, model file or checkpoint"
-
-
-@dataclass(frozen=True)
-class Key:
-    """A word ``KEY=VALUE`` that a command takes, described once for help, parsing and completion.
-
-    ``metavar`` stands for the value in the help.
-    """
-
-    name: str
-    metavar: str
-    help: str
 
 
 def output_file(text: str) -> Path:
@@ -85,8 +68,11 @@ def split_words(words: Iterable[str], keys: Iterable[str]) -> dict[str, str]:
     return values
 
 
-class Parser(argparse.ArgumentParser):
-    """An argparse parser that raises an InputError of one line where argparse would print and exit."""
+class CommandParser(argparse.ArgumentParser):
+    """The parser of ``nsvm`` or of one command.
+
+    It raises an InputError of one line where argparse would print and exit.
+    """
 
     commands: argparse._SubParsersAction[CommandParser]
 
@@ -108,25 +94,32 @@ class Parser(argparse.ArgumentParser):
         message = message.replace("the following arguments are required:", f"{name} needs")
         raise InputError(f"{message}; see {self.prog} --help")
 
-
-class CommandParser(Parser):
-    """The parser of one command."""
-
     def parse_words(self, words: Sequence[str]) -> argparse.Namespace:
-        """Parse the arguments of the command. Flags may stand anywhere."""
+        """Parse the arguments of a command. Flags may stand anywhere."""
         return self.parse_intermixed_args(words)
 
     def add_keys(
-        self, title: str, keys: Sequence[Key], metavar: str = "KEY=VALUE", more: Completer | None = None
+        self,
+        title: str,
+        keys: Mapping[str, str],
+        metavar: str = "KEY=VALUE",
+        more: Callable[..., list[str]] | None = None,
     ) -> None:
-        """Take any number of words ``KEY=VALUE``, as ``words``; the help lists the keys in a section.
+        """Take any number of words ``KEY=VALUE``, as ``words``.
 
-        ``more`` returns further words for completion.
+        Args:
+            title: that of the section of the help that lists the keys.
+            keys: the help on each, by words such as ``dataset=NAME``; a key in capitals is a placeholder.
+            more: returns further words for completion, called as argcomplete does.
         """
+        names = [f"{word.partition('=')[0]}=" for word in keys]
+        fixed = [name for name in names if name.islower()]
         group = self.add_argument_group(title)
         words = group.add_argument("words", nargs="*", default=[], metavar=metavar)
-        words.completer = partial(_complete_key, keys, more)  # type: ignore[attr-defined]
-        _list(group, {f"{key.name}={key.metavar}": key.help for key in keys})
+        words.completer = lambda **line: [*(more(**line) if more else []), *fixed]  # type: ignore[attr-defined]
+        group._group_actions = [  # the help lists these instead
+            argparse.Action([], "", metavar=word, help=text.replace("%", "%%")) for word, text in keys.items()
+        ]
 
     def add_runs(self) -> None:
         """Take folders with runs as ``paths``, and conditions on the runs as ``filter``."""
@@ -179,20 +172,7 @@ def runtime_of(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
-def _list(group: argparse._ArgumentGroup, entries: Mapping[str, str]) -> None:
-    """Let the help of a group list these instead of the one argument that takes them all."""
-    group._group_actions = [
-        argparse.Action([], "", metavar=name, help=text.replace("%", "%%")) for name, text in entries.items()
-    ]
-
-
-def _complete_key(keys: Sequence[Key], more: Completer | None, **context: Any) -> list[str]:
-    """Return the words that may follow. A name in capitals is a placeholder."""
-    further = more(**context) if more else []
-    return [*further, *(f"{key.name}=" for key in keys if key.name.islower())]
-
-
-def build_parser(command: str | None = None) -> Parser:
+def build_parser(command: str | None = None) -> CommandParser:
     """Return the parser of ``nsvm``.
 
     A command is a module of its name, with a function of this name, and ``configure``, which adds arguments.
@@ -201,9 +181,9 @@ def build_parser(command: str | None = None) -> Parser:
         command: the command whose arguments are wanted: only its module is imported. ``train`` has none
             here, because Hydra parses its arguments.
     """
-    parser = Parser("nsvm", description=DESCRIPTION, epilog=EPILOG)
+    parser = CommandParser("nsvm", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"nsvm {__version__}", help="show the version")
-    parser.commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=CommandParser)
+    parser.commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, summary in COMMANDS.items():
         parser.commands.add_parser(name, help=summary, add_help=name != "train")
     if command in COMMANDS and command != "train":

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from nsvm_cli.cli.estimate import estimate
 from nsvm_cli.cli.job import NO_JOB, Job, Run, expect_flag
-from nsvm_cli.cli.parser import CommandParser, Key
+from nsvm_cli.cli.parser import CommandParser
 from nsvm_cli.cli.sweep import Sweep
 from nsvm_cli.compose.composition import complete_overrides, run_app
 from nsvm_cli.config.settings import flat, parse_settings, with_values
@@ -40,7 +40,7 @@ def configure(parser: CommandParser) -> None:
     for names in WITH_VALUE:
         choices = ("job", "hydra", "all") if names.startswith("--cfg") else None
         parser.add_argument(*names.split(), choices=choices)
-    parser.add_keys("overrides", [Key("resume", "RUN", "")], more=complete_overrides)
+    parser.add_keys("overrides", {"resume=RUN": ""}, more=complete_overrides)
 
 
 def train(arguments: list[str]) -> None:

@@ -6,13 +6,13 @@ import argparse
 import functools
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import yaml
 from rich.table import Table
 
-from nsvm_cli.cli.parser import CommandParser, Key
+from nsvm_cli.cli.parser import CommandParser
 from nsvm_cli.compose.composition import (
     complete_overrides,
     compose_settings,
@@ -54,16 +54,17 @@ def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("--config-dir", metavar="FOLDER", help="folder of your own configurations")
     more = functools.partial(complete_overrides, given=["+tune=default"])
-    parser.add_keys("overrides (and those of nsvm train)", [*_keys()], "OVERRIDE", more)
+    parser.add_keys("overrides (and those of nsvm train)", _keys(), "OVERRIDE", more)
 
 
-def _keys() -> Iterator[Key]:
-    """Yield the keys of the search, documented by the comments of their configuration."""
-    for name, default, comment in re.findall(r"^(\w+):(.*?) +# (.+)$", DEFAULT.read_text(), re.MULTILINE):
-        yield Key(f"tune.{name}", default.strip(), comment)
-    yield Key("tune.space.KEY", "[A,B]", "values to choose from")
-    yield Key("tune.space.KEY.low", "X", "lower end of a range; likewise high, and log=true")
-    yield Key("+tune.space.KEY", "...", "search one more setting; ~tune.space.KEY leaves one out")
+def _keys() -> dict[str, str]:
+    """Return the keys of the search, documented by the comments of their configuration."""
+    lines = re.findall(r"^(\w+):(.*?) +# (.+)$", DEFAULT.read_text(), re.MULTILINE)
+    return {f"tune.{name}={default.strip()}": comment for name, default, comment in lines} | {
+        "tune.space.KEY=[A,B]": "values to choose from",
+        "tune.space.KEY.low=X": "lower end of a range; likewise high, and log=true",
+        "+tune.space.KEY=...": "search one more setting; ~tune.space.KEY leaves one out",
+    }
 
 
 def tune(options: argparse.Namespace) -> None:
