@@ -182,14 +182,15 @@ def tune(
 
 def effective(values: Mapping[str, Any], experiment: Experiment) -> dict[str, Any]:
     """Return the settings that have an effect, by dotted keys, with the number that ``kernel.gamma=null``
-    stands for: where no step moves theta, no rate or dropout has one.
+    stands for: without an SVM no kernel has one; where no step moves theta, no rate or dropout.
     """
     settings, F = flat(values), experiment.F
     if settings.get("kernel.gamma", 0) is None:
         settings["kernel.gamma"] = or_one_over_n(None, F(experiment.problem.x[:1]))
-    if experiment.trainer.moves_theta and any(True for _ in F.network.parameters()):
-        return settings
-    return {key: v for key, v in settings.items() if not key.startswith(("optimizer.", "network."))}
+    unused = () if experiment.trainer.trains_svm else ("kernel.",)
+    if not (experiment.trainer.moves_theta and F.parameters):
+        unused += ("optimizer.", "network.")
+    return {key: value for key, value in settings.items() if not key.startswith(unused)}
 
 
 def _rounded(value: Value, setting: Value) -> Value:

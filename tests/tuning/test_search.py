@@ -66,7 +66,7 @@ def test_a_wrong_search_is_refused_in_a_sentence(values: dict[str, Any], sentenc
 
 
 SUGGESTED: dict[str, Any] = {
-    "algorithm": {"lam": {"low": 1e-6, "high": 1e-2, "log": True}},
+    "algorithm": {"lam": {"low": 1e-6, "high": 1e-2, "log": True}, "max_leaf_nodes": [15, 31]},
     "kernel": {"gamma": {"low": 1e-2, "high": 10.0, "log": True}},
     "optimizer": {"lr": {"low": 1e-6, "high": 0.1, "log": True}, "momentum": [0.0, 0.9]},
     "network": {"dropout": {"low": 0.0, "high": 0.6}},
@@ -94,11 +94,12 @@ def test_a_suggested_space_follows_the_settings_and_that_of_the_user_stays() -> 
         ("pegasos", "identity", "polynomial", ["algorithm.lam", "kernel.gamma"]),
         ("alg3", "identity", "linear", ["algorithm.lam"]),
         ("cross_entropy", "mlp", "linear", ["optimizer.lr", "optimizer.momentum"]),
+        ("trees", "identity", "rbf", ["algorithm.max_leaf_nodes"]),
     ],
 )
 def test_what_no_step_uses_is_left_out(algorithm: str, network: str, kernel: str, keys: list[str]) -> None:
-    words = [f"algorithm={algorithm}", f"network={network}", f"kernel={kernel}", "algorithm.steps=10"]
-    values = compose_settings([*words, "dataset.samples=100", "optimizer.lr=1", "engine=torch"])
+    words = [f"algorithm={algorithm}", f"network={network}", f"kernel={kernel}", "dataset.samples=100"]
+    values = compose_settings([*words, "optimizer.lr=1", "engine=torch"])
     if kernel == "polynomial":
         assert values["kernel"]["gamma"] is None, "1/n"
     experiment = prepare(parse_settings(values))
