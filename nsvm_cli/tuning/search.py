@@ -187,7 +187,7 @@ def effective(values: Mapping[str, Any], experiment: Experiment) -> dict[str, An
     settings, F = flat(values), experiment.F
     if settings.get("kernel.gamma", 0) is None:
         settings["kernel.gamma"] = or_one_over_n(None, F(experiment.problem.x[:1]))
-    unused = () if experiment.trainer.trains_svm else ("kernel.",)
+    unused: tuple[str, ...] = () if experiment.trainer.trains_svm else ("kernel.",)
     if not (experiment.trainer.moves_theta and F.parameters):
         unused += ("optimizer.", "network.")
     return {key: value for key, value in settings.items() if not key.startswith(unused)}
