@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 def estimate(words: Sequence[str], config_dir: str | None) -> None:
     """Train for two seconds, and print an estimate for the whole run. Writes no file."""
-    folders = [] if config_dir is None else [search_folder(config_dir)]
-    settings = parse_settings(compose_settings([*folders, *words]))
+    settings = parse_settings(compose_settings([*search_folder(config_dir), *words]))
     load_plugins(settings.plugins)
     flash("loading PyTorch and the data")
     from nsvm_cli.runs.estimate import estimate as estimate_run

@@ -69,13 +69,11 @@ def _keys() -> dict[str, str]:
 
 def tune(options: argparse.Namespace) -> None:
     """Search, and print the finalists."""
-    # the user's own configurations are in --config-dir, as for nsvm train
-    folders = [search_folder(options.config_dir)] if options.config_dir is not None else []
     # Hydra's + refuses a key that exists
     words = [re.sub(r"^\+(?=tune\.space\.)", "++", word) for word in options.words]
     # every data set has dataset.validation, though a user's own configuration may not name it
     asked = ["+tune=default", "++dataset.validation=${tune.validation}", USUAL]
-    values = compose_settings([*asked, *folders, *words])
+    values = compose_settings([*asked, *search_folder(options.config_dir), *words])
     section = values.pop("tune")
     usual = section.pop("usual_validation")
     del section["validation"]  # has become dataset.validation

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +135,18 @@ def conf_folder() -> Path:
     return next(folder for folder in (package / "conf", package.parent / "conf") if folder.is_dir())
 
 
+@contextlib.contextmanager
+def _in_one_line() -> Iterator[None]:
+    try:
+        yield
+    except InputError:
+        raise
+    except RecursionError:
+        raise InputError("the configurations lead back to themselves, or too deep") from None
+    except COMPOSING as error:
+        raise InputError(_line_of(error)) from None
+
+
 def run_app(task: Callable[[DictConfig], float | None], arguments: Sequence[str]) -> None:
     """Hand the arguments to Hydra, which composes each job's configuration and calls ``task`` with it.
 
@@ -150,42 +162,41 @@ def run_app(task: Callable[[DictConfig], float | None], arguments: Sequence[str]
     wish = os.environ.get(FULL_ERROR, "0")
     os.environ[FULL_ERROR] = "1"  # Hydra then raises its errors instead of printing them
     try:
-        with _in_one_line(arguments):
+        with _in_one_line():
             app()
     finally:
         os.environ[FULL_ERROR] = wish
 
 
+@_in_one_line()
 def compose_section(group: str, option: str) -> dict[str, Any]:
     """Return one section as conf/ composes it, without the keys that still need a value."""
-    arguments = [f"{group}={option}"]
-    with _in_one_line(arguments):
-        section = OmegaConf.to_container(compose(arguments)[group], resolve=True)
+    section = OmegaConf.to_container(compose([f"{group}={option}"])[group], resolve=True)
     assert isinstance(section, dict)
     return {str(key): value for key, value in section.items() if value != MISSING}
 
 
+@_in_one_line()
 def compose_settings(overrides: list[str]) -> dict[str, Any]:
     """Return the settings that ``nsvm train`` with these overrides would run, as plain values.
 
     Raises:
         InputError: an unknown group, option or key, or an override that cannot be read.
     """
-    with _in_one_line(overrides):
-        return plain_values(compose(overrides))
+    return plain_values(compose(overrides))
 
 
+@_in_one_line()
 def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     """Return the settings in a configuration, every interpolation resolved.
 
     Raises:
         InputError: a value is missing, if it must be ``complete``, or refers to one that does not exist.
     """
-    with _in_one_line([]):
-        parts = {str(key): config[key] for key in config if key not in NO_SETTINGS}
-        for key, part in parts.items():
-            if OmegaConf.is_config(part):
-                parts[key] = OmegaConf.to_container(part, resolve=True, throw_on_missing=complete)
+    parts = {str(key): config[key] for key in config if key not in NO_SETTINGS}
+    for key, part in parts.items():
+        if OmegaConf.is_config(part):
+            parts[key] = OmegaConf.to_container(part, resolve=True, throw_on_missing=complete)
     return parts
 
 
@@ -210,15 +221,17 @@ def compose(overrides: list[str]) -> DictConfig:
             GlobalHydra.instance().hydra = before
 
 
-def search_folder(folder: str) -> str:
-    """Return the override that does what ``--config-dir`` does.
+def search_folder(folder: str | None) -> list[str]:
+    """Return the override that does what ``--config-dir`` does, if that is given.
 
     Raises:
         InputError: there is no such folder.
     """
+    if folder is None:
+        return []
     if not Path(folder).is_dir():
         raise InputError(f"--config-dir: there is no folder {folder!r}")
-    return f"hydra.searchpath=[{quoted(f'file://{Path(folder).absolute()}')}]"
+    return [f"hydra.searchpath=[{quoted(f'file://{Path(folder).absolute()}')}]"]
 
 
 def quoted(text: str) -> str:
@@ -242,18 +255,6 @@ def complete_overrides(
     return found
 
 
-@contextlib.contextmanager
-def _in_one_line(arguments: Sequence[str]) -> Iterator[None]:
-    try:
-        yield
-    except InputError:
-        raise
-    except RecursionError:
-        raise InputError("the configurations lead back to themselves, or too deep") from None
-    except COMPOSING as error:
-        raise InputError(_line_of(error, arguments)) from None
-
-
 LAUNCHERS = {"joblib": "'nsvm[joblib]'", "ray": "'nsvm[ray]'", "submitit": "'nsvm[slurm]'"}
 """Hydra's launchers that are plugins, and the package for each."""
 
@@ -264,7 +265,7 @@ OF_RESOLVER = f"{InputError.__name__} raised while resolving interpolation: "
 """What OmegaConf puts before a message of ours."""
 
 
-def _line_of(error: Exception, arguments: Sequence[str]) -> str:
+def _line_of(error: Exception) -> str:
     """Return the line that matters of an error of Hydra, with "did you mean" for an unknown name."""
     text = (str(error) or str(error.__cause__)).replace(OF_RESOLVER, "")
     if isinstance(error, MissingConfigException) and (file := error.missing_cfg_file):
@@ -276,7 +277,8 @@ def _line_of(error: Exception, arguments: Sequence[str]) -> str:
             hint = did_you_mean(option, {*error.options, *launchers})
             return f"{group}={option}: there is no such {group}; {hint}"
     if match := re.search(r"Could not (?:override|delete from config\.?) '([^'@]+)'", text):
-        return _no_such_setting(match[1].replace("/", "."), arguments)
+        section = getattr(error.__cause__, "parent_node", None)  # where the key would have been
+        return _no_such_setting(match[1].replace("/", "."), map(str, section or ()))
     if match := re.search(r"(?:Ambiguous value for argument|Sweep parameters) '(.+)'", text):
         return f"{match[1]} has several values: to train with all, add -m; a list is written KEY=[A,B]"
     if "Missing mandatory value" in text:
@@ -287,43 +289,32 @@ def _line_of(error: Exception, arguments: Sequence[str]) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"{error.problem_mark.name}, line {error.problem_mark.line + 1}: {error.problem}"
     if "Config group override must be" in text:
-        words = [word for word in arguments if word.partition("=")[0] in _groups()]
-        return f"{' '.join(words)}: expected the name of an option for each, such as kernel=rbf"
+        return "a group takes the name of an option, such as kernel=rbf"
     if isinstance(error, HydraException):
         return text
     key = getattr(error, "full_key", None)
     return text.partition("\n")[0] + (f" (in {key})" if key else "")
 
 
-def _no_such_setting(key: str, arguments: Sequence[str]) -> str:
+def _no_such_setting(key: str, names: Iterable[str]) -> str:
+    """Return what is said of an unknown setting, given the names of those beside which it would stand."""
     section, _, name = key.rpartition(".")
     if section.startswith("hydra"):
         return f"{key}: Hydra has no such setting; nsvm train --cfg hydra shows what it has"
-    pattern = re.compile(rf"^ *{re.escape(name)}:", re.MULTILINE)
-    files = sorted((conf_folder() / section).glob("*.yaml")) if section else []
-    if options := [f"{section}={file.stem}" for file in files if pattern.search(file.read_text())]:
+    options: dict[str, list[str]] = {}
+    for group in _groups() - {"experiment"}:
+        for file in sorted((conf_folder() / group).glob("*.yaml")):
+            for other in re.findall(r"^ *(\w+):", file.read_text(), re.MULTILINE):
+                options.setdefault(f"{group}.{other}", []).append(f"{group}={file.stem}")
+    if key in options:
         own = f"a part of your own takes +{key}=VALUE"
-        return f"{key}: there is no such setting here, but with {' or '.join(options)}; {own}"
-    keys = _keys(arguments)
-    here = {other for other in keys if other.rpartition(".")[0] == section} | (
-        set() if section else _groups()
-    )
-    return f"{key}: there is no such setting; {did_you_mean(MEANT.get(name, key), here or _groups(), keys)}"
+        return f"{key}: there is no such setting here, but with {' or '.join(options[key])}; {own}"
+    here = {f"{section}.{other}" for other in names} if section else _groups().union(names) - {*NO_SETTINGS}
+    here = here or {other for other in options if other.startswith(f"{section}.")} or _groups()
+    return f"{key}: there is no such setting; {did_you_mean(MEANT.get(name, key), here, options)}"
 
 
 def _groups() -> set[str]:
     """Return the groups that a user chooses from."""
     folders = {folder.name for folder in conf_folder().iterdir() if folder.is_dir()}
     return folders.difference(NO_GROUPS)
-
-
-def _keys(arguments: Sequence[str]) -> set[str]:
-    """Return the settings of the parts that the arguments choose or, if that fails, of the usual ones."""
-    options = [word.partition(",")[0] for word in arguments if word.partition("=")[0] in _groups()]
-    folders = [search_folder(word[13:]) for word in arguments if word.startswith("--config-dir=")]
-    folders += [word for word in arguments if word.startswith("hydra.searchpath=")]
-    try:
-        values: Any = OmegaConf.to_container(compose([*folders, *options]))
-    except COMPOSING:
-        values = OmegaConf.to_container(compose([]))
-    return {key for key in flat(values) if not key.startswith(("hydra.", "tuned"))}
