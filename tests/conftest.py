@@ -13,7 +13,6 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-import hydra
 import jaxtyping
 import numpy as np
 import pytest
@@ -31,7 +30,6 @@ from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.tasks import BINARY, MulticlassClassification, Regression, Task
 from nsvm_cli.trainers import TRAINERS, Problem, State, Trainer, build_trainer
 from nsvm_cli.trainers.direct import DirectSolver
-from tests.composition import composed_once
 from tests.inline_workers import InlineWorkers
 
 # Several workers share the cores.
@@ -49,13 +47,6 @@ def pytest_collection_finish() -> None:
     """Spare the collector of garbage what the modules hold, which it would search again in every test."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture(scope="session", autouse=hydra.__version__.startswith("1.3."))
-def composition() -> Iterator[None]:
-    """Compose once from the files that do not change; later versions of Hydra do so by themselves."""
-    with composed_once():
-        yield
 
 
 REAL_DATA = Path(os.environ.get("NSVM_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
