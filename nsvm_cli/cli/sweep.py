@@ -38,17 +38,12 @@ class SweepDirectory(Callback):
     sweep: ClassVar[Sweep | None] = None
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Start to watch the directory."""
+        """Start to watch the directory; jobs on several data sets have a folder for each in it."""
         if SweepDirectory.sweep is not None:
-            jobs, keys = _swept(config.hydra)
-            SweepDirectory.sweep.start(_above_all_jobs(config.hydra.sweep), jobs, keys)
-
-
-def _above_all_jobs(sweep: DictConfig) -> Path:
-    """Return the folder of a sweep's jobs; those with several data sets have a folder for each in it."""
-    pattern = str(OmegaConf.to_container(sweep)["dir"])  # type: ignore[index, call-overload]
-    above, of_dataset, _ = pattern.partition("${dataset.name}")
-    return Path(above if of_dataset else sweep.dir)
+            pattern = str(OmegaConf.to_container(config.hydra.sweep)["dir"])  # type: ignore[index, call-overload]
+            above, of_dataset, _ = pattern.partition("${dataset.name}")
+            directory = Path(above if of_dataset else config.hydra.sweep.dir)
+            SweepDirectory.sweep.start(directory, *_swept(config.hydra))
 
 
 def _swept(hydra: DictConfig) -> tuple[int | None, set[str]]:
@@ -111,10 +106,8 @@ class Sweep:
             if not self._report(interrupted=True):
                 raise
             signum = error.signum if isinstance(error, Interrupted) else signal.SIGINT
-            same = (
-                "the same command" if self.again == self.words else "the same command without overwrite=true"
-            )
-            raise Interrupted(signum, f"interrupted: {same} resumes the sweep") from None
+            resumes = "the same command, without overwrite=true, resumes the sweep"
+            raise Interrupted(signum, f"interrupted: {resumes}") from None
         except Exception as error:  # an error of the launcher: no cluster, or a process was killed
             if self.directory is None:
                 raise
@@ -150,11 +143,6 @@ class Sweep:
                 lines.append(f"{label}: {one['status']}{told}; {len(self._ended)}{of_all} ended")
         return lines, len(self._ended)
 
-    @property
-    def again(self) -> list[str]:
-        """The arguments that resume the sweep."""
-        return [word for word in self.words if not word.startswith("overwrite=")]
-
     def _paths(self) -> list[Path]:
         """Return the directories of jobs."""
         assert self.directory is not None
@@ -181,7 +169,8 @@ class Sweep:
         if count["finished"] > 1:
             answer(f"To compare the settings: nsvm compare {shlex.quote(above)}")
         if count["finished"] < count.total():
-            answer(f"What is left: nsvm train {shlex.join(self.again)}")
+            again = [word for word in self.words if not word.startswith("overwrite=")]
+            answer(f"What is left: nsvm train {shlex.join(again)}")
 
 
 def outcome(path: Path, sweep: str, interrupted: bool = False) -> dict[str, Any] | None:

@@ -30,21 +30,6 @@ NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
-def lookup(registry: Mapping[str, T], kind: str, name: object) -> T:
-    """Return the entry with this name.
-
-    Raises:
-        InputError: the name is unknown; the message suggests the nearest one that exists.
-    """
-    if isinstance(name, str) and name in registry:
-        return registry[name]
-    raise InputError(
-        f"{kind}: there is no {kind} {shown(name)}; "
-        f"{did_you_mean(name if isinstance(name, str) else '', registry)}; "
-        "to use your own, name its module: plugins=[MODULE], or --plugins MODULE"
-    )
-
-
 def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
     """Return a pydantic validator for a setting that names an entry of the registry, as it is by then."""
 
@@ -67,7 +52,12 @@ def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping
     """
     values = dict(settings)
     name = values.pop("name", None)
-    factory = lookup(registry, kind, name)
+    if not isinstance(name, str) or name not in registry:
+        raise InputError(
+            f"{kind}: there is no {kind} {shown(name)}; {did_you_mean(name, registry)}; "
+            "to use your own, name its module: plugins=[MODULE], or --plugins MODULE"
+        )
+    factory = registry[name]
     parameters, types, by_pydantic = _constructor(factory)
     parameters = parameters[len(args) :]
     accepted = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}

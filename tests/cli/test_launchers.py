@@ -193,7 +193,10 @@ def test_a_signal_ends_the_sweep_and_the_job_says_so(tmp_path: Path) -> None:
     words = ["train", "-m", *TINY, "plugins=[odd]", "kernel.name=odd", "seed=0,1", "hydra.sweep.dir=sweep"]
     done = nsvm(*words, cwd=tmp_path, env=WIDE, code=128 + signum)
     assert "0 finished, 0 failed, 1 interrupted, 1 without a result" in done.stdout
-    assert done.stderr.splitlines()[-1] == "nsvm: interrupted: the same command resumes the sweep"
+    assert (
+        done.stderr.splitlines()[-1]
+        == "nsvm: interrupted: the same command, without overwrite=true, resumes the sweep"
+    )
     (status,) = statuses(tmp_path / "sweep")
     assert (status["status"], status["job"]) == ("interrupted", 0)
     assert status["message"].startswith("interrupted after step ")
