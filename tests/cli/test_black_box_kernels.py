@@ -8,27 +8,13 @@ from typing import Any
 import pytest
 
 from nsvm_cli.errors import Interrupted
-from tests.cli.process import evaluated, refusal, trained
+from tests.cli.process import evaluated, trained
 from tests.cli.test_plugins import PAGE, write_files_of
 from tests.runs.test_train import bits, go, settings_with, stopped_at
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 PLUGINS = "plugins=[my_parts,quantum]"
-SHORT = ["curves=false", "engine=torch", "network.widths=[6,2]", "algorithm.steps=20", "dataset.samples=60"]
-
-OWN = """
-import torch
-from nsvm_cli.models.kernels import KERNELS, Kernel
-
-class Own(Kernel):
-    def __call__(self, a, b):
-        values = (a.detach().double() @ b.detach().double().mT).numpy()
-        return {returned}
-
-KERNELS["own"] = Own
-"""
-NO_GRADIENT = "kernel Own returned values without a gradient: expected gradient: spsa or finite_difference"
 
 
 @pytest.fixture
@@ -41,41 +27,13 @@ def example(tmp_path: Path) -> Path:
 
 
 def test_the_quantum_kernel_of_the_page_is_trained_from_its_values(example: Path) -> None:
-    choice = [
-        "dataset=moons",
-        "kernel=quantum",
-        "algorithm=alg4",
-        "network.widths=[16,2]",
-        "optimizer.lr=1e-3",
-    ]
-    words = ["--config-dir", "my_conf", PLUGINS, "curves=false", "algorithm.steps=600", *choice]
+    words = ["--config-dir", "my_conf", PLUGINS, "curves=false", "dataset=moons", "kernel=quantum"]
+    words += ["algorithm=alg4", "algorithm.steps=600", "network.widths=[16,2]", "optimizer.lr=1e-3"]
     run, result = trained(*words, cwd=example)
     assert evaluated(run, "--plugins=my_parts,quantum", cwd=example)["errors"] == result["test_errors"]
     frozen = trained(*words, "optimizer.lr=0", "overwrite=true", cwd=example)[1]
     assert result["theta_change"] > 0 == frozen["theta_change"]
     assert result["test_errors"] < frozen["test_errors"]
-
-
-@pytest.mark.parametrize(
-    ("returned", "how", "said"),
-    [
-        ("torch.from_numpy(values).to(a)", "null", NO_GRADIENT),
-        (
-            "torch.from_numpy(values)",
-            "spsa",
-            "kernel own returned (3, 5) of torch.float64 on cpu, expected (3, 5) of torch.float32 on cpu",
-        ),
-        ("values", "spsa", "kernel own returned ndarray, expected (3, 5)"),
-    ],
-)
-def test_a_kernel_without_a_usable_value_is_one_line(
-    returned: str, how: str, said: str, tmp_path: Path
-) -> None:
-    (tmp_path / "own.py").write_text(OWN.format(returned=returned))
-    (tmp_path / "conf" / "kernel").mkdir(parents=True)
-    (tmp_path / "conf" / "kernel" / "own.yaml").write_text(f"name: own\ngradient: {how}\n")
-    words = ["--config-dir", "conf", "plugins=[own]", "kernel=own", "algorithm=alg1", *SHORT]
-    assert said in refusal("train", *words, cwd=tmp_path)
 
 
 def test_a_resumed_run_draws_the_same_directions(tmp_path: Path) -> None:
