@@ -40,8 +40,8 @@ class SweepDirectory(Callback):
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Start to watch the directory; jobs on several data sets have a folder for each in it."""
         if SweepDirectory.sweep is not None:
-            pattern = str(OmegaConf.to_container(config.hydra.sweep)["dir"])  # type: ignore[index, call-overload]
-            above, of_dataset, _ = pattern.partition("${dataset.name}")
+            unresolved: Any = OmegaConf.to_container(config.hydra.sweep)
+            above, of_dataset, _ = unresolved["dir"].partition("${dataset.name}")
             directory = Path(above if of_dataset else config.hydra.sweep.dir)
             SweepDirectory.sweep.start(directory, *_swept(config.hydra))
 
