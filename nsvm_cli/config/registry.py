@@ -6,6 +6,7 @@ one key for each parameter of the class.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import reprlib
@@ -44,8 +45,8 @@ def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
 def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping[str, Any], *args: Any) -> T:
     """Return ``registry[settings["name"]](*args, **other_settings)``.
 
-    A pydantic class checks its settings itself. Those of any other class, such as a user's own, are converted
-    to the types that its constructor is annotated with; what the constructor refuses is an InputError too.
+    Settings are converted to the types that the constructor is annotated with, also that of a user's own
+    class; what the constructor refuses is an InputError too.
 
     Raises:
         InputError: the name is unknown, a setting is unknown, missing or has a value that the class rejects.
@@ -57,8 +58,7 @@ def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping
             f"{kind}: there is no {kind} {shown(name)}; {did_you_mean(name, registry)}; "
             "to use your own, name its module: plugins=[MODULE], or --plugins MODULE"
         )
-    factory = registry[name]
-    parameters, types, by_pydantic = _constructor(factory)
+    parameters, _ = _constructor(registry[name])
     parameters = parameters[len(args) :]
     accepted = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     for key in values:
@@ -67,79 +67,52 @@ def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping
     for p in accepted.values():
         if p.default is p.empty and p.name not in values:
             raise InputError(f"{kind}.{p.name}: {name} needs a value")
-    if not by_pydantic:
-        converted = {
-            key: _converted(values[key], types[key], f"{kind}.{key}") for key in values if key in types
-        }
-        _expect_no_booleans(kind, values, converted)
-        values |= converted
     try:
-        built = factory(*args, **values)
-    except ValidationError as error:
-        raise InputError(one_line(error, kind)) from None
+        return construct(registry[name], kind, values, *args)
     except (TypeError, ValueError) as error:
-        if by_pydantic or isinstance(error, InputError):
+        if isinstance(error, InputError):
             raise
         raise InputError(f"{kind}={name}: {error}{location(error)}") from error
-    _expect_no_booleans(kind, values, getattr(built, "__dict__", {}))
-    return built
 
 
-def construct(section: Callable[..., T], kind: str, values: Mapping[str, Any]) -> T:
-    """Return ``section(**values)``, a pydantic dataclass.
+def construct(section: Callable[..., T], kind: str, values: Mapping[str, Any], *args: Any) -> T:
+    """Return ``section(*args, **values)``, with the values in the types that it is annotated with.
 
     Raises:
         InputError: a value is rejected, or is true or false where a number belongs, which pydantic would
             take for 1 or 0. The message begins with ``kind``.
     """
+    _, types = _constructor(section)
+    where, converted = kind, dict(values)
     try:
-        built = section(**values)
+        for key, value in values.items():
+            where, strict = f"{kind}.{key}".strip("."), isinstance(value, bool) or None
+            with contextlib.suppress(PydanticUserError):  # a type that pydantic does not know
+                converted[key] = TypeAdapter(types.get(key, Any)).validate_python(value, strict=strict)
+        where = kind
+        return section(*args, **converted)
     except ValidationError as error:
-        raise InputError(one_line(error, kind)) from None
-    _expect_no_booleans(kind, values, vars(built))
-    return built
+        raise InputError(one_line(error, where)) from None
 
 
-def _expect_no_booleans(kind: str, given: Mapping[str, Any], taken: Mapping[str, Any]) -> None:
-    """Check that no value of true or false was taken for the number 1 or 0, as pydantic would."""
-    for key, value in given.items():
-        if (
-            isinstance(value, bool)
-            and isinstance(number := taken.get(key), int | float)
-            and number is not value
-        ):
-            raise InputError(f"{kind}.{key}".strip(".") + f" should be a number, got {value}")
-
-
-def _constructor(factory: Any) -> tuple[list[inspect.Parameter], dict[str, Any], bool]:
-    """Return the parameters of a function or of a class's constructor, their types where these can be looked
-    up, and whether pydantic checks the values.
+def _constructor(factory: Any) -> tuple[list[inspect.Parameter], dict[str, Any]]:
+    """Return the parameters of a function or of a class's constructor, and their types where these can be
+    looked up.
     """
     function = annotated = factory
     if isinstance(factory, type):
         owner = next(base for base in factory.__mro__ if "__init__" in vars(base))
         if owner is object:
-            return [], {}, False
+            return [], {}
         function = vars(owner)["__init__"]  # a base may have left its own signature on the class
         annotated = owner if "__dataclass_fields__" in vars(owner) else function
     is_pydantic = "__pydantic_validator__" in getattr(annotated, "__dict__", ())
     bound = is_pydantic or not isinstance(factory, type)
     parameters = [*inspect.signature(annotated if is_pydantic else function).parameters.values()][not bound :]
     try:
-        types = get_type_hints(annotated, include_extras=True)
+        return parameters, get_type_hints(annotated, include_extras=True)
     except (NameError, TypeError):  # a type that is imported for type checkers only, or no function at all
-        types = {}
-    return parameters, types, is_pydantic or hasattr(function, "raw_function")
-
-
-def _converted(value: object, annotation: Any, where: str) -> Any:
-    """Return the value of a setting in the type that it is annotated with."""
-    try:
-        return TypeAdapter(annotation).validate_python(value)
-    except ValidationError as error:
-        raise InputError(one_line(error, where)) from None
-    except PydanticUserError:  # a type that pydantic does not know
-        return value
+        return parameters, {}
 
 
 KINDS = ("int", "float", "str", "bool")

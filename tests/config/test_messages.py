@@ -71,7 +71,7 @@ def test_about_the_run(right: dict[str, Any]) -> None:
             "checkpoint.every: expected a number of steps, a duration such as 30s, ",
         ),
         ({"checkpoint": {"evry": 5}}, "checkpoint.evry: Unexpected keyword argument"),
-        ({"memory_budget": True}, "memory_budget should be a number, got True"),
+        ({"memory_budget": True}, "memory_budget should be a valid integer, got True"),
         ({"seed": 2**63}, "seed should be less than 9223372036854775808, got 9223372036854775808"),
         ({"plugins": "mine"}, "plugins should be a valid list, got 'mine'"),
         ({"steps": 5}, "steps: there is no such setting; did you mean algorithm.steps?"),

@@ -23,7 +23,7 @@ TABLE, MNIST = (20,), (1, 28, 28)
         ({"name": "rbff"}, "did you mean rbf?"),
         ({"name": "rbf", "gama": 1}, "did you mean gamma?"),
         ({"name": "rbf", "gamma": 0}, "kernel.gamma should be greater than 0, got 0"),
-        ({"name": "rbf", "gamma": float("nan")}, "finite"),
+        ({"name": "rbf", "gamma": float("nan")}, "kernel.gamma should be greater than 0, got nan"),
         ({"name": "polynomial", "degree": 0}, "kernel.degree"),
         ({"name": "rbf", "normalize": "perhaps"}, "kernel.normalize should be true or false"),
         ({"gamma": 1}, "there is no kernel None"),

@@ -53,7 +53,7 @@ def test_a_space_has_the_form_of_the_settings() -> None:
     ("values", "sentence"),
     [
         ({"trails": 3}, "trails"),
-        ({"trials": True}, r"^tune\.trials should be a number, got True"),
+        ({"trials": True}, r"^tune\.trials should be a valid integer, got True"),
         ({"space": {}}, r"tune.space is empty"),
         ({"space": {"optimizer": {"lr": 0.1}}}, r"tune.space.optimizer.lr: expected a list or \{low, high"),
         ({"space": {"optimizer": {"lr": {"low": 2, "high": 1}}}}, "`low <= high` must hold"),
