@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from nsvm_cli.cli.parser import MODEL, CommandParser, runtime_of, split_words
-from nsvm_cli.errors import InputError
+from nsvm_cli.cli.parser import MODEL, CommandParser, runtime_of
+from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import answer, say
 
 DESCRIPTION = """\
@@ -86,12 +87,14 @@ def _dataset(name: str) -> dict[str, Any]:
 
 def _changes(words: Sequence[str]) -> dict[str, Any]:
     """Return ``dataset.root=x`` as a value; text stays text, to be converted by the settings."""
-    known, keys = ([word.partition("=")[0] for word in some] for some in (KEYS, words))
-    given = split_words(words, [*known, *(key for key in keys if "dataset." in key)])
-    try:
-        return {
-            key: yaml.safe_load(value) if value.startswith("[") or value == "null" else value
-            for key, value in given.items()
-        }
-    except yaml.YAMLError:
-        raise InputError("cannot read a value: expected null or a list such as [0,1]") from None
+    changes: dict[str, Any] = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if not value or not re.fullmatch(r"dataset(\.\w+)?", key):
+            hint = did_you_mean(key, (known.partition("=")[0] for known in KEYS))
+            raise InputError(f"{word}: expected a file that exists, or KEY=VALUE about the data set; {hint}")
+        try:
+            changes[key] = yaml.safe_load(value) if value.startswith("[") or value == "null" else value
+        except yaml.YAMLError:
+            raise InputError(f"{word}: expected null or a list such as [0,1]") from None
+    return changes

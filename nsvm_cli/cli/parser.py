@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -44,28 +44,6 @@ def output_file(text: str) -> Path:
     if path.is_dir() or not path.parent.is_dir():
         raise argparse.ArgumentTypeError(f"expected a file in a folder that exists, got {text}")
     return path
-
-
-def split_words(words: Iterable[str], keys: Iterable[str]) -> dict[str, str]:
-    """Return the values of words ``KEY=VALUE``.
-
-    Raises:
-        InputError: a word has no ``=`` or nothing after it, or its key is not one of ``keys``.
-    """
-    values = {}
-    keys = list(keys)
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise InputError(
-                f"expected KEY=VALUE, got {word!r}; {did_you_mean(f'{word}=', (f'{key}=' for key in keys))}"
-            )
-        if key not in keys:
-            raise InputError(f"{key}: there is no such setting; {did_you_mean(key, keys)}")
-        if not value:
-            raise InputError(f"{word} needs a value")
-        values[key] = value
-    return values
 
 
 class CommandParser(argparse.ArgumentParser):

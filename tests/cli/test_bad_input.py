@@ -55,7 +55,7 @@ CASES = [
     ("evaluate", "evaluate needs PATH; see nsvm evaluate --help"),
     ("evaluate nowhere --split all --json", "nowhere does not exist: expected a model file"),
     ("evaluate .", ". has no final.safetensors: expected a run that has finished or has a checkpoint"),
-    ("evaluate x datset=a", "datset: there is no such setting; did you mean dataset?"),
+    ("evaluate x datset=a", "or KEY=VALUE about the data set; did you mean dataset? (known: dataset,"),
     ("evaluate x --split tests", "there is no split 'tests'; did you mean test?"),
     ("evaluate x --jsn", "there is no flag --jsn; did you mean --json?"),
     ("completion tcsh", "there is no shell 'tcsh'; expected one of: bash, fish, zsh"),
