@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 from pathlib import Path
 
@@ -77,10 +78,9 @@ def lines_of(suite: str) -> list[str]:
     if not file.is_file():
         names = [other.stem for other in (conf_folder() / "suite").glob("*.yaml")]
         raise InputError(f"{suite}: there is no such suite; {did_you_mean(suite, names)}")
-    try:
+    lines = None
+    with contextlib.suppress(OSError, ValueError, yaml.YAMLError):
         lines = yaml.safe_load(file.read_text())
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise InputError(f"{file} cannot be read: {error}") from None
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
         raise InputError(f"{file}: expected a list of lines, such as '- dataset=digits seed=0,1'")
     return lines

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,8 +54,7 @@ def train(arguments: list[str]) -> None:
         if key in ("hydra.run.dir", "hydra.sweep.dir") and value.strip("'\"") in ("", "null"):
             raise InputError(f"{key}={value}: expected a folder; without {key} nsvm makes one in outputs")
     resumed = [word.partition("=")[2] for word in line.words if word.startswith("resume=")]
-    several = line.multirun or any(re.match(r"\+*hydra.mode=['\"]?MULTIRUN", word) for word in line.words)
-    if several and (resumed or line.estimate):
+    if line.multirun and (resumed or line.estimate):
         raise InputError(
             "resume=RUN is for one run: the same sweep, started again, resumes by itself"
             if resumed

@@ -60,7 +60,7 @@ def test_a_file_that_is_no_suite_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(text)
     done = nsvm("reproduce", "mine.yaml", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "mine.yaml: expected a list of lines" in done.stderr or "cannot be read" in done.stderr
+    assert "mine.yaml: expected a list of lines" in done.stderr
 
 
 @pytest.mark.thorough
