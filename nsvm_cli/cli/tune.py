@@ -91,11 +91,10 @@ def tune(options: argparse.Namespace) -> None:
 
     search = parse_search(section)
     metric = TASKS[values["task"]].metric
-    reason = ""
     try:
         if values["dataset"]["validation"] is None:
-            values["dataset"]["validation"], reason = suited_validation(values, usual)
-        progress = Progress(values, search, reason, metric)
+            values["dataset"]["validation"] = suited_validation(values, usual)
+        progress = Progress(values, search, metric)
         begin = functools.partial(load_plugins, plugins)
         suggested = yaml.safe_load(DEFAULT.read_text())["space"]
         finalists = run(values, search, suggested, begin, progress.show)
@@ -130,18 +129,17 @@ def _written(value: Value) -> str:
 class Progress:
     """Print a line for each candidate that beats those before it, on stderr."""
 
-    def __init__(self, values: Mapping[str, Any], search: Search, reason: str, metric: str) -> None:
+    def __init__(self, values: Mapping[str, Any], search: Search, metric: str) -> None:
         algorithm, dataset = values["algorithm"]["name"], values["dataset"]
-        validation = f"validation={dataset['validation']}"
-        how = f"trials={search.trials} seeds={search.seeds} {validation}"
-        self.first_lines = [f"tune {algorithm} on {dataset['name']}: {how}, in {search.directory}"]
-        self.first_lines += [f"{validation}, {reason}"] if reason else []
+        how = f"trials={search.trials} seeds={search.seeds} validation={dataset['validation']}"
+        self.first_line = f"tune {algorithm} on {dataset['name']}: {how}, in {search.directory}"
         self.seeds, self.best, self.written = search.seeds, 0.0, METRIC_FORMATS[metric][1]
 
     def show(self, candidate: Candidate) -> None:
         """Show a candidate that has just been tried."""
-        while self.first_lines:  # not before the first candidate has shown that the search works
-            say(self.first_lines.pop(0))
+        if self.first_line:  # not before the first candidate has shown that the search works
+            say(self.first_line)
+            self.first_line = ""
         if len(candidate.scores) == self.seeds and candidate.mean > self.best:
             self.best = candidate.mean
             say(f"candidate {candidate.number}: {self.written(candidate.mean)}  {candidate.overrides}")

@@ -93,21 +93,17 @@ SHARE = 0.25
 """The share of the training samples that are for validation where a usual number would be more."""
 
 
-def suited_validation(values: Mapping[str, Any], usual: int) -> tuple[int | float, str]:
-    """Return the setting ``dataset.validation``, and the reason for a share: a usual number of samples of
-    each class, or of real targets in all, or ``SHARE`` of all where that would be more of any class.
+def suited_validation(values: Mapping[str, Any], usual: int) -> int | float:
+    """Return the setting ``dataset.validation``: a usual number of samples of each class, or of real targets
+    in all, or ``SHARE`` of all where that would be more of any class.
 
     Raises:
         InputError: the data are missing or damaged.
     """
     data = load(parse_settings(with_values(values, {"dataset.validation": SHARE})))
     y = torch.cat([data.splits[name].y for name in ("train", "validation")]).numpy()
-    sizes = {name: int(members.sum()) for name, members in data.task.strata(y)}
-    rarest = min(sizes, key=lambda name: sizes[name])
-    if usual <= SHARE * sizes[rarest]:
-        return usual, ""
-    of_which = f"of the {sizes[rarest]} of class {rarest}" if rarest else f"of all {sizes[rarest]}"
-    return SHARE, f"a share of the training samples: {usual} would be more than a quarter {of_which}"
+    rarest = min(int(members.sum()) for _, members in data.task.strata(y))
+    return usual if usual <= SHARE * rarest else SHARE
 
 
 def tune(

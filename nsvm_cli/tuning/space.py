@@ -47,22 +47,17 @@ class Search:
         return dict(_leaves(self.space, ""))
 
     def suited(self, suggested: Mapping[str, Any], settings: Mapping[str, Any]) -> Space:
-        """Return the space with what is suggested suited to the settings; what differs from it stays.
+        """Return the space without the keys that are suggested for other settings; added ones stay.
 
         Args:
             suggested: the space that is searched unless the user asks for another one.
-            settings: those that have an effect, by dotted keys. A suggested range is widened to hold its
-                setting, and left out if there is none.
+            settings: those that have an effect, by dotted keys.
 
         Raises:
             InputError: nothing is left to search.
         """
-        offered = dict(_leaves(suggested, ""))
-        space = {
-            key: _holding(asked, settings[key]) if asked == offered.get(key) else asked
-            for key, asked in self.ranges().items()
-            if key in settings or asked != offered.get(key)
-        }
+        others = dict(_leaves(suggested, "")).keys() - settings.keys()
+        space = {key: values for key, values in self.ranges().items() if key not in others}
         if not space:
             raise InputError("tune.space has nothing that these settings use: expected +tune.space.KEY=[A,B]")
         return space
@@ -92,18 +87,6 @@ def ends(distribution: Distribution) -> tuple[Value, Value]:
     if isinstance(distribution, CategoricalDistribution):
         return distribution.choices[0], distribution.choices[-1]
     return distribution.low, distribution.high
-
-
-def _holding(found: Distribution, value: Any) -> Distribution:
-    """Return the distribution that holds a value too: on a log scale with a decade on either side."""
-    if holds(found, value):
-        return found
-    if isinstance(found, CategoricalDistribution):
-        return CategoricalDistribution([*found.choices, value])
-    if not isinstance(value, (int, float)) or (found.log and value <= 0):
-        return found
-    factor = 10 if found.log else 1
-    return FloatDistribution(min(found.low, value / factor), max(found.high, value * factor), log=found.log)
 
 
 def _leaves(space: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Distribution]]:
