@@ -59,8 +59,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         algorithm, network, kernel, optimizer, loss: the names of the parts, as on the command line; a loss
             of None is the hinge loss, or the epsilon-insensitive one.
         lam, steps, batch_size, gamma, lr, widths: the settings that are changed most often; None for the
-            defaults of ``nsvm train dataset=csv`` with this algorithm.
-        settings: any other settings of these parts by name, such as ``{"algorithm.solver": "pegasos"}``, and
+            values in ``settings``, or else the defaults of ``nsvm train dataset=csv`` with this algorithm.
+        settings: settings of these parts by name, such as ``{"algorithm.solver": "pegasos"}``, and
             ``multiclass`` and ``memory_budget``.
         random_state: the seed, or another ``random_state`` of scikit-learn.
         dtype, device, engine, threads: as on the command line.
@@ -116,15 +116,12 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     def _settings(self) -> Settings:
         """Return the settings that ``nsvm train dataset=csv`` would compose."""
         parts = tuple((part, name) for part in PARTS if (name := getattr(self, part)) is not None)
-        given = {SHORT[name]: value for name in SHORT if (value := getattr(self, name)) is not None}
-        given |= {name: getattr(self, name) for name in HOW} | {"seed": _seed(self.random_state)}
+        short = {SHORT[name]: value for name in SHORT if (value := getattr(self, name)) is not None}
+        how = {name: getattr(self, name) for name in HOW} | {"seed": _seed(self.random_state)}
         for key in self.settings or {}:
             if (section := key.partition(".")[0]) not in APPLY:
                 raise InputError(f"settings: an estimator has no {key}; {did_you_mean(section, APPLY)}")
-        for name, key in SHORT.items():
-            if key in given and key in (self.settings or {}):
-                raise InputError(f"{name} and settings: both name {key}; expected only one of the two")
-        changes = {**given, **(self.settings or {})}
+        changes = {**how, **(self.settings or {}), **short}
         changes = json.loads(json.dumps(changes, default=lambda value: value.tolist()))  # numbers of NumPy
         return parse_settings(with_values(_composed(parts, self._task), changes))
 
@@ -140,8 +137,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             data = replace(data, columns=tuple(medians), encoder=TableEncoder(medians))
         with own_threads():
             model = prepare(settings, data=data).train()
-        kind = None if classes is None else "str" if classes.dtype.kind == "U" else classes.dtype.name
-        self._take(model.with_facts(labels=kind))
+        self._take(model)
 
     def _take(self, model: NSVM) -> None:
         self.model_, self.settings_ = model, model.settings
@@ -172,9 +168,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | Path) -> Self:
         """Return the estimator of a model file or run directory, with the settings that it was trained with.
 
-        Classes have the type that they were fitted with; those of ``nsvm train`` are integers if all of them
-        are, and otherwise text. A model of a table takes a data frame as ``nsvm predict`` takes a file: it
-        may hold text and empty cells.
+        Classes are integers if all of them are, and otherwise text. A model of a table takes a data frame as
+        ``nsvm predict`` takes a file: it may hold text and empty cells.
 
         Raises:
             InputError: there is no such file, it is damaged, or of another kind of task.
@@ -222,7 +217,7 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
     def _take(self, model: NSVM) -> None:
         super()._take(model)
         if not hasattr(self, "classes_"):
-            self.classes_ = _as_labels(model.facts.classes, model.facts.labels)
+            self.classes_ = _as_labels(model.facts.classes)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return g(x): of shape (m,), positive for the second of two classes; or (m, classes)."""
@@ -268,15 +263,13 @@ def _numbers(x: np.ndarray) -> np.ndarray:
     return np.require(x, dtype, ["C", "W"])  # torch rejects read-only arrays and negative strides
 
 
-def _as_labels(names: Sequence[str], kind: str | None) -> np.ndarray:
-    """Return the classes with these names, as an array of a type; if it is unknown, int is tried."""
+def _as_labels(names: Sequence[str]) -> np.ndarray:
+    """Return the classes with these names: integers if all of them are, and otherwise text."""
     texts = np.array(names, dtype=object)
-    with contextlib.suppress(TypeError, ValueError, OverflowError):
-        dtype = np.dtype(kind or "int")
-        if dtype.kind in "biufMU" and dtype.itemsize <= 16:  # the file may come from someone else
-            labels: np.ndarray = texts == "True" if dtype.kind == "b" else texts.astype(dtype)
-            if [*map(str, labels)] == [*names]:
-                return labels
+    with contextlib.suppress(ValueError, OverflowError):
+        numbers: np.ndarray = texts.astype(int)
+        if [*map(str, numbers)] == [*names]:
+            return numbers
     return texts
 
 
@@ -285,10 +278,9 @@ def _parameters(settings: Settings) -> dict[str, Any]:
     values = plain(settings)
     parts = {part: section["name"] for part in PARTS if (section := values[part]) is not None}
     inner = {f"{part}.{key}": value for part in parts for key, value in values[part].items() if key != "name"}
-    short = {name: inner.pop(key) for name, key in SHORT.items() if inner.get(key) is not None}
     how = {name: values[name] for name in HOW}
     inner |= {name: values[name] for name in ("multiclass", "memory_budget")}
-    return {**parts, **short, **how, "random_state": settings.seed, "settings": inner}
+    return {**parts, **how, "random_state": settings.seed, "settings": inner}
 
 
 @functools.lru_cache(maxsize=64)

@@ -86,10 +86,9 @@ class Facts:
     ``scale``, ``bias`` and ``one_vs_one`` are those of g (see ``Expansion``); for more than two classes, the
     bias is a tensor. ``shape`` is that of one sample, and ``sha256`` is the checksum of the data that the
     model was trained on. ``columns`` is None if these were no table. ``target`` holds mean and standard
-    deviation of real targets, which have no classes. ``labels`` is NumPy's name of the type of the labels
-    that an estimator was given, such as bool; None for other models. ``theta_change`` and
-    ``feature_change`` say how far training has moved the network (see ``nsvm_cli.models.change``), if that is
-    known. ``plugins_sha256`` is the checksum of the code of the user's modules, if there were any.
+    deviation of real targets, which have no classes. ``theta_change`` and ``feature_change`` say how far
+    training has moved the network (see ``nsvm_cli.models.change``), if that is known. ``plugins_sha256`` is
+    the checksum of the code of the user's modules, if there were any.
     """
 
     scale: Positive
@@ -102,7 +101,6 @@ class Facts:
     columns: Columns | None = None
     one_vs_one: bool = False
     target: tuple[float, Positive] | None = None
-    labels: Name | None = None
     theta_change: NonNegative | None = None
     feature_change: Annotated[float, Field(ge=0, le=2)] | None = None
     plugins_sha256: SHA256 | None = None
