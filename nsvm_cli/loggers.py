@@ -10,7 +10,7 @@ import logging
 import os
 import textwrap
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass as plain_dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,11 +23,10 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT, build
 from nsvm_cli.config.settings import flat
-from nsvm_cli.errors import InputError
-from nsvm_cli.output import Say
+from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.plugins import location
 from nsvm_cli.storage.files import locked
-from nsvm_cli.storage.run_directory import KEPT_BY_LOGGERS, Status, numbers_in
+from nsvm_cli.storage.run_directory import KEPT_BY_LOGGERS, Status, numbers_in, read_tracking, write_tracking
 
 Name = Annotated[str, Field(min_length=1)]
 
@@ -46,17 +45,23 @@ class TrackedRun:
         """A name for a person to read: the end of the directory's path."""
         return "/".join(self.directory.absolute().parts[-2:])
 
+    @property
+    def id(self) -> str | None:
+        """The logger's id of this run from before it was resumed; None if the run is new to it."""
+        return read_tracking(self.directory).get(self.settings["logger"]["name"])
+
 
 class Logger:
     """Shows one run; this one shows nothing. Its fields are the settings, and ``package`` is what it needs.
 
-    An exception of a logger becomes a warning, and training goes on without it.
+    An exception of a logger becomes one line: before training it ends the run, and later it is a warning.
     """
 
     package: ClassVar[str | None] = None
 
-    def start(self, run: TrackedRun) -> None:
-        """Begin to show a run."""
+    def start(self, run: TrackedRun) -> str | None:
+        """Begin to show a run, or continue the one with ``run.id``; return the tool's id of it, if any."""
+        return None
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
         """Show the figures of a step."""
@@ -71,11 +76,12 @@ class TensorBoard(Logger):
 
     package: ClassVar[str | None] = "tensorboard"
 
-    def start(self, run: TrackedRun) -> None:
+    def start(self, run: TrackedRun) -> str | None:
         from torch.utils.tensorboard import SummaryWriter  # slow to import
 
         self._writer = SummaryWriter(str(run.directory), purge_step=run.step + 1)  # from where it resumes
         self._writer.add_text("settings", "\n".join(f"    {k}={v}" for k, v in flat(run.settings).items()))
+        return None
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
         for name, value in figures.items():
@@ -98,7 +104,7 @@ class MLflow(Logger):
     package: ClassVar[str | None] = "mlflow"
     experiment: Name = "nsvm"
 
-    def start(self, run: TrackedRun) -> None:
+    def start(self, run: TrackedRun) -> str | None:
         # by default it retries for minutes, while training waits, and waits for a telemetry server at the end
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "3")
@@ -111,10 +117,14 @@ class MLflow(Logger):
         with locked(user_cache_path("nsvm", appauthor=False) / "mlflow", wait=True):
             self._client = mlflow.MlflowClient()
             experiment = mlflow.set_experiment(self.experiment).experiment_id
-        tags = {} if run.sweep is None else {"sweep": run.sweep}
-        self._run = self._client.create_run(experiment, tags=tags, run_name=run.name).info.run_id
-        params = [Param(name, str(value)) for name, value in flat(run.settings).items()]
-        self._client.log_batch(self._run, params=params)
+        if (run_id := run.id) is None:
+            tags = {} if run.sweep is None else {"sweep": run.sweep}
+            run_id = self._client.create_run(experiment, tags=tags, run_name=run.name).info.run_id
+            params = [Param(name, str(value)) for name, value in flat(run.settings).items()]
+            self._client.log_batch(run_id, params=params)
+        self._client.update_run(run_id, "RUNNING")
+        self._run = run_id
+        return run_id
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
         from mlflow.entities import Metric
@@ -140,21 +150,25 @@ class WandB(Logger):
     package: ClassVar[str | None] = "wandb"
     project: Name = "nsvm"
 
-    def start(self, run: TrackedRun) -> None:
+    def start(self, run: TrackedRun) -> str | None:
         os.environ.setdefault("WANDB_SILENT", "true")  # it does not ask for an account then, either
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb  # slow to import
 
         self._run = wandb.init(
             project=self.project,
+            id=run.id,
+            resume="allow",
             name=run.name,
             group=run.sweep,
             config=dict(run.settings),
+            allow_val_change=True,
             settings=wandb.Settings(console="off"),
         )
+        return self._run.id
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
-        self._run.log(dict(figures), step=step)
+        self._run.log(dict(figures), step=step)  # which leaves out steps that W&B has already
 
     def finish(self, status: Status, step: int, figures: Mapping[str, float], files: Sequence[Path]) -> None:
         for file in files:  # in a folder of their own: W&B has a config.yaml too
@@ -186,11 +200,11 @@ def build_logger(settings: Mapping[str, Any]) -> Logger:
 class Tracking:
     """Passes the records of a run on to its logger and, when the context ends, the outcome.
 
-    A logger that fails is disabled, with a warning. Set ``result`` to the fields of the result once the files
-    of the run are written.
+    A logger that cannot start ends the run, since nothing is lost yet. One that fails later is disabled, with
+    a warning. Set ``result`` to the fields of the result once the files of the run are written.
     """
 
-    def __init__(self, run: TrackedRun, say: Say) -> None:
+    def __init__(self, run: TrackedRun, say: Callable[[str], object]) -> None:
         self.run, self.say = run, say
         self.name = run.settings["logger"]["name"]
         self.logger = build_logger(run.settings["logger"])
@@ -198,8 +212,16 @@ class Tracking:
         self.last: Mapping[str, Any] = {"step": run.step}
 
     def __enter__(self) -> Tracking:
-        with self._surviving():
-            self.logger.start(self.run)
+        directory = self.run.directory
+        try:
+            if (run_id := self.logger.start(self.run)) is not None:
+                write_tracking(directory, {**read_tracking(directory), self.name: run_id})
+        except InputError:
+            raise
+        except Exception as error:
+            raise RunError(
+                f"logger={self.name} could not start: {_sentence(error)}; logger=none trains without"
+            ) from error
         return self
 
     def log(self, record: Mapping[str, Any]) -> None:
@@ -226,7 +248,14 @@ class Tracking:
         try:
             yield
         except Exception as error:
-            self.logger = Logger()
-            reason = textwrap.shorten(str(error), 200, placeholder=" ...") or type(error).__name__
-            failed = f"logger={self.name} failed and is disabled for the rest of the run"
-            self.say(f"warning: {failed}: {reason}{location(error)}")
+            self.logger, failed = (
+                Logger(),
+                f"logger={self.name} failed and is disabled for the rest of the run",
+            )
+            self.say(f"warning: {failed}: {_sentence(error)}")
+
+
+def _sentence(error: Exception) -> str:
+    """Return the beginning of a library's message, on one line, and the line of a plugin that led to it."""
+    text = textwrap.shorten(str(error), 200, placeholder=" ...").rstrip(".") or type(error).__name__
+    return text + location(error)

@@ -66,8 +66,9 @@ class Notebook(Logger):
     told: ClassVar[list[Any]] = []
     fails: ClassVar[str] = ""
 
-    def start(self, run: TrackedRun) -> None:
-        note("start", run)
+    def start(self, run: TrackedRun) -> str | None:
+        note("start", run, run.id)
+        return "abc-1"
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
         note("log", step, figures)
@@ -79,7 +80,7 @@ class Notebook(Logger):
 def note(call: str, *what: Any) -> None:
     Notebook.told.append((call, *what))
     if call == Notebook.fails:
-        raise ConnectionError("the server\nhas gone")
+        raise ConnectionError("the server\nhas gone.")
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +103,7 @@ def test_a_logger_is_told_the_settings_each_record_and_the_figures(
     settings = settings_with("notebook")
     result = go(tmp_path / "run", settings)
     start, *logs, (_, status, step, figures, files) = notebook
-    assert start == ("start", TrackedRun(tmp_path / "run", plain(settings), "a-sweep", step=0))
+    assert start == ("start", TrackedRun(tmp_path / "run", plain(settings), "a-sweep", step=0), None)
     records = read_metrics(untracked / "metrics.jsonl")
     assert read_metrics(tmp_path / "run" / "metrics.jsonl") == records
     assert logs == [
@@ -120,15 +121,17 @@ def test_a_logger_is_told_how_a_run_ends_and_where_it_resumes(notebook: list[Any
     assert notebook[-1] == ("finish", "interrupted", 30, {}, [])
     del notebook[:]
     assert go(tmp_path, settings_with("notebook"))["exact"] is True
-    (_, run), *logs, (_, status, *_) = notebook
+    (_, run, known), *logs, (_, status, *_) = notebook
     assert [run.step, *(step for _, step, _ in logs)] == [30, 40, 50]
-    assert status == "finished"
+    assert (known, status) == ("abc-1", "finished")
+    with RunDirectory(tmp_path, plain(settings_with("none")), "overwrite"):
+        assert run.id is None, "forgotten when it starts over"
     with pytest.raises(RunError, match="diverged"):
         go(tmp_path / "wild", settings_with("notebook", optimizer={"name": "sgd", "lr": 1e300}))
     assert notebook[-1][:2] == ("finish", "failed")
 
 
-@pytest.mark.parametrize("fails", ["start", "log", "finish"])
+@pytest.mark.parametrize("fails", ["log", "finish"])
 def test_a_logger_that_fails_costs_one_warning_and_nothing_else(
     fails: str, notebook: list[Any], untracked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +145,12 @@ def test_a_logger_that_fails_costs_one_warning_and_nothing_else(
     assert (tmp_path / "metrics.jsonl").read_bytes() == (untracked / "metrics.jsonl").read_bytes()
 
 
+def test_a_logger_that_cannot_start_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Notebook, "fails", "start")
+    with pytest.raises(RunError, match="logger=notebook could not start: the server has gone; logger=none"):
+        go(tmp_path, settings_with("notebook"))
+
+
 def test_a_missing_package_is_named_before_the_data_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Notebook, "package", "no_such_package")
     settings = settings_with("notebook", dataset={"name": "csv", "path": "missing.csv"})
@@ -149,11 +158,18 @@ def test_a_missing_package_is_named_before_the_data_are_loaded(monkeypatch: pyte
         prepare(settings)
 
 
+@pytest.mark.parametrize("damaged", ['{"notebook": "../x"}', '{"notebook": 3}', "[]", "{"])
+def test_a_damaged_record_of_a_tracked_run_is_refused(damaged: str, tmp_path: Path) -> None:
+    (tmp_path / "tracking.json").write_text(damaged)
+    with pytest.raises(InputError, match=r"tracking\.json cannot be read"):
+        _ = TrackedRun(tmp_path, {"logger": {"name": "notebook"}}, None, 0).id
+
+
 def test_a_job_of_a_sweep_names_the_sweep(notebook: list[Any], tmp_path: Path) -> None:
     words = ["dataset=ringnorm", "dataset.samples=300", "algorithm=pegasos", "algorithm.steps=2"]
     words += ["engine=torch", "logger.name=notebook", "hydra.sweep.dir=sweep"]
     nsvm("train", "-m", *words, cwd=tmp_path, code=0)
-    (_, run), *_ = notebook
+    (_, run, _), *_ = notebook
     assert run.sweep == "sweep"
     assert run.name.startswith("sweep/pegasos-0-")
 
@@ -201,23 +217,34 @@ def test_tensorboard(tmp_path: Path) -> None:
         assert not [*run.glob("events.*")]
 
 
-@pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore")  # those about its tables
-def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A resumed run is a new one."""
+@pytest.fixture
+def mlflow_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that returns MLflow's client and the only run in its database."""
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.chdir(tmp_path)  # where it keeps the files
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/tracked.db")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def found() -> Any:
+        client = mlflow.MlflowClient()
+        (run,) = client.search_runs([client.get_experiment_by_name("nsvm").experiment_id])
+        history = client.get_metric_history(run.info.run_id, "violations")
+        return client, run, [metric.step for metric in history]
+
+    return found
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore")  # those about its tables
+def test_mlflow(tmp_path: Path, mlflow_run: Any) -> None:
     settings = settings_with("mlflow")
     with pytest.raises(Interrupted):
         go(tmp_path / "run", settings, signals=stopped_at(30))
+    _, run, steps = mlflow_run()
+    assert (run.info.status, steps) == ("KILLED", [10, 20, 30])
     result = go(tmp_path / "run", settings)
-    client = mlflow.MlflowClient()
-    run, stopped = client.search_runs([client.get_experiment_by_name("nsvm").experiment_id])
-    for each, status, steps in ((stopped, "KILLED", [10, 20, 30]), (run, "FINISHED", [40, 50])):
-        history = client.get_metric_history(each.info.run_id, "violations")
-        assert (each.info.status, [metric.step for metric in history]) == (status, steps)
+    client, run, steps = mlflow_run()
+    assert (run.info.status, steps) == ("FINISHED", [10, 20, 30, 40, 50])
     assert (run.data.tags["sweep"], run.data.params["optimizer.lr"]) == ("a-sweep", "0.01")
     assert run.data.metrics["train_accuracy"] == result["train_accuracy"]
     folder = Path(client.download_artifacts(run.info.run_id, ""))
@@ -227,10 +254,15 @@ def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.thorough
 def test_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Offline, where a resumed run has two folders."""
     pytest.importorskip("wandb")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_MODE", "offline")
+    with pytest.raises(Interrupted):
+        go(tmp_path / "run", settings_with("wandb"), signals=stopped_at(30))
     go(tmp_path / "run", settings_with("wandb"))
+    first, second = (folder.name.rpartition("-")[2] for folder in Path("wandb").glob("offline-run-*"))
+    assert first == second, "the id of the run"
     (kept,) = Path("wandb").glob("offline-run-*/files/run")
     for name in FILES:
         assert (kept / name).read_bytes() == (tmp_path / "run" / name).read_bytes(), name

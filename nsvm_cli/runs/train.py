@@ -45,7 +45,7 @@ def train_run(
     Raises:
         InputError: the checkpoint does not belong to this run, every checkpoint is damaged, or the package of
             the logger is missing.
-        RunError: training diverged.
+        RunError: training diverged, or the logger could not start.
         Interrupted: a signal stopped the run, after its checkpoint was written.
     """
     git, signals = git_state(), signals or Signals()  # git may have moved on at the end, days later

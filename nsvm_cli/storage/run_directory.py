@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import yaml
 
+from nsvm_cli.config.registry import shown
 from nsvm_cli.config.settings import Checkpoints
 from nsvm_cli.errors import InputError, message_of
 from nsvm_cli.storage.files import fsync_folder, is_locked, locked, read_regular, write_atomically
@@ -23,6 +24,7 @@ REPORT = "report.html"
 STATUS = "status.json"
 RESULT = "result.json"
 CONFIG = "config.yaml"
+TRACKING = "tracking.json"
 EVENTS = "events.out.tfevents.*"
 """The names of TensorBoard's files."""
 
@@ -38,7 +40,7 @@ AT_THE_END = (RESULT, "final.safetensors", "final.onnx", CURVES, REPORT)
 FILES = (
     *CHECKPOINTS,
     *AT_THE_END,
-    *("best.safetensors", "best.onnx", METRICS, TIMES, STATUS, CONFIG),
+    *("best.safetensors", "best.onnx", METRICS, TIMES, TRACKING, STATUS, CONFIG),
 )
 """The files of a run apart from its named checkpoints, in the order of removal: if nsvm is killed meanwhile,
 the rest is still a run.
@@ -46,6 +48,9 @@ the rest is still a run.
 
 KEPT_BY_LOGGERS = (CONFIG, RESULT, "final.safetensors")
 """The files of a finished run that its logger gets."""
+
+RUN_ID = re.compile(r"[^/\\#?%:\s]{1,128}")
+"""The ids that a logger may give a run: all that W&B allows."""
 
 KILLED = "ended without a result: its process was killed or failed"
 
@@ -213,6 +218,24 @@ def reading(what: object, advice: str = "") -> Iterator[None]:
 def numbers_in(record: Mapping[str, Any]) -> dict[str, int | float]:
     """Return the figures of a record or a result: those that are numbers."""
     return {name: value for name, value in record.items() if type(value) in (int, float)}
+
+
+def write_tracking(path: Path, runs: Mapping[str, str]) -> None:
+    """Record the loggers' ids of the run in a directory, by the names of the loggers."""
+    write_json(path / TRACKING, runs)
+
+
+def read_tracking(path: Path) -> dict[str, str]:
+    """Return the loggers' ids of the run in a directory, by the names of the loggers.
+
+    Raises:
+        InputError: the record of it is damaged.
+    """
+    file = path / TRACKING
+    runs = _read_json(file) if file.exists() else {}
+    if not all(isinstance(run, str) and RUN_ID.fullmatch(run) for run in runs.values()):
+        raise InputError(f"{file} cannot be read: expected names of runs, got {shown(runs)}")
+    return runs
 
 
 def outcome_of(path: Path, status: Mapping[str, Any]) -> tuple[str, str]:
