@@ -109,7 +109,8 @@ def _understood(content: Mapping[str, Any]) -> tuple[Settings, Facts]:
         raise ValueError(f"expected settings and facts, got {', '.join(found) or 'nothing'}")
     if not all(isinstance(value, dict) for value in found.values()):
         raise ValueError("expected JSON objects for settings and facts")
-    return parse_settings(found["settings"]), Facts(**found["facts"])
+    facts = {name: fact for name, fact in found["facts"].items() if name != "labels"}  # in older files
+    return parse_settings(found["settings"]), Facts(**facts)
 
 
 def _check_specs(specs: Mapping[str, Spec], settings: Settings, facts: Facts) -> None:
