@@ -149,15 +149,9 @@ class Run:
         """
         at, recorded, finished = self.directory, read_config(self.directory), is_finished(self.directory)
         same = is_record_of(recorded, settings)
-        other = "" if same else "settings"
-        if (
-            same
-            and finished
-            and not allow_mismatch
-            and read_result(at).get("plugins_sha256") != code_sha256()
-        ):
-            other = "code of plugins"
-        if other and not self.single:
+        code = allow_mismatch or not finished or read_result(at).get("plugins_sha256") == code_sha256()
+        if not self.single and not (same and code):
+            other = "code of plugins" if same else "settings"
             raise InputError(
                 f"{at} holds a run with other {other}: name another hydra.sweep.dir, or overwrite=true"
             )
@@ -218,7 +212,7 @@ class Run:
             if not self.single and (lines := details(error, full)):
                 self.fields["notices"] = [*self.fields.get("notices", []), *lines]
             self._end("failed", message_of(error), exit_code=2 if isinstance(error, InputError) else 1)
-            raise error from None
+            raise error from error.__cause__
 
     def _end(self, status: Status, message: str, **fields: Any) -> None:
         """Write how the run ended, unless the directory holds another run.

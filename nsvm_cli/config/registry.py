@@ -7,6 +7,7 @@ one key for each parameter of the class.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import re
 import reprlib
@@ -82,22 +83,23 @@ def construct(section: Callable[..., T], kind: str, values: Mapping[str, Any], *
         InputError: a value is rejected, or is true or false where a number belongs, which pydantic would
             take for 1 or 0. The message begins with ``kind``.
     """
-    _, types = _constructor(section)
+    _, converters = _constructor(section)
     where, converted = kind, dict(values)
     try:
         for key, value in values.items():
             where, strict = f"{kind}.{key}".strip("."), isinstance(value, bool) or None
-            with contextlib.suppress(PydanticUserError):  # a type that pydantic does not know
-                converted[key] = TypeAdapter(types.get(key, Any)).validate_python(value, strict=strict)
+            if key in converters:
+                converted[key] = converters[key](value, strict=strict)
         where = kind
         return section(*args, **converted)
     except ValidationError as error:
         raise InputError(one_line(error, where)) from None
 
 
-def _constructor(factory: Any) -> tuple[list[inspect.Parameter], dict[str, Any]]:
-    """Return the parameters of a function or of a class's constructor, and their types where these can be
-    looked up.
+@functools.cache
+def _constructor(factory: Any) -> tuple[list[inspect.Parameter], dict[str, Callable[..., Any]]]:
+    """Return the parameters of a function or of a class's constructor, and converters to their types, where
+    these can be looked up and pydantic knows them.
     """
     function = annotated = factory
     if isinstance(factory, type):
@@ -109,10 +111,13 @@ def _constructor(factory: Any) -> tuple[list[inspect.Parameter], dict[str, Any]]
     is_pydantic = "__pydantic_validator__" in getattr(annotated, "__dict__", ())
     bound = is_pydantic or not isinstance(factory, type)
     parameters = [*inspect.signature(annotated if is_pydantic else function).parameters.values()][not bound :]
-    try:
-        return parameters, get_type_hints(annotated, include_extras=True)
-    except (NameError, TypeError):  # a type that is imported for type checkers only, or no function at all
-        return parameters, {}
+    types, converters = {}, {}
+    with contextlib.suppress(NameError, TypeError):  # a type imported for type checkers only, or no function
+        types = get_type_hints(annotated, include_extras=True)
+    for name, annotation in types.items():
+        with contextlib.suppress(PydanticUserError):
+            converters[name] = TypeAdapter(annotation).validate_python
+    return parameters, converters
 
 
 KINDS = ("int", "float", "str", "bool")

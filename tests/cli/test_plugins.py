@@ -307,6 +307,7 @@ def test_every_command_explains_a_plugin_that_fails(broken: Path, inline_workers
         (["evaluate", "run", plugins], "Mine.load ValueError", 2, f"broken failed: ValueError: {RAISED}"),
         (["predict", "run", "x.csv", plugins], "K.__call__ RuntimeError", 1, bug),
         (["tune", *FAILING, *search], "K.__call__ RuntimeError", 1, bug),
+        (["train", *FAILING, "hydra.run.dir=new"], "K.__call__ RuntimeError", 1, bug),
         (["report", "run", plugins], "Mine.load OSError", 0, f"left out: plugin broken failed: {RAISED}."),
     ):
         done = nsvm(*words, cwd=broken, env={"FAILS": fails, "HYDRA_FULL_ERROR": "1"}, code=code)
