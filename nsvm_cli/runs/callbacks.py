@@ -221,9 +221,11 @@ class StopOnSignal(Callback):
 
     def __init__(self, experiment: Experiment, directory: RunDirectory, signals: Signals) -> None:
         self.signals, self.signum, self.total = signals, 0, experiment.trainer.total
-        self.hint = f"; resume with nsvm train resume={shlex.quote(str(directory.path))}"
-        if experiment.settings.checkpoint.every is None:
-            self.hint = ""
+        words, plugins = [f"resume={directory.path}"], experiment.settings.plugins
+        if plugins:
+            words += [f"plugins=[{','.join(plugins)}]"]
+        checkpoints = experiment.settings.checkpoint.every is not None
+        self.hint = f"; resume with nsvm train {shlex.join(words)}" if checkpoints else ""
 
     def should_stop(self, state: State) -> bool:
         self.signum = self.signals.noted or 0

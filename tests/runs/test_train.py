@@ -141,8 +141,9 @@ def half(interrupted: Path, tmp_path: Path) -> Path:
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interrupted run with two checkpoints."""
     path = tmp_path_factory.mktemp("interrupted") / "run"
-    with pytest.raises(Interrupted, match=r"after step \d+ of 300; resume with nsvm train resume="):
-        go(path, settings_with(), stopped_at(150))
+    said = rf"after step \d+ of 300; resume with nsvm train resume={re.escape(str(path))} 'plugins=\[a,b\]'"
+    with pytest.raises(Interrupted, match=said):
+        go(path, settings_with(plugins=["a", "b"]), stopped_at(150))
     assert [file.name for file in checkpoints_in(path)] == ["last.safetensors", "previous.safetensors"]
     return path
 
