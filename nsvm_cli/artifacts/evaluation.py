@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nsvm_cli.config.settings import Section
-from nsvm_cli.datasets import Data, SampleCache, Split, load_data
+from nsvm_cli.datasets import Data, Split, load_data
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.nsvm import NSVM, Facts
 from nsvm_cli.plugins import code_sha256
@@ -21,7 +21,6 @@ def evaluate_model(
     dataset: Section | None,
     changes: Section,
     say: Callable[[str], object] = lambda line: None,
-    samples: SampleCache | None = None,
 ) -> dict[str, Any]:
     """Return the scores of a model on one split of a data set.
 
@@ -32,7 +31,6 @@ def evaluate_model(
         dataset: another data set, as a ``dataset:`` section; None for the run's own.
         changes: settings that override those of the data set.
         say: shows a message to the user.
-        samples: keeps what is loaded for the next model.
 
     Raises:
         InputError: the data are missing or damaged, or do not match the model.
@@ -41,7 +39,7 @@ def evaluate_model(
     section = {**(dataset or settings.dataset), **changes}
     if "path" in changes and "test_path" not in changes:
         section.pop("test_path", None)  # it belongs to the table that is replaced
-    data = data_for(model, section, samples)
+    data = data_for(model, section)
     name = split or ("validation" if settings.dataset.get("validation") else "test")
     chosen = checked_split(facts, data, name)
     svm = TRAINERS[settings.algorithm["name"]].trains_svm
@@ -73,10 +71,10 @@ def evaluate_model(
     }
 
 
-def data_for(model: NSVM, section: Section, samples: SampleCache | None) -> Data:
+def data_for(model: NSVM, section: Section) -> Data:
     """Return the data that a ``dataset:`` section names, in the form that a model takes."""
     settings, facts = model.settings, model.facts
-    how = settings.task, samples, settings.memory_budget, facts.task, facts.encoder
+    how = settings.task, settings.memory_budget, facts.task, facts.encoder
     return load_data(section, settings.seed, *how)
 
 

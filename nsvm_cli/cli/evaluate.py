@@ -57,22 +57,21 @@ def evaluate(options: argparse.Namespace) -> None:
     changes = {key.removeprefix("dataset."): value for key, value in changes.items()}
 
     from nsvm_cli.artifacts.evaluation import evaluate_model
-    from nsvm_cli.datasets import SampleCache
     from nsvm_cli.runs.open_model import NoModelYetError, open_model
     from nsvm_cli.terminal.console import show_evaluation, show_evaluations
 
     dataset = None if name is None else _dataset(name)
     root = changes.get("root") if dataset is None else None
-    samples, rows, paths = SampleCache(), list[dict[str, Any]](), [options.path, *further]
+    rows, paths = list[dict[str, Any]](), [options.path, *further]
     for path in paths:
         try:
-            file, model = open_model(path, runtime_of(options), say, samples, root)
+            file, model = open_model(path, runtime_of(options), say, root)
         except NoModelYetError as error:
             if path == paths[-1] and not rows:
                 raise
             say(error)
             continue
-        rows.append(figures := evaluate_model(file, model, options.split, dataset, changes, say, samples))
+        rows.append(figures := evaluate_model(file, model, options.split, dataset, changes, say))
         if options.json:
             answer(json.dumps(figures, allow_nan=False))
     if not options.json:

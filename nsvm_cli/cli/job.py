@@ -123,13 +123,12 @@ class Run:
         self.held = not self.single
         if self.single:
             flash("loading PyTorch and the data")
-        from nsvm_cli.datasets import shared_samples
         from nsvm_cli.parallel.device import take_turns
         from nsvm_cli.runs.experiment import prepare
 
         if not self.single and settings.device != "cpu":
             take_turns(self.fields["job"])
-        experiment = prepare(settings, None if self.single else shared_samples(self.fields["sweep"]))
+        experiment = prepare(settings)
         with RunDirectory(self.directory, plain(settings), if_exists) as directory:
             self.held = True
             self.write("running")

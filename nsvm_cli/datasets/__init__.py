@@ -118,42 +118,10 @@ def build_source(settings: Mapping[str, Any]) -> Source:
     return build(DATASETS, "dataset", settings)
 
 
-class SampleCache:
-    """The samples that were loaded last, for further runs on the same: those of a sweep.
-
-    Samples that are drawn with a seed are not kept.
-    """
-
-    _kept: tuple[dict[str, Any], Samples | Table] | None = None
-
-    def load(self, source: Source, settings: Mapping[str, Any], seed: int) -> Samples | Table:
-        """Return the samples of a source, which was built from these settings."""
-        what = {key: value for key, value in settings.items() if key != "validation"}  # splits come later
-        if self._kept is not None and self._kept[0] == what:
-            return self._kept[1]
-        rng = generator(seed, Stream.DATA)
-        before = rng.bit_generator.state
-        with plugin_errors():
-            samples = source.load(rng)
-        if not isinstance(samples, Samples | Table):
-            got = type(samples).__name__
-            raise InputError(f"dataset {settings['name']} returned {got}, expected Samples or a Table")
-        if rng.bit_generator.state == before:
-            self._kept = what, samples
-        return samples
-
-
-@functools.lru_cache(maxsize=1)
-def shared_samples(*key: object) -> SampleCache:
-    """Return the samples that this process has loaded for all runs with a key, such as that of a sweep."""
-    return SampleCache()
-
-
 def load_data(
     settings: Mapping[str, Any],
     seed: int,
     kind: str = "classification",
-    cache: SampleCache | None = None,
     memory_budget: int = MEMORY_BUDGET,
     task: Task | None = None,
     encoder: TableEncoder | None = None,
@@ -161,7 +129,6 @@ def load_data(
     """Load and split the data set that a ``dataset:`` section names.
 
     Args:
-        cache: keeps the samples for further runs.
         memory_budget: see ``memory_limit``.
         task, encoder: those of a model, if the data are for one that was trained before.
 
@@ -170,7 +137,11 @@ def load_data(
     """
     source = build_source(settings)
     with memory_limit(memory_budget):
-        samples = (cache or SampleCache()).load(source, settings, seed)
+        with plugin_errors():
+            samples = source.load(generator(seed, Stream.DATA))
+        if not isinstance(samples, Samples | Table):
+            got = type(samples).__name__
+            raise InputError(f"dataset {settings['name']} returned {got}, expected Samples or a Table")
         data = split_data(samples, source.validation, seed, source.global_scaling, kind, task, encoder)
     return replace(data, origins=samples.origins or (str(settings["name"]),))
 

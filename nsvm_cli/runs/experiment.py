@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from nsvm_cli.config.registry import construct, one_line
 from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
-from nsvm_cli.datasets import Data, SampleCache, load_data
+from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.augmentation import build_augmentation
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
 from nsvm_cli.engines import LITERAL, Engine, compile_steps, select, taken_by, why_slower
@@ -139,11 +139,10 @@ class Experiment:
         return model.with_facts(theta_change=theta_change(*networks), feature_change=moved)
 
 
-def prepare(settings: Settings, samples: SampleCache | None = None, data: Data | None = None) -> Experiment:
+def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     """Load the data and build the objects of a run.
 
     Args:
-        samples: keeps what is loaded for the next run.
         data: takes the place of what the settings name.
 
     Raises:
@@ -152,7 +151,7 @@ def prepare(settings: Settings, samples: SampleCache | None = None, data: Data |
     """
     parts = build_parts(settings)  # before loading the data, which may take minutes
     build_logger(settings.logger)
-    data = data or load(settings, samples)
+    data = data or load(settings)
     task, train, dtype = data.task, data.splits["train"], getattr(torch, settings.dtype)
     scaling = fit_scaling(train.x, data.global_scaling)
     problem = Problem(
@@ -174,13 +173,13 @@ def prepare(settings: Settings, samples: SampleCache | None = None, data: Data |
     return Experiment(settings, data, scaling, facts, problem, F, algorithm, engine)
 
 
-def load(settings: Settings, samples: SampleCache | None = None) -> Data:
+def load(settings: Settings) -> Data:
     """Load and split the data of a run.
 
     Raises:
         InputError: they are missing or damaged, or lack the validation set that the run needs.
     """
-    data = load_data(settings.dataset, settings.seed, settings.task, samples, settings.memory_budget)
+    data = load_data(settings.dataset, settings.seed, settings.task, settings.memory_budget)
     uses = {"validation.every": settings.validation.every, "calibration=sigmoid": settings.calibration}
     for use, asked in uses.items():
         if asked and not data.splits.sizes["validation"]:

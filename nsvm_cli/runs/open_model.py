@@ -9,7 +9,7 @@ from typing import Any
 from nsvm_cli.artifacts.evaluation import checked_split, data_for
 from nsvm_cli.artifacts.model_file import expect_tensors, load_model, within_means
 from nsvm_cli.config.settings import parse_settings, with_values
-from nsvm_cli.datasets import Data, SampleCache
+from nsvm_cli.datasets import Data
 from nsvm_cli.datasets.base import ARRAYS
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.nsvm import NSVM
@@ -29,7 +29,6 @@ def open_model(
     path: str | Path,
     runtime: Mapping[str, Any] | None = None,
     say: Say = str,
-    samples: SampleCache | None = None,
     root: str | None = None,
 ) -> tuple[Path, NSVM]:
     """Return a trained model and the file that it comes from, which may come from an untrusted source.
@@ -40,7 +39,6 @@ def open_model(
     Args:
         runtime: ``device``, ``threads`` and ``memory_budget`` that override those of the file.
         say: shows which step a checkpoint is of.
-        samples: keeps the data, which a checkpoint needs, for the next one.
         root: the folder of the data of a checkpoint, if it has moved.
 
     Raises:
@@ -58,7 +56,7 @@ def open_model(
             expect_tensors(read_config(path))
         raise InputError(f"{path} has no {final.name}: expected a run that has finished or has a checkpoint")
     moved = {} if root is None else {"dataset.root": root}
-    return found[0], _model_of(*found, moved, runtime, say, samples)
+    return found[0], _model_of(*found, moved, runtime, say)
 
 
 def load_trained(run: Path, runtime: Mapping[str, Any], say: Say = str) -> tuple[NSVM, Data]:
@@ -67,13 +65,13 @@ def load_trained(run: Path, runtime: Mapping[str, Any], say: Say = str) -> tuple
     Raises:
         InputError: the model file or the data are missing, damaged or in no file, or do not match.
     """
-    _, model = open_model(run, runtime, say, samples := SampleCache())
+    _, model = open_model(run, runtime, say)
     if model.facts.source == ARRAYS:
         raise InputError(
             f"{run} was saved by an estimator, without the arrays that it was trained on: expected the model "
             "of a run, for which nsvm train reads its data from a file"
         )
-    data = data_for(model, model.settings.dataset, samples)
+    data = data_for(model, model.settings.dataset)
     _expect_same(data, model.facts.sha256)
     checked_split(model.facts, data, data.splits.held_out)
     i, m = model.expansion.i, data.splits.sizes["train"]
@@ -96,13 +94,12 @@ def _model_of(
     moved: Mapping[str, str],
     runtime: Mapping[str, Any],
     say: Say,
-    samples: SampleCache | None,
 ) -> NSVM:
     expect_tensors(checkpoint.settings)
     settings = parse_settings(with_values(checkpoint.settings, moved))
     # with the engine of the checkpoint, and whatever its logger may need
     settings = within_means(settings, {"engine": "auto", "logger": {"name": "none"}, **runtime})
-    e = with_engine_of(checkpoint, prepare(settings, samples))
+    e = with_engine_of(checkpoint, prepare(settings))
     _expect_same(e.data, checkpoint.environment.get("data"), f"{file}: ")
     state = restore_state(e, checkpoint)
     step = f"step {state.t} of {e.trainer.total}"
