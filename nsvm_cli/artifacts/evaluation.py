@@ -47,7 +47,7 @@ def evaluate_model(
         say(remark)
     if facts.plugins_sha256 not in (None, code_sha256()):
         say("the code of the plugins is not that of training: the scores may be those of another model")
-    if split is None and not data.official_split and data.sha256 != facts.sha256:
+    if split is None and data.samples.official_test is None and data.samples.sha256 != facts.sha256:
         whole = data.splits.sizes["all"]
         say(f"scoring {len(chosen)} of {whole} samples, the {name} set of other data; --split all takes all")
     return {
@@ -65,17 +65,16 @@ def evaluate_model(
         "steps": facts.steps,
         "seed": settings.seed,
         "classes": list(facts.classes),
-        "source": data.source,
-        "sha256": data.sha256,
-        "same_data": data.sha256 == facts.sha256,
+        "source": data.samples.source,
+        "sha256": data.samples.sha256,
+        "same_data": data.samples.sha256 == facts.sha256,
     }
 
 
 def data_for(model: NSVM, section: Section) -> Data:
     """Return the data that a ``dataset:`` section names, in the form that a model takes."""
-    settings, facts = model.settings, model.facts
-    how = settings.task, settings.memory_budget, facts.task, facts.encoder
-    return load_data(section, settings.seed, *how)
+    s, facts = model.settings, model.facts
+    return load_data(section, s.seed, s.task, s.memory_budget, facts.task, facts.encoder)
 
 
 def checked_split(facts: Facts, data: Data, split: str) -> Split:
@@ -84,14 +83,14 @@ def checked_split(facts: Facts, data: Data, split: str) -> Split:
     Raises:
         InputError: it is empty, or does not match the model.
     """
-    chosen = data.splits[split]
+    chosen, source = data.splits[split], data.samples.source
     if len(chosen) == 0:
-        raise InputError(f"--split {split}: {data.source} has no {split} samples with these settings")
+        raise InputError(f"--split {split}: {source} has no {split} samples with these settings")
     if (shape := tuple(chosen.x.shape[1:])) != facts.shape:
-        raise InputError(f"the model expects samples of shape {facts.shape}, {data.source} has {shape}")
+        raise InputError(f"the model expects samples of shape {facts.shape}, {source} has {shape}")
     if data.task != facts.task:
         theirs, ours = " from ".join(facts.classes), ", ".join(data.task.classes)
-        raise InputError(f"the model tells {theirs}, {data.source} has {ours}")
+        raise InputError(f"the model tells {theirs}, {source} has {ours}")
     return chosen
 
 
@@ -100,7 +99,7 @@ def _remark(facts: Facts, data: Data) -> str:
     if facts.columns is not None and data.columns is not None:
         ignored = [name for name in data.columns if name not in facts.columns]
         return f"ignoring columns that the model was not trained on: {', '.join(ignored)}" if ignored else ""
-    if (facts.columns is None and data.columns is None) or data.sha256 == facts.sha256:
+    if (facts.columns is None and data.columns is None) or data.samples.sha256 == facts.sha256:
         return ""
-    which = "the model file" if facts.columns is None else data.source
+    which = "the model file" if facts.columns is None else data.samples.source
     return f"{which} does not name its columns: they are matched by their order"

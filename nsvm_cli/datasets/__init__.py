@@ -71,21 +71,15 @@ class Splits:
 class Data:
     """A data set and its splits.
 
-    With ``official_split`` the test set is the same for every seed; if ``generated``, each seed has samples
-    of its own. Otherwise all seeds split the same samples, each in its own way. For a table, ``columns`` are
-    the names of its columns, and ``encoder`` turned them into features. For ``origins`` see ``Samples``.
+    For a table, ``columns`` are the names of its columns, and ``encoder`` turned them into features.
     """
 
+    samples: Samples
     splits: Splits
-    official_split: bool
-    generated: bool
     global_scaling: bool
     task: Task
-    source: str
-    sha256: str
     columns: tuple[str, ...] | None = None
     encoder: TableEncoder | None = None
-    origins: tuple[str, ...] = ()
 
     @property
     def held_out(self) -> Split:
@@ -142,8 +136,7 @@ def load_data(
         if not isinstance(samples, Samples | Table):
             got = type(samples).__name__
             raise InputError(f"dataset {settings['name']} returned {got}, expected Samples or a Table")
-        data = split_data(samples, source.validation, seed, source.global_scaling, kind, task, encoder)
-    return replace(data, origins=samples.origins or (str(settings["name"]),))
+        return split_data(samples, source.validation, seed, source.global_scaling, kind, task, encoder)
 
 
 def split_data(
@@ -168,7 +161,8 @@ def split_data(
     if isinstance(samples, Table):
         table = samples
         y, classes = code_labels(table, kind, task.classes if task else None)
-        samples = Samples(np.empty((len(y), 0)), y, classes, table.source, table.official_test)
+        x, test = np.empty((len(y), 0)), table.official_test
+        samples = Samples(x, y, classes, table.source, test, origins=table.origins)
     elif kind != (expected := samples.task.kind):
         what = "classes" if expected == "classification" else "real targets"
         raise InputError(f"{samples.source} has {what}: expected task={expected}, got task={kind}")
@@ -177,17 +171,8 @@ def split_data(
         columns = tuple(map(str, table.cells))
         encoder = encoder if task else fit_encoder(table, rows["train"])
         samples = replace(samples, x=features(table, encoder))
-    return Data(
-        Splits(samples, rows),
-        samples.official_test is not None,
-        samples.generated,
-        global_scaling,
-        task if task and kind == "regression" else _task(samples, rows["train"]),
-        samples.source,
-        samples.sha256,
-        columns,
-        encoder,
-    )
+    task = task if task and kind == "regression" else _task(samples, rows["train"])
+    return Data(samples, Splits(samples, rows), global_scaling, task, columns, encoder)
 
 
 def _task(samples: Samples, train: np.ndarray) -> Task:

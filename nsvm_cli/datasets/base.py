@@ -45,9 +45,10 @@ class Samples:
 
     ``x`` holds numbers, or the bytes of images (see ``as_float``). ``y`` holds the codes of ``classes``, in
     their order: -1 and +1 for two, 0, 1, 2, ... for more; without classes, real targets. Rows from
-    ``official_test`` on are the official test set. ``generated`` says that the samples were drawn for this
-    seed, so that the runs of other seeds are independent. ``origins`` name what the samples were chosen from:
-    two choices from one origin are no independent data sets. The default is the name of the data set.
+    ``official_test`` on are the official test set, the same for every seed. ``generated`` says that the
+    samples were drawn for this seed, so that the runs of other seeds are independent. ``origins`` name what
+    the samples were chosen from, if it is not the data set of their name: two choices from one origin are no
+    independent data sets.
     """
 
     x: Float64[np.ndarray, "m ..."] | UInt8[np.ndarray, "m ..."]
@@ -76,7 +77,7 @@ class Samples:
         """The task that y defines; for real targets, before they are standardised."""
         return task_for(self.classes) if self.classes else Regression()
 
-    @property
+    @functools.cached_property
     def sha256(self) -> str:
         """The SHA-256 of x and y as little-endian float64, independent of the file format."""
         digest = hashlib.sha256()

@@ -81,7 +81,7 @@ def environment(experiment: Experiment) -> dict[str, str]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
         "threads": str(torch.get_num_threads()),
         "engine": circumstances(experiment.engine),
-        "data": experiment.data.sha256,
+        "data": experiment.data.samples.sha256,
         **({"plugins_sha256": sha256} if sha256 else {}),
     }
 

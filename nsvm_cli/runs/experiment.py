@@ -209,8 +209,8 @@ def _facts(data: Data) -> Facts:
             shape=tuple(data.splits["train"].x.shape[1:]),
             classes=data.task.classes,
             steps=0,
-            source=data.source,
-            sha256=data.sha256,
+            source=data.samples.source,
+            sha256=data.samples.sha256,
             columns=None if data.encoder is None else data.encoder.columns,
             target=(data.task.mean, data.task.std) if isinstance(data.task, Regression) else None,
         )

@@ -114,5 +114,5 @@ def _model_of(
 
 
 def _expect_same(data: Data, sha256: str | None, where: str = "") -> None:
-    if data.sha256 != sha256:
-        raise InputError(f"{where}{data.source} or its test set has changed since the run")
+    if data.samples.sha256 != sha256:
+        raise InputError(f"{where}{data.samples.source} or its test set has changed since the run")

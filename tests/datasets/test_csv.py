@@ -51,7 +51,7 @@ def test_separators(write: Write, typed: str) -> None:
     content = "\ufeff" + table(separator=separator).replace("\n", "\r\n")
     data = load("csv", path=write(content), separator=typed)
     assert_the_table(data)
-    assert data.sha256 == hashlib.sha256(X.tobytes() + Y.tobytes()).hexdigest(), "that of the numbers"
+    assert data.samples.sha256 == hashlib.sha256(X.tobytes() + Y.tobytes()).hexdigest(), "that of the numbers"
 
 
 @pytest.mark.parametrize("separator", ["::", "", "\n", "é", '"'])

@@ -147,7 +147,7 @@ def test_columns_that_no_model_can_use_are_refused(write: Write, changes: Any, s
 def test_columns_are_left_out(write: Write) -> None:
     whole = load("csv", path=write(TABLE))
     more = TABLE.assign(id=[f"nr {i}" for i in ROW], note="x")
-    assert load("csv", path=write(more), drop=["id", "note"]).sha256 == whole.sha256
+    assert load("csv", path=write(more), drop=["id", "note"]).samples.sha256 == whole.samples.sha256
     assert refusal("csv", path=write(more), drop=["ids"]).startswith(
         f"dataset.drop: {write(more)} has no column 'ids'; did you mean id?"
     )
@@ -158,7 +158,7 @@ def test_a_test_set_of_its_own(write: Write, tmp_path: Path) -> None:
     packed = tmp_path / "test.csv.gz"
     packed.write_bytes(gzip.compress(test.to_csv(index=False).encode()))
     data = load("csv", path=write(train), test_path=str(packed), drop=["id"], seed=5)
-    assert data.official_split
+    assert data.samples.official_test == 90
     np.testing.assert_array_equal(rows_of(data, "train"), ROW[:90])
     np.testing.assert_array_equal(rows_of(data, "test"), ROW[90:])
     assert data.encoder.columns["size"] == TABLE["size"][:90].median()

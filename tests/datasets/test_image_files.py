@@ -87,7 +87,8 @@ def test_samples_are_what_the_files_hold(
     for name, rows in (("train", slice(M)), ("test", slice(M, None))):
         np.testing.assert_array_equal(data.splits[name].x, pixels(*shape)[rows])
         np.testing.assert_array_equal(data.splits[name].y, LABELS[rows])
-    assert (data.task.classes, data.official_split, data.global_scaling) == (tuple(source.names), True, True)
+    assert (data.task.classes, data.samples.official_test) == (tuple(source.names), M)
+    assert data.global_scaling
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_cached_files_need_no_network(
     root = use(MNIST, contents, tmp_path / "nsvm", monkeypatch)
     for connecting in ("socket", "getaddrinfo"):
         monkeypatch.setattr(socket, connecting, lambda *_, **__: pytest.fail("it connects"))
-    assert load("fake").sha256 == load("fake", root=str(root)).sha256
+    assert load("fake").samples.sha256 == load("fake", root=str(root)).samples.sha256
 
 
 def test_what_cannot_be_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +130,7 @@ def test_the_papers_zeros_and_ones() -> None:
     x = data.splits["all"].x
     assert x.shape == (14780, 1, 28, 28)
     assert (x.dtype, x.min().item(), x.max().item()) == (torch.uint8, 0, 255)
-    assert data.sha256 == "27e4b436c0a59ec12259e6fa7afd0c6274848251f97ebe2019481dd1090c7577"
+    assert data.samples.sha256 == "27e4b436c0a59ec12259e6fa7afd0c6274848251f97ebe2019481dd1090c7577"
 
 
 @pytest.mark.parametrize("classes", [(1, 0), (7, 0, 3), None])
@@ -138,7 +139,7 @@ def test_digits_are_enlarged_but_otherwise_unchanged(classes: tuple[int, ...] | 
     rows = np.isin(digits.target, chosen)
     data = load("digits", classes=classes)
     assert (data.task.classes, data.global_scaling) == (tuple(map(str, chosen)), True)
-    assert data.origins == ("digits",), "whichever classes are chosen"
+    assert data.samples.origins == (), "but its name, whichever classes are chosen"
     part = data.splits["all"]
     labels = [chosen.index(label) for label in digits.target[rows].tolist()]
     np.testing.assert_array_equal(data.task.index(part.y), labels)

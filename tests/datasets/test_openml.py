@@ -24,7 +24,7 @@ def test_a_local_copy_with_its_label_last(tmp_path: Path) -> None:
     data = load("openml", id=5, path=str(file))
     assert data.task.classes == ("no", "yes")
     assert data.columns == ("a", "b", "colour")
-    assert data.origins == ("OpenML 5",)
+    assert data.samples.origins == ("OpenML 5",)
     assert data.splits.sizes["all"] == 60
     other = load("openml", id=5, path=str(file), label="colour", drop=["a"])
     assert (other.task.classes, other.columns) == (("blue", "red"), ("b", "answer"))
@@ -53,7 +53,7 @@ def test_what_the_package_has(
     monkeypatch.setattr(openml.datasets, "get_dataset", lambda number, **_: answer)
     for said in (f"Downloading OpenML 61 from {openml.config.server}\n", ""):
         data = load("openml", id=61)
-        assert (data.task.classes, data.source, data.columns) == (("p", "q"), "OpenML 61", ("a", "b"))
+        assert (data.task.classes, data.samples.source, data.columns) == (("p", "q"), "OpenML 61", ("a", "b"))
         np.testing.assert_array_equal(data.splits["all"].x[:2], [[0, 1, 0], [1, 0, 1]])
         assert capfd.readouterr() == ("", said)
         (tmp_path / "datasets" / "61").mkdir(parents=True, exist_ok=True)

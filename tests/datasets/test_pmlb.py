@@ -41,7 +41,7 @@ def test_every_layout(tmp_path: Path, path: str, label: str) -> None:
     data = load("pmlb", table="letter", root=str(tmp_path))
     np.testing.assert_array_equal(data.splits["all"].x, X)
     np.testing.assert_array_equal(data.splits["all"].y, KINDS)
-    assert (data.task.classes, data.source) == (("0", "1", "2"), str(file))
+    assert (data.task.classes, data.samples.source) == (("0", "1", "2"), str(file))
 
 
 @pytest.mark.parametrize("name", ["../letter", "/etc/passwd", "..", "", "a\\b", "letter\n", "x" * 200])

@@ -31,5 +31,5 @@ def test_classes_are_the_two_normal_distributions(
 
 def test_the_seed_determines_the_draw() -> None:
     first, again, other = (load("ringnorm", seed, samples=100) for seed in (5, 5, 6))
-    assert first.sha256 == again.sha256
+    assert first.samples.sha256 == again.samples.sha256
     assert not np.isin(first.splits["all"].x, other.splits["all"].x).any()

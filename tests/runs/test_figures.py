@@ -39,6 +39,7 @@ def test_without_a_learning_rate_nothing_changes(algorithm: str, tmp_path: Path)
         result = run(tmp_path / str(moved), algorithm=chosen, optimizer=optimizer)
         assert (result["theta_change"] > 0, result["feature_change"] > 0) == (moved, moved)
         assert result["parameters"] == 20 * 8 + 8 + 8 * 6 + 6
+        assert result["data"]["origins"] == ["ringnorm"]
     result = run(tmp_path / "identity", network={"name": "identity"})
     assert (result["parameters"], result["theta_change"], result["feature_change"]) == (0, None, 0)
 
