@@ -65,6 +65,11 @@ class Candidate:
         words = (f"{key}={'null' if value is None else value}" for key, value in self.point.items())
         return printable(" ".join(words))
 
+    def row(self, metric: str) -> dict[str, Any]:
+        """Return the row of a finalist in the table of these."""
+        means = {metric: self.mean, "standard_error": self.error, f"search_{metric}": mean(self.scores)}
+        return {"candidate": self.number, **means, "overrides": self.overrides}
+
 
 def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None = None) -> float:
     """Train once and return the metric of the task on the validation set: accuracy, or R^2 for real targets.
@@ -135,45 +140,44 @@ def tune(
     for corner in (0, -1):
         point = {key: ends(d)[corner] for key, d in space.items()}
         prepare(parse_settings(with_values(values, point, "tune.space.")))
-    directory = Path(search.directory)
-    with locked(directory):
+    directory, jobs = Path(search.directory), search.jobs or cores()
+    with locked(directory), Workers(jobs, begin) as workers:
         study = _study(values, search, space, directory / "study.log")
         if not study.get_trials(deepcopy=False):
             study.enqueue_trial({key: settings[key] for key in space if holds(space[key], settings.get(key))})
-        with Workers(jobs := search.jobs or cores(), begin) as workers:
 
-            def score(point: Point, seed: int) -> Future[float]:
-                return workers.submit(validation_score, with_values(values, point), seed, search.seconds)
+        def score(point: Point, seed: int) -> Future[float]:
+            return workers.submit(validation_score, with_values(values, point), seed, search.seconds)
 
-            def attempt() -> None:
-                trial, scores = study.ask({**space}), list[float]()
-                point = {key: _rounded(v, settings.get(key)) for key, v in trial.params.items()}
-                trial.set_user_attr("point", point)
-                for n in range(search.seeds):
-                    scores.append(outcome(score(point, search.first_seed + n)))
-                    trial.report(scores[-1], n)
-                    if trial.should_prune():
-                        break
-                study.tell(trial, mean(scores))
-                observe(Candidate(trial.number, point, scores))
+        def attempt() -> None:
+            trial = study.ask({**space})
+            point = {key: _rounded(v, settings.get(key)) for key, v in trial.params.items()}
+            observe(_tried(study, trial, search, point, score))
 
-            _optimize(study, search.trials, attempt, jobs, workers)
-            finalists = _final(study, search, score, experiment.data)
+        _optimize(study, search.trials, attempt, jobs, workers)
+        finalists = _final(study, search, score, experiment.data)
     if not finalists or finalists[0].mean == 0:
         raise RunError("no candidate completed training with every seed: expected a smaller tune.space")
-    metric = experiment.data.task.metric
-    rows = [
-        {
-            "candidate": c.number,
-            metric: c.mean,
-            "standard_error": c.error,
-            f"search_{metric}": mean(c.scores),
-            "overrides": c.overrides,
-        }
-        for c in finalists
-    ]
+    rows = [candidate.row(experiment.data.task.metric) for candidate in finalists]
     write_atomically(directory / "finalists.csv", csv_text(rows).encode())
     return finalists
+
+
+Score = Callable[[Point, int], "Future[float]"]
+"""Trains with a seed in a worker process; see ``validation_score``."""
+
+
+def _tried(study: optuna.Study, trial: optuna.Trial, search: Search, point: Point, score: Score) -> Candidate:
+    """Train a candidate with one seed after the other, until it is hopeless."""
+    trial.set_user_attr("point", point)
+    scores: list[float] = []
+    for n in range(search.seeds):
+        scores.append(outcome(score(point, search.first_seed + n)))
+        trial.report(scores[-1], n)
+        if trial.should_prune():
+            break
+    study.tell(trial, mean(scores))
+    return Candidate(trial.number, point, scores)
 
 
 def effective(values: Mapping[str, Any], experiment: Experiment) -> dict[str, Any]:
@@ -250,15 +254,13 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
     return study
 
 
-def _final(
-    study: optuna.Study, search: Search, score: Callable[[Point, int], Future[float]], data: Data
-) -> list[Candidate]:
+def _final(study: optuna.Study, search: Search, score: Score, data: Data) -> list[Candidate]:
     """Return the best candidates, ranked with further seeds: the first ones favour lucky candidates."""
     first = search.first_seed + search.seeds
     seeds = range(first, first + search.final_seeds)
     known: dict[str, float] = dict(study.user_attrs.get("final", {}))
     sizes = data.splits.sizes
-    overlap = 0.0 if data.generated else sizes["validation"] / sizes["train"]
+    overlap = 0.0 if data.samples.generated else sizes["validation"] / sizes["train"]
     samples = sizes["validation"] if data.task.classes else None
     tried = [
         Candidate(t.number, t.user_attrs["point"], [*t.intermediate_values.values()], [], overlap, samples)
