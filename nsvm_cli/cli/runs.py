@@ -60,7 +60,7 @@ def _show(records: Sequence[RunRecord]) -> None:
     if not records:
         answer("no run matches the filter")
         return
-    from nsvm_cli.comparison.runs_table import FIGURES, KEPT, runs_table
+    from nsvm_cli.comparison.records import FIGURES, KEPT, runs_table
     from nsvm_cli.terminal.console import show_runs
 
     table = runs_table(records)

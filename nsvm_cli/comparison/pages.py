@@ -12,8 +12,7 @@ from typing import Any
 from nsvm_cli.comparison.cells import cells
 from nsvm_cli.comparison.compare import Comparison, Ranking, compare, ranking
 from nsvm_cli.comparison.figures import figures
-from nsvm_cli.comparison.records import RunRecord, overridden
-from nsvm_cli.comparison.runs_table import FIGURES, runs_table
+from nsvm_cli.comparison.records import FIGURES, RunRecord, overridden, runs_table
 from nsvm_cli.comparison.table import notes, tables
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError

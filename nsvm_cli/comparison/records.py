@@ -1,4 +1,4 @@
-"""The runs below some folders: what became of each, its settings, and its figures."""
+"""The runs below some folders: what became of each, its settings and figures, and a table of these."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
@@ -26,6 +28,7 @@ from nsvm_cli.storage.run_directory import (
     read_result,
     read_status,
 )
+from nsvm_cli.words import METRIC_FORMATS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -202,3 +205,49 @@ def rows_of(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
     rows = [record.values() for record in records]
     columns = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name) for name in columns} for row in rows]
+
+
+FIGURES = (
+    *("validation_accuracy", "validation_r2", "test_accuracy", "test_r2", "train_accuracy", "train_r2"),
+    *("support_vectors", "train_seconds"),
+)
+"""The figures of the table, if any run has them."""
+
+KEPT = ("run", "dataset", "algorithm", "seed", "status", "message", *FIGURES[:4])
+"""The columns that are shown even if there is no room for others."""
+
+
+@dataclass(frozen=True)
+class RunsTable:
+    """Columns of text by their heads, the folder above all runs, and how many of these have which status."""
+
+    folder: Path
+    count: str
+    columns: Mapping[str, Sequence[str]]
+
+
+def runs_table(records: Sequence[RunRecord]) -> RunsTable:
+    """Return the table of one or more runs: the settings that tell them apart, status and figures."""
+    paths = [Path(os.path.abspath(record.path)) for record in records]  # without the .. that may be in them
+    folder = Path(os.path.commonpath([path.parent for path in paths]))
+    count = Counter(record.status for record in records)
+    rows, names = [record.values() for record in records], (*telling(records), "status", *FIGURES, "message")
+    texts = {name.removesuffix(".name"): [_text(name, row.get(name)) for row in rows] for name in names}
+    shown = {head: column for head, column in texts.items() if any(column)}
+    return RunsTable(
+        folder,
+        ", ".join(f"{n} {status}" for status, n in count.most_common()),
+        {"run": [str(path.relative_to(folder)) for path in paths], **shown},
+    )
+
+
+def _text(name: str, value: Any) -> str:
+    """Return the text of a setting, or of a figure in its format."""
+    if name not in FIGURES:
+        return "" if value is None else value if isinstance(value, str) else json.dumps(value)
+    if not isinstance(value, (int, float)) or abs(value) > sys.float_info.max:  # 10**400 is valid JSON
+        return ""
+    metric = name.partition("_")[2]
+    if metric in METRIC_FORMATS:
+        return METRIC_FORMATS[metric][1](value)
+    return f"{value:.1f}" if name == "train_seconds" else str(value)

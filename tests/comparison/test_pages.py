@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from nsvm_cli.comparison.pages import write_report
-from nsvm_cli.comparison.records import RunRecord
-from nsvm_cli.comparison.runs_table import runs_table
+from nsvm_cli.comparison.records import RunRecord, runs_table
 from nsvm_cli.comparison.table import SENTENCES
 from tests.comparison.test_compare import failed, run, runs_of
 from tests.comparison.test_figures import written
