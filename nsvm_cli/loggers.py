@@ -26,7 +26,14 @@ from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.plugins import location
 from nsvm_cli.storage.files import locked
-from nsvm_cli.storage.run_directory import KEPT_BY_LOGGERS, Status, numbers_in, read_tracking, write_tracking
+from nsvm_cli.storage.run_directory import (
+    KEPT_BY_LOGGERS,
+    TRACKING,
+    Status,
+    numbers_in,
+    read_tracking,
+    write_json,
+)
 
 Name = Annotated[str, Field(min_length=1)]
 
@@ -215,7 +222,7 @@ class Tracking:
         directory = self.run.directory
         try:
             if (run_id := self.logger.start(self.run)) is not None:
-                write_tracking(directory, {**read_tracking(directory), self.name: run_id})
+                write_json(directory / TRACKING, {**read_tracking(directory), self.name: run_id})
         except InputError:
             raise
         except Exception as error:

@@ -86,7 +86,11 @@ class RunDirectory:
             if not has_run(path):
                 write_config(path, settings)
             elif if_exists != "resume":
-                raise InputError(_holds_a_run(path))
+                resume = f" that is not finished (resume it with nsvm train resume={path})"
+                raise InputError(
+                    f"{path} already holds a run{'' if is_finished(path) else resume}: name a new folder, or "
+                    "replace it with overwrite=true"
+                )
             self.recorded = read_config(path)
         except BaseException:
             self._open.close()
@@ -220,11 +224,6 @@ def numbers_in(record: Mapping[str, Any]) -> dict[str, int | float]:
     return {name: value for name, value in record.items() if type(value) in (int, float)}
 
 
-def write_tracking(path: Path, runs: Mapping[str, str]) -> None:
-    """Record the loggers' ids of the run in a directory, by the names of the loggers."""
-    write_json(path / TRACKING, runs)
-
-
 def read_tracking(path: Path) -> dict[str, str]:
     """Return the loggers' ids of the run in a directory, by the names of the loggers.
 
@@ -255,15 +254,6 @@ def _read_json(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{file} cannot be read: expected a JSON object")
     return content
-
-
-def _holds_a_run(path: Path) -> str:
-    if is_finished(path):
-        return f"{path} already holds a run: name a new folder, or replace it with overwrite=true"
-    return (
-        f"{path} already holds a run that is not finished: resume it with nsvm train resume={path}, name a "
-        "new folder, or replace it with overwrite=true"
-    )
 
 
 CONFIG_BYTES, JSON_BYTES, LEVELS = 2**16, 2**24, 16
