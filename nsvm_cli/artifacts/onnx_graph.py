@@ -111,11 +111,7 @@ def _distances(a: Any, b: Any, p: float, compute_mode: int | None) -> Any:
 
 def _metadata(facts: Facts) -> dict[str, str]:
     """Return what a user of the graph has to know, as text or JSON."""
-    properties = {"classes": json.dumps(facts.classes)}
-    if (encoder := facts.encoder) is None:
-        return properties
-    text = [f"{name}={value}" for name, values in encoder.text.items() for value in values]
-    return properties | {
-        "features": json.dumps([*encoder.numbers, *text]),
-        "columns": json.dumps(encoder.columns),
-    }
+    about: dict[str, Any] = {"classes": facts.classes}
+    if (encoder := facts.encoder) is not None:
+        about |= {"features": encoder.features, "columns": encoder.columns}
+    return {name: json.dumps(value) for name, value in about.items()}

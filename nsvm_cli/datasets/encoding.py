@@ -61,9 +61,9 @@ class TableEncoder:
         return {name: texts for name, texts in self.columns.items() if isinstance(texts, tuple)}
 
     @property
-    def width(self) -> int:
-        """The number of features."""
-        return len(self.numbers) + sum(map(len, self.text.values()))
+    def features(self) -> list[str]:
+        """The names of the features, such as ``age`` and ``colour=red``."""
+        return [*self.numbers, *(f"{name}={text}" for name, texts in self.text.items() for text in texts)]
 
     def __call__(self, table: Table) -> Float64[np.ndarray, "m n"]:
         """Return the features of all rows. Columns are matched by name, others are ignored.

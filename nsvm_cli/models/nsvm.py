@@ -110,8 +110,8 @@ class Facts:
             raise ValueError(f"a sample has {values} values, expected at most {SAMPLE_VALUES}")
         if (len(self.classes) < 2) == (self.target is None):
             raise ValueError(f"expected two or more classes, or a target, got {len(self.classes)} classes")
-        if (encoder := self.encoder) and self.shape != (encoder.width,):
-            raise ValueError(f"its columns give {encoder.width} features, expected shape {list(self.shape)}")
+        if (encoder := self.encoder) and self.shape != (width := len(encoder.features),):
+            raise ValueError(f"its columns give {width} features, expected shape {list(self.shape)}")
 
     @property
     def encoder(self) -> TableEncoder | None:

@@ -20,7 +20,7 @@ from nsvm_cli.artifacts.prediction import explain
 from nsvm_cli.config.settings import flat
 from nsvm_cli.datasets import Data
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.models.nsvm import NSVM, Facts
+from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.output import shortened
 from nsvm_cli.page import pictures
 from nsvm_cli.page.curves import panels_of, plot_panel
@@ -169,7 +169,9 @@ def _samples(
         seen = data.splits["train"].x
         bounds = float(seen.min()), float(seen.max())
         return Images(caption, [image(*shown, bounds) for shown in zip(x, texts, strict=True)])
-    head = ["", *columns_of(model.facts)[:MOST_COLUMNS]]
+    encoder, n = model.facts.encoder, math.prod(model.facts.shape)
+    names = encoder.features if encoder else [f"feature {j}" for j in range(1, n + 1)]
+    head = ["", *names[:MOST_COLUMNS]]
     values = [sample.flatten()[:MOST_COLUMNS].tolist() for sample in x]
     rows = [(text, *map("{:.10g}".format, row)) for text, row in zip(texts, values, strict=True)]
     return Table(caption, head, rows, range(1, len(head)))
@@ -190,14 +192,6 @@ def image(x: Real[Tensor, "channels height width"], text: str, bounds: tuple[flo
     png = io.BytesIO()
     Image.fromarray(pixels.squeeze(-1) if len(x) == 1 else pixels).save(png, "png", optimize=True)
     return Picture(png.getvalue(), text)
-
-
-def columns_of(facts: Facts) -> list[str]:
-    """Return the names of the features of samples that are no images, as the network gets them."""
-    if (encoder := facts.encoder) is None:
-        return [f"feature {n}" for n in range(1, math.prod(facts.shape) + 1)]
-    texts = [f"{name}: {text}" for name, categories in encoder.text.items() for text in categories]
-    return [*encoder.numbers, *texts]
 
 
 def support_vectors(model: NSVM, data: Data) -> Blocks:
