@@ -77,11 +77,9 @@ def curves(rows: Sequence[Comparison]) -> Figure | None:
                     end, colour = cell.mean(name), colours[cell.candidate]
                     handles[cell.candidate] = _plot(axis, points, cell, end, colour)
                 _scale(axis, [cell.mean(name) for cell, _ in cells])
-                style_axis(axis, "")
-                axis.set_xlabel(title)
-                axis.grid(alpha=0.3)
+                style_axis(axis, "", title)
             cell, _ = cells[0]
-            style_axis(line[0], _shown(cell.dataset))
+            line[0].set_title(_shown(cell.dataset), loc="left", fontsize=10)
             line[0].set_ylabel(f"{cell.split} {cell.unit}{' (0 if negative)' if cell.unit == R2 else ''}")
         words = [f"the best {len(colours)} of {len(names)} settings"] if len(colours) < len(names) else []
         words += ["lines: during training, points: after it" if recorded else "points: after training"]
@@ -141,10 +139,9 @@ def mean_ranks(ranking: Ranking) -> Figure:
         axis = figure.subplots()
         places, half = range(len(names)), ranking.critical / 2
         axis.errorbar([*ranking.ranks.values()], places, xerr=half, fmt="o", capsize=3, color=BLUE)
-        axis.set(ylim=(len(names) - 0.5, -0.5), xlabel=f"bars: critical difference, {2 * half:.2f}")
+        axis.set(ylim=(len(names) - 0.5, -0.5))
         axis.set_yticks(places, names)
-        axis.grid(alpha=0.3)
-        style_axis(axis, "")
+        style_axis(axis, "", f"bars: critical difference, {2 * half:.2f}")
         caption = f"mean ranks over {ranking.over}; {ranking.test}"
         figure.suptitle(caption, fontsize=SMALL, color=GRAY)
     return figure

@@ -144,7 +144,6 @@ def plot_panel(panel: Panel, axis: Axes) -> None:
     noisy = any(curve.noisy for curve in panel.curves)
     style_axis(axis, panel.title, f"step; thick: the mean of {WINDOW} records" if noisy else "step")
     axis.set_xlim(panel.first, panel.last + 0.01 * (panel.last - panel.first))
-    axis.grid(alpha=0.3)
     if any(curve.label for curve in panel.curves):
         axis.legend(frameon=False, fontsize=8, loc="best")
 

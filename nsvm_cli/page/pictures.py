@@ -135,5 +135,4 @@ def predictions(model: NSVM, data: Data) -> Blocks:
         style_axis(axis, "prediction against target", "target", "prediction")
         axis.axline((float(some.y[0]),) * 2, slope=1, color=GRAY, linewidth=1)
         axis.plot(some.y, model.predict(some.x).cpu(), "o", color=BLUE, markersize=3.5, alpha=0.7)
-        axis.grid(alpha=0.3)
     yield to_picture(figure, f"Prediction against target of {len(some)} samples")

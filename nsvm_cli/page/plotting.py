@@ -74,10 +74,10 @@ def _plain_matplotlib() -> Iterator[None]:
         log.setLevel(level)
 
 
-def style_axis(axis: Axes, title: str, across: str = "", up: str = "") -> None:
+def style_axis(axis: Axes, title: str, across: str, up: str = "") -> None:
     """Apply the common style of all plots to an axis, and name its two directions."""
     axis.set_title(title, loc="left", fontsize=10)
+    axis.set_xlabel(across, fontsize=8)
+    axis.set_ylabel(up, fontsize=8)
     axis.spines[["top", "right"]].set_visible(False)
-    if across or up:
-        axis.set_xlabel(across, fontsize=8)
-        axis.set_ylabel(up, fontsize=8)
+    axis.grid(alpha=0.3)
