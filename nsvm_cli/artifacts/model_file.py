@@ -117,15 +117,12 @@ def _check_specs(specs: Mapping[str, Spec], settings: Settings, facts: Facts) ->
     """Check the tensors of a model file against its settings and facts, without allocating memory."""
     expected = _specs(settings, facts, specs)
     for name in sorted(expected.keys() | specs.keys()):
-        if name not in expected:
-            raise ValueError(f"there should be no tensor {name!r}")
-        if name not in specs:
-            raise ValueError(f"it has no tensor {name!r}")
-        if specs[name] != expected[name]:
-            (dtype, shape), (got_dtype, got_shape) = expected[name], specs[name]
-            raise ValueError(
-                f"{name} should be {dtype} of shape {list(shape)}, got {got_dtype} of shape {list(got_shape)}"
-            )
+        if (want := expected.get(name)) != (got := specs.get(name)):
+            raise ValueError(f"tensor {name!r}: expected {_in_words(want)}, got {_in_words(got)}")
+
+
+def _in_words(spec: Spec | None) -> str:
+    return "none" if spec is None else f"{spec[0]} of shape {list(spec[1])}"
 
 
 def _specs(settings: Settings, facts: Facts, got: Mapping[str, Spec]) -> dict[str, Spec]:

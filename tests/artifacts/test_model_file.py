@@ -121,12 +121,18 @@ def facts_with(**changes: object) -> Mutation:
 @pytest.mark.parametrize(
     ("mutate", "said"),
     [
-        (lambda t, m: t.pop("z"), "alpha should be F32 of shape"),
+        (lambda t, m: t.pop("z"), "'alpha': expected F32 of shape"),
         (lambda t, m: t.update(z=t["z"][0]), "z should be a matrix"),
-        (lambda t, m: t.update(alpha=t["alpha"].double()), "alpha should be F32 of shape .* got F64"),
-        (lambda t, m: t.update({"theta.layers.0.weight": t["theta.layers.0.weight"][:-1]}), "weight should"),
-        (lambda t, m: t.pop("theta.layers.0.bias"), "no tensor 'theta.layers.0.bias'"),
-        (lambda t, m: t.update({"theta.extra": torch.ones(1)}), "should be no tensor 'theta.extra'"),
+        (lambda t, m: t.update(alpha=t["alpha"].double()), "'alpha': expected F32 of shape .* got F64"),
+        (
+            lambda t, m: t.update({"theta.layers.0.weight": t["theta.layers.0.weight"][:-1]}),
+            "weight': expected",
+        ),
+        (
+            lambda t, m: t.pop("theta.layers.0.bias"),
+            "'theta.layers.0.bias': expected F32 .* got none",
+        ),
+        (lambda t, m: t.update({"theta.extra": torch.ones(1)}), "'theta.extra': expected none, got F32"),
         (lambda t, m: t.update({str(i): torch.ones(1) for i in range(5000)}), "header has|tensors, expected"),
         (lambda t, m: t["z"].fill_(float("nan")), "NaN or infinity"),
         (lambda t, m: t["std"].fill_(0), "std is not positive"),
@@ -143,7 +149,7 @@ def facts_with(**changes: object) -> Mutation:
         (facts_with(columns={"a": ["x", None]}), "columns.a"),
         (settings_with(algorithm={"name": "alg3"}), "algorithm.steps: alg3 needs a value"),
         (settings_with(network={"name": "mlp", "widths": [2**62, 2**62]}), "cannot be used"),
-        (settings_with(network={"name": "mlp", "widths": [2**29]}), "should be (no tensor|F32)"),
+        (settings_with(network={"name": "mlp", "widths": [2**29]}), "expected (none|F32)"),
         (settings_with(kernel={"name": "polynomial", "degree": 10**15}), "kernel.degree should be less"),
         (lambda t, m: m.pop("settings"), "expected settings and facts, got facts"),
         (lambda t, m: m.update(extra=3), "expected settings and facts, got settings, facts, extra"),

@@ -69,8 +69,8 @@ def test_training_is_the_same_without(trained: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sigmoids", "said"),
     [
-        (None, "it has no tensor 'sigmoids'"),
-        (torch.zeros(3).double(), r"sigmoids should be F64 of shape \[2\], got F64 of shape \[3\]"),
+        (None, "tensor 'sigmoids': expected F64 of shape .2., got none"),
+        (torch.zeros(3).double(), r"expected F64 of shape \[2\], got F64 of shape \[3\]"),
     ],
 )
 def test_a_damaged_file_is_refused(
