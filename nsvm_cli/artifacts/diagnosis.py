@@ -77,7 +77,8 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> Figures:
     train, held_out = now = _features(model, data, most)
     before = _features(model.before_training(), data, most) if moves else None
     kernel = _kernel_figures(model, *now)
-    objective = _objective(model, train, algorithm.lam) if algorithm.trains_svm else None
+    svm = algorithm.trains_svm
+    objective, gap = _objective(model, data, train, algorithm.lam) if svm else (None, None)
     figures = {
         "split": data.splits.held_out,
         "held_out_samples": len(data.held_out),
@@ -86,9 +87,9 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> Figures:
         "fitted_samples": len(train.y),
         "metric": model.task.metric,
         **kernel,
-        "support_vectors": len(model.expansion.alpha) if algorithm.trains_svm else None,
+        "support_vectors": len(model.expansion.alpha) if svm else None,
         "objective": objective,
-        "duality_gap": None if objective is None else _gap(model, data, objective, algorithm.lam),
+        "duality_gap": gap,
         "theta_change": model.facts.theta_change if moves else None,
         "feature_change": model.facts.feature_change if moves else None,
         "theta_zeros": _zeros(model) if moves else None,
@@ -108,15 +109,6 @@ def _features(model: NSVM, data: Data, most: int) -> list[Labelled]:
     splits, seed = (data.splits["train"], data.held_out), model.settings.seed
     chosen = [some_of(split, most, seed) for split in splits]
     return [Labelled(model.features(some.x), some.y) for some in chosen]
-
-
-def _objective(model: NSVM, train: Labelled, lam: float) -> float | None:
-    """Return the objective, with the ||f||^2 of the model and the mean loss of these samples."""
-    e, task = model.expansion, model.task
-    if (len(train.y) + len(e.alpha)) * len(e.alpha) > MOST_KERNEL_VALUES:
-        return None
-    loss = build_loss(model.settings.loss, model.settings.multiclass, task)
-    return full_objective(e, model.kernel, train.z, task.targets(train.y), loss, lam)
 
 
 def _zeros(model: NSVM) -> float:
@@ -148,17 +140,21 @@ def _kernel_figures(model: NSVM, train: Labelled, held_out: Labelled) -> Figures
     }
 
 
-def _gap(model: NSVM, data: Data, objective: float, lam: float) -> float | None:
-    """Return the objective minus a lower bound, for two classes, the hinge loss and terms that are samples.
+def _objective(model: NSVM, data: Data, some: Labelled, lam: float) -> tuple[float | None, float | None]:
+    """Return the objective, with the ||f||^2 of the model and the mean loss of these samples; and minus a
+    lower bound, for two classes, the hinge loss and terms that are samples.
 
     Any beta in [0, 1]^m has the bound mean(beta) - ||h||^2 / (2 lambda), with
     h = 1/m sum_j beta_j y_j K(z_j, .). For h = lambda f, beta_j is y_j alpha_j m / T; clipped to [0, 1].
     With a bias, sum_j beta_j y_j is 0, as SVC has it. 0 is a bound, too.
     """
-    e, train = model.expansion, data.splits["train"]
-    loss = build_loss(model.settings.loss, model.settings.multiclass, model.task)
-    if e.i is None or not isinstance(loss, Binary) or not isinstance(loss.l, Hinge):
-        return None
+    e, task, train = model.expansion, model.task, data.splits["train"]
+    if (len(some.y) + len(e.alpha)) * len(e.alpha) > MOST_KERNEL_VALUES:
+        return None, None
+    loss = build_loss(model.settings.loss, model.settings.multiclass, task)
+    objective = full_objective(e, model.kernel, some.z, task.targets(some.y), loss, lam)
+    if objective is None or e.i is None or not isinstance(loss, Binary) or not isinstance(loss.l, Hinge):
+        return objective, None
     y, m = train.y.double(), len(train)
     beta = torch.zeros(m, dtype=torch.float64).index_add(0, e.i.cpu(), e.alpha.cpu().double())
     beta = (beta * y * lam * m / e.scale).clamp(0, 1)
@@ -166,7 +162,7 @@ def _gap(model: NSVM, data: Data, objective: float, lam: float) -> float | None:
     z_j = model.features(train.x[j]).double() if len(j) else e.z.double()[:0]
     alpha_j = (beta * y)[j].to(z_j)
     h = float(squared_norm(alpha_j, kernel_sums(model.kernel, z_j, z_j, alpha_j))) / m**2
-    return max(0.0, objective - max(0.0, float(beta.mean()) - h / (2 * lam)))
+    return objective, max(0.0, objective - max(0.0, float(beta.mean()) - h / (2 * lam)))
 
 
 def _scores(
