@@ -22,6 +22,7 @@ from nsvm_cli.page.curves import draw_missing
 from nsvm_cli.plugins import code_sha256, explain, load_plugins
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.run_directory import (
+    RESULT,
     IfExists,
     RunDirectory,
     Status,
@@ -29,7 +30,7 @@ from nsvm_cli.storage.run_directory import (
     has_run,
     is_finished,
     read_config,
-    read_result,
+    read_json,
     read_status,
     write_status,
 )
@@ -79,7 +80,7 @@ class Job:
                 overwrite, allow_mismatch = (expect_flag(key, config[key]) for key in OF_RUN_DIRECTORY)
                 if_exists: IfExists = "overwrite" if overwrite else "resume" if several else "refuse"
                 run.train(settings, if_exists, allow_mismatch)
-            result = read_result(directory)
+            result = read_json(directory / RESULT)
             return result.get("validation_accuracy", result.get("validation_r2"))
         except Exception as error:
             if not several:
@@ -148,7 +149,7 @@ class Run:
         """
         at, recorded, finished = self.directory, read_config(self.directory), is_finished(self.directory)
         same = is_record_of(recorded, settings)
-        code = allow_mismatch or not finished or read_result(at).get("plugins_sha256") == code_sha256()
+        code = allow_mismatch or not finished or read_json(at / RESULT).get("plugins_sha256") == code_sha256()
         if not self.single and not (same and code):
             other = "code of plugins" if same else "settings"
             raise InputError(
@@ -162,7 +163,7 @@ class Run:
 
     def _keep(self) -> None:
         """Say that the run has finished before, also where another sweep, or a kill, has left its status."""
-        if not self.single or (read_status(self.directory) or {}).get("status") != "finished":
+        if not self.single or read_status(self.directory).get("status") != "finished":
             self.fields["kept"] = True
             self.write("finished")
         if self.single:

@@ -63,7 +63,7 @@ def _show(records: Sequence[RunRecord]) -> None:
     from nsvm_cli.comparison.records import FIGURES, KEPT, runs_table
     from nsvm_cli.terminal.console import show_runs
 
-    table = runs_table(records)
-    answer(f"{table.folder}: {table.count}")
-    if left_out := show_runs(table.columns, FIGURES, KEPT):
+    folder, count, columns = runs_table(records)
+    answer(f"{folder}: {count}")
+    if left_out := show_runs(columns, FIGURES, KEPT):
         say(f"left out for lack of room: {', '.join(left_out)}; --csv and --json have all")

@@ -24,10 +24,11 @@ from nsvm_cli.output import answer
 from nsvm_cli.page.curves import draw_missing
 from nsvm_cli.storage.run_directory import (
     KILLED,
+    RESULT,
     STATUS,
     command_in,
     outcome_of,
-    read_result,
+    read_json,
     read_status,
 )
 
@@ -179,7 +180,7 @@ def outcome(path: Path, sweep: str, interrupted: bool = False) -> dict[str, Any]
     Args:
         interrupted: whether a signal has ended the sweep, and with it jobs that had no time to say so.
     """
-    record = read_status(path) or {}
+    record = read_status(path)
     if record.get("sweep") != sweep:
         return None
     status, message = outcome_of(path, record)
@@ -193,7 +194,7 @@ def _score(path: Path) -> str:
     from nsvm_cli.words import METRIC_FORMATS, score_of
 
     with contextlib.suppress(InputError):
-        if score := score_of(read_result(path)):
+        if score := score_of(read_json(path / RESULT)):
             split, metric, value = score
             name, shown = METRIC_FORMATS[metric]
             return f", {split} {name} {shown(value)}"

@@ -88,7 +88,7 @@ def resume(name: str, words: Sequence[str]) -> None:
     changes = _changes(words, recorded := read_config(run))
     allow_mismatch = expect_flag("allow_mismatch", changes.pop("allow_mismatch", False))
     changed = [word for word in words if not word.startswith("allow_mismatch=")]
-    job = Run(run, {**NO_JOB, **command_in(read_status(run) or {})}, changes=changed)
+    job = Run(run, {**NO_JOB, **command_in(read_status(run))}, changes=changed)
     with job.recorded():
         settings = parse_settings(with_values(recorded, changes))
         load_plugins(changes.get("plugins", ()))  # never those of a run directory, which may be a stranger's

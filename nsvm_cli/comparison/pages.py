@@ -62,11 +62,11 @@ def _settings(record: RunRecord) -> Blocks:
 
 
 def _of_several(records: Sequence[RunRecord]) -> tuple[str, str, list[Section]]:
-    runs = runs_table(records)
-    numbers = [n for n, head in enumerate(runs.columns) if head in FIGURES]
-    table = Table(runs.count, [*runs.columns], [*zip(*runs.columns.values(), strict=True)], numbers)
+    folder, count, columns = runs_table(records)
+    numbers = [n for n, head in enumerate(columns) if head in FIGURES]
+    table = Table(count, [*columns], [*zip(*columns.values(), strict=True)], numbers)
     sections = [*_comparison_sections(records), Section("Runs", [table])]
-    return runs.folder.name, f"{runs.folder}: {runs.count}", sections
+    return folder.name, f"{folder}: {count}", sections
 
 
 def _comparison_sections(records: Sequence[RunRecord]) -> list[Section]:

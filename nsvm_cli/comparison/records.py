@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
@@ -25,7 +25,7 @@ from nsvm_cli.storage.run_directory import (
     is_finished,
     outcome_of,
     read_config,
-    read_result,
+    read_json,
     read_status,
 )
 from nsvm_cli.words import METRIC_FORMATS
@@ -100,10 +100,10 @@ def _natural(path: Path) -> list[str | int]:
 
 def read_run(path: Path) -> RunRecord:
     """Return the record of the run in a directory. What cannot be read counts as a failure of the run."""
-    about = read_status(path) or {}
+    about = read_status(path)
     try:
         if is_finished(path):
-            about = read_result(path)
+            about = read_json(path / RESULT)
             if not isinstance(about.get("settings"), dict):
                 raise InputError(f"{path / RESULT} is damaged: expected the settings of the run")
             own = {"settings": about["settings"], **command_in(about)}
@@ -217,28 +217,18 @@ KEPT = ("run", "dataset", "algorithm", "seed", "status", "message", *FIGURES[:4]
 """The columns that are shown even if there is no room for others."""
 
 
-@dataclass(frozen=True)
-class RunsTable:
-    """Columns of text by their heads, the folder above all runs, and how many of these have which status."""
-
-    folder: Path
-    count: str
-    columns: Mapping[str, Sequence[str]]
-
-
-def runs_table(records: Sequence[RunRecord]) -> RunsTable:
-    """Return the table of one or more runs: the settings that tell them apart, status and figures."""
+def runs_table(records: Sequence[RunRecord]) -> tuple[Path, str, dict[str, list[str]]]:
+    """Return the folder above one or more runs, how many of them have which status, and columns of text by
+    their heads: the settings that tell them apart, status and figures.
+    """
     paths = [Path(os.path.abspath(record.path)) for record in records]  # without the .. that may be in them
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     count = Counter(record.status for record in records)
     rows, names = [record.values() for record in records], (*telling(records), "status", *FIGURES, "message")
     texts = {name.removesuffix(".name"): [_text(name, row.get(name)) for row in rows] for name in names}
     shown = {head: column for head, column in texts.items() if any(column)}
-    return RunsTable(
-        folder,
-        ", ".join(f"{n} {status}" for status, n in count.most_common()),
-        {"run": [str(path.relative_to(folder)) for path in paths], **shown},
-    )
+    run = [str(path.relative_to(folder)) for path in paths]
+    return folder, ", ".join(f"{n} {status}" for status, n in count.most_common()), {"run": run, **shown}
 
 
 def _text(name: str, value: Any) -> str:

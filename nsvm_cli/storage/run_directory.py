@@ -168,6 +168,23 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_atomically(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
 
 
+def read_json(file: Path) -> dict[str, Any]:
+    """Return a JSON object, such as the result of a finished run.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        content: object = json.loads(read_regular(file, JSON_BYTES))
+    except OSError as error:
+        raise InputError(message_of(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file} cannot be read: {error}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{file} cannot be read: expected a JSON object")
+    return content
+
+
 def write_status(path: Path, status: Status, message: str = "", **fields: Any) -> None:
     """Write the status of a job to its directory.
 
@@ -181,11 +198,11 @@ def write_status(path: Path, status: Status, message: str = "", **fields: Any) -
     write_json(path / STATUS, {"status": status, "message": message, **fields})
 
 
-def read_status(path: Path) -> dict[str, Any] | None:
-    """Return the status of the job in a directory; None if there is none, or it cannot be read."""
+def read_status(path: Path) -> dict[str, Any]:
+    """Return the status of the job in a directory; empty if there is none, or it cannot be read."""
     with contextlib.suppress(InputError):
-        return _read_json(path / STATUS)
-    return None
+        return read_json(path / STATUS)
+    return {}
 
 
 def command_in(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,15 +214,6 @@ def command_in(record: Mapping[str, Any]) -> dict[str, Any]:
         "overrides": [str(word) for word in words] if isinstance(words, list) else [],
         "config_dir": folder if isinstance(folder, str) else None,
     }
-
-
-def read_result(path: Path) -> dict[str, Any]:
-    """Return the result of a finished run.
-
-    Raises:
-        InputError: it cannot be read.
-    """
-    return _read_json(path / RESULT)
 
 
 @contextlib.contextmanager
@@ -231,7 +239,7 @@ def read_tracking(path: Path) -> dict[str, str]:
         InputError: the record of it is damaged.
     """
     file = path / TRACKING
-    runs = _read_json(file) if file.exists() else {}
+    runs = read_json(file) if file.exists() else {}
     if not all(isinstance(run, str) and RUN_ID.fullmatch(run) for run in runs.values()):
         raise InputError(f"{file} cannot be read: expected names of runs, got {shown(runs)}")
     return runs
@@ -242,18 +250,6 @@ def outcome_of(path: Path, status: Mapping[str, Any]) -> tuple[str, str]:
     if status.get("status") in ("finished", "failed", "interrupted"):
         return status["status"], str(status.get("message", ""))
     return ("running", "") if is_locked(path) else ("failed", KILLED)
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        content: object = json.loads(read_regular(file, JSON_BYTES))
-    except OSError as error:
-        raise InputError(message_of(error)) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{file} cannot be read: {error}") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{file} cannot be read: expected a JSON object")
-    return content
 
 
 CONFIG_BYTES, JSON_BYTES, LEVELS = 2**16, 2**24, 16

@@ -62,11 +62,11 @@ def test_a_file_elsewhere_is_not_written_to(name: str, tmp_path: Path) -> None:
 
 
 def test_a_status_is_read_back(tmp_path: Path) -> None:
-    assert read_status(tmp_path / "job") is None
+    assert read_status(tmp_path / "job") == {}
     write_status(tmp_path / "job", "failed", "training diverged", job=3)
     assert read_status(tmp_path / "job") == {"status": "failed", "message": "training diverged", "job": 3}
     (tmp_path / "job" / "status.json").write_text("[half")
-    assert read_status(tmp_path / "job") is None
+    assert read_status(tmp_path / "job") == {}
 
 
 def test_a_link_that_the_user_names_is_followed(tmp_path: Path) -> None:
