@@ -42,9 +42,8 @@ def predictions(model: NSVM, path: Path, separator: str | None = None) -> Iterat
     if separator is None:
         trained_on = str(model.settings.dataset.get("separator", ","))
         separator = "\t" if ".tsv" in path.suffixes else trained_on
-    facts = model.facts
-    separator = parse_separator(separator)
-    for x, files in blocks(path, facts.shape, facts.encoder, separator, len(facts.classes)):
+    shape, encoder, outputs = model.facts.shape, model.facts.encoder, len(model.facts.classes)
+    for x, files in blocks(path, shape, encoder, parse_separator(separator), outputs):
         yield _columns(model, x, files)
 
 

@@ -123,18 +123,17 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None, runs: int) -> list[
     cells = [row.cell for row in rows]
     scored = [cell for cell in cells if cell.scores]
     lost = [cell for cell in cells if cell.failed]
-    found = {
-        SENTENCES["test"]: cells[0].split == "test" and len({cell.candidate for cell in cells}) > 1,
-        SENTENCES["failed"]: any(len(cell.scores) == len(cell.runs) for cell in lost),
-        SENTENCES["guessed"]: any(len(cell.scores) > len(cell.runs) for cell in lost),
-        SENTENCES["few"]: any(len(cell.scores) < FEWEST_SEEDS for cell in cells),
-        SENTENCES["overlap"]: any(cell.overlap for cell in scored),
-        SENTENCES["official"]: any(not c.overlap and not c.figures["data"]["generated"] for c in scored),
-        SENTENCES["p"]: not all(math.isnan(row.p) for row in rows),
-        SENTENCES["shared"]: len({cell.candidate for cell in scored}) >= FEWEST_BLOCKS
-        and shared_samples(scored),
+    applies = {
+        "test": cells[0].split == "test" and len({cell.candidate for cell in cells}) > 1,
+        "failed": any(len(cell.scores) == len(cell.runs) for cell in lost),
+        "guessed": any(len(cell.scores) > len(cell.runs) for cell in lost),
+        "few": any(len(cell.scores) < FEWEST_SEEDS for cell in cells),
+        "overlap": any(cell.overlap for cell in scored),
+        "official": any(not c.overlap and not c.figures["data"]["generated"] for c in scored),
+        "p": not all(math.isnan(row.p) for row in rows),
+        "shared": len({c.candidate for c in scored}) >= FEWEST_BLOCKS and shared_samples(scored),
     }
-    sentences = [*cautions(cells, runs), *(sentence for sentence, applies in found.items() if applies)]
+    sentences = [*cautions(cells, runs), *(SENTENCES[name] for name in applies if applies[name])]
     if ranks is not None:
         order = ", ".join(f"{name} {r:.2f}" for name, r in ranks.ranks.items())
         critical = f"Nemenyi's critical difference at the 5 % level: {ranks.critical:.2f}."

@@ -176,11 +176,7 @@ def split_data(
 
 
 def _task(samples: Samples, train: np.ndarray) -> Task:
-    """Return the task that the training samples define.
-
-    Raises:
-        InputError: every target is the same, or the standard deviation is not finite.
-    """
+    """Return the task that the training samples define."""
     if samples.classes:
         return samples.task
     y = samples.y[train]

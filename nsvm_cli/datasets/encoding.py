@@ -164,11 +164,7 @@ def _parsed(cells: pd.Series) -> tuple[pd.Series, pd.Series]:
 
 
 def _numbers(table: Table, cells: pd.Series) -> pd.Series:
-    """Return a column as numbers, NaN where it is empty.
-
-    Raises:
-        InputError: a cell is neither a finite number nor empty.
-    """
+    """Return a column as finite numbers, NaN where it is empty; InputError for any other cell."""
     x, text = _parsed(cells)
     for row in np.flatnonzero(text | np.isinf(x))[:1].tolist():
         raise InputError(

@@ -39,9 +39,9 @@ def _distinct(classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
     return classes
 
 
-ClassName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]
-ClassNames = Annotated[tuple[ClassName, ...] | None, AfterValidator(_distinct)]
-"""Classes to choose, by their names; None for all. A digit from the command line is an integer."""
+Digit = BeforeValidator(lambda name: str(name) if type(name) is int else name)  # typed without quotes
+ClassNames = Annotated[tuple[Annotated[str, Digit], ...] | None, AfterValidator(_distinct)]
+"""Classes to choose, by their names; None for all."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

@@ -54,11 +54,7 @@ class OpenML(Source):
 
 
 def _from_openml(number: int) -> tuple[pd.DataFrame, str | None]:
-    """Return the table of a data set, and the name of its target.
-
-    Raises:
-        InputError: anything that openml, its HTTP client or its cache raises.
-    """
+    """Return the table of a data set, and the name of its target."""
     logging.disable(logging.WARNING)  # errors are reported below, in one line
     os.environ["OPENML_SKIP_PARQUET"] = "true"  # openml gets parquet over plain http, without a checksum
     try:

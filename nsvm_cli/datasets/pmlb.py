@@ -27,9 +27,6 @@ LABELS = ("target", "class")
 
 KINDS = ("classification", "regression")
 
-TableName = Annotated[str, Field(pattern=r"^[_A-Za-z0-9][_A-Za-z0-9.+-]*$", max_length=128)]
-"""The name of a table, its file and its folder."""
-
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class PMLB(Source):
@@ -41,7 +38,7 @@ class PMLB(Source):
     features.
     """
 
-    table: TableName
+    table: Annotated[str, Field(pattern=r"^[_A-Za-z0-9][_A-Za-z0-9.+-]*$", max_length=128)]
     root: str | None = None
     drop: Names = ()
 

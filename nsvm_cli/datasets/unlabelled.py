@@ -118,11 +118,7 @@ def _images(path: Path, shape: tuple[int, ...], numbers: int) -> Iterator[Block]
 
 
 def _image(file: Path, shape: tuple[int, ...]) -> Tensor:
-    """Return an image, turned by its EXIF orientation; one of another size is not decoded.
-
-    Raises:
-        InputError: it has another size, pixels that cannot be converted exactly, or is damaged.
-    """
+    """Return an image, turned by its EXIF orientation; one of another size is not decoded."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     c, *size = shape

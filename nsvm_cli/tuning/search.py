@@ -218,11 +218,7 @@ def _optimize(
 
 
 def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) -> optuna.Study:
-    """Return the study in a file, which is created if it is missing.
-
-    Raises:
-        InputError: the file is damaged or holds another search.
-    """
+    """Return the study in a file, which is created if it is missing."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # about the pruner below
     with reading(file, "; search again in a new folder: tune.directory=FOLDER"):
