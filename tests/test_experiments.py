@@ -19,7 +19,7 @@ from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import parse_settings, with_values
 from nsvm_cli.trainers import build_trainer
 from nsvm_cli.trainers.parts import build_parts
-from nsvm_cli.tuning.space import holds, parse_search
+from nsvm_cli.tuning.space import holds, parse_search, ranges
 
 ROOT = Path(__file__).parents[1]
 ALGORITHMS = ("alg1", "alg2", "alg3", "alg4")
@@ -171,7 +171,7 @@ def test_what_the_paper_fixes_is_fixed(cell: str) -> None:
 def assert_searched(tune: dict[str, Any], composed: dict[str, Any]) -> None:
     """Check that these settings hold values that a search chooses from."""
     search = parse_search({k: v for k, v in tune.items() if k != "validation"})
-    for key, distribution in search.ranges().items():
+    for key, distribution in ranges(search.space).items():
         section, name = key.split(".")
         if name in composed[section]:  # others are of other methods
             assert holds(distribution, composed[section][name]), key

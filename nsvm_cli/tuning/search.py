@@ -37,27 +37,19 @@ from nsvm_cli.tuning.space import Point, Search, Space, Value, ends, holds
 
 @dataclass(frozen=True)
 class Candidate:
-    """A point of the space and its scores on validation data; ``final`` holds those with further seeds.
-
-    ``overlap`` is the ratio of validation to training samples if each seed splits the same samples, else 0.
-    ``samples`` is the number of validation samples of each score if it is an accuracy.
+    """A point of the space and its scores on validation data; ``final`` holds those with further seeds, and
+    ``error`` is the standard error of their mean.
     """
 
     number: int
     point: Point
     scores: list[float]
     final: list[float] = field(default_factory=list)
-    overlap: float = 0.0
-    samples: int | None = None
+    error: float = math.nan
 
     @property
     def mean(self) -> float:
         return mean(self.final or self.scores)
-
-    @property
-    def error(self) -> float:
-        """The standard error of the mean."""
-        return standard_error(self.final or self.scores, self.overlap, self.samples)
 
     @property
     def overrides(self) -> str:
@@ -255,11 +247,9 @@ def _final(study: optuna.Study, search: Search, score: Score, data: Data) -> lis
     first = search.first_seed + search.seeds
     seeds = range(first, first + search.final_seeds)
     known: dict[str, float] = dict(study.user_attrs.get("final", {}))
-    sizes = data.splits.sizes
-    overlap = 0.0 if data.samples.generated else sizes["validation"] / sizes["train"]
-    samples = sizes["validation"] if data.task.classes else None
+    finals: list[Candidate] = []
     tried = [
-        Candidate(t.number, t.user_attrs["point"], [*t.intermediate_values.values()], [], overlap, samples)
+        Candidate(t.number, t.user_attrs["point"], [*t.intermediate_values.values()])
         for t in study.get_trials(deepcopy=False, states=[TrialState.COMPLETE])
     ]
     whole = [c for c in tried if len(c.scores) == search.seeds]
@@ -269,5 +259,10 @@ def _final(study: optuna.Study, search: Search, score: Score, data: Data) -> lis
     for future in as_completed(futures):
         known[futures[future]] = outcome(future)
         study.set_user_attr("final", known)
-    finals = [replace(c, final=[known[f"{c.number} {seed}"] for seed in seeds]) for c in finalists]
+    sizes = data.splits.sizes
+    overlap = 0.0 if data.samples.generated else sizes["validation"] / sizes["train"]
+    samples = sizes["validation"] if data.task.classes else None
+    for c in finalists:
+        scores = [known[f"{c.number} {seed}"] for seed in seeds]
+        finals.append(replace(c, final=scores, error=standard_error(scores, overlap, samples)))
     return sorted(finals, key=lambda c: c.mean, reverse=True)

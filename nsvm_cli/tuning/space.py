@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import pydantic
@@ -42,10 +42,6 @@ class Search:
     seconds: Positive | None = None
     jobs: PositiveInt | None = None
 
-    def ranges(self) -> Space:
-        """Return the space by dotted keys."""
-        return dict(_leaves(self.space, ""))
-
     def suited(self, suggested: Mapping[str, Any], settings: Mapping[str, Any]) -> Space:
         """Return the space without the keys that are suggested for other settings; added ones stay.
 
@@ -56,8 +52,8 @@ class Search:
         Raises:
             InputError: nothing is left to search.
         """
-        others = dict(_leaves(suggested, "")).keys() - settings.keys()
-        space = {key: values for key, values in self.ranges().items() if key not in others}
+        others = ranges(suggested).keys() - settings.keys()
+        space = {key: values for key, values in ranges(self.space).items() if key not in others}
         if not space:
             raise InputError("tune.space has nothing that these settings use: expected +tune.space.KEY=[A,B]")
         return space
@@ -70,8 +66,7 @@ def parse_search(values: Mapping[str, Any]) -> Search:
         InputError: a setting is unknown or out of range; the message names it.
     """
     search = construct(Search, "tune", values)
-    if not search.ranges():
-        raise InputError("tune.space is empty: expected at least one key with a list or {low, high}")
+    ranges(search.space)  # refuses a wrong one before any training
     return search
 
 
@@ -89,16 +84,19 @@ def ends(distribution: Distribution) -> tuple[Value, Value]:
     return distribution.low, distribution.high
 
 
-def _leaves(space: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Distribution]]:
+def ranges(space: Mapping[str, Any], above: str = "") -> Space:
+    """Return a nested space by dotted keys; InputError where it holds neither lists nor ranges."""
+    found: Space = {}
     for key, value in space.items():
-        where = f"{prefix}{key}"
+        where = f"{above}{key}"
         if isinstance(value, Mapping) and not {"low", "high"} & value.keys():
-            yield from _leaves(value, f"{where}.")
+            found |= ranges(value, f"{where}.")
             continue
         try:
-            yield where, _distribution(value)
+            found[where] = _distribution(value)
         except (TypeError, ValueError) as error:
             raise InputError(f"tune.space.{where}: {error}") from None
+    return found
 
 
 def _distribution(value: Any) -> Distribution:

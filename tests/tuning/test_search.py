@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nsvm_cli.cli.tune import USUAL
+from nsvm_cli.comparison.intervals import standard_error
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import parse_settings, with_values
 from nsvm_cli.datasets import Splits
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.tuning.search import Candidate, effective, suited_validation, tune, validation_score
-from nsvm_cli.tuning.space import Space, ends, holds, parse_search
+from nsvm_cli.tuning.space import Space, ends, holds, parse_search, ranges
 from tests.small_tables import small_table
 
 SETTINGS: dict[str, Any] = {
@@ -40,7 +40,7 @@ def test_a_space_has_the_form_of_the_settings() -> None:
         "optimizer": {"lr": {"low": 1e-4, "high": 0.1, "log": True}, "momentum": [0.0, 0.9]},
         "algorithm": {"batch_size": {"low": 2, "high": 64}},
     }
-    found = parse_search(search(space=space)).ranges()
+    found = ranges(space)
     assert ends_of(found) == {
         "optimizer.lr": (1e-4, 0.1),
         "optimizer.momentum": (0.0, 0.9),
@@ -54,7 +54,6 @@ def test_a_space_has_the_form_of_the_settings() -> None:
     [
         ({"trails": 3}, "trails"),
         ({"trials": True}, r"^tune\.trials should be a valid integer, got True"),
-        ({"space": {}}, r"tune.space is empty"),
         ({"space": {"optimizer": {"lr": 0.1}}}, r"tune.space.optimizer.lr: expected a list or \{low, high"),
         ({"space": {"optimizer": {"lr": {"low": 2, "high": 1}}}}, "`low <= high` must hold"),
         ({"space": {"optimizer": {"lr": {"low": 0.1}}}}, "tune.space.optimizer.lr: expected a list or"),
@@ -62,7 +61,7 @@ def test_a_space_has_the_form_of_the_settings() -> None:
 )
 def test_a_wrong_search_is_refused_in_a_sentence(values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        parse_search(search(**values)).ranges()
+        parse_search(search(**values))
 
 
 SUGGESTED: dict[str, Any] = {
@@ -82,8 +81,9 @@ def test_a_suggested_space_follows_the_settings_and_what_the_user_adds_stays() -
         "kernel.c": (0.0, 1.0),
         "optimizer.lr": (1e-6, 0.1),
     }, "no momentum and no dropout, for there are no such settings"
-    with pytest.raises(InputError, match="nothing that these settings use"):
-        parse_search(search(space=SUGGESTED)).suited(SUGGESTED, {})
+    for space in (SUGGESTED, {}):
+        with pytest.raises(InputError, match="nothing that these settings use"):
+            parse_search(search(space=space)).suited(SUGGESTED, {})
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_the_first_candidate_is_the_settings_as_far_as_the_space_holds_them(tmp_
     tried: list[Candidate] = []
     wanted = parse_search(search(space=space, directory=str(tmp_path / "search"), **budget))
     [best] = tune(values, wanted, SUGGESTED, int, tried.append)
-    assert best.overlap == 0, "each seed draws its own samples"
+    assert best.error == standard_error(best.final, 0.0, samples=80), "each seed draws its own samples"
     first, *others = (candidate.point for candidate in tried)
     assert first == {**default, "kernel.gamma": 1 / 8, "optimizer.lr": first["optimizer.lr"]}
     assert tried[0].scores == [validation_score(with_values(values, first), 1000)]
@@ -170,7 +170,4 @@ def test_the_score_is_what_a_run_on_validation_data_records() -> None:
 def test_finalists_are_ranked_by_their_further_seeds() -> None:
     lucky = Candidate(0, {"optimizer.lr": 0.1, "kernel.gamma": None}, [0.99, 0.99], [0.90, 0.94])
     assert lucky.mean == pytest.approx(0.92)
-    assert lucky.error == pytest.approx(0.02)
     assert lucky.overrides == "optimizer.lr=0.1 kernel.gamma=null"
-    assert replace(lucky, overlap=1 / 2).error == pytest.approx(0.02 * 2**0.5), "1/2 + 1/2 for 1/2"
-    assert replace(lucky, final=[1.0, 1.0], samples=20).error > 0.01, "20 samples do not prove 100 %"
