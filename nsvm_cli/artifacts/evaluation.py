@@ -26,7 +26,6 @@ def evaluate_model(
 
     Args:
         file: the file that the model comes from.
-        model: the model.
         split: ``test``, ``train``, ``validation`` or ``all``; None for what its run was evaluated on.
         dataset: another data set, as a ``dataset:`` section; None for the run's own.
         changes: settings that override those of the data set.

@@ -69,7 +69,6 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
     are looked up by registered name, and the tensors are compared with those that the settings imply.
 
     Args:
-        path: the file.
         runtime: ``device`` and ``threads`` that override those of the file.
 
     Raises:

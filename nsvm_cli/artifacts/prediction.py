@@ -30,8 +30,6 @@ def predictions(model: NSVM, path: Path, separator: str | None = None) -> Iterat
     ``probability_CLASS`` for each class. For a folder there is also ``file``.
 
     Args:
-        model: the model.
-        path: the file or folder.
         separator: the separator of the cells of a table; None for that of the table that the model was
             trained on, or a tab for a ``.tsv`` file.
 
