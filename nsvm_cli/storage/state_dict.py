@@ -5,7 +5,7 @@ They are loaded into a newly constructed object, so that each value can be check
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields
 from typing import Any
 
@@ -18,36 +18,36 @@ from nsvm_cli.errors import InputError
 StateDict = dict[str, Any]
 """Maps names to tensors, numbers, None and nested state dicts."""
 
-DERIVED = {"saved": "no: recomputed when needed, with the same bits"}
+NOT_SAVED = {"saved": "no: saved apart, or recomputed when needed, with the same bits"}
 RESTORED = {"saved": "by state_dict, and restored by the trainer"}
 """For ``dataclasses.field(metadata=...)``."""
 
 SEPARATOR = "/"
 
 
-def save_fields(of: Any, but: Sequence[str] = ()) -> StateDict:
-    """Return the fields of a dataclass as a state dict, except those in ``but`` and those that are DERIVED.
+def save_fields(of: Any) -> StateDict:
+    """Return the fields of a dataclass as a state dict, except those that are NOT_SAVED.
 
     Raises:
         InputError: a field is neither a number nor a tensor, and has no ``state_dict``.
     """
-    return {f.name: _saved(f.name, getattr(of, f.name)) for f in _kept(of, but)}
+    return {f.name: _saved(f.name, getattr(of, f.name)) for f in _kept(of)}
 
 
-def load_fields(into: Any, saved: Mapping[str, Any], but: Sequence[str] = ()) -> None:
+def load_fields(into: Any, saved: Mapping[str, Any]) -> None:
     """Set the fields of a dataclass to what ``save_fields`` returned, except those that are RESTORED.
 
     Raises:
         ValueError: a saved value does not match the type or shape of the current one.
     """
-    expect_keys(saved, [f.name for f in _kept(into, but)])
-    for f in _kept(into, but):
+    expect_keys(saved, [f.name for f in _kept(into)])
+    for f in _kept(into):
         if f.metadata != RESTORED:
             setattr(into, f.name, _loaded(f.name, getattr(into, f.name), saved[f.name]))
 
 
-def _kept(of: Any, but: Sequence[str]) -> list[Field[Any]]:
-    return [f for f in fields(of) if f.name not in but and f.metadata != DERIVED]
+def _kept(of: Any) -> list[Field[Any]]:
+    return [f for f in fields(of) if f.metadata != NOT_SAVED]
 
 
 def _saved(name: str, value: Any) -> Any:

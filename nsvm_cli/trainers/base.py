@@ -23,7 +23,7 @@ from nsvm_cli.models.losses import Binary, Hinge, Loss, any_output
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.penalties import NO_PENALTIES, Penalties
 from nsvm_cli.randomness import Sampler
-from nsvm_cli.storage.state_dict import RESTORED, StateDict, load_fields, save_fields
+from nsvm_cli.storage.state_dict import NOT_SAVED, RESTORED, StateDict, load_fields, save_fields
 from nsvm_cli.tasks import BINARY, Task
 from nsvm_cli.trainers.tally import Tally
 
@@ -110,8 +110,8 @@ class State:
     Every field is saved, unless its metadata say otherwise: see ``nsvm_cli.storage.state_dict``.
     """
 
-    F: FeatureMap
-    sampler: Sampler
+    F: FeatureMap = field(metadata=NOT_SAVED)
+    sampler: Sampler = field(metadata=NOT_SAVED)
     t: int
     violations: int = 0
     g: float | None = None
@@ -135,7 +135,7 @@ class State:
         Raises:
             InputError: a field cannot be saved.
         """
-        return save_fields(self, but=("F", "sampler"))
+        return save_fields(self)
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Restore the saved state into this one, which has just been started.
@@ -143,7 +143,7 @@ class State:
         Raises:
             ValueError: the saved state is not of this kind.
         """
-        load_fields(self, saved, but=("F", "sampler"))
+        load_fields(self, saved)
 
 
 S = TypeVar("S", bound=State)

@@ -14,7 +14,7 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Biased, Kernel, Linear
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.storage.state_dict import DERIVED
+from nsvm_cli.storage.state_dict import NOT_SAVED
 from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, State
 
 
@@ -25,7 +25,7 @@ class LinearState(State):
     """
 
     w: Float[Tensor, " q *outputs"]
-    z: Float[Tensor, "m n"] = field(metadata=DERIVED)
+    z: Float[Tensor, "m n"] = field(metadata=NOT_SAVED)
 
     @property
     def support_vectors(self) -> int:

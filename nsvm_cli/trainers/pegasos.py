@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Count, Positive
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.storage.state_dict import DERIVED
+from nsvm_cli.storage.state_dict import NOT_SAVED
 from nsvm_cli.trainers.base import BatchSize, Problem
 from nsvm_cli.trainers.coefficients import Coefficients, SampleState, SampleTrainer
 
@@ -21,7 +21,7 @@ from nsvm_cli.trainers.coefficients import Coefficients, SampleState, SampleTrai
 class PegasosState(SampleState):
     """``z`` holds F_theta(x_j) for every j, since theta is fixed."""
 
-    z: Float[Tensor, "m n"] = field(metadata=DERIVED)
+    z: Float[Tensor, "m n"] = field(metadata=NOT_SAVED)
 
     def features(self, problem: Problem, j: Int64[np.ndarray, " s"]) -> Float[Tensor, "s n"]:
         return self.z[j]
