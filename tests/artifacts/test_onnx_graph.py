@@ -14,15 +14,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.artifacts.onnx_graph import onnx_graph
+from nsvm_cli.datasets import Data
 from nsvm_cli.datasets.base import as_float
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.calibration import probabilities
 from nsvm_cli.models.kernels import KERNELS, Kernel
-from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.tasks import Classification
-from tests.small_runs import small_run, small_settings
+from tests.page.models import load
 from tests.small_tables import small_table
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -33,23 +33,14 @@ IMAGES = {"dataset": {"name": "digits"}}
 TEN_CLASSES = {"dataset": {"name": "digits", "classes": None}}
 
 
-def trained(folder: Path, **changes: Any) -> tuple[Path, Tensor]:
-    """Return a model file, and raw samples."""
-    parts = {
-        "network": {"name": "mlp", "widths": [10, 6], "normalize": True},  # so that float32 is exact to 1e-6
-        "kernel": {"name": "rbf", "gamma": 1.0},
-        "optimizer": {"name": "sgd", "lr": 0.003},
-        "algorithm": ALG1,
-        "engine": "torch",
-    }
-    small_run(folder / "run", **parts | changes)
-    samples = prepare(small_settings(**parts | changes)).data.splits["all"]
-    return folder / "run" / "final.safetensors", samples.x
+def trained(folder: Path, **changes: Any) -> tuple[NSVM, Data]:
+    """Return a model and its data; features are normalised, so that float32 is exact to 1e-6."""
+    return load(folder, **{"optimizer": {"name": "sgd", "lr": 0.003}, "algorithm": ALG1, **changes})
 
 
-def expect_same(file: Path, x: Tensor, graph: bytes) -> None:
-    """Compare scores and predictions, and their types, for batches of one and of all samples."""
-    model, session = load_model(file), onnxruntime.InferenceSession(graph)
+def expect_same(model: NSVM, data: Data) -> None:
+    """Compare scores and predictions, and their types, for batches of one and of many samples."""
+    session, x = onnxruntime.InferenceSession(onnx_graph(model)), data.splits["all"].x[:500]
     g, decided = model.decision_function(x), model.predict(x)
     raw = as_float(x).double().numpy()
     if isinstance(model.task, Classification):
@@ -74,16 +65,11 @@ def expect_near(found: np.ndarray, expected: np.ndarray, scale: float) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * scale, strict=True)
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model file."""
-    return trained(tmp_path_factory.mktemp("onnx"), **TABLE)[0]
-
-
-def test_a_missing_package_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _ = trained(tmp_path, **TABLE)
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(InputError, match=r"pip install 'nsvm\[onnx\]'"):
-        onnx_graph(load_model(file))
+        onnx_graph(model)
 
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -119,8 +105,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "name", [name if name == "cnn" else pytest.param(name, marks=pytest.mark.thorough) for name in MODELS]
 )
 def test_every_kind_of_model(name: str, tmp_path: Path) -> None:
-    file, x = trained(tmp_path, **MODELS[name])
-    expect_same(file, x[:500], onnx_graph(load_model(file)))
+    expect_same(*trained(tmp_path, **MODELS[name]))
 
 
 @pytest.mark.thorough
@@ -130,8 +115,7 @@ def test_real_targets_in_their_units(tmp_path: Path) -> None:
     cells = pd.read_csv(table["dataset"]["path"])
     cells["label"] = 1.7e9 + 60 + cells["label"]
     cells.to_csv(table["dataset"]["path"], index=False)
-    file, x = trained(tmp_path, **table, algorithm={"name": "pegasos", "steps": 200})
-    expect_same(file, x, onnx_graph(load_model(file)))
+    expect_same(*trained(tmp_path, **table, algorithm={"name": "pegasos", "steps": 200}))
 
 
 @dataclass(frozen=True)
@@ -145,7 +129,7 @@ class Bessel(Kernel):
 @pytest.mark.thorough
 def test_what_onnx_cannot_say_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(KERNELS, "bessel", Bessel)
-    file, _ = trained(tmp_path, **TABLE, kernel={"name": "bessel"})
+    model, _ = trained(tmp_path, **TABLE, kernel={"name": "bessel"})
     with pytest.raises(RunError, match=r"cannot be written as ONNX: .*bessel_i0") as error:
-        onnx_graph(load_model(file))
+        onnx_graph(model)
     assert "\n" not in str(error.value)

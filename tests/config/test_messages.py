@@ -38,6 +38,7 @@ def refusals(check: Callable[[dict[str, Any]], object], right: dict[str, Any]) -
                 check({**right, key: value})
             except InputError as error:
                 said.append(str(error))
+    assert not [message for message in said if "\n" in message]
     return said
 
 
@@ -47,11 +48,6 @@ def test_about_a_part(group: str) -> None:
         values = yaml.safe_load(file.read_text())
         right = {key: 1 if "$" in str(value) else value for key, value in values.get(group, values).items()}
         assert refusals(BUILD[group], right)
-
-
-def test_a_boolean_is_no_number() -> None:
-    with pytest.raises(InputError, match=r"^algorithm\.steps should be "):
-        build_trainer({"name": "pegasos", "steps": True})
 
 
 @pytest.fixture(scope="module")

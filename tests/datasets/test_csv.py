@@ -38,13 +38,6 @@ def assert_the_table(data: Data) -> None:
     np.testing.assert_array_equal(part.y, Y)
 
 
-@pytest.mark.parametrize("classes", [("ham", "spam"), ("-1", "1"), ("9", "10"), ("False", "True")])
-def test_the_two_classes_in_ascending_order(write: Write, classes: tuple[str, str]) -> None:
-    data = load("csv", path=write(table(classes)))
-    assert_the_table(data)
-    assert data.task.classes == classes
-
-
 @pytest.mark.parametrize("typed", [";", "\t", r"\t", " "])
 def test_separators(write: Write, typed: str) -> None:
     separator = "\t" if typed == r"\t" else typed  # as a tab is typed in a shell

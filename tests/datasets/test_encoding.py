@@ -188,6 +188,9 @@ X = np.random.default_rng(0).normal(size=(40, 2)).round(6)
 @pytest.mark.parametrize(
     ("written", "classes"),
     [
+        (("1", "-1"), ("-1", "1")),
+        (("10", "9"), ("9", "10")),
+        (("True", "False"), ("False", "True")),
         (("10", "9", "1.5"), ("1.5", "9", "10")),
         (("12E3", "12000", "1_0", "10"), ("10", "12000", "12E3", "1_0")),
         (("True", "TRUE", "1"), ("1", "TRUE", "True")),
@@ -233,23 +236,18 @@ def test_real_targets(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("label", "says"),
+    ("labels", "says"),
     [
-        ("9" * 400, "row 40: expected a finite number for task=regression, got"),
-        ("", "row 40 has no label"),
-        ("True", "row 40: expected a finite number for task=regression, got 'True'"),
-        ("low", "got 'low'; to tell classes apart: task=classification"),
+        (["9" * 400], "row 40: expected a finite number for task=regression, got"),
+        ([""], "row 40 has no label"),
+        (["True"], "row 40: expected a finite number for task=regression, got 'True'"),
+        (["low"], "got 'low'; to tell classes apart: task=classification"),
+        (["1.5"] * 40, "expected different, finite targets"),
     ],
 )
-def test_broken_targets(write: Write, label: str, says: str) -> None:
-    with pytest.raises(InputError) as caught:
-        load_data(targets(write, label), 0, "regression")
-    assert says in str(caught.value)
-
-
-def test_targets_without_a_scale(write: Write) -> None:
-    with pytest.raises(InputError, match="expected different, finite targets"):
-        load_data(targets(write, *["1.5"] * 40), 0, "regression")
+def test_broken_targets(write: Write, labels: list[str], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        load_data(targets(write, *labels), 0, "regression")
 
 
 def test_the_scale_of_a_trained_model_stays(write: Write) -> None:

@@ -5,22 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
 from nsvm_cli.engines.look_ahead.features import Evaluator
 from nsvm_cli.models.feature_map import FeatureMap, Training, distinct
 from nsvm_cli.models.kernels import Kernel, Linear
+from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.optimizers import SGD
 from tests.conftest import batch
-
-
-def theta() -> FeatureMap:
-    network = nn.Sequential(nn.Linear(3, 2)).double()
-    with torch.no_grad():
-        for p in network.parameters():
-            p.copy_(torch.arange(float(p.numel())).view(p.shape) / 10)
-    return FeatureMap(network.eval(), SGD(0.1), seed=0)
 
 
 def test_a_network_without_free_parameters_stays_unchanged() -> None:
@@ -50,25 +44,26 @@ def test_a_pass_takes_each_sample_once() -> None:
     FeatureMap(nn.Linear(3, 2), SGD(0.1), seed=0).descend(objective, Linear(), 1, 1)
 
 
-def test_augmentation_acts_only_in_the_passes_that_move_theta() -> None:
-    x, seen = batch(torch.ones(4, 2)), []
+def augment(x: Tensor, i: Any, key: int) -> Tensor:
+    return x + torch.rand(x.shape, generator=torch.Generator().manual_seed(abs(key)))
 
-    def augment(x: Tensor, i: Any, key: int) -> Tensor:
-        return x + torch.rand(x.shape, generator=torch.Generator().manual_seed(abs(key)))
+
+@pytest.mark.parametrize(("dropout", "augment"), [(0.5, None), (0.0, augment)], ids=["dropout", "augment"])
+def test_dropout_and_augmentation_act_only_while_theta_moves(dropout: float, augment: Any) -> None:
+    settings = {"name": "mlp", "widths": [40, 30, 20], "dropout": dropout}
+    network, x, seen = build_network(settings, (20,), seed=0), batch(torch.randn(50, 20)), []
 
     def objective(F: Training, K: Kernel) -> Tensor:
         seen.append(F(x))
         return seen[-1].sum()
 
-    network = nn.Sequential(nn.Linear(2, 2))
-    nn.init.eye_(network[0].weight)
-    nn.init.zeros_(network[0].bias)
-    F, again = (FeatureMap(network, SGD(0.0), 0, augment) for _ in range(2))
-    assert torch.equal(Evaluator(F)(x).z, x.x)
-    assert torch.equal(F(x), x.x)
-    F.descend(objective, Linear(), 1, 2)
-    assert (seen[0] > x.x).all()
-    for each in (F, again):
-        each.descend(objective, Linear(), 2, 2)
-    assert torch.equal(seen[1], seen[2]), "what step 2 sees does not depend on the steps before it"
+    F, again = (FeatureMap(network, SGD(0.0), 3, augment) for _ in range(2))
+    plain = network.eval()(x.x)
+    for t in (1, 2):
+        F.descend(objective, Linear(), t, 2)
+        assert torch.equal(F(x), plain), "the rate is 0, and dropout is off again"
+        assert torch.equal(Evaluator(F)(x).z, plain)
+        assert not torch.equal(seen[-1], plain)
     assert not torch.equal(seen[0], seen[1])
+    again.descend(objective, Linear(), 2, 2)
+    assert torch.equal(seen[1], seen[2]), "what step 2 sees does not depend on the steps before it"

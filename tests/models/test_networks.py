@@ -13,8 +13,8 @@ from torch import nn
 
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.dropout import Dropout, Masks, dropout_masks
-from nsvm_cli.models.feature_map import FeatureMap, Training
-from nsvm_cli.models.kernels import Kernel, Linear
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import Linear
 from nsvm_cli.models.networks import NETWORKS, MaxPool, build_network, trains_otherwise
 from nsvm_cli.models.optimizers import SGD
 from tests.conftest import batch
@@ -59,26 +59,6 @@ def test_theta_depends_only_on_the_seed(name: str) -> None:
         assert torch.equal(p, q)
     differs = any(not torch.equal(p, q) for p, q in zip(first.parameters(), other.parameters(), strict=True))
     assert differs == (name != "identity")
-
-
-def test_dropout_acts_only_while_theta_moves() -> None:
-    network = build_network({**MLP, "dropout": 0.5}, (20,), seed=0)
-    F, x = FeatureMap(network, SGD(0.0), seed=3), batch(torch.randn(50, 20))
-    seen: list[torch.Tensor] = []
-
-    def objective(F: Training, K: Kernel) -> torch.Tensor:
-        seen.append(F(x))
-        return seen[-1].sum()
-
-    before = F(x)
-    for t in (1, 2):
-        F.descend(objective, Linear(), t, 2)
-    assert torch.equal(F(x), before), "the rate is 0, and dropout is off again"
-    assert not torch.equal(seen[0], seen[1])
-    assert not torch.equal(seen[0], F(x))
-    again = FeatureMap(network, SGD(0.0), seed=3)
-    again.descend(objective, Linear(), 2, 2)
-    assert torch.equal(seen[1], seen[2])
 
 
 def test_pooling_is_torchs_to_the_bit() -> None:

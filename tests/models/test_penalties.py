@@ -152,11 +152,6 @@ def test_a_resumed_run_with_penalties_has_the_same_bits(name: str, small: MakeSm
     assert torch.equal(parameters(F.network), parameters(twin.F.network))
 
 
-def test_compiled_code_leaves_penalties_to_torch() -> None:
-    with pytest.raises(InputError, match=r"engine=numba (does not cover penalties|needs Numba)"):
-        prepare(small_settings(engine="numba", penalties={"l1": 1e-3}))
-
-
 def test_a_diverging_run_with_penalties_ends_with_a_line() -> None:
     optimizer = {"name": "sgd", "lr": 1e30}
     diverging = small_settings(engine="torch", optimizer=optimizer, penalties={"entropy": 1.0})

@@ -11,8 +11,8 @@ pytest.importorskip("numba")
 
 import nsvm_cli.engines
 from nsvm_cli.config.settings import parse_settings, plain, with_values
-from nsvm_cli.errors import InputError, Interrupted
-from tests.runs.test_train import VALUES, bits, go, settings_with, stopped_at
+from nsvm_cli.errors import InputError
+from tests.runs.test_train import VALUES, bits, go, interrupt, settings_with
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -22,14 +22,9 @@ def settings(**changes: Any) -> Any:
     return settings_with(dtype="float64", network=VALUES["network"] | {"normalize": True}, **changes)
 
 
-def interrupt(path: Path, **changes: Any) -> None:
-    with pytest.raises(Interrupted):
-        go(path, settings(**changes), stopped_at(150))
-
-
 @pytest.mark.parametrize(("before", "now"), [("torch", "numba"), ("numba", "torch")])
 def test_another_engine_is_refused(before: str, now: str, tmp_path: Path) -> None:
-    interrupt(tmp_path, engine=before)
+    interrupt(tmp_path, settings(engine=before))
     with pytest.raises(InputError, match=f"engine was {before}.* and is {now}.*allow_mismatch=true"):
         go(tmp_path, settings(engine=now))
     result = go(tmp_path, settings(engine=now), allow_mismatch=True)
@@ -43,7 +38,7 @@ def test_auto_resumes_to_the_bit_with_the_engine_that_it_began_with(
     whole, half = tmp_path / "whole", tmp_path / "half"
     monkeypatch.setattr(nsvm_cli.engines, "pays_off", lambda *_: before == "numba")
     go(whole, settings())
-    interrupt(half)
+    interrupt(half, settings())
     monkeypatch.setattr(nsvm_cli.engines, "pays_off", lambda *_: before == "torch")
     result = go(half, settings())
     assert (result["engine"], result["exact"]) == (before, True)

@@ -18,15 +18,14 @@ from nsvm_cli.runs.open_model import open_model
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.metrics_file import read_metrics
 from nsvm_cli.storage.run_directory import checkpoints_in
-from tests.runs.test_train import go, settings_with, stopped_at
+from tests.runs.test_train import go, interrupt, settings_with, stopped_at
 from tests.small_tables import KINDS, small_table
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 
-def killed(folder: Path, step: int = 150, **changes: Any) -> Path:
-    with pytest.raises(Interrupted):
-        go(folder / "run", settings_with(**changes), stopped_at(step))
+def killed(folder: Path, **changes: Any) -> Path:
+    interrupt(folder / "run", settings_with(**changes))
     return folder / "run"
 
 

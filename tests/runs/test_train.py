@@ -26,7 +26,7 @@ from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.metrics_file import START, Position, read_metrics, read_times
 from nsvm_cli.storage.run_directory import CHECKPOINTS, RunDirectory, checkpoints_in, read_config
-from nsvm_cli.trainers import TRAINERS, Problem, State
+from nsvm_cli.trainers import Problem, State
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.coefficients import SampleState
 from nsvm_cli.trainers.tally import Tally
@@ -59,7 +59,6 @@ class FakeSignals(Callback, Signals):
         self.pauses, self.step = pauses, step
         self.asked = False
         self.noted: int | None = None
-        self.ended_with: str | None = None
 
     def on_log(self, state: State, record: Record) -> None:
         if self.step is not None and record["step"] >= self.step:
@@ -75,7 +74,7 @@ class FakeSignals(Callback, Signals):
         return asked
 
     def end_at_once(self, last_words: str) -> None:
-        self.ended_with = last_words
+        pass
 
 
 def go(
@@ -94,6 +93,12 @@ def stopped_at(step: int) -> FakeSignals:
     return FakeSignals(step=step)
 
 
+def interrupt(path: Path, settings: Settings) -> None:
+    """Begin a run, and stop it halfway."""
+    with pytest.raises(Interrupted):
+        go(path, settings, stopped_at(150))
+
+
 def bits(path: Path) -> dict[str, Any]:
     result = json.loads((path / "result.json").read_text())
     for key in ("train_seconds", "resumed", "date"):
@@ -104,13 +109,13 @@ def bits(path: Path) -> dict[str, Any]:
     return {"result": result, **files}
 
 
-def test_the_full_objective_in_records_changes_nothing_else(tmp_path: Path) -> None:
-    plainly, asked = (go(tmp_path / str(on), settings_with(full_objective=on)) for on in (False, True))
-    assert plainly["test_accuracy"] == asked["test_accuracy"]
-    models = [load_model(tmp_path / str(on) / "final.safetensors") for on in (False, True)]
+def test_the_full_objective_in_records_changes_nothing_else(whole: Path, tmp_path: Path) -> None:
+    runs, asked = (whole, tmp_path / "run"), go(tmp_path / "run", settings_with(full_objective=True))
+    assert asked["test_accuracy"] == json.loads((whole / "result.json").read_text())["test_accuracy"]
+    models = [load_model(run / "final.safetensors") for run in runs]
     assert all(map(torch.equal, *(m.network.state_dict().values() for m in models)))
     assert torch.equal(*(m.expansion.alpha for m in models))
-    records = [read_metrics(tmp_path / str(on) / "metrics.jsonl") for on in (False, True)]
+    records = [read_metrics(run / "metrics.jsonl") for run in runs]
     values = [record.pop("full_objective") for record in records[1]]
     assert records[0] == records[1]
     model, data = models[1], prepare(settings_with()).data
@@ -326,21 +331,17 @@ def test_divergence_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
     assert [record["step"] for record in read_metrics(path / "metrics.jsonl")] == [*range(2, step)]
 
 
-class Broken(Alg3):
-    """A trainer whose theta becomes infinite at the end of step 10."""
-
-    def step(self, problem: Problem, state: SampleState) -> None:
-        super().step(problem, state)
+def test_a_non_finite_theta_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Alg3, problem: Problem, state: SampleState) -> None:
+        step(self, problem, state)
         if state.t == 10:
             with torch.no_grad():
                 next(state.F.network.parameters()).fill_(float("inf"))
 
-
-def test_a_non_finite_theta_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TRAINERS, "broken", Broken)
-    settings = settings_with(
-        algorithm={"name": "broken", "steps": 50, "batch_size": 8}, checkpoint={"every": 1}, log_every=50
-    )
+    step = Alg3.step
+    monkeypatch.setattr(Alg3, "step", broken)
+    algorithm = {"name": "alg3", "steps": 50, "batch_size": 8}
+    settings = settings_with(algorithm=algorithm, engine="literal", checkpoint={"every": 1}, log_every=50)
     with pytest.raises(RunError, match="diverged at step 10: theta is not finite"):
         go(tmp_path / "run", settings)
     assert load_checkpoint(tmp_path / "run" / "last.safetensors").step == 9

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from nsvm_cli.compose.composition import compose_settings
-from nsvm_cli.errors import InputError
 from nsvm_cli.trainers import build_trainer
 from nsvm_cli.trainers.alg4 import Alg4
 from tests.conftest import MakeSmall
@@ -53,12 +52,6 @@ def test_epochs_limit_the_theta_steps_and_their_batches(
     assert (trainer.last_theta_step, trainer.total, trainer.k) == (theta_steps, total, min(16, m))
     unlimited = build_trainer(section)
     assert unlimited.for_samples(m) == unlimited
-
-
-@pytest.mark.parametrize("split", [[0, 5], [5], [1, 2, 3], "half", 0.5])
-def test_an_impossible_split_is_refused(split: object) -> None:
-    with pytest.raises(InputError, match=r"^algorithm\.split[^\n]*$"):
-        build_trainer({"name": "alg4", "steps": 5, "split": split})
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_divergence_stops_the_run(trainer: Trainer[Any], small: MakeSmall) -> No
     assert "lower optimizer.lr" in str(caught.value) or not trainer.moves_theta
 
 
-@pytest.mark.parametrize("steps", [0, -3, "many", 2.5, []])
+@pytest.mark.parametrize("steps", [0, -3, "many", 2.5, [], True])
 def test_impossible_steps_are_refused(algorithm: str, steps: object) -> None:
     with pytest.raises(InputError, match=r"^algorithm\.steps [^\n]*$"):
         build_trainer({"name": algorithm, "steps": steps})
@@ -115,10 +115,14 @@ def test_a_batch_larger_than_the_training_set_is_refused(name: str, small: MakeS
         ({"name": "alg4", "solver": "svm"}, "algorithm.solver: there is no 'svm'; did you mean svc"),
         ({"name": "alg4", "lam": 0}, "algorithm.lam should be greater than 0, got 0"),
         ({"name": "alg4", "lamb": 1}, "algorithm.lamb: alg4 has no such setting; did you mean lam"),
+        *(
+            ({"name": "alg4", "split": s}, r"^algorithm\.split")
+            for s in ([0, 5], [5], [1, 2, 3], "half", 0.5)
+        ),
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=rf"{said}[^\n]*$"):
         build_trainer({"steps": 1, **settings})
 
 
