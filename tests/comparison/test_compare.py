@@ -84,7 +84,6 @@ def test_intervals_and_tests_agree_with_scipy() -> None:
         assert row.cell.score.mean == pytest.approx(theirs.mean())
         assert row.cell.score.std == pytest.approx(theirs.std(ddof=1))
         interval = test.confidence_interval(0.95)
-        assert row.minus is not None
         assert row.minus.low <= interval.low + 1e-9
         assert row.minus.high >= interval.high - 1e-9
     assert rows[2].p == pytest.approx(2 * expected["alg2"])
@@ -118,8 +117,6 @@ def test_overlapping_splits_widen_the_interval_and_raise_p() -> None:
         for generated in (True, False)
     )
     ratio = np.sqrt((1 / 5 + 1 / 9) / (1 / 5))  # Nadeau and Bengio
-    assert alone.minus is not None
-    assert overlapping.minus is not None
     width = alone.minus.high - alone.minus.low
     assert overlapping.minus.high - overlapping.minus.low == pytest.approx(ratio * width)
     d = np.array(ERRORS["alg1"]) - ERRORS["alg2"]
@@ -144,7 +141,6 @@ def test_ranks_over_data_sets_with_ties_and_over_seeds_agree_with_scipy() -> Non
         ("5 seeds", cells(runs_of(ERRORS)), [*zip(*ERRORS.values(), strict=True)]),
     ):
         ranks, (n, k) = ranking(found), np.shape(scores)
-        assert ranks is not None
         assert ranks.over == over
         expected = stats.rankdata(scores, axis=1).mean(axis=0)
         assert [*ranks.ranks.values()] == pytest.approx(sorted(expected))
@@ -219,7 +215,6 @@ def test_real_targets_and_validation_data() -> None:
         changed(record, generated=False)
     (_, row) = compare(cells(records), "alg1")
     scale = np.sqrt(1 / 3 + 100 / (9 * SAMPLES)) * worse.std(ddof=1)  # Nadeau and Bengio
-    assert row.minus is not None
     assert (row.minus.low, row.minus.high) == pytest.approx(stats.t.interval(0.95, 2, -worse.mean(), scale))
     assert row.p == pytest.approx(2 * stats.t.sf(worse.mean() / scale, 2))
 
@@ -261,7 +256,6 @@ def test_failed_seeds_and_settings_are_counted() -> None:
     assert text.splitlines()[-3].startswith("| alg4 | 0 of 2 (2 failed) |  |  |  |  |  |  |  |")
     assert "Failed runs are left out" in text
     assert "Left out: 4 of 21 runs (not finished, failed before settings were recorded, or repeat" in text
-    assert ranks is not None
     assert ("alg4" in ranks.ranks, ranks.over) == (False, "4 seeds")
     lines = csv.DictReader(io.StringIO(to_csv(compare(found))))
     assert [[line[name] for name in ("settings", "seeds", "failed", "pairs", "rank")] for line in lines] == [

@@ -28,10 +28,6 @@ def score_of(record: RunRecord, t: int) -> float:
     return t / (t + 10 + len(record.path.name) + 7 * int(record.settings["seed"]))
 
 
-def seconds_of(record: RunRecord, t: int) -> float:
-    return t * (1 + int(record.settings["seed"])) / 100
-
-
 def written(
     records: Sequence[RunRecord], folder: Path, score: str = "validation_accuracy"
 ) -> list[RunRecord]:
@@ -42,7 +38,7 @@ def written(
         seed = int(record.settings["seed"])
         about = [{"step": t, "violations": t, "support_vectors": t // 2 + 10 * seed} for t in STEPS]
         lines = [{**line, score: score_of(record, line["step"])} for line in about]
-        times = [{"step": t, "seconds": seconds_of(record, t)} for t in STEPS]
+        times = [{"step": t, "seconds": t * (1 + seed) / 100} for t in STEPS]
         (path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
         (path / "times.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in times))
         found.append(replace(record, path=path))
@@ -71,14 +67,14 @@ def drawn_in(axis: Axes) -> tuple[list[Line2D], list[tuple[float, float]]]:
 
 
 ERRORS = {"alg1": [50, 62], "algo2": [66, 71]}
-AXES = ["step", "seconds of training", "support vectors"]
 
 
 def test_curves_are_means_over_the_seeds_against_steps_seconds_and_support_vectors(tmp_path: Path) -> None:
     records = validated(written(runs_of(ERRORS), tmp_path))
     found = drawn(records)
     assert [*found] == ["curves"], "one setting, and two candidates"
-    assert [axis.get_xlabel() for axis in found["curves"].axes] == AXES
+    labels = [axis.get_xlabel() for axis in found["curves"].axes]
+    assert labels == ["step", "seconds of training", "support vectors"]
     assert found["curves"].axes[0].get_ylabel() == "validation accuracy, %"
     for axis, at, end in zip(found["curves"].axes, (1.0, 0.015, 0.5), (200, 1, 5), strict=True):
         lines, points = drawn_in(axis)

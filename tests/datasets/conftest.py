@@ -15,6 +15,7 @@ Write = Callable[..., str]
 def write(tmp_path: Path) -> Write:
     def to_file(content: str | bytes | pd.DataFrame, name: str = "table.csv") -> str:
         file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
         content = content.to_csv(index=False) if isinstance(content, pd.DataFrame) else content
         file.write_bytes(content.encode() if isinstance(content, str) else content)
         return str(file)

@@ -12,24 +12,24 @@ import pandas as pd
 import pytest
 
 from tests.conftest import real
+from tests.datasets.conftest import Write
 from tests.datasets.helpers import load, refusal
 
 HEADER = "a,b,colour,answer\n"
 ROWS = [f"{i},{i % 7}.5,{'red' if i % 3 else 'blue'},{'yes' if i % 2 else 'no'}\n" for i in range(60)]
 
 
-def test_a_local_copy_with_its_label_last(tmp_path: Path) -> None:
-    file = tmp_path / "copy.csv"
-    file.write_text(HEADER + "".join(ROWS))
-    data = load("openml", id=5, path=str(file))
+def test_a_local_copy_with_its_label_last(write: Write) -> None:
+    file = write(HEADER + "".join(ROWS))
+    data = load("openml", id=5, path=file)
     assert data.task.classes == ("no", "yes")
     assert data.columns == ("a", "b", "colour")
     assert data.samples.origins == ("OpenML 5",)
     assert data.splits.sizes["all"] == 60
-    other = load("openml", id=5, path=str(file), label="colour", drop=["a"])
+    other = load("openml", id=5, path=file, label="colour", drop=["a"])
     assert (other.task.classes, other.columns) == (("blue", "red"), ("b", "answer"))
     says = "has no column 'colours'; did you mean colour?"
-    assert says in refusal("openml", id=5, path=str(file), label="colours")
+    assert says in refusal("openml", id=5, path=file, label="colours")
 
 
 def test_the_published_rows_of_ringnorm() -> None:

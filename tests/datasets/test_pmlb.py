@@ -10,6 +10,7 @@ import pytest
 
 from nsvm_cli.datasets import pmlb
 from tests.conftest import real
+from tests.datasets.conftest import Write
 from tests.datasets.helpers import load, refusal, serving
 
 X = np.random.default_rng(0).normal(size=(60, 2)).round(4)
@@ -28,20 +29,13 @@ LAYOUTS = {
 }
 
 
-def write(root: Path, path: str, content: bytes) -> Path:
-    file = root / path
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(content)
-    return file
-
-
 @pytest.mark.parametrize(("path", "label"), LAYOUTS.values(), ids=LAYOUTS)
-def test_every_layout(tmp_path: Path, path: str, label: str) -> None:
-    file = write(tmp_path, path, table(label))
+def test_every_layout(write: Write, tmp_path: Path, path: str, label: str) -> None:
+    file = write(table(label), path)
     data = load("pmlb", table="letter", root=str(tmp_path))
     np.testing.assert_array_equal(data.splits["all"].x, X)
     np.testing.assert_array_equal(data.splits["all"].y, KINDS)
-    assert (data.task.classes, data.samples.source) == (("0", "1", "2"), str(file))
+    assert (data.task.classes, data.samples.source) == (("0", "1", "2"), file)
 
 
 @pytest.mark.parametrize("name", ["../letter", "/etc/passwd", "..", "", "a\\b", "letter\n", "x" * 200])
@@ -49,14 +43,14 @@ def test_a_name_is_not_a_path(tmp_path: Path, name: str) -> None:
     assert refusal("pmlb", table=name, root=str(tmp_path)).startswith("dataset.table: String should ")
 
 
-def test_a_misspelt_table(tmp_path: Path) -> None:
-    write(tmp_path, "classification/letter.csv.gz", table("class"))
+def test_a_misspelt_table(write: Write, tmp_path: Path) -> None:
+    write(table("class"), "classification/letter.csv.gz")
     says = f"dataset.table: {tmp_path} has no table 'leter'; did you mean letter?"
     assert refusal("pmlb", table="leter", root=str(tmp_path)).startswith(says)
 
 
-def test_a_table_without_labels(tmp_path: Path) -> None:
-    write(tmp_path, "letter/letter.tsv.gz", table("label"))
+def test_a_table_without_labels(write: Write, tmp_path: Path) -> None:
+    write(table("label"), "letter/letter.tsv.gz")
     says = "has no column 'target' or 'class'; expected one of: a, b, label"
     assert says in refusal("pmlb", table="letter", root=str(tmp_path))
 

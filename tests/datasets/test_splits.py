@@ -13,10 +13,6 @@ from tests.datasets.helpers import labelled
 RINGNORM = (3664, 3736)
 
 
-def counts(samples: Samples, rows: np.ndarray) -> list[int]:
-    return [int((samples.y[rows] == label).sum()) for label in (-1, 1)]
-
-
 @pytest.mark.parametrize(("validation", "expected"), [(0, 3), (4, 0)])
 def test_held_out_samples_that_are_training_samples_are_counted(validation: int, expected: int) -> None:
     x = np.arange(20.0)[:, None, None] * np.ones((1, 2, 3))
@@ -56,7 +52,7 @@ def test_validation_takes_as_many_or_a_share_of_each_class_from_the_training_set
     without, rows = split_rows(samples, 0, 2), split_rows(samples, validation, 2)
     np.testing.assert_array_equal(rows["test"], without["test"])
     np.testing.assert_array_equal(np.union1d(rows["train"], rows["validation"]), without["train"])
-    assert counts(samples, rows["validation"]) == expected
+    assert [int((samples.y[rows["validation"]] == label).sum()) for label in (-1, 1)] == expected
 
 
 def test_the_seed_determines_the_split() -> None:

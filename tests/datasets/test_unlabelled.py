@@ -12,6 +12,7 @@ from PIL import ExifTags, Image
 from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.datasets.unlabelled import blocks
 from nsvm_cli.errors import InputError
+from tests.datasets.conftest import Write
 
 SHAPE = (1, 2, 3)
 PIXELS = np.arange(24, dtype=np.uint8).reshape(4, 2, 3)
@@ -72,29 +73,25 @@ def test_an_image_is_turned_as_its_orientation_says(tmp_path: Path) -> None:
     assert refusal(file, (1, 3, 2)) == f"{file} has 3 x 2 pixels, expected 2 x 3"
 
 
-def test_a_file_that_is_no_image(tmp_path: Path) -> None:
-    file = tmp_path / "image.png"
-    file.write_bytes(b"\x89PNG")
+def test_a_file_that_is_no_image(write: Write) -> None:
+    file = Path(write(b"\x89PNG", "image.png"))
     assert refusal(file) == f"{file} cannot be read as an image: it does not begin like one"
 
 
 @pytest.mark.parametrize("encoder", [None, TableEncoder({"a": 1.0, "b": 2.0, "c": 3.0})])
-def test_another_separator_is_suggested(tmp_path: Path, encoder: TableEncoder | None) -> None:
-    file = tmp_path / "table.csv"
-    file.write_text("a\tb\tc\n1\t2\t3\n")
+def test_another_separator_is_suggested(write: Write, encoder: TableEncoder | None) -> None:
+    file = Path(write("a\tb\tc\n1\t2\t3\n"))
     says = rf"{file} has 1 column, expected 3: is --separator '\t' meant?"
     assert refusal(file, (3,), encoder) == says
 
 
 @pytest.mark.parametrize("header", ["0,1,2", "1,2,c"])
-def test_a_table_for_a_model_without_names(tmp_path: Path, header: str) -> None:
-    file = tmp_path / "table.csv"
-    file.write_text(f"{header}\n1.5,2.5,3.5\n4,5,6\n\n")
+def test_a_table_for_a_model_without_names(write: Write, header: str) -> None:
+    file = Path(write(f"{header}\n1.5,2.5,3.5\n4,5,6\n\n"))
     np.testing.assert_array_equal(read(file, (3,)), [[1.5, 2.5, 3.5], [4, 5, 6]])
 
 
 @pytest.mark.parametrize("first", ["0.5,1,2", "0,0,0"])
-def test_a_first_sample_is_not_taken_for_a_header(tmp_path: Path, first: str) -> None:
-    file = tmp_path / "table.csv"
-    file.write_text(f"{first}\n4,5,6\n")
+def test_a_first_sample_is_not_taken_for_a_header(write: Write, first: str) -> None:
+    file = Path(write(f"{first}\n4,5,6\n"))
     assert refusal(file, (3,)).startswith(f"{file}: expected a header line, got numbers")

@@ -201,12 +201,9 @@ def test_many_steps(trainer: Trainer[Any], small: MakeSmall) -> None:
 
 
 @pytest.mark.parametrize("trainer", [Alg1(120, LAM), Alg2(150, LAM)], ids=["alg1", "alg2"])
-def test_images_and_dropout(trainer: Trainer[Any]) -> None:
-    generator = torch.Generator().manual_seed(3)
-    y = torch.where(torch.arange(100) % 2 == 0, -1.0, 1.0).double()
-    x = torch.randn(100, 1, 16, 16, generator=generator, dtype=torch.float64) + 0.1 * y[:, None, None, None]
-    built = build_network(CNN, (1, 16, 16), seed=4).double()
-    state = compare("torch", trainer, Small(Problem(x, y, RBF(1.0), 0), built), RULE)
+def test_images_and_dropout(trainer: Trainer[Any], small: MakeSmall) -> None:
+    s = Small(overlapping(small, 100, (1, 16, 16)), build_network(CNN, (1, 16, 16), seed=4).double())
+    state = compare("torch", trainer, s, RULE)
     if isinstance(trainer, Alg2):
         assert state.violations > state.support_vectors, "some support vector is met again"
 

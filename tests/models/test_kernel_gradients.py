@@ -33,7 +33,6 @@ def given() -> tuple[Tensor, Tensor, Tensor]:
 
 def differentiated(K: Kernel, how: Any, t: int = 1) -> Kernel:
     estimate = build_gradient({"gradient": how})
-    assert estimate is not None
     return WithGradient(K, estimate, directions(seed=0, t=t))
 
 
@@ -80,7 +79,6 @@ def test_directions_are_those_of_the_step_whatever_thread_differentiates(
     thread = threading.Thread(target=value.backward)
     thread.start()
     thread.join()
-    assert a.grad is not None
     assert torch.equal(a.grad, by_a)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -136,20 +135,6 @@ def test_a_penalty_moves_theta_and_a_weight_of_0_does_not(name: str, kind: str, 
     for penalty in [*PENALTIES, "l1"]:
         assert (theta := theta_of(**{penalty: 0.1})).isfinite().all()
         assert not torch.equal(theta, none), penalty
-
-
-@pytest.mark.parametrize("name", TRAINED)
-def test_a_resumed_run_with_penalties_has_the_same_bits(name: str, small: MakeSmall) -> None:
-    s = small(1, network={"name": "mlp", "widths": [8, 6], "dropout": 0.3})
-    problem = replace(s.problem, penalties=Penalties(entropy=1, identity=1, ones=1, l1=1e-3))
-    trainer = short(name, 20, 4, "literal" if name in ("alg1", "alg2") else "torch", lam=1e-2)
-    twin, _ = train(trainer, problem, s.theta(1e-3))
-    state, _ = train(trainer, problem, s.theta(1e-3), steps=11)
-    F = s.theta(1e-3)
-    F.load_state_dict(deepcopy(state.F.state_dict()))
-    state = trainer.restore(problem, F, deepcopy(state.state_dict()))
-    trainer.advance(problem, state, trainer.total)
-    assert torch.equal(parameters(F.network), parameters(twin.F.network))
 
 
 def test_a_diverging_run_with_penalties_ends_with_a_line() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,50 +16,50 @@ from nsvm_cli.models.kernels import build_kernel
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.optimizers import OPTIMIZERS
 
-TABLE, MNIST = (20,), (1, 28, 28)
+
+def kernel(settings: dict[str, Any]) -> object:
+    return build_kernel(settings), build_gradient(settings)
+
+
+def network(settings: dict[str, Any], shape: tuple[int, ...] = (20,)) -> object:
+    return build_network(settings, shape, seed=0)
+
+
+of_images, of_small_images = (partial(network, shape=(1, size, size)) for size in (28, 8))
+optimizer = partial(build, OPTIMIZERS, "optimizer")
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "built", "said"),
     [
-        ({"name": "rbff"}, "did you mean rbf?"),
-        ({"name": "rbf", "gama": 1}, "did you mean gamma?"),
-        ({"name": "rbf", "gamma": 0}, "kernel.gamma should be greater than 0, got 0"),
-        ({"name": "rbf", "gamma": float("nan")}, "kernel.gamma should be greater than 0, got nan"),
-        ({"name": "polynomial", "degree": 0}, "kernel.degree"),
-        ({"name": "rbf", "normalize": "perhaps"}, "kernel.normalize should be true or false"),
-        ({"gamma": 1}, "there is no kernel None"),
-        ({"name": "rbf", "gradient": "spca"}, "no kernel.gradient 'spca'; did you mean spsa?"),
+        ({"name": "rbff"}, kernel, "did you mean rbf?"),
+        ({"name": "rbf", "gama": 1}, kernel, "did you mean gamma?"),
+        ({"name": "rbf", "gamma": 0}, kernel, "kernel.gamma should be greater than 0, got 0"),
+        ({"name": "rbf", "gamma": float("nan")}, kernel, "kernel.gamma should be greater than 0, got nan"),
+        ({"name": "polynomial", "degree": 0}, kernel, "kernel.degree"),
+        ({"name": "rbf", "normalize": "perhaps"}, kernel, "kernel.normalize should be true or false"),
+        ({"gamma": 1}, kernel, "there is no kernel None"),
+        ({"name": "rbf", "gradient": "spca"}, kernel, "no kernel.gradient 'spca'; did you mean spsa?"),
+        ({"name": "mlp", "widths": []}, network, "network.widths: List should have at least 1 item"),
+        ({"name": "cnn", "channels": [1, 2, 3]}, of_images, "network.channels: Tuple should have at most 2"),
+        ({"name": "mlp", "widths": [4, 0]}, network, "network.widths.1"),
+        ({"name": "mlp"}, network, "network.widths: mlp needs a value"),
+        ({"name": "mlp", "widths": [4], "dropout": 1}, network, "network.dropout should be less than 1"),
+        ({"name": "mlp", "widths": [4], "wdths": 1}, network, "did you mean widths?"),
+        ({"name": "cnn"}, network, "expects images"),
+        ({"name": "cnn"}, of_small_images, "expects images"),
+        ({"name": "identity", "eps": 0}, network, "network.eps"),
+        ({"name": "torchvision"}, network, "network resnet18 expects images of at least 17x17 pixels, got"),
+        ({"name": "torchvision", "model": "resnt18"}, of_images, "network.model should be 'resnet18', "),
+        ({"name": "torchvision", "modl": "resnet18"}, of_images, "did you mean model?"),
+        ({"name": "torchvison"}, of_images, "there is no network 'torchvison'; did you mean torchvision?"),
+        (
+            {"name": "sgd", "lr": 1.0, "schedule": "cosin"},
+            optimizer,
+            "optimizer.schedule: there is no 'cosin'; did you mean cosine",
+        ),
     ],
 )
-def test_of_a_kernel(settings: dict[str, Any], said: str) -> None:
+def test_a_bad_setting(settings: dict[str, Any], built: Callable[..., object], said: str) -> None:
     with pytest.raises(InputError, match=rf"^[^\n]*{re.escape(said)}[^\n]*$"):
-        build_kernel(settings), build_gradient(settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "shape", "said"),
-    [
-        ({"name": "mlp", "widths": []}, TABLE, "network.widths: List should have at least 1 item"),
-        ({"name": "cnn", "channels": [1, 2, 3]}, MNIST, "network.channels: Tuple should have at most 2"),
-        ({"name": "mlp", "widths": [4, 0]}, TABLE, "network.widths.1"),
-        ({"name": "mlp"}, TABLE, "network.widths: mlp needs a value"),
-        ({"name": "mlp", "widths": [4], "dropout": 1}, TABLE, "network.dropout should be less than 1"),
-        ({"name": "mlp", "widths": [4], "wdths": 1}, TABLE, "did you mean widths?"),
-        ({"name": "cnn"}, TABLE, "expects images"),
-        ({"name": "cnn"}, (1, 8, 8), "expects images"),
-        ({"name": "identity", "eps": 0}, TABLE, "network.eps"),
-        ({"name": "torchvision"}, TABLE, "network resnet18 expects images of at least 17x17 pixels, got"),
-        ({"name": "torchvision", "model": "resnt18"}, MNIST, "network.model should be 'resnet18', "),
-        ({"name": "torchvision", "modl": "resnet18"}, MNIST, "did you mean model?"),
-        ({"name": "torchvison"}, MNIST, "there is no network 'torchvison'; did you mean torchvision?"),
-    ],
-)
-def test_of_a_network(settings: dict[str, Any], shape: tuple[int, ...], said: str) -> None:
-    with pytest.raises(InputError, match=rf"^[^\n]*{re.escape(said)}[^\n]*$"):
-        build_network(settings, shape, seed=0)
-
-
-def test_of_an_optimizer() -> None:
-    with pytest.raises(InputError, match=r"optimizer\.schedule: there is no 'cosin'; did you mean cosine"):
-        build(OPTIMIZERS, "optimizer", {"name": "sgd", "lr": 1.0, "schedule": "cosin"})
+        built(settings)

@@ -156,8 +156,7 @@ def test_algorithms_1_and_2_with_a_fixed_network_are_algorithm_0(
 
 @pytest.fixture(params=["literal", "torch"])
 def engine(request: pytest.FixtureRequest) -> Engine:
-    found: Engine = request.param
-    return found
+    return request.param
 
 
 @pytest.mark.parametrize("trainer", [Pegasos(2, 1.0), Alg1(2, 1.0), Alg2(2, 1.0), Alg3(2, 1.0, 1.0, 2)])

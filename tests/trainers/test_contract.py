@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -20,32 +21,24 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 STEPS = 60
 
 
-@dataclass
-class Case:
-    """A kind of task, how many samples a step draws (None: the algorithm's own number), and lambda."""
-
-    kind: str
-    k: int | None
-    lam: float
+Case = tuple[str, int | None, float]
+CASES: list[Case] = [("two classes", None, 1e-4), ("three classes", 4, 1e-2), ("real targets", None, 1e-2)]
+"""Kinds of task, how many samples a step draws (None: the algorithm's own number), and lambda."""
 
 
-CASES = [Case("two classes", None, 1e-4), Case("three classes", 4, 1e-2), Case("real targets", None, 1e-2)]
-
-
-two_classes = pytest.mark.parametrize("case", CASES[:1], ids=lambda case: case.kind, indirect=True)
+two_classes = pytest.mark.parametrize("case", CASES[:1], ids=itemgetter(0), indirect=True)
 """For a test of what does not depend on the task, or that scikit-learn's SVC answers."""
 
 
-@pytest.fixture(params=CASES, ids=lambda case: case.kind)
+@pytest.fixture(params=CASES, ids=itemgetter(0))
 def case(request: pytest.FixtureRequest) -> Case:
-    case: Case = request.param
-    return case
+    return request.param
 
 
 @pytest.fixture
 def small(small: MakeSmall, case: Case) -> MakeSmall:
     """Make problems of the case."""
-    return partial(small, loss=LOSSES[case.kind])
+    return partial(small, loss=LOSSES[case[0]])
 
 
 # the former has no lambda and no alpha, the latter takes the linear kernel only
@@ -56,7 +49,8 @@ def algorithm(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def trainer(algorithm: str, case: Case) -> Trainer[Any]:
-    return short(algorithm, STEPS, case.k, lam=case.lam)
+    _, k, lam = case
+    return short(algorithm, STEPS, k, lam=lam)
 
 
 def test_terms_are_of_named_samples_and_not_0(trainer: Trainer[Any], small: MakeSmall) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from copy import deepcopy
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF
 from nsvm_cli.models.optimizers import SGD, Adam, Rule
+from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.runs.loop import OnLog, record, run
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.state_dict import flatten, unflatten
@@ -69,16 +71,25 @@ LITERAL: dict[str, dict[str, Any]] = {
 """Algorithms with options that only their own steps have."""
 
 
+PENALISED = [*product(["alg1", "alg2"], ["literal"]), *product(["alg3", "alg4"], ["torch"])]
+
+
 @pytest.mark.parametrize(
     ("name", "engine", "case"),
-    [*product(NAMES, ["torch"], CASES), *product(LITERAL, ["literal"], CASES[:2])],
+    [
+        *product(NAMES, ["torch"], CASES),
+        *product(LITERAL, ["literal"], CASES[:2]),
+        *((f"{name} penalised", engine, CASES[1]) for name, engine in PENALISED),
+    ],
 )
 def test_a_resumed_run_has_the_same_bits(
     name: str, engine: Engine, case: tuple[str, str, str, int | None], small: MakeSmall, tmp_path: Path
 ) -> None:
     network, optimiser, kind, k = case
     s = small(1, network=NETWORKS[network], K=RBF(1.0), m=60, loss=LOSSES[kind])
-    options = LITERAL[name] if engine == "literal" else {}
+    if "penalised" in name:
+        s.problem = replace(s.problem, penalties=Penalties(entropy=1, identity=1, ones=1, l1=1e-3))
+    options = LITERAL.get(name, {})
     trainer = short(name.split()[0], STEPS if k is None else STEPS // 2, k, engine, lam=1e-2, **options)
 
     def theta() -> FeatureMap:

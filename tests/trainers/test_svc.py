@@ -65,17 +65,17 @@ def test_svc_tells_many_classes_apart(small: MakeSmall) -> None:
     np.testing.assert_array_equal(task.decide(votes), theirs.predict(z))
 
 
+OPTIONS = {"C": C, "random_state": 0, "max_iter": 10_000}
+
+
 @pytest.mark.parametrize(
     ("loss", "machine"),
     [
-        (Binary(Hinge()), svm.LinearSVC(loss="hinge", C=C, random_state=0, max_iter=10_000)),
-        (Binary(SquaredHinge()), svm.LinearSVC(C=C, random_state=0, dual="auto", max_iter=10_000)),
-        (OneVsRest(SquaredHinge()), svm.LinearSVC(C=C, random_state=0, dual="auto", max_iter=10_000)),
-        (
-            CrammerSinger(Hinge()),
-            svm.LinearSVC(multi_class="crammer_singer", C=C, random_state=0, max_iter=10_000),
-        ),
-        (Residual(EpsilonInsensitive(0.2)), svm.LinearSVR(epsilon=0.2, C=C, random_state=0, max_iter=10_000)),
+        (Binary(Hinge()), svm.LinearSVC(loss="hinge", **OPTIONS)),
+        (Binary(SquaredHinge()), svm.LinearSVC(dual="auto", **OPTIONS)),
+        (OneVsRest(SquaredHinge()), svm.LinearSVC(dual="auto", **OPTIONS)),
+        (CrammerSinger(Hinge()), svm.LinearSVC(multi_class="crammer_singer", **OPTIONS)),
+        (Residual(EpsilonInsensitive(0.2)), svm.LinearSVR(epsilon=0.2, **OPTIONS)),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -127,16 +127,14 @@ def test_the_usual_number_of_validation_samples_is_at_most_a_quarter_of_those_th
     assert asked == {"train", "validation"}
 
 
-def test_the_usual_numbers_stay() -> None:
-    for word, usual in (("dataset=ringnorm", 200), ("dataset=digits", 40)):
-        assert usual_validation(word) == usual
-        assert suited_validation(compose_settings([word]), usual) == usual
-    assert usual_validation("dataset=digits10") == 20
-    assert usual_validation("dataset=mnist") == 500  # its images may not be there
-
-
-def usual_validation(word: str) -> int:
-    return int(compose_settings([word, "+tune=default", USUAL])["tune"]["usual_validation"])
+@pytest.mark.parametrize(
+    ("dataset", "usual"), [("ringnorm", 200), ("digits", 40), ("digits10", 20), ("mnist", 500)]
+)
+def test_the_usual_numbers_stay(dataset: str, usual: int) -> None:
+    settings = compose_settings([f"dataset={dataset}", "+tune=default", USUAL])
+    assert settings.pop("tune")["usual_validation"] == usual
+    if dataset != "mnist":  # whose images may not be there
+        assert suited_validation(settings, usual) == usual
 
 
 @pytest.mark.usefixtures("inline_workers")
