@@ -190,10 +190,7 @@ def test_a_label_has_no_more_than_tells_candidates_of_its_data_set_apart() -> No
     for record, scale in zip(records, np.repeat(scales, 4), strict=True):
         record.settings["network"] = {"scale": float(scale)}
         record.overrides.append("network.scale=1")
-    for many, scales_of_ring in (
-        (12, ["1.414", "2"]),
-        (16, ["1.4142135623730951", "2.0", "2.00001"]),
-    ):
+    for many, scales_of_ring in ((12, ["1.414", "2"]), (16, ["1.4142135623730951", "2.0", "2.00001"])):
         found = [(cell.dataset, cell.candidate) for cell in cells(records[:many])]
         expected = [("ring", f"{name} scale={scale}") for name in errors for scale in scales_of_ring]
         assert sorted(found) == [("mnist", "alg4"), ("mnist", "svc"), *expected]

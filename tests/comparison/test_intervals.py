@@ -108,7 +108,5 @@ def test_equal_accuracies_have_the_standard_error_of_independent_errors() -> Non
         error = standard_error([p] * 5, overlap, samples=10_000)
         assert error == pytest.approx(((1 / 5 + overlap) * p * (1 - p) / 10_000) ** 0.5, rel=1e-3)
     varied = [0.5, 0.7, 0.9]
-    assert standard_error(varied, samples=1000) == pytest.approx(stats.sem(varied)), (
-        "which vary more than that"
-    )
+    assert standard_error(varied, samples=1000) == pytest.approx(stats.sem(varied)), "they vary more"
     assert standard_error(varied, 1 / 3) == pytest.approx(2**0.5 * stats.sem(varied)), "1/3 + 1/3 for 1/3"

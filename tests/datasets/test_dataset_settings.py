@@ -8,10 +8,7 @@ from nsvm_cli.datasets import DATASETS
 from tests.datasets.helpers import refusal
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [("mnits", "mnist"), ("iris", ""), (None, ""), (["mnist"], "")],
-)
+@pytest.mark.parametrize(("name", "meant"), [("mnits", "mnist"), ("iris", ""), (None, ""), (["mnist"], "")])
 def test_an_unknown_name(name: str, meant: str) -> None:
     message = refusal(name)
     assert f"there is no dataset {name!r}" in message

@@ -92,8 +92,7 @@ def test_samples_are_what_the_files_hold(
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
-    [(None, "No such file"), (b"other", "is not the published file: its SHA-256")],
+    ("content", "says"), [(None, "No such file"), (b"other", "is not the published file: its SHA-256")]
 )
 def test_a_wrong_file_is_named(root: Path, content: bytes | None, says: str) -> None:
     file = root / "MNIST" / "raw" / IDX[3]

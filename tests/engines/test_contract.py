@@ -51,12 +51,7 @@ def assert_same(ours: tuple[State, Expansion], theirs: tuple[State, Expansion], 
 
 
 def compare(
-    engine: Engine,
-    trainer: Trainer[Any],
-    small: Small,
-    rule: Rule,
-    moved: float = 1e-3,
-    **settings: Any,
+    engine: Engine, trainer: Trainer[Any], small: Small, rule: Rule, moved: float = 1e-3, **settings: Any
 ) -> Any:
     """Train with an engine and step by step, and return the state of the engine."""
     F, twin = (FeatureMap(deepcopy(small.network), rule, 5, **settings) for _ in range(2))

@@ -36,18 +36,16 @@ def batch() -> Batch:
 
 def test_norm_surrogate_is_0_without_coefficients_and_so_is_its_gradient(batch: Batch) -> None:
     K, y = batch
-    value, slope = sloped(
-        lambda K: norm_surrogate(K, torch.zeros_like(y)), 1e-3 * K
-    )  # small: no bound may be divided by
+    # small: no bound may be divided by
+    value, slope = sloped(lambda K: norm_surrogate(K, torch.zeros_like(y)), 1e-3 * K)
     assert value == 0
     assert (slope == 0).all()
 
 
 def test_the_papers_alignment(batch: Batch) -> None:
     K, y = batch
-    torch.testing.assert_close(
-        alignment(K, y), (torch.outer(y, y) * K).sum() / (10 * K.square().sum().sqrt())
-    )
+    expected = (torch.outer(y, y) * K).sum() / (10 * K.square().sum().sqrt())
+    torch.testing.assert_close(alignment(K, y), expected)
 
 
 def test_alignment_losses() -> None:

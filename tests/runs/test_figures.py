@@ -22,12 +22,7 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 def run(folder: Path, **changes: Any) -> dict[str, Any]:
-    parts: dict[str, Any] = {
-        "network": {"name": "mlp", "widths": [8, 6]},
-        "algorithm": {"name": "alg2", "steps": 60},
-    }
-    parts |= {"kernel": {"name": "rbf", "gamma": 0.5}, "optimizer": {"name": "sgd", "lr": 0.05}}
-    return small_run(folder, **parts | changes)
+    return small_run(folder, **{"algorithm": {"name": "alg2", "steps": 60}, **changes})
 
 
 @pytest.mark.parametrize("algorithm", ["alg1", "alg2", "alg3", "alg4"])
@@ -38,7 +33,7 @@ def test_without_a_learning_rate_nothing_changes(algorithm: str, tmp_path: Path)
     for optimizer, moved in ((still, False), ({**still, "lr": 1e-4}, True)):
         result = run(tmp_path / str(moved), algorithm=chosen, optimizer=optimizer)
         assert (result["theta_change"] > 0, result["feature_change"] > 0) == (moved, moved)
-        assert result["parameters"] == 20 * 8 + 8 + 8 * 6 + 6
+        assert result["parameters"] == 20 * 10 + 10 + 10 * 6 + 6
         assert result["data"]["origins"] == ["ringnorm"]
     result = run(tmp_path / "identity", network={"name": "identity"})
     assert (result["parameters"], result["theta_change"], result["feature_change"]) == (0, None, 0)
@@ -91,7 +86,8 @@ def test_a_model_file_of_every_algorithm_and_task_scores_as_its_run(
 def test_real_targets_have_errors_in_the_units_of_the_data(tmp_path: Path) -> None:
     table = small_table("regression", tmp_path)
     algorithm = {"name": "alg4", "steps": 20, "solver_steps": 300, "lam": 1e-2}
-    result = run(tmp_path / "run", **table, algorithm=algorithm, validation={"every": 60})
+    changes = {"kernel": {"name": "rbf", "gamma": 0.5}, "network": {"name": "mlp", "widths": [8, 6]}}
+    result = run(tmp_path / "run", **table, **changes, algorithm=algorithm, validation={"every": 60})
     assert result["test_r2"] is None
     assert 0.3 < result["validation_r2"] < 1
     spread = result["validation_rmse"] / (1 - result["validation_r2"]) ** 0.5

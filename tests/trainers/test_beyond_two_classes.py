@@ -77,19 +77,21 @@ def assert_same(
     torch.testing.assert_close(g(s.problem.K, torch.stack(z)), expected, rtol=1e-9, atol=1e-9)
 
 
-def alpha(state: Any) -> torch.Tensor:
-    return torch.from_numpy(state.coefficients.alpha)
+def compare(
+    s: Small, literal: Transcribed, trainer: Trainer[Any], alpha: torch.Tensor, error: float = 1e-10
+) -> None:
+    """Train, and compare alpha, theta, and g with those of the transcription."""
+    state, g = train(trainer, s.problem, F := s.theta(LR))
+    torch.testing.assert_close(torch.from_numpy(state.coefficients.alpha), alpha, rtol=0, atol=error)
+    assert_same(s, literal, F, g, list(zip(alpha, literal.features(), strict=True)), trainer.moves_theta)
 
 
 @problems
 def test_algorithm_0(loss: Loss, k: int, lam: float, small: MakeSmall) -> None:
     s = small(0, m=12, loss=loss)
     literal = Transcribed(s, LR, k, lam)
-    z = literal.features()
-    expected = reference.mini_batch_algorithm_0(literal.problem, z, T)
-    state, g = train(Pegasos(T, lam, k), s.problem, F := s.theta(LR))
-    torch.testing.assert_close(alpha(state), expected, rtol=0, atol=1e-12)
-    assert_same(s, literal, F, g, list(zip(expected, z, strict=True)), moved=False)
+    expected = reference.mini_batch_algorithm_0(literal.problem, literal.features(), T)
+    compare(s, literal, Pegasos(T, lam, k), expected, 1e-12)
 
 
 @problems
@@ -108,9 +110,7 @@ def test_algorithm_2(loss: Loss, k: int, lam: float, small: MakeSmall) -> None:
     s = small(0, m=12, loss=loss)
     literal = Transcribed(s, LR, k, lam)
     expected = reference.mini_batch_algorithm_2(literal.problem, literal.optimizer, T)
-    state, g = train(Alg2(T, lam, k), s.problem, F := s.theta(LR))
-    torch.testing.assert_close(alpha(state), expected, rtol=0, atol=1e-10)
-    assert_same(s, literal, F, g, list(zip(expected, literal.features(), strict=True)))
+    compare(s, literal, Alg2(T, lam, k), expected)
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,7 @@ def test_algorithm_3(loss: Loss, centred: bool | None, small: MakeSmall) -> None
     literal = Transcribed(s, LR, k, lam)
     chosen = not isinstance(loss, Binary) if centred is None else centred
     expected = reference.general_algorithm_3(literal.problem, literal.optimizer, T, 0.7, chosen)
-    state, g = train(Alg3(T, lam, 0.7, k, centred), s.problem, F := s.theta(LR))
-    torch.testing.assert_close(alpha(state), expected, rtol=0, atol=1e-10)
-    assert_same(s, literal, F, g, list(zip(expected, literal.features(), strict=True)))
+    compare(s, literal, Alg3(T, lam, 0.7, k, centred), expected)
 
 
 @pytest.mark.parametrize(
