@@ -54,8 +54,10 @@ def test_the_loaded_model_has_the_same_decision_function(tmp_path: Path, dtype: 
     changes = {"dtype": dtype, "algorithm": {**SETTINGS["algorithm"], "solver": solver}}
     result, settings = small_run(tmp_path / "run", **changes), small_settings(**changes)
     loaded = load_model(tmp_path / "run" / "final.safetensors")
-    test = prepare(settings).data.splits["test"]
+    experiment = prepare(settings)
+    test = experiment.data.splits["test"]
     assert loaded.settings == settings
+    assert loaded.decision_function(test.x).equal(experiment.train().decision_function(test.x))
     assert loaded.score(test.x, test.y)["errors"] == result["test_errors"]
     assert (loaded.expansion.bias != 0) == (solver == "svc")
     assert str(loaded.decision_function(test.x).dtype) == f"torch.{dtype}"

@@ -15,12 +15,11 @@ from tests.conftest import real
 from tests.datasets.conftest import Write
 from tests.datasets.helpers import load, refusal
 
-HEADER = "a,b,colour,answer\n"
 ROWS = [f"{i},{i % 7}.5,{'red' if i % 3 else 'blue'},{'yes' if i % 2 else 'no'}\n" for i in range(60)]
 
 
 def test_a_local_copy_with_its_label_last(write: Write) -> None:
-    file = write(HEADER + "".join(ROWS))
+    file = write("a,b,colour,answer\n" + "".join(ROWS))
     data = load("openml", id=5, path=file)
     assert data.task.classes == ("no", "yes")
     assert data.columns == ("a", "b", "colour")

@@ -20,10 +20,9 @@ QUICK = ("resnet18", "mobilenet_v2", "mobilenet_v3_small")
 MODELS = [
     model if model in QUICK else pytest.param(model, marks=pytest.mark.thorough) for model in get_args(Model)
 ]
-COLOUR = (3, 32, 32)
 
 
-def network(model: str, shape: tuple[int, ...] = COLOUR) -> nn.Module:
+def network(model: str, shape: tuple[int, ...]) -> nn.Module:
     return build_network({"name": "torchvision", "model": model}, shape, seed=0)
 
 

@@ -41,8 +41,7 @@ def through_a_file(values: dict[str, Any], path: Path) -> dict[str, Any]:
 
 MLP = {"name": "mlp", "widths": [8, 6], "normalize": True}
 SCHEDULED = SGD(0.01, momentum=0.9, weight_decay=0.01, schedule="cosine", warmup=0.3)
-Case = tuple[dict[str, Any], Rule, str, int | None]
-CASES: list[Case] = [
+CASES: list[tuple[dict[str, Any], Rule, str, int | None]] = [
     (MLP, SCHEDULED, "two classes", None),
     ({"name": "mlp", "widths": [8, 6], "dropout": 0.3}, SCHEDULED, "three classes", 4),
     ({"name": "identity"}, SGD(0.01), "three classes", 3),
@@ -75,7 +74,7 @@ PENALISED = [*product(["alg1", "alg2"], ["literal"]), *product(["alg3", "alg4"],
     ],
 )
 def test_a_resumed_run_has_the_same_bits(
-    name: str, engine: Engine, case: Case, small: MakeSmall, tmp_path: Path
+    name: str, engine: Engine, case: Any, small: MakeSmall, tmp_path: Path
 ) -> None:
     network, rule, kind, k = case
     s = small(1, network=network, K=RBF(1.0), m=60, loss=LOSSES[kind])
