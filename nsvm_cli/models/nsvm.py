@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int64, Real
 from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
+from torch.nn import functional
 
 from nsvm_cli.config.registry import STRICT, NonNegative, Positive
 from nsvm_cli.config.settings import Settings
@@ -65,10 +66,9 @@ def votes(g: Float[Tensor, "p pairs"]) -> Float[Tensor, "p C"]:
     scikit-learn's SVC with break_ties=True.
     """
     C = round((1 + math.sqrt(1 + 8 * g.shape[1])) / 2)
-    i, j = torch.triu_indices(C, C, 1, device=g.device)
-    won, total = g.new_zeros(len(g), C), g.new_zeros(len(g), C)
-    won.index_add_(1, i, (g > 0).to(g)).index_add_(1, j, (g <= 0).to(g))
-    total.index_add_(1, i, g).index_add_(1, j, -g)
+    first, second = (functional.one_hot(k, C).to(g) for k in torch.triu_indices(C, C, 1, device=g.device))
+    won = (g > 0).to(g) @ first + (g <= 0).to(g) @ second
+    total = g @ (first - second)
     return won + total / (3 * (total.abs() + 1))
 
 
