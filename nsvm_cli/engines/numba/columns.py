@@ -10,6 +10,7 @@ from nsvm_cli.engines.numba.arrays import add_matrix, inner
 from nsvm_cli.engines.numba.forms import RBF, FarRBF
 from nsvm_cli.engines.numba.jit import by_type, jit, jit_in_order
 from nsvm_cli.engines.numba.kernels import COLUMNS, gradient, of_products, squared_lengths, sums, values
+from nsvm_cli.engines.numba.products import MatrixAt, RowsAt, add_products
 
 
 class FeatureColumns(NamedTuple):
@@ -90,73 +91,12 @@ def _(K: FarRBF, a: Any, z: Any, k: int, count: int) -> None:
 
 
 @jit
-def products_with(a: Any, b: Any, block: int, count: int) -> Any:
-    """Return <a_i, b_j> for the first columns of a block, four features and four rows at a time.
-
-    Here and below, arrays are passed whole, with numbers of rows: a row by itself would be a new reference to
-    count, which takes as long as some hundred products.
-    """
-    rows, n = a.shape
-    P = np.empty((rows, count), a.dtype)
-    if n < 4:
-        P[:] = 0
-    else:
-        _add_4_features(P, None, a, 0, b, block)
-    for k in range(4, n - 3, 4):
-        _add_4_features(P, 1, a, k, b, block)
-    for k in range(n - n % 4, n):
-        for i in range(rows):
-            factor = a[i, k]
-            for j in range(count):
-                P[i, j] += factor * b[block, k, j]
-    return P
-
-
-@jit
-def _add_4_features(P: Any, begun: Any, a: Any, k: int, b: Any, block: int) -> None:
-    """Add the products of four features to P, or if ``begun`` is None, write them.
-
-    As None has a type of its own, these are compiled apart, and their loops do not ask which it is.
-    """
-    rows = len(a)
-    for i in range(0, rows - 3, 4):
-        _add_4_products(P, begun, i, a, k, b, block)
-    for i in range(rows - rows % 4, rows):
-        _add_products(P, begun, i, a, k, b, block)
-
-
-@jit
-def _sum(begun: Any, before: Any, more: Any) -> Any:
-    return more if begun is None else before + more
-
-
-@jit
-def _add_products(P: Any, begun: Any, i: int, a: Any, k: int, b: Any, block: int) -> None:
-    a_0, a_1, a_2, a_3 = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
-    for j in range(P.shape[1]):
-        c_0, c_1, c_2, c_3 = b[block, k, j], b[block, k + 1, j], b[block, k + 2, j], b[block, k + 3, j]
-        P[i, j] = _sum(begun, P[i, j], a_0 * c_0 + a_1 * c_1 + a_2 * c_2 + a_3 * c_3)
-
-
-@jit
-def _add_4_products(P: Any, begun: Any, i: int, a: Any, k: int, b: Any, block: int) -> None:
-    # as numbers, they stay in registers
-    p_0, p_1, p_2, p_3 = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
-    q_0, q_1, q_2, q_3 = a[i + 1, k], a[i + 1, k + 1], a[i + 1, k + 2], a[i + 1, k + 3]
-    r_0, r_1, r_2, r_3 = a[i + 2, k], a[i + 2, k + 1], a[i + 2, k + 2], a[i + 2, k + 3]
-    s_0, s_1, s_2, s_3 = a[i + 3, k], a[i + 3, k + 1], a[i + 3, k + 2], a[i + 3, k + 3]
-    for j in range(P.shape[1]):
-        c_0, c_1, c_2, c_3 = b[block, k, j], b[block, k + 1, j], b[block, k + 2, j], b[block, k + 3, j]
-        P[i, j] = _sum(begun, P[i, j], p_0 * c_0 + p_1 * c_1 + p_2 * c_2 + p_3 * c_3)
-        P[i + 1, j] = _sum(begun, P[i + 1, j], q_0 * c_0 + q_1 * c_1 + q_2 * c_2 + q_3 * c_3)
-        P[i + 2, j] = _sum(begun, P[i + 2, j], r_0 * c_0 + r_1 * c_1 + r_2 * c_2 + r_3 * c_3)
-        P[i + 3, j] = _sum(begun, P[i + 3, j], s_0 * c_0 + s_1 * c_1 + s_2 * c_2 + s_3 * c_3)
-
-
-@jit
 def column_values(K: RBF, a: Any, b: FeatureColumns, block: int, count: int) -> Any:
     """Return K(a_i, b_j) for the first columns of a block."""
-    P = products_with(a, b.z, block, count)
+    rows, n = a.shape
+    P = np.zeros((rows, count), a.dtype)
+    z = RowsAt(b.z.reshape(-1), block * n * COLUMNS, COLUMNS)
+    add_products(RowsAt(P.reshape(-1), 0, count), MatrixAt(a.reshape(-1), 0, n, 1), z, rows, n, count)
     of_products(K, P, squared_lengths(a), b.squares[block])
     return P
 
