@@ -45,7 +45,7 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
         return LITERAL
     if asked == TORCH or gap or find_spec("numba") is None:
         return TORCH
-    return NUMBA if pays_off(trainer, F, is_ready(trainer, problem, F)) and is_usable() else TORCH
+    return NUMBA if pays_off(trainer, F, is_ready(trainer, problem)) and is_usable() else TORCH
 
 
 def why_slower(engine: Engine, trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
@@ -72,7 +72,7 @@ def taken_by(engine: Engine, trainer: Trainer[Any]) -> Trainer[Any]:
 
 
 def compile_steps(
-    engine: Engine, trainer: Trainer[Any], problem: Problem, F: FeatureMap, say: Callable[[str], object]
+    engine: Engine, trainer: Trainer[Any], problem: Problem, say: Callable[[str], object]
 ) -> None:
     """Compile what takes the steps of a run, unless that is done, and say so first.
 
@@ -80,7 +80,7 @@ def compile_steps(
         RunError: it cannot be compiled.
     """
     if engine == NUMBA:
-        compile_once(units(trainer, problem, F), say)
+        compile_once(units(trainer, problem), say)
 
 
 def circumstances(engine: Engine) -> str:

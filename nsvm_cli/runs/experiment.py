@@ -79,7 +79,7 @@ class Experiment:
 
     def compile(self, say: Say) -> None:
         """Compile what takes the steps, unless that is done, and say so first."""
-        compile_steps(self.engine, self.algorithm, self.problem, self.F, say)
+        compile_steps(self.engine, self.algorithm, self.problem, say)
 
     def searched(self) -> tuple[Experiment, dict[str, Any]]:
         """Return the experiment with the values that its algorithm chooses from a grid, and the fields of the

@@ -16,7 +16,7 @@ from nsvm_cli.engines.numba.jit import loaded
 from nsvm_cli.errors import RunError
 from tests.cli.process import start
 
-UNIT, OTHER = "alg1-float32-RBF-MLP", "pegasos-float32-FarRBF"
+UNIT, OTHER = "alg1-float32", "pegasos-float32"
 
 
 @pytest.fixture

@@ -153,10 +153,10 @@ def passes(F: Any, x: Any, i: Any, t: int, masked: Any, by_z: Any) -> Any:
     """
     room = networks.ROWS
     passed, z = networks.room_for(F, len(x) + 100), np.empty((len(x), F.width))
-    networks.forward(F, x, passed, z, None, 0)
+    networks.forward(F, x, passed, z, F.theta[:0], 0)
     of_i = np.empty((F.width, room + 1))
     networks.feature_columns(F, x, i, networks.room_for(F, room), of_i)
-    drawn, with_masks = networks.masks_for(F, F.dropout, t, masked), []
+    drawn, with_masks = networks.masks_for(F, t, masked), []
     without = z.copy(), networks.features(F, x), of_i[:, : len(i)].T
     for known in (len(x) // room * room, 0):
         networks.forward(F, x, passed, z, drawn, known)

@@ -1,8 +1,8 @@
 """Where machine code is kept between processes. Nothing here needs Numba.
 
-What is compiled together, and kept in a folder, is a *unit*: the steps of an algorithm for a type of numbers
-and a kind of network. A process of its own compiles it: there, functions call other variants of one another
-than in the processes that load them, with other last bits.
+What is compiled together, and kept in a folder, is a *unit*: the steps of an algorithm for a type of numbers.
+A process of its own compiles it: there, functions call other variants of one another than in the processes
+that load them, with other last bits.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nsvm_cli.engines.numba.arrays import add_matrix, inner
-from nsvm_cli.engines.numba.forms import RBF, FarRBF
-from nsvm_cli.engines.numba.jit import by_type, jit, jit_in_order
-from nsvm_cli.engines.numba.kernels import COLUMNS, gradient, of_products, squared_lengths, sums, values
+from nsvm_cli.engines.numba.forms import RBF
+from nsvm_cli.engines.numba.jit import jit, jit_in_order
+from nsvm_cli.engines.numba.kernels import COLUMNS, gradient, of_products, squared_lengths, values
 from nsvm_cli.engines.numba.products import MatrixAt, RowsAt, add_products
 
 
@@ -36,10 +36,8 @@ def columns_of(z: Any, room: int) -> FeatureColumns:
 
 
 @jit
-def set_column(b: FeatureColumns | None, j: int, z: Any) -> None:
-    """Let column j be the features z, if there are columns."""
-    if b is None:
-        return
+def set_column(b: FeatureColumns, j: int, z: Any) -> None:
+    """Let column j be the features z."""
     block, column = divmod(j, COLUMNS)
     for k in range(len(z)):
         b.z[block, k, column] = z[k]
@@ -65,29 +63,17 @@ def centre(K: RBF, a: Any, b: FeatureColumns, count: int) -> Any:
     for j in range(count):
         squares[j] = real(0)
     for k in range(len(z)):
-        shift(K, a, z, k, count)
+        origin = real(0)
+        if not K.normalized:
+            for j in range(count):
+                origin += z[k, j]
+            origin /= real(count)
         for j in range(count):
+            z[k, j] -= origin
             squares[j] += z[k, j] * z[k, j]
+        for i in range(len(a)):
+            a[i, k] -= origin
     return a
-
-
-@by_type
-@jit
-def shift(K: RBF, a: Any, z: Any, k: int, count: int) -> None:
-    """Shift feature k of the rows of a and of the first columns of z, if that keeps digits."""
-
-
-@shift.register(FarRBF)
-@jit
-def _(K: FarRBF, a: Any, z: Any, k: int, count: int) -> None:
-    origin = z.dtype.type(0)
-    for j in range(count):
-        origin += z[k, j]
-    origin /= z.dtype.type(count)
-    for j in range(count):
-        z[k, j] -= origin
-    for i in range(len(a)):
-        a[i, k] -= origin
 
 
 @jit
@@ -139,33 +125,12 @@ def column_gradient(K: RBF, a: Any, b: FeatureColumns, block: int, K_ab: Any, G:
             out[i, k] += by_a - total * a[i, k]
 
 
-@by_type
-@jit
-def term_columns(K: RBF, z_s: Any, room: int) -> Any:
-    """Return the features of the terms as columns, with room for others, or None if K does without."""
-    return columns_of(z_s, room)
-
-
-@term_columns.register(FarRBF)
-@jit
-def _(K: FarRBF, z_s: Any, room: int) -> None:
-    return None
-
-
-@jit
-def term_sums(K: RBF, z: Any, z_s: Any, columns: FeatureColumns | None, alpha_s: Any) -> Any:
-    """Return sum_s alpha_s K(z_s, z_i) for every i."""
-    if columns is None:
-        return sums(K, z, z_s, alpha_s)
-    return column_sums(K, z, columns, alpha_s)
-
-
 @jit
 def add_term_gradient(
-    K: RBF, z: Any, z_s: Any, columns: FeatureColumns | None, begin: int, end: int, c: Any, by_z: Any
+    K: RBF, z: Any, z_s: Any, columns: FeatureColumns, begin: int, end: int, c: Any, by_z: Any
 ) -> Any:
     """Return sum_is c_is K(z_i, z_s) over these terms, and add its gradient with respect to z to ``by_z``."""
-    if columns is None:
+    if not K.normalized:
         K_ts = values(K, z, z_s[begin:end])
         add_matrix(by_z, gradient(K, z, z_s[begin:end], K_ts, c))
         return inner(K_ts, c)

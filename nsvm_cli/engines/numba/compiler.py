@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import os
 import sys
 import threading
@@ -13,15 +12,11 @@ import torch
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 
 from nsvm_cli.engines import NUMBA, taken_by
-from nsvm_cli.engines.numba.coverage import NORMALIZED
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.trainers import Problem, build_trainer
-
-SHAPES = {"MLP": (2,), "CNN": (1, 16, 16)}
-NETWORKS = {"MLP": {"name": "mlp", "widths": [4, 3]}, "CNN": {"name": "cnn", "channels": [2, 2]}}
 
 
 class LinkedCode(JITCodeLibrary):
@@ -65,13 +60,11 @@ class LinkedCode(JITCodeLibrary):
 
 def compile_unit(unit: str) -> None:
     """Take a few steps of an algorithm, all of whose functions are compiled by that."""
-    algorithm, dtype, form, *network = unit.split("-")
-    shape, settings = SHAPES[(network or ["MLP"])[0]], NETWORKS[(network or ["MLP"])[0]]
-    x = torch.linspace(-1, 1, 40 * math.prod(shape), dtype=getattr(torch, dtype)).sin()
-    problem = Problem(x.view(40, *shape), x.view(40, -1)[:, 0].sign(), RBF(), seed=0)
-    more = {"dropout": 0.1 * ("dropout" in network), "normalize": form == NORMALIZED}
-    net = build_network({**settings, **more}, shape, seed=0).to(x)
-    F = FeatureMap(net, SGD(1e-3, momentum=0.9), seed=0)
+    algorithm, dtype = unit.split("-")
+    x = torch.linspace(-1, 1, 80, dtype=getattr(torch, dtype)).sin().view(40, 2)
+    problem = Problem(x, x[:, 0].sign(), RBF(), seed=0)
+    network = build_network({"name": "mlp", "widths": [4, 3]}, (2,), seed=0).to(x)
+    F = FeatureMap(network, SGD(1e-3, momentum=0.9), seed=0)
     trainer = taken_by(NUMBA, build_trainer({"name": algorithm, "steps": 8}))
     trainer.advance(problem, trainer.start(problem, F), trainer.part_steps[0])
 

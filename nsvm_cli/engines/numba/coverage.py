@@ -13,7 +13,6 @@ from nsvm_cli.models.dropout import Dropout
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.networks import CNN, MLP, Normalize
 from nsvm_cli.trainers import Problem, Trainer
-from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.pegasos import Pegasos
 
 
@@ -23,10 +22,6 @@ def has_compiled_form(part: object) -> bool:
     What is derived from the class may compute something else, and has to say so for itself.
     """
     return "compiled" in vars(type(part))
-
-
-NORMALIZED, FAR = "RBF", "FarRBF"
-"""The forms of the kernel on features that are normalised, and on others; see ``kernels``."""
 
 
 def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
@@ -75,34 +70,20 @@ def is_usable() -> bool:
     return True
 
 
-def is_ready(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> bool:
+def is_ready(trainer: Trainer[Any], problem: Problem) -> bool:
     """Return whether the functions for these steps have been compiled before."""
-    return all(map(is_compiled, units(trainer, problem, F)))
+    return all(map(is_compiled, units(trainer, problem)))
 
 
-def units(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> list[str]:
+def units(trainer: Trainer[Any], problem: Problem) -> list[str]:
     """Return the units of compiled code that take the steps of a run, which is covered; see ``code``."""
-    if isinstance(trainer, Pegasos):
-        return [unit("pegasos", problem.x)]
-    part_2 = isinstance(trainer, Alg4) and trainer.solver == "pegasos"
-    name = type(trainer).__name__.lower()
-    return [unit(name, problem.x, F), *([unit("pegasos", problem.x)] if part_2 else [])]
+    names = [type(part).__name__.lower() for part in trainer.parts if has_compiled_form(part)]
+    return [unit(name, problem.x) for name in names]
 
 
-def unit(algorithm: str, x: Tensor, F: FeatureMap | None = None) -> str:
-    """Return the name of the unit for an algorithm on samples like x; without F, theta does not move."""
-    words = [algorithm, str(x.dtype).removeprefix("torch.")]
-    parts = None if F is None else parts_of(F.network)
-    if parts is None:
-        return "-".join([*words, FAR])
-    network, dropout, normalize = parts
-    words += [NORMALIZED if normalize else FAR, type(network).__name__]
-    return "-".join([*words, *(["dropout"] if drops(network, dropout) else [])])
-
-
-def drops(network: MLP | CNN, dropout: Dropout) -> bool:
-    """Return whether dropout acts on a layer of a network: not on the last one of an MLP."""
-    return dropout.p > 0 and (isinstance(network, CNN) or len(network.layers) > 1)
+def unit(algorithm: str, x: Tensor) -> str:
+    """Return the name of the unit for an algorithm on samples like x."""
+    return f"{algorithm}-{x.dtype}".replace("torch.", "")
 
 
 def parts_of(network: nn.Module) -> tuple[MLP | CNN, Dropout, Normalize | None] | None:

@@ -1,7 +1,6 @@
 """What compiled functions get of a run, as numbers and arrays, and how these are made.
 
 Numbers that are multiplied with features have their type, so that nothing is computed in float64 by accident.
-What differs between kinds of features and networks is told apart by classes: see ``by_type`` in ``jit``.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nsvm_cli.engines.numba.coverage import drops, parts_of
+from nsvm_cli.engines.numba.coverage import parts_of
 from nsvm_cli.models import kernels
 from nsvm_cli.models.dropout import dropped_below
 from nsvm_cli.models.feature_map import FeatureMap
@@ -28,22 +27,17 @@ Real = Any
 
 
 class RBF(NamedTuple):
-    """The kernel of features of the same length."""
+    """The kernel. Unless its features are ``normalized`` to the same length, they may be far from 0, compared
+    with their distances: these are then those of differences, so that fewer of their digits cancel.
+    """
 
     gamma: Real
-
-
-class FarRBF(RBF):
-    """The kernel of features that may be far from 0, compared with their distances.
-
-    These are then those of differences, so that fewer of their digits cancel.
-    """
+    normalized: bool
 
 
 def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> RBF:
-    """Return an RBF kernel on features like z, which may be ``normalized`` to the same length."""
-    kind, formula = RBF if normalized else FarRBF, cast(kernels.RBF, K)
-    return kind(z.numpy().dtype.type(or_one_over_n(formula.gamma, z)))
+    """Return an RBF kernel on features like z."""
+    return RBF(z.numpy().dtype.type(or_one_over_n(cast(kernels.RBF, K).gamma, z)), normalized)
 
 
 class Layer(NamedTuple):
@@ -67,22 +61,14 @@ class Layer(NamedTuple):
     below: int
 
 
-class Dropout(NamedTuple):
-    """Dropout. ``shared`` says whether the samples of a batch have the same mask, and ``seed`` and
-    ``dropped_below`` determine it: see ``nsvm_cli.models.dropout``.
-    """
-
-    shared: bool
-    seed: int
-    dropped_below: int
-
-
 class Network(NamedTuple):
-    """F_theta: ``layers``, and perhaps ``Normalize``. All layers are fully connected.
+    """F_theta: ``layers``, and perhaps ``Normalize``.
 
     ``layers`` has a row for each, see ``Layer``. ``theta`` has W_1, b_1, W_2, ... one after the other, each
     W_l with a row for each output or channel. A sample has ``width`` features, and with all values before
-    these ``height`` numbers. Dropout multiplies what it keeps by ``factor``.
+    these ``height`` numbers. Dropout multiplies what it keeps by ``factor``. ``shared`` says whether the
+    samples of a batch have the same mask, which ``seed`` and ``dropped_below`` determine: see
+    ``nsvm_cli.models.dropout``.
     """
 
     theta: np.ndarray
@@ -93,21 +79,18 @@ class Network(NamedTuple):
     scale: Real
     eps: Real
     factor: Real
-    dropout: Dropout | None
-
-
-class Convolutions(Network):
-    """A network all of whose layers are convolutions."""
+    shared: bool
+    seed: int
+    dropped_below: int
 
 
 def network_form(F: FeatureMap, shape: Sequence[int]) -> Network:
     """Return a copy of F, which is covered, for samples of this shape."""
     network, dropout, normalize = cast(Any, parts_of(F.network))
-    theta, masked = vector([*network.parameters()]), drops(network, dropout)
-    layers, real = _layers(network, masked, shape), theta.dtype.type
-    last, masks = layers[-1], Dropout(dropout.shared, F.dropout_seed, dropped_below(dropout.p))
+    theta, layers = vector([*network.parameters()]), _layers(network, dropout.p > 0, shape)
+    last, real = layers[-1], theta.dtype.type
     width = last.d * last.p * last.q
-    return (Network if isinstance(network, MLP) else Convolutions)(
+    return Network(
         theta,
         np.array(layers),
         width,
@@ -116,7 +99,9 @@ def network_form(F: FeatureMap, shape: Sequence[int]) -> Network:
         real(normalize.scale if normalize else 1),
         real(normalize.eps if normalize else 1),
         real(1 / (1 - dropout.p)),
-        masks if masked else None,
+        dropout.shared,
+        F.dropout_seed,
+        dropped_below(dropout.p),
     )
 
 

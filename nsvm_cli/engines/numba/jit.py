@@ -11,7 +11,6 @@ from typing import Any, TypeVar, cast
 import numba
 import numba.core.config
 from numba.core.caching import FunctionCache
-from numba.extending import overload
 
 from nsvm_cli.engines.numba.code import COMPILES, code_folder, compile_once, unit_folder
 from nsvm_cli.errors import RunError
@@ -35,20 +34,6 @@ def jit(function: Function) -> Function:
 def jit_in_order(function: Function) -> Function:
     """Compile a function whose result outlives a step: it rounds as it is written, wherever it is inlined."""
     return cast(Function, numba.njit(**{**INNER, "fastmath": False})(inspect.unwrap(function)))
-
-
-def by_type(generic: Callable[..., Any]) -> functools._SingleDispatchCallable[Any]:
-    """Let the class of the first argument choose an implementation, as ``functools.singledispatch`` does.
-
-    Compiled functions call the one for the type that they have, and nothing else is compiled for them.
-    """
-    choice = functools.singledispatch(generic)
-
-    @overload(choice, jit_options=INNER, strict=False)
-    def chosen(first: Any, *others: Any) -> Any:
-        return inspect.unwrap(choice.dispatch(first.instance_class))
-
-    return choice
 
 
 class KeptCode(FunctionCache):

@@ -11,8 +11,8 @@ from numba import types
 from numba.extending import overload
 
 from nsvm_cli.engines.numba.arrays import add_matrix
-from nsvm_cli.engines.numba.forms import RBF, FarRBF
-from nsvm_cli.engines.numba.jit import OPTIONS, by_type, jit
+from nsvm_cli.engines.numba.forms import RBF
+from nsvm_cli.engines.numba.jit import OPTIONS, jit
 
 COLUMNS = 768
 """Support vectors whose kernel values are computed at a time, so that they stay in a core's cache."""
@@ -81,62 +81,14 @@ def squared_lengths(a: Any) -> Any:
     return out
 
 
-@by_type
-@jit
-def values(K: RBF, a: Any, b: Any) -> Any:
-    """Return K(a_i, b_j) for all i, j."""
-    P = np.dot(a, b.T)
-    of_products(K, P, squared_lengths(a), squared_lengths(b))
-    return P
-
-
-@by_type
-@jit
-def gradient(K: RBF, a: Any, b: Any, K_ab: Any, G: Any) -> Any:
-    """Return the gradient of sum_ij G_ij K(a_i, b_j) with respect to a, given K_ab = K(a_i, b_j)."""
-    return _of_weights(a, b, _weights(K, K_ab, G))
-
-
-@jit
-def sums(K: RBF, a: Any, b: Any, w: Any) -> Any:
-    """Return sum_j w_j K(b_j, a_i) for every i, of shape (p, C), for w of shape (q, C)."""
-    out = np.zeros((a.shape[0], w.shape[1]), a.dtype)
-    for begin in range(0, b.shape[0], COLUMNS):
-        end = min(begin + COLUMNS, b.shape[0])
-        add_matrix(out, np.dot(values(K, a, b[begin:end]), w[begin:end]))
-    return out
-
-
-@jit
-def _weights(K: RBF, K_ab: Any, G: Any) -> Any:
-    GK = np.empty_like(K_ab)
-    for i in range(GK.shape[0]):
-        for j in range(GK.shape[1]):
-            GK[i, j] = K_ab.dtype.type(2) * K.gamma * G[i, j] * K_ab[i, j]
-    return GK
-
-
-@jit
-def _of_weights(a: Any, b: Any, GK: Any) -> Any:
-    """Return sum_j GK_ij (b_j - a_i) for every i."""
-    out = np.dot(GK, b)
-    for i in range(a.shape[0]):
-        total = a.dtype.type(0)
-        for j in range(b.shape[0]):
-            total += GK[i, j]
-        for k in range(a.shape[1]):
-            out[i, k] -= total * a[i, k]
-    return out
-
-
 FEW = 2**13
 """Values of K_ij and its features up to which, or for a single row, the kernel gets differences of features
 rather than products, as on torch: these cannot cancel."""
 
 
 @jit
-def _are_few(a: Any, b: Any) -> bool:
-    return min(len(a), len(b)) == 1 or len(a) * len(b) * a.shape[1] <= FEW
+def _takes_differences(K: RBF, a: Any, b: Any) -> bool:
+    return not K.normalized and (min(len(a), len(b)) == 1 or len(a) * len(b) * a.shape[1] <= FEW)
 
 
 @jit
@@ -159,15 +111,21 @@ def _shifted(a: Any, origin: Any) -> Any:
     return out
 
 
-@values.register(FarRBF)
 @jit
-def _(K: FarRBF, a: Any, b: Any) -> Any:
-    if not _are_few(a, b):
+def values(K: RBF, a: Any, b: Any) -> Any:
+    """Return K(a_i, b_j) for all i, j."""
+    if _takes_differences(K, a, b):
+        return _values_by_differences(K, a, b)
+    if not K.normalized:
         origin = _mean(b)
         a, b = _shifted(a, origin), _shifted(b, origin)
-        P = np.dot(a, b.T)
-        of_products(K, P, squared_lengths(a), squared_lengths(b))
-        return P
+    P = np.dot(a, b.T)
+    of_products(K, P, squared_lengths(a), squared_lengths(b))
+    return P
+
+
+@jit
+def _values_by_differences(K: RBF, a: Any, b: Any) -> Any:
     P, rate = np.empty((a.shape[0], b.shape[0]), a.dtype), a.dtype.type(-K.gamma / math.log(2))
     for i in range(P.shape[0]):
         for j in range(P.shape[1]):
@@ -180,16 +138,44 @@ def _(K: FarRBF, a: Any, b: Any) -> Any:
     return P
 
 
-@gradient.register(FarRBF)
 @jit
-def _(K: FarRBF, a: Any, b: Any, K_ab: Any, G: Any) -> Any:
-    GK = _weights(K, K_ab, G)
-    if _are_few(a, b):
-        out = np.zeros_like(a)
-        for i in range(a.shape[0]):
-            for j in range(b.shape[0]):
-                for k in range(a.shape[1]):
-                    out[i, k] += GK[i, j] * (b[j, k] - a[i, k])
-        return out
-    origin = _mean(b)
-    return _of_weights(_shifted(a, origin), _shifted(b, origin), GK)
+def gradient(K: RBF, a: Any, b: Any, K_ab: Any, G: Any) -> Any:
+    """Return the gradient of sum_ij G_ij K(a_i, b_j) with respect to a, given K_ab = K(a_i, b_j)."""
+    GK = np.empty_like(K_ab)
+    for i in range(GK.shape[0]):
+        for j in range(GK.shape[1]):
+            GK[i, j] = K_ab.dtype.type(2) * K.gamma * G[i, j] * K_ab[i, j]
+    if _takes_differences(K, a, b):
+        return _sums_of_differences(a, b, GK)
+    if not K.normalized:
+        origin = _mean(b)
+        a, b = _shifted(a, origin), _shifted(b, origin)
+    out = np.dot(GK, b)
+    for i in range(a.shape[0]):
+        total = a.dtype.type(0)
+        for j in range(b.shape[0]):
+            total += GK[i, j]
+        for k in range(a.shape[1]):
+            out[i, k] -= total * a[i, k]
+    return out
+
+
+@jit
+def _sums_of_differences(a: Any, b: Any, GK: Any) -> Any:
+    """Return sum_j GK_ij (b_j - a_i) for every i."""
+    out = np.zeros_like(a)
+    for i in range(a.shape[0]):
+        for j in range(b.shape[0]):
+            for k in range(a.shape[1]):
+                out[i, k] += GK[i, j] * (b[j, k] - a[i, k])
+    return out
+
+
+@jit
+def sums(K: RBF, a: Any, b: Any, w: Any) -> Any:
+    """Return sum_j w_j K(b_j, a_i) for every i, of shape (p, C), for w of shape (q, C)."""
+    out = np.zeros((a.shape[0], w.shape[1]), a.dtype)
+    for begin in range(0, b.shape[0], COLUMNS):
+        end = min(begin + COLUMNS, b.shape[0])
+        add_matrix(out, np.dot(values(K, a, b[begin:end]), w[begin:end]))
+    return out

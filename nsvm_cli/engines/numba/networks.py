@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nsvm_cli import randomness
-from nsvm_cli.engines.numba.forms import Convolutions, Dropout, Layer, Network
-from nsvm_cli.engines.numba.jit import by_type, jit
+from nsvm_cli.engines.numba.forms import Layer, Network
+from nsvm_cli.engines.numba.jit import jit
 from nsvm_cli.engines.numba.products import MatrixAt, RowsAt, add_inner_products, add_products
 from nsvm_cli.randomness import GOLDEN, LAYER
 
@@ -62,7 +62,7 @@ def room_for(F: Network, rows: int) -> Passed:
 def features(F: Network, x: Any) -> Any:
     """Return F_theta(x), without dropout."""
     z = np.empty((len(x), F.width), F.theta.dtype)
-    forward(F, x, room_for(F, min(len(x), ROWS)), z, None, 0)
+    forward(F, x, room_for(F, min(len(x), ROWS)), z, F.theta[:0], 0)
     return z
 
 
@@ -74,7 +74,7 @@ def feature_columns(F: Network, x: Any, i: Any, passed: Passed, z: Any) -> None:
     for k in range(len(of_input)):
         for j in range(n):
             of_input[k, j] = x[i[j], k]
-    _pass(F, passed, 0, None, 0, n, n, False)
+    _pass(F, passed, 0, F.theta[:0], 0, n, n, False)
     features = _top(F, passed, 0, n)
     factor = _factors(F, features)
     for k in range(len(z)):
@@ -86,13 +86,13 @@ def feature_columns(F: Network, x: Any, i: Any, passed: Passed, z: Any) -> None:
 def forward(F: Network, x: Any, passed: Passed, z: Any, masks: Any, known: int) -> None:
     """Write z = F_theta(x), and what ``backward`` needs: for all samples, if there is room for them.
 
-    ``masks``, unless None, have the masks of all samples, layer by layer, or if they are shared one for each
+    ``masks``, unless empty, have the masks of all samples, layer by layer, or if they are shared one for each
     layer. They are divided by 1 - p. Blocks among the first ``known`` samples have passed without masks.
     """
     for begin in range(0, len(x), ROWS):
         end = min(begin + ROWS, len(x))
         at = begin * F.height if len(passed.H) >= len(x) * F.height else 0
-        if end > known or masks is not None:
+        if end > known or len(masks) > 0:
             n = end - begin
             if end > known:
                 _write_columns(x[begin:end], passed.H[at : at + x.shape[1] * n].reshape((x.shape[1], n)))
@@ -110,11 +110,12 @@ def _pass(
     H, n, of_masks = passed.H, end - begin, 0
     for number in range(len(F.layers)):
         layer = layer_of(F, number)
-        if not known:
-            _layer(F, layer, passed, at, n)
-        if masks is not None and layer.masked:
-            dropout: Any = F.dropout
-            known, shared = False, dropout.shared
+        if not known and layer.side > 1:
+            _convolve(F, layer, passed, at, n)
+        elif not known:
+            _connect(F, layer, passed, at, n)
+        if len(masks) > 0 and layer.masked:
+            known, shared = False, F.shared
             drawn = masks[of_masks:] if shared else masks[of_masks + begin * layer.d :]
             (_, o), pixels = places(layer, at, n), layer.p * layer.q
             of_layer = H[o : o + layer.d * pixels * n].reshape((layer.d, pixels, n))
@@ -149,10 +150,9 @@ def _mask(out: Any, rows: int, masks: Any) -> None:
                 out[i, k, j] *= factor[j]
 
 
-@by_type
 @jit
-def _layer(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> None:
-    """Write the values of a layer, given those below it, for n samples whose values begin at ``start``."""
+def _connect(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> None:
+    """Write the values of a connected layer, given those below, for n samples that begin at ``start``."""
     theta, H, offset, (at, o) = F.theta, passed.H, layer.weights, places(layer, start, n)
     real, c, d = theta.dtype.type, layer.c, layer.d
     out, bias = H[o : o + d * n].reshape((d, n)), offset + c * d
@@ -172,9 +172,9 @@ def _layer(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> None
             out[i, j] = value if not value < real(0) else real(0)
 
 
-@_layer.register(Convolutions)
 @jit
-def _(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> None:
+def _convolve(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> None:
+    """Write the values of a convolution, as ``_connect`` does."""
     theta, (at, o) = F.theta, places(layer, start, n)
     real, (c, h, w, d, p, q, side, _, offset, _) = theta.dtype.type, layer
     weights, m = c * side**2, 2 * q * n
@@ -276,7 +276,10 @@ def _backward(F: Network, passed: Passed, by_z: Any, begin: int, end: int, by_th
                 by_b += by_out[i, j]
             by_theta[bias + i] += by_b
         below = np.zeros(o - at if number > 0 else 0, D.dtype)
-        _layer_back(F, layer, passed, start, n, D, below, by_theta)
+        if layer.side > 1:
+            _convolve_back(F, layer, passed, start, n, D, below, by_theta)
+        else:
+            _connect_back(F, layer, passed, start, n, D, below, by_theta)
         D = below
 
 
@@ -301,13 +304,12 @@ def _by_features(F: Network, features: Any, by_z: Any) -> Any:
     return D.reshape(-1)
 
 
-@by_type
 @jit
-def _layer_back(
+def _connect_back(
     F: Network, layer: Layer, passed: Passed, start: int, n: int, D: Any, below: Any, by_theta: Any
 ) -> None:
-    """Add the gradient with respect to the weights of a layer, and unless it is the first one, that with
-    respect to the values ``below`` it, given ``D``, that with respect to its sums.
+    """Add the gradient with respect to the weights of a connected layer, and unless it is the first one, that
+    with respect to the values ``below`` it, given ``D``, that with respect to its sums.
     """
     theta, H, c, d, offset = F.theta, passed.H, layer.c, layer.d, layer.weights
     at, _ = places(layer, start, n)
@@ -328,11 +330,11 @@ def _layer_back(
             add_products(RowsAt(below, 0, n), MatrixAt(theta, offset, 1, c), RowsAt(D, 0, n), c, d, n)
 
 
-@_layer_back.register(Convolutions)
 @jit
-def _(
+def _convolve_back(
     F: Network, layer: Layer, passed: Passed, start: int, n: int, D: Any, below: Any, by_theta: Any
 ) -> None:
+    """Add the gradients of a convolution, as ``_connect_back`` does."""
     theta, H, (at, o), (c, h, w, d, p, q, side, _, offset, _) = (
         F.theta,
         passed.H,
@@ -383,25 +385,23 @@ def number_at(key: int, place: int) -> Any:
 
 
 @jit
-def masks_for(F: Network, dropout: Dropout | None, t: int, i: Any) -> Any:
+def masks_for(F: Network, t: int, i: Any) -> Any:
     """Return the masks of the samples i in step t, layer by layer: 0 or 1 / (1 - p).
 
-    There are none, None, without the dropout of F, and there is one for all samples if they share it.
+    They are empty without dropout, and there is one for all samples if they share it.
     """
-    if dropout is None:
-        return None
-    samples = np.zeros(1, np.int64) if dropout.shared else i
+    samples = np.zeros(1, np.int64) if F.shared else i
     numbers = 0
     for number in range(len(F.layers)):
         layer = layer_of(F, number)
         numbers += layer.d * len(samples) if layer.masked else 0
-    drawn, at, masked, key = np.empty(numbers, F.theta.dtype), 0, 0, number_at(dropout.seed, t)
+    drawn, at, masked, key = np.empty(numbers, F.theta.dtype), 0, 0, number_at(F.seed, t)
     for number in range(len(F.layers)):
         layer = layer_of(F, number)
         if layer.masked:
             for j in samples:
                 for unit in range(layer.d):
-                    dropped = number_at(key, masked * LAYER + j * layer.d + unit) < dropout.dropped_below
+                    dropped = number_at(key, masked * LAYER + j * layer.d + unit) < F.dropped_below
                     drawn[at] = F.theta.dtype.type(0) if dropped else F.factor
                     at += 1
             masked += 1

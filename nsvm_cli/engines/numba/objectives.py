@@ -102,7 +102,7 @@ def descend_on_batch(run: Run, t: int, A: Any, alpha: Any, mu: float, classes: i
     """
     F, K, real, k = run.F, run.K, run.x.dtype.type, len(A)
     passed, z = room_for(F, k), np.empty((k, F.width), F.theta.dtype)
-    forward(F, rows_of(run.x, A), passed, z, masks_for(F, F.dropout, t, A), 0)
+    forward(F, rows_of(run.x, A), passed, z, masks_for(F, t, A), 0)
     K_A = values(K, z, z)
     aligned, slope = alignment(K_A, run.y[A], classes, centred)
     if alpha is None:

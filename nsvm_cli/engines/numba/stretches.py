@@ -22,8 +22,6 @@ from nsvm_cli.engines.numba.columns import (
     column_sums,
     columns_of,
     set_column,
-    term_columns,
-    term_sums,
 )
 from nsvm_cli.engines.numba.forms import Progress, Run, Support
 from nsvm_cli.engines.numba.jit import jit
@@ -178,12 +176,15 @@ def alg1(run: Run, i_s: Any, z_s: Any, alpha_s: Any, filled: Any, drawn: Any, fi
     """
     F, K, progress, k, C = run.F, run.K, run.progress, drawn.shape[1], alpha_s.shape[1]
     g, steps = np.empty((k, C)), np.empty((k, C))
-    columns = term_columns(K, z_s[: filled[0]], len(z_s))
+    columns = columns_of(z_s[: filled[0] if K.normalized else 0], len(z_s) if K.normalized else 0)
     while progress.t[0] < until:
         begin, end, i = group(progress, drawn, first)
         x = rows_of(run.x, i)
         z = features(F, x)
-        s = term_sums(K, z, z_s[: filled[0]], columns, alpha_s[: filled[0]])
+        if K.normalized:
+            s = column_sums(K, z, columns, alpha_s[: filled[0]])
+        else:
+            s = sums(K, z, z_s[: filled[0]], alpha_s[: filled[0]])
         violations = decide(run, i, s, begin, min(end, until + 1), g, steps)
         if violations > 0:
             t, at = progress.t[0], acting(steps, violations)
@@ -195,18 +196,19 @@ def alg1(run: Run, i_s: Any, z_s: Any, alpha_s: Any, filled: Any, drawn: Any, fi
                 i_s[filled[0]] = i[rows[v]]
                 set_row(z_s, filled[0], z_t, v)
                 set_row(alpha_s, filled[0], alpha_t, v)
-                set_column(columns, filled[0], z_t[v])
+                if K.normalized:
+                    set_column(columns, filled[0], z_t[v])
                 filled[0] += 1
 
 
 @jit
 def _descend_on_terms(
-    run: Run, t: int, x_t: Any, i_t: Any, alpha_t: Any, z_s: Any, columns: FeatureColumns | None, alpha_s: Any
+    run: Run, t: int, x_t: Any, i_t: Any, alpha_t: Any, z_s: Any, columns: FeatureColumns, alpha_s: Any
 ) -> None:
     """Descend on -alpha_t / (lambda (t-1)) sum_s alpha_s K(z_s, F_theta(x_t)), summed over violations."""
     F, real, v = run.F, run.x.dtype.type, len(x_t)
     passed, z = room_for(F, v), np.empty((v, F.width), F.theta.dtype)
-    forward(F, x_t, passed, z, masks_for(F, F.dropout, t, i_t), 0)
+    forward(F, x_t, passed, z, masks_for(F, t, i_t), 0)
     a = alpha_t.copy()
     scale(a, real(-1 / (run.lam * (t - 1))))
     value, by_z = 0.0, np.zeros_like(z)
@@ -228,7 +230,7 @@ def alg2(run: Run, support: Support, x_j: Any, drawn: Any, first: int, until: in
     while progress.t[0] < until:
         j = support.order[: support.joined[0]]
         if stale:
-            forward(F, x_j[: len(j)], passed, z_j[: len(j)], None, 0)
+            forward(F, x_j[: len(j)], passed, z_j[: len(j)], F.theta[:0], 0)
             stale = False
         begin, end, i = group(progress, drawn, first)
         z = features(F, rows_of(run.x, i))
@@ -280,7 +282,7 @@ def _descend_on_support(
     """
     F, K, rows, s = run.F, run.K, len(x_j), len(alpha_j)
     # the support has passed already, though in a shorter last block if any i follow
-    forward(F, x_j, passed, z_j, masks_for(F, F.dropout, t, batch), s if rows == s else s // ROWS * ROWS)
+    forward(F, x_j, passed, z_j, masks_for(F, t, batch), s if rows == s else s // ROWS * ROWS)
     z_i = rows_of(z_j, at)
     K_ji = values(K, z_j[:s], z_i)
     c = np.dot(alpha_j, a.T)

@@ -53,7 +53,7 @@ class Stretches:
         if trainer.moves_theta:
             network, optimizer = forms.network_form(state.F, x.shape[1:]), forms.optimizer_form(state.F)
             z = x.new_empty(0, network.width)
-        self.unit = unit(stretch.__name__, x, state.F if network else None)
+        self.unit = unit(stretch.__name__, x)
         K = forms.kernel_form(problem.K, z, network is not None and network.normalize)
         self.support = forms.support_form(state) if isinstance(state, SampleState) else None
         ahead = state.engine
