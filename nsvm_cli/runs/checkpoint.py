@@ -16,7 +16,7 @@ from nsvm_cli import __version__
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.config.settings import WITHOUT_EFFECT, Settings, flat, parse_settings, plain
 from nsvm_cli.engines import LITERAL, NUMBA, TORCH, circumstances
-from nsvm_cli.engines.numba.coverage import can_take
+from nsvm_cli.engines.numba.coverage import is_usable, uncovered
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import Say
 from nsvm_cli.plugins import code_sha256
@@ -67,7 +67,8 @@ def with_engine_of(checkpoint: Checkpoint, experiment: Experiment) -> Experiment
     if not engine.startswith(NUMBA):
         return replace(experiment, engine=LITERAL if engine == LITERAL else TORCH)
     e = experiment
-    return replace(e, engine=NUMBA) if can_take(e.algorithm, e.problem, e.F) else e
+    usable = not uncovered(e.algorithm, e.problem, e.F) and is_usable()
+    return replace(e, engine=NUMBA) if usable else e
 
 
 def environment(experiment: Experiment) -> dict[str, str]:

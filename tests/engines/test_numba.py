@@ -94,6 +94,12 @@ def test_numbers_that_are_not_finite_are_named(algorithm: str, small: MakeSmall)
     assert raised.value.step <= expected.value.step  # as it evaluates samples of later steps, too
 
 
+class OwnKernel(RBF):
+    """Is derived from a kernel with a compiled form, and says that it has none."""
+
+    compiled = False
+
+
 def test_what_is_not_covered_is_said(small: MakeSmall) -> None:
     s, alg1 = small(3, network=NETWORK), trainer_of("alg1")
     images = of(Small(s.problem, build_network({"name": "torchvision"}, (1, 28, 28), seed=0)))
@@ -104,6 +110,7 @@ def test_what_is_not_covered_is_said(small: MakeSmall) -> None:
         (trainer_of("alg3", objective="derived"), {}, of(s), "algorithm.objective=derived"),
         (alg1, {"K": Normalized(RBF(1.0))}, of(s), "kernel Normalized"),
         (alg1, {"K": Biased(RBF(1.0))}, of(s), "kernel Biased"),
+        (alg1, {"K": OwnKernel(1.0)}, of(s), "kernel OwnKernel"),
         (alg1, {"loss": Binary(Logistic())}, of(s), "losses other than hinge"),
         (trainer_of("alg4"), {"penalties": Penalties(l1=1e-3)}, of(s), "penalties"),
         (trainer_of("alg4"), {"loss": OneVsRest(Hinge())}, of(s), "losses other than hinge"),

@@ -17,11 +17,11 @@ from nsvm_cli.trainers.pegasos import Pegasos
 
 
 def has_compiled_form(part: object) -> bool:
-    """Return whether the class of a part has the attribute ``compiled``.
+    """Return whether the class of a part says that it has one: ``compiled = True``.
 
     What is derived from the class may compute something else, and has to say so for itself.
     """
-    return "compiled" in vars(type(part))
+    return bool(vars(type(part)).get("compiled"))
 
 
 def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
@@ -53,11 +53,6 @@ def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | N
     if not has_compiled_form(settings):
         return f"optimizer {type(settings).__name__}"
     return None
-
-
-def can_take(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> bool:
-    """Return whether compiled functions can take the steps of a run here."""
-    return not uncovered(trainer, problem, F) and is_usable()
 
 
 @cache
