@@ -119,8 +119,9 @@ def test_part_1_of_algorithm_4_has_no_svm(tmp_path: Path) -> None:
 
 def test_trained_for_longer_and_killed_meanwhile(tmp_path: Path) -> None:
     """What the run resumes from is there before its result is removed."""
-    longer = {"algorithm": {"name": "alg2", "steps": 500}, "validation": {"every": None}}
-    go(run := tmp_path / "run", settings_with(validation={"every": None}))
+    same = {"validation": {"every": None}, "engine": "torch"}
+    longer = {"algorithm": {"name": "alg2", "steps": 500}, **same}
+    go(run := tmp_path / "run", settings_with(**same))
     with pytest.raises(Interrupted):
         go(run, settings_with(**longer), stopped_at(400), allow_mismatch=True)
     assert not (run / "result.json").exists()
