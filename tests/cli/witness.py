@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import nsvm_cli
@@ -45,7 +44,7 @@ for folder, words in json.loads(sys.argv[1]):
         peak.write("5")  # the peak is that of this command
     if os.path.exists(os.environ["WITNESS_LOG"]):
         os.remove(os.environ["WITNESS_LOG"])
-    said, began = io.StringIO(), time.monotonic()
+    code, said, began = None, io.StringIO(), time.monotonic()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             main(words)
@@ -59,20 +58,8 @@ for folder, words in json.loads(sys.argv[1]):
 """
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a command said and did; the peak of its memory in KiB."""
-
-    words: list[str]
-    code: int
-    said: str
-    seconds: float
-    peak: int
-    noted: str
-
-
-def witnessed(commands: Sequence[tuple[Path, list[str]]], folder: Path) -> list[Answer]:
-    """Runs commands, each in a place below ``folder``, where they find an evil.py and leave nothing."""
+def expect_refusals(commands: Sequence[tuple[Path, list[str]]], folder: Path) -> None:
+    """Run commands, each in a place below ``folder`` with an evil.py: one line, soon, and nothing else."""
     witness = folder / "witness"
     witness.mkdir()
     (witness / "sitecustomize.py").write_text(WITNESS)
@@ -94,22 +81,19 @@ def witnessed(commands: Sequence[tuple[Path, list[str]]], folder: Path) -> list[
         check=True,
     )
     assert listing(folder) == before
-    answers = [Answer(*json.loads(line)) for line in done.stdout.splitlines()]
+    answers = done.stdout.splitlines()
     assert len(answers) == len(commands)
-    return answers
+    for answer in answers:
+        _, code, said, seconds, peak, noted = json.loads(answer)  # the peak in KiB
+        assert code == 2, answer
+        assert said.startswith("nsvm: "), answer
+        assert said.count("\n") == 1, answer
+        assert said[:-1].isprintable(), answer
+        assert "hush" not in said, answer
+        assert not [line for line in noted.splitlines() if "clear_refs" not in line], answer
+        assert seconds < 10, answer  # on a loaded machine
+        assert peak < 500_000, answer
 
 
 def listing(folder: Path) -> set[Path]:
     return {*folder.rglob("*")} - {folder / "log"}
-
-
-def expect_refusal(answer: Answer) -> None:
-    """One line, soon, and nothing else."""
-    assert answer.code == 2, answer
-    assert answer.said.startswith("nsvm: "), answer
-    assert answer.said.count("\n") == 1, answer
-    assert answer.said[:-1].isprintable(), answer
-    assert "hush" not in answer.said, answer
-    assert not [line for line in answer.noted.splitlines() if "clear_refs" not in line], answer
-    assert answer.seconds < 10, answer  # on a loaded machine
-    assert answer.peak < 500_000, answer
