@@ -245,7 +245,9 @@ class Problem:
         return torch.zeros((*shape, *self.outputs), dtype=self.data.y.dtype)
 
     def f(self, terms: list[tuple[Tensor, Tensor]], x: Tensor, t: int) -> Tensor:
-        """1/(lambda (t-1)) sum_s alpha_s K(z_s, x)"""
+        """1/(lambda (t-1)) sum_s alpha_s K(z_s, x); f_1 = 0"""
+        if t == 1:
+            return self.zeros()
         total = self.zeros() + 0 * x.sum()  # so that a sum of nothing has a gradient, of 0
         for alpha_s, z_s in terms:
             total = total + alpha_s * self.K(z_s, x)
@@ -254,16 +256,18 @@ class Problem:
     def increment(self, i: int, g: Tensor, z_i: Tensor, t: int) -> Tensor:
         return increment(self.kind, self.l, self.data.y[i], g, self.K(z_i, z_i).item() / (self.lam * t))
 
+    def step_in_f(self, alpha: Tensor, z: list[Tensor], t: int) -> Tensor:
+        """Return the alpha of all samples after step t, given their features z."""
+        A_t, new, terms = self.draw(t), alpha.clone(), [*zip(alpha, z, strict=True)]
+        for i in A_t:
+            new[i] = alpha[i] + self.increment(i, self.f(terms, z[i], t), z[i], t) / len(A_t)
+        return new
+
 
 def mini_batch_algorithm_0(p: Problem, z: list[Tensor], T: int) -> Tensor:
     alpha = p.zeros(p.data.m)
     for t in range(1, T + 1):
-        A_t, new = p.draw(t), alpha.clone()
-        for i in A_t:
-            terms = [(alpha[j], z[j]) for j in range(p.data.m)]
-            g = p.zeros() if t == 1 else p.f(terms, z[i], t)
-            new[i] = alpha[i] + p.increment(i, g, z[i], t) / len(A_t)
-        alpha = new
+        alpha = p.step_in_f(alpha, z, t)
     return alpha
 
 
@@ -276,7 +280,7 @@ def mini_batch_algorithm_1(
         A_t, new, violating = p.draw(t), [], []
         for i in A_t:
             z_i = p.data.F(i).detach()
-            added = p.increment(i, p.zeros() if t == 1 else p.f(terms, z_i, t), z_i, t)
+            added = p.increment(i, p.f(terms, z_i, t), z_i, t)
             if added.any():
                 new.append((added / len(A_t), z_i))
                 violating.append(i)
@@ -293,7 +297,7 @@ def mini_batch_algorithm_2(p: Problem, optimizer: torch.optim.Optimizer, T: int)
         A_t, new, falls = p.draw(t), alpha.clone(), []
         for i in A_t:
             terms, z_i = [(alpha[j], p.data.F(j)) for j in range(p.data.m) if alpha[j].any()], p.data.F(i)
-            f = p.zeros() if t == 1 else p.f(terms, z_i, t)
+            f = p.f(terms, z_i, t)
             added = p.increment(i, f.detach(), z_i.detach(), t) / len(A_t)
             if added.any():
                 new[i] = alpha[i] + added
@@ -340,13 +344,7 @@ def general_algorithm_3(
 ) -> Tensor:
     alpha = p.zeros(p.data.m)
     for t in range(1, T + 1):
-        A_t, new = p.draw(t), alpha.clone()
-        terms = [(alpha[j], p.data.F(j).detach()) for j in range(p.data.m)]
-        for i in A_t:
-            z_i = p.data.F(i).detach()
-            g = p.zeros() if t == 1 else p.f(terms, z_i, t)
-            new[i] = alpha[i] + p.increment(i, g, z_i, t) / len(A_t)
-        alpha = new
+        A_t, alpha = p.draw(t), p.step_in_f(alpha, [p.data.F(j).detach() for j in range(p.data.m)], t)
         if t > 1:
             z, a = [p.data.F(i) for i in A_t], alpha[A_t]
             K_A = matrix(len(A_t), lambda i, j, z=z: p.K(z[i], z[j]))
@@ -360,13 +358,7 @@ def derived_algorithm_3(p: Problem, optimizer: torch.optim.Optimizer, T: int) ->
     """Algorithm 3 before its objective is replaced: lambda/2 ||f_t||^2 and the mean loss of A_t."""
     alpha = p.zeros(p.data.m)
     for t in range(1, T + 1):
-        A_t, new = p.draw(t), alpha.clone()
-        terms = [(alpha[j], p.data.F(j).detach()) for j in range(p.data.m)]
-        for i in A_t:
-            z_i = p.data.F(i).detach()
-            g = p.zeros() if t == 1 else p.f(terms, z_i, t)
-            new[i] = alpha[i] + p.increment(i, g, z_i, t) / len(A_t)
-        alpha = new
+        A_t, alpha = p.draw(t), p.step_in_f(alpha, [p.data.F(j).detach() for j in range(p.data.m)], t)
         if t > 1:
             z = [p.data.F(j) for j in range(p.data.m)]
             K_zz = matrix(p.data.m, lambda i, j, z=z: p.K(z[i], z[j]))
@@ -387,7 +379,7 @@ def projected_algorithm_2(p: Problem, optimizer: torch.optim.Optimizer, T: int) 
         terms, new, falls = [(alpha[j], p.data.F(j)) for j in used], alpha.clone(), []
         for i in p.draw(t):
             z_i = p.data.F(i)
-            f = p.zeros() if t == 1 else p.f(terms, z_i, t)
+            f = p.f(terms, z_i, t)
             added = p.increment(i, f.detach(), z_i.detach(), t) / len(p.draw(t))
             if added.any():
                 new[i] = alpha[i] + added
