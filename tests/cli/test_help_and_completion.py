@@ -51,14 +51,14 @@ def test_no_command_shows_the_help_and_fails(tmp_path: Path) -> None:
     assert all(command in done.stdout for command in COMMANDS)
 
 
-LIGHT = {
-    "--help": [],
-    "--version": [],
-    "evaluate --help": [],
-    "completion bash": ["argcomplete"],
-    "train --help": ["hydra", "pydantic"],
-    "train --cfg job": ["hydra", "pydantic"],
-}
+LIGHT = [
+    ("--help", []),
+    ("--version", []),
+    ("evaluate --help", []),
+    ("completion bash", ["argcomplete"]),
+    ("train --help", ["hydra", "pydantic"]),
+    ("train --cfg job", ["hydra", "pydantic"]),
+]
 IMPORTED = """
 import sys
 from nsvm_cli.cli import main
@@ -72,25 +72,12 @@ print("IMPORTED", *sorted(heavy & set(sys.modules)))
 """
 
 
-def imported(*words: str | Path) -> list[str]:
-    """Return the slow packages that a command imports."""
-    command = [sys.executable, "-c", IMPORTED, *words]
+@pytest.mark.parametrize(("words", "expected"), LIGHT)
+def test_what_needs_no_torch_imports_none(words: str, expected: list[str]) -> None:
+    command = [sys.executable, "-c", IMPORTED, *words.split()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[-1].split()[1:]
-
-
-@pytest.mark.parametrize("words", sorted(LIGHT))
-def test_what_needs_no_torch_imports_none(words: str) -> None:
-    assert imported(*words.split()) == LIGHT[words]
-
-
-def completions(line: str) -> set[str]:
-    """Return what may stand in place of the last word of a command line."""
-    finder = argcomplete.CompletionFinder(parser_for(line), always_complete_options=False)
-    words = line.removeprefix("nsvm ")
-    found = (finder.rl_complete(words, n) for n in range(100))
-    return {word.split()[-1] for word in found if word is not None}
+    assert done.stdout.splitlines()[-1].split()[1:] == expected
 
 
 @pytest.mark.parametrize(
@@ -119,5 +106,7 @@ def test_completion(line: str, expected: set[str], tmp_path: Path, monkeypatch: 
     for variable in ("COMP_LINE", "HYDRA_FULL_ERROR"):  # changed by Hydra's completion: restored afterwards
         monkeypatch.setenv(variable, "")
     monkeypatch.setattr(sys, "argv", [*sys.argv])
-    assert completions(line) == expected
+    finder = argcomplete.CompletionFinder(parser_for(line), always_complete_options=False)
+    found = (finder.rl_complete(line.removeprefix("nsvm "), n) for n in range(100))
+    assert {word.split()[-1] for word in found if word is not None} == expected
     assert [file.name for file in tmp_path.iterdir()] == ["table.csv"]

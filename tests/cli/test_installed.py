@@ -8,27 +8,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    done = subprocess.run(build, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return next(folder.glob("*.whl"))
-
-
-def test_the_wheel_carries_conf_and_the_command(wheel: Path) -> None:
-    names = set(zipfile.ZipFile(wheel).namelist())
-    for file in (ROOT / "conf").rglob("*.yaml"):
-        assert f"nsvm_cli/{file.relative_to(ROOT)}" in names
-    for file in (ROOT / "nsvm_cli").rglob("*.jinja"):
-        assert str(file.relative_to(ROOT)) in names
-    assert not [name for name in names if name.startswith(("tests/", "outputs/", "scripts/"))]
 
 
 # prints where the package is from, so that it is known to be the wheel's and not the checkout's
@@ -46,9 +26,18 @@ for line in (train, "evaluate run --json"):
 """
 
 
-def test_it_trains_and_evaluates_from_a_foreign_folder(wheel: Path, tmp_path: Path) -> None:
+def test_a_wheel_carries_conf_and_trains_and_evaluates_from_a_foreign_folder(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    done = subprocess.run(build, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
     site = tmp_path / "site"
-    zipfile.ZipFile(wheel).extractall(site)
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        wheel.extractall(site)
+    for file in (ROOT / "conf").rglob("*.yaml"):
+        assert (site / "nsvm_cli" / file.relative_to(ROOT)).is_file()
+    for file in (ROOT / "nsvm_cli").rglob("*.jinja"):
+        assert (site / file.relative_to(ROOT)).is_file()
+    assert not [name for name in ("tests", "outputs", "scripts") if (site / name).exists()]
     assert "nsvm = nsvm_cli.cli:main" in next(site.glob("*.dist-info/entry_points.txt")).read_text()
     (foreign := tmp_path / "foreign").mkdir()
     # -P, as for the installed command: the current folder is not on the path
