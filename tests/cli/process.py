@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from unittest import mock
 
 import pytest
@@ -43,19 +43,26 @@ def nsvm(
 
     An unexpected exception fails the test.
     """
-    words = [str(argument) for argument in arguments]
     out, errors = io.StringIO(), io.StringIO()
+    ended_with = exit_code(*arguments, cwd=cwd, env=env, out=out, errors=errors)
+    assert code in (None, ended_with), errors.getvalue()
+    return subprocess.CompletedProcess(arguments, ended_with, out.getvalue(), errors.getvalue())
+
+
+def exit_code(
+    *arguments: str | Path, cwd: Path, env: dict[str, str] | None = None, out: TextIO, errors: TextIO
+) -> int:
+    """Return the exit code of ``nsvm`` with these streams."""
     with (
         as_if_started(cwd, env or {}),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(errors),
         pytest.raises(SystemExit) as exit,
     ):
-        main(words)
-    ended_with = exit.value.code or 0
-    assert isinstance(ended_with, int)
-    assert code in (None, ended_with), errors.getvalue()
-    return subprocess.CompletedProcess(words, ended_with, out.getvalue(), errors.getvalue())
+        main([str(argument) for argument in arguments])
+    code = exit.value.code or 0
+    assert isinstance(code, int)
+    return code
 
 
 def start(*arguments: str | Path, cwd: Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
@@ -118,12 +125,17 @@ def evaluated(path: Path, *overrides: str, cwd: Path, env: dict[str, str] | None
 
 
 def refusal(*arguments: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
-    """Return the one line about bad input; nothing else is printed, and no run directory is left."""
-    done = nsvm(*arguments, cwd=cwd, env=env)
-    assert done.returncode == 2, (done.returncode, done.stderr)
+    """Return the one line about bad input; nothing else is printed, and no other run directory is left."""
+    runs = run_files(cwd)
+    done = nsvm(*arguments, cwd=cwd, env=env, code=2)
     assert done.stdout == ""
     assert done.stderr.startswith("nsvm: ")
     assert done.stderr.count("\n") == 1, done.stderr
-    assert not list(cwd.rglob("config.yaml"))
-    assert not list(cwd.rglob("result.json"))
+    assert run_files(cwd) == runs
     return done.stderr.removeprefix("nsvm: ").strip()
+
+
+def run_files(folder: Path) -> dict[Path, int]:
+    """Return when the settings and the results below a folder were written."""
+    files = [file for name in ("config.yaml", "result.json") for file in folder.rglob(name)]
+    return {file: file.stat().st_mtime_ns for file in files}

@@ -71,11 +71,14 @@ def test_two_of_eight_jobs_diverge(tmp_path: Path) -> None:
 
 
 def test_what_a_job_has_to_say_is_left_to_the_process_that_shows_the_sweep(tmp_path: Path) -> None:
+    """A solver has nothing to validate before its end."""
     words = [*TINY, "algorithm=alg4", "algorithm.solver=svc", "dataset.validation=20", "validation.every=5"]
+    single = nsvm("train", *words, "hydra.run.dir=run", cwd=tmp_path, code=0)
     done = nsvm("train", "-m", *words, "seed=3", "hydra.sweep.dir=sweep", cwd=tmp_path, code=0)
     notice = "validation.every: this method has a model to validate at its end only"
     assert [status["notices"] for status in statuses(tmp_path / "sweep")] == [[notice]]
     assert [line for line in done.stderr.splitlines() if notice in line] == [f"job 0: {notice}"]
+    assert notice in single.stderr
 
 
 def test_the_same_sweep_again_skips_what_is_finished(tmp_path: Path) -> None:

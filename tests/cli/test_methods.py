@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.process import nsvm
+from tests.cli.process import evaluated, nsvm, refusal, trained
 from tests.small_tables import small_table
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -48,32 +48,28 @@ def test_every_command_takes_such_a_run_or_says_why_not(job: int, sweep: Path) -
     name, run = METHODS[job // 2], f"sweep/{job}"
     result = json.loads((sweep / run / "result.json").read_text())
     assert (result["algorithm"], result["steps"], result["theta_steps"]) == (name, 0, 0)
-    evaluated = nsvm("evaluate", run, "--json", cwd=sweep)
-    others = [nsvm(*words, cwd=sweep) for words in (("diagnose", run), ("export", run, "--onnx"))]
+    others = ("diagnose", run), ("export", run, "--onnx")
     if name == "trees":
         assert not (sweep / run / "final.safetensors").exists()
-        for done in (evaluated, *others):
-            assert done.returncode == 2
-            assert done.stderr.count("\n") == 1
-            assert "a model of algorithm=trees cannot be saved" in done.stderr
+        for words in (("evaluate", run, "--json"), *others):
+            assert "a model of algorithm=trees cannot be saved" in refusal(*words, cwd=sweep)
     else:
-        assert json.loads(evaluated.stdout)["errors"] == result["test_errors"]
-        assert [done.returncode for done in others] == ([2, 0] if name == "majority" else [0, 0])
+        assert evaluated(Path(run), cwd=sweep)["errors"] == result["test_errors"]
+        for words, code in zip(others, [2 if name == "majority" else 0, 0], strict=True):
+            nsvm(*words, cwd=sweep, code=code)
     assert nsvm("report", run, cwd=sweep).returncode == 0
 
 
 @pytest.mark.parametrize("kind", ["three classes", "regression"])
 def test_a_model_predicts_with_the_values_that_the_search_chose(kind: str, tmp_path: Path) -> None:
     table = small_table(kind, tmp_path)["dataset"]["path"]
-    words = ["dataset=csv", f"dataset.path={table}", "dataset.validation=20", "hydra.run.dir=run"]
+    words = ["dataset=csv", f"dataset.path={table}", "dataset.validation=20"]
     words += ["algorithm=svc", "algorithm.grid={C: [0.01, 10], gamma: [0.2, 20]}"]
     words += ["task=regression"] if kind == "regression" else []
-    nsvm("train", *words, cwd=tmp_path, code=0)
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    _, result = trained(*words, cwd=tmp_path)
     assert (result["candidates"], result["chosen"]) == (4, {"C": 10, "gamma": 0.2})
     assert result["settings"]["algorithm"]["grid"] == {"C": [0.01, 10], "gamma": [0.2, 20]}
     score = "errors" if kind == "three classes" else "r2"
-    evaluated = json.loads(nsvm("evaluate", "run", "--json", cwd=tmp_path, code=0).stdout)
-    assert evaluated[score] == result[f"validation_{score}"]
+    assert evaluated(tmp_path / "run", cwd=tmp_path)[score] == result[f"validation_{score}"]
     predicted = nsvm("predict", "run", table, cwd=tmp_path, code=0).stdout.splitlines()
     assert len(predicted) == 241
