@@ -189,6 +189,28 @@ def test_the_readmes_results_are_those_of_the_page() -> None:
         assert f"| {mean(errors):.1f} ± {stdev(errors):.1f} |" in page
 
 
+@pytest.mark.parametrize("name", ["paper", "mnist10", "tables"])
+def test_the_page_has_the_published_tables(name: str) -> None:
+    text = (ROOT / "RESULTS.md").read_text()
+    blocks = (ROOT / "outputs" / name / "table.md").read_text().strip().split("\n\n")
+    tables = [block for block in blocks if block.startswith("|")]
+    assert tables
+    for table in tables:
+        assert table in text
+
+
+CHOSEN = ("dataset", "dataset.table", "algorithm", "network.name", "network.widths", "kernel.gamma", "steps")
+
+
+@pytest.mark.parametrize(("name", "count"), [("paper", 10), ("mnist10", 3), ("tables", 3)])
+def test_each_candidate_was_run_on_seeds_that_tuning_never_used(name: str, count: int) -> None:
+    seeds: dict[tuple[str | None, ...], list[int]] = {}
+    with (ROOT / "outputs" / name / "runs.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            seeds.setdefault(tuple(map(row.get, CHOSEN)), []).append(int(row["seed"]))
+    assert {tuple(sorted(some)) for some in seeds.values()} == {tuple(range(count))}
+
+
 def test_the_reference_explains_every_setting() -> None:
     pages = [generated.group(name) for name in generated.GROUPS] + [generated.run_settings("")]
     rows = re.findall(r"^\| `([\w.]+)` \|.*\| (.*?) \|$", "\n".join(pages), flags=re.M)
@@ -228,3 +250,16 @@ def test_the_names_in_the_page_on_development_are_in_the_code() -> None:
             assert hasattr(objects[match[1]], match[2] or "__doc__"), name
         elif re.fullmatch(r"[a-z]+_[a-z_]+", name) and name not in ("batch_size", "nsvm_cli"):
             assert name in objects, name
+
+
+@pytest.mark.thorough
+def test_the_notebook_runs(tmp_path: Path) -> None:
+    """From its first cell to its last, in a fresh folder."""
+    nbformat = pytest.importorskip("nbformat")
+    client = pytest.importorskip("nbclient")
+    notebook = nbformat.read(ROOT / "docs" / "notebooks" / "svm_head.ipynb", as_version=4)
+    shown = [cell.source for cell in notebook.cells if cell.get("outputs")]
+    resources = {"metadata": {"path": str(tmp_path)}}
+    client.NotebookClient(notebook, timeout=600, kernel_name="python3", resources=resources).execute()
+    assert [cell.source for cell in notebook.cells if cell.get("outputs")] == shown
+    assert (tmp_path / "predictions.csv").is_file()

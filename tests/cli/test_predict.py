@@ -1,18 +1,21 @@
-"""``nsvm predict``: a row for each sample, with the decisions of ``nsvm evaluate``."""
+"""``nsvm predict``: a row for each sample, as ``nsvm evaluate`` decides, and the graph of ``nsvm export``."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.metrics import log_loss
 
+import nsvm_cli
 from nsvm_cli.datasets import unlabelled
 from tests.cli.process import evaluated, nsvm, refusal, trained
 from tests.cli.test_tables import TABLE
@@ -21,6 +24,7 @@ from tests.small_tables import small_table
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 PEGASOS = ["algorithm=pegasos", "algorithm.steps=300", "curves=false", "dataset=csv"]
+DATA = ["dataset.path=table.csv", "dataset.label=class", "dataset.drop=[id]"]
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on a table with text and gaps."""
     folder = tmp_path_factory.mktemp("predict")
     TABLE.to_csv(folder / "table.csv", index=False)
-    words = ["dataset.path=table.csv", "dataset.label=class", "dataset.drop=[id]"]
-    trained(*PEGASOS, *words, cwd=folder)
+    trained(*PEGASOS, *DATA, cwd=folder)
     return folder
 
 
@@ -63,8 +66,8 @@ def test_block_by_block(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = TABLE.assign(age=TABLE["age"].astype(object))
     bad.loc[180, "age"] = "old"
     bad.to_csv(folder / "bad.csv", index=False)
-    done = nsvm("predict", "run", "bad.csv", "--output", "out.csv", cwd=folder, code=2)
-    assert done.stderr == "nsvm: bad.csv: column age, row 181: expected a number, got 'old'\n"
+    said = refusal("predict", "run", "bad.csv", "--output", "out.csv", cwd=folder)
+    assert said == "bad.csv: column age, row 181: expected a number, got 'old'"
     assert not [*folder.glob("*out.csv*")]
 
 
@@ -119,13 +122,9 @@ def test_images(tmp_path: Path) -> None:
     ]
     assert np.mean(of_two) > 0.9
     Image.new("L", (5, 6)).save(tmp_path / "images" / "99.png")
-    assert (
-        "99.png has 5 x 6 pixels, expected" in nsvm("predict", "run", "images", cwd=tmp_path, code=2).stderr
-    )
+    assert "99.png has 5 x 6 pixels, expected" in refusal("predict", "run", "images", cwd=tmp_path)
     (tmp_path / "images" / "99.png").write_bytes(b"\x89PNG")
-    assert (
-        "99.png cannot be read as an image" in nsvm("predict", "run", "images", cwd=tmp_path, code=2).stderr
-    )
+    assert "99.png cannot be read as an image" in refusal("predict", "run", "images", cwd=tmp_path)
 
 
 def test_bad_input(folder: Path, tmp_path: Path) -> None:
@@ -145,3 +144,36 @@ def test_bad_input(folder: Path, tmp_path: Path) -> None:
     assert "header.csv holds no samples: expected at least one" in says(run, "header.csv")
     (tmp_path / "odd.csv").write_text("age,colour,income\n1,red,2,3\n")
     assert "odd.csv cannot be read as CSV" in says(run, "odd.csv")
+
+
+def encoded(table: pd.DataFrame, about: dict[str, str]) -> np.ndarray:
+    """Return the features of a table, from what a graph says of its columns."""
+    columns = json.loads(about["columns"])
+    x = {name: table[name].fillna(known) for name, known in columns.items() if isinstance(known, float)}
+    for name, known in columns.items():
+        if isinstance(known, list):
+            x |= {f"{name}={value}": (table[name] == value).astype(float) for value in known}
+    assert [*x] == json.loads(about["features"])
+    return pd.DataFrame(x).to_numpy(np.float64)
+
+
+def test_onnxruntime_says_what_predict_says(tmp_path: Path) -> None:
+    seconds = np.random.default_rng(0).normal(1.6e9, 1000, len(TABLE)).round()  # float32 knows them to 128
+    table = TABLE.assign(time=seconds)
+    table.to_csv(tmp_path / "table.csv", index=False)
+    run, _ = trained(*PEGASOS, *DATA, "kernel=laplacian", "engine=torch", cwd=tmp_path)
+    done = nsvm("export", run, "--onnx", cwd=tmp_path, code=0)
+    graph = run / "final.onnx"
+    assert (done.stdout, done.stderr) == (f"ONNX graph: {graph}\n", "")
+
+    session = onnxruntime.InferenceSession(graph)
+    about = session.get_modelmeta().custom_metadata_map
+    assert session.get_inputs()[0].shape == ["batch", 6]
+
+    scores, prediction = session.run(["scores", "prediction"], {"x": encoded(table, about)})
+    rows = predicted(tmp_path, "table.csv")
+    expected = np.array([float(row["score"]) for row in rows])
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    classes = json.loads(about["classes"])
+    assert [classes[index] for index in prediction] == [row["prediction"] for row in rows]
+    assert str(Path(nsvm_cli.__file__).parent).encode() not in graph.read_bytes()

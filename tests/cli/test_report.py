@@ -1,4 +1,4 @@
-"""``nsvm report``: one HTML file of a run, of a sweep, or of what is left of them."""
+"""``nsvm report``, one HTML file of a run, of a sweep, or of what is left of them; and ``nsvm diagnose``."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ def report(*words: str | Path, cwd: Path) -> Reader:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on a table of two columns whose names, and those of its classes, are hostile."""
+    """A run on a table of numbers and text; the names of its columns and of its classes are hostile."""
     folder = tmp_path_factory.mktemp("report")
     label = '"{}"'.format(HOSTILE.replace('"', '""'))
-    rows = [f"{n % 7 - 3},{n % 5 - 2},{label if n % 7 > 3 else 'good'}" for n in range(60)]
-    (folder / "table.csv").write_text("\n".join(["<b>,<i>&amp;,label", *rows]))
+    colours, labels = ("blue", "red", "red", "red", "red"), ("good",) * 4 + (label,) * 3
+    rows = [f"{n % 7 - 3},{n % 5 - 2},{colours[n % 5]},{labels[n % 7]}" for n in range(60)]
+    (folder / "table.csv").write_text("\n".join(["<b>,<i>&amp;,colour,label", *rows]))
     trained(*TINY, "dataset=csv", "dataset.path=table.csv", cwd=folder)
     return folder
 
@@ -139,3 +140,34 @@ def test_bad_input(sweep: Path, tmp_path: Path) -> None:
     assert "no run matches" in refusal("report", sweep, "--filter", "seed=7", cwd=tmp_path)
     message = refusal("report", sweep / "2", "--output", "empty", cwd=tmp_path)
     assert "expected a file in a folder that exists, got empty" in message
+
+
+DIAGNOSIS = {
+    *("alignment_train", "alignment_test", "entropy", "distance_identity", "distance_ones", "duality_gap"),
+    *("test_accuracy", "refit_accuracy", "frozen_accuracy", "refreshed_accuracy", "verdict"),
+}
+
+
+def test_a_diagnosis(folder: Path) -> None:
+    before = {file: file.stat().st_mtime_ns for file in (folder / "run").iterdir()}
+    *table, verdict = nsvm("diagnose", "run", cwd=folder, code=0).stdout.splitlines()
+    assert all(len(line) <= 80 for line in table), "it fits a terminal"
+    assert all(line.strip() and not line.startswith(" ") for line in table), "one line each"
+    assert ": " in verdict
+    of_run, of_file = (
+        json.loads(nsvm("diagnose", path, "--json", cwd=folder, code=0).stdout)
+        for path in ("run", "run/final.safetensors")
+    )
+    assert {*of_run} >= DIAGNOSIS
+    result = json.loads((folder / "run" / "result.json").read_text())
+    assert of_run["test_accuracy"] == result["test_accuracy"]
+    assert of_run["alignment_train"] == pytest.approx(result["alignment"], rel=1e-5)
+    assert of_file == of_run
+    assert {file: file.stat().st_mtime_ns for file in (folder / "run").iterdir()} == before
+
+
+def test_a_diagnosis_of_data_that_have_changed_is_one_line(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "run", tmp_path / "run")
+    (tmp_path / "table.csv").write_text((folder / "table.csv").read_text().replace("red", "green"))
+    said = "table.csv or its test set has changed since the run"
+    assert refusal("diagnose", "run", cwd=tmp_path) == said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import shutil
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.process import evaluated, nsvm, trained
+from tests.cli.process import evaluated, nsvm, refusal, trained
 from tests.conftest import real
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -74,9 +75,7 @@ def test_evaluate_elsewhere_on_other_data(tmp_path: Path) -> None:
         (["dataset.samples=few"], "dataset.samples should be a valid integer"),
         (["dataset=digits"], "expects samples of shape (20,)"),
     ]:
-        refused = nsvm("evaluate", file, *words, cwd=there, code=2)
-        assert refused.stderr.count("\n") == 1
-        assert said in refused.stderr
+        assert said in refusal("evaluate", file, *words, cwd=there)
 
 
 def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,3 +109,16 @@ def test_a_picture_never_decides_whether_a_run_is_finished(
     done = nsvm("train", f"resume={run.name}", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert (run / "curves.png").exists()
+
+
+def test_an_estimate_leaves_no_file(tmp_path: Path) -> None:
+    words = ["algorithm=alg4", "dataset.samples=300", "algorithm.split=[20,100]", "engine=torch"]
+    done = nsvm("train", *words, "--estimate", "hydra.run.dir=runs/one", cwd=tmp_path, code=0)
+    shown = {
+        name: cells
+        for name, *cells in (re.split(r" {2,}", line.strip()) for line in done.stdout.splitlines())
+    }
+    assert shown["samples"] == ["300", "270 train, 30 test"]
+    assert shown["time of Part 1"][1] == "from 20 of 20 steps"
+    assert shown.keys() >= {"epochs", "engine", "time of Part 2", "training time", "support vectors"}
+    assert list(tmp_path.iterdir()) == []
