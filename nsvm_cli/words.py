@@ -54,7 +54,8 @@ def scores_of(result: Mapping[str, Any]) -> dict[str, str]:
     """Return the figures of a result that a person looks at first, by their names."""
     samples = result["data"]["samples"]
     splits = [split_scores(result, samples[split], split) for split in (held_out(result), "train")]
-    return {**splits[0], **splits[1], "training time": f"{result['train_seconds']:.1f} s"}
+    stopped = {"stopped": str(result["stopped"])} if "stopped" in result else {}
+    return {**splits[0], **splits[1], "training time": f"{result['train_seconds']:.1f} s", **stopped}
 
 
 def split_scores(figures: Mapping[str, Any], samples: int, split: str = "") -> dict[str, str]:

@@ -167,7 +167,8 @@ class Run:
             self.fields["kept"] = True
             self.write("finished")
         if self.single:
-            answer(f"Finished already: {self.directory}")
+            stopped = read_json(self.directory / RESULT).get("stopped")
+            answer(f"Finished already: {self.directory}{f', stopped: {stopped}' if stopped else ''}")
             draw_missing([self.directory])
 
     def _loop(self, experiment: Experiment, directory: RunDirectory, allow_mismatch: bool) -> dict[str, Any]:

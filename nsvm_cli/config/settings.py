@@ -100,6 +100,7 @@ class Settings:
         memory_budget: MiB for kernel values; larger tables than this, and than the default, are refused.
         log_every: steps between two records; None for about a hundred records per run.
         full_objective: whether each record holds lambda/2 ||f||^2 plus the mean loss on the training samples.
+        callbacks: what else to measure, and when to stop early; see ``nsvm_cli.runs.loop``.
         logger: where to show the run, besides its metrics; see ``nsvm_cli.loggers``.
         curves: whether ``nsvm train`` draws the training curves.
         plugins: the user's modules that were loaded; only a record, from which nothing is imported.
@@ -125,6 +126,7 @@ class Settings:
     full_objective: bool = False
     validation: Validation = Field(default_factory=Validation)
     checkpoint: Checkpoints = Field(default_factory=Checkpoints)
+    callbacks: list[Section | str] = Field(default_factory=list)
     logger: Section = Field(default_factory=lambda: {"name": "none"})
     curves: bool = True
     plugins: list[str] = Field(default_factory=list)

@@ -1,14 +1,17 @@
-"""Callbacks of a run: metrics, the best model, checkpoints, and stopping on a signal."""
+"""Callbacks of every run: scores, metrics, checkpoints, and stopping on a signal."""
 
 from __future__ import annotations
 
 import math
 import shlex
 import time
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from nsvm_cli.artifacts.model_file import save_model
+from nsvm_cli.config.registry import shown
 from nsvm_cli.config.settings import plain
 from nsvm_cli.errors import InputError, Interrupted
 from nsvm_cli.models.feature_map import features
@@ -28,6 +31,7 @@ from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.runs.loop import Callback, Record, record
 from nsvm_cli.storage.metrics_file import START, check_metrics
 from nsvm_cli.storage.run_directory import METRICS, RunDirectory, checkpoints_in, is_finished
+from nsvm_cli.storage.state_dict import StateDict
 from nsvm_cli.trainers import State
 
 
@@ -37,7 +41,8 @@ class CheckpointManager(Callback):
     Attributes:
         seconds_before: those of training before the loop: of earlier starts of the run, and of a search.
         resumed, exact: how often the run was resumed, and whether with its own settings and environment.
-        best: the best validation score so far and its step.
+        callbacks: those whose states a checkpoint holds.
+        stopped: why one of them has stopped the run; None if none has.
     """
 
     def __init__(self, experiment: Experiment, directory: RunDirectory, signals: Signals, say: Say) -> None:
@@ -46,8 +51,10 @@ class CheckpointManager(Callback):
         self.wanted = experiment.settings.checkpoint
         self.step_every = self.wanted.steps
         self.seconds_before, self.resumed, self.exact = 0.0, 0, True
-        self.best: tuple[float, int] | None = None
-        self.began = self.saved = time.monotonic()
+        self.callbacks: Sequence[Callback] = ()
+        self.stopped: str | None = None
+        self._restored: StateDict = {}
+        self.began = self.saved_at = time.monotonic()
         self._saved_step: int | None = None
 
     def restore(self, allow_mismatch: bool) -> State | None:
@@ -71,10 +78,23 @@ class CheckpointManager(Callback):
         metrics = START if checkpoint is None else checkpoint.metrics
         self.directory.resume(plain(self.experiment.settings), metrics)
         if checkpoint is not None:
-            self.seconds_before, self.best = checkpoint.seconds, None if changes else checkpoint.best
+            self.seconds_before = checkpoint.seconds
             self.resumed, self.exact = checkpoint.resumed + 1, checkpoint.bitwise and not changes
-            self.say(f"resuming after step {checkpoint.step} of {self.experiment.trainer.total}")
+            if not changes:
+                self._restored, self.stopped = checkpoint.values["callbacks"], checkpoint.stopped
+            why = f", where it was stopped: {self.stopped}" if self.stopped else ""
+            self.say(f"resuming after step {checkpoint.step} of {self.experiment.trainer.total}{why}")
         return state
+
+    def restore_callbacks(self, callbacks: Sequence[Callback]) -> None:
+        """Restore the states of callbacks, unless the run is new or has changed, and save them later."""
+        self.callbacks = callbacks
+        try:
+            states = {**self._restored}
+            for i, callback in enumerate(callbacks if states else ()):
+                callback.load_state_dict(states.get(str(i), {}))  # a file has no empty states
+        except (ValueError, TypeError) as error:
+            raise InputError(f"the checkpoint does not fit the callbacks: {error}") from None
 
     def _newest(self) -> Checkpoint | None:
         """Return the newest intact checkpoint; None if there is none."""
@@ -114,7 +134,7 @@ class CheckpointManager(Callback):
         return found
 
     def on_train_start(self) -> None:
-        self.began = self.saved = time.monotonic()
+        self.began = self.saved_at = time.monotonic()
 
     @property
     def seconds(self) -> float:
@@ -122,7 +142,7 @@ class CheckpointManager(Callback):
         return self.seconds_before + time.monotonic() - self.began
 
     def on_step_end(self, state: State) -> None:
-        every, since = self.wanted, time.monotonic() - self.saved
+        every, since = self.wanted, time.monotonic() - self.saved_at
         due = bool(every.steps and state.t % every.steps == 0)
         due = due or (every.seconds is not None and since >= every.seconds)
         asked = self.signals.take_checkpoint_request() and every.every is not None
@@ -131,7 +151,8 @@ class CheckpointManager(Callback):
         if asked:
             self.say(f"checkpoint after step {state.t} of {self.experiment.trainer.total}")
 
-    def on_train_end(self, state: State, stopped: bool) -> None:
+    def on_train_end(self, state: State, stopped: str | None) -> None:
+        self.stopped = stopped
         if self.wanted.every is not None and self._saved_step != state.t:  # no duplicate takes a place
             self.save(state)
 
@@ -142,73 +163,86 @@ class CheckpointManager(Callback):
             RunError: the run has diverged; its last good checkpoint is kept.
         """
         record(state)  # raises if theta is not finite
-        e = self.experiment
+        e, states = self.experiment, {str(i): c.state_dict() for i, c in enumerate(self.callbacks)}
         checkpoint = Checkpoint(
             step=state.t,
             seconds=self.seconds,
-            best=self.best,
+            stopped=self.stopped,
             resumed=self.resumed,
             bitwise=self.exact,
             metrics=self.directory.metrics.position(),
             settings=plain(e.settings),
             environment=environment(e),
-            values={"F": e.F.state_dict(), "state": state.state_dict()},
+            values={"F": e.F.state_dict(), "state": state.state_dict(), "callbacks": states},
         )
         self.directory.add_checkpoint(partial(save_checkpoint, checkpoint=checkpoint), state.t, self.wanted)
-        self.saved, self._saved_step = time.monotonic(), state.t
+        self.saved_at, self._saved_step = time.monotonic(), state.t
 
     def figures(self) -> dict[str, Any]:
-        """Return the fields of the result about the best model, time and resuming."""
-        names = (f"best_validation_{self.experiment.data.task.metric}", "best_step")
+        """Return the fields of the result about time, stopping and resuming."""
         return {
-            **dict(zip(names, self.best or (), strict=False)),
             "train_seconds": round(self.seconds, 3),
+            **({"stopped": self.stopped} if self.stopped else {}),
             "resumed": self.resumed,
             "exact": self.exact,
         }
 
 
-class BestModel(Callback):
-    """Score the model on the validation set after every ``validation.every`` steps, and save the best one."""
-
-    def __init__(self, experiment: Experiment, checkpoints: CheckpointManager) -> None:
-        self.experiment, self.checkpoints = experiment, checkpoints
-        self.file = checkpoints.directory.best
-        self.log_every = experiment.settings.validation.every
-
-    def on_log(self, state: State, record: Record) -> None:
-        e, every = self.experiment, self.log_every
-        if every and (state.t % every == 0 or state.t == e.trainer.total) and e.trainer.classifies(state):
-            metric, split = e.data.task.metric, e.data.splits["validation"]
-            model = e.model(state)  # not calibrated: the metric is the same
-            record[f"validation_{metric}"] = score = model.score(split.x, split.y)[metric]
-            best = self.checkpoints.best
-            if score is not None and (best is None or score > best[0]):
-                self.checkpoints.best = score, state.t
-                if e.algorithm.saves_model:
-                    save_model(self.file, e.measured(e.calibrated(model)))
-
-    def on_train_end(self, state: State, stopped: bool) -> None:
-        """Remove a best model that an interrupted run left, if none took its place."""
-        if not stopped and self.checkpoints.best is None:
-            self.file.unlink(missing_ok=True)
-
-
-class Recorder(Callback):
-    """Append each record to the metrics of the run, and its time to ``times.jsonl``.
-
-    If the settings ask for it, add the objective of the SVM on all training samples first.
+class Scores(Callback):
+    """Add what the settings ask for to a record: the full objective, and after every ``validation.every``
+    steps the score on the validation set. The model with the best one is saved in a file, if there is one.
     """
 
-    def __init__(self, experiment: Experiment, checkpoints: CheckpointManager) -> None:
-        self.experiment, self.checkpoints = experiment, checkpoints
+    saved = ("best", "best_step")
+
+    def __init__(self, experiment: Experiment, file: Path | None = None) -> None:
+        self.experiment, self.file = experiment, file
+        self.log_every = experiment.settings.validation.every
+        self.best, self.best_step = 0.0, 0
 
     def on_log(self, state: State, record: Record) -> None:
-        e, p, directory = self.experiment, self.experiment.problem, self.checkpoints.directory
-        if e.settings.full_objective and e.trainer.classifies(state):
+        e, p, every = self.experiment, self.experiment.problem, self.log_every
+        if not e.trainer.classifies(state):
+            return
+        if every and (state.t % every == 0 or state.t == e.trainer.total):
+            self._validate(state, record)
+        if e.settings.full_objective:
             f, z = e.trainer.finish(p, state), features(e.F.network, p.x)
             value = full_objective(f, p.K, z, p.y, p.loss, e.trainer.lam)
             record["full_objective"] = value if value is not None and math.isfinite(value) else None
+
+    def _validate(self, state: State, record: Record) -> None:
+        e, split = self.experiment, self.experiment.data.splits["validation"]
+        metric = e.data.task.metric
+        model = e.model(state)  # not calibrated: the metric is the same
+        record[f"validation_{metric}"] = score = model.score(split.x, split.y)[metric]
+        if score is not None and (not self.best_step or score > self.best):
+            self.best, self.best_step = score, state.t
+            if self.file and e.algorithm.saves_model:
+                save_model(self.file, e.measured(e.calibrated(model)))
+
+    def on_train_start(self) -> None:
+        """Remove a best model that is not of the steps so far."""
+        if self.file and not self.best_step:
+            self.file.unlink(missing_ok=True)
+
+    def figures(self) -> dict[str, Any]:
+        """Return the fields of the result about the best model; none without one."""
+        best = {f"best_validation_{self.experiment.data.task.metric}": self.best, "best_step": self.best_step}
+        return best if self.best_step else {}
+
+
+class Recorder(Callback):
+    """Append each record to the metrics of the run, and its time to ``times.jsonl``."""
+
+    def __init__(self, checkpoints: CheckpointManager) -> None:
+        self.checkpoints = checkpoints
+
+    def on_log(self, state: State, record: Record) -> None:
+        for name, value in record.items():
+            if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
+                raise InputError(f"callbacks: {name} is {shown(value)}, expected a finite number or None")
+        directory = self.checkpoints.directory
         directory.metrics.append(record)
         directory.times.append({"step": state.t, "seconds": round(self.checkpoints.seconds, 4)})
 
@@ -227,11 +261,11 @@ class StopOnSignal(Callback):
         checkpoints = experiment.settings.checkpoint.every is not None
         self.hint = f"; resume with nsvm train {shlex.join(words)}" if checkpoints else ""
 
-    def should_stop(self, state: State) -> bool:
+    def should_interrupt(self, state: State) -> bool:
         self.signum = self.signals.noted or 0
         return self.signum != 0
 
-    def on_train_end(self, state: State, stopped: bool) -> None:
+    def on_train_end(self, state: State, stopped: str | None) -> None:
         if self.signum:
             raise Interrupted(self.signum, f"interrupted after step {state.t} of {self.total}{self.hint}")
         self.signals.end_at_once(f"interrupted{self.hint}")

@@ -27,7 +27,7 @@ from nsvm_cli.storage.state_dict import StateDict, expect_keys, flatten, unflatt
 from nsvm_cli.storage.tensor_file import unusable
 from nsvm_cli.trainers import State
 
-KIND = "nsvm-checkpoint-3"
+KIND = "nsvm-checkpoint-4"
 
 DATA_PATHS = ("dataset.path", "dataset.test_path", "dataset.root")
 """Paths of the data, which may change: the data are compared by their checksum."""
@@ -43,16 +43,16 @@ class Checkpoint:
 
     Attributes:
         seconds: seconds of training so far.
-        best: the best validation score so far and its step.
+        stopped: why a callback has stopped the run; None if none has.
         resumed: how often the run was resumed.
         bitwise: whether settings and environment were the same throughout.
         metrics: the end of the metrics at this step.
-        values: the state dicts of theta ("F") and of the trainer's state ("state").
+        values: the state dicts of theta ("F"), of the trainer's state ("state") and of "callbacks".
     """
 
     step: NonNegativeInt
     seconds: NonNegativeFloat
-    best: tuple[float, int] | None
+    stopped: str | None
     resumed: NonNegativeInt
     bitwise: bool
     metrics: Position
@@ -124,7 +124,7 @@ def restore_state(experiment: Experiment, checkpoint: Checkpoint) -> State:
     """
     trainer, F, values = experiment.trainer, experiment.F, checkpoint.values
     try:
-        expect_keys(values, ["F", "state"])
+        expect_keys(values, ["F", "state", "callbacks"])
         F.load_state_dict(values["F"])
         state: State = trainer.restore(experiment.problem, F, values["state"])
         if not 0 <= state.t == checkpoint.step <= trainer.total:

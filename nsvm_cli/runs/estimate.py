@@ -52,7 +52,7 @@ class Probe(Callback):
     def on_step_end(self, state: State) -> None:
         self.course.append((state.t, time.monotonic() - self.began, state.support_vectors))
 
-    def should_stop(self, state: State) -> bool:
+    def should_interrupt(self, state: State) -> bool:
         return state.t >= self.until or self.course[-1][1] - self.course[0][1] >= self.seconds
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from nsvm_cli.config.registry import construct, one_line
+from nsvm_cli.config.registry import build, construct, one_line
 from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
 from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.augmentation import build_augmentation
@@ -29,7 +29,7 @@ from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.output import Say
 from nsvm_cli.plugins import code_sha256
 from nsvm_cli.randomness import Stream, derived_seed
-from nsvm_cli.runs.loop import Callback, run
+from nsvm_cli.runs.loop import CALLBACKS, Callback, run
 from nsvm_cli.tasks import Regression
 from nsvm_cli.trainers import Problem, State, Trainer, build_trainer
 from nsvm_cli.trainers.parts import Parts, build_parts
@@ -76,6 +76,11 @@ class Experiment:
         if slower and s.engine != self.engine:
             lines += [slower]
         return [*lines, *self.data.remarks()]
+
+    def callbacks(self) -> list[Callback]:
+        """Build the callbacks that the settings name."""
+        sections = [{"name": c} if isinstance(c, str) else c for c in self.settings.callbacks]
+        return [build(CALLBACKS, "callback", section, self) for section in sections]
 
     def compile(self, say: Say) -> None:
         """Compile what takes the steps, unless that is done, and say so first."""
@@ -170,7 +175,9 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     check_kernel(parts.kernel, settings.kernel["name"], F(problem.x[:3]), F(problem.x[:5]), differentiable)
     algorithm.check(problem, F)
     engine = select(settings.engine, algorithm, problem, F)
-    return Experiment(settings, data, scaling, facts, problem, F, algorithm, engine)
+    experiment = Experiment(settings, data, scaling, facts, problem, F, algorithm, engine)
+    experiment.callbacks()  # which may refuse their settings
+    return experiment
 
 
 def load(settings: Settings) -> Data:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nsvm_cli.errors import NotFiniteError, RunError
+from pydantic.dataclasses import dataclass
+
+from nsvm_cli.config.registry import STRICT, Count
+from nsvm_cli.errors import InputError, NotFiniteError, RunError, did_you_mean
 from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_value, saved_value
 from nsvm_cli.trainers import Problem, State, Trainer
+from nsvm_cli.trainers.tally import Tally
 
 Record = dict[str, Any]
 
@@ -17,30 +22,46 @@ PAUSE_SECONDS = 0.25
 
 
 class Callback:
-    """Base class of callbacks, which observe training without affecting its result.
+    """Base class of callbacks, which observe training, and may stop it.
 
     The loop calls them in their order. ``log_every`` requests ``on_log`` at every multiple of this number of
     steps and after the last one; ``step_every`` requests ``on_step_end`` at every multiple, too.
+
+    Those in ``CALLBACKS`` are built, more than once, from an ``Experiment`` (see ``nsvm_cli.runs``) and their
+    settings. ``saved`` names the attributes that a checkpoint holds: numbers, tensors, or objects with
+    ``state_dict`` and ``load_state_dict``.
     """
 
     log_every: int | None = None
     step_every: int | None = None
+    saved: tuple[str, ...] = ()
 
     def on_train_start(self) -> None:
         """Called before the first step."""
 
-    def on_log(self, state: State, record: Record) -> None:
-        """Called with the record of a step; may add fields to it."""
+    def on_log(self, state: State, record: Record) -> str | None:
+        """Called with the record of a step; may add figures to it, and return a reason to stop for good."""
+        return None
 
     def on_step_end(self, state: State) -> None:
         """Called after a step, several times a second, and after the last one."""
 
-    def should_stop(self, state: State) -> bool:
-        """Return whether to stop training; called after ``on_step_end``."""
+    def should_interrupt(self, state: State) -> bool:
+        """Return whether to interrupt training; called after ``on_step_end``."""
         return False
 
-    def on_train_end(self, state: State, stopped: bool) -> None:
-        """Called after the last step, or when a callback has ``stopped`` training."""
+    def on_train_end(self, state: State, stopped: str | None) -> None:
+        """Called after the last step, or when a callback has interrupted training, or ``stopped`` it."""
+
+    def state_dict(self) -> StateDict:
+        """Return what a checkpoint holds."""
+        return {name: saved_value(name, getattr(self, name)) for name in self.saved}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Restore what a checkpoint holds, or raise a ValueError if it is of another callback."""
+        expect_keys(saved, self.saved)
+        for name in self.saved:
+            setattr(self, name, loaded_value(name, getattr(self, name), saved[name]))
 
 
 class OnLog(Callback):
@@ -51,6 +72,45 @@ class OnLog(Callback):
 
     def on_log(self, state: State, record: Record) -> None:
         self.function(record)
+
+
+@dataclass(config=STRICT)
+class EarlyStopping(Callback):
+    """Stop after ``patience`` records with a figure ``metric`` in a row without a better one.
+
+    By default, it is the score on the validation set. An objective, a violation rate and a loss are better
+    when they are lower, any other figure when it is higher.
+    """
+
+    experiment: Any
+    metric: str | None = None
+    patience: Count = 10
+
+    saved = ("best", "best_step", "since")
+    best, best_step, since = 0.0, 0, 0
+
+    def __post_init__(self) -> None:
+        s, validation = self.experiment.settings, f"validation_{self.experiment.data.task.metric}"
+        self.figure = self.metric or validation
+        figures = [*Tally().means(), "full_objective", validation]
+        if self.figure not in figures and len(s.callbacks) == 1:  # another one may add it
+            raise ValueError(f"metric={self.figure} is unknown; {did_you_mean(self.figure, figures)}")
+        if self.figure == validation and not s.validation.every:
+            raise ValueError(f"metric={validation} needs validation.every")
+
+    def on_log(self, state: State, record: Record) -> str | None:
+        if (value := record.get(self.figure)) is None:
+            return None
+        sign = -1 if self.figure.endswith(("objective", "violation_rate", "loss")) else 1
+        if not self.best_step or sign * value > sign * self.best:
+            self.best, self.best_step, self.since = value, state.t, 0
+            return None
+        self.since += 1
+        why = f"{self.figure} has not improved on {self.best:.6g} of step {self.best_step}"
+        return why if self.since >= self.patience else None
+
+
+CALLBACKS: dict[str, Callable[..., Callback]] = {"early_stopping": EarlyStopping}
 
 
 def run(
@@ -68,6 +128,7 @@ def run(
     means, so that requesting them does not change the others.
 
     Raises:
+        InputError: a callback would stop before there is an SVM.
         RunError: theta, g or the objective is no longer finite.
     """
     for callback in callbacks:
@@ -75,7 +136,7 @@ def run(
     if state is None:
         state = trainer.start(problem, F)
         if 0 < state.t == trainer.total:
-            _log(state, callbacks, means=True)
+            _log(trainer, state, callbacks, means=True)
     stopped = _steps(trainer, problem, state, log_every, callbacks)
     for callback in callbacks:
         callback.on_train_end(state, stopped)
@@ -84,8 +145,8 @@ def run(
 
 def _steps(
     trainer: Trainer[Any], problem: Problem, state: State, log_every: int, callbacks: Sequence[Callback]
-) -> bool:
-    """Take the remaining steps, and return whether a callback stopped training."""
+) -> str | None:
+    """Take the remaining steps, and return why a callback has stopped training, if one has."""
     logs = [log_every, *(c.log_every for c in callbacks if c.log_every)]
     parts = (trainer.last_theta_step, trainer.total)
     ends = [c.step_every for c in callbacks if c.step_every]
@@ -98,26 +159,34 @@ def _steps(
         done = state.t - before
         piece = 2 * done if time.monotonic() - began < PAUSE_SECONDS / 2 else max(1, done // 2)
         if state.t == log_at:
-            _log(state, callbacks, means=state.t % log_every == 0 or state.t in parts)
+            means = state.t % log_every == 0 or state.t in parts
+            if stopped := _log(trainer, state, callbacks, means):
+                return stopped
         for callback in callbacks:
             callback.on_step_end(state)
-        if any(callback.should_stop(state) for callback in callbacks):
-            return True
-    return False
+        if any(callback.should_interrupt(state) for callback in callbacks):
+            break
+    return None
 
 
 def _next_multiple(t: int, n: int) -> int:
     return t + n - t % n
 
 
-def _log(state: State, callbacks: Sequence[Callback], means: bool) -> None:
+def _log(trainer: Trainer[Any], state: State, callbacks: Sequence[Callback], means: bool) -> str | None:
+    """Pass a record to the callbacks, and return why one of them stops training, if one does."""
     figures = record(state)
     if means:
         state.tally.clear()
     else:
         figures |= dict.fromkeys(state.tally.means())
-    for callback in callbacks:
-        callback.on_log(state, figures)
+    reasons = [reason for callback in callbacks if (reason := callback.on_log(state, figures))]
+    if reasons and trainer.part_steps[-1] and not trainer.classifies(state):
+        raise InputError(
+            f"callbacks: {reasons[0]}, and Part 1 of two cannot stop early, at step {state.t}: "
+            "expected a figure of Part 2, or algorithm.solver=svc"
+        )
+    return reasons[0] if reasons else None
 
 
 def _advance(trainer: Trainer[Any], problem: Problem, state: State, until: int) -> None:

@@ -97,8 +97,9 @@ def _model_of(
 ) -> NSVM:
     expect_tensors(checkpoint.settings)
     settings = parse_settings(with_values(checkpoint.settings, moved))
-    # with the engine of the checkpoint, and whatever its logger may need
-    settings = within_means(settings, {"engine": "auto", "logger": {"name": "none"}, **runtime})
+    # with the engine of the checkpoint, and whatever its logger and callbacks may need
+    means = {"engine": "auto", "logger": {"name": "none"}, "callbacks": [], **runtime}
+    settings = within_means(settings, means)
     e = with_engine_of(checkpoint, prepare(settings))
     _expect_same(e.data, checkpoint.environment.get("data"), f"{file}: ")
     state = restore_state(e, checkpoint)

@@ -31,7 +31,7 @@ def save_fields(of: Any) -> StateDict:
     Raises:
         InputError: a field is neither a number nor a tensor, and has no ``state_dict``.
     """
-    return {f.name: _saved(f.name, getattr(of, f.name)) for f in _kept(of)}
+    return {f.name: saved_value(f.name, getattr(of, f.name)) for f in _kept(of)}
 
 
 def load_fields(into: Any, saved: Mapping[str, Any]) -> None:
@@ -43,14 +43,14 @@ def load_fields(into: Any, saved: Mapping[str, Any]) -> None:
     expect_keys(saved, [f.name for f in _kept(into)])
     for f in _kept(into):
         if f.metadata != RESTORED:
-            setattr(into, f.name, _loaded(f.name, getattr(into, f.name), saved[f.name]))
+            setattr(into, f.name, loaded_value(f.name, getattr(into, f.name), saved[f.name]))
 
 
 def _kept(of: Any) -> list[Field[Any]]:
     return [f for f in fields(of) if f.metadata != NOT_SAVED]
 
 
-def _saved(name: str, value: Any) -> Any:
+def saved_value(name: str, value: Any) -> Any:
     if hasattr(value, "state_dict"):
         return value.state_dict()
     if isinstance(value, np.ndarray):
@@ -63,7 +63,7 @@ def _saved(name: str, value: Any) -> Any:
     return value
 
 
-def _loaded(name: str, now: Any, saved: Any) -> Any:
+def loaded_value(name: str, now: Any, saved: Any) -> Any:
     """Return the saved value, checked against the current one."""
     if hasattr(now, "load_state_dict"):
         now.load_state_dict(saved)

@@ -28,6 +28,7 @@ from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.kernels import or_one_over_n
 from nsvm_cli.output import printable
 from nsvm_cli.parallel.workers import Workers, cores, outcome
+from nsvm_cli.runs.callbacks import Scores
 from nsvm_cli.runs.experiment import Experiment, load, prepare
 from nsvm_cli.runs.loop import OnLog, Record
 from nsvm_cli.storage.files import csv_text, locked, write_atomically
@@ -79,7 +80,9 @@ def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None
             raise RunError(f"training takes more than {seconds} seconds")
 
     try:
-        model = experiment.train([OnLog(observe)])
+        own = experiment.callbacks()
+        scores = [Scores(experiment)] if own else []  # they may stop by what it adds to records
+        model = experiment.train([*scores, *own, OnLog(observe)])
         split = experiment.data.splits["validation"]
         return max(0.0, model.score(split.x, split.y)[experiment.data.task.metric] or 0.0)
     except RunError:

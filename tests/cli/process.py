@@ -30,10 +30,20 @@ from nsvm_cli.models.kernels import KERNELS
 from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.networks import NETWORKS
 from nsvm_cli.models.optimizers import OPTIMIZERS
+from nsvm_cli.runs.loop import CALLBACKS
 from nsvm_cli.trainers import TRAINERS
 
 NSVM = [sys.executable, "-m", "nsvm_cli"]
-REGISTRIES: list[dict[str, Any]] = [DATASETS, KERNELS, LOGGERS, LOSSES, NETWORKS, OPTIMIZERS, TRAINERS]
+REGISTRIES: list[dict[str, Any]] = [
+    CALLBACKS,
+    DATASETS,
+    KERNELS,
+    LOGGERS,
+    LOSSES,
+    NETWORKS,
+    OPTIMIZERS,
+    TRAINERS,
+]
 
 
 def nsvm(

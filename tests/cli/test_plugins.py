@@ -11,8 +11,10 @@ from textwrap import dedent
 
 import pytest
 
-from tests.cli.process import evaluated, nsvm, refusal, trained
+from tests.cli.process import evaluated, nsvm, refusal, start, trained
 from tests.cli.test_report import report
+from tests.cli.test_resume import wait_for
+from tests.runs.test_train import bits
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -121,6 +123,68 @@ def test_a_part_that_returns_something_else(part: str, was: str, now: str, said:
     assert was in text
     (parts / "my_parts.py").write_text(text.replace(was, now))
     assert said in refusal("train", *MINE, *part.split(), cwd=parts)
+
+
+@pytest.fixture
+def callbacks(tmp_path: Path) -> Path:
+    """Return a folder with the file that the page shows under "Callbacks"."""
+    section = PAGE.read_text().split("## Callbacks", 1)[1].split("\n## ", 1)[0]
+    assert write_files_of(section, tmp_path) == {"my_callbacks.py"}
+    return tmp_path
+
+
+WATCHED = ["algorithm=alg2", "plugins=[my_callbacks]", "curves=false", "log_every=50", "checkpoint.every=100"]
+WATCHED += ["dataset.samples=600", "engine=torch", "callbacks=[{name: margin, target: 0.9}]"]
+
+
+def test_a_callback_of_ones_own_of_15_lines_resumes_after_a_kill_to_the_bit(callbacks: Path) -> None:
+    lines = (callbacks / "my_callbacks.py").read_text().splitlines()
+    assert len([line for line in lines if line]) <= 15
+    whole, result = trained(*WATCHED, cwd=callbacks)
+    records = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    shares = [record["outside"] for record in records]
+    assert [r["best_outside"] for r in records] == [max(shares[: n + 1]) for n in range(len(shares))]
+    assert [share >= 0.9 for share in shares] == [False] * (len(shares) - 1) + [True]
+    assert result["stopped"] == f"a share of {shares[-1]:.3f} is outside"
+    assert result["steps"] == records[-1]["step"]
+    whole = whole.rename(callbacks / "whole")
+    run = start("train", *WATCHED, "hydra.run.dir=run", cwd=callbacks)
+    wait_for(lambda: (callbacks / "run" / "previous.safetensors").exists(), run)
+    run.kill()
+    run.communicate()
+    assert "there is no callback 'margin'" in nsvm("train", "resume=run", cwd=callbacks, code=2).stderr
+    said = nsvm("train", "resume=run", "plugins=[my_callbacks]", cwd=callbacks, code=0).stderr
+    assert "resuming after step " in said
+    assert bits(callbacks / "run") == bits(whole)
+    again = nsvm("train", "resume=run", cwd=callbacks, code=0).stdout
+    assert again == f"Finished already: {callbacks / 'run'}, stopped: {result['stopped']}\n"
+
+
+def test_a_callback_that_fails_is_one_line_with_its_place(callbacks: Path) -> None:
+    file = callbacks / "my_callbacks.py"
+    file.write_text(file.read_text().replace("float((train.y * g >= 1).float().mean())", "train.z"))
+    line = 1 + file.read_text().partition("train.z")[0].count("\n")
+    said = nsvm("train", *WATCHED, cwd=callbacks, code=1).stderr.splitlines()[-1]
+    assert said.startswith("nsvm: plugin my_callbacks failed: AttributeError: ")
+    assert said.endswith(f" (my_callbacks.py, line {line}){HINT}")
+
+
+def test_a_sweep_over_callbacks(tmp_path: Path) -> None:
+    words = ["-m", "algorithm=alg2", "algorithm.steps=1500", "dataset.samples=400", "seed=0,1"]
+    words += ["curves=false"]
+    words += ["dataset.validation=50", "validation.every=20", "hydra.sweep.dir=sweep"]
+    words += ["callbacks=[],[early_stopping],[{name: early_stopping, patience: 3}]"]
+    assert "6 finished, 0 failed" in nsvm("train", *words, cwd=tmp_path, code=0).stdout
+    results = [json.loads(file.read_text()) for file in tmp_path.glob("sweep/*/result.json")]
+    ends = {(str(r["settings"]["callbacks"]), r["seed"]): (r["steps"], "stopped" in r) for r in results}
+    for seed in (0, 1):
+        usual, none, soon = (ends[key] for key in sorted(ends) if key[1] == seed)
+        assert none == (1500, False)
+        assert soon[0] < usual[0] < 1500
+        assert (soon[1], usual[1]) == (True, True)
+    assert "6 finished, 0 failed" in nsvm("train", *words, cwd=tmp_path, code=0).stdout
+    table = nsvm("compare", "sweep", cwd=tmp_path, code=0).stdout
+    assert "callbacks=[{'name': 'early_stopping', 'patience': 3}]" in table
 
 
 TINY = ["algorithm=pegasos", "kernel.gamma=1", "algorithm.steps=5", "dataset.samples=100", "curves=false"]

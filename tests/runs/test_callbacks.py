@@ -1,0 +1,242 @@
+"""Callbacks of a run's settings: what they add to records, stopping early, and resuming."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nsvm_cli.artifacts.model_file import load_model
+from nsvm_cli.errors import InputError, Interrupted
+from nsvm_cli.runs.checkpoint import load_checkpoint, save_checkpoint
+from nsvm_cli.runs.experiment import Experiment, prepare
+from nsvm_cli.runs.loop import CALLBACKS, Callback, Record
+from nsvm_cli.runs.open_model import open_model
+from nsvm_cli.storage.metrics_file import read_metrics
+from nsvm_cli.storage.run_directory import checkpoints_in
+from nsvm_cli.trainers import State
+from nsvm_cli.tuning.search import validation_score
+from tests.runs.test_train import FakeSignals, bits, go, settings_with, stopped_at
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+
+class Mine(Callback):
+    """Records figures of the model and of all records so far, and stops at a step."""
+
+    saved = ("count", "total")
+
+    def __init__(self, experiment: Experiment, until: int = 10**9, figure: str = "") -> None:
+        self.experiment, self.until, self.figure = experiment, until, figure
+        self.count, self.total = 0, torch.zeros(2, dtype=torch.float64)
+
+    def on_log(self, state: State, record: Record) -> str | None:
+        self.count += 1
+        if self.experiment.trainer.classifies(state):
+            x = self.experiment.data.splits["train"].x
+            self.total[1] += self.experiment.model(state).decision_function(x).double().abs().mean()
+        record |= {"count": self.count, "mean_total": float(self.total[1]) / self.count}
+        if self.figure:
+            record["mine"] = {"tensor": torch.ones(()), "nan": float("nan"), "text": "1"}[self.figure]
+        return f"step {self.until} is reached" if state.t >= self.until else None
+
+
+@pytest.fixture(autouse=True)
+def mine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CALLBACKS, "mine", Mine)
+
+
+MINE = {"name": "mine", "until": 200}
+WITHOUT_OWN = ("count", "mean_total")
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    """Return the records without the figures of ``Mine``."""
+    records = read_metrics(run / "metrics.jsonl")
+    return [{name: value for name, value in r.items() if name not in WITHOUT_OWN} for r in records]
+
+
+@pytest.mark.parametrize("algorithm", ["alg1", "alg2", "alg3", "alg4"])
+@pytest.mark.parametrize("engine", ["literal", "torch", "numba"])
+def test_looking_at_the_model_changes_no_step(algorithm: str, engine: str, tmp_path: Path) -> None:
+    """And a run that is stopped is the beginning of one that is not."""
+    changes: dict[str, Any] = {"algorithm": {"name": algorithm, "steps": 240}, "engine": engine}
+    plain, stopped = tmp_path / "plain", tmp_path / "stopped"
+    result = go(plain, settings_with(**changes))
+    watched = go(tmp_path / "watched", settings_with(**changes, callbacks=["mine"]))
+    short = go(stopped, settings_with(**changes, callbacks=[MINE]))
+    assert metrics(plain) == metrics(tmp_path / "watched")
+    models = [load_model(run / "final.safetensors") for run in (plain, tmp_path / "watched")]
+    assert torch.equal(*(model.expansion.alpha for model in models))
+    assert all(map(torch.equal, *(model.network.state_dict().values() for model in models)))
+    assert "stopped" not in result | watched
+    assert (short["stopped"], short["steps"]) == ("step 200 is reached", 200)
+    assert metrics(stopped) == [record for record in metrics(plain) if record["step"] <= 200]
+    assert load_model(stopped / "final.safetensors").facts.steps == 200
+
+
+def test_early_stopping_counts_records_without_improvement(tmp_path: Path) -> None:
+    run, every = tmp_path / "run", {"every": 10}
+    stopping = {"name": "early_stopping", "patience": 3}
+    result = go(run, settings_with(callbacks=[stopping], validation=every))
+    scores = {r["step"]: s for r in metrics(run) if (s := r.get("validation_accuracy")) is not None}
+    best = max(scores, key=lambda step: (scores[step], -step))
+    assert [step for step in scores if step > best] == [best + 10, best + 20, best + 30]
+    assert result["steps"] == best + 30 == max(scores)
+    said = f"validation_accuracy has not improved on {scores[best]:.6g} of step {best}"
+    assert (result["stopped"], result["best_step"]) == (said, best)
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "steps"),
+    [
+        ("running_accuracy", [1, 2, 3, 2, 2], 5),
+        ("my_loss", [3, 2, 1, 1, 1], 5),
+        ("full_objective", [1, 2, 2], 3),
+        ("violation_rate", [1, None, 1, None, 1], 5),
+        ("support", [-3, -2, -1, -4, -1], 5),
+    ],
+)
+def test_which_way_is_better(metric: str, values: list[float], steps: int) -> None:
+    e = prepare(
+        settings_with(callbacks=[{"name": "early_stopping", "metric": metric, "patience": 2}, "mine"])
+    )
+    state = e.trainer.start(e.problem, e.F)
+    stopping = e.callbacks()[0]
+    said = []
+    for value in values:
+        state.t += 1
+        said.append(stopping.on_log(state, {metric: value}))
+    assert said[:-1] == [None] * (steps - 1)
+    assert said[-1] is not None
+
+
+@pytest.mark.parametrize("callbacks", [["mine", "early_stopping"], [MINE]])
+def test_a_run_that_pauses_anywhere_has_the_same_bits(callbacks: list[Any], tmp_path: Path) -> None:
+    settings, run, stops = settings_with(callbacks=callbacks, validation={"every": 10}), tmp_path / "run", 0
+    go(tmp_path / "whole", settings)
+    while True:
+        try:
+            go(run, settings, FakeSignals(pauses=2))
+            break
+        except Interrupted:
+            stops += 1
+    assert stops > 3
+    assert bits(run) == bits(tmp_path / "whole")
+
+
+def test_a_kill_before_the_result_takes_no_further_step(tmp_path: Path) -> None:
+    run, settings, said = tmp_path / "run", settings_with(callbacks=[MINE]), list[str]()
+    go(run, settings)
+    before = bits(run)
+    (run / "result.json").unlink()
+    (run / "final.safetensors").unlink()
+    result = go(run, settings, say=said.append)
+    assert bits(run) == before
+    assert said == ["resuming after step 200 of 300, where it was stopped: step 200 is reached"]
+    assert (result["resumed"], result["exact"]) == (1, True)
+
+
+def test_a_stopped_run_goes_on_with_other_callbacks(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    go(run, settings_with(callbacks=[MINE]))
+    with pytest.raises(InputError, match=r"callbacks was \[\{'name': 'mine', .* and is \[\]; restore these"):
+        go(run, settings_with())
+    result = go(run, settings_with(), allow_mismatch=True)
+    assert (result["steps"], result["exact"], "stopped" in result) == (300, False, False)
+
+
+@pytest.mark.parametrize("solver", ["pegasos", "svc"])
+def test_part_1_of_algorithm_4_stops_early_if_part_2_needs_no_steps(solver: str, tmp_path: Path) -> None:
+    algorithm = {"name": "alg4", "steps": 400, "solver": solver}
+    stopping = {"name": "early_stopping", "metric": "objective", "patience": 2}
+    settings = settings_with(algorithm=algorithm, callbacks=[stopping], validation={"every": None})
+    if solver == "svc":
+        result = go(tmp_path / "run", settings)
+        assert result["steps"] == result["theta_steps"] < 200
+        assert result["validation_accuracy"] > 0.6
+        assert load_model(tmp_path / "run" / "final.safetensors").facts.steps == result["steps"]
+    else:
+        said = (
+            r"^callbacks: objective has not improved on .*, and Part 1 of two cannot stop early, at step \d+:"
+        )
+        with pytest.raises(InputError, match=said):
+            go(tmp_path / "run", settings)
+
+
+def test_part_2_of_algorithm_4_stops_early(tmp_path: Path) -> None:
+    algorithm = {"name": "alg4", "steps": 100, "solver_steps": 5000}
+    settings = settings_with(algorithm=algorithm, callbacks=["early_stopping"], validation={"every": 10})
+    result = go(tmp_path / "run", settings)
+    assert 100 + 10 * 10 < result["steps"] < 5100
+    assert result["theta_steps"] == 100
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("erly_stopping", "there is no callback 'erly_stopping'; did you mean early_stopping"),
+        ({"name": "early_stopping", "patience": 0}, "callback.patience should be greater than or equal to 1"),
+        ({"name": "early_stopping", "patienc": 3}, "did you mean patience"),
+        ({"name": "early_stopping", "metric": "acuracy"}, "metric=acuracy is unknown; did you mean"),
+        ("early_stopping", "metric=validation_accuracy needs validation.every"),
+        ({"name": "mine", "until": "late"}, "callback.until should be a valid integer"),
+        (3, "callbacks.0 should be"),
+    ],
+)
+def test_a_wrong_callback_is_refused_before_anything_is_written(section: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        prepare(settings_with(callbacks=[section], validation={"every": None}))
+
+
+@pytest.mark.parametrize("figure", ["tensor", "nan", "text"])
+def test_a_figure_that_is_no_number_is_refused_in_one_line(figure: str, tmp_path: Path) -> None:
+    settings = settings_with(callbacks=[{"name": "mine", "figure": figure}])
+    with pytest.raises(InputError, match=r"^callbacks: mine is .*, expected a finite number or None$"):
+        go(tmp_path / "run", settings)
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        {"0": {"best": torch.ones(2), "best_step": 1}},
+        {"0": {"best": 0.5}},
+        {"0": 3},
+        torch.ones(3),
+        {"0": {"best": 0.5, "best_step": 50}, "1": {"count": 1.5, "total": torch.zeros(2).double()}},
+        {"0": {"best": 0.5, "best_step": 50}, "1": {"count": 1, "total": torch.zeros(3).double()}},
+    ],
+)
+def test_states_in_a_checkpoint_that_do_not_fit(states: Mapping[str, Any], tmp_path: Path) -> None:
+    run, settings = tmp_path / "run", settings_with(callbacks=["mine"])
+    with pytest.raises(Interrupted):
+        go(run, settings, stopped_at(150))
+    for file in checkpoints_in(run):
+        checkpoint = load_checkpoint(file)
+        save_checkpoint(file, replace(checkpoint, values={**checkpoint.values, "callbacks": states}))
+    with pytest.raises(InputError, match="the checkpoint does not fit the callbacks: "):
+        go(run, settings)
+
+
+def test_tuning_scores_runs_as_they_are_trained(tmp_path: Path) -> None:
+    settings = settings_with(callbacks=[{"name": "early_stopping", "patience": 1}], validation={"every": 10})
+    result = go(tmp_path / "run", settings)
+    assert result["steps"] < 300
+    assert validation_score(result["settings"], seed=0) == result["validation_accuracy"]
+
+
+def test_the_settings_of_a_run_are_opened_without_its_callbacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A configuration names callbacks, and never imports them."""
+    run = tmp_path / "run"
+    go(run, settings_with(callbacks=[MINE]))
+    monkeypatch.delitem(CALLBACKS, "mine")
+    for name in ("final", "last"):
+        assert open_model(run / f"{name}.safetensors")[1].facts.steps == 200
+    with pytest.raises(InputError, match="there is no callback 'mine'"):
+        prepare(settings_with(callbacks=[MINE]))
