@@ -18,6 +18,7 @@ from nsvm_cli.config.settings import Settings, flat, parse_settings
 from nsvm_cli.datasets import DATASETS
 from nsvm_cli.loggers import LOGGERS
 from nsvm_cli.models.kernels import KERNELS, build_kernel
+from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.networks import NETWORKS, build_network
 from nsvm_cli.models.optimizers import OPTIMIZERS
 from nsvm_cli.trainers import TRAINERS, build_trainer
@@ -29,6 +30,7 @@ REGISTRIES = {
     "dataset": DATASETS,
     "kernel": KERNELS,
     "logger": LOGGERS,
+    "loss": LOSSES,
     "network": NETWORKS,
     "optimizer": OPTIMIZERS,
 }

@@ -103,7 +103,7 @@ class Settings:
         callbacks: what else to measure, and when to stop early; see ``nsvm_cli.runs.loop``.
         logger: where to show the run, besides its metrics; see ``nsvm_cli.loggers``.
         curves: whether ``nsvm train`` draws the training curves.
-        plugins: the user's modules that were loaded; only a record, from which nothing is imported.
+        plugins: the user's modules. Those that a run or a file records are never imported.
     """
 
     dataset: Section

@@ -53,7 +53,7 @@ class Alg3(SampleTrainer[SampleState]):
             return self.mu * norm_surrogate(K_A, alpha_A) - alignment(K_A, c_A, centred)
 
         def derived(F: Training, K: Kernel) -> Tensor:
-            j, alpha_j = state.terms(problem)  # all of them, in every process
+            j, alpha_j = state.terms(problem)  # after the update
             z_A, z_j = F(x_A, problem[j][0])
             f_A, f_j = (K(z, z_j) @ alpha_j / (lam * t) for z in (z_A, z_j))
             return lam / 2 * squared_norm(alpha_j / (lam * t), f_j) + problem.loss.of(y_A, f_A).mean()

@@ -96,10 +96,10 @@ TRAINED = 500_000
 """Parameters of theta above which the products of matrices take the time, and torch is as fast."""
 
 SHORT = {"pegasos": 5_000, "alg1": 1_000, "alg2": 500, "alg3": 500, "alg4": 1_000}
-"""Steps of an algorithm that torch takes before compiled functions have been loaded."""
+"""The fewest steps of an algorithm for which compiled functions are worth loading."""
 
 LONG = {"pegasos": 200_000, "alg1": 20_000, "alg2": 4_000, "alg3": 4_000, "alg4": 10_000}
-"""Steps that torch takes before they have been compiled."""
+"""The fewest steps for which they are worth compiling."""
 
 
 def pays_off(trainer: Trainer[Any], F: FeatureMap, compiled_before: bool) -> bool:
@@ -108,4 +108,4 @@ def pays_off(trainer: Trainer[Any], F: FeatureMap, compiled_before: bool) -> boo
     """
     name = type(trainer).__name__.lower()
     small = name == "pegasos" or sum(p.numel() for p in F.network.parameters()) <= TRAINED
-    return small and trainer.total >= (SHORT if compiled_before else LONG)[name]
+    return small and trainer.total >= (SHORT if compiled_before else LONG).get(name, 0)
