@@ -6,12 +6,13 @@ import gc
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
+from concurrent.futures import Future
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jaxtyping
 import numpy as np
@@ -27,10 +28,13 @@ from nsvm_cli.models.losses import Binary, CrammerSinger, EpsilonInsensitive, Hi
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.optimizers import SGD
+from nsvm_cli.parallel.workers import Workers
+from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.tasks import BINARY, MulticlassClassification, Regression, Task
 from nsvm_cli.trainers import TRAINERS, Problem, State, Trainer, build_trainer
 from nsvm_cli.trainers.direct import DirectSolver
-from tests.inline_workers import InlineWorkers
+
+T = TypeVar("T")
 
 # Several workers share the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -68,6 +72,28 @@ def unchecked() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+class InlineWorkers(Workers):
+    """Worker processes that are none: the work is done in this process, at once."""
+
+    def __init__(self, count: int, begin: Callable[[], object] = int) -> None:
+        begin()
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def submit(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
+        future: Future[T] = Future()
+        try:
+            with plugin_errors():
+                future.set_result(work(*arguments))
+        except BaseException as error:
+            future.set_exception(copy(error))  # as from another process, without its traceback
+        return future
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import flat
 from nsvm_cli.datasets import Splits
 from tests.cli.process import nsvm, refusal, start
-from tests.inline_workers import InlineWorkers
+from tests.conftest import InlineWorkers
 
 SHORT = ["algorithm=alg4", "dataset.samples=400", "tune.validation=40", "algorithm.steps=20"]
 SHORT += ["algorithm.solver_steps=100", "tune.seeds=2", "tune.finalists=2", "tune.final_seeds=2"]
