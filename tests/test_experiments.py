@@ -49,10 +49,6 @@ MATCHED = [words for line in lines_of("paper") for words in jobs(line) if "algor
 """The networks without an SVM that have the steps of an algorithm."""
 
 
-def compose(experiment: str, *words: str) -> dict[str, Any]:
-    return compose_settings([f"experiment={experiment}", *words])
-
-
 def write(file: Path, text: str) -> str:
     """Write a configuration, and return the override that finds its folder."""
     file.parent.mkdir()
@@ -61,10 +57,11 @@ def write(file: Path, text: str) -> str:
 
 
 def test_an_experiment_gives_way_to_the_command_line() -> None:
-    wide, usual = compose(WIDE), compose_settings(["dataset=ringnorm", "algorithm=alg4"])
+    words = [f"experiment={WIDE}", "algorithm=alg1", "dataset=ringnorm_openml", "optimizer.lr=5"]
+    wide, changed = compose_settings(words[:1]), compose_settings(words)
+    usual = compose_settings(["dataset=ringnorm", "algorithm=alg4"])
     assert {key for key in usual if wide[key] != usual[key]} == {"network", "kernel", "optimizer"}
     assert wide["network"] == {**usual["network"], "widths": [1000], "dropout": 0.0}
-    changed = compose(WIDE, "algorithm=alg1", "dataset=ringnorm_openml", "optimizer.lr=5")
     assert changed["algorithm"] == compose_settings(["algorithm=alg1"])["algorithm"]
     assert (changed["dataset"]["name"], changed["optimizer"]["lr"]) == ("openml", 5)
 
@@ -102,10 +99,7 @@ dataset: {classes: [3, 5, 7]}
     assert mine == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "algorithm"),
-    [("digits", "alg2"), ("mnist", "pegasos")],
-)
+@pytest.mark.parametrize(("name", "algorithm"), [("digits", "alg2"), ("mnist", "pegasos")])
 def test_the_same_data_by_two_names_have_the_same_settings(name: str, algorithm: str) -> None:
     ten, two = (f"dataset={name}10", "dataset.classes=null"), (f"dataset={name}", "dataset.classes=[0,1]")
     common = [f"algorithm={algorithm}", "+tune=default"]

@@ -23,7 +23,6 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 
 TINY = ["algorithm=alg3", "algorithm.steps=15", "algorithm.batch_size=4"]
 TINY += ["dataset.samples=300", "curves=false", "log_every=5"]
-QUARTER = "optimizer.lr=1e-3,2e-3,3e-3,1e25"  # the last of them makes a polynomial kernel overflow
 WIDE = {"COLUMNS": "500"}
 
 
@@ -54,7 +53,8 @@ def statuses(sweep: Path) -> list[dict[str, Any]]:
 def test_two_of_eight_jobs_diverge(tmp_path: Path) -> None:
     sweep = tmp_path / "sweep"
     words = ["hydra/launcher=joblib", f"hydra.sweep.dir='{sweep}'", *TINY, "kernel=polynomial"]
-    done = nsvm("train", "-m", *words, QUARTER, "seed=0,1", cwd=tmp_path, env=WIDE, code=1)
+    words += ["optimizer.lr=1e-3,2e-3,3e-3,1e25", "seed=0,1"]  # the last rate makes this kernel overflow
+    done = nsvm("train", "-m", *words, cwd=tmp_path, env=WIDE, code=1)
     assert f"{sweep}: 6 finished, 2 failed, 0 interrupted" in done.stdout
     for job, seed in ((6, 0), (7, 1)):
         label = f"job {job} (optimizer.lr=1e+25 seed={seed}): failed: training diverged at step "
