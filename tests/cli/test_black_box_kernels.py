@@ -14,24 +14,16 @@ from tests.runs.test_train import bits, go, settings_with, stopped_at
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-PLUGINS = "plugins=[my_parts,quantum]"
 
-
-@pytest.fixture
-def example(tmp_path: Path) -> Path:
-    """Return a folder with the files of the page, and of the one whose data set it uses."""
-    write_files_of(PAGE.read_text(), tmp_path)
+def test_the_quantum_kernel_of_the_page_is_trained_from_its_values(tmp_path: Path) -> None:
+    write_files_of(PAGE.read_text(), tmp_path)  # whose data set it uses
     files = write_files_of(PAGE.with_name("black-box-kernels.md").read_text(), tmp_path)
     assert files == {"quantum.py", "my_conf/kernel/quantum.yaml"}
-    return tmp_path
-
-
-def test_the_quantum_kernel_of_the_page_is_trained_from_its_values(example: Path) -> None:
-    words = ["--config-dir", "my_conf", PLUGINS, "curves=false", "dataset=moons", "kernel=quantum"]
+    words = ["--config-dir", "my_conf", "plugins=[my_parts,quantum]", "dataset=moons", "kernel=quantum"]
     words += ["algorithm=alg4", "algorithm.steps=600", "network.widths=[16,2]", "optimizer.lr=1e-3"]
-    run, result = trained(*words, cwd=example)
-    assert evaluated(run, "--plugins=my_parts,quantum", cwd=example)["errors"] == result["test_errors"]
-    frozen = trained(*words, "optimizer.lr=0", "overwrite=true", cwd=example)[1]
+    run, result = trained(*words, "curves=false", cwd=tmp_path)
+    assert evaluated(run, "--plugins=my_parts,quantum", cwd=tmp_path)["errors"] == result["test_errors"]
+    frozen = trained(*words, "curves=false", "optimizer.lr=0", "overwrite=true", cwd=tmp_path)[1]
     assert result["theta_change"] > 0 == frozen["theta_change"]
     assert result["test_errors"] < frozen["test_errors"]
 
