@@ -13,7 +13,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 from unittest import mock
@@ -80,6 +81,15 @@ def start(*arguments: str | Path, cwd: Path, env: dict[str, str] | None = None) 
     words, pipe = [*NSVM, *map(str, arguments)], subprocess.PIPE
     environment = {**os.environ, **environment_of(cwd), **(env or {})}
     return subprocess.Popen(words, cwd=cwd, env=environment, text=True, stdout=pipe, stderr=pipe)
+
+
+def wait_for(there: Callable[[], bool], run: subprocess.Popen[str]) -> None:
+    """Wait until a process that was started has come so far."""
+    deadline = time.monotonic() + 120
+    while not there():
+        assert run.poll() is None, run.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def environment_of(cwd: Path) -> dict[str, str]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ import yaml
 
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.storage.files import locked
-from tests.cli.process import nsvm, refusal, start
+from tests.cli.process import nsvm, refusal, start, wait_for
 from tests.runs.test_train import bits
 
 STEPS = 3000
@@ -24,14 +22,6 @@ WORDS += ["engine=torch"]  # which takes long enough to be killed
 SECRET = {"SECRET_TOKEN": "hush-hush"}
 
 pytestmark = pytest.mark.usefixtures("unchecked")
-
-
-def wait_for(there: Callable[[], bool], run: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
-    while not there():
-        assert run.poll() is None, run.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +114,7 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_a_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     words = ["-m", "algorithm=alg1", "algorithm.steps=2500", "seed=0,1,2"]
-    words += ["curves=false", "checkpoint.every=100"]
+    words += ["curves=false", "checkpoint.every=100", "engine=torch", "hydra.sweep.subdir='${hydra.job.num}'"]
     run = start("train", *words, cwd=tmp_path, env=SECRET)
     sweeps = tmp_path / "outputs" / "sweep"
     wait_for(lambda: bool(list(sweeps.glob("*/1/last.safetensors"))), run)

@@ -7,7 +7,6 @@ import json
 import shlex
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import optuna
@@ -18,7 +17,7 @@ from optuna.storages.journal import JournalFileBackend
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import flat
 from nsvm_cli.datasets import Splits
-from tests.cli.process import nsvm, refusal, start
+from tests.cli.process import nsvm, refusal, start, wait_for
 from tests.conftest import InlineWorkers
 
 SHORT = ["algorithm=alg4", "dataset.samples=400", "tune.validation=40", "algorithm.steps=20"]
@@ -81,9 +80,7 @@ def test_it_never_reads_the_test_set_and_ends_with_overrides_that_train_takes(
 def test_interrupted_it_continues_where_it_was(tmp_path: Path) -> None:
     words = ["tune", *SHORT, HERE, "tune.trials=5", "tune.jobs=1"]
     process = start(*words, cwd=tmp_path)
-    deadline = time.monotonic() + 100
-    while time.monotonic() < deadline and len(trials(tmp_path)) < 2:
-        time.sleep(0.02)
+    wait_for(lambda: len(trials(tmp_path)) >= 2, process)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()
     assert process.returncode == 130
