@@ -137,7 +137,7 @@ def test_commands_that_are_not_run_compose(page: str) -> None:
 def first_value(word: str) -> str:
     """Return an override with the first of the values that a sweep would take."""
     key, _, values = word.partition("=")
-    if values.startswith(("[", "'")):
+    if values.startswith(("[", "{", "'")):
         return word
     return f"{key}={'0' if values.startswith('range(') else values.split(',')[0]}"
 

@@ -157,7 +157,7 @@ def test_what_the_paper_fixes_is_fixed(cell: str) -> None:
         assert (network["name"], network["channels"]) == ("cnn", [10, 20])
         assert network["scale"] == pytest.approx(2**0.5 if early else 1.0)
         gamma = 1.0 if early else 1 / 320
-    plain = {"normalize": False, "bias": None, "gradient": None}
+    plain = {"learn": [], "ard": False, "normalize": False, "bias": None, "gradient": None}
     assert values["kernel"] == {"name": "rbf", "gamma": gamma, **plain}
     assert values["optimizer"]["name"] == "sgd"
 

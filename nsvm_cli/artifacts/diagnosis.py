@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from nsvm_cli.datasets import Data, Split
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError
+from nsvm_cli.models.feature_map import theta_of
 from nsvm_cli.models.kernels import Biased, kernel_sums
 from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Hinge, build_loss
 from nsvm_cli.models.nsvm import NSVM, Expansion
@@ -113,8 +114,9 @@ def _features(model: NSVM, data: Data, most: int) -> list[Labelled]:
 
 def _zeros(model: NSVM) -> float:
     """Return the share of theta that is nearly 0."""
-    theta = torch.cat([p.detach().abs().flatten() for p in model.network.parameters()])
-    return float((theta <= 1e-3 * theta.max()).double().mean())
+    theta = theta_of(model.network, model.kernel).values()
+    sizes = torch.cat([p.detach().abs().flatten() for p in theta])
+    return float((sizes <= 1e-3 * sizes.max()).double().mean())
 
 
 def _kernel_figures(model: NSVM, train: Labelled, held_out: Labelled) -> Figures:

@@ -16,7 +16,8 @@ from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError, RunError, out_of_memory
 from nsvm_cli.memory import MEMORY_BUDGET
 from nsvm_cli.models.feature_map import features
-from nsvm_cli.models.kernels import Kernel
+from nsvm_cli.models.initial import MODEL, OF_KERNEL, THETA
+from nsvm_cli.models.kernels import Kernel, begin, build_kernel, learnt
 from nsvm_cli.models.networks import build_network, empty_network
 from nsvm_cli.models.nsvm import NSVM, Expansion, Facts
 from nsvm_cli.plugins import plugin_errors
@@ -24,9 +25,6 @@ from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.tensor_file import DTYPES, Spec, TensorFile, expect, spec, unusable
 from nsvm_cli.trainers import TRAINERS, Trainer
 from nsvm_cli.trainers.parts import build_parts
-
-MODEL = "nsvm-model-3"
-THETA = "theta."
 
 
 def save_model(path: Path, model: NSVM, named: bool = False) -> None:
@@ -40,6 +38,7 @@ def save_model(path: Path, model: NSVM, named: bool = False) -> None:
     e = model.expansion
     tensors = {THETA + name: tensor for name, tensor in model.network.state_dict().items()}
     tensors |= {"z": e.z, "alpha": e.alpha, "mean": model.scaling.mean, "std": model.scaling.std}
+    tensors |= {OF_KERNEL + name: p.data for name, p in learnt(model.kernel).items()}
     optional = {"i": e.i, "sigmoids": model.sigmoids}
     tensors |= {name: tensor for name, tensor in optional.items() if tensor is not None}
     if e.alpha.ndim > 1:
@@ -135,7 +134,9 @@ def _specs(settings: Settings, facts: Facts, got: Mapping[str, Spec]) -> dict[st
     z = got.get("z", ("", (0, 0)))[1]
     if len(z) != 2:
         raise ValueError(f"z should be a matrix, got shape {list(z)}")
+    K = begin(build_kernel(settings.kernel), torch.empty(0, z[1], dtype=dtype, device="meta"))
     specs = {THETA + name: spec(tensor) for name, tensor in theta.items()}
+    specs |= {OF_KERNEL + name: (DTYPES[dtype], tuple(p.shape)) for name, p in learnt(K).items()}
     shapes = {"z": z, "alpha": (*z[:1], *facts.outputs)}
     shapes |= {"bias": facts.outputs} if facts.outputs else {}
     specs |= {name: (DTYPES[dtype], shape) for name, shape in shapes.items()}
@@ -161,5 +162,7 @@ def _model(file: TensorFile, settings: Settings, facts: Facts, kernel: Kernel, d
     network.load_state_dict({k.removeprefix(THETA): v for k, v in tensors.items() if k.startswith(THETA)})
     n = features(network, z.new_zeros(1, *facts.shape, device=device)).shape[1]
     expect(z.shape[1] == n, f"z has {z.shape[1]} columns where the network gives {n} features")
+    for name, p in learnt(begin(kernel, z.to(device))).items():
+        p.copy_(tensors[OF_KERNEL + name])
     expansion = Expansion(z.to(device), alpha.to(device), facts.scale, bias, facts.one_vs_one, i)
     return NSVM(settings, facts, Scaling(mean, std), network, kernel, expansion, tensors.get("sigmoids"))

@@ -25,6 +25,16 @@ class Validation:
     every: Count | None = None
 
 
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Init:
+    """Start with the theta of a finished run, a model file, or a state dict; with ``only``, with those of its
+    tensors whose names begin with one of these.
+    """
+
+    run: str | None = None
+    only: list[str] = Field(default_factory=list)
+
+
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
 
@@ -91,6 +101,8 @@ class Settings:
     Attributes:
         dataset, network, kernel, optimizer, algorithm, loss: see ``registry.build``. Without a loss, it is
             the hinge loss for classes, and the epsilon-insensitive one for real targets.
+        init: where theta starts, if not at random.
+        freeze: beginnings of the names of parameters that do not move, nor do statistics of their modules.
         penalties: the weights of terms that the objective for theta gains; see ``nsvm_cli.models.penalties``.
         task: whether labels are the names of classes, or real targets.
         calibration: how to turn decision values into probabilities; None for no probabilities.
@@ -112,6 +124,8 @@ class Settings:
     optimizer: Section
     algorithm: Section
     loss: Section | None = None
+    init: Init = Field(default_factory=Init)
+    freeze: list[str] = Field(default_factory=list)
     penalties: Section = Field(default_factory=dict)
     task: Literal["classification", "regression"] = "classification"
     multiclass: Literal["crammer_singer", "one_vs_rest"] = "crammer_singer"

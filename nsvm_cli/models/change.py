@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
-from nsvm_cli.models.feature_map import features
+from nsvm_cli.models.feature_map import features, theta_of
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.objectives import KERNEL_ROWS, random_subset
 
@@ -16,9 +16,13 @@ MAX_SAMPLES = 1000
 """Largest number of samples that ``feature_change`` is measured on; a random subset stands in for more."""
 
 
-def theta_change(before: nn.Module, after: nn.Module) -> float | None:
+Map = tuple[nn.Module, Kernel]
+"""A network and a kernel: what theta is a parameter of."""
+
+
+def theta_change(before: Map, after: Map) -> float | None:
     """Return ||theta - theta_0|| / ||theta_0||, over all parameters; None if theta_0 is empty, or 0."""
-    pairs = list(zip(before.parameters(), after.parameters(), strict=True))
+    pairs = list(zip(theta_of(*before).values(), theta_of(*after).values(), strict=True))
     size = _norm([theta_0 for theta_0, _ in pairs])
     return _norm([theta - theta_0 for theta_0, theta in pairs]) / size if size > 0 else None
 
@@ -27,20 +31,18 @@ def _norm(tensors: list[Tensor]) -> float:
     return math.hypot(*(float(torch.linalg.vector_norm(tensor.detach().double())) for tensor in tensors))
 
 
-def feature_change(
-    before: nn.Module, after: nn.Module, K: Kernel, x: Float[Tensor, "m ..."], seed: int
-) -> float | None:
+def feature_change(before: Map, after: Map, x: Float[Tensor, "m ..."], seed: int) -> float | None:
     """Return 1 - <H K_0 H, H K_T H> / (||H K_0 H|| ||H K_T H||), from 0 (the same kernel) to 1.
 
-    K_0 and K_T are the kernel matrices of the samples x under the networks ``before`` and ``after`` training,
-    and H = I - 1/m subtracts means. Without H, a kernel whose values are all near 1, such as RBF with a small
-    gamma, would look the same however the features moved. This is 1 minus the centred kernel alignment of
+    K_0 and K_T are the kernel matrices of the samples x ``before`` and ``after`` training, and H = I - 1/m
+    subtracts means. Without H, a kernel whose values are all near 1, such as RBF with a small gamma, would
+    look the same however the features moved. This is 1 minus the centred kernel alignment of
     Kornblith et al. (2019, "Similarity of neural network representations revisited"), with the SVM's own
     kernel. Return None if a kernel matrix is constant or not finite, where the alignment is undefined.
     """
     if len(x) > MAX_SAMPLES:
         x = x[random_subset(len(x), MAX_SAMPLES, seed, x.device)]
-    K_0, K_T = (_centred(K, features(network, x)) for network in (before, after))
+    K_0, K_T = (_centred(K, features(network, x)) for network, K in (before, after))
     if K_0 is None or K_T is None:
         return None
     # exactly 1 for equal matrices: sqrt(a a) is a

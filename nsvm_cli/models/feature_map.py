@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +16,9 @@ from torch import Tensor, nn
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.dropout import Masks, dropout_masks
 from nsvm_cli.models.kernel_gradients import Differences, WithGradient, directions
-from nsvm_cli.models.kernels import Kernel
+from nsvm_cli.models.kernels import Kernel, learnt
 from nsvm_cli.models.networks import has_modes
-from nsvm_cli.models.optimizers import Rule
+from nsvm_cli.models.optimizers import Rule, expect_names, is_within
 from nsvm_cli.randomness import Stream, derived_seed, key_of_step
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 
@@ -76,6 +77,11 @@ class Training:
         return tuple(z[torch.from_numpy(part).to(z.device)] for part in rows)
 
 
+def theta_of(network: nn.Module, K: Kernel | None) -> dict[str, nn.Parameter]:
+    """Return theta by name: the parameters of a network, and those of a kernel as ``kernel.NAME``."""
+    return dict(network.named_parameters()) | {f"kernel.{name}": p for name, p in learnt(K).items()}
+
+
 Objective = Callable[[Training, Kernel], Float[Tensor, ""]]
 """A function of F_theta and K, to be differentiated by theta."""
 
@@ -104,7 +110,8 @@ def rows_at_a_time(network: nn.Module, x: Float[Tensor, "m ..."]) -> int:
 
 
 class FeatureMap:
-    """theta, with everything that moves it: the network, the optimizer, dropout and augmentation.
+    """theta, with everything that moves it: the network, the parameters of the kernel if it has any, the
+    optimizer, dropout and augmentation.
 
     ``F(x)`` is F_theta(x) with dropout off, and carries no gradient. ``F.descend`` moves theta, and
     ``theta_steps`` counts how often it has moved.
@@ -117,18 +124,32 @@ class FeatureMap:
         seed: int,
         augment: Augment | None = None,
         kernel_gradient: Differences | None = None,
+        K: Kernel | None = None,
+        freeze: Sequence[str] = (),
     ) -> None:
         self.network, self.augment, self.kernel_gradient = network, augment, kernel_gradient
+        self.of_kernel = learnt(K)
         streams = Stream.DROPOUT, Stream.AUGMENT, Stream.KERNEL
         self.dropout_seed, self.augment_seed, self.direction_seed = (derived_seed(seed, s) for s in streams)
         self.theta_steps = 0
         self.has_modes = has_modes(network)  # to change modes takes as long as a small network's pass
-        self.parameters = [p for p in network.parameters() if p.requires_grad]
-        self.optimizer = optimizer(self.parameters) if self.parameters else None
+        theta = theta_of(network, K)
+        expect_names("freeze", freeze, [*theta])
+        for p in self.of_kernel.values():
+            p.requires_grad_()
+        for name in theta:
+            if is_within(name, freeze):
+                theta[name].requires_grad_(False)
+        moving = {name: p for name, p in theta.items() if p.requires_grad}
+        self.still = [module for name, module in network.named_modules() if is_within(name, freeze)]
+        self.learnt = [p for p in self.of_kernel.values() if p.requires_grad]
+        self._let_kernel_move(False)
+        self.parameters = [*moving.values()]
+        self.optimizer = optimizer(moving) if moving else None
 
     @property
     def fixed(self) -> bool:
-        """Whether theta never moves, because the network has no parameters."""
+        """Whether theta never moves, because there are no parameters."""
         return self.optimizer is None
 
     def __call__(self, x: Float[Tensor, "m ..."] | Batch) -> Float[Tensor, "m n"]:
@@ -138,6 +159,7 @@ class FeatureMap:
         """Return theta, the optimizer's state, and the count of theta steps."""
         return {
             **({"network": own} if (own := dict(self.network.state_dict())) else {}),
+            **({"kernel": dict(self.of_kernel)} if self.of_kernel else {}),
             **({} if self.optimizer is None else {"optimizer": self.optimizer.state_dict()}),
             "theta_steps": self.theta_steps,
         }
@@ -154,6 +176,10 @@ class FeatureMap:
             expect_keys(saved["network"], own)
             loaded = {name: loaded_like(tensor, saved["network"][name], name) for name, tensor in own.items()}
             self.network.load_state_dict(loaded)
+        if self.of_kernel:
+            expect_keys(saved["kernel"], self.of_kernel)
+        for name, p in self.of_kernel.items():
+            p.data = loaded_like(p.data, saved["kernel"][name], name)
         if self.optimizer is not None:
             self.optimizer.load_state_dict(saved["optimizer"])
         if type(saved["theta_steps"]) is not int:
@@ -180,13 +206,29 @@ class FeatureMap:
         Raises:
             NotFiniteError: the objective is not finite.
         """
-        value = objective(Training(self, t), self.differentiable(K, t))
-        if not math.isfinite(value.detach()):
-            raise NotFiniteError("the objective", t)
-        if not self.fixed:
-            by_theta = torch.autograd.grad(value, self.parameters, allow_unused=True, materialize_grads=True)
-            self.move(by_theta, t, T)
+        with self.learning_kernel():
+            value = objective(Training(self, t), self.differentiable(K, t))
+            if not math.isfinite(value.detach()):
+                raise NotFiniteError("the objective", t)
+            if not self.fixed:
+                by_theta = torch.autograd.grad(
+                    value, self.parameters, allow_unused=True, materialize_grads=True
+                )
+                self.move(by_theta, t, T)
         return value.detach()
+
+    @contextlib.contextmanager
+    def learning_kernel(self) -> Iterator[None]:
+        """Let the kernel's parameters have a gradient: they are constants outside of an objective."""
+        self._let_kernel_move(True)
+        try:
+            yield
+        finally:
+            self._let_kernel_move(False)
+
+    def _let_kernel_move(self, whether: bool) -> None:
+        for p in self.learnt:
+            p.requires_grad_(whether)
 
     def move(self, by_theta: Sequence[Tensor], t: int, T: int) -> None:
         """Move theta against a gradient, in step t of T."""
@@ -206,6 +248,8 @@ class FeatureMap:
             values = self.augment(values, x.i, key_of_step(self.augment_seed, t))
         if self.has_modes:
             network.train()
+            for module in self.still:
+                module.eval()
         with dropout_masks(Masks(self.dropout_seed, t, x.i)):
             z: Tensor = network(values)
         if self.has_modes:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import torch
 from jaxtyping import Float
 from pydantic import ConfigDict, Field, NonNegativeFloat
 from pydantic.dataclasses import dataclass
-from torch import Tensor
+from torch import Tensor, nn
 
 from nsvm_cli.config.registry import STRICT, Positive, build, shown
 from nsvm_cli.errors import InputError
@@ -25,7 +27,8 @@ class Kernel:
     """A positive semidefinite kernel K on R^n (paper, Section 2).
 
     To add a kernel, implement ``__call__`` and list the class in ``KERNELS``. Use operations that accept
-    leading dimensions (``b.mT``, ``sum(-1)``): ``diag`` relies on them.
+    leading dimensions (``b.mT``, ``sum(-1)``): ``diag`` relies on them. Attributes that are ``nn.Parameter``
+    are part of theta.
     """
 
     def __init_subclass__(cls) -> None:
@@ -83,7 +86,7 @@ def squared_distances(a: Points, b: Others) -> Gram:
     return (-2 * a @ b.mT).add_(square_a).add_(square_b.mT).clamp_min_(0)
 
 
-def or_one_over_n(gamma: float | None, a: Tensor) -> float:
+def or_one_over_n(gamma: float | Tensor | None, a: Tensor) -> float | Tensor:
     """Return gamma, or 1/n if it is None (Section 5.2 uses 1/320 on R^320)."""
     return 1 / a.shape[-1] if gamma is None else gamma
 
@@ -179,6 +182,129 @@ class Biased(Kernel):
         return self.K.gradient(a, b, K - 1, G)
 
 
+@dataclass(frozen=True, config=STRICT)
+class Composed(Kernel):
+    """A kernel of the kernels K_r, whose sections are ``of``."""
+
+    of: Annotated[list[dict[str, Any]], Field(min_length=1)]
+
+    def __post_init__(self) -> None:
+        assert self.K  # or a section was refused
+
+    @cached_property
+    def K(self) -> list[Kernel]:
+        return [build_kernel(section) for section in self.of]
+
+
+@dataclass(frozen=True, config=STRICT)
+class Sum(Composed):
+    """K(a, b) = sum_r w_r K_r(a, b); w_r = 1 without ``weights``."""
+
+    weights: list[Positive] = Field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        weights = self.weights or [1.0] * len(self.of)
+        if len(weights) != len(self.of):
+            raise ValueError(f"expected a weight for each of {len(self.of)} kernels, got {len(weights)}")
+        object.__setattr__(self, "weights", weights)
+
+    def __call__(self, a: Points, b: Others) -> Gram:
+        return torch.stack([w * K(a, b) for w, K in zip(self.weights, self.K, strict=True)]).sum(0)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Product(Composed):
+    """K(a, b) = prod_r K_r(a, b)."""
+
+    def __call__(self, a: Points, b: Others) -> Gram:
+        return torch.stack([K(a, b) for K in self.K]).prod(0)
+
+
+class Learnt(Kernel):
+    """K with settings that are learnt: each is its value at the start times exp(rho), with rho in theta.
+
+    rho starts at 0, so that settings stay positive, and L2 regularisation pulls them to their start. With
+    ``ard``, K(a, b) = K(s a, s b) with a factor s_i for each feature, the inverse of a length scale.
+    """
+
+    def __init__(self, K: Kernel, names: Sequence[str], ard: bool) -> None:
+        for name in names:
+            value = getattr(K, name, 0.0)
+            numbers = value if isinstance(value, list) else [1.0 if value is None else value]
+            if not all(isinstance(number, float) and number > 0 for number in numbers):
+                raise InputError(f"kernel.learn: expected names of settings that are positive, got {name}")
+        self.K, self.names, self.ard = K, names, ard
+        self.start: dict[str, Tensor] = {}
+        self.rho: dict[str, nn.Parameter] = {}
+
+    def begin(self, z: Float[Tensor, "_ n"]) -> None:
+        """Start to learn, for features like z."""
+        values = {name: getattr(self.K, name) for name in self.names}
+        self.start = {name: torch.as_tensor(v or or_one_over_n(None, z)).to(z) for name, v in values.items()}
+        self.start |= {"ard": z.new_ones(z.shape[1])} if self.ard else {}
+        self.rho = {name: nn.Parameter(torch.zeros_like(start)) for name, start in self.start.items()}
+
+    def values(self) -> dict[str, Tensor]:
+        """Return what the settings are now."""
+        return {name: self.start[name] * rho.exp() for name, rho in self.rho.items()}
+
+    def _now(self) -> tuple[Kernel, Tensor | float]:
+        """Return K with these values, and s."""
+        K, values = copy.copy(self.K), self.values()
+        s = values.pop("ard", 1.0)
+        for name, value in values.items():
+            object.__setattr__(K, name, value)  # K may be frozen
+        return K, s
+
+    def __call__(self, a: Points, b: Others) -> Gram:
+        K, s = self._now()
+        return K(s * a, s * b)
+
+    def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
+        formula, s = self._now()
+        return s * formula.gradient(s * a, s * b, K, G)
+
+
+def parts_of(part: object, name: str = "") -> Iterator[tuple[str, object]]:
+    """Yield a kernel, the kernels that it is made of, and the parameters of all, each with a name."""
+    if isinstance(part, (Kernel, nn.Parameter)):
+        yield name, part
+    inner: dict[Any, Any] = part if isinstance(part, dict) else {}
+    if isinstance(part, (Kernel, nn.Module)):
+        inner = vars(part)
+    elif isinstance(part, (list, tuple)):
+        inner = dict(enumerate(part))
+    for key, value in inner.items():
+        through = key in ("K", "rho", "_parameters", "_modules")
+        yield from parts_of(value, name if through else f"{name}.{key}".strip("."))
+
+
+def learnt(K: Kernel | None) -> dict[str, nn.Parameter]:
+    """Return the parameters of a kernel, which are part of theta, by name."""
+    return {name: part for name, part in parts_of(K) if isinstance(part, nn.Parameter)}
+
+
+def learnt_values(K: Kernel) -> dict[str, Any]:
+    """Return the learnt settings of a kernel, and its other parameters, as numbers and lists of numbers."""
+    values = {name: p.tolist() for name, p in learnt(K).items()}
+    for name, part in parts_of(K):
+        if isinstance(part, Learnt):
+            values |= {f"{name}.{key}".strip("."): value.tolist() for key, value in part.values().items()}
+    return values
+
+
+def begin(K: Kernel, z: Float[Tensor, "_ n"]) -> Kernel:
+    """Return the same kernel, its parameters at their start, of the type and on the device of features z."""
+    for _, part in parts_of(K):
+        if isinstance(part, Learnt):
+            part.begin(z)
+    for p in learnt(K).values():
+        p.data = p.data if z.is_meta else p.data.to(z)
+        p.requires_grad_(False)  # but in the objective of a step: nothing else builds a graph
+    return K
+
+
 def block_shape(a: Float[Tensor, "p n"], b: Float[Tensor, "q n"], memory_budget: int) -> tuple[int, int]:
     """Return how many rows and columns of K(a, b) to compute at a time, for a budget in MiB."""
     cells = memory_budget * 2**20 // (4 * a.element_size())  # the block itself, and temporaries
@@ -217,25 +343,33 @@ KERNELS: dict[str, type[Kernel]] = {
     "laplacian": Laplacian,
     "linear": Linear,
     "polynomial": Polynomial,
+    "sum": Sum,
+    "product": Product,
 }
 
 
 def build_kernel(settings: Mapping[str, Any]) -> Kernel:
-    """Return the kernel that a ``kernel:`` section names, ``Normalized`` with ``normalize: true`` and then
-    ``Biased`` with ``bias: true``.
+    """Return the kernel that a ``kernel:`` section names; ``Learnt`` with names in ``learn`` or with
+    ``ard: true``, then ``Normalized`` with ``normalize: true``, and then ``Biased`` with ``bias: true``.
 
     Raises:
         InputError: the kernel or one of its settings is wrong.
     """
     values = {name: value for name, value in settings.items() if name != "gradient"}  # see build_gradient
-    wrappers = {"normalize": Normalized, "bias": Biased}
-    wanted = {name: values.pop(name, False) for name in wrappers}
+    names = values.pop("learn", None) or []
+    ard, normalize, bias = (_flag(values, name) for name in ("ard", "normalize", "bias"))
     kernel = build(KERNELS, "kernel", values)
-    for name, wrapper in wrappers.items():
-        if not isinstance(wanted[name], bool | None):
-            raise InputError(f"kernel.{name} should be true or false, got {shown(wanted[name])}")
-        kernel = wrapper(kernel) if wanted[name] else kernel
-    return kernel
+    kernel = Learnt(kernel, names, ard) if names or ard else kernel
+    kernel = Normalized(kernel) if normalize else kernel
+    return Biased(kernel) if bias else kernel
+
+
+def _flag(values: dict[str, Any], name: str) -> bool:
+    """Take a setting that is true or false, by default false, from those of a kernel."""
+    value = values.pop(name, None) or False
+    if not isinstance(value, bool):
+        raise InputError(f"kernel.{name} should be true or false, got {shown(value)}")
+    return value
 
 
 def check_kernel(

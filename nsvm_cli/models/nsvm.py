@@ -20,10 +20,9 @@ from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import RunError
 from nsvm_cli.memory import rows_at_a_time
 from nsvm_cli.models.calibration import Sigmoids, fit_sigmoids, probabilities, probability_scores
-from nsvm_cli.models.feature_map import features
+from nsvm_cli.models.feature_map import features, theta_of
+from nsvm_cli.models.initial import at_start
 from nsvm_cli.models.kernels import Kernel, kernel_sums
-from nsvm_cli.models.networks import build_network
-from nsvm_cli.randomness import Stream, derived_seed
 from nsvm_cli.tasks import Regression, Task, task_for
 
 
@@ -157,8 +156,8 @@ class NSVM:
 
     @property
     def parameters(self) -> int:
-        """The number of parameters of the network: those in theta."""
-        return sum(p.numel() for p in self.network.parameters())
+        """The number of parameters in theta: those of the network, and of the kernel."""
+        return sum(p.numel() for p in theta_of(self.network, self.kernel).values())
 
     def features(self, x: Real[Tensor, "p ..."]) -> Float[Tensor, "p n"]:
         """Return F_theta(x) for raw samples, numbers or bytes, on any device."""
@@ -216,10 +215,9 @@ class NSVM:
         return torch.cat([self.task.decide(self.decision_function(part)) for part in x.split(self._rows)])
 
     def before_training(self) -> NSVM:
-        """Return the same model with theta as it was before training, which follows from the seed."""
-        seed = derived_seed(self.settings.seed, Stream.THETA)
-        initial = build_network(self.settings.network, self.facts.shape, seed, self.task.outputs)
-        return replace(self, network=initial.to(self.expansion.z))
+        """Return the same model with theta as it was before training, which follows from the settings."""
+        network, K = at_start(self.settings, self.facts.shape, self.task.outputs, self.expansion.z)
+        return replace(self, network=network, kernel=K)
 
     def with_facts(self, **changes: Any) -> NSVM:
         """Return the same model with other facts.

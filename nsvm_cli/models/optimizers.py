@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, fields
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -20,7 +20,8 @@ from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from nsvm_cli.config.registry import STRICT, Fraction, NonNegative, entry_of
+from nsvm_cli.config.registry import STRICT, Fraction, NonNegative, construct, entry_of
+from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
@@ -36,11 +37,12 @@ Kept = Mapping[str, list[Tensor]]
 
 @dataclass(frozen=True, config=STRICT)
 class Rule(ABC):
-    """The settings of an optimizer; calling them with parameters gives the optimizer.
+    """The settings of an optimizer; calling them with parameters by name gives the optimizer.
 
     The learning rate is ``lr`` times the schedule, with a linear warmup from 0. ``warmup`` is the fraction of
     the run that the warmup takes. With ``warmup=1`` the rate rises to the end, which in Algorithms 1 and 2
-    compensates the factor 1/(t-1) of the objective.
+    compensates the factor 1/(t-1) of the objective. ``groups`` holds other settings for parameters by
+    beginnings of their names, of which the last counts.
     """
 
     kept: ClassVar[Mapping[str, Callable[[Tensor], Tensor]]]
@@ -50,14 +52,31 @@ class Rule(ABC):
     _: KW_ONLY
     schedule: Annotated[str, entry_of(SCHEDULES)] = "constant"
     warmup: Annotated[float, Field(ge=0, le=1)] = 0.0
+    groups: dict[str, dict[str, Any]] | None = None
 
     def rate(self, progress: float) -> float:
         """Return the learning rate at this point of the run."""
         rise = min(1.0, progress / self.warmup) if self.warmup else 1.0
         return self.lr * rise * SCHEDULES[self.schedule](progress)
 
-    def __call__(self, parameters: Sequence[Tensor]) -> Optimizer:
-        return Optimizer(self, parameters)
+    def __call__(self, theta: Mapping[str, Tensor]) -> Optimizer:
+        return Optimizer(self, theta)
+
+    def grouped(self, names: Sequence[str]) -> list[tuple[Rule, list[int]]]:
+        """Return the rule of each group, with the numbers of the parameters that it moves.
+
+        Raises:
+            InputError: a prefix fits no name, or a setting is wrong.
+        """
+        own, changes = {field.name: getattr(self, field.name) for field in fields(self)}, self.groups or {}
+        for prefix in changes:
+            expect_names(f"optimizer.groups.{prefix}", [prefix], names)
+        rules = {prefix: own | {"groups": None} | more for prefix, more in changes.items()}
+        groups = [next((p for p in reversed(changes) if is_within(name, [p])), "") for name in names]
+        made = {p: construct(type(self), f"optimizer.groups.{p}", rule) for p, rule in rules.items()}
+        return [
+            (rule, [n for n, of in enumerate(groups) if of == p]) for p, rule in ({"": self} | made).items()
+        ]
 
     @abstractmethod
     def update(self, theta: list[Tensor], by_theta: list[Tensor], kept: Kept, lr: float) -> None:
@@ -67,9 +86,10 @@ class Rule(ABC):
 class Optimizer:
     """A rule with the parameters that it moves and what it keeps of each of them."""
 
-    def __init__(self, settings: Rule, parameters: Sequence[Tensor]) -> None:
-        self.settings, self.parameters = settings, list(parameters)
-        self.kept = {name: [like(p) for p in parameters] for name, like in settings.kept.items()}
+    def __init__(self, settings: Rule, theta: Mapping[str, Tensor]) -> None:
+        self.settings, self.parameters = settings, [*theta.values()]
+        self.kept = {name: [like(p) for p in self.parameters] for name, like in settings.kept.items()}
+        self.groups = settings.grouped([*theta])
 
     def state_dict(self) -> StateDict:
         """Return what is kept, such as momenta."""
@@ -93,7 +113,24 @@ class Optimizer:
             gradient if gradient.stride() == p.stride() else torch.empty_like(p).copy_(gradient)
             for p, gradient in zip(self.parameters, gradients, strict=True)
         ]
-        self.settings.update(self.parameters, laid_out, self.kept, self.settings.rate(progress))
+        for rule, members in self.groups:
+            theta, by_theta = ([tensors[n] for n in members] for tensors in (self.parameters, laid_out))
+            kept = {name: [tensors[n] for n in members] for name, tensors in self.kept.items()}
+            if members:
+                rule.update(theta, by_theta, kept, rule.rate(progress))
+
+
+def is_within(name: str, prefixes: Sequence[str]) -> bool:
+    """Return whether a name of a parameter or module begins with one of these, such as ``layers.0``."""
+    return any(f"{name}.".startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def expect_names(key: str, prefixes: Sequence[str], names: Sequence[str]) -> None:
+    """Raise an InputError if no name begins with one of the prefixes that a setting holds."""
+    for prefix in prefixes:
+        if not any(is_within(name, [prefix]) for name in names):
+            known = {".".join(name.split(".")[:2]) for name in names}
+            raise InputError(f"{key}: no parameter begins with {prefix!r}; {did_you_mean(prefix, known)}")
 
 
 def _by_number(tensors: Sequence[Tensor]) -> StateDict:

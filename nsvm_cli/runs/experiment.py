@@ -20,19 +20,18 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.loggers import build_logger
 from nsvm_cli.models.change import feature_change, theta_change
 from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.initial import at_start
 from nsvm_cli.models.kernels import check_kernel
 from nsvm_cli.models.losses import build_loss
-from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.nsvm import NSVM, Facts
 from nsvm_cli.models.objectives import random_subset
 from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.output import Say
 from nsvm_cli.plugins import code_sha256
-from nsvm_cli.randomness import Stream, derived_seed
 from nsvm_cli.runs.loop import CALLBACKS, Callback, run
 from nsvm_cli.tasks import Regression
 from nsvm_cli.trainers import Problem, State, Trainer, build_trainer
-from nsvm_cli.trainers.parts import Parts, build_parts
+from nsvm_cli.trainers.parts import build_parts
 
 PROBE_SAMPLES = 100
 """Number of training samples of which a trained model has to tell some apart."""
@@ -139,9 +138,10 @@ class Experiment:
 
     def measured(self, model: NSVM) -> NSVM:
         """Return the model, with how far training has moved theta and the kernel matrix among its facts."""
-        networks, p = (model.before_training().network, model.network), self.problem
-        moved = feature_change(*networks, p.K, p.x, p.seed)
-        return model.with_facts(theta_change=theta_change(*networks), feature_change=moved)
+        initial, p = model.before_training(), self.problem
+        before, after = ((m.network, m.kernel) for m in (initial, model))
+        moved = feature_change(before, after, p.x, p.seed)
+        return model.with_facts(theta_change=theta_change(before, after), feature_change=moved)
 
 
 def prepare(settings: Settings, data: Data | None = None) -> Experiment:
@@ -159,20 +159,24 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     data = data or load(settings)
     task, train, dtype = data.task, data.splits["train"], getattr(torch, settings.dtype)
     scaling = fit_scaling(train.x, data.global_scaling)
+    x, shape = scaling(train.x, dtype).to(parts.device), tuple(train.x.shape[1:])
+    network, K = at_start(settings, shape, task.outputs, x)
     problem = Problem(
-        scaling(train.x, dtype).to(parts.device),
+        x,
         task.targets(train.y).to(parts.device, dtype),
-        parts.kernel,
+        K,
         settings.seed,
         settings.memory_budget,
         task,
         build_loss(settings.loss, settings.multiclass, task),
         construct(Penalties, "penalties", settings.penalties),
     )
-    facts, F = _facts(data), _feature_map(settings, problem, scaling, parts)
+    augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
+    F = FeatureMap(network, parts.optimizer, settings.seed, augment, parts.gradient, K, settings.freeze)
+    facts = _facts(data)
     algorithm = parts.algorithm.for_samples(len(train.y))
     differentiable = algorithm.moves_theta and parts.gradient is None
-    check_kernel(parts.kernel, settings.kernel["name"], F(problem.x[:3]), F(problem.x[:5]), differentiable)
+    check_kernel(K, settings.kernel["name"], F(problem.x[:3]), F(problem.x[:5]), differentiable)
     algorithm.check(problem, F)
     engine = select(settings.engine, algorithm, problem, F)
     experiment = Experiment(settings, data, scaling, facts, problem, F, algorithm, engine)
@@ -192,15 +196,6 @@ def load(settings: Settings) -> Data:
         if asked and not data.splits.sizes["validation"]:
             raise InputError(f"{use} needs a validation set: expected dataset.validation above 0")
     return data
-
-
-def _feature_map(settings: Settings, problem: Problem, scaling: Scaling, parts: Parts) -> FeatureMap:
-    """Return F_theta, freshly initialised, with its optimizer and augmentation."""
-    shape = tuple(problem.x.shape[1:])
-    seed = derived_seed(settings.seed, Stream.THETA)
-    network = build_network(settings.network, shape, seed, problem.task.outputs).to(problem.x)
-    augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
-    return FeatureMap(network, parts.optimizer, settings.seed, augment, parts.gradient)
 
 
 def _facts(data: Data) -> Facts:

@@ -11,6 +11,7 @@ import torch
 
 from nsvm_cli import __version__
 from nsvm_cli.models.feature_map import features
+from nsvm_cli.models.kernels import learnt_values
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.models.objectives import dataset_alignment
 from nsvm_cli.plugins import code_sha256
@@ -41,6 +42,7 @@ def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, An
         **_circumstances(e),
         "theta_change": model.facts.theta_change,
         "feature_change": model.facts.feature_change,
+        **({"kernel_parameters": values} if (values := learnt_values(model.kernel)) else {}),
     }
 
 

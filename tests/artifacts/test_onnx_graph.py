@@ -73,7 +73,15 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 MODELS: dict[str, dict[str, Any]] = {
-    **{f"mlp {name}": {**TABLE, "kernel": {"name": name}} for name in KERNELS},
+    **{f"mlp {name}": {**TABLE, "kernel": {"name": name}} for name in KERNELS.keys() - {"sum", "product"}},
+    "learnt kernel": {
+        **TABLE,
+        "kernel": {
+            "name": "sum",
+            "of": [{"name": "rbf", "ard": True}, {"name": "linear"}],
+            "learn": ["weights"],
+        },
+    },
     "cnn": {**IMAGES, "network": {"name": "cnn", "normalize": True}, "algorithm": {**ALG1, "steps": 5}},
     "torchvision": {
         **IMAGES,

@@ -23,11 +23,11 @@ X = torch.randn(30, 3, generator=torch.Generator().manual_seed(7), dtype=torch.f
 
 def test_theta_change_is_the_relative_distance_of_all_parameters() -> None:
     before, after = linear(0), linear(1)
-    a, b = parameters(before), parameters(after)
-    assert theta_change(before, after) == pytest.approx(float((b - a).norm() / a.norm()))
-    assert theta_change(before, linear(0)) == 0
-    assert theta_change(nn.Flatten(), nn.Flatten()) is None
-    assert theta_change(linear(0, scale=0.0), after) is None, "relative to nothing"
+    a, b, K = parameters(before), parameters(after), Linear()
+    assert theta_change((before, K), (after, K)) == pytest.approx(float((b - a).norm() / a.norm()))
+    assert theta_change((before, K), (linear(0), K)) == 0
+    assert theta_change((nn.Flatten(), K), (nn.Flatten(), K)) is None
+    assert theta_change((linear(0, scale=0.0), K), (after, K)) is None, "relative to nothing"
 
 
 @pytest.mark.parametrize("K", [RBF(0.3), Linear(), Polynomial(3, 0.5, 1.0)])
@@ -36,6 +36,6 @@ def test_feature_change_is_one_minus_the_centred_alignment(K: RBF) -> None:
     H = torch.eye(30, dtype=torch.float64) - 1 / 30
     K_0, K_T = (H @ K(network(X), network(X)) @ H for network in (before, after))
     expected = 1 - float((K_0 * K_T).sum() / (K_0.norm() * K_T.norm()))
-    assert feature_change(before, after, K, X, seed=0) == pytest.approx(expected, abs=1e-12)
+    assert feature_change((before, K), (after, K), X, seed=0) == pytest.approx(expected, abs=1e-12)
     assert 0.01 < expected < 1
-    assert feature_change(before, linear(0), K, X, seed=0) == 0, "exactly"
+    assert feature_change((before, K), (linear(0), K), X, seed=0) == 0, "exactly"

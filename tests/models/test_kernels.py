@@ -6,8 +6,18 @@ import pytest
 import torch
 from sklearn.metrics import pairwise
 
+from nsvm_cli.errors import InputError
 from nsvm_cli.models import kernels
-from nsvm_cli.models.kernels import KERNELS, RBF, Kernel, Normalized, build_kernel, kernel_sums
+from nsvm_cli.models.kernels import (
+    RBF,
+    Kernel,
+    Laplacian,
+    Linear,
+    Normalized,
+    Polynomial,
+    build_kernel,
+    kernel_sums,
+)
 
 Points = tuple[torch.Tensor, torch.Tensor]
 Settings = dict[str, object]
@@ -20,6 +30,12 @@ SETTINGS: list[Settings] = [
     {"name": "linear"},
     {"name": "polynomial", "degree": 2, "gamma": 0.5, "c": 1.5},
     {"name": "polynomial"},
+]
+OF: list[Settings] = [{"name": "rbf", "gamma": 0.7}, {"name": "linear", "normalize": True}]
+COMPOSED: list[Settings] = [
+    {"name": "sum", "of": OF},
+    {"name": "sum", "of": OF, "weights": [0.5, 2.0]},
+    {"name": "product", "of": [*OF, {"name": "laplacian", "bias": True}]},
 ]
 
 
@@ -42,7 +58,22 @@ def test_agrees_with_scikit_learn(
     torch.testing.assert_close(build_kernel(settings)(a, b), torch.from_numpy(theirs))
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
+def test_sums_and_products(points: Points) -> None:
+    a, b = points
+    parts = [build_kernel(settings)(a, b) for settings in (*OF, {"name": "laplacian", "bias": True})]
+    for settings, expected in zip(
+        COMPOSED,
+        (parts[0] + parts[1], 0.5 * parts[0] + 2 * parts[1], parts[0] * parts[1] * parts[2]),
+        strict=True,
+    ):
+        torch.testing.assert_close(build_kernel(settings)(a, b), expected)
+    with pytest.raises(InputError, match="expected a weight for each of 2 kernels, got 1"):
+        build_kernel({"name": "sum", "of": OF, "weights": [1.0]})
+    with pytest.raises(InputError, match="there is no kernel 'rbff'; did you mean rbf"):
+        build_kernel({"name": "product", "of": [{"name": "rbff"}]})
+
+
+@pytest.mark.parametrize("settings", [*SETTINGS, *COMPOSED])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_a_gram_matrix(settings: Settings, normalize: bool, points: Points) -> None:
     """Symmetric and positive semidefinite, with a gradient where points coincide, too."""
@@ -62,7 +93,7 @@ class Quadratic(Kernel):
         return (a @ b.mT) ** 2
 
 
-@pytest.mark.parametrize("kernel", [*KERNELS.values(), Quadratic])
+@pytest.mark.parametrize("kernel", [RBF, Laplacian, Linear, Polynomial, Quadratic])
 def test_normalized_is_the_formula_of_the_paper(kernel: type[Kernel], points: Points) -> None:
     (a, b), K = points, kernel()
     expected = K(a, b) / (K(a, a).diagonal().sqrt()[:, None] * K(b, b).diagonal().sqrt()[None, :])

@@ -25,7 +25,9 @@ def test_steps_equal_those_of_torch(
     ours = [torch.arange(6.0).double().view(2, 3), torch.ones(4).double()]
     reference = [tensor.clone().requires_grad_() for tensor in ours]
     betas = dict(zip(("beta1", "beta2"), options.get("betas", ()), strict=False))
-    descent = build(OPTIMIZERS, "optimizer", {"name": name, **settings, **betas})(ours)
+    descent = build(OPTIMIZERS, "optimizer", {"name": name, **settings, **betas})(
+        dict(zip("ab", ours, strict=True))
+    )
     optimizer = theirs(reference, **settings, **options)
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):
@@ -59,6 +61,6 @@ def test_the_rate_follows_its_schedule(name: str, settings: dict[str, Any], rate
     moved = []
     for t in range(4):
         before = p[0].clone()
-        optimizer(p).step([torch.ones(1)], t / 4)
+        optimizer({"p": p[0]}).step([torch.ones(1)], t / 4)
         moved.append(float(before - p[0]))
     assert moved == pytest.approx(rates, abs=1e-6), "the first step of either is the rate times the sign"

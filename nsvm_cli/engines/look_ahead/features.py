@@ -75,19 +75,22 @@ class Evaluator:
         Raises:
             NotFiniteError: the objective is not finite.
         """
-        graphs = self._graphs(at, t)
-        value, gradients = objective(self.F.differentiable(K, t), *(graph.detach() for graph in graphs))
-        if not math.isfinite(value):
-            raise NotFiniteError("the objective", t)
-        if not self.F.fixed:
-            # Passing grad_outputs makes autograd import a computer algebra system, a quarter of a second;
-            # differentiating a number with the same gradient does not.
-            terms = [(graph * gradient).sum() for graph, gradient in zip(graphs, gradients, strict=True)]
-            by_theta = torch.autograd.grad(
-                sum(terms[1:], terms[0]), self.F.parameters, allow_unused=True, materialize_grads=True
-            )
-            self.F.move(by_theta, t, T)
-        return value
+        F, graphs = self.F, self._graphs(at, t)
+        with F.learning_kernel():
+            value, gradients = objective(F.differentiable(K, t), *(graph.detach() for graph in graphs))
+            if not math.isfinite(value.detach()):
+                raise NotFiniteError("the objective", t)
+            if not F.fixed:
+                # Passing grad_outputs makes autograd import a computer algebra system, a quarter of a second;
+                # differentiating a number with the same gradient does not.
+                terms = [(graph * by_z.detach()).sum() for graph, by_z in zip(graphs, gradients, strict=True)]
+                if F.learnt:
+                    terms.append(value)  # of which no more than the kernel's own parameters have a gradient
+                by_theta = torch.autograd.grad(
+                    sum(terms[1:], terms[0]), F.parameters, allow_unused=True, materialize_grads=True
+                )
+                F.move(by_theta, t, T)
+        return value.detach()
 
     def _graphs(self, at: Sequence[Evaluation], t: int) -> Sequence[Tensor]:
         """Return the features of all evaluations as step t sees them, with their graphs."""

@@ -52,6 +52,8 @@ def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | N
     settings: Any = getattr(F.optimizer, "settings", None)
     if not has_compiled_form(settings):
         return f"optimizer {type(settings).__name__}"
+    if settings.groups:
+        return "optimizer.groups"
     return None
 
 

@@ -1,0 +1,142 @@
+"""Kernels with parameters in theta: their gradients, engines, files, and what is left as it was."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nsvm_cli.artifacts.model_file import load_model
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.feature_map import FeatureMap, Objective, Training, features
+from nsvm_cli.models.kernels import KERNELS, Kernel, begin, build_kernel, learnt
+from nsvm_cli.models.optimizers import SGD
+from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.train import train_run
+from nsvm_cli.storage.run_directory import RunDirectory
+from tests.conftest import MakeSmall, Small, short, train
+from tests.small_runs import small_run, small_settings
+
+ALGORITHMS = ("alg1", "alg2", "alg3", "alg4")
+RBF_AND_LINEAR = [{"name": "rbf", "gamma": 0.5, "learn": ["gamma"], "ard": True}, {"name": "linear"}]
+
+
+class Mine(Kernel):
+    """One of the user's own, whose parameter may have any sign."""
+
+    def __init__(self, slope: float = 0.5) -> None:
+        self.slope = nn.Parameter(torch.tensor(slope))
+
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        return (a @ b.mT + self.slope).cos()
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "gamma": {"name": "rbf", "gamma": None, "learn": ["gamma"]},
+    "ard": {"name": "laplacian", "gamma": 0.5, "ard": True, "bias": True},
+    "polynomial": {"name": "polynomial", "learn": ["gamma", "c"], "normalize": True},
+    "sum": {"name": "sum", "of": RBF_AND_LINEAR, "weights": [1.0, 0.3], "learn": ["weights"]},
+    "mine": {"name": "mine", "slope": 0.5},
+}
+
+
+@pytest.fixture(autouse=True)
+def mine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KERNELS, "mine", Mine)
+
+
+class Checked(FeatureMap):
+    """Compares the derivative of each objective by the kernel's parameters with finite differences."""
+
+    checked = 0
+
+    def descend(self, objective: Objective, K: Kernel, t: int, T: int) -> Tensor:
+        with self.learning_kernel():
+            value = objective(Training(self, t), K)
+            by_kernel = torch.autograd.grad(value, self.learnt)
+        h = 1e-5
+        for p, derivative in zip(self.learnt, by_kernel, strict=True):
+            for at in range(p.numel()):
+                values = []
+                for step in (h, -h):
+                    p.data.view(-1)[at] += step
+                    values.append(float(objective(Training(self, t), K).detach()))
+                    p.data.view(-1)[at] -= step
+                found = (values[0] - values[1]) / (2 * h)
+                assert float(derivative.reshape(-1)[at]) == pytest.approx(found, rel=1e-5, abs=1e-7)
+                self.checked += 1
+        return super().descend(objective, K, t, T)
+
+
+def started(s: Small, settings: dict[str, Any], kind: type[FeatureMap] = FeatureMap, **more: Any) -> Any:
+    """Return a problem with a kernel as it starts, and theta."""
+    network = deepcopy(s.network)
+    K = begin(build_kernel(settings), features(network, s.problem.x[:1]))
+    return replace(s.problem, K=K), kind(network, SGD(1e-3, momentum=0.9), seed=5, K=K, **more)
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_gradients_are_those_of_finite_differences(name: str, settings: Any, small: MakeSmall) -> None:
+    problem, F = started(small(), settings, Checked)
+    before = {key: p.clone() for key, p in learnt(problem.K).items()}
+    train(short(name, 12, engine="literal", lam=0.1), problem, F)
+    assert F.checked > 0
+    assert all(not p.equal(before[key]) for key, p in learnt(problem.K).items())
+    assert not any(p.requires_grad for p in learnt(problem.K).values()), "but within the objective"
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_look_ahead_takes_the_same_steps(name: str, settings: Any, small: MakeSmall) -> None:
+    ends = []
+    for engine in ("literal", "torch"):
+        problem, F = started(small(), settings)
+        state, f = train(short(name, 40, engine=engine, lam=0.1), problem, F)  # type: ignore[arg-type]
+        ends.append([*learnt(problem.K).values(), *F.parameters, f.z, f.alpha])
+        assert state.violations > 0
+    torch.testing.assert_close(*ends, rtol=1e-8, atol=1e-10)
+
+
+def test_an_identity_network_learns_its_kernel(small: MakeSmall) -> None:
+    problem, F = started(small(network={"name": "identity"}), {"name": "rbf", "ard": True})
+    train(short("alg2", 60), problem, F)
+    assert F.theta_steps > 0
+    assert [*F.parameters] == [*learnt(problem.K).values()]
+
+
+@pytest.mark.parametrize("kernel", ["ard", "sum", "mine"])
+def test_a_model_file_and_a_checkpoint_hold_them(kernel: str, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"kernel": SETTINGS[kernel]}
+    changes |= {"algorithm": {"name": "alg1", "steps": 60, "lam": 0.1}}
+    changes |= {"engine": "torch", "checkpoint": {"every": 20, "keep": "all"}}
+    result = small_run(tmp_path / "run", **changes)
+    model, settings = load_model(tmp_path / "run" / "final.safetensors"), small_settings(**changes)
+    assert model.parameters == result["parameters"] > sum(p.numel() for p in model.network.parameters())
+    experiment = prepare(settings)
+    trained = experiment.train()
+    x = experiment.data.splits["test"].x
+    assert model.decision_function(x).equal(trained.decision_function(x))
+    for p, q in zip(learnt(model.kernel).values(), learnt(trained.kernel).values(), strict=True):
+        assert p.equal(q)
+    start = model.before_training()
+    assert all(p.eq(0.5 if kernel == "mine" else 0).all() for p in learnt(start.kernel).values())
+    for name in ("final", "result", "step-00000060"):
+        next((tmp_path / "run").glob(f"{name}.*")).unlink()
+    (tmp_path / "run" / "step-00000040.safetensors").unlink(missing_ok=True)
+    with RunDirectory(tmp_path / "run", {}, "resume") as directory:
+        again = train_run(prepare(settings), directory)
+    assert again["resumed"] == 1
+    resumed = load_model(tmp_path / "run" / "final.safetensors")
+    assert resumed.decision_function(x).equal(model.decision_function(x))
+
+
+@pytest.mark.parametrize("names", [["degree"], ["nothing"], ["c"]])
+def test_what_cannot_be_learnt_is_refused(names: list[str]) -> None:
+    with pytest.raises(InputError, match=f"settings that are positive, got {names[0]}"):
+        build_kernel({"name": "polynomial", "c": 0.0, "learn": names})

@@ -1,0 +1,122 @@
+"""Parts of theta: what is frozen, what moves by rules of its own, and where theta starts."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import Linear
+from nsvm_cli.models.optimizers import SGD, Adam
+from nsvm_cli.runs.experiment import Experiment, prepare
+from tests.conftest import batch
+from tests.small_runs import small_run, small_settings
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    first = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    return nn.Sequential(first, nn.Linear(4, 2)).double().eval()
+
+
+def moved(F: FeatureMap, steps: int = 3) -> dict[str, Tensor]:
+    """Return by how much each tensor of the network has changed after some steps."""
+    before, x = deepcopy(F.network.state_dict()), batch(torch.randn(8, 3, dtype=torch.float64))
+    for t in range(1, steps + 1):
+        F.descend(lambda F, K: K(F(x), F(x)).sum(), Linear(), t, steps)
+    return {name: after - before[name] for name, after in F.network.state_dict().items()}
+
+
+def test_what_is_frozen_stays_with_its_statistics() -> None:
+    assert all(change.any() for change in moved(FeatureMap(network(), SGD(0.1), 0)).values())
+    changes = moved(FeatureMap(network(), SGD(0.1), 0, freeze=["0"]))
+    assert {name for name, change in changes.items() if change.any()} == {"1.weight", "1.bias"}
+    assert FeatureMap(network(), SGD(0.1), 0, freeze=["0", "1"]).fixed
+    with pytest.raises(InputError, match=r"freeze: no parameter begins with '2'; expected one of"):
+        FeatureMap(network(), SGD(0.1), 0, freeze=["2"])
+
+
+@pytest.mark.parametrize("rule", [SGD, Adam])
+def test_groups_move_by_their_own_rules(rule: type[SGD]) -> None:
+    groups: dict[str, dict[str, Any]] = {"0": {"lr": 0.0}, "0.1": {"lr": 0.01, "weight_decay": 0.5}}
+    changes = moved(FeatureMap(network(), rule(lr=0.1, groups=groups), 0), steps=1)
+    whole = moved(FeatureMap(network(), rule(lr=0.1), 0), steps=1)
+    decayed = moved(FeatureMap(network(), rule(lr=0.01, weight_decay=0.5), 0), steps=1)
+    for name, change in changes.items():
+        if name.endswith(("weight", "bias")):
+            expected = decayed if name.startswith("0.1") else whole
+            torch.testing.assert_close(change, 0 * change if name.startswith("0.0") else expected[name])
+    with pytest.raises(InputError, match=r"optimizer\.groups\.0\.lr should be greater than or equal to 0"):
+        FeatureMap(network(), rule(lr=0.1, groups={"0": {"lr": -1.0}}), 0)
+    with pytest.raises(InputError, match=r"optimizer\.groups\.kernel: no parameter begins with 'kernel'"):
+        FeatureMap(network(), rule(lr=0.1, groups={"kernel": {"lr": 1.0}}), 0)
+
+
+def test_groups_keep_their_state() -> None:
+    """After a restart, momenta of all groups are those of before."""
+
+    def start() -> FeatureMap:
+        return FeatureMap(network(), SGD(0.1, momentum=0.9, groups={"0": {"lr": 0.01}}), 0)
+
+    F, again = start(), start()
+    moved(F)
+    again.load_state_dict(F.state_dict())
+    torch.manual_seed(1)
+    ours = moved(F)
+    torch.manual_seed(1)
+    assert all(change.equal(ours[name]) for name, change in moved(again).items())
+
+
+def at_start(run: Path | str, only: list[str] | None = None, **changes: Any) -> Experiment:
+    return prepare(small_settings(init={"run": str(run), "only": only or []}, **changes))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("init") / "run"
+    small_run(folder, kernel={"name": "rbf", "learn": ["gamma"]})
+    return folder
+
+
+def test_theta_starts_at_that_of_a_run_with_any_algorithm(run: Path, tmp_path: Path) -> None:
+    kernel = {"name": "rbf", "learn": ["gamma"]}
+    experiment = at_start(run, algorithm={"name": "alg1", "steps": 20}, kernel=kernel)
+    F, at_random = experiment.F, prepare(small_settings()).F
+    assert F.of_kernel["gamma"] != 0
+    names = [*F.network.state_dict()]
+    assert not any(F.network.state_dict()[n].equal(at_random.network.state_dict()[n]) for n in names)
+    assert (
+        experiment.train()
+        .before_training()
+        .network.state_dict()[names[0]]
+        .equal(at_start(run, kernel=kernel).F.network.state_dict()[names[0]])
+    )
+    part = at_start(run / "final.safetensors", [names[0]], kernel=kernel).F.network.state_dict()
+    assert [name for name in names if part[name].equal(at_random.network.state_dict()[name])] == names[1:]
+    for name, write in (("plain.safetensors", save_file), ("plain.pth", torch.save)):
+        write(dict(part), str(tmp_path / name))  # type: ignore[operator]
+        loaded = at_start(tmp_path / name).F.network.state_dict()
+        assert all(loaded[n].equal(part[n]) for n in names)
+
+
+def test_a_theta_that_does_not_fit_is_refused(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"init\.run=nowhere: no theta could be read from nowhere"):
+        at_start("nowhere")
+    with pytest.raises(InputError, match=r"1\.weight of shape \[7, 10\], found one of shape \[6, 10\]"):
+        at_start(run, network={"name": "mlp", "widths": [10, 7]})
+    with pytest.raises(
+        InputError, match=r"init\.only: no parameter begins with 'kernle'; expected one of: kernel.gamma"
+    ):
+        at_start(run, ["kernle"], kernel={"name": "rbf", "learn": ["gamma"]})
+    with pytest.raises(InputError, match=r"expected kernel\.ard of shape \[6\], found none"):
+        at_start(run, kernel={"name": "rbf", "ard": True})
+    torch.save(object, tmp_path / "evil.pth")
+    with pytest.raises(InputError, match=r"no theta could be read from .*evil\.pth"):
+        at_start(tmp_path / "evil.pth")
