@@ -48,8 +48,8 @@ HOW = ("dtype", "device", "engine", "threads")
 
 PARTS = ("algorithm", "network", "kernel", "optimizer", "loss")
 
-APPLY = (*PARTS, *HOW, "penalties", "seed", "multiclass", "memory_budget")
-"""The settings of ``nsvm train`` that apply to an estimator, unlike those of data sets, files and scores."""
+APPLY = (*PARTS, *HOW, "penalties", "seed", "multiclass", "memory_budget", "dataset.scaling")
+"""The settings of ``nsvm train`` that apply to an estimator, unlike others of data sets, files and scores."""
 
 
 class _NSVM(BaseEstimator):  # type: ignore[misc]
@@ -61,7 +61,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         lam, steps, batch_size, gamma, lr, widths: the settings that are changed most often; None for the
             values in ``settings``, or else the defaults of ``nsvm train dataset=csv`` with this algorithm.
         settings: settings of these parts by name, such as ``{"algorithm.solver": "pegasos"}``, and
-            ``multiclass`` and ``memory_budget``.
+            ``multiclass``, ``memory_budget`` and ``dataset.scaling``.
         random_state: the seed, or another ``random_state`` of scikit-learn.
         dtype, device, engine, threads: as on the command line.
 
@@ -119,7 +119,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         short = {SHORT[name]: value for name in SHORT if (value := getattr(self, name)) is not None}
         how = {name: getattr(self, name) for name in HOW} | {"seed": _seed(self.random_state)}
         for key in self.settings or {}:
-            if (section := key.partition(".")[0]) not in APPLY:
+            if (section := key.partition(".")[0]) not in APPLY and key not in APPLY:
                 raise InputError(f"settings: an estimator has no {key}; {did_you_mean(section, APPLY)}")
         changes = {**how, **(self.settings or {}), **short}
         changes = json.loads(json.dumps(changes, default=lambda value: value.tolist()))  # numbers of NumPy
@@ -280,6 +280,7 @@ def _parameters(settings: Settings) -> dict[str, Any]:
     inner = {f"{part}.{key}": value for part in parts for key, value in values[part].items() if key != "name"}
     how = {name: values[name] for name in HOW}
     inner |= {name: values[name] for name in ("multiclass", "memory_budget")}
+    inner["dataset.scaling"] = settings.dataset.get("scaling", "standard")
     return {**parts, **how, "random_state": settings.seed, "settings": inner}
 
 

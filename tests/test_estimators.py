@@ -169,6 +169,9 @@ def test_parameters() -> None:
     ).fit(X, y)
     assert fitted.settings_.kernel["degree"] == 3
     assert fitted.settings_.multiclass == "one_vs_rest"
+    for kind, values in {"none": X, "minmax": (X - X.min(0)) / (X.max(0) - X.min(0))}.items():
+        fitted = NSVMClassifier("pegasos", steps=50, settings={"dataset.scaling": kind}).fit(X, y)
+        np.testing.assert_allclose(fitted.model_.scaling(torch.from_numpy(X)), values, atol=1e-15)
     for wrong, message in {"algoritm.lam": "algoritm", "algorithm.lamm": "lamm"}.items():
         with pytest.raises(ValueError, match=message):
             NSVMClassifier(settings={wrong: 1}).fit(X, y)

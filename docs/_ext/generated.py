@@ -80,6 +80,7 @@ MEANINGS = {
     "path": "the file",
     "samples": "samples to generate",
     "scale": "factor applied after `normalize`",
+    "scaling": "`standard`: mean 0 and deviation 1; `minmax`: 0..1; `none`: as they are; of the training set",
     "schedule": "`constant`, `linear` or `cosine`; the last two fall to 0",
     "seed": "decides the split, the initial θ, the sampling and the dropout",
     "separator": "the character between two cells",

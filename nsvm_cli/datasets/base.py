@@ -6,7 +6,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 import pydantic
@@ -122,17 +122,23 @@ class Table:
         return f"{file}: {'' if column is None else f'column {column}, '}row {self.rows.index[row] + 1}"
 
 
+ScalingKind = Literal["standard", "minmax", "none"]
+"""To mean 0 and deviation 1, to 0..1, or not at all; see ``fit_scaling``."""
+
+
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class Source:
     """A data set. To add one, derive from this class and list it in ``DATASETS``.
 
     ``validation`` is the number of samples that are split off the training set: of each class, or of real
     targets in all. Between 0 and 1 it is their share: of each class, or in all. If it is not 0, a run is
-    evaluated on these, and the test set is never touched.
+    evaluated on these, and the test set is never touched. ``scaling`` says how samples are scaled.
     """
 
     global_scaling: ClassVar[bool] = False
-    """Standardise with a single mean and standard deviation, rather than with one per feature."""
+    """Scale with a single mean and standard deviation, rather than with one per feature."""
+
+    scaling: ScalingKind = "standard"
 
     validation: Annotated[int, Field(ge=0, le=10**12)] | Annotated[float, Field(gt=0, lt=1)] = 0
 

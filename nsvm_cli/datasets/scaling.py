@@ -1,15 +1,16 @@
-"""Standardisation (paper, Section 5.1), fitted on the training set and applied to all splits."""
+"""Standardisation (paper, Section 5.1) and other scalings, fitted on the training set, for all splits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 import torch
 from jaxtyping import Float, Float64, Real
 from torch import Tensor
 
-from nsvm_cli.datasets.base import BLOCK_ROWS, as_float
-from nsvm_cli.errors import InputError
+from nsvm_cli.datasets.base import BLOCK_ROWS, ScalingKind, as_float
+from nsvm_cli.errors import InputError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -29,23 +30,31 @@ class Scaling:
         return scaled
 
 
-def fit_scaling(x: Real[Tensor, "m ..."], global_scaling: bool) -> Scaling:
-    """Return the scaling that gives x mean 0 and *sample* standard deviation 1.
+def fit_scaling(x: Real[Tensor, "m ..."], global_scaling: bool, kind: str = "standard") -> Scaling:
+    """Return the scaling that gives x mean 0 and *sample* standard deviation 1, or one of another kind.
 
     A constant feature becomes 0, rather than being divided by 0.
 
     Args:
         global_scaling: whether to use one mean and deviation for all features, rather than one for each.
+        kind: a ``ScalingKind``: ``minmax`` maps x to 0..1, and ``none`` leaves all values as they are.
 
     Raises:
-        InputError: the mean or the deviation of a feature is not finite.
+        InputError: there is no such kind, or the mean or the deviation of a feature is not finite.
     """
+    if kind not in (kinds := get_args(ScalingKind)):
+        raise InputError(f"dataset.scaling: there is no {kind!r}; {did_you_mean(kind, kinds)}")
     dim = tuple(range(x.ndim)) if global_scaling else 0
     std, mean = torch.std_mean(as_float(x), dim=dim, correction=1)
+    if kind == "none":
+        return Scaling(torch.zeros_like(mean), torch.ones_like(std))
+    if kind == "minmax":
+        mean = as_float(x.amin(dim))
+        std = as_float(x.amax(dim)) - mean
     if not (finite := std.isfinite() & mean.isfinite()).all():
         at = 0 if global_scaling else int((~finite).flatten().nonzero()[0])
         raise InputError(
-            f"feature {at + 1} has values up to {float(x.flatten(1)[:, at].abs().max()):.3g}: its standard "
-            "deviation is not finite; use a larger unit for it"
+            f"feature {at + 1} has values up to {float(x.flatten(1)[:, at].abs().max()):.3g}: its "
+            f"{'range' if kind == 'minmax' else 'standard deviation'} is not finite; use a larger unit for it"
         )
     return Scaling(mean, torch.where(std > 0, std, 1.0))

@@ -158,7 +158,7 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     build_logger(settings.logger)
     data = data or load(settings)
     task, train, dtype = data.task, data.splits["train"], getattr(torch, settings.dtype)
-    scaling = fit_scaling(train.x, data.global_scaling)
+    scaling = fit_scaling(train.x, data.global_scaling, settings.dataset.get("scaling", "standard"))
     x, shape = scaling(train.x, dtype).to(parts.device), tuple(train.x.shape[1:])
     network, K = at_start(settings, shape, task.outputs, x)
     problem = Problem(

@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from torch import Tensor
 
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
+from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import prepare
 from tests.small_runs import small_settings
 
@@ -36,6 +37,29 @@ def test_global_scaling_has_one_mean_and_one_deviation() -> None:
     assert scaling.mean.item() == pytest.approx(np.mean(x.numpy()))
     assert scaling.std.item() == pytest.approx(np.std(x.numpy(), ddof=1))
     torch.testing.assert_close(scaling(x), (x - x.mean()) / x.std())
+
+
+@pytest.mark.parametrize("pixels", [False, True])
+@pytest.mark.parametrize("global_scaling", [False, True])
+def test_other_kinds_are_a_mean_and_a_deviation_as_well(global_scaling: bool, pixels: bool) -> None:
+    x = (20 * random(30, 1, 3, 2)).to(torch.uint8 if pixels else torch.float64)
+    values = x.double() / 255 if pixels else x
+    scaling = fit_scaling(x, global_scaling, "minmax")
+    assert scaling.mean.shape == scaling.std.shape == (() if global_scaling else (1, 3, 2))
+    ours, theirs = scaling(x).flatten(1), MinMaxScaler()
+    columns = values.reshape(-1, 1) if global_scaling else values.flatten(1)
+    np.testing.assert_allclose(ours, theirs.fit_transform(columns.numpy()).reshape(ours.shape), atol=1e-15)
+    assert fit_scaling(x, global_scaling, "none")(x).equal(values)
+
+
+def test_kinds_of_scaling_for_which_values_are_too_large_and_there_are_none() -> None:
+    x = torch.tensor([[-1.5e308], [0.0], [1.5e308]], dtype=torch.float64)
+    assert fit_scaling(x, False, "none")(x).equal(x)
+    for kind, says in {"minmax": "its range is not finite", "standard": "deviation is not finite"}.items():
+        with pytest.raises(InputError, match=says):
+            fit_scaling(x, False, kind)
+    with pytest.raises(InputError, match=r"dataset.scaling: there is no 'minmx'; did you mean minmax\?"):
+        fit_scaling(x, False, "minmx")
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.1, -1e6 + 0.1, 1e200])
