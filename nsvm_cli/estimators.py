@@ -287,7 +287,8 @@ def _parameters(settings: Settings) -> dict[str, Any]:
 @functools.lru_cache(maxsize=64)
 def _composed(parts: tuple[tuple[str, str], ...], task: str) -> dict[str, Any]:
     words = [f"{part}={name}" for part, name in parts]
-    return compose_settings(["dataset=csv", f"dataset.path={ARRAYS}", f"task={task}", *words])
+    words = ["dataset=csv", f"dataset.path={ARRAYS}", f"task={task}", *words]
+    return compose_settings(words, complete=False)  # ``settings`` may hold what is missing
 
 
 def _seed(random_state: Any) -> Any:

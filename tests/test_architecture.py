@@ -118,6 +118,7 @@ PLACEHOLDERS = {
     "csv": ["dataset.path=table.csv"],
     "openml": ["dataset.id=61"],
     "pmlb": ["dataset.table=letter"],
+    "precomputed": ["kernel.path=K.npy"],
 }
 TABLES = ("csv", "openml", "pmlb", "ringnorm")
 OPTIONS = [
@@ -171,7 +172,8 @@ def build_all(overrides: list[str], shape: tuple[int, ...]) -> Settings:
     values = plain_values(compose(overrides))
     settings = parse_settings(values)
     build_trainer(settings.algorithm)
-    build_kernel(settings.kernel)
+    if settings.kernel["name"] != "precomputed":  # which reads its file
+        build_kernel(settings.kernel)
     build_network(settings.network, shape, settings.seed)
     build(OPTIMIZERS, "optimizer", settings.optimizer)
     build(LOGGERS, "logger", settings.logger)

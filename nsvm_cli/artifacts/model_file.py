@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from nsvm_cli.config.settings import Settings, flat, parse_settings, plain
+from nsvm_cli.config.settings import Settings, flat, parse_settings, plain, with_values
 from nsvm_cli.datasets import build_source
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError, RunError, out_of_memory
@@ -68,7 +68,7 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
     are looked up by registered name, and the tensors are compared with those that the settings imply.
 
     Args:
-        runtime: ``device`` and ``threads`` that override those of the file.
+        runtime: settings that override those of the file, such as ``device`` and ``kernel.path``.
 
     Raises:
         InputError: the file is missing, damaged, of another kind, or inconsistent.
@@ -97,7 +97,7 @@ def within_means(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     """
     threads = min(settings.threads, os.cpu_count() or 1) if settings.threads else None
     means = {"threads": threads, "memory_budget": min(settings.memory_budget, MEMORY_BUDGET)}
-    return parse_settings({**plain(settings), **means, **changes})
+    return parse_settings(with_values({**plain(settings), **means}, changes))
 
 
 def _understood(content: Mapping[str, Any]) -> tuple[Settings, Facts]:

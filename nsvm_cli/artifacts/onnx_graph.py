@@ -60,7 +60,7 @@ def onnx_graph(model: NSVM) -> bytes:
     an int64, a target a float64.
 
     Raises:
-        InputError: the exporter is not installed.
+        InputError: the exporter is not installed, or the kernel is no formula.
         RunError: ONNX cannot express the network or the kernel.
     """
     try:
@@ -68,6 +68,8 @@ def onnx_graph(model: NSVM) -> bytes:
         from onnx_ir.passes.common import ClearMetadataAndDocStringPass
     except ImportError:
         raise InputError("export --onnx needs ONNX Script: pip install 'nsvm[onnx]'") from None
+    if model.settings.kernel["name"] == "precomputed":
+        raise InputError("a model with kernel=precomputed cannot be written as ONNX: it needs its matrix")
     graph = Graph(model)
     program = _exported(graph, torch.zeros(2, *model.facts.shape, dtype=torch.float64))
     ClearMetadataAndDocStringPass()(program.model)  # removes the paths of the code on this computer

@@ -137,6 +137,12 @@ class CommandParser(argparse.ArgumentParser):
         )
         self.add_argument("--threads", type=int, metavar="N", help="number of threads on the CPU")
         self.add_argument(
+            "--kernel-path",
+            dest="kernel.path",
+            metavar="FILE",
+            help="the file of kernel.path, if it has moved",
+        )
+        self.add_argument(
             "--memory-budget",
             type=int,
             metavar="MIB",
@@ -146,7 +152,7 @@ class CommandParser(argparse.ArgumentParser):
 
 def runtime_of(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options of ``add_runtime`` that are given, as settings."""
-    names = ("device", "threads", "memory_budget")
+    names = ("device", "threads", "kernel.path", "memory_budget")
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 

@@ -177,13 +177,13 @@ def compose_section(group: str, option: str) -> dict[str, Any]:
 
 
 @_in_one_line()
-def compose_settings(overrides: list[str]) -> dict[str, Any]:
+def compose_settings(overrides: list[str], complete: bool = True) -> dict[str, Any]:
     """Return the settings that ``nsvm train`` with these overrides would run, as plain values.
 
     Raises:
         InputError: an unknown group, option or key, or an override that cannot be read.
     """
-    return plain_values(compose(overrides))
+    return plain_values(compose(overrides), complete)
 
 
 @_in_one_line()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import warnings
@@ -19,6 +18,7 @@ from nsvm_cli.config.registry import STRICT, shown
 from nsvm_cli.datasets.base import Source, Table
 from nsvm_cli.errors import InputError, did_you_mean, out_of_memory
 from nsvm_cli.memory import expect_room
+from nsvm_cli.storage.files import file_sha256
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,7 +95,7 @@ def read_table(files: Mapping[str, str], separator: str, labels: Sequence[str], 
         drop,
         official_test=len(first) if rest else None,
         with_text=lambda text: pd.concat(read(text)),
-        origins=tuple(map(_sha256, paths)),
+        origins=tuple(map(file_sha256, paths)),
     )
 
 
@@ -195,8 +195,3 @@ def is_number(text: str) -> bool:
     import pandas as pd
 
     return math.isfinite(pd.to_numeric(text, errors="coerce"))
-
-
-def _sha256(path: str) -> str:
-    with open(os.path.expanduser(path), "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from pydantic import ConfigDict, Field, NonNegativeFloat
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from nsvm_cli.config.registry import STRICT, Positive, build, shown
-from nsvm_cli.errors import InputError
+from nsvm_cli.errors import InputError, message_of
 from nsvm_cli.memory import MEMORY_BUDGET
+from nsvm_cli.storage.files import open_regular
 
 Points: TypeAlias = Float[Tensor, "*batch p n"]
 Others: TypeAlias = Float[Tensor, "*batch q n"]
@@ -54,7 +58,8 @@ class Kernel:
             if not K.requires_grad:
                 raise InputError(
                     f"kernel {type(self).__name__} returned values without a gradient: expected "
-                    "gradient: spsa or finite_difference in the kernel's file, or +kernel.gradient=spsa"
+                    "gradient: spsa or finite_difference in the kernel's file, or +kernel.gradient=spsa; or "
+                    "algorithm=pegasos or svc, which need none"
                 )
             # given G itself, torch would import sympy, which takes half a second
             return torch.autograd.grad((G * K).sum(), a)[0]
@@ -141,6 +146,59 @@ class Polynomial(Kernel):
 
     def __call__(self, a: Points, b: Others) -> Gram:
         return (or_one_over_n(self.gamma, a) * a @ b.mT + self.c) ** self.degree
+
+
+MOST_ROWS = 2**24
+"""The most rows of a precomputed matrix: float32 holds all their indices."""
+
+CHECKED_ROWS = 256
+"""The size of the block of a precomputed matrix that is checked before training."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class Precomputed(Kernel):
+    """K(a, b) = G_ab, where samples are their indices in a symmetric matrix G.
+
+    ``path`` names a file of NumPy's (.npy), which is mapped into memory and read where it is needed.
+    """
+
+    path: str
+
+    def __post_init__(self) -> None:
+        G, what = self.G, f"kernel.path={self.path}"
+        if G.ndim != 2 or len({*G.shape}) > 1 or len(G) > MOST_ROWS or G.dtype.kind not in "iuf":
+            raise InputError(
+                f"{what} holds {G.dtype} of shape {G.shape}: expected numbers of shape (m, m), m <= 2^24"
+            )
+        block = G[:CHECKED_ROWS, :CHECKED_ROWS]
+        if not (np.isfinite(block).all() and np.allclose(block, block.T)):
+            raise InputError(f"{what}: expected a symmetric matrix of finite numbers")
+
+    @cached_property
+    def G(self) -> np.memmap:
+        """What the file holds."""
+        try:
+            file = Path(os.path.expanduser(self.path))
+            open_regular(file).close()  # a stranger's settings may name any file
+            return np.lib.format.open_memmap(file, mode="r")  # refuses pickled objects
+        except (OSError, ValueError) as error:
+            reason = message_of(error) if isinstance(error, OSError) else error
+            raise InputError(f"kernel.path={self.path} cannot be read as a matrix: {reason}") from None
+
+    def __call__(self, a: Points, b: Others) -> Gram:
+        i, j = self._indices(a), self._indices(b)
+        return torch.from_numpy(self.G[i[..., None], j[..., None, :]].astype(np.float64)).to(a)
+
+    def _indices(self, a: Points) -> Int64[np.ndarray, "*batch p"]:
+        i, m = a.detach().cpu().double().numpy(), len(self.G)
+        known = (i == np.floor(i)) & (i >= 0) & (i < m)
+        if i.shape[-1] != 1 or not known.all():
+            got = f"{i.shape[-1]} features" if i.shape[-1] != 1 else f"{i[~known][0]:g}"
+            raise InputError(
+                f"kernel precomputed expects samples that are rows of {self.path}, 0 to {m - 1}, got {got}: "
+                "expected one feature, the index, with dataset.scaling=none and network=identity"
+            )
+        return i[..., 0].astype(np.int64)
 
 
 @dataclass(frozen=True, config=ConfigDict(**STRICT, arbitrary_types_allowed=True))
@@ -345,6 +403,7 @@ KERNELS: dict[str, type[Kernel]] = {
     "polynomial": Polynomial,
     "sum": Sum,
     "product": Product,
+    "precomputed": Precomputed,
 }
 
 

@@ -29,7 +29,7 @@ from nsvm_cli.trainers import State
 
 KIND = "nsvm-checkpoint-4"
 
-DATA_PATHS = ("dataset.path", "dataset.test_path", "dataset.root")
+DATA_PATHS = ("dataset.path", "dataset.test_path", "dataset.root", "kernel.path")
 """Paths of the data, which may change: the data are compared by their checksum."""
 
 Number = StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]
@@ -73,7 +73,8 @@ def with_engine_of(checkpoint: Checkpoint, experiment: Experiment) -> Experiment
 
 def environment(experiment: Experiment) -> dict[str, str]:
     """Return what the bits of a result depend on, apart from the settings: hardware, data and code."""
-    device, sha256 = experiment.problem.x.device, code_sha256()
+    device = experiment.problem.x.device
+    sums = {"plugins_sha256": code_sha256(), "kernel_sha256": experiment.kernel_sha256}
     # torch selects its kernels by the capability of a CPU; the model does not matter
     cpu = f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     return {
@@ -83,7 +84,7 @@ def environment(experiment: Experiment) -> dict[str, str]:
         "threads": str(torch.get_num_threads()),
         "engine": circumstances(experiment.engine),
         "data": experiment.data.samples.sha256,
-        **({"plugins_sha256": sha256} if sha256 else {}),
+        **{name: sha256 for name, sha256 in sums.items() if sha256},
     }
 
 

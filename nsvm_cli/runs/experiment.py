@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,6 +30,7 @@ from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.output import Say
 from nsvm_cli.plugins import code_sha256
 from nsvm_cli.runs.loop import CALLBACKS, Callback, run
+from nsvm_cli.storage.files import file_sha256
 from nsvm_cli.tasks import Regression
 from nsvm_cli.trainers import Problem, State, Trainer, build_trainer
 from nsvm_cli.trainers.parts import build_parts
@@ -57,6 +59,12 @@ class Experiment:
     def trainer(self) -> Trainer[Any]:
         """The algorithm, with its steps taken by the engine."""
         return taken_by(self.engine, self.algorithm)
+
+    @cached_property
+    def kernel_sha256(self) -> str | None:
+        """The checksum of the file that the kernel names by its ``path``; None if there is none."""
+        path = str(self.settings.kernel.get("path", ""))
+        return file_sha256(path) if os.path.isfile(os.path.expanduser(path)) else None
 
     @property
     def log_every(self) -> int:

@@ -37,7 +37,7 @@ def open_model(
     of its newest intact checkpoint, whoever writes to the directory meanwhile.
 
     Args:
-        runtime: ``device``, ``threads`` and ``memory_budget`` that override those of the file.
+        runtime: settings that override those of the file; see ``load_model``.
         say: shows which step a checkpoint is of.
         root: the folder of the data of a checkpoint, if it has moved.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import fcntl
+import hashlib
 import io
 import os
 import time
@@ -104,6 +105,12 @@ def read_regular(path: Path, limit: int) -> bytes:
         if (size := path.stat().st_size) > limit:
             raise ValueError(f"it has {size} bytes, expected at most {limit}")
         return file.read(limit)
+
+
+def file_sha256(path: str) -> str:
+    """Return the SHA-256 of a file that the user has named."""
+    with open(os.path.expanduser(path), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]], escape: bool = False) -> str:
