@@ -416,6 +416,8 @@ def build_kernel(settings: Mapping[str, Any]) -> Kernel:
     """
     values = {name: value for name, value in settings.items() if name != "gradient"}  # see build_gradient
     names = values.pop("learn", None) or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"kernel.learn should be a list of names of settings, got {shown(names)}")
     ard, normalize, bias = (_flag(values, name) for name in ("ard", "normalize", "bias"))
     kernel = build(KERNELS, "kernel", values)
     kernel = Learnt(kernel, names, ard) if names or ard else kernel
