@@ -1,6 +1,6 @@
 """Loggers, which show a run in TensorBoard, MLflow or Weights & Biases, besides its ``metrics.jsonl``.
 
-To add one, derive a class from ``Logger`` and list it in ``LOGGERS``.
+To add one, derive a class from ``Logger`` and register it in ``LOGGERS``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from platformdirs import user_cache_path
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from nsvm_cli.config.registry import STRICT, build
+from nsvm_cli.config.registry import STRICT, Registry, build
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.plugins import location
@@ -184,7 +184,8 @@ class WandB(Logger):
         self._run.finish(exit_code=0 if status == "finished" else 1)
 
 
-LOGGERS: dict[str, type[Logger]] = {
+LOGGERS: Registry[type[Logger]] = Registry("logger", Logger)
+LOGGERS |= {
     "none": Logger,
     "tensorboard": TensorBoard,
     "mlflow": MLflow,

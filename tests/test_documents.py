@@ -31,7 +31,7 @@ RUN = ("README.md", "docs/tutorial.md")
 """The pages whose commands are run."""
 PAGES = [*RUN, *(str(page.relative_to(ROOT)) for page in sorted(ROOT.glob("docs/howto/*.md")))]
 FEWER = ["algorithm.steps=20"]
-UNKNOWN = re.compile(r"RUN|resume=|[$]|my_")
+UNKNOWN = re.compile(r"RUN|resume=|[$]|plugins=")
 """In a command whose settings cannot be composed here: it names a run, a variable or a plugin."""
 BLOCK = re.compile(r"(?:<!-- not run: (.+?) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
 

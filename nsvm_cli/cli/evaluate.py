@@ -79,9 +79,9 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def _dataset(name: str) -> dict[str, Any]:
-    from nsvm_cli.compose.composition import compose_section  # Hydra is needed only here
+    from nsvm_cli.compose.composition import compose_settings  # Hydra is needed only here
 
-    return compose_section("dataset", name)
+    return dict(compose_settings([f"dataset={name}"], complete=False)["dataset"])
 
 
 def _changes(words: Sequence[str]) -> dict[str, Any]:

@@ -19,15 +19,19 @@ from typing import Any
 import hydra
 import hydra.utils
 import yaml
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 import nsvm_cli
+from nsvm_cli.config.registry import OWN_PART, Registry
 from nsvm_cli.config.settings import flat, with_effect
 from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.plugins import load_plugins
 
 CONFIG_NAME = "train"
 FULL_ERROR = "HYDRA_FULL_ERROR"
@@ -98,6 +102,8 @@ def _options(*, _root_: DictConfig) -> str:
     for file in (file for folder in _search_path(_root_) for file in folder.glob("*/*.yaml")):
         if file.parent.name not in NO_GROUPS:
             options.setdefault(file.parent.name, set()).add(file.stem)
+    for group in options:
+        options[group].update(Registry.kinds.get(group, ()))
     return "\n".join(f"{group}: {', '.join(sorted(names))}" for group, names in sorted(options.items()))
 
 
@@ -136,6 +142,33 @@ def conf_folder() -> Path:
 
 
 @contextlib.contextmanager
+def _parts_known(words: Sequence[str]) -> Iterator[None]:
+    """Import the plugins that words name, and let Hydra know the registered parts that have no file, neither
+    in conf/ nor in the user's folders. What Hydra stores is as before when the context ends.
+    """
+    load_plugins(_items(words, "plugins"))
+    folders = [str(conf_folder()), *_items(words, "hydra.searchpath")]
+    folders += [word.removeprefix("--config-dir=") for word in words if word.startswith("--config-dir=")]
+    store, kinds = ConfigStore.instance(), _groups() & Registry.kinds.keys()
+    before, store.repo = store.repo, store.repo | {kind: {**store.repo.get(kind, {})} for kind in kinds}
+    try:
+        for kind, name in [(known, name) for known in kinds for name in Registry.kinds[known]]:
+            files = (Path(str(folder).removeprefix("file://"), kind, f"{name}.yaml") for folder in folders)
+            if not any(file.is_file() for file in files):
+                store.store(name, Registry.kinds[kind].section(name), kind)
+        yield
+    finally:
+        store.repo = before
+
+
+def _items(words: Iterable[str], key: str) -> list[Any]:
+    """Return the items of the lists that words ``KEY=[...]`` give; what is no list is refused elsewhere."""
+    words = [word for word in words if word.lstrip("+").startswith(f"{key}=")]
+    values = [override.value() for override in OverridesParser.create().parse_overrides(words)]
+    return [item for value in values if isinstance(value, list) for item in value]
+
+
+@contextlib.contextmanager
 def _in_one_line() -> Iterator[None]:
     try:
         yield
@@ -162,23 +195,19 @@ def run_app(task: Callable[[DictConfig], float | None], arguments: Sequence[str]
     wish = os.environ.get(FULL_ERROR, "0")
     os.environ[FULL_ERROR] = "1"  # Hydra then raises its errors instead of printing them
     try:
-        with _in_one_line():
+        with _in_one_line(), _parts_known(arguments):
             app()
     finally:
         os.environ[FULL_ERROR] = wish
 
 
 @_in_one_line()
-def compose_section(group: str, option: str) -> dict[str, Any]:
-    """Return one section as conf/ composes it, without the keys that still need a value."""
-    section = OmegaConf.to_container(compose([f"{group}={option}"])[group], resolve=True)
-    assert isinstance(section, dict)
-    return {str(key): value for key, value in section.items() if value != MISSING}
-
-
-@_in_one_line()
 def compose_settings(overrides: list[str], complete: bool = True) -> dict[str, Any]:
     """Return the settings that ``nsvm train`` with these overrides would run, as plain values.
+
+    Args:
+        overrides: those of the command line.
+        complete: whether every value must be given; otherwise it is ???, which ``build`` takes for none.
 
     Raises:
         InputError: an unknown group, option or key, or an override that cannot be read.
@@ -215,7 +244,7 @@ def compose(overrides: list[str]) -> DictConfig:
         before = GlobalHydra.instance().hydra
         GlobalHydra.instance().clear()
         try:
-            with hydra.initialize_config_dir(str(conf_folder()), **COMPOSE_OPTIONS):
+            with hydra.initialize_config_dir(str(conf_folder()), **COMPOSE_OPTIONS), _parts_known(overrides):
                 return hydra.compose(CONFIG_NAME, overrides, return_hydra_config=True)
         finally:
             GlobalHydra.instance().hydra = before
@@ -247,7 +276,7 @@ def complete_overrides(
     folder = parsed_args.config_dir
     os.environ["COMP_LINE"] = " ".join(["nsvm", *given, *parsed_args.words, prefix])  # where Hydra reads it
     flags = ["--shell-completion", *([] if folder is None else [f"--config-dir={folder}"])]
-    with contextlib.redirect_stdout(io.StringIO()) as answer:
+    with contextlib.redirect_stdout(io.StringIO()) as answer, _parts_known([*flags, *parsed_args.words]):
         run_app(lambda config: None, [*flags, "query=bash"])
     found = answer.getvalue().split()
     if len(found) == 1 and found[0].endswith(".") and found[0] != prefix:
@@ -275,6 +304,7 @@ def _line_of(error: Exception) -> str:
             return f"hydra/launcher={option} needs a plugin of Hydra: pip install {package}"
         if error.options is not None:
             hint = did_you_mean(option, {*error.options, *launchers})
+            hint += f"; {OWN_PART}" if group in _groups() - {"experiment"} else ""
             return f"{group}={option}: there is no such {group}; {hint}"
     if match := re.search(r"Could not (?:override|delete from config\.?) '([^'@]+)'", text):
         section = getattr(error.__cause__, "parent_node", None)  # where the key would have been

@@ -1,18 +1,20 @@
 """Build objects from a registered name and its settings, or explain in one line why that is impossible.
 
-A registry is a plain dict, name -> class. The settings are those of a YAML file in ``conf/``: ``name``, and
-one key for each parameter of the class.
+The settings are those of a YAML file in ``conf/``: ``name``, and one key for each parameter of the class.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import inspect
+import json
 import re
 import reprlib
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeVar, get_type_hints
+from dataclasses import fields
+from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
 from pydantic import AfterValidator, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 
@@ -20,6 +22,7 @@ from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.plugins import location
 
 T = TypeVar("T")
+Part = TypeVar("Part", bound=Callable[..., Any])
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 """Configuration of the pydantic dataclasses that hold settings: no unknown fields, no NaN, no infinity."""
@@ -30,6 +33,62 @@ Count = Annotated[int, Field(ge=1, le=10**15)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+MISSING = "???"  # in a YAML file, of a value that has to be given
+OWN_PART = "to use your own, name its module: plugins=[MODULE], or --plugins MODULE"
+
+
+class Registry(dict[str, Part]):
+    """The parts of one kind, name -> class. ``@KERNELS.register("cauchy")`` before a class adds it.
+
+    They have the ``common`` settings too; the first ``given`` parameters of a constructor are no settings.
+    """
+
+    kinds: ClassVar[dict[str, Registry[Any]]] = {}
+
+    def __init__(self, kind: str, base: type, given: int = 0, **common: Any) -> None:
+        self.base, self.common, self.given = base, common, given
+        self.kinds[kind] = self
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Return a decorator that adds a class by this name, in place of any other."""
+
+        def added(part: T) -> T:
+            self[name] = part  # type: ignore[assignment]
+            return part
+
+        return added
+
+    def section(self, name: str) -> dict[str, Any]:
+        """Return the settings of a part with the defaults of its constructor that YAML can hold."""
+        section: dict[str, Any] = {"name": name}
+        for p in _constructor(self[name])[0][self.given :]:
+            if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                with contextlib.suppress(TypeError, ValueError):
+                    section[p.name] = json.loads(json.dumps(MISSING if p.default is p.empty else p.default))
+        return section | {**self.common, **section}
+
+
+class Given:
+    """An object where settings name a part, which no file can hold. A run takes a copy of it."""
+
+    def __init__(self, part: object) -> None:
+        self.part = part
+
+    def __deepcopy__(self, _: object) -> Given:
+        return self
+
+    def __repr__(self) -> str:
+        return type(self.part).__name__
+
+
+def fields_of(part: object) -> dict[str, Any] | None:
+    """Return the settings that a dataclass was built with; None for an object of another class."""
+    owner = next(base for base in type(part).__mro__ if "__init__" in vars(base))
+    if "__dataclass_fields__" not in vars(owner):
+        return None
+    return {field.name: getattr(part, field.name) for field in fields(part) if field.init}  # type: ignore[arg-type]
 
 
 def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
@@ -52,12 +111,15 @@ def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping
     Raises:
         InputError: the name is unknown, a setting is unknown, missing or has a value that the class rejects.
     """
-    values = dict(settings)
+    values = {key: value for key, value in settings.items() if str(value) != MISSING}
     name = values.pop("name", None)
+    if isinstance(name, Given):
+        if values:
+            raise InputError(f"{kind}.{next(iter(values))}: {name} is an object, which has its own settings")
+        return copy.deepcopy(name.part)  # type: ignore[return-value]
     if not isinstance(name, str) or name not in registry:
         raise InputError(
-            f"{kind}: there is no {kind} {shown(name)}; {did_you_mean(name, registry)}; "
-            "to use your own, name its module: plugins=[MODULE], or --plugins MODULE"
+            f"{kind}: there is no {kind} {shown(name)}; {did_you_mean(name, registry)}; {OWN_PART}"
         )
     parameters, _ = _constructor(registry[name])
     parameters = parameters[len(args) :]

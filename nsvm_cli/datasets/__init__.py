@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from nsvm_cli.config.registry import build
+from nsvm_cli.config.registry import Registry, build
 from nsvm_cli.datasets.base import Samples, Source, Split, Table
 from nsvm_cli.datasets.csv import CSV
 from nsvm_cli.datasets.encoding import TableEncoder, code_labels, features, fit_encoder
@@ -28,7 +28,8 @@ from nsvm_cli.tasks import Regression, Task
 
 __all__ = ["DATASETS", "Data", "Samples", "Source", "Split", "Splits", "Table", "load_data", "split_data"]
 
-DATASETS: dict[str, type[Source]] = {
+DATASETS: Registry[type[Source]] = Registry("dataset", Source)
+DATASETS |= {
     "ringnorm": Ringnorm,
     "mnist": MNIST,
     "fashion_mnist": FashionMNIST,

@@ -128,7 +128,7 @@ ScalingKind = Literal["standard", "minmax", "none"]
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class Source:
-    """A data set. To add one, derive from this class and list it in ``DATASETS``.
+    """A data set. To add one, derive from this class and register it in ``DATASETS``.
 
     ``validation`` is the number of samples that are split off the training set: of each class, or of real
     targets in all. Between 0 and 1 it is their share: of each class, or in all. If it is not 0, a run is

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, NonNegativeFloat
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from nsvm_cli.config.registry import STRICT, Positive, build, shown
+from nsvm_cli.config.registry import STRICT, Positive, Registry, build, shown
 from nsvm_cli.errors import InputError, message_of
 from nsvm_cli.memory import MEMORY_BUDGET
 from nsvm_cli.storage.files import open_regular
@@ -30,7 +30,7 @@ Gram: TypeAlias = Float[Tensor, "*batch p q"]
 class Kernel:
     """A positive semidefinite kernel K on R^n (paper, Section 2).
 
-    To add a kernel, implement ``__call__`` and list the class in ``KERNELS``. Use operations that accept
+    To add a kernel, implement ``__call__`` and register the class in ``KERNELS``. Use operations that accept
     leading dimensions (``b.mT``, ``sum(-1)``): ``diag`` relies on them. Attributes that are ``nn.Parameter``
     are part of theta.
     """
@@ -58,8 +58,7 @@ class Kernel:
             if not K.requires_grad:
                 raise InputError(
                     f"kernel {type(self).__name__} returned values without a gradient: expected "
-                    "gradient: spsa or finite_difference in the kernel's file, or +kernel.gradient=spsa; or "
-                    "algorithm=pegasos or svc, which need none"
+                    "kernel.gradient=spsa or finite_difference, or algorithm=pegasos or svc, which need none"
                 )
             # given G itself, torch would import sympy, which takes half a second
             return torch.autograd.grad((G * K).sum(), a)[0]
@@ -396,7 +395,9 @@ def kernel_sums(
     return sums
 
 
-KERNELS: dict[str, type[Kernel]] = {
+WRAPPED: dict[str, Any] = {"learn": [], "ard": False, "normalize": False, "bias": None, "gradient": None}
+KERNELS: Registry[type[Kernel]] = Registry("kernel", Kernel, **WRAPPED)
+KERNELS |= {
     "rbf": RBF,
     "laplacian": Laplacian,
     "linear": Linear,

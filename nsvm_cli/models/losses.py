@@ -41,7 +41,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from nsvm_cli.config.registry import STRICT, NonNegative, build
+from nsvm_cli.config.registry import STRICT, NonNegative, Registry, build
 from nsvm_cli.errors import InputError
 from nsvm_cli.tasks import Task
 
@@ -165,7 +165,8 @@ class Squared(ResidualLoss):
         return u.square() / 2
 
 
-LOSSES: dict[str, type[Formula]] = {
+LOSSES: Registry[type[Formula]] = Registry("loss", Formula)
+LOSSES |= {
     "hinge": Hinge,
     "squared_hinge": SquaredHinge,
     "smoothed_hinge": SmoothedHinge,

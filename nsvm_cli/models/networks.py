@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict
 from typing import Annotated, Any, ClassVar, cast
 
 import torch
@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nsvm_cli.config.registry import STRICT, Fraction, Positive, build, construct
+from nsvm_cli.config.registry import STRICT, Fraction, Positive, Registry, build, construct
 from nsvm_cli.errors import InputError, out_of_memory
 from nsvm_cli.models.dropout import Dropout
 from nsvm_cli.models.torchvision_networks import MODELESS, torchvision_network
@@ -136,9 +136,11 @@ class Output:
     head: bool = False
 
 
-OUTPUT = tuple(field.name for field in fields(Output))
+TUNED = {"normalize": "${tuned:network.normalize,false}", "scale": "${tuned:network.scale,1.0}"}
+OUTPUT = asdict(Output()) | TUNED
 
-NETWORKS: dict[str, Callable[..., nn.Module]] = {
+NETWORKS: Registry[Callable[..., nn.Module]] = Registry("network", nn.Module, 1, **OUTPUT)
+NETWORKS |= {
     "mlp": MLP,
     "cnn": CNN,
     "identity": Identity,

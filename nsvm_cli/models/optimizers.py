@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from nsvm_cli.config.registry import STRICT, Fraction, NonNegative, construct, entry_of
+from nsvm_cli.config.registry import STRICT, Fraction, NonNegative, Registry, construct, entry_of
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 
@@ -196,4 +196,5 @@ class Adam(Rule):
         )
 
 
-OPTIMIZERS: dict[str, type[Rule]] = {"sgd": SGD, "adam": Adam}
+OPTIMIZERS: Registry[type[Rule]] = Registry("optimizer", Rule)
+OPTIMIZERS |= {"sgd": SGD, "adam": Adam}

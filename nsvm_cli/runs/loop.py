@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic.dataclasses import dataclass
 
-from nsvm_cli.config.registry import STRICT, Count
+from nsvm_cli.config.registry import STRICT, Count, Registry
 from nsvm_cli.errors import InputError, NotFiniteError, RunError, did_you_mean
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_value, saved_value
@@ -110,7 +110,8 @@ class EarlyStopping(Callback):
         return why if self.since >= self.patience else None
 
 
-CALLBACKS: dict[str, Callable[..., Callback]] = {"early_stopping": EarlyStopping}
+CALLBACKS: Registry[Callable[..., Callback]] = Registry("callback", Callback)
+CALLBACKS |= {"early_stopping": EarlyStopping}
 
 
 def run(

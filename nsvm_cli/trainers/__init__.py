@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nsvm_cli.config.registry import build
+from nsvm_cli.config.registry import Registry, build
 from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg3 import Alg3
@@ -21,7 +21,8 @@ from nsvm_cli.trainers.trees import Trees
 
 __all__ = ["TRAINERS", "Problem", "State", "Trainer", "build_trainer"]
 
-TRAINERS: dict[str, type[Trainer[Any]]] = {
+TRAINERS: Registry[type[Trainer[Any]]] = Registry("algorithm", Trainer)
+TRAINERS |= {
     "pegasos": Pegasos,
     "linear_pegasos": LinearPegasos,
     "alg1": Alg1,

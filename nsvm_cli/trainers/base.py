@@ -150,7 +150,7 @@ S = TypeVar("S", bound=State)
 
 
 class Trainer(ABC, Generic[S]):
-    """An algorithm. Its fields are the settings in its YAML file, and it is listed in ``TRAINERS``.
+    """An algorithm. Its fields are its settings, and it is registered in ``TRAINERS``.
 
     ``nsvm_cli.runs.loop.run`` calls ``start``, then ``advance`` until ``total`` steps are taken; ``finish``
     then returns g. ``step`` is the definition of the algorithm: an engine that overrides ``advance`` must

@@ -177,7 +177,7 @@ class Regularised(ScikitLearn):
     def expect_loss(self, problem: Problem, *supported: type[Formula]) -> None:
         """Raise an InputError unless the loss is one of these."""
         if not isinstance(problem.loss.l, supported):
-            loss = next(name for name, formula in LOSSES.items() if type(problem.loss.l) is formula)
+            loss = {kind: name for name, kind in LOSSES.items()}.get(type(problem.loss.l), problem.loss.l)
             raise InputError(f"{self.name} has no loss={loss}: use pegasos")
 
 

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 def test_the_quantum_kernel_of_the_page_is_trained_from_its_values(tmp_path: Path) -> None:
     write_files_of(PAGE.read_text(), tmp_path)  # whose data set it uses
     files = write_files_of(PAGE.with_name("black-box-kernels.md").read_text(), tmp_path)
-    assert files == {"quantum.py", "my_conf/kernel/quantum.yaml"}
-    words = ["--config-dir", "my_conf", "plugins=[my_parts,quantum]", "dataset=moons", "kernel=quantum"]
+    assert files == {"quantum.py"}
+    words = ["plugins=[my_parts,quantum]", "dataset=moons", "kernel=quantum", "kernel.gradient=spsa"]
     words += ["algorithm=alg4", "algorithm.steps=600", "network.widths=[16,2]", "optimizer.lr=1e-3"]
     run, result = trained(*words, "curves=false", cwd=tmp_path)
     assert evaluated(run, "--plugins=my_parts,quantum", cwd=tmp_path)["errors"] == result["test_errors"]

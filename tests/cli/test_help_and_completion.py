@@ -79,6 +79,13 @@ def test_what_needs_no_torch_imports_none(
     assert list(tmp_path.iterdir()) == []
 
 
+def completions(line: str) -> set[str]:
+    """Return what may stand in place of the last word of a command line."""
+    finder = argcomplete.CompletionFinder(parser_for(line), always_complete_options=False)
+    found = (finder.rl_complete(line.removeprefix("nsvm "), n) for n in range(100))
+    return {word.split()[-1] for word in found if word is not None}
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -105,7 +112,5 @@ def test_completion(line: str, expected: set[str], tmp_path: Path, monkeypatch: 
     for variable in ("COMP_LINE", "HYDRA_FULL_ERROR"):  # changed by Hydra's completion: restored afterwards
         monkeypatch.setenv(variable, "")
     monkeypatch.setattr(sys, "argv", [*sys.argv])
-    finder = argcomplete.CompletionFinder(parser_for(line), always_complete_options=False)
-    found = (finder.rl_complete(line.removeprefix("nsvm "), n) for n in range(100))
-    assert {word.split()[-1] for word in found if word is not None} == expected
+    assert completions(line) == expected
     assert [file.name for file in tmp_path.iterdir()] == ["table.csv"]

@@ -6,12 +6,14 @@ import json
 import platform
 import re
 import subprocess
+import sys
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from tests.cli.process import evaluated, nsvm, refusal, start, trained
+from tests.cli.process import as_if_started, evaluated, nsvm, refusal, start, trained
+from tests.cli.test_help_and_completion import completions
 from tests.cli.test_report import report
 from tests.cli.test_resume import wait_for
 from tests.runs.test_train import bits
@@ -35,11 +37,11 @@ def write_files_of(page: str, folder: Path) -> set[str]:
 def parts(tmp_path: Path) -> Path:
     """Return a folder with the files that the page shows under "Adding parts"."""
     section = PAGE.read_text().split("## Adding parts", 1)[1].split("\n## ", 1)[0]
-    assert {"my_parts.py", "my_conf/kernel/cauchy.yaml"} <= write_files_of(section, tmp_path)
+    assert write_files_of(section, tmp_path) == {"my_parts.py"}
     return tmp_path
 
 
-MINE = ["--config-dir", "my_conf", "plugins=[my_parts]", "curves=false"]
+MINE = ["plugins=[my_parts]", "curves=false"]
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,105 @@ def test_a_part_of_ones_own_trains_and_evaluates(choice: str, parts: Path) -> No
     run, result = trained(*MINE, *choice.split(), cwd=parts)
     assert evaluated(run, "--plugins", "my_parts", cwd=parts)["errors"] == result["test_errors"]
     assert result["test_accuracy"] > 0.8
+
+
+def test_a_file_of_the_users_wins_over_the_defaults_of_a_constructor(parts: Path) -> None:
+    (parts / "my_conf" / "kernel").mkdir(parents=True)
+    (parts / "my_conf" / "kernel" / "cauchy.yaml").write_text("name: cauchy\ngamma: 7")
+    words = [MINE[0], "kernel=cauchy", "--cfg", "job"]
+    for folder in (["--config-dir", "my_conf"], [f"hydra.searchpath=['{parts}/my_conf']"]):
+        shown = nsvm("train", *folder, *words, cwd=parts, code=0).stdout
+        assert "  name: cauchy\n  gamma: 7\noptimizer:" in shown
+    assert "  name: cauchy\n  gamma: 0.5\n  learn: []\n" in nsvm("train", *words, cwd=parts).stdout
+
+
+def test_help_and_completion_know_the_parts_of_a_module_that_is_named(
+    parts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = nsvm("train", "plugins=[my_parts]", "--help", cwd=parts, code=0).stdout
+    assert "\nkernel: cauchy, laplacian, linear, " in said
+    monkeypatch.setattr(sys, "argv", [*sys.argv])
+    with as_if_started(parts, {"COMP_LINE": "", "HYDRA_FULL_ERROR": ""}):
+        for words, expected in (
+            ("nsvm train plugins=[my_parts] kernel=c", {"kernel=cauchy"}),
+            ("nsvm train plugins=[my_parts] kernel=cauchy kernel.g", {"kernel.gamma=", "kernel.gradient="}),
+        ):
+            assert completions(words) == expected
+
+
+AFTERNOON = """
+    import math
+    from dataclasses import dataclass, field
+
+    import torch
+    from torch import nn
+
+    from nsvm_cli.models.kernels import KERNELS, Kernel, squared_distances
+    from nsvm_cli.models.networks import NETWORKS
+    from nsvm_cli.trainers import TRAINERS
+    from nsvm_cli.trainers.alg1 import Alg1
+
+    @KERNELS.register("matern52")
+    @dataclass(frozen=True)
+    class Matern52(Kernel):
+        length: float = 1.0
+
+        def __call__(self, a, b):
+            d = (5 * squared_distances(a, b)).clamp_min(1e-12).sqrt() / self.length
+            return (1 + d + d**2 / 3) * (-d).exp()
+
+    class Block(nn.Module):
+        def __init__(self, n):
+            super().__init__()
+            self.inner = nn.Sequential(nn.Linear(n, n), nn.Tanh())
+
+        def forward(self, x):
+            return x + self.inner(x)
+
+    @NETWORKS.register("residual")
+    class Residual(nn.Sequential):
+        def __init__(self, shape, width: int = 16, blocks: int = 2):
+            first = nn.Linear(torch.Size(shape).numel(), width)
+            super().__init__(nn.Flatten(), first, *(Block(width) for _ in range(blocks)))
+
+    @TRAINERS.register("averaged")
+    @dataclass(frozen=True)
+    class Averaged(Alg1):
+        steps: int = 300
+        lam: float = 1e-3
+        share: float = 0.5
+
+        def start(self, problem, F):
+            state = super().start(problem, F)
+            state.mean, state.n = [torch.zeros_like(p) for p in F.parameters], 0
+            return state
+
+        def step(self, problem, state):
+            super().step(problem, state)
+            if state.t > (1 - self.share) * self.steps:
+                state.n += 1
+                for mean, p in zip(state.mean, state.F.parameters):
+                    mean += (p.detach() - mean) / state.n
+                    if state.t == self.steps:
+                        p.data.copy_(mean)
+"""
+
+
+def test_parts_need_no_file_of_settings(parts: Path, tmp_path: Path) -> None:
+    (tmp_path / "afternoon.py").write_text(dedent(AFTERNOON))
+    words = ["plugins=[my_parts,afternoon]", "dataset=moons", "kernel=matern52", "kernel.length=0.5"]
+    words += ["network=residual", "network.blocks=1", "algorithm=averaged", "curves=false"]
+    _, result = trained(*words, cwd=tmp_path)
+    assert result["test_accuracy"] > 0.8
+    assert result["settings"]["kernel"]["length"] == 0.5
+
+
+def test_jobs_in_other_processes_know_the_parts(parts: Path) -> None:
+    words = ["plugins=[my_parts]", "kernel=cauchy", "kernel.gamma=1,2", "dataset=moons", "algorithm=pegasos"]
+    words += ["algorithm.steps=50", "curves=false", "hydra/launcher=joblib", "hydra.sweep.dir=sweep"]
+    process = start("train", "-m", *words, cwd=parts)
+    out, errors = process.communicate(timeout=120)
+    assert "2 finished, 0 failed" in out, errors
 
 
 def test_a_checkpoint_never_loads_code_by_itself(parts: Path) -> None:
@@ -71,7 +172,7 @@ def test_plugins_are_named_alike_in_every_command(command: str, tmp_path: Path) 
     assert "there is no module 'nowhere'" in said
 
 
-MOONS = "did you mean dataset.noise? (known: dataset.name, dataset.noise, dataset.samples)"
+MOONS = "dataset.noise? (known: dataset.name, dataset.noise, dataset.samples, dataset.scaling, "
 
 
 @pytest.mark.parametrize(
@@ -79,26 +180,29 @@ MOONS = "did you mean dataset.noise? (known: dataset.name, dataset.noise, datase
     [
         ("train kernel=cauchy kernel.gamma=wide", "kernel.gamma should be a valid number, got 'wide'"),
         ("train dataset=moons dataset.samples=many", "dataset.samples should be a valid integer, got 'many'"),
-        ("train dataset=moons +dataset.validation=-1", "dataset.validation should be greater than"),
+        ("train dataset=moons dataset.validation=-1", "dataset.validation should be greater than"),
         ("train network=wide network.width=many", "network=wide: "),
         ("train dataset=moons dataset.noise2=3", MOONS),
         ("tune dataset=moons dataset.noise2=3", "did you mean dataset.noise? (known: dataset.name, "),
-        ("train kernel=cauchy kernel.gama=3", "kernel.gamma? (known: kernel.gamma, kernel.name)"),
         (
-            "train dataset=moons dataset.validation=10",
-            "; a part of your own takes +dataset.validation=VALUE",
+            "train kernel=cauchy kernel.gama=3",
+            "kernel.gamma? (known: kernel.ard, kernel.bias, ",
         ),
+        ("train kernel=cauchi", "there is no such kernel; did you mean cauchy? (known: cauchy, laplacian, "),
+        ("train kernel=needy", "kernel.gamma needs a value"),
     ],
 )
 def test_a_bad_setting_of_a_part_of_ones_own_is_one_line(words: str, said: str, parts: Path) -> None:
-    assert said in refusal(*words.split(), *MINE[:3], cwd=parts)
+    with (parts / "my_parts.py").open("a") as file:
+        file.write('KERNELS["needy"] = lambda gamma: Cauchy(gamma)')
+    assert said in refusal(*words.split(), MINE[0], cwd=parts)
 
 
-OWN, SPSA = "kernel=cauchy", "kernel=cauchy +kernel.gradient=spsa"
+OWN, SPSA = "kernel=cauchy", "kernel=cauchy kernel.gradient=spsa"
 CAUCHY = "1 / (1 + self.gamma * squared_distances(a, b))"
 VALUES = f"({CAUCHY}).detach()"
 GRADIENT = "returned values with a gradient, though its features have none"
-NO_GRADIENT = "returned values without a gradient: expected gradient: spsa or finite_difference"
+NO_GRADIENT = "returned values without a gradient: expected kernel.gradient=spsa or finite_difference"
 ARRAYS = "expected arrays x of float64 or uint8 and y of numbers, got <U32 and float64 (my_parts.py, line "
 
 

@@ -160,9 +160,9 @@ def test_an_estimator_takes_indices(folder: Path, monkeypatch: pytest.MonkeyPatc
 def test_the_spectrum_kernel_of_the_page_tells_sequences_apart(algorithm: str, tmp_path: Path) -> None:
     page = PAGE.with_name("samples-without-features.md").read_text()
     files = write_files_of(page, tmp_path)
-    assert files == {"make_dna.py", "spectrum.py", "my_conf/kernel/spectrum.yaml"}
+    assert files == {"make_dna.py", "spectrum.py"}
     subprocess.run([sys.executable, "make_dna.py"], cwd=tmp_path, check=True)
-    command = re.findall(r"nsvm train (--config-dir.*?)algorithm=svc\n", page, flags=re.DOTALL)[0]
+    command = re.findall(r"nsvm train ('plugins=.*?)algorithm=svc\n", page, flags=re.DOTALL)[0]
     words = [word.strip("'") for word in command.replace("\\\n", " ").split()]
     run, result = trained(*words, f"algorithm={algorithm}", "curves=false", cwd=tmp_path)
     assert result["test_accuracy"] > 0.95
