@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,11 +20,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.compose.composition import compose_settings
+from nsvm_cli.config.registry import OWN_PART, Given, Registry, build, fields_of, shown
 from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
 from nsvm_cli.datasets import Samples, Table, split_data
 from nsvm_cli.datasets.base import ARRAYS
 from nsvm_cli.datasets.encoding import TableEncoder
-from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.errors import InputError, RunError, did_you_mean
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.parallel.device import own_threads
 from nsvm_cli.runs.experiment import prepare
@@ -56,8 +58,9 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     """The base class of both estimators.
 
     Args:
-        algorithm, network, kernel, optimizer, loss: the names of the parts, as on the command line; a loss
-            of None is the hinge loss, or the epsilon-insensitive one.
+        algorithm, network, kernel, optimizer, loss: the parts, by their names as on the command line or as
+            objects, such as ``RBF(0.5)`` or an ``nn.Module``, which are copied before training; a loss of
+            None is the hinge loss, or the epsilon-insensitive one.
         lam, steps, batch_size, gamma, lr, widths: the settings that are changed most often; None for the
             values in ``settings``, or else the defaults of ``nsvm train dataset=csv`` with this algorithm.
         settings: settings of these parts by name, such as ``{"algorithm.solver": "pegasos"}``, and
@@ -76,11 +79,11 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        algorithm: str = "alg4",
-        network: str = "mlp",
-        kernel: str = "rbf",
-        optimizer: str = "sgd",
-        loss: str | None = None,
+        algorithm: str | object = "alg4",
+        network: str | object = "mlp",
+        kernel: str | object = "rbf",
+        optimizer: str | object = "sgd",
+        loss: str | object | None = None,
         *,
         lam: float | None = None,
         steps: int | None = None,
@@ -113,9 +116,70 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         self.engine = engine
         self.threads = threads
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters and, if ``deep``, those of objects, such as ``kernel__gamma``."""
+        params: dict[str, Any] = super().get_params(deep)
+        for part in PARTS if deep else ():
+            params |= {f"{part}__{key}": value for key, value in (fields_of(params[part]) or {}).items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; those of a part that is a dataclass replace it by another object."""
+        inner = {key: params.pop(key) for key in [*params] if "__" in key}
+        super().set_params(**params)
+        for key in [*inner]:
+            part, _, name = key.partition("__")
+            if part not in PARTS or hasattr(value := getattr(self, part), "set_params"):
+                continue
+            if not (settings := fields_of(value)):
+                raise InputError(f"{key}: expected an object of a dataclass as {part}, got {shown(value)}")
+            new: dict[str, Any] = {"name": type(value).__name__, **settings, name: inner.pop(key)}
+            with self._in_python():
+                setattr(self, part, build({new["name"]: type(value)}, part, new))
+        super().set_params(**inner)
+        return self
+
+    @contextlib.contextmanager
+    def _in_python(self) -> Iterator[None]:
+        """Call settings in the messages of errors by the names that they have in Python."""
+
+        def parameter(key: re.Match[str]) -> str:
+            part = getattr(self, key[1])
+            short = next((short for short in SHORT if SHORT[short] == f"{key[1]}.{key[2]}"), None)
+            if short and (isinstance(part, str) or getattr(self, short) is not None):
+                return short
+            return f"settings['{key[1]}.{key[2]}']" if isinstance(part, str | None) else f"{key[1]}__{key[2]}"
+
+        try:
+            yield
+        except (InputError, RunError) as error:
+            text = str(error).replace(OWN_PART, "to use your own, import its module first")
+            error.args = (re.sub(rf"(?<![\w./])\+?\b({'|'.join(PARTS)})\.(?!py\b)(\w+)", parameter, text),)
+            raise
+
+    def _section(self, part: str) -> dict[str, Any]:
+        """Return the settings of a part that is a name or an object; without a name, the object itself."""
+        registry, value = Registry.kinds[part], getattr(self, part)
+        if value is None or isinstance(value, str):
+            return {} if value is None else {"name": value}
+        if not isinstance(value, registry.base):
+            raise InputError(f"{part}: expected a name or a {registry.base.__name__}, got {shown(value)}")
+        names = [name for name, entry in registry.items() if entry is type(value)]
+        with contextlib.suppress(TypeError):  # a field that JSON lacks
+            if names and (settings := fields_of(value)) is not None:
+                return {"name": names[0], **json.loads(json.dumps(settings, default=np.generic.item))}
+        return {"name": Given(value)}
+
     def _settings(self) -> Settings:
         """Return the settings that ``nsvm train dataset=csv`` would compose."""
-        parts = tuple((part, name) for part in PARTS if (name := getattr(self, part)) is not None)
+        sections = {part: chosen for part in PARTS if (chosen := self._section(part))}
+        names = {part: chosen["name"] for part, chosen in sections.items()}
+        words = [f"{p}={n}" if isinstance(n, str) else f"++{p}.name={n}" for p, n in names.items()]
+        classes = [Registry.kinds[part].get(name) for part, name in names.items()]
+        composed = _composed((*words,), (*classes,), self._task)
+        for part, name in names.items():
+            keys = composed[part] if isinstance(name, str) else Registry.kinds[part].common
+            sections[part] = {key: composed[part][key] for key in keys} | sections[part]
         short = {SHORT[name]: value for name in SHORT if (value := getattr(self, name)) is not None}
         how = {name: getattr(self, name) for name in HOW} | {"seed": _seed(self.random_state)}
         for key in self.settings or {}:
@@ -123,11 +187,10 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
                 raise InputError(f"settings: an estimator has no {key}; {did_you_mean(section, APPLY)}")
         changes = {**how, **(self.settings or {}), **short}
         changes = json.loads(json.dumps(changes, default=lambda value: value.tolist()))  # numbers of NumPy
-        return parse_settings(with_values(_composed(parts, self._task), changes))
+        return parse_settings(with_values(composed, {**sections, **changes}))
 
     def _train(self, x: np.ndarray, y: np.ndarray, classes: np.ndarray | None = None) -> None:
         """Train on samples and the codes of their classes, or real targets."""
-        settings = self._settings()
         names = getattr(self, "feature_names_in_", None)
         samples = Samples(_numbers(x), y, () if classes is None else tuple(map(str, classes)), ARRAYS, len(y))
         lenient = None if classes is None else samples.task  # there may be one sample of a class
@@ -135,9 +198,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         if names is not None:
             medians = dict(zip(map(str, names), np.median(samples.x, 0).tolist(), strict=True))
             data = replace(data, columns=tuple(medians), encoder=TableEncoder(medians))
-        with own_threads():
-            model = prepare(settings, data=data).train()
-        self._take(model)
+        with self._in_python(), own_threads():
+            self._take(prepare(self._settings(), data=data).train())
 
     def _take(self, model: NSVM) -> None:
         self.model_, self.settings_ = model, model.settings
@@ -174,7 +236,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         Raises:
             InputError: there is no such file, it is damaged, or of another kind of task.
         """
-        model = load_model(path)
+        with cls()._in_python():
+            model = load_model(path)
         settings, facts = model.settings, model.facts
         if settings.task != cls._task:
             raise InputError(f"{path} has task={settings.task}: expected task={cls._task}")
@@ -285,10 +348,9 @@ def _parameters(settings: Settings) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=64)
-def _composed(parts: tuple[tuple[str, str], ...], task: str) -> dict[str, Any]:
-    words = [f"{part}={name}" for part, name in parts]
-    words = ["dataset=csv", f"dataset.path={ARRAYS}", f"task={task}", *words]
-    return compose_settings(words, complete=False)  # ``settings`` may hold what is missing
+def _composed(words: tuple[str, ...], classes: tuple[object, ...], task: str) -> dict[str, Any]:
+    """Return the settings of ``nsvm train`` with these words, which depend on the ``classes`` by then."""
+    return compose_settings(["dataset=csv", f"dataset.path={ARRAYS}", f"task={task}", *words], complete=False)
 
 
 def _seed(random_state: Any) -> Any:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import make_moons
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import check_estimator
@@ -19,7 +23,10 @@ from nsvm_cli import NSVMClassifier, NSVMRegressor
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.models.kernels import KERNELS, RBF, Kernel, squared_distances
+from nsvm_cli.models.optimizers import Adam
 from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.trainers.alg1 import Alg1
 from tests.cli.process import nsvm, trained
 from tests.small_tables import small_table
 
@@ -199,7 +206,7 @@ def test_targets_keep_their_digits_in_float32() -> None:
 
 
 COLLAPSED = {"network": "mlp", "settings": {"network.scale": 1e-300, "network.normalize": True}}
-VANISHING = "sums of kernel values vanish beside their scale; lower algorithm.lam"
+VANISHING = "sums of kernel values vanish beside their scale; lower lam"
 
 
 @pytest.mark.parametrize(
@@ -212,7 +219,7 @@ VANISHING = "sums of kernel values vanish beside their scale; lower algorithm.la
             VANISHING,
         ),
         (NSVMClassifier, {"gamma": 1e-300}, "the kernel of a support vector is the same for all samples"),
-        (NSVMClassifier, COLLAPSED, "same features; .* or raise network.scale"),
+        (NSVMClassifier, COLLAPSED, r"same features; .* or raise settings\['network.scale'\]"),
         (
             NSVMRegressor,
             {"loss": "epsilon_insensitive", "settings": {"loss.epsilon": 1e9}},
@@ -228,3 +235,131 @@ def test_a_model_that_tells_no_samples_apart_is_an_error(
         RunError, match=f"^training ended with one constant decision value for all .*: .*{reason}"
     ):
         Estimator(**{**QUICK, "steps": 30, **parameters}).fit(X, y)
+
+
+@dataclass(frozen=True)
+class Matern52(Kernel):
+    length: float = 1.0
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        d = (5 * squared_distances(a, b)).clamp_min(1e-12).sqrt() / self.length
+        return (1 + d + d**2 / 3) * (-d).exp()
+
+
+class Adjustable(BaseEstimator, Matern52):  # type: ignore[misc]
+    """A kernel with the parameters of scikit-learn."""
+
+    def __init__(self, length: float = 1.0) -> None:
+        object.__setattr__(self, "length", length)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+
+MOONS = make_moons(80, noise=0.2, random_state=0)
+QUICKLY: dict[str, Any] = {"algorithm": "alg1", "steps": 30, "batch_size": 8}
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    with mock.patch.dict(KERNELS):
+        KERNELS.register("matern52")(Matern52)
+        yield
+
+
+def test_objects_take_the_place_of_names() -> None:
+    network = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh())
+    before = network[0].weight.detach().clone()
+    algorithm = Alg1(steps=30, lam=1e-3)
+    classifier = NSVMClassifier(algorithm, network, Matern52(0.5), Adam(1e-2)).fit(*MOONS)
+    trained_weight = next(classifier.model_.network.parameters())
+    assert torch.equal(network[0].weight, before), "a copy is trained"
+    assert trained_weight.shape == before.shape
+    assert not torch.equal(trained_weight, before)
+    again = clone(classifier).fit(*MOONS)
+    restored = pickle.loads(pickle.dumps(classifier))
+    for other in (again, restored):
+        np.testing.assert_array_equal(
+            other.decision_function(MOONS[0]), classifier.decision_function(MOONS[0])
+        )
+    plain = NSVMClassifier("alg1", network, Matern52(0.5), settings={"network.normalize": False}, steps=30)
+    assert plain.fit(*MOONS).settings_.network["normalize"] is False
+
+
+@pytest.mark.parametrize("kernel", [Matern52(0.5), Adjustable(0.5)], ids=["dataclass", "get_params"])
+def test_grid_search_over_a_parameter_of_an_object(kernel: Kernel) -> None:
+    classifier = NSVMClassifier(kernel=kernel, **QUICKLY)
+    assert classifier.get_params()["kernel__length"] == 0.5
+    assert "kernel__length" not in classifier.get_params(deep=False)
+    grid = {"kernel__length": [0.2, 2.0]}
+    search = GridSearchCV(classifier, grid, cv=2, error_score="raise").fit(*MOONS)
+    best = search.best_estimator_
+    assert best.kernel.length == best.model_.kernel.length == search.best_params_["kernel__length"]
+    assert kernel.length == 0.5, "the user's own object stays as it is"  # type: ignore[attr-defined]
+
+
+def test_names_and_objects_give_the_same_bits(registered: None, tmp_path: Path) -> None:
+    X, y = MOONS
+    pairs = {
+        "rbf": ({"kernel": RBF(2.0)}, {"gamma": 2.0}),
+        "matern52": (
+            {"kernel": Matern52(0.5)},
+            {"kernel": "matern52", "settings": {"kernel.length": 0.5}},
+        ),
+    }
+    for name, pair in pairs.items():
+        by_object, by_name = (NSVMClassifier(**parameters, **QUICKLY).fit(X, y) for parameters in pair)
+        g = by_name.decision_function(X)
+        np.testing.assert_array_equal(by_object.decision_function(X), g)
+        by_object.save(tmp_path / "model.safetensors")
+        loaded = NSVMClassifier.load(tmp_path / "model.safetensors")
+        assert loaded.kernel == name
+        np.testing.assert_array_equal(loaded.decision_function(X), g)
+
+
+def test_a_class_that_is_defined_again_has_its_new_defaults(registered: None) -> None:
+    """As when the cell of a notebook is run again."""
+    for default in (0.5, 2.0):
+
+        @KERNELS.register("matern52")
+        @dataclass(frozen=True)
+        class Again(Matern52):
+            length: float = default
+
+        assert NSVMClassifier(kernel="matern52", **QUICKLY).fit(*MOONS).model_.kernel == Again(default)
+
+
+def test_a_model_with_an_object_that_has_no_name(tmp_path: Path) -> None:
+    fitted = NSVMClassifier(kernel=Matern52(0.5), **QUICKLY).fit(*MOONS)
+    with pytest.raises(InputError, match=r"whose kernel is an object cannot be saved: register "):
+        fitted.save(tmp_path / "model.safetensors")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_file_with_a_part_that_is_not_imported(registered: None, tmp_path: Path) -> None:
+    NSVMClassifier(kernel="matern52", **QUICKLY).fit(*MOONS).save(tmp_path / "model.safetensors")
+    del KERNELS["matern52"]
+    with pytest.raises(InputError, match=r"no kernel 'matern52'; .*; to use your own, import its module "):
+        NSVMClassifier.load(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"gamma": -1}, "gamma should be greater than 0, got -1"),
+        ({"steps": 0.5}, "steps should be a valid integer, got 0.5"),
+        ({"settings": {"kernel.bias": 3}}, "settings['kernel.bias'] should be true or false, got 3"),
+        ({"kernel": "matern"}, "kernel=matern: there is no such kernel; expected one of: "),
+        ({"kernel": "matern"}, "; to use your own, import its module first"),
+        ({"kernel": Matern52}, "kernel: expected a name or a Kernel, got <class "),
+        ({"kernel": Matern52(), "gamma": 2.0}, "gamma: Matern52 is an object, which has its own settings"),
+        ({"kernel": RBF(), "kernel__gamma": -1}, "kernel__gamma should be greater than 0, got -1"),
+        ({"kernel": Matern52(), "kernel__lenght": 1}, "kernel__lenght: Matern52 has no such setting; did "),
+        ({"kernel__gamma": 1}, "kernel__gamma: expected an object of a dataclass as kernel, got 'rbf'"),
+    ],
+)
+def test_messages_name_parameters(parameters: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        NSVMClassifier(**QUICKLY).set_params(**parameters).fit(*MOONS)
+    assert said in str(caught.value)
+    assert "plugins" not in str(caught.value)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from nsvm_cli.config.registry import Given
 from nsvm_cli.config.settings import Settings, flat, parse_settings, plain, with_values
 from nsvm_cli.datasets import build_source
 from nsvm_cli.datasets.scaling import Scaling
@@ -53,6 +54,11 @@ def expect_tensors(settings: Mapping[str, Any]) -> None:
     Raises:
         InputError: it cannot, as for trees.
     """
+    for key in (key for key, value in flat(settings).items() if isinstance(value, Given)):
+        raise InputError(
+            f"a model whose {key.removesuffix('.name')} is an object cannot be saved: register its class, as "
+            "in @KERNELS.register('NAME'), and use the name, or make the class a dataclass"
+        )
     name = flat(settings).get("algorithm.name", "")
     if not TRAINERS.get(name, Trainer).saves_model:
         raise InputError(
