@@ -79,6 +79,8 @@ class Experiment:
             lines += [f"algorithm.epochs={epochs} allows {total} of {asked} steps on {m} training samples"]
         if s.validation.every and self.trainer.part_steps[-1] == 0:
             lines += ["validation.every: this method has a model to validate at its end only"]
+        if self.F.learnt and not self.trainer.moves_theta:
+            lines += ["this method moves no theta: the kernel's parameters stay as they start"]
         slower = why_slower(self.engine, self.algorithm, self.problem, self.F)
         if slower and s.engine != self.engine:
             lines += [slower]
@@ -182,6 +184,8 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
     F = FeatureMap(network, parts.optimizer, settings.seed, augment, parts.gradient, K, settings.freeze)
     facts = _facts(data)
+    if parts.gradient is not None and F.learnt:
+        raise InputError("kernel.gradient estimates by features only: it does not go with kernels that learn")
     algorithm = parts.algorithm.for_samples(len(train.y))
     differentiable = algorithm.moves_theta and parts.gradient is None
     check_kernel(K, settings.kernel["name"], F(problem.x[:3]), F(problem.x[:5]), differentiable)

@@ -140,3 +140,10 @@ def test_a_model_file_and_a_checkpoint_hold_them(kernel: str, tmp_path: Path) ->
 def test_what_cannot_be_learnt_is_refused(names: list[str]) -> None:
     with pytest.raises(InputError, match=f"settings that are positive, got {names[0]}"):
         build_kernel({"name": "polynomial", "c": 0.0, "learn": names})
+
+
+def test_a_kernel_that_cannot_learn_says_so() -> None:
+    with pytest.raises(InputError, match="does not go with kernels that learn"):
+        prepare(small_settings(kernel={**SETTINGS["gamma"], "gradient": "spsa"}))
+    still = prepare(small_settings(kernel=SETTINGS["gamma"], algorithm={"name": "pegasos", "steps": 5}))
+    assert "this method moves no theta: the kernel's parameters stay as they start" in still.remarks()
