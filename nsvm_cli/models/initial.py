@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from nsvm_cli.config.settings import Init, Settings
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import features
-from nsvm_cli.models.kernels import Kernel, begin, build_kernel, learnt
+from nsvm_cli.models.kernels import Kernel, begin, learnt
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.optimizers import expect_names, is_within
 from nsvm_cli.randomness import Stream, derived_seed
@@ -29,11 +29,16 @@ THETA, OF_KERNEL = "theta.", "kernel."
 
 
 def at_start(
-    settings: Settings, shape: tuple[int, ...], outputs: tuple[int, ...], like: Shaped[Tensor, "..."]
+    settings: Settings,
+    K: Kernel,
+    shape: tuple[int, ...],
+    outputs: tuple[int, ...],
+    like: Shaped[Tensor, "..."],
 ) -> tuple[nn.Module, Kernel]:
     """Return the network and the kernel before the first step, of the type and on the device of a tensor.
 
     Args:
+        K: the kernel that the settings name.
         shape: that of one sample.
         outputs: the shape of one decision value.
 
@@ -42,7 +47,7 @@ def at_start(
     """
     network = build_network(settings.network, shape, derived_seed(settings.seed, Stream.THETA), outputs)
     network = network.to(like)
-    K = begin(build_kernel(settings.kernel), features(network, like.new_zeros(1, *shape)))
+    begin(K, features(network, like.new_zeros(1, *shape)))
     if settings.init.run is not None:
         own = network.state_dict() | {OF_KERNEL + name: p.data for name, p in learnt(K).items()}
         _copy(_theta_in(Path(settings.init.run)), own, settings.init)
@@ -63,7 +68,8 @@ def _theta_in(path: Path) -> Mapping[str, Tensor]:
     except (OSError, RuntimeError, AttributeError, SafetensorError, UnpicklingError) as error:
         reason = next(iter(str(error).splitlines()), "")
         raise InputError(f"init.run={path}: no theta could be read from {file}: {reason}") from None
-    return {name.removeprefix(THETA): t for name, t in tensor_file.read(file, MODEL).tensors().items()}
+    tensors = tensor_file.read(file, MODEL).tensors()  # alpha, z and others are no part of theta
+    return {n.removeprefix(THETA): t for n, t in tensors.items() if n.startswith((THETA, OF_KERNEL))}
 
 
 def _copy(theta: Mapping[str, Tensor], own: Mapping[str, Tensor], init: Init) -> None:

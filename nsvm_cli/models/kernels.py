@@ -453,7 +453,7 @@ def check_kernel(
             where = f"{type(formula).__module__}.{type(formula).__qualname__}"
             raise InputError(
                 f"kernel {name} ({where}) returned values with a gradient, though its features have none: "
-                "expected fixed parameters, such as floats or detached tensors"
+                "expected floats or detached tensors, or an nn.Parameter as an attribute, which is learnt"
             )
     if differentiable:
         K_ab = formula(a, b)

@@ -22,7 +22,7 @@ from nsvm_cli.memory import rows_at_a_time
 from nsvm_cli.models.calibration import Sigmoids, fit_sigmoids, probabilities, probability_scores
 from nsvm_cli.models.feature_map import features, theta_of
 from nsvm_cli.models.initial import at_start
-from nsvm_cli.models.kernels import Kernel, kernel_sums
+from nsvm_cli.models.kernels import Kernel, build_kernel, kernel_sums
 from nsvm_cli.tasks import Regression, Task, task_for
 
 
@@ -216,7 +216,8 @@ class NSVM:
 
     def before_training(self) -> NSVM:
         """Return the same model with theta as it was before training, which follows from the settings."""
-        network, K = at_start(self.settings, self.facts.shape, self.task.outputs, self.expansion.z)
+        K, s = build_kernel(self.settings.kernel), self.settings
+        network, K = at_start(s, K, self.facts.shape, self.task.outputs, self.expansion.z)
         return replace(self, network=network, kernel=K)
 
     def with_facts(self, **changes: Any) -> NSVM:

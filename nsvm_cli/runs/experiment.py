@@ -170,7 +170,7 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     task, train, dtype = data.task, data.splits["train"], getattr(torch, settings.dtype)
     scaling = fit_scaling(train.x, data.global_scaling, settings.dataset.get("scaling", "standard"))
     x, shape = scaling(train.x, dtype).to(parts.device), tuple(train.x.shape[1:])
-    network, K = at_start(settings, shape, task.outputs, x)
+    network, K = at_start(settings, parts.kernel, shape, task.outputs, x)
     problem = Problem(
         x,
         task.targets(train.y).to(parts.device, dtype),

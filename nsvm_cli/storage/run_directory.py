@@ -199,7 +199,7 @@ def write_status(path: Path, status: Status, message: str = "", **fields: Any) -
 
 
 def read_status(path: Path) -> dict[str, Any]:
-    """Return the status of the job in a directory; empty if there is none, or it cannot be read."""
+    """Return the status of the run in a directory, or an empty dict if it is missing or unreadable."""
     with contextlib.suppress(InputError):
         return read_json(path / STATUS)
     return {}

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Linear
+from nsvm_cli.models.networks import NETWORKS
 from nsvm_cli.models.optimizers import SGD, Adam
 from nsvm_cli.runs.experiment import Experiment, prepare
 from tests.conftest import batch
@@ -120,3 +121,20 @@ def test_a_theta_that_does_not_fit_is_refused(run: Path, tmp_path: Path) -> None
     torch.save(object, tmp_path / "evil.pth")
     with pytest.raises(InputError, match=r"no theta could be read from .*evil\.pth"):
         at_start(tmp_path / "evil.pth")
+
+
+class Named(nn.Module):
+    """A network whose parameter is named like the coefficients in a model file."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.ones(*shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.alpha * x
+
+
+def test_theta_is_told_from_other_tensors_of_a_model_file(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(NETWORKS, "named", Named)
+    with pytest.raises(InputError, match=r"expected alpha of shape \[20\], found none"):
+        at_start(run, network={"name": "named"})
